@@ -23,8 +23,8 @@ class Scalar {
   template <class T>
   requires std::is_arithmetic_v<T>
   constexpr Scalar(T value)
-      : is_integer_(std::is_integral_v<T>),
-        integer_(std::is_integral_v<T> ? static_cast<int64_t>(value) : 0),
+      : is_integer_(std::is_integral_v<T> && (std::is_signed_v<T> || static_cast<int64_t>(value) >= 0)),
+        integer_(is_integer_ ? static_cast<int64_t>(value) : 0),
         real_(static_cast<double>(value)) {}
 
   constexpr bool is_integer() const { return is_integer_; }
