@@ -2,6 +2,8 @@
 # example.NN_name. A folder with its own CMakeLists.txt says for itself how it is built and tested; it may
 # call voxgrad_example(), and return() with a message if something it needs is not there.
 
+list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)  # FindNIfTI
+
 # voxgrad_example(<name> <source>...): builds an example into build/<preset>/examples.
 function(voxgrad_example name)
   add_executable(${name} ${ARGN})
