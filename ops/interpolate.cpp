@@ -98,7 +98,8 @@ std::vector<int64_t> pass_order(const InterpolateAxes& axes) {
 }
 
 template <class Kernel>
-Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const InterpolateAxis& axis, int64_t size) {
+Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const InterpolateAxis& axis,
+                int64_t size) {
   Shape shape = x.shape();
   shape[dim] = size;
   Tensor y = empty(shape, x.options());

@@ -12,8 +12,8 @@
 // ceil_mode the quotient is rounded up, and a last window that would begin beyond input and left padding is
 // dropped.
 //
-// Both throw ShapeError for other ranks, for D, H or W of 0 and for sizes that leave no window; DTypeError for
-// other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2.
+// Both throw ShapeError for other ranks, for D, H or W of 0 and for sizes that leave no window; DTypeError
+// for other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2.
 // Both are differentiable any number of times, and their gradients gather: the same bits every time.
 
 namespace vox {

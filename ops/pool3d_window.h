@@ -98,14 +98,14 @@ VOX_HOST_DEVICE T max_gradient(const T* grad_y, const int64_t* indices, const Po
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------
 
 /// What window o divides by: its cells, or with count_include_pad its extent within input and padding.
-VOX_HOST_DEVICE inline int64_t divisor(const Pool3dGeometry& g, const Triple& o) {
-  int64_t count = 1;
+VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) {
+  double count = 1;
   for (int64_t axis = 0; axis < 3; ++axis) {
     const int64_t pad = g.count_include_pad ? g.padding[axis] : 0;
     const int64_t start = o[axis] * g.stride[axis] - g.padding[axis];
     const int64_t begin = start > -pad ? start : -pad;
     const int64_t stop = start + g.kernel[axis], limit = g.in[axis] + pad;
-    count *= (stop < limit ? stop : limit) - begin;
+    count *= static_cast<double>((stop < limit ? stop : limit) - begin);
   }
   return count;
 }
