@@ -21,9 +21,9 @@ namespace detail {
 /// A reference to any callable `f(begin, end)`; owns nothing.
 class RangeFunction {
  public:
+  // The condition keeps a copy of a RangeFunction from being a reference to it.
   template <class F>
-  requires(!std::is_same_v<std::remove_const_t<F>, RangeFunction>)  // copies stay copies
-      explicit RangeFunction(F& f)
+  requires(!std::is_same_v<std::remove_const_t<F>, RangeFunction>) explicit RangeFunction(F& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* object, int64_t begin, int64_t end) { (*static_cast<F*>(object))(begin, end); }) {}
   void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }
