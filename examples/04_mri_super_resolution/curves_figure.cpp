@@ -43,7 +43,7 @@ void draw_curves(const History& history, double psnr_trilinear, const std::files
   const std::string script =
       "set terminal pngcairo size 1500,560 font 'Sans,15' background rgb '#ffffff'\n"
       "set output 'figure.png'\n"
-      "set multiplot layout 1,2 margins 0.075,0.985,0.14,0.9 spacing 0.09\n"
+      "set multiplot layout 1,2 margins 0.075,0.975,0.14,0.9 spacing 0.09\n"
       "set border 3 lc rgb '#555555'; set tics nomirror; set grid lc rgb '#dddddd' lw 1 dt 1\n"
       "set xlabel 'step'; set xrange [0:" +
       std::to_string(std::max<size_t>(history.loss.size(), 1)) +
@@ -53,7 +53,7 @@ void draw_curves(const History& history, double psnr_trilinear, const std::files
       "plot 'losses' binary format='%3float32' using 1:2 with lines lw 1 lc rgb '#b8cfe8' title 'one batch', "
       "'' binary format='%3float32' using 1:3 with lines lw 3 lc rgb '#1f5fa8' title 'running mean'\n"
       "set title 'PSNR in the foreground of the evaluation slab (dB)'\n"
-      "unset logscale y; set format y '%.1f'; set key bottom right\n"
+      "unset logscale y; set format y '%.1f'; set key bottom right; set offsets 0, 0, 0.3, 0.3\n"
       "plot 'scores' binary format='%2float32' using 1:2 with linespoints lw 3 pt 7 ps 1.1 lc rgb '#c2481c' "
       "title 'ours', " +
       std::string(trilinear) + "\nunset multiplot\n";

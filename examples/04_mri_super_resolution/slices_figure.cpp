@@ -32,7 +32,7 @@ struct Row {
   double width, height, scale, top;
 };
 
-constexpr double kColumnGap = 10, kRowGap = 12, kLeft = 46, kTop = 112, kRight = 96, kBottom = 18;
+constexpr double kColumnGap = 10, kRowGap = 12, kLeft = 46, kTop = 112, kRight = 96, kBottom = 42;
 constexpr int kColumns = 6;
 constexpr double kColumnWidth = 300;
 
@@ -61,16 +61,22 @@ Box box_around_head(const Volume& truth) {
   return box;
 }
 
-// Where the detail looks: the square window in which trilinear interpolation errs most.
+// Where the detail looks: the square window in which trilinear interpolation errs most, of those inside the
+// head if there are any (the rim of a cut-out brain would win otherwise).
 Box detail_box(const Comparison& c, const Box& head, int64_t d, int64_t edge) {
   Box best = head;
   double most = -1;
   for (int64_t h = head.begin[1]; h + edge <= head.end[1]; h += 8) {
     for (int64_t w = head.begin[2]; w + edge <= head.end[2]; w += 8) {
       double sum = 0;
+      int64_t outside = 0;
       for (int64_t i = h; i < h + edge; ++i) {
-        for (int64_t j = w; j < w + edge; ++j) sum += std::abs(c.trilinear.at(d, i, j) - c.truth.at(d, i, j));
+        for (int64_t j = w; j < w + edge; ++j) {
+          sum += std::abs(c.trilinear.at(d, i, j) - c.truth.at(d, i, j));
+          outside += c.truth.at(d, i, j) <= 0.02f;
+        }
       }
+      if (outside * 50 > edge * edge) sum *= 1e-6;
       if (sum <= most) continue;
       most = sum;
       best.begin = {d, h, w};
@@ -107,12 +113,11 @@ std::string format(const char* pattern, Values... values) {
   return text;
 }
 
-// The 99.7th percentile of trilinear's errors in the rows shown: a few outliers must not darken all the rest.
-double error_range(const std::vector<float>& errors) {
-  std::vector<float> sorted = errors;
-  if (sorted.empty()) return 1;
-  const auto rank = sorted.begin() + static_cast<int64_t>(0.997 * static_cast<double>(sorted.size() - 1));
-  std::nth_element(sorted.begin(), rank, sorted.end());
+// The end of a colour scale: the 99.7th percentile, rounded up. A few outliers must not darken all the rest.
+double colour_range(std::vector<float> values) {
+  if (values.empty()) return 1;
+  const auto rank = values.begin() + static_cast<int64_t>(0.997 * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), rank, values.end());
   return std::max(0.02, std::ceil(*rank * 50.0) / 50);
 }
 
@@ -161,6 +166,10 @@ void draw_slices(const Comparison& c, const SliceFigure& figure, const std::file
                                                   format("truth\n%.3g mm", mm[2]),
                                                   "|error| trilinear\n",
                                                   "|error| ours\n"};
+  const bool has_slab = figure.slab_begin > 0 || figure.slab_end < c.truth.size[0];
+  label(has_slab ? "dB: PSNR in the foreground between the dashed lines, which training never saw"
+                 : "dB: PSNR in the foreground of the whole volume",
+        kLeft, canvas_height - 16, "left noenhanced tc rgb '#707070'");
   const auto column_left = [](int column) {
     return kLeft + column * (kColumnWidth + kColumnGap) + (column >= 4 ? kColumnGap : 0);
   };
@@ -184,9 +193,7 @@ void draw_slices(const Comparison& c, const SliceFigure& figure, const std::file
     for (int column = 0; column < kColumns; ++column)
       gnuplot.add_data(format("%zu_%d", r, column), panels[column]);
   }
-  const double worst = error_range(all_errors);
-
-  const bool has_slab = figure.slab_begin > 0 || figure.slab_end < c.truth.size[0];
+  const double worst = colour_range(std::move(all_errors)), white = 1.15 * colour_range(c.truth.voxels);
   for (size_t r = 0; r < rows.size(); ++r) {
     const Row& row = rows[r];
     const double width = row.width * row.scale, height = row.height * row.scale;
@@ -207,7 +214,7 @@ void draw_slices(const Comparison& c, const SliceFigure& figure, const std::file
         }
       }
       if (column < 4) {
-        script += "set palette gray\nset cbrange [0:1]\n";
+        script += "set palette gray\n" + format("set cbrange [0:%.4g]\n", white);
       } else {
         script += format(
             "set palette defined (0 '#000004', 0.25 '#57106e', 0.5 '#bc3754', 0.75 '#f98e09', "
@@ -216,17 +223,17 @@ void draw_slices(const Comparison& c, const SliceFigure& figure, const std::file
       }
       if (column == 5 && r == 0) {
         const double bar = column_left(5) + kColumnWidth + 18;
-        const double bottom = rows[2].top + rows[2].height * rows[2].scale;
-        script += format("set colorbox user origin %.5f,%.5f size %.5f,%.5f border lc rgb '#9a9a9a'\n",
-                         bar / canvas_width, 1 - bottom / canvas_height, 16 / canvas_width,
-                         (bottom - rows[0].top) / canvas_height);
+        const double bottom = rows.back().top + rows.back().height * rows.back().scale;
+        script +=
+            format("set colorbox user origin %.5f,%.5f size %.5f,%.5f noborder\n", bar / canvas_width,
+                   1 - bottom / canvas_height, 16 / canvas_width, (bottom - rows[0].top) / canvas_height);
         script += "set cbtics scale 0.4 format '%.2f' offset -0.6,0\n";
       }
       const int64_t shrink = column == 0 ? 2 : 1;
       const int x = row.plane.x, y = row.plane.y;
       script += format(
           "plot '%zu_%d' binary array=(%lld,%lld) format='%%float32' dx=%.6g dy=%.6g "
-          "origin=(%.6g,%.6g) with image pixels\n",
+          "origin=(%.6g,%.6g) with image\n",
           r, column, static_cast<long long>(row.box.length(x) / shrink),
           static_cast<long long>(row.box.length(y) / shrink), mm[x] * shrink, mm[y] * shrink,
           mm[x] * shrink / 2, mm[y] * shrink / 2);
