@@ -1,0 +1,226 @@
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/meta.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace vox {
+namespace autograd {
+namespace {
+
+/// For vox::grad: which nodes lead to a requested input, and what has arrived there.
+struct Plan {
+  std::vector<Edge> requested;
+  Gradients captured;
+  std::unordered_map<const Node*, bool> leads_to_request;  // every node seen by the walk
+
+  Plan(const std::vector<Edge>& roots, std::vector<Edge> inputs)
+      : requested(std::move(inputs)), captured(requested.size()) {
+    mark(roots);
+  }
+
+  bool wants(const Node& node) const {
+    const auto found = leads_to_request.find(&node);
+    return found != leads_to_request.end() && found->second;
+  }
+
+  /// True for a node that only receives: nothing beyond it was asked for.
+  bool ends_at(const Node& node) const {
+    return std::none_of(node.edges().begin(), node.edges().end(),
+                        [&](const Edge& e) { return e.node && wants(*e.node); });
+  }
+
+  void capture(const Node& node, const Gradients& gradients) {
+    for (size_t i = 0; i < requested.size(); ++i) {
+      if (requested[i].node.get() == &node) captured[i] = gradients[static_cast<size_t>(requested[i].output)];
+    }
+  }
+
+ private:
+  // A depth-first walk with a stack of our own. Numbers fall along edges, so nothing below the smallest
+  // requested number can lead to a request.
+  void mark(const std::vector<Edge>& roots) {
+    uint64_t lowest = UINT64_MAX;
+    for (const Edge& e : requested) {
+      lowest = std::min(lowest, e.node->number());
+      leads_to_request[e.node.get()] = true;
+    }
+    std::unordered_map<const Node*, bool> entered;
+    struct Visit {
+      const Node* node;
+      size_t next_edge;
+    };
+    std::vector<Visit> stack;
+    const auto enter = [&](const Node* node) {
+      if (node && node->number() >= lowest && entered.emplace(node, true).second) stack.push_back({node, 0});
+    };
+    for (const Edge& root : roots) {
+      enter(root.node.get());
+      while (!stack.empty()) {
+        Visit& top = stack.back();
+        if (top.next_edge < top.node->edges().size()) {
+          enter(top.node->edges()[top.next_edge++].node.get());
+        } else {
+          const Node* done = top.node;
+          stack.pop_back();
+          if (!ends_at(*done)) leads_to_request[done] = true;
+        }
+      }
+    }
+  }
+};
+
+thread_local const Plan* running_plan = nullptr;
+
+struct PlanGuard {
+  explicit PlanGuard(const Plan* plan) : previous(running_plan) { running_plan = plan; }
+  ~PlanGuard() { running_plan = previous; }
+  const Plan* previous;
+};
+
+/// Nodes that have received gradients and not yet run, highest number first.
+struct Job {
+  std::shared_ptr<Node> node;
+  Gradients gradients;
+};
+using Pending = std::map<uint64_t, Job, std::greater<>>;
+
+void send(Pending& pending, const Edge& to, Tensor gradient, const char* from) {
+  const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
+  check<GradError>(gradient.defined() && spec_of(gradient) == expected, "backward of ", from,
+                   ": returned a gradient of shape ", gradient.defined() ? gradient.shape() : Shape(),
+                   ", dtype ", gradient.defined() ? gradient.dtype() : expected.dtype,
+                   " for an input of shape ", expected.shape, ", dtype ", expected.dtype, " on ",
+                   expected.device);
+  Job& job = pending[to.node->number()];
+  if (!job.node) job = {to.node, Gradients(to.node->outputs().size())};
+  Gradient& slot = job.gradients[static_cast<size_t>(to.output)];
+  if (slot)
+    accumulate(*slot, std::move(gradient));
+  else
+    slot = std::move(gradient);
+}
+
+/// The engine: pop the node with the highest number, run it, send what it returns on.
+void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
+         Plan* plan) {
+  const GradModeGuard grad_mode(options.create_graph);
+  const PlanGuard plan_guard(plan);
+  Pending pending;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (!plan || plan->wants(*roots[i].node)) send(pending, roots[i], std::move(gradients[i]), "the caller");
+  }
+  while (!pending.empty()) {
+    Job job = std::move(pending.begin()->second);
+    pending.erase(pending.begin());
+    job.node->run_hooks(job.gradients);
+    if (plan) {
+      plan->capture(*job.node, job.gradients);
+      if (plan->ends_at(*job.node)) continue;
+    }
+    Gradients results = job.node->backward(std::move(job.gradients));
+    const auto& edges = job.node->edges();
+    check<GradError>(results.size() == edges.size(), "backward of ", job.node->name(), ": returned ",
+                     results.size(), " gradients for ", edges.size(), " inputs");
+    if (!options.retain_graph && !options.create_graph) job.node->release();
+    for (size_t i = 0; i < edges.size(); ++i) {
+      if (results[i] && job.node->needs_grad(static_cast<int64_t>(i)))
+        send(pending, edges[i], std::move(*results[i]), job.node->name());
+    }
+  }
+}
+
+/// Checks a caller's gradient for `output`, or makes the 1 that a single element may leave out.
+Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
+  check<GradError>(output.requires_grad(), function,
+                   ": the output does not require grad: no input of its ops did, ",
+                   "or they ran under no_grad()");
+  if (!gradient.defined()) {
+    check<GradError>(output.numel() == 1, function,
+                     ": a gradient may be left out only for a tensor of one element, ", "got shape ",
+                     output.shape(), " (pass a gradient of this shape, or reduce with sum() first)");
+    return full(output.shape(), 1, output.options());
+  }
+  detail::check_same_dtype(function, output, gradient);
+  detail::check_same_device(function, output, gradient);
+  check<ShapeError>(output.shape() == gradient.shape(), function,
+                    ": the gradient must have the output's shape ", output.shape(), ", got ",
+                    gradient.shape());
+  return gradient;
+}
+
+bool has_one_owner(const Tensor& t) {
+  return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1;
+}
+
+}  // namespace
+
+bool is_wanted(const Node& node) { return !running_plan || running_plan->wants(node); }
+
+void accumulate(Tensor& into, Tensor gradient) {
+  const bool may_reuse = !grad_enabled();
+  if (!into.defined()) {
+    const bool keep = may_reuse && has_one_owner(gradient) && gradient.is_contiguous();
+    into = keep ? std::move(gradient) : gradient.clone();
+  } else if (may_reuse && has_one_owner(into) && into.is_contiguous()) {
+    into.add_(gradient);
+  } else {
+    into = add(into, gradient);
+  }
+}
+
+}  // namespace autograd
+
+void Tensor::backward(const Tensor& gradient, BackwardOptions options) {
+  checked("backward");
+  Tensor seed = autograd::root_gradient("backward", *this, gradient);
+  std::vector<Tensor> seeds;
+  seeds.push_back(std::move(seed));
+  autograd::run({autograd::gradient_edge(*this)}, std::move(seeds), options, nullptr);
+}
+
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const GradOptions& options) {
+  using namespace autograd;
+  check<ValueError>(!outputs.empty() && !inputs.empty(), "grad: needs at least one output and one input");
+  check<ValueError>(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
+                    "grad: got ", options.grad_outputs.size(), " grad_outputs for ", outputs.size(),
+                    " outputs");
+  std::vector<Edge> roots, requested;
+  std::vector<Tensor> seeds;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    detail::check_defined("grad", "outputs", outputs[i]);
+    seeds.push_back(
+        root_gradient("grad", outputs[i], options.grad_outputs.empty() ? Tensor() : options.grad_outputs[i]));
+    roots.push_back(gradient_edge(outputs[i]));
+  }
+  for (const Tensor& input : inputs) {
+    detail::check_defined("grad", "inputs", input);
+    check<GradError>(input.requires_grad(), "grad: an input of shape ", input.shape(),
+                     " does not require grad");
+    requested.push_back(gradient_edge(input));
+  }
+
+  Plan plan(roots, std::move(requested));
+  run(roots, std::move(seeds), {options.retain_graph, options.create_graph}, &plan);
+
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check<GradError>(plan.captured[i] || options.allow_unused, "grad: no output depends on input ", i,
+                     " of shape ", inputs[i].shape(),
+                     "; pass {.allow_unused = true} to get an undefined tensor for it");
+    Tensor result;
+    if (plan.captured[i]) {
+      const GradModeGuard grad_mode(options.create_graph);
+      accumulate(result, *plan.captured[i]);
+    }
+    results.push_back(result);
+  }
+  return results;
+}
+
+}  // namespace vox

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include <voxgrad/autograd/node.h>
+
+namespace vox {
+
+struct GradOptions {
+  std::vector<Tensor> grad_outputs = {};  ///< one per output; may be left out for outputs of one element
+  bool retain_graph = false;              ///< keep saved tensors for another backward
+  bool create_graph = false;              ///< record the backward itself; implies retain_graph
+  bool allow_unused = false;              ///< an input that no output depends on gives an undefined tensor
+};
+
+/// Gradients of sum_k <grad_outputs[k], outputs[k]> with respect to `inputs` (leaves or not), in their order.
+/// Runs only the nodes that lead to the inputs and touches no grad(). Throws GradError for an input that
+/// does not require grad, or that no output depends on (unless allow_unused).
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const GradOptions& options = {});
+
+namespace autograd {
+
+/// Whether the backward that runs on this thread wants gradients to reach `node`.
+bool is_wanted(const Node& node);
+
+/// into += gradient. Adds in place, or keeps `gradient` itself, only where nobody else can see the memory
+/// and nothing is recorded; else makes a new dense tensor. So no two gradients ever share memory.
+void accumulate(Tensor& into, Tensor gradient);
+
+}  // namespace autograd
+}  // namespace vox

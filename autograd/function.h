@@ -1,0 +1,103 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include <voxgrad/autograd/record.h>
+
+namespace vox {
+
+/// What a custom Function keeps between its forward and its backward.
+class FunctionContext {
+ public:
+  /// Keeps tensors for backward: inputs, outputs or intermediate results of forward, in this order.
+  void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
+
+  /// In backward: the saved tensors, checked against in-place writes since.
+  std::vector<Tensor> saved() const {
+    std::vector<Tensor> tensors;
+    for (const autograd::SavedTensor& s : saved_) tensors.push_back(s.get());
+    return tensors;
+  }
+
+  /// In backward: whether input i of forward wants a gradient.
+  bool needs_grad(int64_t i) const { return owner_->needs_grad(i); }
+
+ private:
+  template <class>
+  friend class Function;
+  template <class>
+  friend struct FunctionNode;
+
+  autograd::Node* owner_ = nullptr;
+  std::vector<Tensor> to_save_;
+  std::list<autograd::SavedTensor> saved_;
+};
+
+template <class F>
+struct FunctionNode;
+
+/// Base of an op with a gradient of its own; examples/03 is a worked one.
+///
+///     struct Cube : vox::Function<Cube> {
+///       static constexpr const char* name = "cube";
+///       double scale;                                              // anything forward and backward share
+///       Tensor forward(FunctionContext& ctx, const std::vector<Tensor>& inputs);
+///       std::vector<Tensor> backward(FunctionContext& ctx, const Tensor& grad_output);
+///     };
+///     Tensor y = Cube{.scale = 2}.apply({x});
+///
+/// forward runs under no_grad() and returns a new tensor. backward returns one gradient per input, undefined
+/// where there is none; if it is written in recorded ops it can be differentiated again.
+template <class F>
+class Function {
+ public:
+  Tensor apply(const std::vector<Tensor>& inputs) const {
+    F self = static_cast<const F&>(*this);
+    FunctionContext context;
+    Tensor output = [&] {
+      const auto guard = no_grad();
+      return self.forward(context, inputs);
+    }();
+    check<ValueError>(output.defined(), F::name, ": forward returned an undefined tensor");
+    for (const Tensor& x : inputs) {
+      if (x.defined() && x.impl() == output.impl())
+        output = output.detach();  // an identity: the tape needs its own handle
+    }
+    check<GradError>(!output.requires_grad(), F::name,
+                     ": forward must return a new tensor, got one that is on the tape");
+    auto node = autograd::record<FunctionNode<F>>(inputs, std::span<const Tensor>(&output, 1));
+    if (node) node->keep(std::move(self), std::move(context));
+    return output;
+  }
+};
+
+/// The tape's side of a Function.
+template <class F>
+struct FunctionNode final : autograd::Node {
+  std::optional<F> function;
+  FunctionContext context;
+
+  const char* name() const override { return F::name; }
+
+  void keep(F self, FunctionContext forward_context) {
+    function.emplace(std::move(self));
+    context.owner_ = this;
+    for (const Tensor& t : forward_context.to_save_) {
+      // What is neither input nor output was made under no_grad() and is a constant to the tape.
+      context.saved_.emplace_back(this).save(t);
+    }
+  }
+
+  autograd::Gradients backward(autograd::Gradients gradients) override {
+    std::vector<Tensor> results = function->backward(context, *gradients[0]);
+    check<GradError>(results.size() == edges().size(), F::name, ": backward returned ", results.size(),
+                     " gradients for ", edges().size(), " inputs");
+    autograd::Gradients out;
+    for (Tensor& g : results) out.push_back(g.defined() ? autograd::Gradient(std::move(g)) : std::nullopt);
+    return out;
+  }
+};
+
+}  // namespace vox

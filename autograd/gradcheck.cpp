@@ -1,0 +1,116 @@
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include <cmath>
+
+namespace vox::autograd {
+
+namespace {
+
+void check_inputs(const char* function, const std::vector<Tensor>& inputs) {
+  bool any = false;
+  for (const Tensor& x : inputs) {
+    detail::check_defined(function, "inputs", x);
+    if (!x.requires_grad()) continue;
+    any = true;
+    check<GradError>(x.is_leaf(), function,
+                     ": the inputs must be leaves (take views of them inside the function)");
+    check<DTypeError>(x.dtype() == f64, function, ": differences need f64 inputs, got ", x.dtype());
+    check<GradError>(x.is_contiguous(), function,
+                     ": the inputs must be contiguous (take views of them inside the function)");
+  }
+  check<GradError>(any, function, ": no input requires grad");
+}
+
+/// d y[j] / d x[i] by backward: row j is the gradient of output element j.
+std::vector<std::vector<double>> jacobian(const Tensor& y, const Tensor& x) {
+  std::vector<std::vector<double>> rows;
+  for (int64_t j = 0; j < y.numel(); ++j) {
+    Tensor pick = zeros(y.shape(), y.options());
+    pick.reshape({-1}).slice(0, j, j + 1).fill_(1);
+    const Tensor g = grad({y}, {x}, {.grad_outputs = {pick}, .retain_graph = true, .allow_unused = true})[0];
+    rows.push_back(g.defined() ? g.to_vector<double>() : std::vector<double>(static_cast<size_t>(x.numel())));
+  }
+  return rows;
+}
+
+/// f with element `i` of `x` moved by `by`, as numbers.
+std::vector<double> moved(const TensorFunction& f, const std::vector<Tensor>& inputs, Tensor x, int64_t i,
+                          double by) {
+  const auto guard = no_grad();
+  Tensor element = x.detach().reshape({-1}).slice(0, i, i + 1);
+  const double before = element.item<double>();
+  element.fill_(before + by);
+  const std::vector<double> y = f(inputs).to_vector<double>();
+  element.fill_(before);
+  return y;
+}
+
+/// Tensors of x's kind with deterministic values in (0.5, 1.5), so that no term is lost.
+Tensor weights_like(const Tensor& x) {
+  std::vector<double> values(static_cast<size_t>(x.numel()));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = 0.5 + std::fmod(0.618033988749895 * static_cast<double>(i + 1), 1.0);
+  return from_vector<double>(values, x.shape(), x.device());
+}
+
+}  // namespace
+
+bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+  check_inputs("gradcheck", inputs);
+  const Tensor y = f(inputs);
+  check<GradError>(y.requires_grad(), "gradcheck: the function's output does not require grad");
+  // All analytic gradients come first: moving an input is an in-place write, which ends the life of the tape.
+  std::vector<std::vector<std::vector<double>>> jacobians;
+  for (const Tensor& x : inputs)
+    jacobians.push_back(x.requires_grad() ? jacobian(y, x) : decltype(jacobian(y, x)){});
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const Tensor& x = inputs[k];
+    if (!x.requires_grad()) continue;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const std::vector<double> above = moved(f, inputs, x, i, options.eps);
+      const std::vector<double> below = moved(f, inputs, x, i, -options.eps);
+      for (size_t j = 0; j < above.size(); ++j) {
+        const double numeric = (above[j] - below[j]) / (2 * options.eps);
+        const double got = jacobians[k][j][static_cast<size_t>(i)];
+        check<GradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
+                         "gradcheck: d output[", j, "] / d input ", k, "[", i, "] is ", got,
+                         " by backward and ", numeric, " by differences");
+      }
+    }
+  }
+  return true;
+}
+
+bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                   const GradcheckOptions& options) {
+  check_inputs("gradgradcheck", inputs);
+  std::vector<Tensor> extended = inputs;
+  extended.push_back(weights_like(f(inputs)).set_requires_grad(true));
+  const auto gradients = [&f](const std::vector<Tensor>& all) {
+    const std::vector<Tensor> xs(all.begin(), all.end() - 1);
+    std::vector<Tensor> wanted;
+    for (const Tensor& x : xs) {
+      if (x.requires_grad()) wanted.push_back(x);
+    }
+    // moved() calls under no_grad, but the inner gradient needs its tape.
+    const bool record = grad_enabled();
+    const auto guard = enable_grad();
+    const auto gs =
+        grad({f(xs)}, wanted, {.grad_outputs = {all.back()}, .create_graph = record, .allow_unused = true});
+    Tensor total;
+    for (const Tensor& g : gs) {
+      if (!g.defined()) continue;
+      const Tensor term = mul(g, weights_like(g)).sum();
+      total = total.defined() ? add(total, term) : term;
+    }
+    check<GradError>(total.defined(), "gradgradcheck: the output depends on no input that requires grad");
+    return total;
+  };
+  return gradcheck(gradients, extended, options);
+}
+
+}  // namespace vox::autograd

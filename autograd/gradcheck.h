@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+namespace vox::autograd {
+
+/// A function of several tensors whose gradient is in question.
+using TensorFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
+
+struct GradcheckOptions {
+  double eps = 1e-6;   ///< step of the central difference
+  double atol = 1e-5;  ///< allowed: |analytic - numeric| <= atol + rtol * |numeric|
+  double rtol = 1e-3;
+};
+
+/// Compares the gradients of f's output with central differences, element by element: every entry of the
+/// Jacobian of every f64 input that requires grad. Inputs are leaves; to check f on a view or an expanded
+/// tensor, take the view inside f. Stay away from kinks. Returns true, or throws GradError naming the input,
+/// the element and both numbers.
+bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+               const GradcheckOptions& options = {});
+
+/// The same for the gradient itself: checks the derivative of the map (inputs, v) -> gradients of <f, v>,
+/// with random v, so the backward of every backward.
+bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
+                   const GradcheckOptions& options = {});
+
+}  // namespace vox::autograd

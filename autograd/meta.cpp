@@ -1,0 +1,151 @@
+#include <voxgrad/autograd/accumulate_grad.h>
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/meta.h>
+
+#include <mutex>
+
+namespace vox {
+
+namespace autograd {
+
+namespace {
+// Guards the first use of a leaf by two threads at once; taken once a recorded op and leaf, and never while
+// anything else is locked.
+std::mutex accumulator_mutex;
+}  // namespace
+
+AutogradMeta& meta_of(const Tensor& t) {
+  auto& meta = t.impl()->autograd;
+  if (!meta) meta = std::make_unique<AutogradMeta>();
+  return *meta;
+}
+
+Edge gradient_edge(const Tensor& t) {
+  if (!t.defined() || !t.requires_grad()) return {};
+  AutogradMeta& meta = meta_of(t);
+  if (meta.node) return {meta.node, meta.output};
+  const std::lock_guard lock(accumulator_mutex);
+  std::shared_ptr<Node> accumulator = meta.accumulator.lock();
+  if (!accumulator) {
+    accumulator = make_node<AccumulateGrad>(t);
+    meta.accumulator = accumulator;
+  }
+  return {accumulator, 0};
+}
+
+Tensor reattach(const Edge& edge, const Tensor& data) {
+  if (auto* leaf = dynamic_cast<AccumulateGrad*>(edge.node.get())) return leaf->leaf(data);
+  Tensor t = detail::alias(data, data.impl()->offset, data.shape(), data.strides());
+  if (edge.node) {
+    meta_of(t).node = edge.node;
+    meta_of(t).output = edge.output;
+  }
+  return t;
+}
+
+}  // namespace autograd
+
+// ---- The autograd part of Tensor ------------------------------------------------------------------------
+
+bool Tensor::requires_grad() const {
+  const auto& meta = checked("requires_grad").autograd;
+  return meta && (meta->requires_grad || meta->node);
+}
+
+bool Tensor::is_leaf() const {
+  const auto& meta = checked("is_leaf").autograd;
+  return !meta || !meta->node;
+}
+
+Tensor& Tensor::set_requires_grad(bool requires_grad) {
+  checked("set_requires_grad");
+  check<GradError>(is_leaf(),
+                   "set_requires_grad: only a leaf may change it; this tensor was made by a recorded op ",
+                   "(use detach() to get a leaf)");
+  check<DTypeError>(!requires_grad || is_floating(dtype()), "set_requires_grad: needs a floating dtype, got ",
+                    dtype(), "; allowed are f32 and f64");
+  if (requires_grad || impl_->autograd) autograd::meta_of(*this).requires_grad = requires_grad;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const auto& meta = checked("grad").autograd;
+  return meta ? meta->grad : Tensor();
+}
+
+void Tensor::set_grad(const Tensor& grad) {
+  checked("set_grad");
+  if (!grad.defined() && !impl_->autograd) return;
+  check<GradError>(!grad.defined() || autograd::spec_of(grad) == autograd::spec_of(*this),
+                   "set_grad: a gradient must have its tensor's shape, dtype and device, ", shape(), " ",
+                   dtype(), " on ", device());
+  autograd::meta_of(*this).grad = grad;
+}
+
+Tensor Tensor::detach() const {
+  const TensorImpl& t = checked("detach");
+  return detail::alias(*this, t.offset, t.shape, t.strides);
+}
+
+namespace {
+autograd::HookList& hook_list(const char* function, const Tensor& t) {
+  check<GradError>(t.defined() && t.requires_grad(), function, ": the tensor does not require grad");
+  AutogradMeta& meta = autograd::meta_of(t);
+  auto& list = meta.node ? meta.node->hooks(meta.output) : meta.leaf_hooks;
+  if (!list) list = std::make_shared<autograd::HookList>();
+  if (auto accumulator = meta.accumulator.lock()) accumulator->hooks(0) = list;
+  return *list;
+}
+}  // namespace
+
+int64_t Tensor::add_hook(Hook hook) {
+  auto& hooks = hook_list("register_hook", *this).hooks;
+  const int64_t id = hooks.empty() ? 0 : hooks.rbegin()->first + 1;
+  hooks.emplace(id, std::move(hook));
+  return id;
+}
+
+void Tensor::remove_hook(int64_t id) {
+  check<ValueError>(hook_list("remove_hook", *this).hooks.erase(id) == 1,
+                    "remove_hook: no hook has the number ", id);
+}
+
+Tensor& Tensor::retain_grad() {
+  auto& list = hook_list("retain_grad", *this);
+  if (is_leaf()) return *this;
+  for (const auto& retained : list.retained) {
+    if (retained.lock() == impl_) return *this;
+  }
+  list.retained.push_back(impl_);
+  return *this;
+}
+
+namespace detail {
+
+void set_data(const Tensor& t, const Tensor& data) {
+  TensorImpl& to = *t.impl();
+  const TensorImpl& from = *data.impl();
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.numel = from.numel;
+  to.dtype = from.dtype;
+  if (to.autograd)
+    to.autograd->accumulator.reset();  // graphs to come get one that expects the new shape and device
+}
+
+void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {
+  if (grad_enabled()) {
+    const bool source_grad = source.defined() && source.requires_grad();
+    check<GradError>(
+        !target.requires_grad() && !source_grad, function, ": in-place writes are not recorded, and the ",
+        source_grad ? "source" : "target",
+        " requires grad; write under `auto guard = vox::no_grad();`, or to a clone() with the ordinary op");
+  }
+  target.impl()->storage->bump_version();
+}
+}  // namespace detail
+
+}  // namespace vox

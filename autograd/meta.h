@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include <voxgrad/autograd/node.h>
+
+namespace vox {
+
+/// What the tape knows of one tensor. Absent in tensors that have nothing to do with gradients.
+struct AutogradMeta {
+  bool requires_grad = false;  ///< set by the user; for leaves only
+  Tensor grad;
+
+  std::shared_ptr<autograd::Node> node;  ///< the op that made this tensor; null for a leaf
+  int64_t output = 0;                    ///< which of its outputs
+
+  std::weak_ptr<autograd::Node> accumulator;       ///< a leaf's AccumulateGrad, alive while a graph uses it
+  std::shared_ptr<autograd::HookList> leaf_hooks;  ///< a leaf's hooks, shared with its accumulator
+};
+
+namespace autograd {
+
+/// t's metadata, made on first use.
+AutogradMeta& meta_of(const Tensor& t);
+
+/// Where gradients of `t` go: to the node that made it, or to its AccumulateGrad, which is made, and so takes
+/// its number, when the leaf first enters a graph. Empty if t does not require grad.
+Edge gradient_edge(const Tensor& t);
+
+/// A tensor on the given memory that continues at `edge`: the leaf itself if the edge ends in one.
+Tensor reattach(const Edge& edge, const Tensor& data);
+
+}  // namespace autograd
+}  // namespace vox

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+// Note [The tape]
+//
+// Every recorded op makes a Node. The node is owned by the tensors that the op returned, and owns, through
+// its edges, the nodes that made the op's inputs. Its number comes from one process-wide counter.
+//
+// An op's inputs exist before the op runs, and in-place writes are never recorded: so along every edge the
+// numbers fall, and *descending numbers are reverse topological order*. The engine needs no graph-wide sort:
+// it pops the highest number that has a gradient until none is left. The numbered nodes are the tape; shared
+// ownership is its memory management.
+//
+//     x (leaf)            AccumulateGrad #1  <---- edge ----  Mul #2  <---- edge ----  Sum #3
+//     y = x * x; z = y.sum()                                 owned by y               owned by z
+//
+// What a node keeps for its backward are SavedTensor members (saved_tensor.h). They never own a node, so no
+// cycle can arise.
+
+namespace vox::autograd {
+
+class Node;
+class SavedTensor;
+
+/// The gradient of one tensor, or nothing where none has arrived or none is wanted.
+using Gradient = std::optional<Tensor>;
+using Gradients = std::vector<Gradient>;
+
+/// "Output number `output` of `node`": where a gradient is sent. Without a node: nobody wants it.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int64_t output = 0;
+  friend bool operator==(const Edge&, const Edge&) = default;
+};
+
+/// What an output looked like when it was made, and so what its gradient must look like.
+struct TensorSpec {
+  Shape shape;
+  DType dtype;
+  Device device;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+TensorSpec spec_of(const Tensor& t);
+
+/// Hooks of one tensor, in order of registration, and the tensors that retain their gradient.
+struct HookList {
+  std::map<int64_t, Hook> hooks;
+  std::vector<std::weak_ptr<TensorImpl>> retained;
+};
+
+/// One recorded op: knows how to turn the gradients of its outputs into those of its inputs.
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  Node();
+  virtual ~Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// The op's name, as `vox::tape` prints it.
+  virtual const char* name() const = 0;
+
+  /// Given one optional gradient per output (at least one is there), returns one per input. Written in
+  /// recorded ops, so that it can itself be differentiated. Asks needs_grad(i) before it works for input i.
+  virtual Gradients backward(Gradients gradients) = 0;
+
+  /// Position on the tape.
+  uint64_t number() const { return number_; }
+
+  const std::vector<Edge>& edges() const { return edges_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  const std::vector<SavedTensor*>& saved() const { return saved_; }
+
+  /// Whether, in the backward that is running, anybody wants the gradient of input i.
+  bool needs_grad(int64_t i) const;
+
+  /// f() where input i wants a gradient, else nothing: `return {if_needed(0, [&] { return g * b; }), ...}`.
+  template <class F>
+  Gradient if_needed(int64_t i, F f) const {
+    return needs_grad(i) ? Gradient(f()) : std::nullopt;
+  }
+
+  /// Sets the edges: done once, by record().
+  void set_edges(std::vector<Edge> edges) { edges_ = std::move(edges); }
+
+  /// Makes `t` the next output of this node. Tensors saved as outputs are saved after this.
+  void add_output(const Tensor& t);
+
+  /// Drops the saved tensors: after its backward, unless the graph is retained.
+  void release();
+
+  std::shared_ptr<HookList>& hooks(int64_t output);
+  /// Runs the hooks of every output on its gradient.
+  void run_hooks(Gradients& gradients);
+
+ protected:
+  /// For AccumulateGrad, whose "output" is the leaf that exists already.
+  void add_output_spec(const TensorSpec& spec) { outputs_.push_back(spec); }
+
+ private:
+  friend class SavedTensor;
+
+  uint64_t number_;
+  std::vector<Edge> edges_;
+  std::vector<TensorSpec> outputs_;
+  std::vector<std::shared_ptr<HookList>> hooks_;  // by output; mostly empty
+  std::vector<SavedTensor*> saved_;               // members of the derived class
+};
+
+/// Deletes a node without recursion, however long the chain of nodes that it alone kept alive.
+void reclaim(Node* node) noexcept;
+
+/// All nodes are made here, so that all die by reclaim().
+template <class N, class... Args>
+std::shared_ptr<N> make_node(Args&&... args) {
+  return std::shared_ptr<N>(new N(std::forward<Args>(args)...), [](N* node) { reclaim(node); });
+}
+
+}  // namespace vox::autograd

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/meta.h>
+#include <voxgrad/autograd/saved_tensor.h>
+
+namespace vox::autograd {
+
+/// How an op enters the tape, after its forward:
+///
+///     Tensor y = ...;
+///     if (auto node = record<MulNode>({a, b}, y)) {   // null where nothing is to be recorded
+///       node->saved_a_.save(a);
+///       node->saved_b_.save(b);
+///     }
+///     return y;
+///
+/// Makes an N, with its edges to the makers of `inputs` (undefined ones have none), and hands it to `output`,
+/// which must be a new tensor of floating dtype. Null if grad mode is off or no input requires grad.
+template <class N>
+std::shared_ptr<N> record(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  const auto wants_grad = [](const Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (!grad_enabled() || std::none_of(inputs.begin(), inputs.end(), wants_grad)) return nullptr;
+  std::vector<Edge> edges;  // before the node: a leaf's AccumulateGrad takes the smaller number
+  edges.reserve(inputs.size());
+  for (const Tensor& input : inputs) edges.push_back(gradient_edge(input));
+  auto node = make_node<N>();
+  node->set_edges(std::move(edges));
+  for (const Tensor& output : outputs) node->add_output(output);
+  return node;
+}
+
+template <class N>
+std::shared_ptr<N> record(std::initializer_list<Tensor> inputs, const Tensor& output) {
+  return record<N>(std::span<const Tensor>(inputs.begin(), inputs.size()),
+                   std::span<const Tensor>(&output, 1));
+}
+
+}  // namespace vox::autograd

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <voxgrad/autograd/node.h>
+
+namespace vox::autograd {
+
+/// A tensor that a node keeps for its backward; a named member of the node:
+///
+///     struct Mul : Node { SavedTensor saved_a_{this}, saved_b_{this}; ... };
+///
+/// It holds memory, never a node: whether it was input i or output j of its owner is all it remembers, and
+/// get() attaches it to the tape again. So a node that saves its own output makes no cycle.
+class SavedTensor {
+ public:
+  explicit SavedTensor(Node* owner);
+  SavedTensor(const SavedTensor&) = delete;
+  SavedTensor& operator=(const SavedTensor&) = delete;
+
+  /// Saves an input or output of the owner, or a tensor outside the tape. An undefined tensor stays
+  /// undefined.
+  void save(const Tensor& t);
+
+  /// The tensor, on the tape where it was. Throws GradError if it was freed by an earlier backward, or if its
+  /// memory was written since it was saved.
+  Tensor get() const;
+
+  void release();
+  int64_t bytes() const { return data_.defined() ? data_.numel() * size_of(data_.dtype()) : 0; }
+  const Tensor& data() const { return data_; }  ///< off the tape; undefined once released
+
+ private:
+  enum class Role { outside, input, output };
+
+  Node* owner_;
+  Tensor data_;  // an alias without autograd metadata
+  uint64_t version_ = 0;
+  Role role_ = Role::outside;
+  int64_t index_ = 0;
+  bool released_ = false;
+};
+
+}  // namespace vox::autograd

@@ -1,0 +1,53 @@
+# The library voxgrad (alias voxgrad::voxgrad), static unless BUILD_SHARED_LIBS.
+
+find_package(Threads REQUIRED)
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
+find_package(nlohmann_json 3.9 REQUIRED)
+
+set(folders core autograd ops ops/cpu nn nn/optim)
+list(TRANSFORM folders PREPEND ${PROJECT_SOURCE_DIR}/)
+list(TRANSFORM folders APPEND /*.cpp OUTPUT_VARIABLE patterns)
+if(VOXGRAD_HAS_CUDA)
+  list(APPEND patterns ${PROJECT_SOURCE_DIR}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/cuda/*/*.cpp
+       ${PROJECT_SOURCE_DIR}/cuda/*.cu ${PROJECT_SOURCE_DIR}/cuda/*/*.cu)
+endif()
+file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+if(VOXGRAD_HAS_CUDA)
+  # It defines the vox::cuda functions that say there is no CUDA.
+  list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
+endif()
+
+add_library(voxgrad ${sources})
+add_library(voxgrad::voxgrad ALIAS voxgrad)
+set_target_properties(voxgrad PROPERTIES
+  LINKER_LANGUAGE CXX
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+voxgrad_options(voxgrad)
+target_compile_features(voxgrad PUBLIC cxx_std_20)
+target_include_directories(voxgrad
+  PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}> $<INSTALL_INTERFACE:include>
+  PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR})
+
+# BUILD_INTERFACE: whoever links the installed library needs neither Eigen nor nlohmann_json.
+target_link_libraries(voxgrad PRIVATE
+  Threads::Threads $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+if(VOXGRAD_HAS_CUDA)
+  # By name: a program of project(x CXX) has no CUDA language to bring the runtime, and
+  # CMAKE_CUDA_RUNTIME_LIBRARY does not reach it.
+  target_link_libraries(voxgrad PRIVATE CUDA::cudart_static)
+endif()
+
+# GCC says that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/core/parallel.cpp APPEND PROPERTY COMPILE_OPTIONS -Wno-tsan)
+endif()
+
+# What tests and benchmarks may use beyond the public headers.
+function(voxgrad_private_access target)
+  target_include_directories(${target} PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR} ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE voxgrad::voxgrad Eigen3::Eigen nlohmann_json::nlohmann_json)
+  if(VOXGRAD_HAS_CUDA)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  endif()
+endfunction()

@@ -1,0 +1,28 @@
+#include <voxgrad/core/allocator.h>
+#include <voxgrad/core/check.h>
+#include <voxgrad/core/cuda_memory.h>
+
+#include <new>
+
+namespace vox::detail {
+
+namespace {
+// One cache line, and the widest vector register that a CPU kernel may load from.
+constexpr std::align_val_t alignment{64};
+}  // namespace
+
+void* allocate(int64_t bytes, Device device) {
+  if (device.is_cuda()) return cuda::allocate(bytes, device.index);
+  void* data = ::operator new(static_cast<size_t>(bytes), alignment, std::nothrow);
+  check<OutOfMemoryError>(data != nullptr, "allocate: the CPU has no ", bytes, " bytes to give");
+  return data;
+}
+
+void deallocate(void* data, Device device) noexcept {
+  if (device.is_cuda())
+    cuda::deallocate(data, device.index);
+  else
+    ::operator delete(data, alignment);
+}
+
+}  // namespace vox::detail

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace vox {
+
+/// Base of everything voxgrad throws. A message says: function, rule, what it got, what is allowed.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct ShapeError : Error {
+  using Error::Error;
+};  ///< sizes, ranks, indices, strides
+struct DTypeError : Error {
+  using Error::Error;
+};  ///< element types
+struct DeviceError : Error {
+  using Error::Error;
+};  ///< devices that do not match or are not there
+struct ValueError : Error {
+  using Error::Error;
+};  ///< an argument outside its allowed range
+struct GradError : Error {
+  using Error::Error;
+};  ///< misuse of autograd
+struct CudaError : Error {
+  using Error::Error;
+};  ///< a CUDA call that failed
+struct OutOfMemoryError : Error {
+  using Error::Error;
+};  ///< memory that is not to be had
+struct IoError : Error {
+  using Error::Error;
+};  ///< files: missing, corrupt, not writable
+
+/// Streams all arguments into one string.
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  out << std::boolalpha;
+  (out << ... << args);
+  return out.str();
+}
+
+/// Throws `E` with the streamed message unless `ok`. The message is only formatted on failure.
+template <class E, class... Args>
+inline void check(bool ok, const Args&... message) {
+  if (!ok) [[unlikely]]
+    throw E(str(message...));
+}
+
+}  // namespace vox

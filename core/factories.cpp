@@ -1,0 +1,146 @@
+#include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/core/factories.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+namespace vox {
+
+namespace detail {
+
+Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOptions options) {
+  const int64_t numel = checked_numel("from_vector", shape);
+  check<ShapeError>(numel == count, "from_vector: shape ", shape, " has ", numel, " elements, got ", count,
+                    " values");
+  const Tensor t = empty(shape, options);
+  const int64_t bytes = numel * size_of(options.dtype);
+  if (bytes == 0) return t;
+  if (options.device.is_cuda())
+    cuda::copy(t.impl()->data(), options.device.index, values, 0, bytes, cuda::CopyKind::host_to_device);
+  else
+    std::memcpy(t.impl()->data(), values, static_cast<size_t>(bytes));
+  return t;
+}
+
+Tensor from_host(const std::vector<bool>& values, const Shape& shape, Device device) {
+  // vector<bool> packs its elements into bits.
+  const auto bytes = std::make_unique<bool[]>(values.size());
+  std::copy(values.begin(), values.end(), bytes.get());
+  return from_host(bytes.get(), static_cast<int64_t>(values.size()), shape, {boolean, device});
+}
+
+Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
+                 std::function<void(void*)> deleter) {
+  const int64_t numel = checked_numel("from_blob", shape);
+  check<ShapeError>(shape.rank() == strides.rank(), "from_blob: needs one stride per dimension, got shape ",
+                    shape, " and strides ", strides);
+  check<ShapeError>(std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride >= 0; }),
+                    "from_blob: strides must be >= 0, got ", strides);
+  check<ValueError>(data != nullptr || numel == 0, "from_blob: the pointer is null, but shape ", shape,
+                    " has ", numel, " elements");
+  check<ValueError>(reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size_of(dtype)) == 0,
+                    "from_blob: the pointer is not aligned to the ", size_of(dtype), " bytes of ", dtype);
+  if (device.is_cuda()) cuda::check_device("from_blob", device.index);
+
+  int64_t last = 0;  // index of the element that lies farthest from `data`
+  for (int64_t i = 0; i < shape.rank() && numel > 0; ++i)
+    last = checked_add("from_blob", last, checked_mul("from_blob", shape[i] - 1, strides[i]));
+  const int64_t extent = numel > 0 ? checked_add("from_blob", last, 1) : 0;
+  const int64_t bytes = checked_mul("from_blob", extent, size_of(dtype));
+  auto storage = Storage::adopt(data, bytes, device, std::move(deleter));
+  return Tensor(std::make_shared<TensorImpl>(std::move(storage), 0, shape, strides, dtype));
+}
+
+}  // namespace detail
+
+// ---- Constants ------------------------------------------------------------------------------------------
+
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  detail::check_scalar("full", value, options.dtype);
+  Tensor t = empty(shape, options);
+  return t.fill_(value);
+}
+Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
+Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
+
+Tensor full_like(const Tensor& t, Scalar value) { return full(t.shape(), value, t.options()); }
+Tensor zeros_like(const Tensor& t) { return full_like(t, 0); }
+Tensor ones_like(const Tensor& t) { return full_like(t, 1); }
+
+// ---- Ranges: written on the host, then sent ---------------------------------------------------------------
+
+namespace {
+
+/// `step` must lead from start towards end. The types decide how exactly: int64_t or double.
+template <class T>
+void check_direction(T start, T end, T step) {
+  check<ValueError>(step != 0, "arange: step must not be 0");
+  check<ValueError>(step > 0 ? start <= end : start >= end, "arange: step ", step,
+                    " points away from the end: start ", start, ", end ", end);
+}
+
+Tensor integer_range(int64_t start, int64_t end, int64_t step, TensorOptions options) {
+  check_direction(start, end, step);
+  // Differences of int64_t may need all 64 bits, and so may i * step: arithmetic modulo 2^64 is exact here.
+  const auto first = static_cast<uint64_t>(start), stride = static_cast<uint64_t>(step);
+  const uint64_t distance =
+      step > 0 ? static_cast<uint64_t>(end) - first : first - static_cast<uint64_t>(end);
+  const uint64_t pace = step > 0 ? stride : uint64_t{0} - stride;
+  const uint64_t count = distance / pace + (distance % pace != 0);
+  check<ShapeError>(count <= static_cast<uint64_t>(INT64_MAX), "arange: ", count,
+                    " elements overflow 64 bits");
+  const auto element = [=](uint64_t i) { return static_cast<int64_t>(first + i * stride); };
+  if (options.dtype == u8 && count > 0) {
+    const int64_t last = element(count - 1);
+    check<ValueError>(std::min(start, last) >= 0 && std::max(start, last) <= 255, "arange: elements from ",
+                      start, " to ", last, " cannot be held by dtype u8");
+  }
+  const Tensor t = empty({static_cast<int64_t>(count)}, {options.dtype});
+  visit_dtype(options.dtype, [&]<class T>(T) {
+    T* out = detail::mutable_ptr<T>(t);
+    for (uint64_t i = 0; i < count; ++i) out[i] = static_cast<T>(element(i));
+  });
+  return t.to(options.device);
+}
+
+Tensor floating_range(double start, double end, double step, TensorOptions options) {
+  check<ValueError>(std::isfinite(start) && std::isfinite(end) && std::isfinite(step),
+                    "arange: needs finite numbers, got start ", start, ", end ", end, ", step ", step);
+  check_direction(start, end, step);
+  const double count = std::ceil((end - start) / step);
+  check<ShapeError>(count < 0x1p60, "arange: ", count, " elements are more than 64 bits can address");
+  const Tensor t = empty({static_cast<int64_t>(count)}, {options.dtype});
+  visit_floating("arange", options.dtype, [&]<class T>(T) {
+    T* out = detail::mutable_ptr<T>(t);
+    for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(start + static_cast<double>(i) * step);
+  });
+  return t.to(options.device);
+}
+
+}  // namespace
+
+Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
+  check<DTypeError>(options.dtype != boolean, "arange: dtype bool has no range; allowed are all others");
+  if (is_floating(options.dtype))
+    return floating_range(start.as_real(), end.as_real(), step.as_real(), options);
+  const auto whole = [](Scalar value) {
+    detail::check_scalar("arange", value, i64);
+    return value.is_integer() ? value.as_integer() : static_cast<int64_t>(value.as_real());
+  };
+  return integer_range(whole(start), whole(end), whole(step), options);
+}
+
+Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
+
+Tensor eye(int64_t n, TensorOptions options) {
+  const Tensor t = zeros({n, n}, {options.dtype});
+  visit_dtype(options.dtype, [&]<class T>(T) {
+    T* out = detail::mutable_ptr<T>(t);
+    for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T{1};
+  });
+  return t.to(options.device);
+}
+
+}  // namespace vox

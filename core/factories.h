@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <type_traits>
+#include <vector>
+
+#include <voxgrad/core/generator.h>
+#include <voxgrad/core/tensor.h>
+
+namespace vox {
+
+namespace detail {
+/// A dense tensor that holds a copy of `count` elements on the host; ShapeError unless they fill `shape`.
+Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOptions options);
+Tensor from_host(const std::vector<bool>& values, const Shape& shape, Device device);
+Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
+                 std::function<void(void*)> deleter);
+}  // namespace detail
+
+// ---- From memory ------------------------------------------------------------------------------------
+
+/// A tensor that holds a copy of `values`, in row-major order; its dtype is T's. ShapeError unless there are
+/// as many values as `shape` has elements: `from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})`.
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, Device device = Device::cpu()) {
+  if constexpr (std::is_same_v<T, bool>)
+    return detail::from_host(values, shape, device);
+  else
+    return detail::from_host(values.data(), static_cast<int64_t>(values.size()), shape,
+                             {dtype_of<T>(), device});
+}
+template <class T>
+Tensor from_vector(std::initializer_list<T> values, const Shape& shape, Device device = Device::cpu()) {
+  return detail::from_host(values.begin(), static_cast<int64_t>(values.size()), shape,
+                           {dtype_of<T>(), device});
+}
+
+/// A tensor on memory that somebody else owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
+/// ...]. `data` must be memory of `device`, stay valid until `deleter(data)` runs (when the last tensor on it
+/// is gone), and be aligned to T; bools must be 0 or 1. Strides count elements, are >= 0, and may be 0
+/// (repeat). Throws ShapeError or ValueError if the arguments contradict each other; `deleter` does not run
+/// then.
+template <class T>
+Tensor from_blob(T* data, const Shape& shape, const Shape& strides, Device device = Device::cpu(),
+                 std::function<void(void*)> deleter = {}) {
+  static_assert(!std::is_const_v<T>, "from_blob: tensors are writable; const memory needs from_vector");
+  return detail::from_blob(data, dtype_of<T>(), shape, strides, device, std::move(deleter));
+}
+/// The same for dense row-major memory on the CPU.
+template <class T>
+Tensor from_blob(T* data, const Shape& shape) {
+  checked_numel("from_blob", shape);
+  return from_blob(data, shape, contiguous_strides(shape));
+}
+
+// ---- Constants --------------------------------------------------------------------------------------
+
+/// A tensor with `value` in every element; ValueError if the dtype cannot hold it.
+Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
+Tensor zeros(const Shape& shape, TensorOptions options = {});
+Tensor ones(const Shape& shape, TensorOptions options = {});
+
+/// The same with shape, dtype and device of `t`.
+Tensor full_like(const Tensor& t, Scalar value);
+Tensor zeros_like(const Tensor& t);
+Tensor ones_like(const Tensor& t);
+
+/// start, start + step, ... up to but not including `end`: ceil((end - start) / step) elements. f32 unless
+/// `options` say otherwise; for i64 and u8 all three must be whole numbers. Floating elements are computed in
+/// double as start + i * step. Throws ValueError if step is 0, points away from `end`, or anything is not
+/// finite or not held by the dtype; DTypeError for bool.
+Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
+/// 0, 1, ... up to but not including `end`.
+Tensor arange(Scalar end, TensorOptions options = {});
+
+/// The n x n identity matrix.
+Tensor eye(int64_t n, TensorOptions options = {});
+
+// ---- Random numbers (ops/random.cpp) ----------------------------------------------------------------
+// Each call takes the next place of `generator`'s stream. The same bits on every device.
+
+/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). DTypeError for other dtypes.
+Tensor rand(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
+
+/// Normal with mean 0 and variance 1 (Box-Muller, in double). DTypeError unless f32 or f64.
+Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
+
+/// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype holds them all exactly.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = i64},
+               Generator& generator = default_generator());
+
+}  // namespace vox

@@ -1,0 +1,160 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/core/parallel.h>
+
+#include <unsupported/Eigen/CXX11/ThreadPool>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace vox {
+namespace {
+
+constexpr int max_threads = 1024;
+
+/// True on a thread that is inside a chunk: parallel_for() there must not wait for other threads.
+thread_local bool inside_parallel_for = false;
+
+int threads_from_environment() {
+  const char* text = std::getenv("VOXGRAD_NUM_THREADS");
+  if (!text) return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, max_threads);
+  char* end = nullptr;
+  const long threads = std::strtol(text, &end, 10);
+  check<ValueError>(end != text && *end == '\0' && threads >= 1 && threads <= max_threads,
+                    "get_num_threads: the environment variable VOXGRAD_NUM_THREADS must be a whole number ",
+                    "from 1 to ", max_threads, ", got \"", text, "\" (correct or unset it)");
+  return static_cast<int>(threads);
+}
+
+/// The process-wide number of threads, and the workers (one fewer: the caller works too), made on first use.
+class Team {
+ public:
+  int threads() {
+    const std::lock_guard lock(mutex_);
+    return checked_threads();
+  }
+
+  void set_threads(int threads) {
+    std::shared_ptr<Eigen::ThreadPool> old;  // joins its threads after the lock is gone
+    const std::lock_guard lock(mutex_);
+    if (threads != threads_) old = std::move(workers_);
+    threads_ = threads;
+  }
+
+  /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call relies on.
+  std::shared_ptr<Eigen::ThreadPool> workers() {
+    const std::lock_guard lock(mutex_);
+    if (checked_threads() > 1 && !workers_) workers_ = std::make_shared<Eigen::ThreadPool>(threads_ - 1);
+    return workers_;
+  }
+
+ private:
+  int checked_threads() {
+    if (threads_ == 0) threads_ = threads_from_environment();
+    return threads_;
+  }
+
+  std::mutex mutex_;
+  int threads_ = 0;  // 0: not asked for yet
+  std::shared_ptr<Eigen::ThreadPool> workers_;
+};
+
+Team& team() {
+  // Never destroyed: a static destructor somewhere may still compute, and idle workers die with the process.
+  static Team& the_team = *new Team;
+  return the_team;
+}
+
+/// One call of parallel_for(). Shared with helpers, which may wake only when the call has returned: they
+/// then find no chunk left, and so never touch `f`.
+class Job {
+ public:
+  Job(int64_t n, int64_t grain, int64_t chunks, detail::RangeFunction f)
+      : n_(n), grain_(grain), chunks_(chunks), f_(f), unfinished_(chunks) {}
+
+  /// Takes chunks in ascending order until none is left.
+  void work() {
+    const bool outer = std::exchange(inside_parallel_for, true);
+    int64_t finished = 0;
+    for (int64_t chunk; (chunk = next_.fetch_add(1, std::memory_order_relaxed)) < chunks_; ++finished) {
+      if (!failed_.load(std::memory_order_relaxed)) run(chunk);
+    }
+    inside_parallel_for = outer;
+    if (finished > 0 && unfinished_.fetch_sub(finished, std::memory_order_acq_rel) == finished) {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+      all_done_.notify_all();
+    }
+  }
+
+  /// Waits for the chunks that helpers still work on, then rethrows what a chunk has thrown.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    all_done_.wait(lock, [this] { return done_; });
+    if (error_) std::rethrow_exception(std::move(error_));
+  }
+
+ private:
+  void run(int64_t chunk) {
+    try {
+      const int64_t begin = chunk * grain_;
+      f_(begin, n_ - begin > grain_ ? begin + grain_ : n_);
+    } catch (...) {
+      // Chunks are begun in ascending order, so all those below a failing one have begun and will finish: the
+      // lowest failing chunk is the same on any number of threads.
+      const std::lock_guard lock(mutex_);
+      if (!error_ || chunk < error_chunk_) {
+        error_ = std::current_exception();
+        error_chunk_ = chunk;
+      }
+      failed_.store(true, std::memory_order_relaxed);
+    }
+  }
+
+  const int64_t n_, grain_, chunks_;
+  const detail::RangeFunction f_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> unfinished_;
+  std::atomic<bool> failed_{false};
+
+  std::mutex mutex_;
+  std::condition_variable all_done_;
+  bool done_ = false;
+  std::exception_ptr error_;
+  int64_t error_chunk_ = 0;
+};
+
+}  // namespace
+
+int get_num_threads() { return team().threads(); }
+
+void set_num_threads(int threads) {
+  check<ValueError>(threads >= 1 && threads <= max_threads, "set_num_threads: allowed are 1 to ", max_threads,
+                    " threads, got ", threads);
+  check<ValueError>(!inside_parallel_for, "set_num_threads: not allowed inside parallel_for()");
+  team().set_threads(threads);
+}
+
+void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
+  check<ValueError>(n >= 0 && grain >= 1, "parallel_for: needs n >= 0 and grain >= 1, got n = ", n,
+                    ", grain = ", grain);
+  if (n == 0) return;
+  if (n <= grain) return f(0, n);
+
+  const int64_t chunks = (n - 1) / grain + 1;
+  const auto workers = inside_parallel_for ? nullptr : team().workers();
+  const auto job = std::make_shared<Job>(n, grain, chunks, f);
+  if (workers) {
+    const int64_t helpers = std::min<int64_t>(workers->NumThreads(), chunks - 1);
+    for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
+  }
+  job->work();
+  job->wait();
+}
+
+}  // namespace vox

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <voxgrad/core/device.h>
+
+namespace vox {
+
+/// A block of memory on one device, shared by all tensors that view it.
+///
+/// The version counts in-place writes: a tensor saved for backward remembers it and refuses to be used
+/// when it has moved on.
+class Storage {
+ public:
+  /// Fresh memory: 64-byte aligned on the CPU, from the device's stream-ordered pool on CUDA.
+  /// Throws OutOfMemoryError, or DeviceError where the device does not exist. 0 bytes are legal.
+  static std::shared_ptr<Storage> allocate(int64_t bytes, Device device);
+
+  /// Memory that somebody else owns; `deleter(data)` runs when the last tensor on it is gone.
+  static std::shared_ptr<Storage> adopt(void* data, int64_t bytes, Device device,
+                                        std::function<void(void*)> deleter);
+
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage();
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  uint64_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  Storage(void* data, int64_t bytes, Device device, std::function<void(void*)> deleter)
+      : data_(data), bytes_(bytes), device_(device), deleter_(std::move(deleter)) {}
+
+  void* data_;
+  int64_t bytes_;
+  Device device_;
+  std::atomic<uint64_t> version_{0};
+  std::function<void(void*)> deleter_;  // empty for memory of our own allocator
+};
+
+}  // namespace vox

@@ -1,0 +1,126 @@
+#include <voxgrad/autograd/meta.h>
+#include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/core/tensor.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace vox {
+
+TensorImpl::TensorImpl(std::shared_ptr<Storage> storage_, int64_t offset_, Shape shape_, Shape strides_,
+                       DType dtype_)
+    : storage(std::move(storage_)),
+      offset(offset_),
+      shape(shape_),
+      strides(strides_),
+      numel(checked_numel("Tensor", shape_)),
+      dtype(dtype_) {}
+
+TensorImpl::~TensorImpl() = default;
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  const int64_t bytes = checked_mul("empty", checked_numel("empty", shape), size_of(options.dtype));
+  auto storage = Storage::allocate(bytes, options.device);
+  return Tensor(
+      std::make_shared<TensorImpl>(std::move(storage), 0, shape, contiguous_strides(shape), options.dtype));
+}
+
+const TensorImpl& Tensor::checked(const char* function) const {
+  check<ValueError>(defined(), function, ": the tensor is undefined (default-constructed)");
+  return *impl_;
+}
+
+const Shape& Tensor::shape() const { return checked("shape").shape; }
+const Shape& Tensor::strides() const { return checked("strides").strides; }
+int64_t Tensor::rank() const { return checked("rank").shape.rank(); }
+int64_t Tensor::size(int64_t dim) const {
+  const Shape& s = checked("size").shape;
+  return s[normalize_dim("size", dim, s.rank())];
+}
+int64_t Tensor::numel() const { return checked("numel").numel; }
+DType Tensor::dtype() const { return checked("dtype").dtype; }
+Device Tensor::device() const { return checked("device").storage->device(); }
+
+bool Tensor::is_contiguous() const {
+  const TensorImpl& t = checked("is_contiguous");
+  if (t.numel == 0) return true;
+  int64_t step = 1;
+  for (int64_t i = t.shape.rank() - 1; i >= 0; --i) {
+    if (t.shape[i] != 1 && t.strides[i] != step) return false;
+    step *= t.shape[i];
+  }
+  return true;
+}
+
+const void* Tensor::checked_data(const char* function, DType dtype) const {
+  const TensorImpl& t = checked(function);
+  check<DTypeError>(t.dtype == dtype, function, ": asked for elements of dtype ", dtype,
+                    ", the tensor holds ", t.dtype, " (convert with to(dtype) first)");
+  return t.data();
+}
+
+void* Tensor::checked_mutable_data(DType dtype) {
+  void* data = const_cast<void*>(checked_data("mutable_data", dtype));
+  detail::begin_in_place("mutable_data", *this);
+  return data;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  checked_data("to_vector", dtype_of<T>());
+  const Tensor dense = detach().contiguous().to(Device::cpu());
+  const T* first = detail::ptr<T>(dense);
+  return std::vector<T>(first, first + dense.numel());
+}
+
+template <class T>
+T Tensor::item() const {
+  check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
+  checked_data("item", dtype_of<T>());
+  return *detail::ptr<T>(detach().to(Device::cpu()));
+}
+
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+template std::vector<uint8_t> Tensor::to_vector() const;
+template std::vector<bool> Tensor::to_vector() const;
+template float Tensor::item() const;
+template double Tensor::item() const;
+template int64_t Tensor::item() const;
+template uint8_t Tensor::item() const;
+template bool Tensor::item() const;
+
+namespace detail {
+
+Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& strides) {
+  return Tensor(std::make_shared<TensorImpl>(t.impl()->storage, offset, shape, strides, t.dtype()));
+}
+
+void check_defined(const char* function, const char* argument, const Tensor& t) {
+  check<ValueError>(t.defined(), function, ": argument '", argument, "' is an undefined tensor");
+}
+
+void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {
+  check<DTypeError>(a.dtype() == b.dtype(), function, ": the dtypes must be equal, got ", a.dtype(), " and ",
+                    b.dtype(), " (convert one with to(dtype))");
+}
+
+void check_same_device(const char* function, const Tensor& a, const Tensor& b) {
+  check<DeviceError>(a.device() == b.device(), function, ": the devices must be equal, got ", a.device(),
+                     " and ", b.device(), " (move one with to(device))");
+}
+
+void check_scalar(const char* function, Scalar value, DType dtype) {
+  if (is_floating(dtype)) return;
+  const double limit = dtype == boolean ? 1 : 255;
+  const bool whole = value.is_integer() ||
+                     (std::trunc(value.as_real()) == value.as_real() && std::abs(value.as_real()) < 9.2e18);
+  const bool fits = dtype == i64 || (value.as_real() >= 0 && value.as_real() <= limit);
+  check<ValueError>(whole && fits, function, ": the scalar ", value.as_real(), " cannot be held by dtype ",
+                    dtype);
+}
+
+}  // namespace detail
+
+}  // namespace vox

@@ -1,0 +1,222 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <voxgrad/core/device.h>
+#include <voxgrad/core/dtype.h>
+#include <voxgrad/core/shape.h>
+#include <voxgrad/core/storage.h>
+
+namespace vox {
+
+struct AutogradMeta;  // autograd/meta.h
+struct TensorImpl;
+
+/// A C++ number on its way into a tensor: it takes the tensor's dtype, if that dtype can hold it.
+class Scalar {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  constexpr Scalar(T value)
+      : is_integer_(std::is_integral_v<T> && (std::is_signed_v<T> || static_cast<int64_t>(value) >= 0)),
+        integer_(is_integer_ ? static_cast<int64_t>(value) : 0),
+        real_(static_cast<double>(value)) {}
+
+  constexpr bool is_integer() const { return is_integer_; }
+  constexpr int64_t as_integer() const { return integer_; }
+  constexpr double as_real() const { return real_; }
+
+ private:
+  bool is_integer_;
+  int64_t integer_;
+  double real_;
+};
+
+/// What a factory makes: `vox::zeros({2, 3}, {.dtype = vox::f64, .device = vox::Device::cuda()})`.
+struct TensorOptions {
+  DType dtype = f32;
+  Device device = Device::cpu();
+};
+
+/// What a hook does with a gradient: look at it (return nothing) or replace it.
+using Hook = std::function<std::optional<class Tensor>(const class Tensor& gradient)>;
+
+/// A multi-dimensional array: shared memory, seen through an offset, sizes and strides.
+///
+/// Copying a Tensor makes a second handle on the same tensor (as in Python); `clone()` copies the elements.
+/// A default-constructed Tensor is *undefined*: it stands for "none", as in a missing bias.
+/// Dimensions may be counted from the end: -1 is the last.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  // ---- What it is -----------------------------------------------------------------------------------
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  const Shape& strides() const;     ///< in elements
+  int64_t rank() const;             ///< number of dimensions
+  int64_t size(int64_t dim) const;  ///< size of one dimension
+  int64_t numel() const;            ///< number of elements
+  DType dtype() const;
+  Device device() const;
+  TensorOptions options() const { return {dtype(), device()}; }
+  bool is_contiguous() const;  ///< dense and row-major
+
+  // ---- Elements -------------------------------------------------------------------------------------
+  /// The first element; T must be the dtype's type. Device memory for a CUDA tensor.
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(checked_data("data", dtype_of<T>()));
+  }
+  /// The same for writing: an in-place write, so it bumps the version and is refused under grad mode for a
+  /// tensor that requires grad.
+  template <class T>
+  T* mutable_data() {
+    return static_cast<T*>(checked_mutable_data(dtype_of<T>()));
+  }
+  /// All elements in logical (row-major) order, copied to the host. T must be the dtype's type.
+  template <class T>
+  std::vector<T> to_vector() const;
+  /// The only element of a tensor with numel() == 1, as T, which must be the dtype's type.
+  template <class T = float>
+  T item() const;
+
+  // ---- Copies (ops/copy.cpp) ------------------------------------------------------------------------
+  Tensor clone() const;            ///< a dense copy of the elements
+  Tensor contiguous() const;       ///< itself if dense, else clone()
+  Tensor to(Device device) const;  ///< itself if already there
+  Tensor to(DType dtype) const;    ///< itself if already of it; gradients flow between floating dtypes
+  Tensor detach() const;           ///< shares memory and version, but knows nothing of the tape
+
+  // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
+  /// Elements start, start+step, ... below end of one dimension; bounds clamp as in Python, step >= 1.
+  Tensor slice(int64_t dim, int64_t start, int64_t end, int64_t step = 1) const;
+  Tensor select(int64_t dim, int64_t index) const;     ///< one index of `dim`, which disappears
+  Tensor permute(const Shape& dims) const;             ///< dimension i of the result is dims[i]
+  Tensor transpose(int64_t dim0, int64_t dim1) const;  ///< swaps two dimensions
+  Tensor expand(const Shape& shape) const;             ///< repeats size-1 dimensions with stride 0; -1 keeps
+  Tensor reshape(const Shape& shape) const;  ///< a view where the strides allow it, else a copy; one -1
+  Tensor squeeze(int64_t dim) const;         ///< drops a dimension of size 1
+  Tensor unsqueeze(int64_t dim) const;       ///< adds a dimension of size 1
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
+
+  // ---- Reductions (ops/reduce.cpp); no dims means all of them ---------------------------------------
+  Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor max(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor min(const Shape& dims = {}, bool keepdim = false) const;
+
+  // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
+  Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
+  Tensor& mul_(const Tensor& other);
+  Tensor& mul_(Scalar value);
+  Tensor& fill_(Scalar value);
+  Tensor& zero_() { return fill_(0); }
+  Tensor& copy_(const Tensor& source);  ///< broadcasts; casts and crosses devices if need be
+
+  // ---- Autograd (autograd/) -------------------------------------------------------------------------
+  bool requires_grad() const;
+  /// Marks a leaf of floating dtype as one whose gradient is wanted.
+  Tensor& set_requires_grad(bool requires_grad = true);
+  bool is_leaf() const;               ///< not made by a recorded op
+  Tensor grad() const;                ///< gradient so far; undefined if there is none
+  void set_grad(const Tensor& grad);  ///< replaces it; an undefined tensor clears it
+  void zero_grad() { set_grad({}); }
+  /// Keeps the gradient of a non-leaf in grad() during backward.
+  Tensor& retain_grad();
+  /// Calls `hook(gradient)` whenever a gradient of this tensor is complete, before it is used. The hook
+  /// may return nothing, or a Tensor of the same shape and dtype that takes the gradient's place.
+  /// Returns a number for remove_hook().
+  template <class F>
+  int64_t register_hook(F hook) {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>)
+      return add_hook([hook](const Tensor& g) mutable -> std::optional<Tensor> {
+        hook(g);
+        return std::nullopt;
+      });
+    else
+      return add_hook(std::move(hook));
+  }
+  void remove_hook(int64_t id);
+
+  struct BackwardOptions {
+    bool retain_graph = false;  ///< keep saved tensors for another backward
+    bool create_graph = false;  ///< record the backward itself; implies retain_graph
+  };
+  /// Runs the tape from this tensor and adds into the grad() of every leaf that requires grad.
+  /// `gradient` has this tensor's shape and dtype; it may be left out for a tensor of one element.
+  void backward(const Tensor& gradient, BackwardOptions options);
+  void backward(const Tensor& gradient = {}) { backward(gradient, BackwardOptions{}); }
+
+  const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
+
+ private:
+  const TensorImpl& checked(const char* function) const;
+  const void* checked_data(const char* function, DType dtype) const;
+  void* checked_mutable_data(DType dtype);
+  int64_t add_hook(Hook hook);
+
+  std::shared_ptr<TensorImpl> impl_;
+};
+
+/// The state behind a Tensor. Everything but `autograd` is fixed at construction (and by detail::set_data).
+struct TensorImpl {
+  TensorImpl(std::shared_ptr<Storage> storage, int64_t offset, Shape shape, Shape strides, DType dtype);
+  ~TensorImpl();
+
+  std::shared_ptr<Storage> storage;
+  int64_t offset;  // in elements
+  Shape shape;
+  Shape strides;  // in elements
+  int64_t numel;
+  DType dtype;
+  std::unique_ptr<AutogradMeta> autograd;  // absent in inference
+
+  /// Address of the first element.
+  void* data() const { return static_cast<char*>(storage->data()) + offset * size_of(dtype); }
+};
+
+/// A dense tensor of unwritten memory. Sizes and bytes are checked before memory is touched.
+Tensor empty(const Shape& shape, TensorOptions options = {});
+
+/// A dense unwritten tensor of the same shape, dtype and device.
+inline Tensor empty_like(const Tensor& t) { return empty(t.shape(), t.options()); }
+
+namespace detail {
+/// Another view of t's memory that knows nothing of the tape. The caller has checked that it stays inside.
+Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& strides);
+
+/// Makes `t`, for all its handles, a tensor on the memory, shape and dtype of `data`. Whatever the tape saved
+/// keeps the old memory.
+void set_data(const Tensor& t, const Tensor& data);
+
+/// First element, for kernels: no checks, no version bump.
+template <class T>
+const T* ptr(const Tensor& t) {
+  return static_cast<const T*>(t.impl()->data());
+}
+template <class T>
+T* mutable_ptr(const Tensor& t) {
+  return static_cast<T*>(t.impl()->data());
+}
+
+/// Every in-place write passes here first: refuses one that the tape could not see (target or a source
+/// requires grad while grad mode is on), then bumps the version of target's storage.
+void begin_in_place(const char* function, const Tensor& target, const Tensor& source = {});
+
+/// Throws unless `t` is defined; `argument` names it in the message.
+void check_defined(const char* function, const char* argument, const Tensor& t);
+/// Throws unless a and b (both defined) have one dtype and one device; the message names both.
+void check_same_dtype(const char* function, const Tensor& a, const Tensor& b);
+void check_same_device(const char* function, const Tensor& a, const Tensor& b);
+/// The element bytes of `value` in `dtype`, refused if the dtype cannot hold it (300 in u8, 0.5 in i64).
+void check_scalar(const char* function, Scalar value, DType dtype);
+}  // namespace detail
+
+}  // namespace vox

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/guard.h>
+
+namespace vox::cuda {
+
+/// What every launcher does around its kernels, once:
+///
+///     void relu(const Tensor& input, Tensor& output) {
+///       Launch launch("relu", output, {&input});
+///       relu_kernel<<<grid_for(n, 256), 256, 0, launch.stream()>>>(...);
+///       launch.check();
+///     }
+///
+/// It makes the output's device current while it lives, takes the current stream of that device once, and
+/// notes that the tensors are used in it, so that their memory is not reused too early. `others` holds the
+/// inputs and all further outputs; undefined tensors and null pointers in it are skipped (a missing bias).
+class Launch {
+ public:
+  /// Throws DeviceError unless every tensor is on the device of `output`, which must be a CUDA device.
+  Launch(const char* op, const Tensor& output, std::initializer_list<const Tensor*> others = {});
+
+  /// For cudaX calls and <<<grid, block, shared, launch.stream()>>>.
+  cudaStream_t stream() const { return stream_; }
+  int device_index() const { return guard_.index(); }
+
+  /// Memory made in this launcher (scratch, not part of the constructor's lists) needs no note: it was
+  /// allocated in the current stream, which is this one.
+
+  /// After a <<<>>>, or after several: throws CudaError, naming the op, if a launch was refused. Does not
+  /// wait.
+  void check() const;
+
+  /// The same for the result of a CUDA call: `launch.check(cudaMemsetAsync(..., launch.stream()))`.
+  void check(cudaError_t code) const;
+
+ private:
+  const char* op_;
+  DeviceGuard guard_;
+  cudaStream_t stream_ = nullptr;
+  cudaError_t earlier_ = cudaSuccess;  // left unread by somebody else before this op
+};
+
+/// Number of blocks for a grid-stride loop over n >= 0 elements: at least 1 (CUDA refuses 0), and bounded, so
+/// that one thread takes several elements of a huge tensor. The bound fills any GPU many times over; it is a
+/// constant, not a property of the device, so that a kernel runs the same way everywhere.
+inline unsigned grid_for(int64_t n, int block) {
+  constexpr int64_t most = int64_t{1} << 20;
+  return static_cast<unsigned>(std::clamp<int64_t>(n / block + (n % block != 0), 1, most));
+}
+
+}  // namespace vox::cuda

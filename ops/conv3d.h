@@ -1,0 +1,82 @@
+#pragma once
+
+#include <optional>
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/triple.h>
+
+// The conv3d family. Tensors are (N, C, D, H, W), or (C, D, H, W) without a batch; floating dtypes; weight
+// and bias have the input's dtype and device. An undefined bias means none. An axis of a coarse index i, a
+// fine index o and a tap k is ruled by o = i * stride - padding + k * dilation, and by nothing else.
+
+namespace vox {
+
+struct Conv3dOptions {
+  Triple stride = 1, padding = 0, dilation = 1;
+  int64_t groups = 1;
+};
+
+struct ConvTranspose3dOptions {
+  Triple stride = 1, padding = 0, output_padding = 0;
+  int64_t groups = 1;
+  Triple dilation = 1;
+  std::optional<Triple> output_size = {};  ///< instead of output_padding: the (D,H,W) to reach
+};
+
+/// Cross-correlation: weight (C_out, C_in/groups, kD, kH, kW), as torch.nn.functional.conv3d.
+/// Output size per axis: floor((in + 2*padding - dilation*(k-1) - 1) / stride) + 1.
+Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+              const Conv3dOptions& options = {});
+
+/// Its adjoint: weight (C_in, C_out/groups, kD, kH, kW), as torch.nn.functional.conv_transpose3d.
+/// Output size per axis: (in-1)*stride - 2*padding + dilation*(k-1) + output_padding + 1.
+Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose3dOptions& options = {});
+
+/// Gradient of conv3d's weight: `big` is conv3d's input (N, C_big, ...), `small` has its output's shape
+/// (N, C_small, ...); the result is (C_small, C_big/groups, kernel_size). Batched only.
+Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, Triple kernel_size,
+                          const Conv3dOptions& options = {});
+
+// ---- One and two dimensions: views of the above -----------------------------------------------------------
+
+struct Conv1dOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+struct ConvTranspose1dOptions {
+  int64_t stride = 1, padding = 0, output_padding = 0, groups = 1, dilation = 1;
+  std::optional<int64_t> output_size = {};
+};
+
+/// Two numbers in H, W order; one number stands for two equal ones.
+struct Pair {
+  int64_t h = 0, w = 0;
+  constexpr Pair() = default;
+  template <class T>
+  requires std::is_integral_v<T>
+  constexpr Pair(T both) : h(both), w(both) {}
+  template <class A, class B>
+  requires(std::is_integral_v<A>&& std::is_integral_v<B>) constexpr Pair(A height, B width)
+      : h(height), w(width) {}
+};
+struct Conv2dOptions {
+  Pair stride = 1, padding = 0, dilation = 1;
+  int64_t groups = 1;
+};
+struct ConvTranspose2dOptions {
+  Pair stride = 1, padding = 0, output_padding = 0;
+  int64_t groups = 1;
+  Pair dilation = 1;
+  std::optional<Pair> output_size = {};
+};
+
+Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+              const Conv1dOptions& options = {});
+Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose1dOptions& options = {});
+Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+
+}  // namespace vox

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <limits>
+
+#include <voxgrad/core/tensor.h>
+
+// Elementwise ops. Two tensors must have one dtype and device, and broadcast by NumPy's rule; a C++ number
+// takes the tensor's dtype. All are differentiable where the result has a floating dtype, except sign and the
+// comparisons, whose gradient is zero.
+
+namespace vox {
+
+// ---- Two operands: any dtype but bool; div, pow: floating only -------------------------------------------
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor pow(const Tensor& a, const Tensor& b);
+/// Elementwise larger / smaller; NaN if either is NaN; ties share the gradient equally.
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, Scalar b);
+Tensor sub(const Tensor& a, Scalar b);
+Tensor sub(Scalar a, const Tensor& b);
+Tensor mul(const Tensor& a, Scalar b);
+Tensor div(const Tensor& a, Scalar b);
+Tensor div(Scalar a, const Tensor& b);
+Tensor pow(const Tensor& a, Scalar exponent);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b); }
+inline Tensor operator+(Scalar a, const Tensor& b) { return add(b, a); }
+inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
+
+// ---- One operand: neg, abs, sign, relu, clamp: any dtype but bool; the others: floating only --------------
+Tensor neg(const Tensor& x);
+Tensor abs(const Tensor& x);   ///< gradient at 0 is 0
+Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor erf(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);  ///< gradient at 0 is 0; NaN stays NaN
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor gelu(
+    const Tensor& x);  ///< exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415)
+Tensor silu(const Tensor& x);  ///< x * sigmoid(x)
+/// Bounds each element; gradient 1 within [min, max], 0 outside. NaN stays NaN. min <= max.
+Tensor clamp(const Tensor& x, Scalar min, Scalar max);
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+
+// ---- Comparisons: bool results, never differentiable ------------------------------------------------------
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor eq(const Tensor& a, Scalar b);
+Tensor ne(const Tensor& a, Scalar b);
+Tensor lt(const Tensor& a, Scalar b);
+Tensor le(const Tensor& a, Scalar b);
+Tensor gt(const Tensor& a, Scalar b);
+Tensor ge(const Tensor& a, Scalar b);
+
+/// condition ? a : b, elementwise; condition is bool, all three broadcast. Gradients: where(c, g, 0),
+/// where(c, 0, g).
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+}  // namespace vox

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <ostream>
+#include <type_traits>
+
+namespace vox {
+
+/// Three numbers in D, H, W order; one number stands for three equal ones.
+struct Triple {
+  int64_t d = 0, h = 0, w = 0;
+
+  constexpr Triple() = default;
+  template <class T>
+  requires std::is_integral_v<T>
+  constexpr Triple(T all) : d(all), h(all), w(all) {}
+  template <class A, class B, class C>
+  requires(std::is_integral_v<A>&& std::is_integral_v<B>&& std::is_integral_v<C>) constexpr Triple(A depth,
+                                                                                                   B height,
+                                                                                                   C width)
+      : d(depth), h(height), w(width) {}
+
+  constexpr int64_t operator[](int64_t axis) const { return axis == 0 ? d : axis == 1 ? h : w; }
+  constexpr int64_t& operator[](int64_t axis) { return axis == 0 ? d : axis == 1 ? h : w; }
+  friend constexpr bool operator==(const Triple&, const Triple&) = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Triple& t) {
+  return out << '(' << t.d << ',' << t.h << ',' << t.w << ')';
+}
+
+}  // namespace vox

@@ -1,0 +1,267 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/views.h>
+
+#include <optional>
+
+// A view shares the memory of its input and differs in offset, sizes and strides. The gradient of each:
+//
+//   view               gradient of its input
+//   slice              zeros with g at the slice's place
+//   permute            g, permuted back
+//   expand             g, summed over the repeats
+//   reshape, squeeze   g in the input's shape
+//
+// select, transpose, unsqueeze and flatten are made of these.
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+
+// ---- slice ------------------------------------------------------------------------------------------------
+namespace detail {
+namespace {
+
+Tensor slice_alias(const Tensor& x, const SliceRange& r) {
+  Shape shape = x.shape(), strides = x.strides();
+  const int64_t offset = x.impl()->offset + (r.size > 0 ? r.start * strides[r.dim] : 0);
+  shape[r.dim] = r.size;
+  strides[r.dim] *= r.step;
+  return alias(x, offset, shape, strides);
+}
+
+Tensor slice_range(const Tensor& x, SliceRange range);
+
+struct SliceNode final : Node {
+  SliceRange range;
+  Shape input_shape;
+  const char* name() const override { return "slice"; }
+  Gradients backward(Gradients g) override { return {slice_adjoint(*g[0], input_shape, range)}; }
+};
+
+struct SliceAdjointNode final : Node {
+  SliceRange range;
+  const char* name() const override { return "slice_adjoint"; }
+  Gradients backward(Gradients g) override { return {slice_range(*g[0], range)}; }
+};
+
+Tensor slice_range(const Tensor& x, SliceRange range) {
+  Tensor y = slice_alias(x, range);
+  if (auto node = record<SliceNode>({x}, y)) {
+    node->range = range;
+    node->input_shape = x.shape();
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
+  Tensor y = zeros(shape, g.options());
+  {
+    const auto guard = no_grad();
+    slice_alias(y, range).copy_(g);
+  }
+  if (auto node = record<SliceAdjointNode>({g}, y)) node->range = range;
+  return y;
+}
+
+}  // namespace detail
+
+Tensor Tensor::slice(int64_t dim, int64_t start, int64_t end, int64_t step) const {
+  checked("slice");
+  dim = normalize_dim("slice", dim, rank());
+  check<ValueError>(step >= 1, "slice: step must be >= 1, got ", step);
+  const int64_t size = shape()[dim];
+  const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
+  start = clamp(start);
+  end = std::max(start, clamp(end));
+  const int64_t count = (end - start) / step + ((end - start) % step != 0);
+  return detail::slice_range(*this, {dim, start, count, count > 1 ? step : 1});
+}
+
+Tensor Tensor::select(int64_t dim, int64_t index) const {
+  checked("select");
+  dim = normalize_dim("select", dim, rank());
+  const int64_t size = shape()[dim];
+  check<ShapeError>(index >= -size && index < size, "select: index ", index,
+                    " is out of range for dimension ", dim, " of size ", size);
+  if (index < 0) index += size;
+  return slice(dim, index, index + 1).squeeze(dim);
+}
+
+// ---- permute ----------------------------------------------------------------------------------------------
+namespace {
+struct PermuteNode final : Node {
+  Shape inverse;
+  const char* name() const override { return "permute"; }
+  Gradients backward(Gradients g) override { return {g[0]->permute(inverse)}; }
+};
+}  // namespace
+
+Tensor Tensor::permute(const Shape& dims) const {
+  checked("permute");
+  check<ShapeError>(dims.rank() == rank(), "permute: needs each of the ", rank(), " dimensions once, got ",
+                    dims);
+  Shape new_shape = shape(), new_strides = strides(), inverse = Shape::filled(rank(), -1);
+  for (int64_t i = 0; i < rank(); ++i) {
+    const int64_t from = normalize_dim("permute", dims[i], rank());
+    check<ShapeError>(inverse[from] == -1, "permute: dimension ", from, " is named twice in ", dims);
+    inverse[from] = i;
+    new_shape[i] = shape()[from];
+    new_strides[i] = strides()[from];
+  }
+  Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
+  if (auto node = record<PermuteNode>({*this}, y)) node->inverse = inverse;
+  return y;
+}
+
+Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
+  checked("transpose");
+  dim0 = normalize_dim("transpose", dim0, rank());
+  dim1 = normalize_dim("transpose", dim1, rank());
+  Shape dims;
+  for (int64_t i = 0; i < rank(); ++i) dims.push_back(i == dim0 ? dim1 : i == dim1 ? dim0 : i);
+  return permute(dims);
+}
+
+// ---- expand -----------------------------------------------------------------------------------------------
+namespace {
+struct ExpandNode final : Node {
+  Shape input_shape;
+  const char* name() const override { return "expand"; }
+  Gradients backward(Gradients g) override { return {sum_to(*g[0], input_shape)}; }
+};
+}  // namespace
+
+Tensor Tensor::expand(const Shape& target) const {
+  checked("expand");
+  const int64_t added = target.rank() - rank();
+  check<ShapeError>(added >= 0, "expand: ", shape(), " has more dimensions than ", target);
+  Shape new_shape = target, new_strides = Shape::filled(target.rank(), 0);
+  for (int64_t i = added; i < target.rank(); ++i) {
+    const int64_t size = shape()[i - added];
+    if (new_shape[i] == -1) new_shape[i] = size;
+    check<ShapeError>(size == 1 || size == new_shape[i], "expand: ", shape(), " does not expand to ", target,
+                      ": size ", size, " is neither 1 nor ", new_shape[i]);
+    if (size == new_shape[i]) new_strides[i] = strides()[i - added];
+  }
+  checked_numel("expand", new_shape);
+  Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
+  if (auto node = record<ExpandNode>({*this}, y)) node->input_shape = shape();
+  return y;
+}
+
+// ---- reshape, squeeze, unsqueeze, flatten -----------------------------------------------------------------
+namespace {
+
+struct ReshapeNode final : Node {
+  Shape input_shape;
+  const char* name() const override { return "reshape"; }
+  Gradients backward(Gradients g) override { return {g[0]->reshape(input_shape)}; }
+};
+
+Tensor restride(const Tensor& x, const Shape& shape, const Shape& strides) {
+  Tensor y = detail::alias(x, x.impl()->offset, shape, strides);
+  if (auto node = record<ReshapeNode>({x}, y)) node->input_shape = x.shape();
+  return y;
+}
+
+/// `target` with its one -1, if any, replaced by what makes the element counts equal.
+Shape infer_size(const Shape& target, const Shape& from, int64_t numel) {
+  Shape shape = target;
+  int64_t unknown = -1;
+  for (int64_t i = 0; i < shape.rank(); ++i) {
+    if (shape[i] != -1) continue;
+    check<ShapeError>(unknown == -1, "reshape: at most one size may be -1, got ", target);
+    unknown = i;
+    shape[i] = 1;
+  }
+  const int64_t known = checked_numel("reshape", shape);
+  if (unknown >= 0) {
+    check<ShapeError>(known > 0 && numel % known == 0, "reshape: no size for -1 makes ", target, " of the ",
+                      numel, " elements of ", from);
+    shape[unknown] = numel / known;
+  }
+  check<ShapeError>(checked_numel("reshape", shape) == numel, "reshape: ", from, " has ", numel,
+                    " elements, ", target, " does not");
+  return shape;
+}
+
+/// Strides that show x's elements in `shape` without a copy, if there are any: the new sizes must split up
+/// runs of x's dimensions that lie in memory as one.
+std::optional<Shape> strides_for(const Tensor& x, const Shape& shape) {
+  if (x.numel() == 0) return contiguous_strides(shape);
+  Shape strides = Shape::filled(shape.rank(), 1);
+  int64_t out = shape.rank() - 1;
+  int64_t run = 1;  // elements of the run of x's dimensions that ends at dimension i
+  int64_t step = x.rank() > 0 ? x.strides()[x.rank() - 1] : 1;
+  for (int64_t i = x.rank() - 1; i >= 0; --i) {
+    run *= x.shape()[i];
+    const bool run_ends = i == 0 || (x.shape()[i - 1] != 1 && x.strides()[i - 1] != run * step);
+    if (!run_ends) continue;
+    int64_t filled = 1;
+    while (out >= 0 && (filled < run || shape[out] == 1)) {
+      strides[out] = filled * step;
+      filled *= shape[out--];
+    }
+    if (filled != run) return std::nullopt;
+    if (i > 0) {
+      run = 1;
+      step = x.strides()[i - 1];
+    }
+  }
+  return strides;
+}
+
+}  // namespace
+
+Tensor Tensor::reshape(const Shape& target) const {
+  checked("reshape");
+  const Shape new_shape = infer_size(target, shape(), numel());
+  if (const auto new_strides = strides_for(*this, new_shape)) return restride(*this, new_shape, *new_strides);
+  return restride(contiguous(), new_shape, contiguous_strides(new_shape));
+}
+
+Tensor Tensor::squeeze(int64_t dim) const {
+  checked("squeeze");
+  dim = normalize_dim("squeeze", dim, rank());
+  check<ShapeError>(shape()[dim] == 1, "squeeze: dimension ", dim, " of ", shape(), " has size ",
+                    shape()[dim], "; only 1 can be dropped");
+  Shape new_shape = shape(), new_strides = strides();
+  new_shape.erase(dim);
+  new_strides.erase(dim);
+  return restride(*this, new_shape, new_strides);
+}
+
+Tensor Tensor::unsqueeze(int64_t dim) const {
+  checked("unsqueeze");
+  dim = normalize_dim("unsqueeze", dim, rank() + 1);
+  Shape new_shape = shape(), new_strides = strides();
+  new_shape.insert(dim, 1);
+  new_strides.insert(dim, dim < rank() ? shape()[dim] * strides()[dim] : 1);
+  return restride(*this, new_shape, new_strides);
+}
+
+Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim) const {
+  checked("flatten");
+  if (rank() == 0) return reshape({1});
+  start_dim = normalize_dim("flatten", start_dim, rank());
+  end_dim = normalize_dim("flatten", end_dim, rank());
+  check<ShapeError>(start_dim <= end_dim, "flatten: start_dim ", start_dim, " comes after end_dim ", end_dim);
+  Shape new_shape;
+  int64_t run = 1;
+  for (int64_t i = 0; i < rank(); ++i) {
+    if (i < start_dim || i > end_dim)
+      new_shape.push_back(shape()[i]);
+    else
+      run *= shape()[i];
+    if (i == end_dim) new_shape.push_back(run);
+  }
+  return reshape(new_shape);
+}
+
+}  // namespace vox

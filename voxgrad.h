@@ -1,0 +1,23 @@
+#pragma once
+
+// All of voxgrad's public interface.
+
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/function.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/autograd/tape.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/generator.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/core/print.h>
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/loss.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/shaping.h>
+#include <voxgrad/version.h>
