@@ -41,11 +41,6 @@ Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   return list[i];
 }
 
-bool Optimizer::has_buffer(const std::string& name, size_t i) const {
-  const auto found = buffers_.find(name);
-  return found != buffers_.end() && i < found->second.size() && found->second[i].defined();
-}
-
 Optimizer::State Optimizer::state_dict() const {
   State state;
   state.emplace("step", full({}, steps_, {.dtype = i64}));

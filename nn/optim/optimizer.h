@@ -44,7 +44,6 @@ class Optimizer {
 
   /// Buffer `name` of parameter i; zeros before its first use.
   Tensor& buffer(const std::string& name, size_t i);
-  bool has_buffer(const std::string& name, size_t i) const;
 
  private:
   std::vector<Tensor> parameters_;
