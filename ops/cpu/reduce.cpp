@@ -1,0 +1,197 @@
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/reduce_ops.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+// Reductions on the CPU.
+//
+// Order: a row is cut into blocks of 1024 elements. In a block, element i goes to lane i % 16, and the 16
+// lanes meet in a binary tree. The results of the blocks are a row again, reduced in the same way. So the
+// order of the additions follows from the row's length; a lane is also what a vector register holds.
+//
+// Memory: a block that is dense is read in place, any other gathered into a buffer first. Where the rows lie
+// side by side (their elements are far apart, the neighbours of one element belong to other rows), 64 rows
+// are reduced together, lane by lane, in the very same order.
+//
+// Work: a task is a block of a row, or of 64 rows. It reads each element once.
+
+namespace vox::cpu {
+namespace {
+
+using detail::RowView;
+
+constexpr int64_t block = reduce_block_size;
+constexpr int64_t lanes = 16;
+constexpr int64_t tile = 64;              // rows that are reduced together
+constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
+
+/// Element i of a row; the second level reads what the first has accumulated.
+template <class Op, class In>
+typename Op::Acc lift(In x, int64_t i) {
+  if constexpr (std::is_same_v<In, typename Op::Acc>)
+    return x;
+  else
+    return Op::lift(x, i);
+}
+
+/// The tree over the lanes that n elements have filled. `Lane` combines into its left argument.
+template <class Combine>
+void meet(int64_t n, Combine combine) {
+  const int64_t used = std::min(n, lanes);
+  for (int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half && j + half < used; ++j) combine(j, j + half);
+  }
+}
+
+/// One dense block: elements number first, first + 1, ... of their row.
+template <class Op, class In>
+typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
+  using Acc = typename Op::Acc;
+  std::array<Acc, lanes> lane;
+  lane.fill(Op::init());
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int64_t j = 0; j < lanes; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
+  }
+  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
+  meet(n, [&](int64_t a, int64_t b) { lane[a] = Op::combine(lane[a], lane[b]); });
+  return lane[0];
+}
+
+/// Calls f(position, offset, count) for the pieces of elements [first, first + n) of a row that the innermost
+/// reduced dimension walks in one go; `position` counts from 0.
+template <class F>
+void for_pieces(const RowView& v, int64_t first, int64_t n, F f) {
+  const int64_t inner = v.reduced.back();
+  for (int64_t at = 0; at < n;) {
+    const int64_t skip = (first + at) % inner;
+    const int64_t count = std::min(inner - skip, n - at);
+    f(at, detail::offset_of(v.reduced, v.reduced_strides, first + at), count);
+    at += count;
+  }
+}
+
+/// One block of one row, gathered unless it is dense.
+template <class Op, class T>
+typename Op::Acc reduce_row(const RowView& v, const T* row, int64_t first, int64_t n) {
+  const int64_t stride = v.reduced_strides.back();
+  if (stride == 1 && first % v.reduced.back() + n <= v.reduced.back())
+    return reduce_block<Op>(row + detail::offset_of(v.reduced, v.reduced_strides, first), n, first);
+  std::array<T, block> buffer;
+  for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) buffer[at + i] = row[offset + i * stride];
+  });
+  return reduce_block<Op>(buffer.data(), n, first);
+}
+
+/// One block of `width` rows that lie side by side: store(c, result) for each.
+template <class Op, class T, class Store>
+void reduce_tile(const RowView& v, const T* rows, int64_t width, int64_t first, int64_t n, Store store) {
+  using Acc = typename Op::Acc;
+  std::array<std::array<Acc, tile>, lanes> lane;
+  for (int64_t j = 0; j < std::min(n, lanes); ++j) lane[j].fill(Op::init());
+  const int64_t stride = v.reduced_strides.back();
+  for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      Acc* into = lane[(at + i) % lanes].data();
+      const T* x = rows + offset + i * stride;
+      const int64_t index = first + at + i;
+      for (int64_t c = 0; c < width; ++c) into[c] = Op::combine(into[c], Op::lift(x[c], index));
+    }
+  });
+  meet(n, [&](int64_t a, int64_t b) {
+    for (int64_t c = 0; c < width; ++c) lane[a][c] = Op::combine(lane[a][c], lane[b][c]);
+  });
+  for (int64_t c = 0; c < width; ++c) store(c, lane[0][c]);
+}
+
+/// Calls store(row, block, result) for all blocks of all rows.
+template <class Op, class T, class Store>
+void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
+  const int64_t longest = std::min(v.length, block);
+  const auto in_block = [&](int64_t b) { return std::min(block, v.length - b * block); };
+  const int64_t side = v.kept.back();  // rows side by side, if their stride is 1
+  if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && side >= 8) {
+    const int64_t tiles = (side + tile - 1) / tile;
+    const int64_t grain = std::max<int64_t>(1, task_elements / (longest * std::min(side, tile)));
+    parallel_for(v.rows / side * tiles * blocks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t b = task % blocks, t = task / blocks % tiles, outer = task / blocks / tiles;
+        const int64_t row = outer * side + t * tile;
+        reduce_tile<Op>(v, x + detail::offset_of(v.kept, v.kept_strides, row),
+                        std::min(tile, side - t * tile), b * block, in_block(b),
+                        [&](int64_t c, const typename Op::Acc& a) { store(row + c, b, a); });
+      }
+    });
+    return;
+  }
+  parallel_for(v.rows * blocks, std::max<int64_t>(1, task_elements / longest),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t task = begin; task < end; ++task) {
+                   const int64_t row = task / blocks, b = task % blocks;
+                   const T* at = x + detail::offset_of(v.kept, v.kept_strides, row);
+                   store(row, b, reduce_row<Op>(v, at, b * block, in_block(b)));
+                 }
+               });
+}
+
+template <class Op, class T>
+void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor) {
+  using Acc = typename Op::Acc;
+  const RowView v = detail::rows_of(x_tensor, reduced_dims);
+  const T* x = detail::ptr<T>(x_tensor);
+  auto* y = detail::mutable_ptr<typename Op::Result>(y_tensor);
+  if (v.length == 0 || v.rows == 0) {
+    std::fill_n(y, v.rows, Op::finish(Op::init(), 0));
+    return;
+  }
+  const int64_t blocks = (v.length + block - 1) / block;
+  if (blocks == 1) {
+    reduce_blocks<Op>(v, x, 1, [&](int64_t row, int64_t, const Acc& a) { y[row] = Op::finish(a, v.length); });
+    return;
+  }
+  std::vector<Acc> partial(static_cast<size_t>(v.rows * blocks));
+  reduce_blocks<Op>(v, x, blocks,
+                    [&](int64_t row, int64_t b, const Acc& a) { partial[row * blocks + b] = a; });
+  parallel_for(v.rows, std::max<int64_t>(1, task_elements / blocks), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      Acc* results = partial.data() + row * blocks;
+      for (int64_t n = blocks; n > 1; n = (n + block - 1) / block) {
+        for (int64_t b = 0; b * block < n; ++b)
+          results[b] = reduce_block<Op>(results + b * block, std::min(block, n - b * block), 0);
+      }
+      y[row] = Op::finish(results[0], v.length);
+    }
+  });
+}
+
+}  // namespace
+
+void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
+  using namespace detail;
+  if (kind == ReduceKind::mean)
+    return visit_floating("mean", x.dtype(),
+                          [&]<class T>(T) { reduce_with<SumOp<T, true>, T>(x, reduced_dims, y); });
+  visit_dtype(x.dtype(), [&]<class E>(E) {
+    using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;  // a bool is a byte, 0 or 1
+    switch (kind) {
+      case ReduceKind::sum:
+        return reduce_with<SumOp<T, false>, T>(x, reduced_dims, y);
+      case ReduceKind::max:
+        return reduce_with<ExtremumOp<T, true>, T>(x, reduced_dims, y);
+      case ReduceKind::min:
+        return reduce_with<ExtremumOp<T, false>, T>(x, reduced_dims, y);
+      case ReduceKind::argmax:
+        return reduce_with<ArgExtremumOp<T, true>, T>(x, reduced_dims, y);
+      case ReduceKind::argmin:
+        return reduce_with<ArgExtremumOp<T, false>, T>(x, reduced_dims, y);
+      case ReduceKind::mean:
+        return;  // above
+    }
+  });
+}
+
+}  // namespace vox::cpu

@@ -1,0 +1,228 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/reduce_kernels.h>
+
+#include <array>
+
+// Gradients, with y = op(x) and g the gradient of y, expanded to x's shape:
+//   sum        g
+//   mean       g / count
+//   max, min   g / (number of ties) where x == y, else 0
+//   sum_to     composed of sum and reshape
+
+namespace vox {
+
+namespace {
+
+constexpr ByDevice reduce_kernel{"reduce", &cpu::reduce, VOX_CUDA(&cuda::reduce)};
+
+/// What `dims` and `keepdim` of one call come to.
+struct Plan {
+  Shape order;          // kept dimensions, then reduced ones, each in their old order
+  Shape keepdim_shape;  // x's shape with 1 for reduced dimensions
+  Shape shape;          // of the result
+  int64_t reduced = 0;  // number of reduced dimensions
+  int64_t count = 1;    // elements per result
+};
+
+Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::check_defined(function, "x", x);
+  const int64_t rank = x.rank();
+  std::array<bool, max_rank> reduced{};
+  for (int64_t dim : dims) {
+    bool& seen = reduced[static_cast<size_t>(normalize_dim(function, dim, rank))];
+    check<ShapeError>(!seen, function, ": dim ", dim, " occurs twice in dims ", dims, " of a tensor of rank ",
+                      rank, "; each may be named once");
+    seen = true;
+  }
+  if (dims.empty()) reduced.fill(true);
+
+  Plan plan;
+  for (int64_t i = 0; i < rank; ++i) {
+    const bool reduce = reduced[static_cast<size_t>(i)];
+    plan.keepdim_shape.push_back(reduce ? 1 : x.shape()[i]);
+    if (!reduce) plan.order.push_back(i);
+    if (!reduce || keepdim) plan.shape.push_back(reduce ? 1 : x.shape()[i]);
+  }
+  for (int64_t i = 0; i < rank; ++i) {
+    if (!reduced[static_cast<size_t>(i)]) continue;
+    plan.order.push_back(i);
+    plan.count *= x.shape()[i];
+    ++plan.reduced;
+  }
+  return plan;
+}
+
+Tensor run(ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
+  Shape shape, strides;
+  for (int64_t i : plan.order) {
+    shape.push_back(x.shape()[i]);
+    strides.push_back(x.strides()[i]);
+  }
+  Tensor y = empty(plan.shape, {dtype, x.device()});
+  reduce_kernel.on(x.device())(kind, detail::alias(x, x.impl()->offset, shape, strides), plan.reduced, y);
+  return y;
+}
+
+// ---- sum, mean ------------------------------------------------------------------------------------------
+
+struct SumNode : autograd::Node {
+  const char* name() const override { return "sum"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return {g[0]->reshape(keepdim_shape_).expand(shape_)};
+  }
+  Shape shape_, keepdim_shape_;
+};
+
+struct MeanNode : SumNode {
+  const char* name() const override { return "mean"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return SumNode::backward({div(*g[0], Scalar(count_))});
+  }
+  int64_t count_ = 1;
+};
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("sum", x, dims, keepdim);
+  Tensor y = run(ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
+  if (auto node = autograd::record<SumNode>({x}, y)) {
+    node->shape_ = x.shape();
+    node->keepdim_shape_ = plan.keepdim_shape;
+  }
+  return y;
+}
+
+Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("mean", x, dims, keepdim);
+  check<DTypeError>(is_floating(x.dtype()), "mean: needs a floating dtype, got ", x.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  Tensor y = run(ReduceKind::mean, x, plan, x.dtype());
+  if (auto node = autograd::record<MeanNode>({x}, y)) {
+    node->shape_ = x.shape();
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->count_ = plan.count;
+  }
+  return y;
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  detail::check_defined("sum_to", "x", x);
+  if (x.shape() == shape) return x;
+  const int64_t extra = x.rank() - shape.rank();
+  check<ShapeError>(extra >= 0, "sum_to: shape ", shape, " has more dimensions than x, ", x.shape());
+  Shape dims;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    const int64_t size = x.shape()[i], wanted = i < extra ? 1 : shape[i - extra];
+    check<ShapeError>(wanted == size || wanted == 1, "sum_to: shape ", shape, " does not broadcast to ",
+                      x.shape(), ": sizes ", wanted, " and ", size, " differ and the first is not 1");
+    if (wanted != size || i < extra) dims.push_back(i);
+  }
+  return sum(x, dims, true).reshape(shape);
+}
+
+// ---- max, min, argmax, argmin ---------------------------------------------------------------------------
+
+namespace {
+
+struct ExtremumNode : autograd::Node {
+  const char* name() const override { return name_; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
+    const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // a NaN that won is unequal to itself
+    const Tensor ties = sum(winners, dims_, true).to(x.dtype());
+    const Tensor share = div(g[0]->reshape(keepdim_shape_), ties);
+    return {where(winners, share, full({}, 0, x.options()))};
+  }
+  const char* name_ = "";
+  Shape keepdim_shape_, dims_;
+  autograd::SavedTensor saved_x_{this}, saved_y_{this};
+};
+
+Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  Plan plan = plan_of(function, x, dims, keepdim);
+  check<ShapeError>(plan.count > 0, function, ": there is no element to choose from: dims ", dims,
+                    " of shape ", x.shape(), " hold none; every reduced size must be > 0");
+  return plan;
+}
+
+Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = extremum_plan(function, x, dims, keepdim);
+  Tensor y = run(kind, x, plan, x.dtype());
+  if (auto node = autograd::record<ExtremumNode>({x}, y)) {
+    node->name_ = function;
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->dims_ = dims;
+    node->saved_x_.save(x);
+    node->saved_y_.save(y);
+  }
+  return y;
+}
+
+Tensor arg_extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  return run(kind, x, extremum_plan(function, x, dims, keepdim), i64);
+}
+
+}  // namespace
+
+Tensor max(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extremum(ReduceKind::max, "max", x, dims, keepdim);
+}
+Tensor min(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extremum(ReduceKind::min, "min", x, dims, keepdim);
+}
+Tensor argmax(const Tensor& x, const Shape& dims, bool keepdim) {
+  return arg_extremum(ReduceKind::argmax, "argmax", x, dims, keepdim);
+}
+Tensor argmin(const Tensor& x, const Shape& dims, bool keepdim) {
+  return arg_extremum(ReduceKind::argmin, "argmin", x, dims, keepdim);
+}
+
+Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return vox::sum(*this, dims, keepdim); }
+Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return vox::mean(*this, dims, keepdim); }
+Tensor Tensor::max(const Shape& dims, bool keepdim) const { return vox::max(*this, dims, keepdim); }
+Tensor Tensor::min(const Shape& dims, bool keepdim) const { return vox::min(*this, dims, keepdim); }
+
+// ---- What the kernels walk ------------------------------------------------------------------------------
+
+namespace detail {
+
+namespace {
+/// Dimensions [begin, end) of x without those of size 1, neighbours merged where one stride walks both.
+void merge_dims(const Tensor& x, int64_t begin, int64_t end, Shape& shape, Shape& strides) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t size = x.shape()[i], stride = x.strides()[i];
+    if (size == 1) continue;
+    const int64_t last = shape.rank() - 1;
+    if (last >= 0 && strides[last] == size * stride) {
+      shape[last] *= size;
+      strides[last] = stride;
+    } else {
+      shape.push_back(size);
+      strides.push_back(stride);
+    }
+  }
+  if (shape.empty()) {
+    shape.push_back(1);
+    strides.push_back(1);
+  }
+}
+}  // namespace
+
+RowView rows_of(const Tensor& x, int64_t reduced_dims) {
+  RowView v;
+  const int64_t split = x.rank() - reduced_dims;
+  merge_dims(x, 0, split, v.kept, v.kept_strides);
+  merge_dims(x, split, x.rank(), v.reduced, v.reduced_strides);
+  for (int64_t size : v.kept) v.rows *= size;
+  for (int64_t size : v.reduced) v.length *= size;
+  return v;
+}
+
+}  // namespace detail
+
+}  // namespace vox

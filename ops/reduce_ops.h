@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <voxgrad/core/host_device.h>
+
+// What one reduction does with elements, for the CPU's and CUDA's loops alike. An Op has
+//   Acc                 what is carried along
+//   init()              the Acc of no elements
+//   lift(x, i)          the Acc of element number i of its row
+//   combine(a, b)       the Acc of both; changes nothing if one is init()
+//   finish(a, length)   the result
+
+namespace vox::detail {
+
+template <class T>
+VOX_HOST_DEVICE constexpr bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return x != x;
+  else
+    return false;
+}
+
+/// Integers add as uint64_t: a sum beyond 64 bits wraps instead of being undefined.
+template <class T, bool is_mean>
+struct SumOp {
+  static constexpr bool integral = !std::is_floating_point_v<T>;
+  using Acc = std::conditional_t<integral, uint64_t, T>;
+  using Result = std::conditional_t<integral, int64_t, T>;
+  VOX_HOST_DEVICE static constexpr Acc init() { return 0; }
+  VOX_HOST_DEVICE static constexpr Acc lift(T x, int64_t) { return static_cast<Acc>(x); }
+  VOX_HOST_DEVICE static constexpr Acc combine(Acc a, Acc b) { return a + b; }
+  VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t length) {
+    if constexpr (is_mean)
+      return a / static_cast<T>(length);
+    else
+      return static_cast<Result>(a);
+  }
+};
+
+/// Whether b beats a: larger (or smaller), or NaN where a is not. No branches, so that loops vectorise.
+template <class T, bool is_max>
+VOX_HOST_DEVICE constexpr bool beats(T b, T a) {
+  return (is_max ? b > a : b < a) | (is_nan(b) & !is_nan(a));
+}
+
+/// The value that any other beats or equals.
+template <class T, bool is_max>
+VOX_HOST_DEVICE constexpr T weakest() {
+  using L = std::numeric_limits<T>;
+  if constexpr (L::has_infinity)
+    return is_max ? -L::infinity() : L::infinity();
+  else
+    return is_max ? L::lowest() : L::max();
+}
+
+template <class T, bool is_max>
+struct ExtremumOp {
+  using Acc = T;
+  using Result = T;
+  VOX_HOST_DEVICE static constexpr Acc init() { return weakest<T, is_max>(); }
+  VOX_HOST_DEVICE static constexpr Acc lift(T x, int64_t) { return x; }
+  VOX_HOST_DEVICE static constexpr Acc combine(Acc a, Acc b) { return beats<T, is_max>(b, a) ? b : a; }
+  VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t) { return a; }
+};
+
+template <class T, bool is_max>
+struct ArgExtremumOp {
+  struct Acc {
+    T value;
+    int64_t index;
+  };
+  using Result = int64_t;
+  VOX_HOST_DEVICE static constexpr Acc init() {
+    return {weakest<T, is_max>(), std::numeric_limits<int64_t>::max()};
+  }
+  VOX_HOST_DEVICE static constexpr Acc lift(T x, int64_t i) { return {x, i}; }
+  VOX_HOST_DEVICE static constexpr Acc combine(Acc a, Acc b) {
+    const bool take_b =
+        beats<T, is_max>(b.value, a.value) || (!beats<T, is_max>(a.value, b.value) && b.index < a.index);
+    return take_b ? b : a;
+  }
+  VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t) { return a.index; }
+};
+
+}  // namespace vox::detail
