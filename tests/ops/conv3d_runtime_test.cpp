@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <voxgrad/core/cuda.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/dispatch.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -146,6 +148,29 @@ TEST_P(Conv3dRuntime, WithoutABatch) {
   y.backward(gy);
   ASSERT_EQ(x.grad().shape(), x.shape());
   EXPECT_EQ(values(x.grad()), values(conv3d(gy, w, {}, {.stride = 2})));
+}
+
+// R3: producer and consumer on a stream of the user's, without a wait on the host.
+TEST(Conv3dStreamsCuda, WorkIsOrderedOnASideStream) {
+  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const Tensor x = integer_tensor({2, 16, 24, 24, 24}, 1, f32, Device::cuda());
+  Tensor w = integer_tensor({16, 8, 3, 3, 3}, 2, f32, Device::cuda()).set_requires_grad();
+  const auto run = [&] {
+    w.zero_grad();
+    Tensor y = conv3d(conv_transpose3d(x, w, {}, {.stride = 2}), w, {}, {.stride = 2});
+    y.backward(ones(y.shape(), y.options()));
+    return std::array{y, w.grad().clone()};
+  };
+  const auto expected = run();
+  vox::cuda::Stream side;
+  side.wait(vox::cuda::current_stream());
+  std::array<Tensor, 2> got;
+  {
+    vox::cuda::StreamGuard guard(side);
+    got = run();
+  }
+  vox::cuda::current_stream().wait(side);
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(values(got[i]) == values(expected[i])) << i;
 }
 
 // ---- Non-finite operands ----------------------------------------------------------------------------------
