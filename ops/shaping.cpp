@@ -23,7 +23,7 @@ struct CatNode final : autograd::Node {
   }
 };
 
-/// `first` with another size along `dim`; all must agree with it on everything else.
+/// Throws unless `t` can be joined to `first` along `dim`.
 void check_joins(const Tensor& first, const Tensor& t, int64_t dim) {
   detail::check_defined("cat", "tensors", t);
   detail::check_same_dtype("cat", first, t);
