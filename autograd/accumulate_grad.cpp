@@ -11,7 +11,12 @@ AccumulateGrad::AccumulateGrad(const Tensor& leaf) : leaf_(leaf.impl()) {
 
 Gradients AccumulateGrad::backward(Gradients gradients) {
   const std::lock_guard lock(mutex_);
-  if (auto leaf = leaf_.lock()) accumulate(leaf->autograd->grad, std::move(*gradients[0]));
+  if (auto leaf = leaf_.lock()) {
+    check<GradError>(spec_of(Tensor(leaf)) == outputs()[0],
+                     "backward: a leaf was moved or cast (Module::to) after this graph had been recorded; "
+                     "run the forward again");
+    accumulate(leaf->autograd->grad, std::move(*gradients[0]));
+  }
   return {};
 }
 

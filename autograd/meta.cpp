@@ -122,6 +122,20 @@ Tensor& Tensor::retain_grad() {
 }
 
 namespace detail {
+
+void set_data(const Tensor& t, const Tensor& data) {
+  TensorImpl& to = *t.impl();
+  const TensorImpl& from = *data.impl();
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.numel = from.numel;
+  to.dtype = from.dtype;
+  if (to.autograd)
+    to.autograd->accumulator.reset();  // graphs to come get one that expects the new shape and device
+}
+
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {
   if (grad_enabled()) {
     const bool source_grad = source.defined() && source.requires_grad();

@@ -1,6 +1,6 @@
 # examples/NN_name.cpp or examples/NN_name/*.cpp: one program each, named NN_name, run briefly by CTest as
-# example.NN_name. A folder with its own CMakeLists.txt says for itself how it is built and tested; it may
-# call voxgrad_example(), and return() with a message if something it needs is not there.
+# example.NN_name. A folder with its own CMakeLists.txt says for itself how it is built and tested, with the
+# two functions below.
 
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)  # FindNIfTI
 
@@ -21,6 +21,14 @@ endfunction()
 file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/[0-9][0-9]_*)
 foreach(entry IN LISTS entries)
   get_filename_component(name ${entry} NAME_WE)
+  if(name STREQUAL "04_mri_super_resolution")
+    find_package(NIfTI QUIET)
+    if(NOT NIfTI_FOUND)
+      message(WARNING "examples/${name} is left out: it reads head scans with the NIfTI C library, which was not "
+                      "found (Debian and Ubuntu: apt install libnifti2-dev)")
+      continue()
+    endif()
+  endif()
   if(EXISTS ${entry}/CMakeLists.txt)
     add_subdirectory(${entry} ${PROJECT_BINARY_DIR}/examples/${name}.dir)
     continue()

@@ -19,6 +19,10 @@ function(voxgrad_options target)
     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
     # CMake 3.25 has no CUDA20 dialect, so the standard is given by hand.
     $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # "text" + std::string looks to GCC 12 like an overlapping copy (GCC bug 105651).
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  endif()
   if(VOXGRAD_HAVE_MARCH_NATIVE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()

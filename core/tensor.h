@@ -165,7 +165,7 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-/// The state behind a Tensor. Everything but `autograd` is fixed at construction.
+/// The state behind a Tensor. Everything but `autograd` is fixed at construction (and by detail::set_data).
 struct TensorImpl {
   TensorImpl(std::shared_ptr<Storage> storage, int64_t offset, Shape shape, Shape strides, DType dtype);
   ~TensorImpl();
@@ -191,6 +191,10 @@ inline Tensor empty_like(const Tensor& t) { return empty(t.shape(), t.options())
 namespace detail {
 /// Another view of t's memory that knows nothing of the tape. The caller has checked that it stays inside.
 Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& strides);
+
+/// Makes `t`, for all its handles, a tensor on the memory, shape and dtype of `data`. Whatever the tape saved
+/// keeps the old memory.
+void set_data(const Tensor& t, const Tensor& data);
 
 /// First element, for kernels: no checks, no version bump.
 template <class T>

@@ -16,8 +16,23 @@ struct InterpolateOptions {
   bool align_corners = false;  ///< trilinear only
 };
 
-/// Resizes (N, C, D, H, W), with the index rules of torch.nn.functional.interpolate. Floating dtypes. The
-/// backward is the exact adjoint, in gather form: no atomics, the same bits every time.
+/// Resizes (N, C, D, H, W), f32 or f64, with the index rules of torch.nn.functional.interpolate. On each
+/// axis, with ratio = in / out, or 1 / scale_factor where that was given, output cell o reads the input at
+///
+///   nearest                    floor(o * ratio)
+///   trilinear                  max(0, (o + 0.5) * ratio - 0.5), between its two neighbours
+///   trilinear, align_corners   o * (in - 1) / (out - 1), or 0 where out is 1
+///
+/// and never beyond the last cell; an axis with out == in is copied. Positions are computed in double, and
+/// identically on all devices (PyTorch: in float, so that a nearest cell may differ where o * ratio is
+/// whole).
+///
+/// The backward is the exact adjoint, in gather form: no atomics, the same bits every time. Differentiable
+/// any number of times.
+///
+/// Throws ShapeError unless the input has 5 dimensions with D, H, W >= 1 and the output sizes are >= 1,
+/// DTypeError unless it is floating, ValueError unless exactly one of size and scale_factor is given, for
+/// scales that are not positive and finite, and for align_corners in nearest mode.
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options);
 
 }  // namespace vox

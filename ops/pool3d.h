@@ -5,6 +5,17 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/triple.h>
 
+// Pooling over windows of (N, C, D, H, W) or (C, D, H, W), f32 or f64, with PyTorch's arguments and sizes.
+//
+// On each axis, window o covers the cells o * stride - padding + k * dilation, k = 0 .. kernel_size - 1, that
+// exist. There are floor((in + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 windows; with
+// ceil_mode the quotient is rounded up, and a last window that would begin beyond input and left padding is
+// dropped.
+//
+// Both throw ShapeError for other ranks, for D, H or W of 0 and for sizes that leave no window; DTypeError
+// for other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2.
+// Both are differentiable any number of times, and their gradients gather: the same bits every time.
+
 namespace vox {
 
 struct MaxPool3dOptions {
@@ -20,10 +31,13 @@ struct AvgPool3dOptions {
   bool ceil_mode = false, count_include_pad = true;
 };
 
-/// Maximum over windows of (N, C, D, H, W) or (C, D, H, W), PyTorch's arguments and sizes. The first maximum
-/// of a window takes the gradient; NaN wins.
+/// Maximum of each window. NaN wins. The first maximum of a window (or its first NaN), in row-major order,
+/// takes the gradient. A window that covers no cell, which only dilation can bring about, gives -infinity and
+/// passes no gradient on.
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
-/// Mean over windows, likewise.
+
+/// Mean of each window: the sum over its cells, divided by their number; with count_include_pad also the
+/// padding that it covers counts as cells, but not what ceil_mode lets it cover beyond the padding.
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options);
 
 }  // namespace vox

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/core/normal.h>
+#include <voxgrad/core/philox.h>
+
+/// How one random block becomes elements, the same code for every device. A distribution D over T has
+/// D::count, the elements that a block gives, and `draw(words, out)`; element i of a tensor is number
+/// i % count of block i / count.
+namespace vox::detail {
+
+template <class T>
+struct Uniform;
+
+template <>
+struct Uniform<float> {
+  using Element = float;
+  static constexpr int count = 4;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, float* out) const {
+    for (int i = 0; i < 4; ++i) out[i] = uniform_f32(w.word[i]);
+  }
+};
+
+template <>
+struct Uniform<double> {
+  using Element = double;
+  static constexpr int count = 2;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, double* out) const {
+    for (int i = 0; i < 2; ++i) out[i] = uniform_f64(join_words(w.word[2 * i], w.word[2 * i + 1]));
+  }
+};
+
+template <class T>
+struct Normal;
+
+/// Words (0, 1) and (2, 3) make a pair each: 32-bit uniforms, computed in double and rounded at the end.
+template <>
+struct Normal<float> {
+  using Element = float;
+  static constexpr int count = 4;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, float* out) const {
+    for (int i = 0; i < 4; i += 2) {
+      const NormalPair pair = box_muller((w.word[i] + 1.0) * 0x1p-32, w.word[i + 1] * 0x1p-32);
+      out[i] = static_cast<float>(pair.first);
+      out[i + 1] = static_cast<float>(pair.second);
+    }
+  }
+};
+
+/// One pair from two 53-bit uniforms.
+template <>
+struct Normal<double> {
+  using Element = double;
+  static constexpr int count = 2;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, double* out) const {
+    const uint64_t u = join_words(w.word[0], w.word[1]) >> 11;
+    const NormalPair pair =
+        box_muller(static_cast<double>(u + 1) * 0x1p-53, uniform_f64(join_words(w.word[2], w.word[3])));
+    out[0] = pair.first;
+    out[1] = pair.second;
+  }
+};
+
+/// The upper 64 bits of a * b.
+VOX_HOST_DEVICE inline uint64_t multiply_high(uint64_t a, uint64_t b) {
+  const uint64_t a0 = static_cast<uint32_t>(a), a1 = a >> 32, b0 = static_cast<uint32_t>(b), b1 = b >> 32;
+  const uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
+  const uint64_t middle2 = a0 * b1 + static_cast<uint32_t>(middle);
+  return a1 * b1 + (middle >> 32) + (middle2 >> 32);
+}
+
+/// low + floor(w / 2^64 * range) of a 64-bit word w: each value's probability is within 2^-64 of 1 / range.
+template <class T>
+struct Integers {
+  using Element = T;
+  static constexpr int count = 2;
+  int64_t low;
+  uint64_t range;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, T* out) const {
+    for (int i = 0; i < 2; ++i) {
+      const uint64_t step = multiply_high(join_words(w.word[2 * i], w.word[2 * i + 1]), range);
+      out[i] = static_cast<T>(static_cast<int64_t>(static_cast<uint64_t>(low) + step));
+    }
+  }
+};
+
+/// Writes block `block` of a tensor of `numel` elements at `data`.
+template <class D>
+VOX_HOST_DEVICE inline void write_block(const D& distribution, uint64_t seed, uint64_t offset, int64_t block,
+                                        int64_t numel, typename D::Element* data) {
+  typename D::Element elements[D::count];
+  distribution.draw(philox_block(seed, offset, static_cast<uint64_t>(block)), elements);
+  const int64_t first = block * D::count;
+  for (int i = 0; i < D::count && first + i < numel; ++i) data[first + i] = elements[i];
+}
+
+}  // namespace vox::detail

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+
+#include <voxgrad/nn/module.h>
+#include <voxgrad/ops/conv3d.h>
+
+namespace vox::nn {
+
+/// conv3d (ops/conv3d.h) with a weight (out_channels, in_channels/groups, kD, kH, kW) and a bias of its own,
+/// both uniform in +-1/sqrt(in_channels/groups * kD*kH*kW) at first.
+/// (N, in_channels, D, H, W) -> (N, out_channels, D', H', W'); without N likewise.
+class Conv3d final : public Module {
+ public:
+  struct Options {
+    int64_t in_channels, out_channels;
+    Triple kernel_size;
+    Triple stride = 1, padding = 0, dilation = 1;
+    int64_t groups = 1;
+    bool bias = true;
+    TensorOptions tensor = {};  ///< dtype and device of the parameters
+  };
+  explicit Conv3d(const Options& options);
+  Tensor forward(const Tensor& input) override;
+
+  const Options options;
+  Tensor weight, bias;
+};
+
+}  // namespace vox::nn

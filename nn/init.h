@@ -1,0 +1,24 @@
+#pragma once
+
+#include <voxgrad/core/tensor.h>
+
+/// Initial values of parameters, written in place (under no_grad by themselves) from the default generator.
+namespace vox::nn::init {
+
+Tensor& uniform_(Tensor& t, double low, double high);
+Tensor& normal_(Tensor& t, double mean, double std);
+
+/// Inputs that one output element sums over, as PyTorch counts them: weight.shape[1] * kernel volume.
+int64_t fan_in(const Tensor& weight);
+/// The reverse: weight.shape[0] * kernel volume.
+int64_t fan_out(const Tensor& weight);
+
+/// Uniform in +-1/sqrt(fan): the default of PyTorch's Linear, Conv and ConvTranspose, weights and biases
+/// alike.
+Tensor& default_uniform_(Tensor& t, int64_t fan);
+/// Normal with std sqrt(2 / fan_in), for relu networks (He et al., arXiv 1502.01852).
+Tensor& kaiming_normal_(Tensor& weight);
+/// Uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).
+Tensor& xavier_uniform_(Tensor& weight);
+
+}  // namespace vox::nn::init

@@ -1,0 +1,140 @@
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/nn/module.h>
+
+#include <algorithm>
+
+namespace vox::nn {
+
+namespace {
+
+using Named = Module::Named;
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+void Module::check_name(const std::string& name) const {
+  check<ValueError>(!name.empty() && name.find('.') == std::string::npos,
+                    "Module: a name is not empty and has no dot, got '", name, "'");
+  const auto is_taken = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
+  };
+  check<ValueError>(!is_taken(parameters_) && !is_taken(buffers_) && !is_taken(children_),
+                    "Module: the name '", name, "' is registered twice");
+}
+
+Tensor Module::register_parameter(std::string name, Tensor value) {
+  if (!value.defined()) return value;
+  check_name(name);
+  value.set_requires_grad(true);
+  parameters_.emplace_back(std::move(name), value);
+  return value;
+}
+
+Tensor Module::register_buffer(std::string name, Tensor value) {
+  check_name(name);
+  buffers_.emplace_back(std::move(name), value);
+  return value;
+}
+
+void Module::add_child(std::string name, std::shared_ptr<Module> module) {
+  check<ValueError>(module != nullptr, "Module: the child '", name, "' is null");
+  check_name(name);
+  children_.emplace_back(std::move(name), std::move(module));
+}
+
+std::vector<Named> Module::named_parameters() const {
+  std::vector<Named> all = parameters_;
+  for (const auto& [name, child] : children_) {
+    for (auto& [inner, t] : child->named_parameters()) all.emplace_back(name + "." + inner, t);
+  }
+  return all;
+}
+
+std::vector<Named> Module::named_buffers() const {
+  std::vector<Named> all = buffers_;
+  for (const auto& [name, child] : children_) {
+    for (auto& [inner, t] : child->named_buffers()) all.emplace_back(name + "." + inner, t);
+  }
+  return all;
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> all;
+  for (auto& [name, t] : named_parameters()) all.push_back(t);
+  return all;
+}
+
+Module& Module::train(bool on) {
+  training_ = on;
+  for (auto& [name, child] : children_) child->train(on);
+  return *this;
+}
+
+template <class F>
+void Module::replace_all(F f) {
+  const auto guard = no_grad();
+  for (auto* list : {&parameters_, &buffers_}) {
+    for (auto& [name, t] : *list) {
+      t.set_grad({});
+      detail::set_data(t, f(t.detach()));
+    }
+  }
+  for (auto& [name, child] : children_) child->replace_all(f);
+}
+
+Module& Module::to(Device device) {
+  replace_all([device](const Tensor& t) { return t.to(device); });
+  return *this;
+}
+
+Module& Module::to(DType dtype) {
+  check<DTypeError>(is_floating(dtype), "Module::to: parameters have a floating dtype, got ", dtype);
+  replace_all([dtype](const Tensor& t) { return is_floating(t.dtype()) ? t.to(dtype) : t; });
+  return *this;
+}
+
+void Module::zero_grad() {
+  for (Tensor& p : parameters()) p.zero_grad();
+}
+
+StateDict Module::state_dict() const {
+  StateDict state;
+  for (auto& [name, t] : named_parameters()) state.emplace(name, t);
+  for (auto& [name, t] : named_buffers()) state.emplace(name, t);
+  return state;
+}
+
+Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
+  const StateDict own = state_dict();
+  LoadResult result;
+  for (const auto& [name, t] : own) {
+    const auto found = state.find(name);
+    if (found == state.end()) {
+      result.missing.push_back(name);
+      continue;
+    }
+    detail::check_defined("load_state_dict", name.c_str(), found->second);
+    check<ShapeError>(found->second.shape() == t.shape(), "load_state_dict: '", name, "' has shape ",
+                      t.shape(), ", got ", found->second.shape());
+    check<DTypeError>(found->second.dtype() == t.dtype(), "load_state_dict: '", name, "' has dtype ",
+                      t.dtype(), ", got ", found->second.dtype());
+  }
+  for (const auto& [name, t] : state) {
+    if (!own.contains(name)) result.unexpected.push_back(name);
+  }
+  check<ValueError>(!strict || (result.missing.empty() && result.unexpected.empty()),
+                    "load_state_dict: missing: ", join(result.missing),
+                    "; unexpected: ", join(result.unexpected), " (strict = false allows both)");
+  const auto guard = no_grad();
+  for (const auto& [name, t] : own) {
+    if (const auto found = state.find(name); found != state.end()) Tensor(t).copy_(found->second);
+  }
+  return result;
+}
+
+}  // namespace vox::nn

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+namespace vox::nn {
+
+/// Tensors by name, as saved in a file: "0.weight", "0.bias", "1.running_mean", ...
+using StateDict = std::map<std::string, Tensor>;
+
+/// A layer or a whole network: one function of one tensor, with parameters (which are trained), buffers
+/// (which are not) and children. Names and shapes are PyTorch's, so that weights travel.
+///
+/// A Module can be moved, not copied: two modules never share parameters by accident.
+class Module {
+ public:
+  using Named = std::pair<std::string, Tensor>;
+
+  Module() = default;
+  virtual ~Module() = default;
+  Module(Module&&) = default;
+  Module& operator=(Module&&) = default;
+
+  virtual Tensor forward(const Tensor& input) = 0;
+  Tensor operator()(const Tensor& input) { return forward(input); }
+
+  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration.
+  std::vector<Named> named_parameters() const;
+  std::vector<Named> named_buffers() const;
+  std::vector<Tensor> parameters() const;
+
+  /// Training mode (the default) or evaluation mode, for this module and all its children.
+  Module& train(bool on = true);
+  Module& eval() { return train(false); }
+  bool is_training() const { return training_; }
+
+  /// Moves, or casts, all parameters and buffers. Handles on them stay valid, so an optimiser made before
+  /// still trains them; their gradients are dropped. The dtype is a floating one; integer buffers keep
+  /// theirs.
+  Module& to(Device device);
+  Module& to(DType dtype);
+
+  void zero_grad();
+
+  /// All parameters and buffers; handles, not copies.
+  StateDict state_dict() const;
+
+  struct LoadResult {
+    std::vector<std::string> missing;     ///< names that this module has and the dict has not
+    std::vector<std::string> unexpected;  ///< the reverse
+  };
+  /// Copies the dict's elements into this module's parameters and buffers, whatever device either is on. With
+  /// `strict`, throws ValueError listing what is missing or unexpected. Shapes and dtypes must always match.
+  /// Checks everything before it writes anything.
+  LoadResult load_state_dict(const StateDict& state, bool strict = true);
+
+ protected:
+  /// Registers `value`, and returns the handle to keep as a member. An undefined tensor (a missing bias) is
+  /// returned and not registered.
+  Tensor register_parameter(std::string name, Tensor value);
+  Tensor register_buffer(std::string name, Tensor value);
+
+  /// Takes over a child: `conv_ = register_module("conv", Conv3d({...}))`.
+  template <class M>
+  std::shared_ptr<M> register_module(std::string name, M&& module) {
+    static_assert(!std::is_lvalue_reference_v<M>, "a module is moved into its parent");
+    return register_module(std::move(name), std::make_shared<M>(std::move(module)));
+  }
+  template <class M>
+  std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> module) {
+    add_child(std::move(name), module);
+    return module;
+  }
+
+ private:
+  void add_child(std::string name, std::shared_ptr<Module> module);
+  void check_name(const std::string& name) const;
+  template <class F>
+  void replace_all(F f);
+
+  std::vector<Named> parameters_;
+  std::vector<Named> buffers_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  bool training_ = true;
+};
+
+}  // namespace vox::nn

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <voxgrad/nn/module.h>
+
+namespace vox::nn {
+
+/// Layers applied one after the other: `Sequential net(Conv3d({...}), ReLU(), ConvTranspose3d({...}));`
+/// The children are named "0", "1", ...
+class Sequential final : public Module {
+ public:
+  template <class... Ms>
+  requires((std::is_base_of_v<Module, std::remove_cvref_t<Ms>> &&
+            !std::is_lvalue_reference_v<Ms>)&&...) explicit Sequential(Ms&&... layers) {
+    (push_back(std::move(layers)), ...);
+  }
+  Sequential(Sequential&&) = default;
+  Sequential& operator=(Sequential&&) = default;
+
+  /// Appends a layer, which moves in, or one that is shared with the caller.
+  template <class M>
+  void push_back(M&& layer) {
+    layers_.push_back(register_module(std::to_string(layers_.size()), std::forward<M>(layer)));
+  }
+
+  size_t size() const { return layers_.size(); }
+  Module& operator[](size_t i) const {
+    check<ValueError>(i < layers_.size(), "Sequential: layer ", i, " of ", layers_.size());
+    return *layers_[i];
+  }
+
+  Tensor forward(const Tensor& input) override {
+    Tensor x = input;
+    for (const auto& layer : layers_) x = layer->forward(x);
+    return x;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Module>> layers_;
+};
+
+}  // namespace vox::nn

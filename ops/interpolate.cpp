@@ -1,0 +1,141 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/interpolate_kernels.h>
+
+#include <cmath>
+#include <vector>
+
+namespace vox {
+
+namespace {
+
+using Mode = InterpolateOptions::Mode;
+
+constexpr ByDevice axis_kernel{"interpolate", &cpu::interpolate_axis, VOX_CUDA(&cuda::interpolate_axis)};
+constexpr ByDevice axis_adjoint_kernel{"interpolate_adjoint", &cpu::interpolate_axis_adjoint,
+                                       VOX_CUDA(&cuda::interpolate_axis_adjoint)};
+
+constexpr int64_t first_spatial_dim = 2;
+
+int64_t scaled_size(int64_t in, double scale) {
+  check<ValueError>(std::isfinite(scale) && scale > 0,
+                    "interpolate: a scale_factor must be positive and finite, got ", scale);
+  const double size = std::floor(static_cast<double>(in) * scale);
+  check<ShapeError>(size < 9.0e15, "interpolate: size ", in, " times scale_factor ", scale,
+                    " is more than a tensor can hold");
+  return static_cast<int64_t>(size);
+}
+
+InterpolateAxis make_axis(int64_t in, int64_t out, const double* scale, const InterpolateOptions& options) {
+  check<ShapeError>(out >= 1, "interpolate: the output sizes must be >= 1, got ", out,
+                    " on an axis of input size ", in);
+  InterpolateAxis axis{.in = in, .out = out, .nearest = options.mode == Mode::nearest};
+  if (options.align_corners) {
+    axis.numerator = static_cast<double>(out > 1 ? in - 1 : 0);
+    axis.denominator = static_cast<double>(out > 1 ? out - 1 : 1);
+    return axis;
+  }
+  axis.numerator = scale ? 1 : static_cast<double>(in);
+  axis.denominator = scale ? *scale : static_cast<double>(out);
+  axis.offset = axis.nearest ? 0 : 0.5;
+  return axis;
+}
+
+InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options) {
+  detail::check_defined("interpolate", "input", input);
+  const Shape& shape = input.shape();
+  check<ShapeError>(shape.rank() == 5, "interpolate: the input must be (N, C, D, H, W), got ", shape);
+  check<DTypeError>(is_floating(input.dtype()), "interpolate: needs a floating dtype, got ", input.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  check<ValueError>(options.size.has_value() != options.scale_factor.has_value(),
+                    "interpolate: needs exactly one of size and scale_factor, got ",
+                    options.size ? "both" : "neither");
+  check<ValueError>(options.mode == Mode::trilinear || !options.align_corners,
+                    "interpolate: align_corners goes with mode trilinear only, got mode nearest");
+  InterpolateAxes axes;
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t in = shape[first_spatial_dim + i];
+    check<ShapeError>(in >= 1, "interpolate: D, H and W of the input must be >= 1, got ", shape);
+    const double* scale = options.scale_factor ? &(*options.scale_factor)[static_cast<size_t>(i)] : nullptr;
+    const int64_t out = scale ? scaled_size(in, *scale) : (*options.size)[i];
+    axes[static_cast<size_t>(i)] = make_axis(in, out, scale, options);
+  }
+  return axes;
+}
+
+}  // namespace
+
+namespace detail {
+
+namespace {
+
+struct InterpolateNode : autograd::Node {
+  InterpolateAxes axes_;
+  const char* name() const override { return "interpolate"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return {if_needed(0, [&] { return interpolate_adjoint(*g[0], axes_); })};
+  }
+};
+
+struct InterpolateAdjointNode : autograd::Node {
+  InterpolateAxes axes_;
+  const char* name() const override { return "interpolate_adjoint"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return {if_needed(0, [&] { return interpolate(*g[0], axes_); })};
+  }
+};
+
+// The axes that change, those that shrink first: no intermediate is larger than both input and output. Those
+// that grow from W to D: an upsampled W makes the rows of the later passes long.
+std::vector<int64_t> pass_order(const InterpolateAxes& axes) {
+  std::vector<int64_t> order;
+  for (size_t i : {0, 1, 2})
+    if (axes[i].out < axes[i].in) order.push_back(static_cast<int64_t>(i));
+  for (size_t i : {2, 1, 0})
+    if (axes[i].out > axes[i].in) order.push_back(static_cast<int64_t>(i));
+  return order;
+}
+
+template <class Kernel>
+Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const InterpolateAxis& axis,
+                int64_t size) {
+  Shape shape = x.shape();
+  shape[dim] = size;
+  Tensor y = empty(shape, x.options());
+  if (y.numel() > 0) kernel.on(y.device())(x, dim, axis, y);
+  return y;
+}
+
+}  // namespace
+
+Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
+  Tensor y = input.detach().contiguous();
+  for (const int64_t i : pass_order(axes)) {
+    const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
+    y = run_pass(axis_kernel, y, first_spatial_dim + i, axis, axis.out);
+  }
+  if (y.impl()->storage == input.impl()->storage) y = y.clone();
+  if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
+  return y;
+}
+
+Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
+  Tensor grad_input = grad_output.detach().contiguous();
+  const std::vector<int64_t> order = pass_order(axes);
+  for (auto i = order.rbegin(); i != order.rend(); ++i) {
+    const InterpolateAxis& axis = axes[static_cast<size_t>(*i)];
+    grad_input = run_pass(axis_adjoint_kernel, grad_input, first_spatial_dim + *i, axis, axis.in);
+  }
+  if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
+  if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
+  return grad_input;
+}
+
+}  // namespace detail
+
+Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
+  return detail::interpolate(input, make_axes(input, options));
+}
+
+}  // namespace vox

@@ -1,0 +1,172 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/pool3d_kernels.h>
+
+#include <limits>
+
+namespace vox {
+
+namespace {
+
+constexpr ByDevice max_kernel{"max_pool3d", &cpu::max_pool3d, VOX_CUDA(&cuda::max_pool3d)};
+constexpr ByDevice take_kernel{"max_pool3d", &cpu::max_pool3d_take, VOX_CUDA(&cuda::max_pool3d_take)};
+constexpr ByDevice give_kernel{"max_pool3d", &cpu::max_pool3d_give, VOX_CUDA(&cuda::max_pool3d_give)};
+constexpr ByDevice avg_kernel{"avg_pool3d", &cpu::avg_pool3d, VOX_CUDA(&cuda::avg_pool3d)};
+constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", &cpu::avg_pool3d_adjoint,
+                                      VOX_CUDA(&cuda::avg_pool3d_adjoint)};
+
+/// Number of windows on one axis (PyTorch's pooling_output_shape).
+int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                     int64_t dilation, bool ceil_mode) {
+  check<ValueError>(kernel >= 1 && stride >= 1 && dilation >= 1, function,
+                    ": kernel_size, stride and dilation must be >= 1, got ", kernel, ", ", stride, ", ",
+                    dilation);
+  check<ValueError>(padding >= 0 && padding <= kernel / 2, function,
+                    ": padding must be from 0 to kernel_size / 2 = ", kernel / 2, ", got ", padding);
+  // Far beyond any tensor, and far enough from the end of int64_t that no later sum overflows.
+  constexpr int64_t limit = std::numeric_limits<int64_t>::max() / 8;
+  const int64_t extent = checked_add(function, checked_mul(function, dilation, kernel - 1), 1);
+  check<ValueError>(in < limit && kernel < limit && extent < limit && stride < limit, function,
+                    ": kernel_size, stride and dilation must stay below 2^60, got ", kernel, ", ", stride,
+                    ", ", dilation);
+  const int64_t room = in + 2 * padding - extent + (ceil_mode ? stride - 1 : 0);
+  int64_t out = room >= 0 ? room / stride + 1 : 0;
+  if (ceil_mode && out > 0 && (out - 1) * stride >= in + padding) --out;
+  check<ShapeError>(out >= 1, function, ": no window fits: input size ", in, " with padding ", padding,
+                    " is smaller than the window's extent ", extent);
+  return out;
+}
+
+Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Triple& kernel,
+                             const std::optional<Triple>& stride, const Triple& padding,
+                             const Triple& dilation, bool ceil_mode) {
+  detail::check_defined(function, "input", input);
+  const Shape& shape = input.shape();
+  const int64_t rank = shape.rank();
+  check<ShapeError>(rank == 4 || rank == 5, function,
+                    ": the input must be (N, C, D, H, W) or (C, D, H, W), got ", shape);
+  check<DTypeError>(is_floating(input.dtype()), function, ": needs a floating dtype, got ", input.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  Pool3dGeometry g{.in = {shape[rank - 3], shape[rank - 2], shape[rank - 1]},
+                   .out = {},
+                   .kernel = kernel,
+                   .stride = stride.value_or(kernel),
+                   .padding = padding,
+                   .dilation = dilation};
+  check<ShapeError>(g.in.d >= 1 && g.in.h >= 1 && g.in.w >= 1, function,
+                    ": D, H and W of the input must be >= 1, got ", shape);
+  for (int64_t i = 0; i < 3; ++i)
+    g.out[i] = window_count(function, g.in[i], g.kernel[i], g.stride[i], padding[i], dilation[i], ceil_mode);
+  return g;
+}
+
+/// Unwritten memory like `t`, with D, H, W replaced by `size`.
+Tensor empty_with(const Tensor& t, const Triple& size, DType dtype) {
+  Shape shape = t.shape();
+  for (int64_t i = 0; i < 3; ++i) shape[shape.rank() - 3 + i] = size[i];
+  return empty(shape, {dtype, t.device()});
+}
+
+using autograd::Gradients;
+using autograd::SavedTensor;
+
+struct MaxPool3dNode : autograd::Node {
+  SavedTensor saved_indices_{this};
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "max_pool3d"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::max_pool3d_give(*g[0], saved_indices_.get(), geometry_); })};
+  }
+};
+
+struct MaxPool3dTakeNode : MaxPool3dNode {
+  const char* name() const override { return "max_pool3d_take"; }
+};
+
+struct MaxPool3dGiveNode : autograd::Node {
+  SavedTensor saved_indices_{this};
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "max_pool3d_give"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::max_pool3d_take(*g[0], saved_indices_.get(), geometry_); })};
+  }
+};
+
+struct AvgPool3dNode : autograd::Node {
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "avg_pool3d"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::avg_pool3d_adjoint(*g[0], geometry_); })};
+  }
+};
+
+struct AvgPool3dAdjointNode : autograd::Node {
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "avg_pool3d_adjoint"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::avg_pool3d(*g[0], geometry_); })};
+  }
+};
+
+}  // namespace
+
+namespace detail {
+
+Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
+  Tensor y = empty_with(x, geometry.out, x.dtype());
+  if (y.numel() > 0) take_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
+  if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
+    node->saved_indices_.save(indices);
+    node->geometry_ = geometry;
+  }
+  return y;
+}
+
+Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
+  Tensor x = empty_with(y, geometry.in, y.dtype());
+  if (x.numel() > 0) give_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
+  if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
+    node->saved_indices_.save(indices);
+    node->geometry_ = geometry;
+  }
+  return x;
+}
+
+Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
+  Tensor y = empty_with(x, geometry.out, x.dtype());
+  if (y.numel() > 0) avg_kernel.on(y.device())(x.detach().contiguous(), geometry, y);
+  if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
+  return y;
+}
+
+Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
+  Tensor x = empty_with(y, geometry.in, y.dtype());
+  if (x.numel() > 0) avg_adjoint_kernel.on(x.device())(y.detach().contiguous(), geometry, x);
+  if (auto node = autograd::record<AvgPool3dAdjointNode>({y}, x)) node->geometry_ = geometry;
+  return x;
+}
+
+}  // namespace detail
+
+Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
+  const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
+                                                options.padding, options.dilation, options.ceil_mode);
+  Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
+  if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
+  if (y.numel() > 0) max_kernel.on(y.device())(input.detach().contiguous(), geometry, y, indices);
+  if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
+    node->saved_indices_.save(indices);
+    node->geometry_ = geometry;
+  }
+  return y;
+}
+
+Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
+  Pool3dGeometry geometry = make_geometry("avg_pool3d", input, options.kernel_size, options.stride,
+                                          options.padding, 1, options.ceil_mode);
+  geometry.count_include_pad = options.count_include_pad;
+  return detail::avg_pool3d(input, geometry);
+}
+
+}  // namespace vox

@@ -1,0 +1,61 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/random_kernels.h>
+
+namespace vox {
+
+namespace {
+
+void check_floating(const char* function, DType dtype) {
+  check<DTypeError>(is_floating(dtype), function, ": needs a floating dtype, got ", dtype,
+                    "; allowed are f32 and f64 (randint() draws whole numbers)");
+}
+
+/// Whether the dtype holds every whole number from `first` to `last`.
+bool holds_all(DType dtype, int64_t first, int64_t last) {
+  const auto within = [&](int64_t lowest, int64_t highest) { return lowest <= first && last <= highest; };
+  switch (dtype) {
+    case f32:
+      return within(-(int64_t{1} << 24), int64_t{1} << 24);
+    case f64:
+      return within(-(int64_t{1} << 53), int64_t{1} << 53);
+    case i64:
+      return true;
+    case u8:
+      return within(0, 255);
+    case boolean:
+      return within(0, 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
+  constexpr ByDevice kernel{"rand", &cpu::rand, VOX_CUDA(&cuda::rand)};
+  check_floating("rand", options.dtype);
+  const Tensor output = empty(shape, options);
+  kernel.on(options.device)(output, generator.next());
+  return output;
+}
+
+Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
+  constexpr ByDevice kernel{"randn", &cpu::randn, VOX_CUDA(&cuda::randn)};
+  check_floating("randn", options.dtype);
+  const Tensor output = empty(shape, options);
+  kernel.on(options.device)(output, generator.next());
+  return output;
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator& generator) {
+  constexpr ByDevice kernel{"randint", &cpu::randint, VOX_CUDA(&cuda::randint)};
+  check<ValueError>(low < high, "randint: needs low < high, got low = ", low, ", high = ", high);
+  check<ValueError>(holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
+                    " does not hold all whole numbers from ", low, " to ", high - 1);
+  const Tensor output = empty(shape, options);
+  kernel.on(options.device)(output, generator.next(), low,
+                            static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
+  return output;
+}
+
+}  // namespace vox

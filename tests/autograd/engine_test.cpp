@@ -1,0 +1,332 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include <voxgrad/voxgrad.h>
+
+// The engine: who receives which gradient, how often, and who shares memory with whom.
+
+namespace {
+
+using vox::from_vector;
+using vox::Tensor;
+using Floats = std::vector<float>;
+
+Tensor leaf(const Floats& values) {
+  return from_vector<float>(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+}
+Floats grad_of(const Tensor& t) { return t.grad().to_vector<float>(); }
+const void* memory(const Tensor& t) { return t.data<float>(); }
+
+TEST(Engine, ChainRule) {
+  Tensor x = leaf({1, 2, 3});
+  (x * x * 2).sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{4, 8, 12}));
+}
+
+TEST(Engine, Diamond) {
+  Tensor x = leaf({2});
+  Tensor shared = x * 3;
+  Tensor left = shared * shared, right = shared * 5;
+  (left + right).sum().backward();  // 9x^2 + 15x
+  EXPECT_EQ(grad_of(x), (Floats{51}));
+}
+
+TEST(Engine, EveryNodeOfASharedSubgraphRunsOnce) {
+  Tensor x = leaf({1});
+  Tensor y = x * 1;
+  int calls = 0;
+  y.register_hook([&](const Tensor&) { ++calls; });
+  Tensor z = y;
+  for (int i = 0; i < 30; ++i) z = z + z;  // 2^30 paths
+  z.sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(grad_of(x), (Floats{1 << 30}));
+}
+
+TEST(Engine, LeafUsedTwiceByOneOp) {
+  Tensor x = leaf({3, 4});
+  (x * x).sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{6, 8}));
+}
+
+TEST(Engine, LeafUsedEarlyAndLateAccumulatesOnce) {
+  Tensor x = leaf({2});
+  int calls = 0;
+  x.register_hook([&](const Tensor& g) {
+    ++calls;
+    EXPECT_EQ(g.to_vector<float>(), (Floats{16}));  // d(x^3 + 4x): complete when the hook sees it
+  });
+  Tensor y = x * x;
+  Tensor z = y * x;
+  (z + 4 * x).sum().backward();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Engine, BackwardAddsUp) {
+  Tensor x = leaf({1, 2});
+  (x * 3).sum().backward();
+  (x * 4).sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{7, 7}));
+  x.zero_grad();
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Engine, LeafItself) {
+  Tensor x = leaf({5});
+  x.backward();
+  EXPECT_EQ(grad_of(x), (Floats{1}));
+}
+
+TEST(Engine, GradientsOfTwoLeavesShareNoMemory) {
+  Tensor a = leaf({1, 2}), b = leaf({3, 4});
+  (a + b).sum().backward();
+  EXPECT_NE(memory(a.grad()), memory(b.grad()));
+  {
+    auto guard = vox::no_grad();
+    a.grad().fill_(9);
+  }
+  EXPECT_EQ(grad_of(b), (Floats{1, 1}));
+}
+
+TEST(Engine, ViewOfALeafAddedToItself) {
+  Tensor x = from_vector<float>({1, 2, 3, 4}, {2, 2}).set_requires_grad(true);
+  (x.reshape({4}).reshape({2, 2}) + x).sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{2, 2, 2, 2}));
+  EXPECT_TRUE(x.grad().is_contiguous());
+}
+
+TEST(Engine, CallersGradientIsNeitherKeptNorChanged) {
+  Tensor x = leaf({1, 2});
+  Tensor y = x + 0;
+  Tensor gy = from_vector<float>({10, 20}, {2});
+  y.backward(gy, {.retain_graph = true});
+  gy.fill_(-1);
+  EXPECT_EQ(grad_of(x), (Floats{10, 20}));
+  gy.fill_(1);
+  y.backward(gy);
+  EXPECT_EQ(grad_of(x), (Floats{11, 21}));
+  EXPECT_EQ(gy.to_vector<float>(), (Floats{1, 1}));
+}
+
+TEST(Engine, AGradientThatTheUserHoldsDoesNotChange) {
+  Tensor x = leaf({1});
+  (x * 2).sum().backward();
+  const Tensor held = x.grad();
+  (x * 3).sum().backward();
+  EXPECT_EQ(held.to_vector<float>(), (Floats{2}));
+  EXPECT_EQ(grad_of(x), (Floats{5}));
+}
+
+TEST(Engine, OnlyLeavesThatRequireGradReceiveIt) {
+  Tensor x = leaf({1}), c = from_vector<float>({7}, {1});
+  (x * c).sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{7}));
+  EXPECT_FALSE(c.grad().defined());
+}
+
+TEST(Engine, SecondBackwardNeedsRetainGraph) {
+  Tensor x = leaf({3});
+  Tensor y = (x * x).sum();
+  y.backward({}, {.retain_graph = true});
+  y.backward();
+  EXPECT_EQ(grad_of(x), (Floats{12}));
+  try {
+    y.backward();
+    FAIL() << "the saved tensors are gone";
+  } catch (const vox::GradError& e) {
+    EXPECT_NE(std::string(e.what()).find("retain_graph"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("mul"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Engine, WritingASavedTensorIsNoticed) {
+  Tensor x = leaf({3});
+  Tensor c = from_vector<float>({2}, {1});
+  Tensor y = (x * c).sum();
+  c.fill_(5);
+  EXPECT_THROW(y.backward(), vox::GradError);
+  Tensor through_view = (x * c).sum();
+  c.slice(0, 0, 1).add_(c);
+  EXPECT_THROW(through_view.backward(), vox::GradError);
+  Tensor through_detached = (x * x).sum();
+  x.detach().fill_(1);
+  EXPECT_THROW(through_detached.backward(), vox::GradError);
+  Tensor through_pointer = (x * c).sum();
+  c.mutable_data<float>()[0] = 1;
+  EXPECT_THROW(through_pointer.backward(), vox::GradError);
+  Tensor exp_saves_its_output = vox::exp(x);
+  exp_saves_its_output.detach().fill_(0);
+  EXPECT_THROW(exp_saves_its_output.backward(), vox::GradError);
+}
+
+TEST(Engine, InPlaceWritesNeedNoGrad) {
+  Tensor x = leaf({1, 2});
+  Tensor y = x * 2, constant = from_vector<float>({1, 1}, {2});
+  EXPECT_THROW(x.add_(constant), vox::GradError);
+  EXPECT_THROW(y.fill_(0), vox::GradError);
+  EXPECT_THROW(x.slice(0, 0, 1).fill_(0), vox::GradError);
+  EXPECT_THROW(y.reshape({2, 1}).mul_(2), vox::GradError);
+  EXPECT_THROW(constant.copy_(x), vox::GradError);
+  EXPECT_THROW(constant.add_(y), vox::GradError);
+  EXPECT_THROW(x.mutable_data<float>(), vox::GradError);
+  try {
+    x.zero_();
+    FAIL();
+  } catch (const vox::GradError& e) {
+    EXPECT_NE(std::string(e.what()).find("no_grad()"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("clone()"), std::string::npos) << e.what();
+  }
+  auto guard = vox::no_grad();
+  x.add_(constant);
+  EXPECT_EQ(x.to_vector<float>(), (Floats{2, 3}));
+  EXPECT_TRUE(x.requires_grad());
+}
+
+TEST(Engine, RootErrors) {
+  Tensor x = leaf({1, 2});
+  EXPECT_THROW((x * 2).backward(), vox::GradError);                                   // not one element
+  EXPECT_THROW(x.detach().sum().backward(), vox::GradError);                          // not on the tape
+  EXPECT_THROW((x * 2).backward(from_vector<float>({1}, {1})), vox::ShapeError);      // wrong shape
+  EXPECT_THROW((x * 2).backward(from_vector<double>({1, 1}, {2})), vox::DTypeError);  // wrong dtype
+  EXPECT_THROW(Tensor().backward(), vox::ValueError);
+  EXPECT_THROW((x * 2).set_requires_grad(false), vox::GradError);
+  EXPECT_THROW(from_vector<int64_t>({1}, {1}).set_requires_grad(true), vox::DTypeError);
+}
+
+TEST(GradMode, NothingIsRecordedUnderNoGrad) {
+  Tensor x = leaf({1});
+  EXPECT_TRUE(vox::grad_enabled());
+  {
+    auto guard = vox::no_grad();
+    EXPECT_FALSE((x * 2).requires_grad());
+    auto inner = vox::enable_grad();
+    EXPECT_TRUE((x * 2).requires_grad());
+  }
+  EXPECT_TRUE((x * 2).requires_grad());
+  EXPECT_FALSE((x * 2).detach().requires_grad());
+}
+
+TEST(GradMode, IsThreadLocal) {
+  auto guard = vox::no_grad();
+  bool other = false;
+  std::thread([&] { other = vox::grad_enabled(); }).join();
+  EXPECT_TRUE(other);
+}
+
+TEST(Hooks, LookAndReplace) {
+  Tensor x = leaf({1, 2});
+  Tensor y = x * 3;
+  Floats seen;
+  y.register_hook([&](const Tensor& g) { seen = g.to_vector<float>(); });
+  const int64_t doubler = y.register_hook([](const Tensor& g) { return std::optional<Tensor>(g * 2); });
+  x.register_hook([](const Tensor& g) { return std::optional<Tensor>(g + 1); });
+  y.sum().backward({}, {.retain_graph = true});
+  EXPECT_EQ(seen, (Floats{1, 1}));
+  EXPECT_EQ(grad_of(x), (Floats{7, 7}));
+  y.remove_hook(doubler);
+  x.zero_grad();
+  y.sum().backward();
+  EXPECT_EQ(grad_of(x), (Floats{4, 4}));
+  EXPECT_THROW(y.remove_hook(doubler), vox::ValueError);
+}
+
+TEST(Hooks, AReplacementMustFit) {
+  Tensor x = leaf({1, 2});
+  Tensor y = x * 3;
+  y.register_hook([](const Tensor&) { return std::optional<Tensor>(vox::zeros({3})); });
+  EXPECT_THROW(y.sum().backward(), vox::GradError);
+  EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), vox::GradError);
+}
+
+TEST(Hooks, RetainGrad) {
+  Tensor x = leaf({2});
+  Tensor y = x * 3;
+  y.retain_grad();
+  Tensor z = y * y;
+  z.sum().backward();
+  EXPECT_EQ(grad_of(y), (Floats{12}));
+  EXPECT_EQ(grad_of(x), (Floats{36}));
+  EXPECT_FALSE(z.grad().defined());
+}
+
+TEST(Grad, LeavesAndNonLeavesWithoutTouchingGrad) {
+  Tensor a = leaf({2}), b = leaf({3});
+  Tensor ab = a * b;
+  Tensor loss = (ab * ab).sum();
+  const auto g = vox::grad({loss}, {a, ab});
+  EXPECT_EQ(g[0].to_vector<float>(), (Floats{36}));
+  EXPECT_EQ(g[1].to_vector<float>(), (Floats{12}));
+  EXPECT_FALSE(a.grad().defined());
+  EXPECT_FALSE(b.grad().defined());
+}
+
+TEST(Grad, RunsOnlyWhatLeadsToTheInputs) {
+  Tensor a = leaf({2}), b = leaf({3});
+  Tensor left = a * 2, right = b * 2;
+  int left_calls = 0, right_calls = 0;
+  left.register_hook([&](const Tensor&) { ++left_calls; });
+  right.register_hook([&](const Tensor&) { ++right_calls; });
+  vox::grad({(left * right).sum()}, {b});
+  EXPECT_EQ(left_calls, 0);
+  EXPECT_EQ(right_calls, 1);
+}
+
+TEST(Grad, StopsAtTheRequestedTensor) {
+  Tensor x = leaf({2});
+  Tensor y = x * 3;
+  int x_calls = 0;
+  x.register_hook([&](const Tensor&) { ++x_calls; });
+  EXPECT_EQ(vox::grad({(y * y).sum()}, {y})[0].to_vector<float>(), (Floats{12}));
+  EXPECT_EQ(x_calls, 0);
+}
+
+TEST(Grad, SeveralOutputsAndWeights) {
+  Tensor x = leaf({1, 2});
+  const auto g =
+      vox::grad({x * 2, x * x}, {x},
+                {.grad_outputs = {from_vector<float>({1, 10}, {2}), from_vector<float>({100, 1000}, {2})}});
+  EXPECT_EQ(g[0].to_vector<float>(), (Floats{202, 4020}));
+}
+
+TEST(Grad, UnusedInputs) {
+  Tensor x = leaf({1}), unused = leaf({1});
+  EXPECT_THROW(vox::grad({x * 2}, {x, unused}), vox::GradError);
+  const auto g = vox::grad({x * 2}, {x, unused}, {.allow_unused = true});
+  EXPECT_TRUE(g[0].defined());
+  EXPECT_FALSE(g[1].defined());
+  EXPECT_THROW(vox::grad({x * 2}, {x.detach()}), vox::GradError);
+  EXPECT_THROW(vox::grad({}, {x}), vox::ValueError);
+}
+
+TEST(Grad, OutputIsInput) {
+  Tensor x = leaf({1});
+  EXPECT_EQ(vox::grad({x}, {x})[0].to_vector<float>(), (Floats{1}));
+}
+
+TEST(Grad, ResultsShareNoMemory) {
+  Tensor a = leaf({1}), b = leaf({1});
+  Tensor gy = from_vector<float>({4}, {1});
+  const auto g = vox::grad({a + b}, {a, b}, {.grad_outputs = {gy}});
+  EXPECT_NE(memory(g[0]), memory(g[1]));
+  EXPECT_NE(memory(g[0]), memory(gy));
+}
+
+TEST(Grad, HigherOrders) {
+  Tensor x = leaf({3});
+  Tensor y = (x * x * x * x).sum();
+  for (const float expected : {108.f, 108.f, 72.f, 24.f}) {  // 4x^3, 12x^2, 24x, 24 at 3
+    y = vox::grad({y}, {x}, {.create_graph = true})[0].sum();
+    EXPECT_EQ(y.item(), expected);
+  }
+}
+
+TEST(Grad, BackwardWithCreateGraphGivesADifferentiableGrad) {
+  Tensor x = leaf({3});
+  (x * x * x).sum().backward({}, {.create_graph = true});
+  Tensor g = x.grad();
+  EXPECT_TRUE(g.requires_grad());
+  EXPECT_EQ(vox::grad({g.sum()}, {x})[0].to_vector<float>(), (Floats{18}));
+}
+
+}  // namespace

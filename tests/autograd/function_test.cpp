@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/voxgrad.h>
+
+namespace {
+
+using vox::from_vector;
+using vox::FunctionContext;
+using vox::Tensor;
+using Tensors = std::vector<Tensor>;
+
+struct ScaledProduct : vox::Function<ScaledProduct> {
+  static constexpr const char* name = "scaled_product";
+  double scale = 1;
+
+  explicit ScaledProduct(double s) : scale(s) {}
+  Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
+    ctx.save_for_backward(inputs);
+    return inputs[0] * inputs[1] * scale;
+  }
+  Tensors backward(FunctionContext& ctx, const Tensor& g) {
+    const Tensors x = ctx.saved();
+    return {ctx.needs_grad(0) ? g * x[1] * scale : Tensor(), ctx.needs_grad(1) ? g * x[0] * scale : Tensor()};
+  }
+};
+
+struct SavesItsOutput : vox::Function<SavesItsOutput> {
+  static constexpr const char* name = "my_exp";
+  Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
+    Tensor y = vox::exp(inputs[0]);
+    ctx.save_for_backward({y});
+    return y;
+  }
+  Tensors backward(FunctionContext& ctx, const Tensor& g) { return {g * ctx.saved()[0]}; }
+};
+
+struct WrongShape : vox::Function<WrongShape> {
+  static constexpr const char* name = "wrong_shape";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext&, const Tensor&) { return {vox::zeros({7})}; }
+};
+
+struct WrongCount : vox::Function<WrongCount> {
+  static constexpr const char* name = "wrong_count";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g, g}; }
+};
+
+struct Identity : vox::Function<Identity> {
+  static constexpr const char* name = "identity";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0]; }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g * -1}; }
+};
+
+struct WrongOnce : vox::Function<WrongOnce> {
+  static constexpr const char* name = "wrong_once";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g * 2.1}; }
+};
+
+struct WrongTwice : vox::Function<WrongTwice> {  // right once, but its backward takes x for a constant
+  static constexpr const char* name = "wrong_twice";
+  Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
+    ctx.save_for_backward({inputs[0].detach()});
+    return inputs[0] * inputs[0];
+  }
+  Tensors backward(FunctionContext& ctx, const Tensor& g) { return {g * ctx.saved()[0] * 2}; }
+};
+
+TEST(Function, ForwardAndBackward) {
+  Tensor a = from_vector<float>({1, 2}, {2}).set_requires_grad(true), b = from_vector<float>({3, 4}, {2});
+  Tensor y = ScaledProduct(10).apply({a, b});
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{30, 80}));
+  y.sum().backward();
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{30, 40}));
+  EXPECT_FALSE(b.grad().defined());
+}
+
+TEST(Function, IsDifferentiableTwice) {
+  Tensor a = from_vector<double>({1, 2}, {2}).set_requires_grad(true);
+  Tensor b = from_vector<double>({3, 4}, {2}).set_requires_grad(true);
+  const auto product = [](const Tensors& x) { return ScaledProduct(0.5).apply(x); };
+  EXPECT_TRUE(vox::autograd::gradcheck(product, {a, b}));
+  EXPECT_TRUE(vox::autograd::gradgradcheck(product, {a, b}));
+  const auto own_exp = [](const Tensors& x) { return SavesItsOutput().apply(x); };
+  EXPECT_TRUE(vox::autograd::gradcheck(own_exp, {a}));
+  EXPECT_TRUE(vox::autograd::gradgradcheck(own_exp, {a}));
+}
+
+TEST(Function, SavedOutputMakesNoCycle) {
+  Tensor x = from_vector<float>({0}, {1}).set_requires_grad(true);
+  std::weak_ptr<vox::Storage> storage;
+  {
+    Tensor y = SavesItsOutput().apply({x});
+    storage = y.impl()->storage;
+  }
+  EXPECT_TRUE(storage.expired());
+}
+
+TEST(Function, MistakesAreNamed) {
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  EXPECT_THROW(WrongShape().apply({x}).backward(), vox::GradError);
+  EXPECT_THROW(WrongCount().apply({x}).backward(), vox::GradError);
+}
+
+TEST(Function, MayReturnItsInput) {
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  Tensor y = Identity().apply({x});
+  EXPECT_TRUE(x.is_leaf());
+  y.backward();
+  EXPECT_EQ(x.grad().item(), -1.f);
+}
+
+TEST(Gradcheck, FindsAWrongGradient) {
+  Tensor x = from_vector<double>({1, 2}, {2}).set_requires_grad(true);
+  EXPECT_THROW(vox::autograd::gradcheck([](const Tensors& t) { return WrongOnce().apply(t); }, {x}),
+               vox::GradError);
+}
+
+TEST(Gradcheck, FindsAWrongSecondGradient) {
+  Tensor x = from_vector<double>({1, 2}, {2}).set_requires_grad(true);
+  const auto f = [](const Tensors& t) { return WrongTwice().apply(t); };
+  EXPECT_TRUE(vox::autograd::gradcheck(f, {x}));
+  EXPECT_THROW(vox::autograd::gradgradcheck(f, {x}), vox::GradError);
+}
+
+TEST(Gradcheck, RefusesWhatItCannotCheck) {
+  const auto f = [](const Tensors& t) { return t[0] * 2; };
+  EXPECT_THROW(vox::autograd::gradcheck(f, {vox::ones({2}, {.dtype = vox::f64})}), vox::GradError);
+  EXPECT_THROW(vox::autograd::gradcheck(f, {vox::ones({2}).set_requires_grad(true)}), vox::DTypeError);
+}
+
+TEST(Tape, ShowsWhatBackwardWillDo) {
+  Tensor x = vox::ones({2, 3}).set_requires_grad(true);
+  Tensor loss = (x * x).sum();
+  const std::string text = vox::tape(loss);
+  EXPECT_NE(text.find("sum"), std::string::npos) << text;
+  EXPECT_NE(text.find("saves 48 B"), std::string::npos) << text;  // x twice: 2 * 6 * 4 bytes
+  EXPECT_LT(text.find("sum"), text.find("mul"));
+  EXPECT_LT(text.find("mul"), text.find("AccumulateGrad"));
+  EXPECT_EQ(vox::tape(x.detach()), "(not on the tape)\n");
+  EXPECT_EQ(vox::tape_dot(loss).rfind("digraph tape {", 0), 0u);
+}
+
+}  // namespace

@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/voxgrad.h>
+#include "tests/support/devices.h"
+
+// Views: which elements they show, whose memory they share, what gradient they pass on.
+
+namespace {
+
+using vox::Shape;
+using vox::Tensor;
+using Ints = std::vector<int64_t>;
+
+class Views : public vox::test::DeviceTest {
+ protected:
+  /// 0, 1, 2, ... in `shape`.
+  Tensor counting(const Shape& shape) const {
+    return vox::arange(0, vox::checked_numel("test", shape), 1, {.dtype = vox::i64})
+        .to(device())
+        .reshape(shape);
+  }
+};
+VOX_INSTANTIATE_DEVICES(Views);
+
+Ints values(const Tensor& t) { return t.to_vector<int64_t>(); }
+
+TEST_P(Views, Slice) {
+  const Tensor x = counting({2, 6});
+  EXPECT_EQ(values(x.slice(1, 1, 5, 2)), (Ints{1, 3, 7, 9}));
+  EXPECT_EQ(values(x.slice(1, -2, 100)), (Ints{4, 5, 10, 11}));
+  EXPECT_EQ(x.slice(1, 4, 2).shape(), (Shape{2, 0}));
+  EXPECT_EQ(x.slice(-2, 1, 2).shape(), (Shape{1, 6}));
+  EXPECT_EQ(x.slice(1, 0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()).shape(),
+            (Shape{2, 1}));
+  EXPECT_THROW(x.slice(1, 0, 6, 0), vox::ValueError);
+  EXPECT_THROW(x.slice(2, 0, 1), vox::ShapeError);
+}
+
+TEST_P(Views, SelectPermuteTranspose) {
+  const Tensor x = counting({2, 3, 2});
+  EXPECT_EQ(values(x.select(1, -1)), (Ints{4, 5, 10, 11}));
+  EXPECT_EQ(x.select(0, 1).shape(), (Shape{3, 2}));
+  EXPECT_THROW(x.select(1, 3), vox::ShapeError);
+  EXPECT_EQ(values(x.permute({2, 0, 1})), (Ints{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(values(x.transpose(0, -1)), values(x.permute({2, 1, 0})));
+  EXPECT_THROW(x.permute({0, 1}), vox::ShapeError);
+  EXPECT_THROW(x.permute({0, 1, 1}), vox::ShapeError);
+}
+
+TEST_P(Views, Expand) {
+  const Tensor x = counting({2, 1});
+  EXPECT_EQ(values(x.expand({2, 3})), (Ints{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(x.expand({3, -1, 2}).shape(), (Shape{3, 2, 2}));
+  EXPECT_EQ(x.expand({2, 0}).numel(), 0);
+  EXPECT_THROW(x.expand({3, 1}), vox::ShapeError);
+  EXPECT_THROW(x.expand({2}), vox::ShapeError);
+  EXPECT_THROW(x.expand({2, -2}), vox::ShapeError);
+}
+
+TEST_P(Views, ReshapeSharesWhereItCan) {
+  const Tensor x = counting({2, 3, 4});
+  const auto shares = [](const Tensor& a, const Tensor& b) { return a.impl()->storage == b.impl()->storage; };
+  EXPECT_TRUE(shares(x, x.reshape({6, -1})));
+  EXPECT_TRUE(shares(x, x.slice(2, 0, 3).reshape({6, 3})));
+  EXPECT_TRUE(shares(x, x.slice(0, 1, 2).reshape({3, 1, 4, 1})));
+  EXPECT_TRUE(shares(x, x.permute({2, 0, 1}).reshape({4, 6})));
+  EXPECT_FALSE(shares(x, x.permute({2, 0, 1}).reshape({8, 3})));
+  EXPECT_EQ(values(x.permute({2, 0, 1}).reshape({4, 6})), values(x.permute({2, 0, 1}).clone()));
+  EXPECT_EQ(values(x.slice(2, 1, 3).reshape({12})), values(x.slice(2, 1, 3).clone()));
+  EXPECT_EQ(x.select(0, 0).select(0, 0).select(0, 0).reshape({1, 1}).shape(), (Shape{1, 1}));
+  EXPECT_EQ(counting({0, 3}).reshape({3, 0, 5}).shape(), (Shape{3, 0, 5}));
+  EXPECT_THROW(x.reshape({5, -1}), vox::ShapeError);
+  EXPECT_THROW(x.reshape({-1, -1}), vox::ShapeError);
+  EXPECT_THROW(x.reshape({25}), vox::ShapeError);
+  EXPECT_THROW(counting({0, 3}).reshape({0, -1}), vox::ShapeError);
+}
+
+TEST_P(Views, SqueezeUnsqueezeFlatten) {
+  const Tensor x = counting({2, 1, 3});
+  EXPECT_EQ(x.squeeze(1).shape(), (Shape{2, 3}));
+  EXPECT_THROW(x.squeeze(0), vox::ShapeError);
+  EXPECT_EQ(x.unsqueeze(-1).shape(), (Shape{2, 1, 3, 1}));
+  EXPECT_EQ(x.transpose(0, 2).unsqueeze(1).squeeze(1).strides(), x.transpose(0, 2).strides());
+  EXPECT_EQ(x.flatten(1).shape(), (Shape{2, 3}));
+  EXPECT_EQ(x.flatten().shape(), (Shape{6}));
+  EXPECT_EQ(x.select(0, 0).select(0, 0).select(0, 0).flatten().shape(), (Shape{1}));
+  EXPECT_THROW(x.flatten(2, 1), vox::ShapeError);
+}
+
+TEST_P(Views, WritesGoThrough) {
+  Tensor x = counting({2, 3});
+  x.slice(1, 1, 2).fill_(100);
+  x.transpose(0, 1).select(0, 0).zero_();
+  EXPECT_EQ(values(x), (Ints{0, 100, 2, 0, 100, 5}));
+}
+
+TEST_P(Views, Gradients) {
+  const auto doubles = [&](const Shape& shape) {
+    return vox::arange(0, vox::checked_numel("test", shape), 1, {.dtype = vox::f64})
+        .reshape(shape)
+        .to(device());
+  };
+  struct Case {
+    const char* what;
+    Shape input;
+    std::function<Tensor(const Tensor&)> view;
+  };
+  const std::vector<Case> cases = {
+      {"slice", {2, 5}, [](const Tensor& x) { return x.slice(1, 1, 5, 2); }},
+      {"select", {2, 3}, [](const Tensor& x) { return x.select(1, 1); }},
+      {"permute",
+       {2, 3, 2},
+       [](const Tensor& x) {
+         return x.permute({2, 0, 1});
+       }},
+      {"expand",
+       {2, 1},
+       [](const Tensor& x) {
+         return x.expand({3, 2, 2});
+       }},
+      {"reshape", {2, 3}, [](const Tensor& x) { return x.transpose(0, 1).reshape({6}); }},
+      {"squeeze", {2, 1, 2}, [](const Tensor& x) { return x.squeeze(1).unsqueeze(0); }},
+      {"clone", {2, 2}, [](const Tensor& x) { return x.transpose(0, 1).clone(); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    Tensor x = (doubles(c.input) + 1).detach().set_requires_grad(true);
+    const auto f = [&](const std::vector<Tensor>& in) { return c.view(in[0]) * c.view(in[0]); };
+    EXPECT_TRUE(vox::autograd::gradcheck(f, {x}));
+    EXPECT_TRUE(vox::autograd::gradgradcheck(f, {x}));
+  }
+  Tensor x = doubles({4}).set_requires_grad(true);
+  x.slice(0, 1, 3).sum().backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 1, 1, 0}));
+}
+
+}  // namespace
