@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <voxgrad/core/device.h>
 
@@ -62,7 +63,8 @@ class Stream {
  public:
   /// A new stream that does not synchronise with CUDA's legacy stream. Throws DeviceError without CUDA.
   explicit Stream(Device device = Device::cuda());
-  explicit Stream(std::shared_ptr<StreamImpl> impl) : impl_(std::move(impl)) {}
+  Stream(const Stream&) = default;  // and so no move: a Stream is never empty
+  Stream& operator=(const Stream&) = default;
 
   Device device() const;
 
@@ -78,14 +80,17 @@ class Stream {
 
   friend bool operator==(const Stream&, const Stream&) = default;
 
-  const std::shared_ptr<StreamImpl>& impl() const { return impl_; }
-
  private:
+  explicit Stream(std::shared_ptr<StreamImpl> impl) : impl_(std::move(impl)) {}
+  friend Stream current_stream(Device device);
+  friend class StreamGuard;
+
   std::shared_ptr<StreamImpl> impl_;
 };
 
 /// The stream that ops of this thread on `device` run in. Throws DeviceError if there is no such device.
-Stream current_stream(Device device = Device::cuda());
+Stream current_stream(Device device);
+inline Stream current_stream() { return current_stream(Device::cuda()); }
 
 /// Makes `stream` the current stream of its device for this thread, as long as the guard lives. Guards nest.
 class StreamGuard {
@@ -96,8 +101,8 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  Stream stream_;  // keeps alive what `previous_` of an inner guard points to
-  StreamImpl* previous_;
+  Stream stream_;
+  StreamImpl* previous_;  // kept alive by the guard that set it; null for the shared stream
 };
 
 /// Bytes of one device. `in_use` counts what tensors asked for, `reserved` what the pool holds of the GPU's
@@ -113,8 +118,8 @@ MemoryStats memory_stats(Device device = Device::cuda());
 /// Makes the present numbers the peaks.
 void reset_peak_memory_stats(Device device = Device::cuda());
 
-/// Gives unused memory of the pool back to the GPU, for other programs. Waits for the work of voxgrad's
-/// streams on `device` (those that are not being captured).
+/// Gives unused memory of the pool and of graphs back to the GPU, for other programs. Waits for the work of
+/// voxgrad's streams on `device` (those that are not being captured).
 void empty_cache(Device device = Device::cuda());
 
 }  // namespace vox::cuda

@@ -13,7 +13,7 @@ int get_num_threads();
 
 /// Sets that number, from 1 to 1024; wins over the environment. Results do not depend on it, to the last bit.
 /// Calls of parallel_for() that are running keep their threads. Throws ValueError for any other number, or
-/// inside parallel_for().
+/// on a thread that shares out chunks.
 void set_num_threads(int threads);
 
 namespace detail {
@@ -44,7 +44,8 @@ void parallel_for(int64_t n, int64_t grain, RangeFunction f);
 /// at each other gives the same bits on any machine. Choose a grain worth some 10 microseconds of work.
 ///
 /// If chunks throw, the exception of the lowest one reaches the caller, and chunks that have not begun are
-/// dropped. A call inside `f` runs on the calling thread alone. Several threads may call at once.
+/// dropped. Several threads may call at once. A call inside `f` runs on the calling thread alone, unless the
+/// outer call is a single chunk: then it is the inner one that is shared out.
 /// Throws ValueError unless n >= 0 and grain >= 1.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {

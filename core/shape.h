@@ -114,6 +114,8 @@ inline Shape contiguous_strides(const Shape& shape) {
 
 /// Turns a dimension in [-rank, rank-1] into one in [0, rank-1].
 inline int64_t normalize_dim(const char* function, int64_t dim, int64_t rank) {
+  check<ShapeError>(rank > 0, function, ": dim ", dim,
+                    " is out of range for rank 0; a tensor of rank 0 has no dimensions");
   check<ShapeError>(dim >= -rank && dim < rank, function, ": dim ", dim, " is out of range for rank ", rank,
                     "; allowed are ", -rank, " to ", rank - 1);
   return dim < 0 ? dim + rank : dim;

@@ -2,7 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 namespace vox::cuda {
+
+/// CUDA's name and text of an error, and what to do about one that cannot be recovered from.
+std::string describe(cudaError_t code);
 
 /// Throws CudaError, naming the op and CUDA's reason, unless `code` is cudaSuccess; OutOfMemoryError for
 /// cudaErrorMemoryAllocation. Also takes the error out of cudaGetLastError(), so that nobody else reports it.

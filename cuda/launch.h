@@ -31,9 +31,6 @@ class Launch {
   cudaStream_t stream() const { return stream_; }
   int device_index() const { return guard_.index(); }
 
-  /// Memory made in this launcher (scratch, not part of the constructor's lists) needs no note: it was
-  /// allocated in the current stream, which is this one.
-
   /// After a <<<>>>, or after several: throws CudaError, naming the op, if a launch was refused. Does not
   /// wait.
   void check() const;

@@ -40,10 +40,10 @@ struct SumOp {
   }
 };
 
-/// Whether b beats a: larger (or smaller), or NaN where a is not.
+/// Whether b beats a: larger (or smaller), or NaN where a is not. No branches, so that loops vectorise.
 template <class T, bool is_max>
 VOX_HOST_DEVICE constexpr bool beats(T b, T a) {
-  return (is_max ? b > a : b < a) || (is_nan(b) && !is_nan(a));
+  return (is_max ? b > a : b < a) | (is_nan(b) & !is_nan(a));
 }
 
 /// The value that any other beats or equals.

@@ -4,21 +4,30 @@
 
 #include <voxgrad/core/tensor.h>
 
-// Ops that move elements without computing: the copies beside the views of Tensor.
+// Ops that move elements without computing: the copies beside the views of Tensor. Any dtype; differentiable,
+// any number of times, for floating ones.
 
 namespace vox {
 
-/// Joins tensors along `dim`; all other sizes, dtypes and devices are equal. Gradient: the slices of g.
+/// Joins one or more tensors along `dim`; all other sizes, dtypes and devices are equal. Gradient: the slices
+/// of g. Throws ValueError for no tensors, ShapeError, DTypeError or DeviceError for tensors that do not
+/// match.
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
-/// The same along a new dimension.
+/// The same along a new dimension: tensors of equal shape, `dim` from -rank-1 to rank.
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 
 /// Pads with `value`. `padding` lists (before, after) from the LAST dimension backwards, as
-/// torch.nn.functional.pad; entries are >= 0. Gradient: the slice of g.
+/// torch.nn.functional.pad; entries are >= 0 (use slice() to crop). Gradient: the slice of g. Throws
+/// ShapeError for an odd number of entries or more than two per dimension, ValueError for negative entries
+/// and for a value that the dtype cannot hold.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 0);
 
-/// Rows `indices` (i64, one dimension, each in [0, size)) of dimension `dim`. Its gradient adds rows that
-/// were taken more than once, in the order of `indices`.
+/// Rows `indices` (i64, one dimension, each in [0, size), on x's device) of dimension `dim`. Its gradient
+/// adds rows that were taken more than once, in the order of `indices`: no atomics, the same bits every time.
+///
+/// An index outside [0, size) throws ShapeError, on CUDA too, where the check waits for the indices. Only
+/// while a CUDA graph is captured nothing can wait: there, such an index reads as NaN (0 in other dtypes),
+/// gets no gradient, and never touches memory outside x.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
 
 }  // namespace vox

@@ -1,5 +1,6 @@
 // What a user's first program looks like: one transposed convolution, its gradients, and the values of the
 // golden case G5/B1 (input (1,2), weight (10,20,30), stride 2, padding 1 along W).
+#include <voxgrad/config.h>
 #include <voxgrad/voxgrad.h>
 
 #include <cstdint>

@@ -1,0 +1,101 @@
+// Rows copied by index, and added by index, on x as (outer, size, inner) and y as (outer, count, inner).
+//
+// index_select: one thread owns one element of y.
+// index_add: one thread owns one (outer, inner) column of one range of x's rows, looks at every index, and
+// adds what falls into its rows, by rising k: no atomics, no sort, and an order that is that of the indices,
+// whatever the ranges. There are as many ranges as it takes to give the GPU enough threads. Each range reads
+// all `count` indices (from cache, the same one across a warp): the next idea would be to sort them first.
+
+#include <voxgrad/cuda/launch.h>
+#include <voxgrad/ops/axis_view.h>
+#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/cuda/for_each_index.cuh>
+
+#include <algorithm>
+#include <limits>
+
+namespace vox::cuda {
+
+namespace {
+
+template <class T>
+struct IndexSelect {
+  int64_t size, count, inner;
+  T outside;  // for an index that only a graph capture lets pass
+  const T* x;
+  const int64_t* indices;
+  T* y;
+
+  __device__ void operator()(int64_t n) const {
+    const int64_t k = n / inner % count, outer = n / inner / count;
+    const int64_t i = indices[k];
+    y[n] = i >= 0 && i < size ? x[(outer * size + i) * inner + n % inner] : outside;
+  }
+};
+
+template <class T>
+struct IndexAdd {
+  int64_t size, count, inner, ranges, rows_per_range;
+  const T* y;
+  const int64_t* indices;
+  T* x;
+
+  // t: (outer, range, inner)
+  __device__ void operator()(int64_t t) const {
+    const int64_t outer = t / inner / ranges, begin = t / inner % ranges * rows_per_range;
+    const int64_t end = begin + rows_per_range < size ? begin + rows_per_range : size;
+    T* to = x + outer * size * inner + t % inner;
+    const T* from = y + outer * count * inner + t % inner;
+    for (int64_t i = begin; i < end; ++i) to[i * inner] = 0;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t i = indices[k];
+      if (i >= begin && i < end) to[i * inner] += from[k * inner];
+    }
+  }
+};
+
+template <class T>
+constexpr T outside_value() {
+  if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
+  return T(0);
+}
+
+}  // namespace
+
+void check_indices(const Tensor& indices, int64_t size) {
+  {
+    const Launch launch("index_select", indices);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    launch.check(cudaStreamIsCapturing(launch.stream(), &status));
+    if (status != cudaStreamCaptureStatusNone) return;
+  }
+  cpu::check_indices(indices.to(Device::cpu()), size);
+}
+
+void index_select(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y) {
+  const Launch launch("index_select", y, {&x, &indices});
+  visit_dtype(y.dtype(), [&]<class T>(T) {
+    const AxisView view(y.shape(), dim);
+    for_each_index(
+        launch, y.numel(),
+        IndexSelect<T>{x.shape()[dim], view.axis, view.inner, outside_value<T>(), detail::ptr<T>(x),
+                       detail::ptr<int64_t>(indices), detail::mutable_ptr<T>(y)});
+  });
+}
+
+void index_add(const Tensor& y, int64_t dim, const Tensor& indices, Tensor& x) {
+  const Launch launch("index_add", x, {&y, &indices});
+  visit_floating("index_add", x.dtype(), [&]<class T>(T) {
+    const AxisView view(x.shape(), dim);
+    const int64_t columns = view.outer * view.inner;
+    // 2^15 threads: a few warps for every scheduler of a large GPU.
+    const int64_t wanted = std::clamp<int64_t>((int64_t{1} << 15) / columns, 1, view.axis);
+    const int64_t rows = (view.axis + wanted - 1) / wanted;
+    const int64_t ranges = (view.axis + rows - 1) / rows;
+    for_each_index(launch, columns * ranges,
+                   IndexAdd<T>{view.axis, indices.numel(), view.inner, ranges, rows, detail::ptr<T>(y),
+                               detail::ptr<int64_t>(indices), detail::mutable_ptr<T>(x)});
+  });
+}
+
+}  // namespace vox::cuda

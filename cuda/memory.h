@@ -1,0 +1,47 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <voxgrad/core/cuda.h>
+
+namespace vox::cuda {
+
+struct DeviceState;
+
+/// One allocation, and the streams that its free has to wait for.
+struct Block {
+  char* data = nullptr;
+  int64_t bytes = 0;
+  std::shared_ptr<StreamImpl> stream;               // allocated and freed in its order
+  std::vector<std::shared_ptr<StreamImpl>> others;  // used in these as well
+  unsigned long long capture = 0;                   // memory of a graph: the id of its capture
+};
+
+/// The allocations of one device. CUDA is never called with the mutex held: a callback of CUDA takes it.
+struct Memory {
+  std::mutex mutex;
+  std::map<const char*, Block, std::greater<>>
+      blocks;                   // by address; greater: lower_bound(p) starts at or before p
+  std::vector<Block> deferred;  // dropped, but a capture was in the way of the free
+  std::atomic<bool> has_deferred{false};
+  std::atomic<int64_t> in_use{0};
+  std::atomic<int64_t> peak_in_use{0};
+};
+
+/// Notes that the block around `address` is used in `stream` from now on. Memory of others is ignored.
+void note_use(DeviceState& device, const void* address, StreamImpl& stream);
+
+/// Frees what was dropped during a capture that has ended.
+void free_deferred(DeviceState& device);
+
+MemoryStats memory_stats(DeviceState& device);
+void reset_peaks(DeviceState& device);
+void empty_cache(DeviceState& device);
+
+}  // namespace vox::cuda

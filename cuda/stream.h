@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include <voxgrad/core/cuda.h>
+
+namespace vox::cuda {
+
+/// What a Stream is a handle on: a cudaStream_t and an event to let others wait for it.
+class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
+ public:
+  StreamImpl(const char* op, int index);
+  ~StreamImpl();
+  StreamImpl(const StreamImpl&) = delete;
+  StreamImpl& operator=(const StreamImpl&) = delete;
+
+  cudaStream_t handle() const { return handle_; }
+  int index() const { return index_; }
+
+  /// Work submitted here from now on starts after everything submitted to `other` so far.
+  void wait(const char* op, const StreamImpl& other) const;
+
+  /// Returns when all work submitted so far is done; CudaError if it is being captured.
+  void synchronize(const char* op) const;
+
+ private:
+  cudaStream_t handle_ = nullptr;
+  // Recorded anew by every wait() on this stream. Two threads that do so at once wait for a little more than
+  // they asked for, never for less.
+  cudaEvent_t event_ = nullptr;
+  int index_;
+};
+
+/// This thread's current stream of device `index`, which is checked.
+StreamImpl& current(const char* op, int index);
+
+/// The capture that a stream takes part in.
+struct Capture {
+  bool running = false;         // begun and not ended; true also for one that an error has spoilt
+  unsigned long long id = 0;    // unique in this process; 0 without a sound capture
+  cudaGraph_t graph = nullptr;  // what is being captured; null without a sound capture
+};
+Capture capture_of(const StreamImpl& stream);
+
+}  // namespace vox::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+namespace vox::optim {
+
+/// Changes parameters by their gradients. All optimisers work under no_grad(), element by element, so a step
+/// is the same on every run; parameters without a gradient are left alone.
+class Optimizer {
+ public:
+  /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., and "step".
+  using State = std::map<std::string, Tensor>;
+
+  explicit Optimizer(std::vector<Tensor> parameters, double lr);
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  void step();
+  void zero_grad();
+
+  double lr() const { return lr_; }
+  void set_lr(double lr);
+
+  /// Number of steps done.
+  int64_t steps() const { return steps_; }
+
+  /// Copies of the state, for a checkpoint.
+  State state_dict() const;
+  /// Puts a saved state back. Throws ValueError, ShapeError or DTypeError, and changes nothing, if it is not
+  /// one of this kind of optimiser on parameters of these shapes.
+  void load_state_dict(const State& state);
+
+ protected:
+  /// Updates parameter `i`, given its gradient, during step number steps() (counted from 1).
+  virtual void update(size_t i, Tensor parameter, const Tensor& gradient) = 0;
+
+  /// Names of the buffers kept for each parameter.
+  virtual std::vector<std::string> buffer_names() const = 0;
+
+  /// Buffer `name` of parameter i; zeros before its first use.
+  Tensor& buffer(const std::string& name, size_t i);
+
+ private:
+  std::vector<Tensor> parameters_;
+  std::map<std::string, std::vector<Tensor>> buffers_;
+  double lr_;
+  int64_t steps_ = 0;
+};
+
+/// Scales the gradients so that their common L2 norm is at most `max_norm`; returns the norm before. The norm
+/// is summed in the order of `parameters`.
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
+
+}  // namespace vox::optim

@@ -1,0 +1,27 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/nn/optim/schedule.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace vox::optim {
+
+double step_lr(int64_t step, const StepSchedule& s) {
+  check<ValueError>(step >= 0 && s.step_size > 0, "step_lr: needs step >= 0 and step_size > 0, got ", step,
+                    " and ", s.step_size);
+  return s.base_lr * std::pow(s.gamma, static_cast<double>(step / s.step_size));
+}
+
+double cosine_lr(int64_t step, const CosineSchedule& s) {
+  check<ValueError>(step >= 0 && s.warmup_steps >= 0 && s.total_steps > s.warmup_steps,
+                    "cosine_lr: needs step >= 0 and total_steps > warmup_steps >= 0, got step ", step,
+                    ", total_steps ", s.total_steps, ", warmup_steps ", s.warmup_steps);
+  if (step < s.warmup_steps)
+    return s.base_lr * static_cast<double>(step + 1) / static_cast<double>(s.warmup_steps);
+  if (step >= s.total_steps) return s.min_lr;
+  const double progress =
+      static_cast<double>(step - s.warmup_steps) / static_cast<double>(s.total_steps - s.warmup_steps);
+  return s.min_lr + (s.base_lr - s.min_lr) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+}
+
+}  // namespace vox::optim

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+/// Learning rates as pure functions of the step: a resumed run needs no schedule state.
+///
+///     optimizer.set_lr(optim::cosine_lr(step, {.base_lr = 1e-3, .total_steps = 1000}));
+namespace vox::optim {
+
+struct StepSchedule {
+  double base_lr;
+  int64_t step_size;  ///< steps between two decays
+  double gamma = 0.1;
+};
+/// base_lr * gamma^floor(step / step_size), as torch.optim.lr_scheduler.StepLR.
+double step_lr(int64_t step, const StepSchedule& schedule);
+
+struct CosineSchedule {
+  double base_lr;
+  int64_t total_steps;
+  double min_lr = 0;
+  int64_t warmup_steps = 0;  ///< linear from base_lr / warmup_steps before the cosine begins
+};
+/// min_lr + (base_lr - min_lr) * (1 + cos(pi * step / total_steps)) / 2, as CosineAnnealingLR in closed form
+/// (Loshchilov & Hutter, arXiv 1608.03983); min_lr after total_steps.
+double cosine_lr(int64_t step, const CosineSchedule& schedule);
+
+}  // namespace vox::optim

@@ -1,0 +1,191 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include <cmath>
+#include <numbers>
+
+// Ops of one operand. Each gradient stands under its op; g is the gradient of y = op(x):
+//
+//   neg    -g             exp    g y                  relu        g where y > 0
+//   abs    g sign(x)      log    g / x                leaky_relu  g where x > 0, slope g elsewhere
+//   sign   0              sqrt   g / 2y               sigmoid     g y (1 - y)
+//   clamp  g inside       rsqrt  -g y^3 / 2           tanh        g (1 - y^2)
+//   erf    g 2/sqrt(pi) exp(-x^2)
+//   gelu   g (Phi(x) + x phi(x)), with the normal distribution Phi and its density phi
+//   silu   g s (1 + x (1 - s)), s = sigmoid(x)
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+namespace {
+
+/// Checks, computes, and records an N (whose save(x, y) keeps what its backward needs).
+template <class N>
+Tensor unary(const char* function, Unary op, bool floating_only, const Tensor& x, Scalar p = 0,
+             Scalar q = 0) {
+  detail::check_defined(function, "x", x);
+  if (floating_only)
+    detail::check_floating(function, x);
+  else
+    detail::check_arithmetic(function, x);
+  Tensor y = empty_like(x);
+  detail::unary_kernel.on(x.device())(op, x, y, p, q);
+  if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
+  return y;
+}
+constexpr bool any_number = false, floating_only = true;
+
+// What a node keeps: nothing, its input, or its output.
+struct UnaryNode : Node {
+  void save(const Tensor&, const Tensor&, double, double) {}
+};
+struct InputNode : Node {
+  SavedTensor saved_x_{this};
+  double p_ = 0, q_ = 0;
+  void save(const Tensor& x, const Tensor&, double p, double q) {
+    saved_x_.save(x);
+    p_ = p;
+    q_ = q;
+  }
+};
+struct OutputNode : Node {
+  SavedTensor saved_y_{this};
+  void save(const Tensor&, const Tensor& y, double, double) { saved_y_.save(y); }
+};
+
+struct NegNode final : UnaryNode {
+  const char* name() const override { return "neg"; }
+  Gradients backward(Gradients g) override { return {neg(*g[0])}; }
+};
+struct AbsNode final : InputNode {
+  const char* name() const override { return "abs"; }
+  Gradients backward(Gradients g) override { return {*g[0] * sign(saved_x_.get())}; }
+};
+struct SignNode final : UnaryNode {
+  const char* name() const override { return "sign"; }
+  Gradients backward(Gradients g) override { return {zeros_like(*g[0])}; }
+};
+struct ClampNode final : InputNode {
+  const char* name() const override { return "clamp"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = saved_x_.get();
+    return {detail::where(ge(x, p_), detail::where(le(x, q_), *g[0], 0), 0)};
+  }
+};
+
+}  // namespace
+
+Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, any_number, x); }
+Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, any_number, x); }
+Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, any_number, x); }
+
+Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
+  detail::check_defined("clamp", "x", x);
+  detail::check_scalar("clamp", min, x.dtype());
+  detail::check_scalar("clamp", max, x.dtype());
+  check<ValueError>(min.as_real() <= max.as_real(), "clamp: min must not exceed max, got ", min.as_real(),
+                    " and ", max.as_real());
+  return unary<ClampNode>("clamp", Unary::clamp, any_number, x, min, max);
+}
+
+// ---- Functions --------------------------------------------------------------------------------------------
+
+namespace {
+
+struct ExpNode final : OutputNode {
+  const char* name() const override { return "exp"; }
+  Gradients backward(Gradients g) override { return {*g[0] * saved_y_.get()}; }
+};
+struct LogNode final : InputNode {
+  const char* name() const override { return "log"; }
+  Gradients backward(Gradients g) override { return {*g[0] / saved_x_.get()}; }
+};
+struct SqrtNode final : OutputNode {
+  const char* name() const override { return "sqrt"; }
+  Gradients backward(Gradients g) override { return {*g[0] / (2 * saved_y_.get())}; }
+};
+struct RsqrtNode final : OutputNode {
+  const char* name() const override { return "rsqrt"; }
+  Gradients backward(Gradients g) override {
+    const Tensor y = saved_y_.get();
+    return {*g[0] * (y * y * y * -0.5)};
+  }
+};
+struct ErfNode final : InputNode {
+  const char* name() const override { return "erf"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = saved_x_.get();
+    return {*g[0] * (exp(-(x * x)) * (2 * std::numbers::inv_sqrtpi))};
+  }
+};
+
+}  // namespace
+
+Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, floating_only, x); }
+Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, floating_only, x); }
+Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, floating_only, x); }
+Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, floating_only, x); }
+Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, floating_only, x); }
+
+// ---- Activations ------------------------------------------------------------------------------------------
+
+namespace {
+
+struct TanhNode final : OutputNode {
+  const char* name() const override { return "tanh"; }
+  Gradients backward(Gradients g) override {
+    const Tensor y = saved_y_.get();
+    return {*g[0] * (1 - y * y)};
+  }
+};
+struct SigmoidNode final : OutputNode {
+  const char* name() const override { return "sigmoid"; }
+  Gradients backward(Gradients g) override {
+    const Tensor y = saved_y_.get();
+    return {*g[0] * (y * (1 - y))};
+  }
+};
+struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
+  const char* name() const override { return "relu"; }
+  Gradients backward(Gradients g) override { return {detail::where(gt(saved_y_.get(), 0), *g[0], 0)}; }
+};
+struct LeakyReluNode final : InputNode {
+  const char* name() const override { return "leaky_relu"; }
+  Gradients backward(Gradients g) override { return {where(gt(saved_x_.get(), 0), *g[0], *g[0] * p_)}; }
+};
+struct GeluNode final : InputNode {
+  const char* name() const override { return "gelu"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = saved_x_.get();
+    const Tensor distribution = (1 + erf(x * std::sqrt(0.5))) * 0.5;
+    const Tensor density = exp(x * x * -0.5) * (std::numbers::inv_sqrtpi * std::sqrt(0.5));
+    return {*g[0] * (distribution + x * density)};
+  }
+};
+struct SiluNode final : InputNode {
+  const char* name() const override { return "silu"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = saved_x_.get();
+    const Tensor s = sigmoid(x);
+    return {*g[0] * (s * (1 + x * (1 - s)))};
+  }
+};
+
+}  // namespace
+
+Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, floating_only, x); }
+Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, floating_only, x); }
+Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, any_number, x); }
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, floating_only, x, negative_slope);
+}
+Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, floating_only, x); }
+Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, floating_only, x); }
+
+}  // namespace vox

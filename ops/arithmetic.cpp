@@ -1,0 +1,180 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/reduce.h>
+
+// Ops of two operands. The gradient of an operand that was broadcast is summed to the operand's shape.
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+// ---- add ------------------------------------------------------------------------------------------------
+
+namespace {
+struct AddNode final : Node {
+  const char* name() const override { return "add"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return sum_to(*g[0], shape_a_); }),
+            if_needed(1, [&] { return sum_to(*g[0], shape_b_); })};
+  }
+  Shape shape_a_, shape_b_;
+};
+
+struct AddNumberNode final : Node {
+  const char* name() const override { return "add"; }
+  Gradients backward(Gradients g) override { return {g[0]}; }
+};
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("add", Binary::add, a, b);
+  if (auto node = record<AddNode>({a, b}, y)) {
+    node->shape_a_ = a.shape();
+    node->shape_b_ = b.shape();
+  }
+  return y;
+}
+
+Tensor add(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("add", Binary::add, a, b);
+  record<AddNumberNode>({a}, y);
+  return y;
+}
+
+// ---- sub ------------------------------------------------------------------------------------------------
+
+namespace {
+struct SubNode final : Node {
+  const char* name() const override { return "sub"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return sum_to(*g[0], shape_a_); }),
+            if_needed(1, [&] { return neg(sum_to(*g[0], shape_b_)); })};
+  }
+  Shape shape_a_, shape_b_;
+};
+
+struct NumberSubNode final : Node {
+  const char* name() const override { return "sub"; }
+  Gradients backward(Gradients g) override { return {neg(*g[0])}; }
+};
+}  // namespace
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  if (auto node = record<SubNode>({a, b}, y)) {
+    node->shape_a_ = a.shape();
+    node->shape_b_ = b.shape();
+  }
+  return y;
+}
+
+Tensor sub(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  record<AddNumberNode>({a}, y);
+  return y;
+}
+
+Tensor sub(Scalar a, const Tensor& b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  record<NumberSubNode>({b}, y);
+  return y;
+}
+
+// ---- mul ------------------------------------------------------------------------------------------------
+
+namespace {
+struct MulNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this};
+  const char* name() const override { return "mul"; }
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get(), b = saved_b_.get();
+    return {if_needed(0, [&] { return sum_to(*g[0] * b, a.shape()); }),
+            if_needed(1, [&] { return sum_to(*g[0] * a, b.shape()); })};
+  }
+};
+
+struct MulNumberNode final : Node {
+  const char* name() const override { return "mul"; }
+  Gradients backward(Gradients g) override { return {*g[0] * b_}; }
+  Scalar b_ = 0;
+};
+}  // namespace
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("mul", Binary::mul, a, b);
+  if (auto node = record<MulNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+Tensor mul(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("mul", Binary::mul, a, b);
+  if (auto node = record<MulNumberNode>({a}, y)) node->b_ = b;
+  return y;
+}
+
+// ---- div: da = g / b, db = -g (a / b) / b -----------------------------------------------------------------
+
+namespace {
+struct DivNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this};
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get(), b = saved_b_.get();
+    return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }),
+            if_needed(1, [&] { return sum_to(-*g[0] * (a / b / b), b.shape()); })};
+  }
+};
+
+struct DivNumberNode final : Node {
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override { return {*g[0] / b_}; }
+  Scalar b_ = 1;
+};
+
+struct NumberDivNode final : Node {
+  SavedTensor saved_b_{this};
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override {
+    const Tensor b = saved_b_.get();
+    return {-*g[0] * (a_ / b / b)};
+  }
+  Scalar a_ = 0;
+};
+}  // namespace
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  detail::check_floating("div", a);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<DivNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+Tensor div(const Tensor& a, Scalar b) {
+  detail::check_floating("div", a);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<DivNumberNode>({a}, y)) node->b_ = b;
+  return y;
+}
+
+Tensor div(Scalar a, const Tensor& b) {
+  detail::check_floating("div", b);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<NumberDivNode>({b}, y)) {
+    node->a_ = a;
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+}  // namespace vox

@@ -1,0 +1,90 @@
+#include <voxgrad/ops/broadcast.h>
+
+namespace vox::detail {
+
+Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape) {
+  if (t.shape() == shape) return alias(t, t.impl()->offset, shape, t.strides());
+  check<ShapeError>(broadcast_shapes(function, t.shape(), shape) == shape, function, ": shape ", t.shape(),
+                    " does not broadcast to ", shape, "; sizes must be equal or 1");
+  const int64_t added = shape.rank() - t.rank();
+  Shape strides = Shape::filled(shape.rank(), 0);
+  for (int64_t d = added; d < shape.rank(); ++d) {
+    if (t.shape()[d - added] == shape[d]) strides[d] = t.strides()[d - added];
+  }
+  return alias(t, t.impl()->offset, shape, strides);
+}
+
+Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape) {
+  check_scalar(function, value, dtype);
+  const Tensor one = empty({}, {.dtype = dtype});
+  visit_dtype(dtype, [&]<class T>(T) { *mutable_ptr<T>(one) = element<T>(value); });
+  return alias(one, 0, shape, Shape::filled(shape.rank(), 0));
+}
+
+void check_floating(const char* function, const Tensor& t) {
+  check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+}
+
+void check_arithmetic(const char* function, const Tensor& t) {
+  check<DTypeError>(t.dtype() != boolean, function,
+                    ": there is no arithmetic on bool; allowed are f32, f64, ", "i64 and u8 (use to(dtype))");
+}
+
+namespace {
+
+/// Checks that a and b may meet, and calls kernel(a, b, y) on operands of y's shape.
+template <class F>
+Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_is_bool, F kernel) {
+  check_defined(function, "a", a);
+  check_defined(function, "b", b);
+  check_same_dtype(function, a, b);
+  check_same_device(function, a, b);
+  const Shape shape = broadcast_shapes(function, a.shape(), b.shape());
+  Tensor y = empty(shape, {result_is_bool ? boolean : a.dtype(), a.device()});
+  kernel(broadcast_to(function, a, shape), broadcast_to(function, b, shape), y);
+  return y;
+}
+
+}  // namespace
+
+Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b) {
+  return meet(function, a, b, false, [&](const Tensor& left, const Tensor& right, const Tensor& y) {
+    check_arithmetic(function, y);
+    binary_kernel.on(y.device())(op, left, right, y, 0);
+  });
+}
+
+Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
+  check_defined(function, "a", a);
+  check_arithmetic(function, a);
+  const Tensor right = number(function, b, a.dtype(), a.shape());
+  Tensor y = empty_like(a);
+  binary_kernel.on(y.device())(op, a, right, y, 0);
+  return y;
+}
+
+Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
+  check_defined(function, "b", b);
+  check_arithmetic(function, b);
+  const Tensor left = number(function, a, b.dtype(), b.shape());
+  Tensor y = empty_like(b);
+  binary_kernel.on(y.device())(op, left, b, y, 0);
+  return y;
+}
+
+Tensor compare(const char* function, Comparison op, const Tensor& a, const Tensor& b) {
+  return meet(function, a, b, true, [&](const Tensor& left, const Tensor& right, const Tensor& y) {
+    compare_kernel.on(y.device())(op, left, right, y);
+  });
+}
+
+Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {
+  check_defined(function, "a", a);
+  const Tensor right = number(function, b, a.dtype(), a.shape());
+  Tensor y = empty(a.shape(), {boolean, a.device()});
+  compare_kernel.on(y.device())(op, a, right, y);
+  return y;
+}
+
+}  // namespace vox::detail

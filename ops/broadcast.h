@@ -1,0 +1,34 @@
+#pragma once
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+
+// How the operands of an elementwise op meet. Nothing here is recorded but detail::where.
+
+namespace vox::detail {
+
+/// A view of t, off the tape, in which broadcast dimensions have stride 0. ShapeError if t does not broadcast
+/// to `shape`.
+Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
+
+/// A C++ number as an operand of an elementwise kernel: one element in host memory, repeated over `shape`.
+/// ValueError if `dtype` cannot hold it.
+Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
+
+/// DTypeError unless t is f32 or f64.
+void check_floating(const char* function, const Tensor& t);
+/// DTypeError for bool.
+void check_arithmetic(const char* function, const Tensor& t);
+
+/// Checks the operands, allocates the result, and computes it.
+Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b);
+Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b);
+Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b);
+Tensor compare(const char* function, Comparison op, const Tensor& a, const Tensor& b);
+Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b);
+
+/// condition ? a : value, recorded: the gradient of a is where(condition, g, 0). `condition` and `a` have one
+/// shape.
+Tensor where(const Tensor& condition, const Tensor& a, Scalar value);
+
+}  // namespace vox::detail

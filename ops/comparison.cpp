@@ -1,0 +1,123 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+// Comparisons, and the ops that choose: where, maximum, minimum. Gradients are chosen too, never multiplied
+// by 0 or 1: 0 * inf is NaN.
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+Tensor eq(const Tensor& a, const Tensor& b) { return detail::compare("eq", Comparison::eq, a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return detail::compare("ne", Comparison::ne, a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return detail::compare("lt", Comparison::lt, a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return detail::compare("le", Comparison::le, a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return detail::compare("gt", Comparison::gt, a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return detail::compare("ge", Comparison::ge, a, b); }
+Tensor eq(const Tensor& a, Scalar b) { return detail::compare("eq", Comparison::eq, a, b); }
+Tensor ne(const Tensor& a, Scalar b) { return detail::compare("ne", Comparison::ne, a, b); }
+Tensor lt(const Tensor& a, Scalar b) { return detail::compare("lt", Comparison::lt, a, b); }
+Tensor le(const Tensor& a, Scalar b) { return detail::compare("le", Comparison::le, a, b); }
+Tensor gt(const Tensor& a, Scalar b) { return detail::compare("gt", Comparison::gt, a, b); }
+Tensor ge(const Tensor& a, Scalar b) { return detail::compare("ge", Comparison::ge, a, b); }
+
+// ---- where: da = where(condition, g, 0), db = where(condition, 0, g)
+// ----------------------------------------
+
+namespace {
+
+struct WhereNode final : Node {
+  SavedTensor saved_condition_{this};  // of the result's shape
+  const char* name() const override { return "where"; }
+  Gradients backward(Gradients g) override {
+    const Tensor condition = saved_condition_.get();
+    return {if_needed(0, [&] { return sum_to(detail::where(condition, *g[0], 0), shape_a_); }),
+            if_needed(1, [&] { return sum_to(detail::where(eq(condition, false), *g[0], 0), shape_b_); })};
+  }
+  Shape shape_a_, shape_b_;
+};
+
+struct WhereNumberNode final : Node {
+  SavedTensor saved_condition_{this};
+  const char* name() const override { return "where"; }
+  Gradients backward(Gradients g) override { return {detail::where(saved_condition_.get(), *g[0], 0)}; }
+};
+
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  detail::check_defined("where", "condition", condition);
+  detail::check_defined("where", "a", a);
+  detail::check_defined("where", "b", b);
+  check<DTypeError>(condition.dtype() == boolean, "where: the condition must be bool, got ",
+                    condition.dtype());
+  detail::check_same_dtype("where", a, b);
+  detail::check_same_device("where", a, b);
+  detail::check_same_device("where", condition, a);
+  const Shape shape =
+      broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
+  const Tensor chosen = detail::broadcast_to("where", condition, shape);
+  Tensor y = empty(shape, a.options());
+  detail::where_kernel.on(y.device())(chosen, detail::broadcast_to("where", a, shape),
+                                      detail::broadcast_to("where", b, shape), y);
+  if (auto node = record<WhereNode>({a, b}, y)) {
+    node->saved_condition_.save(chosen);
+    node->shape_a_ = a.shape();
+    node->shape_b_ = b.shape();
+  }
+  return y;
+}
+
+Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
+  Tensor y = empty_like(a);
+  where_kernel.on(y.device())(condition, a, number("where", value, a.dtype(), a.shape()), y);
+  if (auto node = record<WhereNumberNode>({a}, y)) node->saved_condition_.save(condition);
+  return y;
+}
+
+// ---- maximum, minimum: g goes to the operand that won, half to each where they are equal
+// -------------------
+
+namespace {
+
+template <bool largest>
+struct ExtremumNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this};
+  const char* name() const override { return largest ? "maximum" : "minimum"; }
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get().detach(), b = saved_b_.get().detach();
+    const Tensor tied = eq(a, b), half = *g[0] * 0.5;
+    const auto share = [&](const Tensor& x, const Tensor& y) {
+      return where(tied, half, detail::where(largest ? gt(x, y) : lt(x, y), *g[0], 0));
+    };
+    return {if_needed(0, [&] { return sum_to(share(a, b), a.shape()); }),
+            if_needed(1, [&] { return sum_to(share(b, a), b.shape()); })};
+  }
+};
+
+template <class N>
+Tensor extremum(const char* function, Binary op, const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary(function, op, a, b);
+  if (auto node = record<N>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  return extremum<ExtremumNode<true>>("maximum", Binary::maximum, a, b);
+}
+
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  return extremum<ExtremumNode<false>>("minimum", Binary::minimum, a, b);
+}
+
+}  // namespace vox

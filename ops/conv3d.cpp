@@ -1,0 +1,259 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/conv3d_recorded.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <array>
+
+// Note [The conv3d family]
+//
+// The three ops are contractions of one trilinear form, sum of big * small * weight over everything that
+// touches. With the geometry held fixed they are closed under differentiation, to any order:
+//
+//   recorded op                      gradient of first input    gradient of second input
+//   conv3d(big, w), g small          conv_transpose3d(g, w)     weight_grad(big, g)
+//   conv_transpose3d(small, w), g big  conv3d(g, w)             weight_grad(g, small)
+//   weight_grad(big, small), g a w   conv_transpose3d(small, g) conv3d(big, g)
+//
+// A bias is added where an output is written; its gradient sums g over batch and cells. The gradients of
+// weight and bias come from one recorded op with two outputs, weight_bias_grad; the gradient of the g that it
+// took is the forward op again, with weight gg_w and bias gg_b.
+
+namespace vox {
+
+using autograd::Gradient;
+using autograd::Gradients;
+using autograd::Node;
+using autograd::SavedTensor;
+
+namespace {
+
+constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
+constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
+                                           VOX_CUDA(&cuda::conv_transpose3d)};
+constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
+                                      VOX_CUDA(&cuda::conv3d_weight_grad)};
+
+Tensor dense(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
+
+/// Gradients of weight (input 1) and bias (input 2) of a forward op: one pass where both are wanted.
+std::array<Gradient, 2> parameter_gradients(const Node& node, const Tensor& big, const Tensor& small,
+                                            const Conv3dGeometry& geometry, Grid bias_of) {
+  const bool weight = node.needs_grad(1), bias = node.needs_grad(2);
+  if (weight && bias) {
+    auto grads = detail::weight_bias_grad(big, small, geometry, bias_of);
+    return {grads.weight, grads.bias};
+  }
+  if (weight) return {detail::conv3d_weight_grad(big, small, geometry), std::nullopt};
+  if (bias) return {std::nullopt, sum(bias_of == Grid::big ? big : small, {0, 2, 3, 4})};
+  return {};
+}
+
+}  // namespace
+
+namespace detail {
+
+// ---- conv3d -----------------------------------------------------------------------------------------------
+
+namespace {
+struct Conv3dNode final : Node {
+  SavedTensor saved_input_{this}, saved_weight_{this};
+  Conv3dGeometry geometry_;
+
+  const char* name() const override { return "Conv3d"; }
+
+  Gradients backward(Gradients gradients) override {
+    const Tensor& grad_output = *gradients[0];
+    const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
+    auto [grad_weight, grad_bias] = parameter_gradients(*this, input, grad_output, geometry_, Grid::small);
+    return {if_needed(0, [&] { return conv_transpose3d(grad_output, saved_weight_.get(), {}, geometry_); }),
+            grad_weight, grad_bias};
+  }
+};
+}  // namespace
+
+Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry) {
+  const Tensor x = dense(input), w = dense(weight), b = dense(bias);
+  Tensor y = empty(geometry.small_shape(), x.options());
+  conv3d_kernel.on(y.device())(x, w, b, y, geometry);
+  if (auto node = autograd::record<Conv3dNode>({x, w, b}, y)) {
+    node->saved_input_.save(x);
+    node->saved_weight_.save(w);
+    node->geometry_ = geometry;
+  }
+  return y;
+}
+
+// ---- conv_transpose3d -------------------------------------------------------------------------------------
+
+namespace {
+struct ConvTranspose3dNode final : Node {
+  SavedTensor saved_input_{this}, saved_weight_{this};
+  Conv3dGeometry geometry_;
+
+  const char* name() const override { return "ConvTranspose3d"; }
+
+  Gradients backward(Gradients gradients) override {
+    const Tensor& grad_output = *gradients[0];
+    const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
+    auto [grad_weight, grad_bias] = parameter_gradients(*this, grad_output, input, geometry_, Grid::big);
+    return {if_needed(0, [&] { return conv3d(grad_output, saved_weight_.get(), {}, geometry_); }),
+            grad_weight, grad_bias};
+  }
+};
+}  // namespace
+
+Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                        const Conv3dGeometry& geometry) {
+  const Tensor x = dense(input), w = dense(weight), b = dense(bias);
+  Tensor y = empty(geometry.big_shape(), x.options());
+  conv_transpose3d_kernel.on(y.device())(x, w, b, y, geometry);
+  if (auto node = autograd::record<ConvTranspose3dNode>({x, w, b}, y)) {
+    node->saved_input_.save(x);
+    node->saved_weight_.save(w);
+    node->geometry_ = geometry;
+  }
+  return y;
+}
+
+// ---- weight_grad, alone and with the bias -----------------------------------------------------------------
+
+namespace {
+struct Conv3dWeightGradNode final : Node {
+  SavedTensor saved_big_{this}, saved_small_{this};
+  Conv3dGeometry geometry_;
+  Grid bias_of_ = Grid::small;  // means something only if there is a second output
+
+  const char* name() const override { return "Conv3dWeightGrad"; }
+
+  Gradients backward(Gradients gradients) override {
+    const Gradient& grad_weight = gradients[0];
+    const Tensor grad_bias = gradients.size() == 2 && gradients[1] ? *gradients[1] : Tensor();
+    const auto bias_for = [&](Grid grid) { return grid == bias_of_ ? grad_bias : Tensor(); };
+    Gradients results(2);
+    if (needs_grad(0)) {
+      const Tensor bias = bias_for(Grid::big);
+      if (grad_weight)
+        results[0] = conv_transpose3d(saved_small_.get(), *grad_weight, bias, geometry_);
+      else if (bias.defined())
+        results[0] = spread(bias, geometry_.big_shape());
+    }
+    if (needs_grad(1)) {
+      const Tensor bias = bias_for(Grid::small);
+      if (grad_weight)
+        results[1] = conv3d(saved_big_.get(), *grad_weight, bias, geometry_);
+      else if (bias.defined())
+        results[1] = spread(bias, geometry_.small_shape());
+    }
+    return results;
+  }
+
+  /// One number per channel in every cell.
+  static Tensor spread(const Tensor& bias, const Shape& shape) {
+    return bias.reshape({1, bias.numel(), 1, 1, 1}).expand(shape);
+  }
+};
+
+/// dweight, and dbias if it is defined, in one pass; recorded as one op.
+void weight_grad(const Tensor& big_operand, const Tensor& small_operand, Tensor& dweight, Tensor& dbias,
+                 Grid bias_of, const Conv3dGeometry& geometry) {
+  const Tensor big = dense(big_operand), small = dense(small_operand);
+  weight_grad_kernel.on(big.device())(big, small, dweight, dbias, bias_of, geometry);
+  const std::array<Tensor, 2> inputs{big, small}, outputs{dweight, dbias};
+  const std::span<const Tensor> defined(outputs.data(), dbias.defined() ? 2 : 1);
+  if (auto node = autograd::record<Conv3dWeightGradNode>(inputs, defined)) {
+    node->saved_big_.save(big);
+    node->saved_small_.save(small);
+    node->geometry_ = geometry;
+    node->bias_of_ = bias_of;
+  }
+}
+}  // namespace
+
+Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry) {
+  Tensor dweight = empty(geometry.weight_shape(), big.options()), no_bias;
+  weight_grad(big, small, dweight, no_bias, Grid::small, geometry);
+  return dweight;
+}
+
+WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
+                                Grid bias_of) {
+  const int64_t channels = bias_of == Grid::big ? geometry.big_channels : geometry.small_channels;
+  WeightBiasGrad grads{empty(geometry.weight_shape(), big.options()), empty({channels}, big.options())};
+  weight_grad(big, small, grads.weight, grads.bias, bias_of, geometry);
+  return grads;
+}
+
+// ---- Public calls -----------------------------------------------------------------------------------------
+
+namespace {
+
+void check_operands(const char* function, const char* first_name, const Tensor& first,
+                    const char* second_name, const Tensor& second) {
+  check_defined(function, first_name, first);
+  check_defined(function, second_name, second);
+  visit_floating(function, first.dtype(), [](auto) {});
+  check_same_dtype(function, first, second);
+  check_same_device(function, first, second);
+}
+
+void check_bias(const char* function, const Tensor& input, const Tensor& bias, int64_t channels) {
+  if (!bias.defined()) return;
+  check_same_dtype(function, input, bias);
+  check_same_device(function, input, bias);
+  check<ShapeError>(bias.shape() == Shape{channels}, function,
+                    ": bias must have one number per output channel, shape ", Shape{channels}, ", got ",
+                    bias.shape());
+}
+
+/// Calls `op` on a batch of one where `input` has no batch dimension.
+template <class Op>
+Tensor with_batch(const char* function, const Tensor& input, Op op) {
+  check<ShapeError>(input.rank() == 5 || input.rank() == 4, function,
+                    ": input must be (N, C, D, H, W) or (C, D, H, W), got shape ", input.shape());
+  return input.rank() == 5 ? op(input) : op(input.unsqueeze(0)).squeeze(0);
+}
+
+}  // namespace
+
+Tensor conv3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+              const Conv3dOptions& options) {
+  check_operands(function, "input", input, "weight", weight);
+  return with_batch(function, input, [&](const Tensor& x) {
+    const Conv3dGeometry geometry = conv3d_geometry(function, x.shape(), weight.shape(), options);
+    check_bias(function, input, bias, geometry.small_channels);
+    return conv3d(x, weight, bias, geometry);
+  });
+}
+
+Tensor conv_transpose3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose3dOptions& options) {
+  check_operands(function, "input", input, "weight", weight);
+  return with_batch(function, input, [&](const Tensor& x) {
+    const Conv3dGeometry geometry = conv_transpose3d_geometry(function, x.shape(), weight.shape(), options);
+    check_bias(function, input, bias, geometry.big_channels);
+    return conv_transpose3d(x, weight, bias, geometry);
+  });
+}
+
+}  // namespace detail
+
+Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dOptions& options) {
+  return detail::conv3d("conv3d", input, weight, bias, options);
+}
+
+Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose3dOptions& options) {
+  return detail::conv_transpose3d("conv_transpose3d", input, weight, bias, options);
+}
+
+Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, Triple kernel_size,
+                          const Conv3dOptions& options) {
+  detail::check_operands("conv3d_weight_grad", "big", big, "small", small);
+  return detail::conv3d_weight_grad(
+      big, small, detail::conv3d_weight_grad_geometry(big.shape(), small.shape(), kernel_size, options));
+}
+
+}  // namespace vox

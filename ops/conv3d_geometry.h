@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/core/shape.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/triple.h>
+
+namespace vox {
+
+/// The geometry of one contraction of the conv3d family, the same value for all three of its members.
+///
+/// Each axis has a fine ("big") grid with cells o, a coarse ("small") grid with cells i, and taps k, and
+/// o = i * stride - padding + k * dilation says which touch. conv3d reads big and writes small,
+/// conv_transpose3d reads small and writes big, conv3d_weight_grad reads both.
+///
+/// It is built and checked once, by the functions below, and travels unchanged to every gradient: neither
+/// grid follows from the other (from 5 cells, stride 2, kernels of 2 and of 3 both give 2), so no gradient
+/// may ever recompute a size. What the checks promise to kernels: all sizes and steps are >= 1 (the batch and
+/// padding >= 0), groups divides both channel counts, and every element count and index of the rule fits
+/// int64_t.
+struct Conv3dGeometry {
+  int64_t batch = 0;
+  int64_t big_channels = 0;
+  int64_t small_channels = 0;
+  int64_t groups = 1;
+  Triple big;    ///< cells of the fine grid
+  Triple small;  ///< cells of the coarse grid
+  Triple kernel;
+  Triple stride, padding, dilation;
+
+  Shape big_shape() const { return {batch, big_channels, big.d, big.h, big.w}; }
+  Shape small_shape() const { return {batch, small_channels, small.d, small.h, small.w}; }
+  Shape weight_shape() const { return {small_channels, big_per_group(), kernel.d, kernel.h, kernel.w}; }
+
+  constexpr int64_t big_cells() const { return big.d * big.h * big.w; }
+  constexpr int64_t small_cells() const { return small.d * small.h * small.w; }
+  constexpr int64_t taps() const { return kernel.d * kernel.h * kernel.w; }
+  constexpr int64_t big_per_group() const { return big_channels / groups; }
+  constexpr int64_t small_per_group() const { return small_channels / groups; }
+};
+
+/// Which of the two grids; for a bias: the one whose channels it has.
+enum class Grid { big, small };
+
+namespace detail {
+
+// `function` is the public call to name in errors. Shapes are those of batched tensors. Throws ShapeError
+// for tensors that do not fit each other or the options, ValueError for options that nothing fits.
+
+Conv3dGeometry conv3d_geometry(const char* function, const Shape& input, const Shape& weight,
+                               const Conv3dOptions& options);
+
+Conv3dGeometry conv_transpose3d_geometry(const char* function, const Shape& input, const Shape& weight,
+                                         const ConvTranspose3dOptions& options);
+
+Conv3dGeometry conv3d_weight_grad_geometry(const Shape& big, const Shape& small, Triple kernel_size,
+                                           const Conv3dOptions& options);
+
+}  // namespace detail
+}  // namespace vox

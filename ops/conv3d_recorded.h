@@ -1,0 +1,29 @@
+#pragma once
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/conv3d_geometry.h>
+
+/// The recorded ops behind the public calls of ops/conv3d.h: operands and a geometry that is already checked.
+/// Every gradient of the family is written in these and hands the same geometry on (see Note [The conv3d
+/// family] in conv3d.cpp).
+namespace vox::detail {
+
+Tensor conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry);
+Tensor conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                        const Conv3dGeometry& geometry);
+Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry);
+
+struct WeightBiasGrad {
+  Tensor weight, bias;
+};
+/// conv3d_weight_grad, and the sum over batch and cells of the operand on the grid `bias_of`, in one pass.
+WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
+                                Grid bias_of);
+
+// The public calls; `function` is the name that errors carry (conv2d is a conv3d that says conv2d).
+Tensor conv3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+              const Conv3dOptions& options);
+Tensor conv_transpose3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose3dOptions& options);
+
+}  // namespace vox::detail

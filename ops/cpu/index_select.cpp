@@ -1,0 +1,63 @@
+// Rows copied by index, and added by index. A chunk of index_select owns rows of y. A chunk of index_add owns
+// rows of x, looks at every index, and adds what falls into its rows: so the order of additions is that of
+// the indices, whatever the chunks.
+
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/axis_view.h>
+#include <voxgrad/ops/index_select_kernels.h>
+
+#include <algorithm>
+
+namespace vox::cpu {
+
+void check_indices(const Tensor& indices, int64_t size) {
+  const int64_t* index = detail::ptr<int64_t>(indices);
+  for (int64_t k = 0; k < indices.numel(); ++k) {
+    check<ShapeError>(index[k] >= 0 && index[k] < size, "index_select: indices[", k, "] is ", index[k],
+                      ", outside a dimension of size ", size, "; allowed are 0 to ", size - 1);
+  }
+}
+
+void index_select(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y) {
+  visit_dtype(y.dtype(), [&]<class T>(T) {
+    const AxisView to_view(y.shape(), dim);
+    const int64_t inner = to_view.inner, size = x.shape()[dim];
+    const T* from = detail::ptr<T>(x);
+    const int64_t* index = detail::ptr<int64_t>(indices);
+    T* to = detail::mutable_ptr<T>(y);
+    const int64_t grain = std::max<int64_t>(1, 16384 / inner);
+    parallel_for(to_view.outer * to_view.axis, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t i = index[row % to_view.axis];
+        const T* source = from + (row / to_view.axis * size + i) * inner;
+        std::copy(source, source + inner, to + row * inner);
+      }
+    });
+  });
+}
+
+void index_add(const Tensor& y, int64_t dim, const Tensor& indices, Tensor& x) {
+  visit_floating("index_add", x.dtype(), [&]<class T>(T) {
+    const AxisView to_view(x.shape(), dim);
+    const int64_t inner = to_view.inner, size = to_view.axis, count = indices.numel();
+    const T* from = detail::ptr<T>(y);
+    const int64_t* index = detail::ptr<int64_t>(indices);
+    T* to = detail::mutable_ptr<T>(x);
+    // At most 16 chunks, for each reads all indices.
+    const int64_t grain = std::max<int64_t>((size + 15) / 16, 16384 / inner);
+    parallel_for(size, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t outer = 0; outer < to_view.outer; ++outer) {
+        T* rows = to + outer * size * inner;
+        std::fill(rows + begin * inner, rows + end * inner, T(0));
+        for (int64_t k = 0; k < count; ++k) {
+          if (index[k] < begin || index[k] >= end) continue;
+          const T* row = from + (outer * count + k) * inner;
+          T* sum = rows + index[k] * inner;
+          for (int64_t j = 0; j < inner; ++j) sum[j] += row[j];
+        }
+      }
+    });
+  });
+}
+
+}  // namespace vox::cpu

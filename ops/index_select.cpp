@@ -1,0 +1,79 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/ops/shaping.h>
+
+namespace vox {
+
+namespace {
+
+constexpr ByDevice check_kernel{"index_select", &cpu::check_indices, VOX_CUDA(&cuda::check_indices)};
+constexpr ByDevice select_kernel{"index_select", &cpu::index_select, VOX_CUDA(&cuda::index_select)};
+constexpr ByDevice add_kernel{"index_add", &cpu::index_add, VOX_CUDA(&cuda::index_add)};
+
+using autograd::Gradients;
+using autograd::SavedTensor;
+
+struct IndexSelectNode final : autograd::Node {
+  SavedTensor saved_indices_{this};
+  int64_t dim_ = 0, size_ = 0;
+  const char* name() const override { return "index_select"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::index_add(*g[0], dim_, saved_indices_.get(), size_); })};
+  }
+};
+
+struct IndexAddNode final : autograd::Node {
+  SavedTensor saved_indices_{this};
+  int64_t dim_ = 0;
+  const char* name() const override { return "index_add"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::index_select(*g[0], dim_, saved_indices_.get()); })};
+  }
+};
+
+}  // namespace
+
+namespace detail {
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
+  Shape shape = x.shape();
+  shape[dim] = indices.numel();
+  Tensor y = empty(shape, x.options());
+  if (y.numel() > 0) select_kernel.on(y.device())(x.detach().contiguous(), dim, indices.contiguous(), y);
+  if (auto node = autograd::record<IndexSelectNode>({x}, y)) {
+    node->saved_indices_.save(indices);
+    node->dim_ = dim;
+    node->size_ = x.shape()[dim];
+  }
+  return y;
+}
+
+Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size) {
+  Shape shape = y.shape();
+  shape[dim] = size;
+  Tensor x = empty(shape, y.options());
+  if (x.numel() > 0) add_kernel.on(x.device())(y.detach().contiguous(), dim, indices.contiguous(), x);
+  if (auto node = autograd::record<IndexAddNode>({y}, x)) {
+    node->saved_indices_.save(indices);
+    node->dim_ = dim;
+  }
+  return x;
+}
+
+}  // namespace detail
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
+  detail::check_defined("index_select", "x", x);
+  detail::check_defined("index_select", "indices", indices);
+  dim = normalize_dim("index_select", dim, x.rank());
+  check<DTypeError>(indices.dtype() == i64, "index_select: indices must have dtype i64, got ",
+                    indices.dtype());
+  check<ShapeError>(indices.rank() == 1, "index_select: indices must have one dimension, got shape ",
+                    indices.shape());
+  detail::check_same_device("index_select", x, indices);
+  check_kernel.on(x.device())(indices.contiguous(), x.shape()[dim]);
+  return detail::index_select(x, dim, indices);
+}
+
+}  // namespace vox

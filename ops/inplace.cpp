@@ -1,0 +1,106 @@
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+// In-place writes. They are never recorded: begin_in_place() refuses those that the tape would have to know.
+// What is written may be any strided view, and may share memory with what is read.
+
+namespace vox {
+namespace {
+
+/// Refuses targets in which one element of memory stands for several of the tensor.
+void check_writable(const char* function, const Tensor& target) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (int64_t d = 0; d < target.rank(); ++d) {
+    if (target.shape()[d] > 1) dims.emplace_back(target.strides()[d], target.shape()[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;  // last offset of the dimensions so far
+  for (const auto& [stride, size] : dims) {
+    check<ValueError>(target.numel() == 0 || stride > reach, function,
+                      ": several elements of the target share one place in memory (shape ", target.shape(),
+                      ", strides ", target.strides(), "), as in an expanded tensor; write to a clone()");
+    reach += stride * (size - 1);
+  }
+}
+
+/// `source`, or a copy of it if writing `target` element by element could change what is still to be read.
+Tensor safe_source(const Tensor& target, const Tensor& source) {
+  const TensorImpl& t = *target.impl();
+  const TensorImpl& s = *source.impl();
+  const bool shared = t.storage == s.storage;
+  const bool same_view = t.offset == s.offset && t.strides == s.strides && t.dtype == s.dtype;
+  return shared && !same_view ? source.detach().clone() : source;
+}
+
+/// target = op(target, other), after all checks.
+void update(const char* function, Binary op, const Tensor& target, const Tensor& other, Scalar scale = 0) {
+  check<DTypeError>(target.dtype() != boolean, function, ": bool tensors have no arithmetic; allowed are ",
+                    "f32, f64, i64 and u8 (convert with to(dtype))");
+  check_writable(function, target);
+  const Tensor b = detail::broadcast_to(function, other, target.shape());
+  detail::begin_in_place(function, target, other);
+  detail::binary_kernel.on(target.device())(op, target, safe_source(target, b), target, scale);
+}
+
+void check_pair(const char* function, const Tensor& target, const Tensor& other) {
+  detail::check_defined(function, "this", target);
+  detail::check_defined(function, "other", other);
+  detail::check_same_dtype(function, target, other);
+  detail::check_same_device(function, target, other);
+}
+
+}  // namespace
+
+Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
+  check_pair("add_", *this, other);
+  detail::check_scalar("add_", alpha, dtype());
+  if (alpha.as_real() == 1)
+    update("add_", Binary::add, *this, other);
+  else
+    update("add_", Binary::add_scaled, *this, other, alpha);
+  return *this;
+}
+
+Tensor& Tensor::mul_(const Tensor& other) {
+  check_pair("mul_", *this, other);
+  update("mul_", Binary::mul, *this, other);
+  return *this;
+}
+
+Tensor& Tensor::mul_(Scalar value) {
+  checked("mul_");
+  check<DTypeError>(dtype() != boolean, "mul_: bool tensors have no arithmetic; allowed are ",
+                    "f32, f64, i64 and u8 (convert with to(dtype))");
+  const Tensor factor = detail::number("mul_", value, dtype(), shape());
+  check_writable("mul_", *this);
+  detail::begin_in_place("mul_", *this);
+  detail::binary_kernel.on(device())(Binary::mul, *this, factor, *this, 0);
+  return *this;
+}
+
+Tensor& Tensor::fill_(Scalar value) {
+  checked("fill_");
+  detail::check_scalar("fill_", value, dtype());
+  check_writable("fill_", *this);
+  detail::begin_in_place("fill_", *this);
+  detail::fill_kernel.on(device())(*this, value);
+  return *this;
+}
+
+Tensor& Tensor::copy_(const Tensor& source) {
+  checked("copy_");
+  detail::check_defined("copy_", "source", source);
+  check_writable("copy_", *this);
+  detail::broadcast_to("copy_", source, shape());  // refused before anything moves
+  detail::begin_in_place("copy_", *this, source);
+  const Tensor near = source.detach().to(device());
+  detail::copy_kernel.on(device())(safe_source(*this, detail::broadcast_to("copy_", near, shape())), *this);
+  return *this;
+}
+
+}  // namespace vox

@@ -1,0 +1,76 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+// y = a^b.  da = g b a^(b-1), and 0 where a = b = 0;  db = g y log(a), and 0 where a = 0 and b >= 0.
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+namespace {
+
+Tensor both(const Tensor& p, const Tensor& q) { return where(p, q, full_like(q, false)); }
+
+struct PowNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this}, saved_y_{this};
+  const char* name() const override { return "pow"; }
+
+  // At the special points the base is replaced by 1, before the pole: masking the result would leave a
+  // 0 * inf for whoever differentiates this again.
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get(), b = saved_b_.get(), y = saved_y_.get();
+    const auto base_unless = [&](const Tensor& special) { return where(special, full_like(a, 1), a); };
+    return {if_needed(0,
+                      [&] {
+                        const Tensor base = base_unless(both(eq(a, 0), eq(b, 0)));
+                        return sum_to(*g[0] * (b * pow(base, b - 1)), a.shape());
+                      }),
+            if_needed(1, [&] {
+              const Tensor base = base_unless(both(eq(a, 0), ge(b, 0)));
+              return sum_to(*g[0] * (y * log(base)), b.shape());
+            })};
+  }
+};
+
+struct PowNumberNode final : Node {
+  SavedTensor saved_a_{this};
+  const char* name() const override { return "pow"; }
+  Gradients backward(Gradients g) override {
+    if (exponent_ == 0) return {zeros_like(*g[0])};
+    return {*g[0] * (pow(saved_a_.get(), exponent_ - 1) * exponent_)};
+  }
+  double exponent_ = 0;
+};
+
+}  // namespace
+
+Tensor pow(const Tensor& a, const Tensor& b) {
+  detail::check_defined("pow", "a", a);
+  detail::check_floating("pow", a);
+  Tensor y = detail::binary("pow", Binary::pow, a, b);
+  if (auto node = record<PowNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+    node->saved_y_.save(y);
+  }
+  return y;
+}
+
+Tensor pow(const Tensor& a, Scalar exponent) {
+  detail::check_defined("pow", "a", a);
+  detail::check_floating("pow", a);
+  Tensor y = detail::binary("pow", Binary::pow, a, exponent);
+  if (auto node = record<PowNumberNode>({a}, y)) {
+    node->saved_a_.save(a);
+    node->exponent_ = exponent.as_real();
+  }
+  return y;
+}
+
+}  // namespace vox

@@ -1,0 +1,128 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/shaping.h>
+
+// cat, stack and pad write their inputs through views of a fresh result, so they need no kernels.
+
+namespace vox {
+
+using autograd::Gradients;
+
+// ---- cat, stack -------------------------------------------------------------------------------------------
+namespace {
+
+struct CatNode final : autograd::Node {
+  int64_t dim_ = 0;
+  std::vector<int64_t> starts_;  // of input i along dim_; and the end of the last
+  const char* name() const override { return "cat"; }
+  Gradients backward(Gradients g) override {
+    Gradients grads(edges().size());
+    for (size_t i = 0; i < grads.size(); ++i)
+      grads[i] =
+          if_needed(static_cast<int64_t>(i), [&] { return g[0]->slice(dim_, starts_[i], starts_[i + 1]); });
+    return grads;
+  }
+};
+
+/// Throws unless `t` can be joined to `first` along `dim`.
+void check_joins(const Tensor& first, const Tensor& t, int64_t dim) {
+  detail::check_defined("cat", "tensors", t);
+  detail::check_same_dtype("cat", first, t);
+  detail::check_same_device("cat", first, t);
+  Shape expected = first.shape();
+  if (t.rank() == expected.rank()) expected[dim] = t.shape()[dim];
+  check<ShapeError>(t.shape() == expected, "cat: sizes may differ along dim ", dim, " only, got ",
+                    first.shape(), " and ", t.shape());
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
+  check<ValueError>(!tensors.empty(), "cat: needs at least one tensor, got none");
+  const Tensor& first = tensors[0];
+  detail::check_defined("cat", "tensors", first);
+  dim = normalize_dim("cat", dim, first.rank());
+  std::vector<int64_t> starts{0};
+  for (const Tensor& t : tensors) {
+    check_joins(first, t, dim);
+    starts.push_back(checked_add("cat", starts.back(), t.shape()[dim]));
+  }
+
+  Shape shape = first.shape();
+  shape[dim] = starts.back();
+  Tensor y = empty(shape, first.options());
+  {
+    const auto guard = no_grad();
+    for (size_t i = 0; i < tensors.size(); ++i) y.slice(dim, starts[i], starts[i + 1]).copy_(tensors[i]);
+  }
+  if (auto node = autograd::record<CatNode>(tensors, std::span(&y, 1))) {
+    node->dim_ = dim;
+    node->starts_ = std::move(starts);
+  }
+  return y;
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
+  check<ValueError>(!tensors.empty(), "stack: needs at least one tensor, got none");
+  detail::check_defined("stack", "tensors", tensors[0]);
+  const Shape& shape = tensors[0].shape();
+  dim = normalize_dim("stack", dim, shape.rank() + 1);
+  std::vector<Tensor> rows;
+  for (const Tensor& t : tensors) {
+    detail::check_defined("stack", "tensors", t);
+    check<ShapeError>(t.shape() == shape, "stack: the shapes must be equal, got ", shape, " and ", t.shape());
+    rows.push_back(t.unsqueeze(dim));
+  }
+  return cat(rows, dim);
+}
+
+// ---- pad --------------------------------------------------------------------------------------------------
+namespace {
+
+/// The part of `y` that lies `before[i]` in from the start of each dimension and has shape `inner`.
+Tensor inside(Tensor y, const Shape& before, const Shape& inner) {
+  for (int64_t i = 0; i < inner.rank(); ++i)
+    if (y.shape()[i] != inner[i]) y = y.slice(i, before[i], before[i] + inner[i]);
+  return y;
+}
+
+struct PadNode final : autograd::Node {
+  Shape before_, input_shape_;
+  const char* name() const override { return "pad"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return inside(*g[0], before_, input_shape_); })};
+  }
+};
+
+}  // namespace
+
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
+  detail::check_defined("pad", "x", x);
+  detail::check_scalar("pad", value, x.dtype());
+  const auto entries = static_cast<int64_t>(padding.size());
+  check<ShapeError>(entries % 2 == 0 && entries <= 2 * x.rank(),
+                    "pad: padding must be (before, after) for up to ", x.rank(), " dimensions, got ", entries,
+                    " entries");
+  Shape before = Shape::filled(x.rank(), 0), shape = x.shape();
+  for (int64_t i = 0; i < entries / 2; ++i) {
+    const int64_t b = padding[static_cast<size_t>(2 * i)], a = padding[static_cast<size_t>(2 * i + 1)];
+    check<ValueError>(b >= 0 && a >= 0, "pad: padding must be >= 0, got (", b, ", ", a,
+                      ") (use slice() to crop)");
+    const int64_t dim = x.rank() - 1 - i;
+    before[dim] = b;
+    shape[dim] = checked_add("pad", checked_add("pad", b, shape[dim]), a);
+  }
+
+  Tensor y = empty(shape, x.options());
+  {
+    const auto guard = no_grad();
+    y.fill_(value);
+    inside(y, before, x.shape()).copy_(x);
+  }
+  if (auto node = autograd::record<PadNode>({x}, y)) {
+    node->before_ = before;
+    node->input_shape_ = x.shape();
+  }
+  return y;
+}
+
+}  // namespace vox

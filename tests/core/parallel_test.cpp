@@ -1,0 +1,191 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/core/parallel.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace vox {
+namespace {
+
+/// Restores the number of threads after a test.
+class Parallel : public testing::Test {
+ protected:
+  ~Parallel() override { set_num_threads(before_); }
+
+ private:
+  int before_ = get_num_threads();
+};
+
+using Chunks = std::set<std::pair<int64_t, int64_t>>;
+
+Chunks chunks_of(int64_t n, int64_t grain) {
+  std::mutex mutex;
+  Chunks chunks;
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(chunks.emplace(begin, end).second);
+  });
+  return chunks;
+}
+
+TEST_F(Parallel, PartitionDependsOnLengthAndGrainOnly) {
+  const Chunks expected{{0, 3}, {3, 6}, {6, 9}, {9, 10}};
+  for (int threads : {1, 2, 3, 7}) {
+    set_num_threads(threads);
+    EXPECT_EQ(get_num_threads(), threads);
+    EXPECT_EQ(chunks_of(10, 3), expected);
+    EXPECT_EQ(chunks_of(9, 3), (Chunks{{0, 3}, {3, 6}, {6, 9}}));
+    EXPECT_EQ(chunks_of(3, 3), (Chunks{{0, 3}}));
+    EXPECT_EQ(chunks_of(2, 3), (Chunks{{0, 2}}));
+    EXPECT_EQ(chunks_of(0, 3), Chunks{});
+    EXPECT_EQ(chunks_of(5, INT64_MAX), (Chunks{{0, 5}}));
+  }
+}
+
+TEST_F(Parallel, NestedCallsHaveTheSamePartition) {
+  set_num_threads(4);
+  std::mutex mutex;
+  std::multiset<std::pair<int64_t, int64_t>> inner;
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    const auto outer_thread = std::this_thread::get_id();
+    parallel_for(5, 2, [&](int64_t begin, int64_t end) {
+      EXPECT_EQ(std::this_thread::get_id(), outer_thread);
+      const std::lock_guard lock(mutex);
+      inner.emplace(begin, end);
+    });
+  });
+  EXPECT_EQ(inner.size(), 24u);
+  for (const auto& chunk : {std::pair<int64_t, int64_t>{0, 2}, {2, 4}, {4, 5}})
+    EXPECT_EQ(inner.count(chunk), 8u);
+}
+
+TEST_F(Parallel, WritesOfHelpersAreSeenByTheCaller) {
+  set_num_threads(4);
+  std::vector<int64_t> values(10'007);
+  for (int round = 1; round <= 50; ++round) {
+    parallel_for(std::ssize(values), 101, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] += i;
+    });
+  }
+  for (int64_t i = 0; i < std::ssize(values); ++i) ASSERT_EQ(values[static_cast<size_t>(i)], 50 * i);
+}
+
+TEST_F(Parallel, HelpersDoHelp) {
+  set_num_threads(2);
+  // Each of the two chunks waits until the other has begun: one thread alone would never finish.
+  std::atomic<int> begun{0};
+  parallel_for(2, 1, [&](int64_t, int64_t) {
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(begun, 2);
+}
+
+TEST_F(Parallel, TheLowestFailingChunkIsTheOneReported) {
+  for (int threads : {1, 4}) {
+    set_num_threads(threads);
+    for (int round = 0; round < 100; ++round) {
+      std::atomic<int> ran{0};
+      try {
+        parallel_for(100, 1, [&](int64_t begin, int64_t) {
+          ++ran;
+          if (begin >= 7 && begin % 2 == 1) throw ValueError(str(begin));
+        });
+        FAIL() << "nothing was thrown";
+      } catch (const ValueError& error) {
+        EXPECT_STREQ(error.what(), "7");
+      }
+      EXPECT_GE(ran, 8);
+    }
+    EXPECT_EQ(chunks_of(4, 2).size(), 2u) << "the next call works";
+  }
+}
+
+TEST_F(Parallel, ExceptionsOfNestedCallsAndOfSingleChunksArrive) {
+  set_num_threads(3);
+  EXPECT_THROW(parallel_for(9, 1,
+                            [](int64_t, int64_t) {
+                              parallel_for(4, 1, [](int64_t, int64_t) { throw ShapeError("inner"); });
+                            }),
+               ShapeError);
+  EXPECT_THROW(parallel_for(1, 1, [](int64_t, int64_t) { throw ShapeError("single"); }), ShapeError);
+  // The thread is not left marked as being inside a call.
+  EXPECT_NO_THROW(set_num_threads(2));
+}
+
+TEST_F(Parallel, SeveralUserThreadsAtOnce) {
+  set_num_threads(3);
+  std::vector<std::thread> users;
+  std::atomic<int64_t> total{0};
+  for (int user = 0; user < 4; ++user) {
+    users.emplace_back([&] {
+      for (int round = 0; round < 100; ++round)
+        parallel_for(1000, 10, [&](int64_t begin, int64_t end) { total += end - begin; });
+    });
+  }
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(total, 4 * 100 * 1000);
+}
+
+TEST_F(Parallel, ThreadsChangeWhileOthersCompute) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> wrong{0};
+  std::thread user([&] {
+    while (!stop) {
+      std::atomic<int64_t> sum{0};
+      parallel_for(100, 3, [&](int64_t begin, int64_t end) { sum += end - begin; });
+      if (sum != 100) ++wrong;
+    }
+  });
+  for (int i = 0; i < 50; ++i) set_num_threads(1 + i % 4);
+  stop = true;
+  user.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Parallel, RefusesBadArguments) {
+  const auto nothing = [](int64_t, int64_t) {};
+  EXPECT_THROW(parallel_for(-1, 1, nothing), ValueError);
+  EXPECT_THROW(parallel_for(1, 0, nothing), ValueError);
+  EXPECT_THROW(parallel_for(0, -1, nothing), ValueError);
+  for (int threads : {0, -1, 1025}) EXPECT_THROW(set_num_threads(threads), ValueError);
+  set_num_threads(2);
+  EXPECT_THROW(parallel_for(4, 1, [](int64_t, int64_t) { set_num_threads(3); }), ValueError);
+  EXPECT_EQ(get_num_threads(), 2);
+}
+
+// The environment is read once in a process, so each value needs a new one.
+class ParallelEnvironmentDeathTest : public testing::Test {
+ protected:
+  static void report(const char* value) {
+    setenv("VOXGRAD_NUM_THREADS", value, 1);
+    try {
+      std::fprintf(stderr, "threads=%d\n", get_num_threads());
+    } catch (const ValueError& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    std::exit(0);
+  }
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(ParallelEnvironmentDeathTest, SetsTheNumberOfThreads) {
+  EXPECT_EXIT(report("3"), testing::ExitedWithCode(0), "threads=3");
+  EXPECT_EXIT(report("1024"), testing::ExitedWithCode(0), "threads=1024");
+}
+
+TEST_F(ParallelEnvironmentDeathTest, ABadValueIsAnError) {
+  for (const char* value : {"", "0", "-2", "two", "3x", "1025", "99999999999999999999"})
+    EXPECT_EXIT(report(value), testing::ExitedWithCode(0), "must be a whole number from 1 to 1024") << value;
+}
+
+}  // namespace
+}  // namespace vox

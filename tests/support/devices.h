@@ -1,0 +1,42 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/core/tensor.h>
+
+// One body for all devices:
+//
+//     class ReluTest : public vox::testing::DeviceTest {};
+//     INSTANTIATE_TEST_SUITE_P(, ReluTest, vox::testing::devices(), vox::testing::device_name);
+//     TEST_P(ReluTest, KeepsNaN) { ... device() ... }
+//
+// makes ReluTest.KeepsNaN/cpu and ReluTest.KeepsNaN/cuda; the second skips itself where there is no GPU.
+
+namespace vox::testing {
+
+inline bool has_cuda() {
+  try {
+    vox::cuda::check_device("tests", 0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+class DeviceTest : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (device().is_cuda() && !has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  static Device device() { return GetParam(); }
+};
+
+inline auto devices() { return ::testing::Values(Device::cpu(), Device::cuda()); }
+inline std::string device_name(const ::testing::TestParamInfo<Device>& info) {
+  return info.param.is_cpu() ? "cpu" : "cuda";
+}
+
+}  // namespace vox::testing
