@@ -12,7 +12,7 @@
 
 namespace {
 
-const std::filesystem::path root = std::filesystem::path(vox::testing::data_dir) / ".." / "..";
+const auto root = std::filesystem::path(vox::testing::data_dir).parent_path().parent_path();
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path);
