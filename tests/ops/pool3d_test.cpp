@@ -288,14 +288,14 @@ TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
   const Tensor x = make(v, {1, 2, 4, 3, 5}).set_requires_grad();
   const auto max = [](const Tensor& t) {
     return vox::max_pool3d(t, {.kernel_size = {2, 3, 2},
-                               .stride = {1, 2, 2},
+                               .stride = {{1, 2, 2}},
                                .padding = {1, 1, 0},
                                .dilation = {2, 1, 2},
                                .ceil_mode = true});
   };
   const auto avg = [](const Tensor& t) {
     return vox::avg_pool3d(t, {.kernel_size = {2, 3, 2},
-                               .stride = {1, 2, 2},
+                               .stride = {{1, 2, 2}},
                                .padding = {1, 1, 0},
                                .ceil_mode = true,
                                .count_include_pad = false});
