@@ -21,21 +21,13 @@
 namespace vox::cpu {
 namespace {
 
+using detail::lift;
 using detail::RowView;
 
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t lanes = 16;
 constexpr int64_t tile = 64;              // rows that are reduced together
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
-
-/// Element i of a row; the second level reads what the first has accumulated.
-template <class Op, class In>
-typename Op::Acc lift(In x, int64_t i) {
-  if constexpr (std::is_same_v<In, typename Op::Acc>)
-    return x;
-  else
-    return Op::lift(x, i);
-}
 
 /// The tree over the lanes that n elements have filled. `Lane` combines into its left argument.
 template <class Combine>
