@@ -13,6 +13,16 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/nn/activation.h>
+#include <voxgrad/nn/conv3d.h>
+#include <voxgrad/nn/conv_transpose3d.h>
+#include <voxgrad/nn/init.h>
+#include <voxgrad/nn/module.h>
+#include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/optimizer.h>
+#include <voxgrad/nn/optim/schedule.h>
+#include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/sequential.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>

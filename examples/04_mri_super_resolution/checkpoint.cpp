@@ -48,8 +48,11 @@ StateDict get_all(const StateDict& dict, const std::string& prefix) {
   return inner;
 }
 
-vox::optim::Adam make_optimizer(const SuperResolution& network) {
-  return vox::optim::Adam(network.parameters(), {});
+SuperResolution make_network(uint64_t seed, vox::Device device) {
+  vox::manual_seed(seed);
+  SuperResolution network;
+  network.to(device);
+  return network;
 }
 
 void save(const StateDict& dict, const std::filesystem::path& path) {
@@ -60,10 +63,7 @@ void save(const StateDict& dict, const std::filesystem::path& path) {
 }  // namespace
 
 TrainingState::TrainingState(uint64_t seed_, int64_t steps_, vox::Device device)
-    : seed(seed_),
-      steps(steps_),
-      network((vox::manual_seed(seed_), SuperResolution())),
-      optimizer((network.to(device), make_optimizer(network))) {}
+    : seed(seed_), steps(steps_), network(make_network(seed_, device)), optimizer(network.parameters()) {}
 
 void save_checkpoint(const TrainingState& state, const std::filesystem::path& path) {
   StateDict dict;

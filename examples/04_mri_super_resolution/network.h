@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include <voxgrad/nn/conv3d.h>
+#include <voxgrad/nn/conv_transpose3d.h>
 #include <voxgrad/voxgrad.h>
 
 namespace mri {

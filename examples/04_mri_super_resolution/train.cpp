@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numbers>
+
+#include <voxgrad/nn/optim/schedule.h>
 
 #include "interrupt.h"
 #include "progress.h"
@@ -13,12 +14,6 @@ namespace {
 
 constexpr double kLearningRate = 2e-3;
 constexpr double kSecondsBetweenCheckpoints = 60;
-
-// From kLearningRate to 0 along half a cosine (Loshchilov and Hutter, SGDR, 2017), for step 1, 2, ..., steps.
-double learning_rate(int64_t step, int64_t steps) {
-  const double progress = static_cast<double>(step - 1) / static_cast<double>(steps);
-  return kLearningRate * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-}
 
 // One step of gradient descent; returns the loss before it.
 float take_step(TrainingState& state, const Batch& batch, double rate, vox::Device device) {
@@ -52,7 +47,9 @@ Outcome train(TrainingState& state, const PatchSampler& patches, const TrainingP
   Progress progress(state.step, plan.steps);
   while (state.step < plan.steps) {
     const int64_t step = state.step + 1;
-    const float loss = take_step(state, patches.batch(step), learning_rate(step, plan.steps), plan.device);
+    const double rate =
+        vox::optim::cosine_lr(state.step, {.base_lr = kLearningRate, .total_steps = plan.steps});
+    const float loss = take_step(state, patches.batch(step), rate, plan.device);
     state.step = step;
     state.history.loss.push_back(loss);
     if (step % evaluate_every == 0 || step == plan.steps) record_evaluation();

@@ -20,11 +20,11 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
 
-class Factories : public vox::test::DeviceTest {
+class Factories : public vox::testing::DeviceTest {
  protected:
   vox::TensorOptions on(vox::DType dtype) const { return {dtype, device()}; }
 };
-VOX_INSTANTIATE_DEVICES(Factories);
+INSTANTIATE_TEST_SUITE_P(, Factories, vox::testing::devices(), vox::testing::device_name);
 
 std::string message_of(const std::function<void()>& f) {
   try {

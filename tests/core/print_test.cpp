@@ -87,8 +87,8 @@ TEST(Print, IgnoresAndKeepsTheStreamsFlags) {
   EXPECT_EQ(out.str(), "tensor(0.2500) 2.5e-01");
 }
 
-class PrintOnDevice : public vox::test::DeviceTest {};
-VOX_INSTANTIATE_DEVICES(PrintOnDevice);
+class PrintOnDevice : public vox::testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, PrintOnDevice, vox::testing::devices(), vox::testing::device_name);
 
 TEST_P(PrintOnDevice, NamesTheDeviceUnlessItIsTheCpu) {
   const Tensor x = vox::from_vector<float>({1, 2}, {2}, device());

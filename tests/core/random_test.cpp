@@ -19,11 +19,11 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
 
-class Random : public vox::test::DeviceTest {
+class Random : public vox::testing::DeviceTest {
  protected:
   vox::TensorOptions on(vox::DType dtype) const { return {dtype, device()}; }
 };
-VOX_INSTANTIATE_DEVICES(Random);
+INSTANTIATE_TEST_SUITE_P(, Random, vox::testing::devices(), vox::testing::device_name);
 
 // Block 0 of seed 0 is Random123's known answer 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
 TEST_P(Random, UniformsOfTheKnownAnswer) {

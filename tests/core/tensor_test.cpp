@@ -69,7 +69,7 @@ TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
   EXPECT_THROW(vox::empty({-1}), vox::ShapeError);
   EXPECT_THROW(vox::empty({2, INT64_MIN}), vox::ShapeError);
   EXPECT_THROW(vox::empty({int64_t{1} << 58}), vox::OutOfMemoryError) << "2^60 bytes";
-  EXPECT_THROW(vox::empty({(int64_t{1} << 63) - 64}, {.dtype = vox::u8}), vox::OutOfMemoryError);
+  EXPECT_THROW(vox::empty({INT64_MAX - 63}, {.dtype = vox::u8}), vox::OutOfMemoryError);
   EXPECT_THROW(vox::zeros({int64_t{1} << 58}), vox::OutOfMemoryError);
 }
 
@@ -124,6 +124,11 @@ TEST(Tensor, StridedAliasesKnowThatTheyAre) {
   EXPECT_EQ(alias(1, {2, 2}, {1, 2}).to_vector<float>(), (Floats{1, 3, 2, 4}));
   EXPECT_EQ(alias(5, {}, {}).item(), 5);
   EXPECT_EQ(alias(0, {2, 3}, {0, 2}).to_vector<float>(), (Floats{0, 2, 4, 0, 2, 4}));
+}
+
+TEST(Tensor, AnOffsetIntoNothingIsNoAddress) {
+  const Tensor x = vox::empty({0, 3});
+  EXPECT_EQ(vox::detail::alias(x, 2, {0, 1}, {3, 1}).data<float>(), nullptr);
 }
 
 TEST(Tensor, ItemNeedsOneElement) {

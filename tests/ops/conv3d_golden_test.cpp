@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/ops/conv3d.h>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// Cases small enough to check by hand: the W axis where the shape says no more.
+
+namespace vox {
+namespace {
+
+using testing::counting;
+using testing::tensor;
+using testing::Values;
+using testing::values;
+
+struct Golden {
+  const char* id;
+  Shape x_shape, w_shape;
+  Values x, w, bias;
+  ConvTranspose3dOptions options;
+  Values y;
+};
+
+Shape line(int64_t cells) { return {1, 1, 1, 1, cells}; }
+Triple along_w(int64_t w, int64_t others = 1) { return {others, others, w}; }
+
+const ConvTranspose3dOptions g5{.stride = along_w(2), .padding = along_w(1, 0)};
+const ConvTranspose3dOptions g6{
+    .stride = along_w(2), .padding = along_w(1, 0), .output_padding = along_w(1, 0)};
+const ConvTranspose3dOptions g8{.stride = along_w(2), .padding = along_w(1, 0), .dilation = along_w(2)};
+const ConvTranspose3dOptions g9{
+    .stride = along_w(3), .padding = along_w(1, 0), .output_padding = along_w(2, 0), .dilation = along_w(2)};
+
+const std::vector<Golden>& golden_cases() {
+  static const std::vector<Golden> cases{
+      {"G1", line(2), line(3), {1, 2}, {10, 20, 30}, {}, {}, {10, 40, 70, 60}},
+      {"G2", line(2), line(1), {1, 2}, {1}, {}, {.stride = along_w(2)}, {1, 0, 2}},
+      {"G3", line(1), line(2), {1}, {10, 20}, {}, {.stride = along_w(2)}, {10, 20}},
+      {"G4", line(2), line(3), {1, 2}, {10, 20, 30}, {}, {.padding = along_w(1, 0)}, {40, 70}},
+      {"G5", line(2), line(3), {1, 2}, {10, 20, 30}, {}, g5, {20, 50, 40}},
+      {"G6", line(2), line(3), {1, 2}, {10, 20, 30}, {}, g6, {20, 50, 40, 60}},
+      {"G7", line(1), line(2), {1}, {10, 20}, {}, {.dilation = along_w(2)}, {10, 0, 20}},
+      {"G8", line(2), line(3), {1, 2}, {10, 20, 30}, {}, g8, {0, 40, 0, 70, 0}},
+      {"G9", line(2), line(3), {1, 2}, {10, 20, 30}, {}, g9, {0, 20, 20, 30, 40, 0, 60, 0}},
+      {"G10", {1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}, {1, 2}, {1, 2}, {}, {.groups = 2}, {1, 4}},
+      {"G11", {1, 4, 1, 1, 1}, {4, 2, 1, 1, 1}, counting(4), counting(8), {}, {.groups = 2}, {7, 10, 43, 50}},
+      {"G12", {1, 4, 1, 1, 1}, {4, 1, 1, 1, 1}, counting(4), counting(4), {}, {.groups = 2}, {5, 25}},
+      {"G13", {1, 2, 1, 1, 1}, {2, 2, 1, 1, 1}, {1, 10}, counting(4), {}, {.groups = 2}, {1, 2, 30, 40}},
+      {"G14", {1, 2, 1, 1, 1}, {2, 3, 1, 1, 1}, {1, 10}, counting(6), {}, {}, {41, 52, 63}},
+      {"G15", {1, 1, 1, 2, 2}, line(1), counting(4), {1}, {}, {.stride = along_w(2)}, {1, 0, 2, 3, 0, 4}},
+      {"G16, G3", line(1), line(2), {1}, {10, 20}, {5}, {.stride = along_w(2)}, {15, 25}},
+      {"G16, G8", line(2), line(3), {1, 2}, {10, 20, 30}, {5}, g8, {5, 45, 5, 75, 5}},
+      {"G17", line(1), {1, 1, 3, 3, 3}, {1}, counting(27), {}, {.padding = 1}, {14}},
+      {"G19", line(1), {1, 1, 2, 2, 2}, {1}, counting(8), {}, {.stride = 2}, counting(8)},
+  };
+  return cases;
+}
+
+class Conv3dGolden : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, Conv3dGolden, testing::devices(), testing::device_name);
+
+TEST_P(Conv3dGolden, Forward) {
+  for (const DType dtype : {f32, f64}) {
+    for (const Golden& c : golden_cases()) {
+      const Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
+      const Tensor b =
+          c.bias.empty() ? Tensor() : tensor(c.bias, {static_cast<int64_t>(c.bias.size())}, dtype, device());
+      EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), c.y) << c.id << ' ' << dtype;
+    }
+  }
+}
+
+TEST_P(Conv3dGolden, G18ZerosBetween) {
+  for (const DType dtype : {f32, f64}) {
+    const Tensor x = tensor(Values(8, 1), {1, 1, 2, 2, 2}, dtype, device());
+    const Tensor y = conv_transpose3d(x, tensor({1}, line(1), dtype, device()), {}, {.stride = 2});
+    EXPECT_EQ(y.shape(), (Shape{1, 1, 3, 3, 3}));
+    const Values v = values(y);
+    for (size_t i = 0; i < 27; ++i) {
+      const bool even = i / 9 % 2 == 0 && i / 3 % 3 % 2 == 0 && i % 3 % 2 == 0;
+      EXPECT_EQ(v[i], even ? 1 : 0) << i;
+    }
+  }
+}
+
+struct GoldenGradient {
+  const char* id;
+  Shape x_shape, w_shape;
+  Values x, w;
+  int64_t out_channels;
+  ConvTranspose3dOptions options;
+  Values gy, dx, dw, db;
+};
+
+TEST_P(Conv3dGolden, Gradients) {
+  const std::vector<GoldenGradient> cases{
+      {"B1", line(2), line(3), {1, 2}, {10, 20, 30}, 1, g5, {1, 2, 3}, {80, 80}, {4, 7, 2}, {6}},
+      {"B2", line(2), line(3), {1, 2}, {10, 20, 30}, 1, g6, {1, 2, 3, 4}, {80, 200}, {4, 7, 10}, {10}},
+      {"B3", line(2), line(3), {1, 2}, {10, 20, 30}, 1, g8, counting(5), {160, 100}, {4, 10, 4}, {15}},
+      {"B4",
+       {1, 4, 1, 1, 1},
+       {4, 2, 1, 1, 1},
+       counting(4),
+       counting(8),
+       4,
+       {.groups = 2},
+       {1, 1, 1, 1},
+       {3, 7, 11, 15},
+       {1, 1, 2, 2, 3, 3, 4, 4},
+       {1, 1, 1, 1}},
+  };
+  for (const DType dtype : {f32, f64}) {
+    for (const GoldenGradient& c : cases) {
+      Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
+      Tensor b = tensor(Values(static_cast<size_t>(c.out_channels), 0), {c.out_channels}, dtype, device());
+      x.set_requires_grad(), w.set_requires_grad(), b.set_requires_grad();
+      Tensor y = conv_transpose3d(x, w, b, c.options);
+      y.backward(tensor(c.gy, y.shape(), dtype, device()));
+      EXPECT_EQ(values(x.grad()), c.dx) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(w.grad()), c.dw) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(b.grad()), c.db) << c.id << ' ' << dtype;
+    }
+  }
+}
+
+// conv3d by hand: y[i] = sum over k of x[i*s - p + k*d] * w[k].
+TEST_P(Conv3dGolden, Conv3dForward) {
+  for (const DType dtype : {f32, f64}) {
+    const Tensor x = tensor({1, 2, 3, 4}, line(4), dtype, device());
+    const Tensor w = tensor({1, 10, 100}, line(3), dtype, device());
+    EXPECT_EQ(values(conv3d(x, w)), (Values{321, 432}));
+    EXPECT_EQ(values(conv3d(x, w, tensor({5}, {1}, dtype, device()))), (Values{326, 437}));
+    EXPECT_EQ(values(conv3d(x, w, {}, {.stride = 2, .padding = along_w(1, 0)})), (Values{210, 432}));
+    EXPECT_EQ(values(conv3d(x, w, {}, {.padding = along_w(2, 0), .dilation = along_w(2)})),
+              (Values{310, 420, 31, 42}));
+  }
+}
+
+}  // namespace
+}  // namespace vox
