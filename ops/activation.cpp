@@ -29,11 +29,10 @@ namespace {
 template <class N>
 Tensor unary(const char* function, Unary op, bool floating_only, const Tensor& x, Scalar p = 0,
              Scalar q = 0) {
-  detail::check_defined(function, "x", x);
   if (floating_only)
-    detail::check_floating(function, x);
+    detail::check_floating(function, "x", x);
   else
-    detail::check_arithmetic(function, x);
+    detail::check_arithmetic(function, "x", x);
   Tensor y = empty_like(x);
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
   if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());

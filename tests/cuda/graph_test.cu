@@ -1,53 +1,19 @@
 // See Note [CUDA graphs] in core/cuda.h.
 #include <chrono>
-#include <functional>
 #include <thread>
 
-#include "tests/cuda/support.cuh"
+#include "tests/cuda/graph.cuh"
 
 namespace vox::testing {
 namespace {
 
 using cuda::memory_stats;
+class CudaGraph : public GraphTest {};
+
 using cuda::Stream;
 using cuda::StreamGuard;
 
 constexpr int64_t n = 1 << 16;
-
-/// A graph captured from `ops`, run in the stream that was current then.
-class Graph {
- public:
-  /// Global is the strictest mode: meanwhile CUDA refuses what is unsafe to every thread.
-  explicit Graph(const std::function<void()>& ops, unsigned flags = 0) : stream_(cuda::current_stream()) {
-    EXPECT_CUDA(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeGlobal));
-    ops();
-    EXPECT_CUDA(cudaStreamEndCapture(native(stream_), &graph_));
-    EXPECT_CUDA(cudaGraphInstantiate(&executable_, graph_, flags));
-  }
-  ~Graph() {
-    EXPECT_CUDA(cudaGraphExecDestroy(executable_));
-    EXPECT_CUDA(cudaGraphDestroy(graph_));
-  }
-  void launch() const { EXPECT_CUDA(cudaGraphLaunch(executable_, native(stream_))); }
-
- private:
-  Stream stream_;
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t executable_ = nullptr;
-};
-
-/// Every test captures in a stream of its own, with nothing pending.
-class CudaGraph : public ::testing::Test {
- protected:
-  void SetUp() override {
-    SKIP_WITHOUT_CUDA();
-    stream_ = std::make_unique<Stream>();
-    guard_ = std::make_unique<StreamGuard>(*stream_);
-    cuda::synchronize();
-  }
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<StreamGuard> guard_;
-};
 
 TEST_F(CudaGraph, HundredReplaysDoWhatAHundredRunsDo) {
   const Block x = floats(n), y = floats(n);

@@ -30,10 +30,8 @@ const ConvTranspose3dOptions g5{.stride = along_w(2), .padding = along_w(1, 0)};
 const ConvTranspose3dOptions g6{
     .stride = along_w(2), .padding = along_w(1, 0), .output_padding = along_w(1, 0)};
 const ConvTranspose3dOptions g8{.stride = along_w(2), .padding = along_w(1, 0), .dilation = along_w(2)};
-const ConvTranspose3dOptions g9{.stride = along_w(3),
-                                .padding = along_w(1, 0),
-                                .output_padding = along_w(2, 0),
-                                .dilation = along_w(2)};
+const ConvTranspose3dOptions g9{
+    .stride = along_w(3), .padding = along_w(1, 0), .output_padding = along_w(2, 0), .dilation = along_w(2)};
 
 const std::vector<Golden>& golden_cases() {
   static const std::vector<Golden> cases{
@@ -67,9 +65,8 @@ TEST_P(Conv3dGolden, Forward) {
   for (const DType dtype : {f32, f64}) {
     for (const Golden& c : golden_cases()) {
       const Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
-      const Tensor b = c.bias.empty()
-                           ? Tensor()
-                           : tensor(c.bias, {static_cast<int64_t>(c.bias.size())}, dtype, device());
+      const Tensor b =
+          c.bias.empty() ? Tensor() : tensor(c.bias, {static_cast<int64_t>(c.bias.size())}, dtype, device());
       EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), c.y) << c.id << ' ' << dtype;
     }
   }

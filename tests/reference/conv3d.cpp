@@ -116,7 +116,8 @@ Values conv_transpose3d(const Conv3d& c, const Values& small, const Values& weig
   Values big;
   for (int64_t o = 0; o < c.big_numel(); ++o) {
     const auto channel = static_cast<size_t>(o / c.big_cells() % c.big_channels);
-    big.push_back(conv_transpose3d_at(c, small.data(), weight.data(), o) + (bias.empty() ? 0 : bias[channel]));
+    big.push_back(conv_transpose3d_at(c, small.data(), weight.data(), o) +
+                  (bias.empty() ? 0 : bias[channel]));
   }
   return big;
 }

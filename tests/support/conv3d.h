@@ -56,9 +56,16 @@ inline std::array<int64_t, 3> array_of(const Triple& t) { return {t.d, t.h, t.w}
 
 /// The reference's words for a geometry.
 inline reference::Conv3d reference_of(const Conv3dGeometry& g) {
-  return {g.batch,           g.big_channels,     g.small_channels,  g.groups,
-          array_of(g.big),   array_of(g.small),  array_of(g.kernel), array_of(g.stride),
-          array_of(g.padding), array_of(g.dilation)};
+  return {g.batch,
+          g.big_channels,
+          g.small_channels,
+          g.groups,
+          array_of(g.big),
+          array_of(g.small),
+          array_of(g.kernel),
+          array_of(g.stride),
+          array_of(g.padding),
+          array_of(g.dilation)};
 }
 
 /// A conv_transpose3d by its arguments, as the tables of test cases list them.

@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/conv3d.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/data_dir.h"
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// 351 sets of arguments that the tests and models of other frameworks use: whole numbers in, equality with
+// the reference out. Sets too large for a loop nest run on the GPU, compared at sampled elements.
+
+namespace vox {
+namespace {
+
+using nlohmann::json;
+using testing::Values;
+using testing::values;
+
+Triple triple(const json& j) { return {j[0].get<int64_t>(), j[1].get<int64_t>(), j[2].get<int64_t>()}; }
+
+struct Case {
+  std::string id;
+  int64_t batch, in_channels, out_channels;
+  Triple input, kernel, output;
+  ConvTranspose3dOptions options;
+  bool bias, legal;
+  double multiply_adds;
+
+  Shape input_shape() const { return {batch, in_channels, input.d, input.h, input.w}; }
+  Shape output_shape() const { return {batch, out_channels, output.d, output.h, output.w}; }
+  Shape weight_shape() const {
+    return {in_channels, out_channels / options.groups, kernel.d, kernel.h, kernel.w};
+  }
+  bool large() const { return multiply_adds > 1e8; }
+
+  reference::Conv3d reference() const {
+    using testing::array_of;
+    return {.batch = batch,
+            .big_channels = out_channels,
+            .small_channels = in_channels,
+            .groups = options.groups,
+            .big = array_of(output),
+            .small = array_of(input),
+            .kernel = array_of(kernel),
+            .stride = array_of(options.stride),
+            .padding = array_of(options.padding),
+            .dilation = array_of(options.dilation)};
+  }
+};
+
+std::vector<Case> read_cases() {
+  std::ifstream file(std::string(testing::data_dir) + "/conv_transpose3d_cases.json");
+  std::vector<Case> cases;
+  for (const json& j : json::parse(file)) {
+    cases.push_back({.id = j["id"],
+                     .batch = j["N"],
+                     .in_channels = j["Cin"],
+                     .out_channels = j["Cout"],
+                     .input = triple(j["in"]),
+                     .kernel = triple(j["k"]),
+                     .output = triple(j["out"]),
+                     .options = {.stride = triple(j["s"]),
+                                 .padding = triple(j["p"]),
+                                 .output_padding = triple(j["op"]),
+                                 .groups = j["groups"],
+                                 .dilation = triple(j["dil"])},
+                     .bias = j["bias"],
+                     .legal = j["legal"],
+                     .multiply_adds = j["macs"]});
+  }
+  return cases;
+}
+
+class Conv3dCases : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, Conv3dCases, testing::devices(), testing::device_name);
+
+TEST(Conv3dCaseTable, IsWhole) {
+  const auto cases = read_cases();
+  EXPECT_EQ(cases.size(), 351u);
+  EXPECT_EQ(std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.legal; }), 303);
+}
+
+TEST_P(Conv3dCases, IllegalOnesAreRefused) {
+  for (const Case& c : read_cases()) {
+    if (c.legal) continue;
+    const TensorOptions options{.device = device()};
+    EXPECT_THROW(
+        conv_transpose3d(empty(c.input_shape(), options), empty(c.weight_shape(), options), {}, c.options),
+        ValueError)
+        << c.id;
+  }
+}
+
+/// Forward and backward, every element.
+void compare(const Case& c, DType dtype, Device device) {
+  const reference::Conv3d r = c.reference();
+  const Values x = testing::integers(r.small_numel(), 1), w = testing::integers(r.weight_numel(), 2);
+  const Values b = c.bias ? testing::integers(c.out_channels, 3) : Values();
+  const Values gy = testing::integers(r.big_numel(), 4);
+
+  Tensor xt = testing::tensor(x, c.input_shape(), dtype, device);
+  Tensor wt = testing::tensor(w, c.weight_shape(), dtype, device);
+  Tensor bt = c.bias ? testing::tensor(b, {c.out_channels}, dtype, device) : Tensor();
+  xt.set_requires_grad(), wt.set_requires_grad();
+  if (c.bias) bt.set_requires_grad();
+  Tensor y = conv_transpose3d(xt, wt, bt, c.options);
+  ASSERT_EQ(y.shape(), c.output_shape());
+  y.backward(testing::tensor(gy, y.shape(), dtype, device));
+
+  // Not EXPECT_EQ on whole vectors: it would print a million numbers.
+  EXPECT_TRUE(values(y) == reference::conv_transpose3d(r, x, w, b)) << "y";
+  EXPECT_TRUE(values(xt.grad()) == reference::conv3d(r, gy, w)) << "dx";
+  EXPECT_TRUE(values(wt.grad()) == reference::weight_grad(r, gy, x)) << "dw";
+  if (c.bias) {
+    EXPECT_TRUE(values(bt.grad()) == reference::bias_grad(gy, c.batch, c.out_channels, r.big_cells()))
+        << "db";
+  }
+}
+
+TEST_P(Conv3dCases, EqualTheReference) {
+  for (const Case& c : read_cases()) {
+    if (!c.legal || c.large()) continue;
+    // f64 takes the same code; the largest tenth of the sets would only take time.
+    for (const DType dtype : {f32, f64}) {
+      if (dtype == f64 && c.multiply_adds > 1e6) continue;
+      SCOPED_TRACE(c.id + " " + to_string(dtype));
+      compare(c, dtype, device());
+    }
+  }
+}
+
+std::vector<float> many_integers(int64_t n, uint64_t seed) {
+  std::vector<float> v(static_cast<size_t>(n));
+  parallel_for(n, 1 << 20, [&](int64_t begin, int64_t end) {
+    std::minstd_rand random(static_cast<unsigned>(seed * 1000003 + static_cast<uint64_t>(begin >> 20) + 1));
+    for (int64_t i = begin; i < end; ++i)
+      v[static_cast<size_t>(i)] = static_cast<float>(random() / 7 % 9) - 4;
+  });
+  return v;
+}
+
+/// `count` random elements, the first and the last of t against `expected(index)`.
+template <class F>
+void compare_samples(const char* what, const Tensor& t, int count, F expected) {
+  const std::vector<float> got = t.to_vector<float>();
+  std::mt19937_64 random(5);
+  for (int i = 0; i < count + 2; ++i) {
+    const size_t j = i == 0 ? 0 : i == 1 ? got.size() - 1 : random() % got.size();
+    EXPECT_EQ(got[j], expected(static_cast<int64_t>(j))) << what << " at " << j;
+  }
+}
+
+TEST(Conv3dLargeCasesCuda, EqualTheReferenceAtSamples) {
+  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const Device device = Device::cuda();
+  for (const Case& c : read_cases()) {
+    if (!c.legal || !c.large()) continue;
+    SCOPED_TRACE(c.id);
+    const reference::Conv3d r = c.reference();
+    const std::vector<float> x = many_integers(r.small_numel(), 1), w = many_integers(r.weight_numel(), 2);
+    const std::vector<float> b = many_integers(c.out_channels, 3), gy = many_integers(r.big_numel(), 4);
+    Tensor xt = from_vector(x, c.input_shape(), device), wt = from_vector(w, c.weight_shape(), device);
+    Tensor bt = from_vector(b, {c.out_channels}, device);
+    xt.set_requires_grad(), wt.set_requires_grad(), bt.set_requires_grad();
+    Tensor y = conv_transpose3d(xt, wt, bt, c.options);
+    ASSERT_EQ(y.shape(), c.output_shape());
+    y.backward(from_vector(gy, y.shape(), device));
+
+    compare_samples("y", y, 200, [&](int64_t i) {
+      const auto channel = static_cast<size_t>(i / r.big_cells() % c.out_channels);
+      return reference::conv_transpose3d_at(r, x.data(), w.data(), i) + double(b[channel]);
+    });
+    compare_samples("dx", xt.grad(), 200,
+                    [&](int64_t i) { return reference::conv3d_at(r, gy.data(), w.data(), i); });
+    compare_samples("dw", wt.grad(), 6,
+                    [&](int64_t i) { return reference::weight_grad_at(r, gy.data(), x.data(), i); });
+    compare_samples("db", bt.grad(), 1, [&](int64_t channel) {
+      double sum = 0;
+      for (int64_t n = 0; n < c.batch; ++n)
+        for (int64_t o = 0; o < r.big_cells(); ++o)
+          sum += double(gy[static_cast<size_t>((n * c.out_channels + channel) * r.big_cells() + o)]);
+      return sum;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace vox
