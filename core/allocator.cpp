@@ -13,7 +13,10 @@ constexpr std::align_val_t alignment{64};
 
 void* allocate(int64_t bytes, Device device) {
   if (device.is_cuda()) return cuda::allocate(bytes, device.index);
-  void* data = ::operator new(static_cast<size_t>(bytes), alignment, std::nothrow);
+  // Sizes that no process can address are not even asked for: sanitizers end the program over them.
+  constexpr int64_t address_space = int64_t{1} << 47;
+  void* data =
+      bytes < address_space ? ::operator new(static_cast<size_t>(bytes), alignment, std::nothrow) : nullptr;
   check<OutOfMemoryError>(data != nullptr, "allocate: the CPU has no ", bytes, " bytes to give");
   return data;
 }

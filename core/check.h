@@ -1,5 +1,6 @@
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -35,10 +36,11 @@ struct IoError : Error {
   using Error::Error;
 };  ///< files: missing, corrupt, not writable
 
-/// Streams all arguments into one string.
+/// Streams all arguments into one string, in the C locale: messages do not depend on the program's.
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << std::boolalpha;
   (out << ... << args);
   return out.str();

@@ -114,18 +114,20 @@ class Brackets {
 
   void write_row(size_t indent) {
     size_t column = indent;
-    const auto put = [&](const std::string& text, size_t width) {
-      if (column > indent && column + width > line_width) {
-        out_ << '\n' << std::string(indent, ' ');
-        column = indent;
+    const auto put = [&](int64_t i, const std::string& text, size_t width) {
+      const bool last = i + 1 == t_.size(rank_ - 1);
+      width += last ? 0 : 1;  // the comma
+      if (column > indent) {
+        const bool fits = column + 1 + width <= line_width;
+        out_ << (fits ? " " : "\n" + std::string(indent, ' '));
+        column = fits ? column + 1 : indent;
       }
-      out_ << std::string(width - text.size(), ' ') << text;
+      out_ << std::setw(static_cast<int>(width)) << (last ? text : text + ',');
       column += width;
     };
     for_shown(rank_ - 1, [&](int64_t i, bool gap_before) {
-      if (gap_before) put("..., ", 5);
-      const std::string comma = i + 1 < t_.size(rank_ - 1) ? ", " : "";
-      put(cells_[next_cell_++] + comma, width_ + comma.size());
+      if (gap_before) put(0, "...", 3);
+      put(i, cells_[next_cell_++], width_);
     });
   }
 

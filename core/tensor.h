@@ -178,8 +178,11 @@ struct TensorImpl {
   DType dtype;
   std::unique_ptr<AutogradMeta> autograd;  // absent in inference
 
-  /// Address of the first element.
-  void* data() const { return static_cast<char*>(storage->data()) + offset * size_of(dtype); }
+  /// Address of the first element. A tensor without elements may lie on no memory at all: null, whatever its
+  /// offset.
+  void* data() const {
+    return numel == 0 ? storage->data() : static_cast<char*>(storage->data()) + offset * size_of(dtype);
+  }
 };
 
 /// A dense tensor of unwritten memory. Sizes and bytes are checked before memory is touched.

@@ -192,6 +192,7 @@ void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
 
 MemoryStats memory_stats(DeviceState& device) {
   free_deferred(device);
+  const OutsideCapture outside;
   uint64_t reserved = 0, peak_reserved = 0;
   check_cuda("memory_stats",
              cudaMemPoolGetAttribute(device.pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
@@ -202,6 +203,7 @@ MemoryStats memory_stats(DeviceState& device) {
 }
 
 void reset_peaks(DeviceState& device) {
+  const OutsideCapture outside;
   device.memory.peak_in_use = device.memory.in_use.load();
   uint64_t zero = 0;
   check_cuda("reset_peak_memory_stats",
@@ -211,16 +213,20 @@ void reset_peaks(DeviceState& device) {
 void empty_cache(DeviceState& device) {
   free_deferred(device);
   const OutsideCapture outside;
-  // CUDA gives back only memory whose free it has seen executed.
+  bool capturing = false;
   for (const auto& stream : living_streams(device)) {
-    if (!capture_of(*stream).running) stream->synchronize("empty_cache");
+    if (capture_of(*stream).running)
+      capturing = true;
+    else
+      stream->synchronize("empty_cache");  // CUDA gives back only memory whose free it has seen executed
   }
   check_cuda("empty_cache", cudaMemPoolTrimTo(device.pool, 0));
-  check_cuda("empty_cache", cudaDeviceGraphMemTrim(device.index));
+  if (!capturing) check_cuda("empty_cache", cudaDeviceGraphMemTrim(device.index));
 }
 
 void copy(void* to, int to_index, const void* from, int from_index, int64_t bytes, CopyKind kind) {
   if (bytes == 0) return;
+  const OutsideCapture outside;
   const auto size = static_cast<size_t>(bytes);
   if (kind == CopyKind::device_to_device && to_index != from_index) {
     // In the order of both devices: after what made `from`, and before what overwrites it.

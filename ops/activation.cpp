@@ -1,5 +1,4 @@
 #include <voxgrad/autograd/record.h>
-#include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
 
@@ -29,11 +28,10 @@ namespace {
 template <class N>
 Tensor unary(const char* function, Unary op, bool floating_only, const Tensor& x, Scalar p = 0,
              Scalar q = 0) {
-  detail::check_defined(function, "x", x);
   if (floating_only)
-    detail::check_floating(function, x);
+    detail::check_floating(function, "x", x);
   else
-    detail::check_arithmetic(function, x);
+    detail::check_arithmetic(function, "x", x);
   Tensor y = empty_like(x);
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
   if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
@@ -69,7 +67,7 @@ struct AbsNode final : InputNode {
 };
 struct SignNode final : UnaryNode {
   const char* name() const override { return "sign"; }
-  Gradients backward(Gradients g) override { return {zeros_like(*g[0])}; }
+  Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
 struct ClampNode final : InputNode {
   const char* name() const override { return "clamp"; }

@@ -151,7 +151,7 @@ struct NumberDivNode final : Node {
 }  // namespace
 
 Tensor div(const Tensor& a, const Tensor& b) {
-  detail::check_floating("div", a);
+  detail::check_floating("div", "a", a);
   Tensor y = detail::binary("div", Binary::div, a, b);
   if (auto node = record<DivNode>({a, b}, y)) {
     node->saved_a_.save(a);
@@ -161,14 +161,14 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, Scalar b) {
-  detail::check_floating("div", a);
+  detail::check_floating("div", "a", a);
   Tensor y = detail::binary("div", Binary::div, a, b);
   if (auto node = record<DivNumberNode>({a}, y)) node->b_ = b;
   return y;
 }
 
 Tensor div(Scalar a, const Tensor& b) {
-  detail::check_floating("div", b);
+  detail::check_floating("div", "b", b);
   Tensor y = detail::binary("div", Binary::div, a, b);
   if (auto node = record<NumberDivNode>({b}, y)) {
     node->a_ = a;

@@ -21,12 +21,14 @@ Tensor number(const char* function, Scalar value, DType dtype, const Shape& shap
   return alias(one, 0, shape, Shape::filled(shape.rank(), 0));
 }
 
-void check_floating(const char* function, const Tensor& t) {
+void check_floating(const char* function, const char* argument, const Tensor& t) {
+  check_defined(function, argument, t);
   check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
                     "; allowed are f32 and f64 (use to(dtype))");
 }
 
-void check_arithmetic(const char* function, const Tensor& t) {
+void check_arithmetic(const char* function, const char* argument, const Tensor& t) {
+  check_defined(function, argument, t);
   check<DTypeError>(t.dtype() != boolean, function,
                     ": there is no arithmetic on bool; allowed are f32, f64, ", "i64 and u8 (use to(dtype))");
 }
@@ -50,14 +52,13 @@ Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_
 
 Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b) {
   return meet(function, a, b, false, [&](const Tensor& left, const Tensor& right, const Tensor& y) {
-    check_arithmetic(function, y);
+    check_arithmetic(function, "a", left);
     binary_kernel.on(y.device())(op, left, right, y, 0);
   });
 }
 
 Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
-  check_defined(function, "a", a);
-  check_arithmetic(function, a);
+  check_arithmetic(function, "a", a);
   const Tensor right = number(function, b, a.dtype(), a.shape());
   Tensor y = empty_like(a);
   binary_kernel.on(y.device())(op, a, right, y, 0);
@@ -65,8 +66,7 @@ Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
 }
 
 Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
-  check_defined(function, "b", b);
-  check_arithmetic(function, b);
+  check_arithmetic(function, "b", b);
   const Tensor left = number(function, a, b.dtype(), b.shape());
   Tensor y = empty_like(b);
   binary_kernel.on(y.device())(op, left, b, y, 0);

@@ -15,10 +15,10 @@ Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
 /// ValueError if `dtype` cannot hold it.
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
 
-/// DTypeError unless t is f32 or f64.
-void check_floating(const char* function, const Tensor& t);
-/// DTypeError for bool.
-void check_arithmetic(const char* function, const Tensor& t);
+/// Throws unless t is defined and floating; `argument` names it in the message.
+void check_floating(const char* function, const char* argument, const Tensor& t);
+/// The same for every dtype but bool.
+void check_arithmetic(const char* function, const char* argument, const Tensor& t);
 
 /// Checks the operands, allocates the result, and computes it.
 Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b);
@@ -30,5 +30,9 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b);
 /// condition ? a : value, recorded: the gradient of a is where(condition, g, 0). `condition` and `a` have one
 /// shape.
 Tensor where(const Tensor& condition, const Tensor& a, Scalar value);
+
+/// The gradient of a constant: zeros, also for an infinite g, and recorded as a function of g, so that it can
+/// be differentiated like any other.
+Tensor no_gradient(const Tensor& g);
 
 }  // namespace vox::detail

@@ -85,4 +85,13 @@ struct ArgExtremumOp {
   VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t) { return a.index; }
 };
 
+/// Element i of a row as an Acc, or as it is in a row of block results, which are Accs already.
+template <class Op, class In>
+VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {
+  if constexpr (std::is_same_v<In, typename Op::Acc>)
+    return x;
+  else
+    return Op::lift(x, i);
+}
+
 }  // namespace vox::detail

@@ -43,6 +43,8 @@ Options parse_options(int argc, const char* const* argv) {
       {"--threads", [&](auto& o, auto& v) { options.threads = parse_number<int>(o, v, 1, 1024); }},
       {"--seed", [&](auto& o, auto& v) { options.seed = parse_number<uint64_t>(o, v, 0, UINT64_MAX); }},
       {"--steps", [&](auto& o, auto& v) { options.steps = parse_number<int64_t>(o, v, 1, 10'000'000); }},
+      {"--stop-after",
+       [&](auto& o, auto& v) { options.stop_after = parse_number<int64_t>(o, v, 1, 10'000'000); }},
       {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
       {"--phantom-size",
        [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
@@ -97,6 +99,7 @@ std::string usage() {
          std::to_string(defaults.steps) +
          ")\n"
          "  --minutes M         stop training after M minutes even if steps are left\n"
+         "  --stop-after N      stop after step N of them with a checkpoint, as Ctrl-C does\n"
          "  --seed N            of weights and patches; one seed gives one result (default 1)\n"
          "  --out DIR           where pictures, metrics and the checkpoint go (default out)\n"
          "  --resume            go on from the checkpoint in DIR\n"

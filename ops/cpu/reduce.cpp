@@ -13,29 +13,21 @@
 // order of the additions follows from the row's length; a lane is also what a vector register holds.
 //
 // Memory: a block that is dense is read in place, any other gathered into a buffer first. Where the rows lie
-// side by side (their elements are far apart, the neighbours of one element belong to other rows), 64 rows
+// side by side (their elements are far apart, the neighbours of one element belong to other rows), 256 rows
 // are reduced together, lane by lane, in the very same order.
 //
-// Work: a task is a block of a row, or of 64 rows. It reads each element once.
+// Work: a task is a block of a row, or of 256 rows. It reads each element once.
 
 namespace vox::cpu {
 namespace {
 
+using detail::lift;
 using detail::RowView;
 
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t lanes = 16;
-constexpr int64_t tile = 64;              // rows that are reduced together
+constexpr int64_t tile = 256;             // rows that are reduced together: 1 KiB of neighbours
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
-
-/// Element i of a row; the second level reads what the first has accumulated.
-template <class Op, class In>
-typename Op::Acc lift(In x, int64_t i) {
-  if constexpr (std::is_same_v<In, typename Op::Acc>)
-    return x;
-  else
-    return Op::lift(x, i);
-}
 
 /// The tree over the lanes that n elements have filled. `Lane` combines into its left argument.
 template <class Combine>
@@ -54,6 +46,7 @@ typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
   lane.fill(Op::init());
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
+#pragma GCC unroll 1  // unrolled before it is vectorised, the choice of an extremum would stay scalar
     for (int64_t j = 0; j < lanes; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
   }
   for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));

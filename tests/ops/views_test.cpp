@@ -11,7 +11,7 @@ using vox::Shape;
 using vox::Tensor;
 using Ints = std::vector<int64_t>;
 
-class Views : public vox::test::DeviceTest {
+class Views : public vox::testing::DeviceTest {
  protected:
   /// 0, 1, 2, ... in `shape`.
   Tensor counting(const Shape& shape) const {
@@ -20,7 +20,7 @@ class Views : public vox::test::DeviceTest {
         .reshape(shape);
   }
 };
-VOX_INSTANTIATE_DEVICES(Views);
+INSTANTIATE_TEST_SUITE_P(, Views, vox::testing::devices(), vox::testing::device_name);
 
 Ints values(const Tensor& t) { return t.to_vector<int64_t>(); }
 

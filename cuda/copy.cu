@@ -1,0 +1,117 @@
+#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/cuda/map.cuh>
+
+// Ops that choose and move elements: compare, where, copy (which converts), fill. A thread per element.
+
+namespace vox::cuda {
+namespace {
+
+template <class T>
+struct Compare {
+  detail::StridedLayout<3> layout;
+  Comparison op;  // the same for all threads: it costs no divergence, and saves five kernels a dtype
+  Operand<T> a, b;
+  bool* y;
+  __device__ void operator()(int64_t i) const {
+    const auto at = layout.offsets(i);
+    y[at[0]] = holds(a[at[1]], b[at[2]]);
+  }
+  __device__ bool holds(T l, T r) const {
+    switch (op) {
+      case Comparison::eq:
+        return l == r;
+      case Comparison::ne:
+        return l != r;
+      case Comparison::lt:
+        return l < r;
+      case Comparison::le:
+        return l <= r;
+      case Comparison::gt:
+        return l > r;
+      case Comparison::ge:
+        return l >= r;
+    }
+    return false;
+  }
+};
+
+template <class T>
+struct Choose {
+  detail::StridedLayout<4> layout;
+  const bool* condition;
+  Operand<T> a, b;
+  T* y;
+  __device__ void operator()(int64_t i) const {
+    const auto at = layout.offsets(i);
+    y[at[0]] = condition[at[1]] ? a[at[2]] : b[at[3]];
+  }
+};
+
+template <class From, class To>
+struct Copy {
+  detail::StridedLayout<2> layout;
+  const From* source;
+  To* target;
+  __device__ void operator()(int64_t i) const {
+    const auto at = layout.offsets(i);
+    target[at[0]] = detail::convert<To>(source[at[1]]);
+  }
+};
+
+template <class T>
+struct Fill {
+  detail::StridedLayout<1> layout;
+  T value;
+  T* target;
+  __device__ void operator()(int64_t i) const { target[layout.offsets(i)[0]] = value; }
+};
+
+}  // namespace
+
+void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  const Launch launch("compare", y, {in_memory(a, y), in_memory(b, y)});
+  const auto layout = detail::strided_layout(y, a, b);
+  visit_dtype(a.dtype(), [&]<class T>(T) {
+    for_each_index(launch, layout.numel,
+                   Compare<T>{layout, op, operand<T>(a, y), operand<T>(b, y), detail::mutable_ptr<bool>(y)});
+  });
+}
+
+void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
+  const Launch launch("where", y, {&condition, in_memory(a, y), in_memory(b, y)});
+  const auto layout = detail::strided_layout(y, condition, a, b);
+  visit_dtype(y.dtype(), [&]<class T>(T) {
+    for_each_index(launch, layout.numel,
+                   Choose<T>{layout, detail::ptr<bool>(condition), operand<T>(a, y), operand<T>(b, y),
+                             detail::mutable_ptr<T>(y)});
+  });
+}
+
+void copy(const Tensor& source, const Tensor& target) {
+  const Launch launch("copy", target, {&source});
+  const auto layout = detail::strided_layout(target, source);
+  if (source.dtype() == target.dtype() && layout.is_dense()) {
+    if (layout.numel == 0) return;
+    const auto bytes = static_cast<size_t>(layout.numel * size_of(target.dtype()));
+    launch.check(cudaMemcpyAsync(target.impl()->data(), source.impl()->data(), bytes,
+                                 cudaMemcpyDeviceToDevice, launch.stream()));
+    return;
+  }
+  visit_dtype(source.dtype(), [&]<class From>(From) {
+    visit_dtype(target.dtype(), [&]<class To>(To) {
+      for_each_index(launch, layout.numel,
+                     Copy<From, To>{layout, detail::ptr<From>(source), detail::mutable_ptr<To>(target)});
+    });
+  });
+}
+
+void fill(const Tensor& target, Scalar value) {
+  const Launch launch("fill", target);
+  const auto layout = detail::strided_layout(target);
+  visit_dtype(target.dtype(), [&]<class T>(T) {
+    for_each_index(launch, layout.numel,
+                   Fill<T>{layout, detail::element<T>(value), detail::mutable_ptr<T>(target)});
+  });
+}
+
+}  // namespace vox::cuda

@@ -1,0 +1,98 @@
+#include "patches.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include <voxgrad/core/philox.h>
+
+namespace mri {
+namespace {
+
+constexpr int64_t kSmallestPatch = 8;
+constexpr int kAttempts = 64;
+constexpr double kLeastHead = 0.1;  // of a patch's voxels
+
+// A whole number in [0, count) from 32 random bits; the bias is below count / 2^32.
+int64_t pick(uint32_t word, int64_t count) {
+  return static_cast<int64_t>(static_cast<uint64_t>(word) * static_cast<uint64_t>(count) >> 32);
+}
+
+void copy_patch(const Volume& from, Size origin, int64_t edge, const bool* mirror, std::vector<float>& to) {
+  const auto place = [&](int axis, int64_t i) { return origin[axis] + (mirror[axis] ? edge - 1 - i : i); };
+  for (int64_t d = 0; d < edge; ++d) {
+    for (int64_t h = 0; h < edge; ++h) {
+      for (int64_t w = 0; w < edge; ++w) to.push_back(from.at(place(0, d), place(1, h), place(2, w)));
+    }
+  }
+}
+
+}  // namespace
+
+PatchSampler::PatchSampler(const Volume& low, const Volume& truth, const Split& split, uint64_t seed)
+    : low_(low), truth_(truth), seed_(seed) {
+  int64_t deepest = 0;
+  for (const Range& range : split.training) deepest = std::max(deepest, range.length());
+  patch_ = std::min({patch_, deepest, low.size[1], low.size[2]});
+  if (patch_ < kSmallestPatch) {
+    throw std::invalid_argument("PatchSampler: the training planes, " + std::to_string(deepest) + " x " +
+                                std::to_string(low.size[1]) + " x " + std::to_string(low.size[2]) +
+                                " low-resolution voxels, are too small for patches of 8 x 8 x 8");
+  }
+  for (const Range& range : split.training) {
+    if (range.length() >= patch_) ranges_.push_back(range);
+  }
+}
+
+bool PatchSampler::has_head(Size origin) const {
+  int64_t count = 0;
+  for (int64_t d = 0; d < patch_; ++d) {
+    for (int64_t h = 0; h < patch_; ++h) {
+      for (int64_t w = 0; w < patch_; ++w)
+        count += low_.at(origin[0] + d, origin[1] + h, origin[2] + w) > 0.02f;
+    }
+  }
+  return static_cast<double>(count) >= kLeastHead * static_cast<double>(patch_ * patch_ * patch_);
+}
+
+PatchSampler::Choice PatchSampler::choose(int64_t step, int64_t sample) const {
+  int64_t depths = 0;  // first planes that a patch can have
+  for (const Range& range : ranges_) depths += range.length() - patch_ + 1;
+  Choice choice{};
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    // The complement of the seed keeps these numbers apart from those that the weights start from.
+    const auto random = vox::philox_block(~seed_, static_cast<uint64_t>(step),
+                                          static_cast<uint64_t>(sample * kAttempts + attempt));
+    int64_t plane = pick(random.word[0], depths);
+    for (const Range& range : ranges_) {
+      const int64_t here = range.length() - patch_ + 1;
+      if (plane < here) {
+        plane += range.begin;
+        break;
+      }
+      plane -= here;
+    }
+    choice.origin = {plane, pick(random.word[1], low_.size[1] - patch_ + 1),
+                     pick(random.word[2], low_.size[2] - patch_ + 1)};
+    for (int axis = 0; axis < 3; ++axis) choice.mirror[axis] = random.word[3] >> axis & 1;
+    if (has_head(choice.origin)) break;  // after many failures any patch will do
+  }
+  return choice;
+}
+
+Batch PatchSampler::batch(int64_t step) const {
+  std::vector<float> low, truth;
+  low.reserve(static_cast<size_t>(kBatchSize * patch_ * patch_ * patch_));
+  truth.reserve(low.capacity() * 8);
+  for (int64_t sample = 0; sample < kBatchSize; ++sample) {
+    const Choice choice = choose(step, sample);
+    const Size origin = choice.origin;
+    copy_patch(low_, origin, patch_, choice.mirror, low);
+    copy_patch(truth_, {2 * origin[0], 2 * origin[1], 2 * origin[2]}, 2 * patch_, choice.mirror, truth);
+  }
+  const int64_t p = patch_;
+  return {vox::from_vector<float>(low, {kBatchSize, 1, p, p, p}),
+          vox::from_vector<float>(truth, {kBatchSize, 1, 2 * p, 2 * p, 2 * p})};
+}
+
+}  // namespace mri

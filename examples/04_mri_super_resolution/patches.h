@@ -1,0 +1,51 @@
+// Random pairs of patches to learn from.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <voxgrad/voxgrad.h>
+
+#include "split.h"
+#include "volume.h"
+
+namespace mri {
+
+/// A batch: (N, 1, P, P, P) of the low resolution and the same boxes, (N, 1, 2P, 2P, 2P), of the truth.
+struct Batch {
+  vox::Tensor low, truth;
+};
+
+/// Draws patches from the training planes, at places where some of the head is, each mirrored or not along
+/// each axis.
+///
+/// A batch is a pure function of (seed, step): there is no random state to lose, and a run that is resumed
+/// sees exactly the patches that it would have seen.
+class PatchSampler {
+ public:
+  /// Keeps references to both volumes; `truth` has twice the sizes of `low`. Patches have 16 low-resolution
+  /// voxels on each side, fewer if a small volume demands it.
+  /// Throws std::invalid_argument if not even patches of 8 fit.
+  PatchSampler(const Volume& low, const Volume& truth, const Split& split, uint64_t seed);
+
+  Batch batch(int64_t step) const;
+
+  static constexpr int64_t kBatchSize = 4;
+  int64_t patch_size() const { return patch_; }
+
+ private:
+  struct Choice {
+    Size origin;
+    bool mirror[3];
+  };
+  Choice choose(int64_t step, int64_t sample) const;
+  bool has_head(Size origin) const;
+
+  const Volume& low_;
+  const Volume& truth_;
+  std::vector<Range> ranges_;  // training planes deep enough for a patch
+  uint64_t seed_;
+  int64_t patch_ = 16;
+};
+
+}  // namespace mri

@@ -1,0 +1,59 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/nn/atomic_file.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace vox::nn::detail {
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  // O_EXCL: two writers, and what a crash left behind, each have a name of their own.
+  for (int number = 0; descriptor_ < 0; ++number) {
+    temporary_ = path_;
+    temporary_ += str(".tmp", getpid(), '_', number);
+    descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno != EEXIST) fail("cannot create", errno);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  for (const char* next = static_cast<const char*>(data); bytes > 0;) {
+    const ssize_t written = ::write(descriptor_, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write", errno);
+    next += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  // The bytes before the name: after a power cut the name must not stand for half a file.
+  if (fsync(descriptor_) != 0) fail("cannot flush to disk", errno);
+  if (close(std::exchange(descriptor_, -1)) != 0) fail("cannot close", errno);
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename to its final name", errno);
+  temporary_.clear();
+
+  // The name itself reaches the disk with its folder. Some file systems cannot flush one: the file is whole
+  // either way.
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  if (const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
+    fsync(descriptor);
+    close(descriptor);
+  }
+}
+
+void AtomicFile::fail(const char* what, int error) const {
+  throw IoError(
+      str("nn::save: ", what, ' ', temporary_.string(), ": ", std::generic_category().message(error)));
+}
+
+}  // namespace vox::nn::detail

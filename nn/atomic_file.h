@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+
+namespace vox::nn::detail {
+
+/// A file that appears under its name complete and on disk, or not at all: a new one beside it, renamed by
+/// commit(). Without commit() nothing of it stays. All failures are IoErrors with the system's reason.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(const void* data, size_t bytes);
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what, int error) const;
+
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+}  // namespace vox::nn::detail

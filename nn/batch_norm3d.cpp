@@ -1,0 +1,63 @@
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/batch_norm3d.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+namespace vox::nn {
+
+BatchNorm3d::BatchNorm3d(const Options& o) : options(o) {
+  check<ValueError>(o.num_features > 0, "nn::BatchNorm3d: num_features must be positive, got ",
+                    o.num_features);
+  check<ValueError>(o.eps >= 0, "nn::BatchNorm3d: eps must be >= 0, got ", o.eps);
+  check<ValueError>(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1),
+                    "nn::BatchNorm3d: momentum must be in [0, 1], got ", o.momentum.value_or(0));
+  check<DTypeError>(is_floating(o.tensor.dtype), "nn::BatchNorm3d: needs a floating dtype, got ",
+                    o.tensor.dtype, "; allowed are f32 and f64");
+  if (o.affine) {
+    weight = register_parameter("weight", ones({o.num_features}, o.tensor));
+    bias = register_parameter("bias", zeros({o.num_features}, o.tensor));
+  }
+  if (o.track_running_stats) {
+    running_mean = register_buffer("running_mean", zeros({o.num_features}, o.tensor));
+    running_var = register_buffer("running_var", ones({o.num_features}, o.tensor));
+    num_batches_tracked =
+        register_buffer("num_batches_tracked", zeros({}, {.dtype = i64, .device = o.tensor.device}));
+  }
+}
+
+Tensor BatchNorm3d::forward(const Tensor& input) {
+  vox::detail::check_defined("nn::BatchNorm3d", "input", input);
+  check<ShapeError>(input.rank() == 5 && input.size(1) == options.num_features,
+                    "nn::BatchNorm3d: the input must be (N, ", options.num_features, ", D, H, W), got ",
+                    input.shape());
+  const Shape per_channel = {1, options.num_features, 1, 1, 1};
+  Tensor centred, variance;
+  if (is_training() || !options.track_running_stats) {
+    const int64_t count = input.numel() / options.num_features;
+    check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
+                      "each channel, got shape ", input.shape(), " (use eval())");
+    const Tensor mean = vox::mean(input, {0, 2, 3, 4}, true);
+    centred = input - mean;
+    variance = vox::mean(centred * centred, {0, 2, 3, 4}, true);
+    if (is_training() && options.track_running_stats) track(mean, variance, count);
+  } else {
+    centred = input - running_mean.reshape(per_channel);
+    variance = running_var.reshape(per_channel);
+  }
+  Tensor scale = rsqrt(variance + options.eps);
+  if (!options.affine) return centred * scale;
+  return centred * (scale * weight.reshape(per_channel)) + bias.reshape(per_channel);
+}
+
+void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {
+  const auto guard = no_grad();
+  num_batches_tracked.add_(ones_like(num_batches_tracked));
+  const double momentum =
+      options.momentum ? *options.momentum : 1 / static_cast<double>(num_batches_tracked.item<int64_t>());
+  const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
+  running_mean.mul_(1 - momentum).add_(mean.reshape({options.num_features}), momentum);
+  running_var.mul_(1 - momentum).add_(variance.reshape({options.num_features}), momentum * unbiased);
+}
+
+}  // namespace vox::nn

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+
+#include <voxgrad/nn/module.h>
+
+namespace vox::nn {
+
+/// Normalises each channel (Ioffe & Szegedy, arXiv 1502.03167), as torch.nn.BatchNorm3d:
+///
+///     (input - mean) / sqrt(variance + eps) * weight + bias
+///
+/// with mean and (biased) variance over N, D, H, W of the batch in training, and the running ones in
+/// evaluation. In training each call also moves the running ones, the variance as an unbiased estimate:
+///
+///     running = (1 - momentum) * running + momentum * batch
+///
+/// Parameters weight (ones) and bias (zeros); buffers running_mean (zeros), running_var (ones) and
+/// num_batches_tracked (i64, scalar). (N, num_features, D, H, W) -> the same.
+class BatchNorm3d final : public Module {
+ public:
+  struct Options {
+    int64_t num_features;
+    double eps = 1e-5;
+    std::optional<double> momentum = 0.1;  ///< without one: the plain average over all batches
+    bool affine = true;                    ///< whether there are weight and bias
+    bool track_running_stats = true;       ///< if not, evaluation too uses the batch's statistics
+    TensorOptions tensor = {};             ///< dtype and device of parameters and buffers
+  };
+  explicit BatchNorm3d(const Options& options);
+  /// Throws ShapeError for other ranks and numbers of channels, and where the batch's statistics are needed
+  /// but a channel has less than two elements.
+  Tensor forward(const Tensor& input) override;
+
+  const Options options;
+  Tensor weight, bias;
+  Tensor running_mean, running_var, num_batches_tracked;
+
+ private:
+  void track(const Tensor& mean, const Tensor& variance, int64_t count);
+};
+
+}  // namespace vox::nn

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <voxgrad/nn/module.h>
+
+namespace vox::nn {
+
+/// In training, zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et
+/// al. 2014); in evaluation, the identity. Draws one f32 tensor from default_generator() per training call
+/// with 0 < p < 1, so equal seeds drop equal elements on every device.
+class Dropout final : public Module {
+ public:
+  struct Options {
+    double p = 0.5;
+  };
+  /// Throws ValueError unless 0 <= p <= 1.
+  explicit Dropout(const Options& options);
+  Dropout() : Dropout(Options{}) {}
+  /// Any shape, f32 or f64.
+  Tensor forward(const Tensor& input) override;
+
+  const Options options;
+};
+
+}  // namespace vox::nn

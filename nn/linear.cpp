@@ -1,0 +1,34 @@
+#include <voxgrad/nn/init.h>
+#include <voxgrad/nn/linear.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/matmul.h>
+
+namespace vox::nn {
+
+Linear::Linear(const Options& o) : options(o) {
+  check<ValueError>(o.in_features > 0 && o.out_features > 0,
+                    "nn::Linear: in_features and out_features must be positive, got ", o.in_features, " and ",
+                    o.out_features);
+  Tensor w = empty({o.out_features, o.in_features}, o.tensor);
+  weight = register_parameter("weight", init::default_uniform_(w, o.in_features));
+  if (!o.bias) return;
+  Tensor b = empty({o.out_features}, o.tensor);
+  bias = register_parameter("bias", init::default_uniform_(b, o.in_features));
+}
+
+Tensor Linear::forward(const Tensor& input) {
+  vox::detail::check_defined("nn::Linear", "input", input);
+  check<ShapeError>(input.rank() >= 1 && input.size(-1) == options.in_features,
+                    "nn::Linear: the input's last size must be in_features = ", options.in_features,
+                    ", got shape ", input.shape());
+  // One matrix for all leading dimensions: a batch of products would repeat the weight, and its gradient.
+  const Tensor rows = input.rank() > 2 ? input.flatten(0, -2) : input;
+  Tensor output = matmul(rows, weight.transpose(0, 1));
+  if (bias.defined()) output = output + bias;
+  if (input.rank() <= 2) return output;
+  Shape shape = input.shape();
+  shape[shape.rank() - 1] = options.out_features;
+  return output.reshape(shape);
+}
+
+}  // namespace vox::nn

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <voxgrad/nn/module.h>
+
+namespace vox::nn {
+
+/// input * weight^T + bias, with a weight (out_features, in_features) and a bias (out_features), both uniform
+/// in +-1/sqrt(in_features) at first. (..., in_features) -> (..., out_features).
+class Linear final : public Module {
+ public:
+  struct Options {
+    int64_t in_features, out_features;
+    bool bias = true;
+    TensorOptions tensor = {};  ///< dtype and device of the parameters
+  };
+  explicit Linear(const Options& options);
+  /// Throws ShapeError unless the input's last size is in_features.
+  Tensor forward(const Tensor& input) override;
+
+  const Options options;
+  Tensor weight, bias;
+};
+
+}  // namespace vox::nn

@@ -1,0 +1,98 @@
+#include <voxgrad/nn/atomic_file.h>
+#include <voxgrad/nn/safetensors.h>
+#include <voxgrad/nn/serialize.h>
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+
+namespace vox::nn {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+namespace {
+
+/// Wide elements first, so that all are aligned in the file; then by name. The format's reference
+/// implementation orders likewise.
+int place_of(DType dtype) {
+  constexpr DType order[] = {i64, f64, f32, u8, boolean};
+  return static_cast<int>(std::find(std::begin(order), std::end(order), dtype) - std::begin(order));
+}
+
+detail::SafetensorsHeader describe(const StateDict& tensors, const Metadata& metadata) {
+  detail::SafetensorsHeader header{metadata, {}};
+  for (const auto& [name, t] : tensors) {
+    vox::detail::check_defined("nn::save", name.c_str(), t);
+    check<ValueError>(name != "__metadata__", "nn::save: the name '__metadata__' belongs to the format");
+    header.entries.push_back({name, t.dtype(), t.shape()});
+  }
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const auto& a, const auto& b) { return place_of(a.dtype) < place_of(b.dtype); });
+  int64_t next = 0;
+  for (auto& entry : header.entries) {
+    entry.begin = next;
+    const int64_t bytes = checked_mul("nn::save", tensors.at(entry.name).numel(), size_of(entry.dtype));
+    entry.end = next = checked_add("nn::save", next, bytes);
+  }
+  return header;
+}
+
+void read(std::ifstream& in, const std::string& file, void* to, int64_t bytes) {
+  in.read(static_cast<char*>(to), bytes);
+  check<IoError>(in.gcount() == bytes, "nn::load: ", file, ": cannot read ", bytes, " bytes, got ",
+                 in.gcount());
+}
+
+/// The next tensor of the data.
+Tensor read_tensor(std::ifstream& in, const std::string& file, const detail::SafetensorsEntry& entry) {
+  const Tensor t = empty(entry.shape, {entry.dtype});
+  const auto* bytes = static_cast<const unsigned char*>(t.impl()->data());
+  const int64_t count = entry.end - entry.begin;
+  if (count > 0) read(in, file, t.impl()->data(), count);
+  if (entry.dtype == boolean) {
+    const auto* bad = std::find_if(bytes, bytes + count, [](unsigned char b) { return b > 1; });
+    check<IoError>(bad == bytes + count, "nn::load: ", file, ": elements of BOOL are 0 or 1, got ",
+                   bad == bytes + count ? 0 : int{*bad}, " in ", detail::in_quotes(entry.name));
+  }
+  return t;
+}
+
+}  // namespace
+
+void save(const std::filesystem::path& path, const StateDict& tensors, const Metadata& metadata) {
+  const detail::SafetensorsHeader header = describe(tensors, metadata);
+  const std::string head = detail::format_header(header);
+  detail::AtomicFile file(path);
+  file.write(head.data(), head.size());
+  for (const auto& entry : header.entries) {
+    const Tensor t = tensors.at(entry.name).detach().contiguous().to(Device::cpu());
+    file.write(t.impl()->data(), static_cast<size_t>(entry.end - entry.begin));
+  }
+  file.commit();
+}
+
+LoadedFile load(const std::filesystem::path& path, Device device) {
+  const std::string file = path.string();
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  check<IoError>(!error, "nn::load: ", file, ": cannot open: ", error.message());
+  check<IoError>(regular, "nn::load: ", file, ": must be a regular file");
+  const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  std::ifstream in(path, std::ios::binary);
+  check<IoError>(!error && in.is_open(), "nn::load: ", file, ": cannot open (is it readable?)");
+  check<IoError>(file_bytes >= 8, "nn::load: ", file, ": a file has at least 8 bytes, got ", file_bytes);
+
+  unsigned char first[8];
+  read(in, file, first, 8);
+  std::string json(static_cast<size_t>(detail::parse_header_length(file, first, file_bytes)), '\0');
+  read(in, file, json.data(), static_cast<int64_t>(json.size()));
+  const int64_t data_bytes = file_bytes - 8 - static_cast<int64_t>(json.size());
+  detail::SafetensorsHeader header = detail::parse_header(file, json, data_bytes);
+
+  LoadedFile loaded{{}, std::move(header.metadata)};
+  for (const auto& entry : header.entries)  // in the order of the data
+    loaded.tensors.emplace(entry.name, read_tensor(in, file, entry).to(device));
+  return loaded;
+}
+
+}  // namespace vox::nn

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <voxgrad/nn/module.h>
+#include <voxgrad/ops/interpolate.h>
+
+namespace vox::nn {
+
+/// interpolate (ops/interpolate.h) as a layer:
+/// `Upsample({.scale_factor = {{2, 2, 2}}, .mode = InterpolateOptions::Mode::trilinear})`.
+struct Upsample final : Module {
+  explicit Upsample(const InterpolateOptions& o) : options(o) {}
+  Tensor forward(const Tensor& input) override { return interpolate(input, options); }
+  const InterpolateOptions options;
+};
+
+}  // namespace vox::nn

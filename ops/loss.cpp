@@ -1,0 +1,87 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/loss.h>
+#include <voxgrad/ops/loss_kernels.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <limits>
+
+// Losses are composed of recorded ops and so need no gradients of their own.
+
+namespace vox {
+
+namespace {
+
+constexpr ByDevice one_hot_kernel{"cross_entropy", &cpu::one_hot, VOX_CUDA(&cuda::one_hot)};
+
+Tensor reduced(const Tensor& loss, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::none:
+      return loss;
+    case Reduction::mean:
+      return mean(loss);
+    case Reduction::sum:
+      return sum(loss);
+  }
+  throw ValueError("loss: corrupt value of Reduction");
+}
+
+/// input - target, where both must agree in everything.
+Tensor difference(const char* function, const Tensor& input, const Tensor& target) {
+  detail::check_defined(function, "input", input);
+  detail::check_defined(function, "target", target);
+  detail::check_same_dtype(function, input, target);
+  detail::check_same_device(function, input, target);
+  check<DTypeError>(is_floating(input.dtype()), function, ": needs a floating dtype, got ", input.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  check<ShapeError>(input.shape() == target.shape(), function, ": the shapes must be equal, got ",
+                    input.shape(), " and ", target.shape(), " (losses do not broadcast; use expand)");
+  return input - target;
+}
+
+void check_cross_entropy(const Tensor& input, const Tensor& target) {
+  detail::check_defined("cross_entropy", "input", input);
+  detail::check_defined("cross_entropy", "target", target);
+  detail::check_same_device("cross_entropy", input, target);
+  check<DTypeError>(is_floating(input.dtype()), "cross_entropy: input needs a floating dtype, got ",
+                    input.dtype(), "; allowed are f32 and f64");
+  check<DTypeError>(target.dtype() == i64, "cross_entropy: target needs dtype i64, got ", target.dtype());
+  check<ShapeError>(input.rank() >= 2, "cross_entropy: input must be (N, C, ...), got shape ", input.shape());
+  Shape expected = input.shape();
+  expected.erase(1);
+  check<ShapeError>(target.shape() == expected, "cross_entropy: for input ", input.shape(),
+                    " target must have shape ", expected, ", got ", target.shape());
+  if (input.device().is_cuda() || target.numel() == 0) return;
+  const int64_t lowest = min(target).item<int64_t>(), highest = max(target).item<int64_t>();
+  check<ValueError>(lowest >= 0 && highest < input.size(1), "cross_entropy: target holds classes from ",
+                    lowest, " to ", highest, "; allowed are 0 to ", input.size(1) - 1);
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  const Tensor d = difference("mse_loss", input, target);
+  return reduced(d * d, reduction);
+}
+
+Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return reduced(abs(difference("l1_loss", input, target)), reduction);
+}
+
+Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
+  check_cross_entropy(input, target);
+  Tensor one_hot = empty(input.shape(), {boolean, input.device()});  // (N, C, ...)
+  const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
+  one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
+  // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
+  const Tensor zero = full({}, 0, input.options());
+  Tensor loss = -sum(where(one_hot, log_softmax(input, 1), zero), {1});  // (N, ...)
+  if (input.device().is_cuda()) {  // a class out of range is hot nowhere
+    const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), input.options());
+    loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
+  }
+  return reduced(loss, reduction);
+}
+
+}  // namespace vox

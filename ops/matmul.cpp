@@ -1,0 +1,72 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/matmul_kernels.h>
+#include <voxgrad/ops/reduce.h>
+
+namespace vox {
+
+namespace {
+
+constexpr ByDevice matmul_kernel{"matmul", &cpu::matmul, VOX_CUDA(&cuda::matmul)};
+
+/// The same elements with batch dimensions `batch`; repeats have stride 0. Off the tape.
+Tensor expand_batch(const Tensor& x, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(x.size(-2));
+  shape.push_back(x.size(-1));
+  return x.detach().expand(shape);
+}
+
+Shape batch_of(const Tensor& x) { return Shape(x.shape().begin(), x.shape().end() - 2); }
+
+/// y = a b for operands of rank >= 2:
+///   da = g b^T, db = a^T g, each summed over the batches that it was repeated for.
+struct MatmulNode final : autograd::Node {
+  const char* name() const override { return "matmul"; }
+  autograd::Gradients backward(autograd::Gradients g) override;
+  autograd::SavedTensor saved_a_{this}, saved_b_{this};
+};
+
+Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
+  const Shape batch = broadcast_shapes("matmul", batch_of(a), batch_of(b));
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  Tensor y = empty(shape, a.options());
+  if (y.numel() > 0) matmul_kernel.on(y.device())(expand_batch(a, batch), expand_batch(b, batch), y);
+  if (auto node = autograd::record<MatmulNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+autograd::Gradients MatmulNode::backward(autograd::Gradients g) {
+  const Tensor a = saved_a_.get(), b = saved_b_.get();
+  return {if_needed(0, [&] { return sum_to(matmul_matrices(*g[0], b.transpose(-2, -1)), a.shape()); }),
+          if_needed(1, [&] { return sum_to(matmul_matrices(a.transpose(-2, -1), *g[0]), b.shape()); })};
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  detail::check_defined("matmul", "a", a);
+  detail::check_defined("matmul", "b", b);
+  detail::check_same_dtype("matmul", a, b);
+  detail::check_same_device("matmul", a, b);
+  check<DTypeError>(is_floating(a.dtype()), "matmul: needs a floating dtype, got ", a.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  check<ShapeError>(a.rank() > 0 && b.rank() > 0, "matmul: needs rank >= 1, got shapes ", a.shape(), " and ",
+                    b.shape(), " (use mul for a factor of rank 0)");
+  const int64_t k = b.size(b.rank() == 1 ? 0 : -2);
+  check<ShapeError>(a.size(-1) == k, "matmul: a's last size must be b's ",
+                    b.rank() == 1 ? "only" : "last but one", ", got shapes ", a.shape(), " and ", b.shape(),
+                    ": ", a.size(-1), " is not ", k);
+  Tensor y = matmul_matrices(a.rank() == 1 ? a.unsqueeze(0) : a, b.rank() == 1 ? b.unsqueeze(1) : b);
+  if (b.rank() == 1) y = y.squeeze(-1);
+  if (a.rank() == 1) y = y.squeeze(b.rank() == 1 ? -1 : -2);
+  return y;
+}
+
+}  // namespace vox

@@ -1,0 +1,75 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+// softmax and log_softmax along one dimension, composed of reductions and elementwise ops: so they run on
+// every device, and a view gives the bits of its copy. Each is one node of the tape, which saves the result:
+//   softmax       dx = y * (g - sum(g * y))
+//   log_softmax   dx = g - exp(y) * sum(g)
+
+namespace vox {
+
+namespace {
+
+/// x minus its maximum along `dim`, which keeps exp() within range.
+Tensor shifted(const char* function, const Tensor& x, int64_t dim) {
+  check<DTypeError>(is_floating(x.dtype()), function, ": needs a floating dtype, got ", x.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+  return x.numel() == 0 ? x.clone() : x - max(x, {dim}, true);
+}
+
+struct SoftmaxNode final : autograd::Node {
+  const char* name() const override { return "softmax"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor y = saved_y_.get();
+    return {y * (*g[0] - sum(*g[0] * y, {dim_}, true))};
+  }
+  int64_t dim_ = 0;
+  autograd::SavedTensor saved_y_{this};
+};
+
+struct LogSoftmaxNode final : autograd::Node {
+  const char* name() const override { return "log_softmax"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    return {*g[0] - exp(saved_y_.get()) * sum(*g[0], {dim_}, true)};
+  }
+  int64_t dim_ = 0;
+  autograd::SavedTensor saved_y_{this};
+};
+
+template <class N>
+Tensor recorded(const Tensor& x, int64_t dim, const Tensor& y) {
+  if (auto node = autograd::record<N>({x}, y)) {
+    node->dim_ = dim;
+    node->saved_y_.save(y);
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t dim) {
+  detail::check_defined("softmax", "x", x);
+  dim = normalize_dim("softmax", dim, x.rank());
+  Tensor y;
+  {
+    const auto guard = no_grad();
+    const Tensor e = exp(shifted("softmax", x, dim));
+    y = e / sum(e, {dim}, true);
+  }
+  return recorded<SoftmaxNode>(x, dim, y);
+}
+
+Tensor log_softmax(const Tensor& x, int64_t dim) {
+  detail::check_defined("log_softmax", "x", x);
+  dim = normalize_dim("log_softmax", dim, x.rank());
+  Tensor y;
+  {
+    const auto guard = no_grad();
+    const Tensor s = shifted("log_softmax", x, dim);
+    y = s - log(sum(exp(s), {dim}, true));
+  }
+  return recorded<LogSoftmaxNode>(x, dim, y);
+}
+
+}  // namespace vox

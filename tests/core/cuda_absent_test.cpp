@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/config.h>
+#include <voxgrad/core/check.h>
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/core/storage.h>
+
+#include <functional>
+#include <string>
+
+namespace vox {
+namespace {
+
+TEST(WithoutTheToolkit, EveryCallSaysWhatIsMissingAndHowToGetIt) {
+  if (VOXGRAD_HAS_CUDA) GTEST_SKIP() << "this build has CUDA";
+  EXPECT_FALSE(cuda::is_available());
+  EXPECT_EQ(cuda::device_count(), 0);
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"Stream", [] { cuda::Stream(); }},
+      {"current_stream", [] { (void)cuda::current_stream(); }},
+      {"synchronize", [] { cuda::synchronize(); }},
+      {"memory_stats", [] { (void)cuda::memory_stats(); }},
+      {"reset_peak_memory_stats", [] { cuda::reset_peak_memory_stats(); }},
+      {"empty_cache", [] { cuda::empty_cache(); }},
+      {"allocate", [] { (void)Storage::allocate(4, Device::cuda()); }},
+  };
+  for (const auto& [name, call] : calls) {
+    try {
+      call();
+      ADD_FAILURE() << name << " threw nothing";
+    } catch (const DeviceError& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(message.find(std::string(name) + ": "), 0u) << message;
+      EXPECT_NE(message.find("VOXGRAD_CUDA=ON"), std::string::npos) << message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,163 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/tensor.h>
+
+// Handles, memory and versions: what a Tensor is before any op runs.
+
+namespace {
+
+using vox::f32;
+using vox::f64;
+using vox::i64;
+using vox::Shape;
+using vox::Tensor;
+using Floats = std::vector<float>;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const vox::Error& error) {
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+TEST(Tensor, UndefinedStandsForNone) {
+  const Tensor none;
+  EXPECT_FALSE(none.defined());
+  EXPECT_EQ(message_of([&] { none.shape(); }), "shape: the tensor is undefined (default-constructed)");
+  EXPECT_THROW(none.dtype(), vox::ValueError);
+  EXPECT_THROW(none.device(), vox::ValueError);
+  EXPECT_THROW(none.numel(), vox::ValueError);
+  EXPECT_THROW(none.data<float>(), vox::ValueError);
+  EXPECT_THROW(none.requires_grad(), vox::ValueError);
+  EXPECT_THROW(none.detach(), vox::ValueError);
+  EXPECT_THROW(none.item(), vox::ValueError);
+  EXPECT_THROW(none.to_vector<float>(), vox::ValueError);
+  EXPECT_THROW(Tensor().mutable_data<float>(), vox::ValueError);
+}
+
+TEST(Tensor, EmptyIsDenseAndAligned) {
+  const Tensor x = vox::empty({2, 3, 4}, {.dtype = f64});
+  EXPECT_EQ(x.shape(), (Shape{2, 3, 4}));
+  EXPECT_EQ(x.strides(), (Shape{12, 4, 1}));
+  EXPECT_EQ(x.rank(), 3);
+  EXPECT_EQ(x.size(0), 2);
+  EXPECT_EQ(x.size(-1), 4);
+  EXPECT_THROW(x.size(3), vox::ShapeError);
+  EXPECT_EQ(x.numel(), 24);
+  EXPECT_EQ(x.impl()->storage->bytes(), 192);
+  EXPECT_TRUE(x.is_contiguous());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(x.data<double>()) % 64, 0u);
+}
+
+TEST(Tensor, ZeroSizesAndRankZeroAreLegal) {
+  EXPECT_EQ(vox::empty({}).numel(), 1);
+  const Tensor none = vox::empty({3, 0});
+  EXPECT_EQ(none.numel(), 0);
+  EXPECT_EQ(none.impl()->storage->bytes(), 0);
+  EXPECT_TRUE(none.is_contiguous());
+}
+
+TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
+  const int64_t half = int64_t{1} << 32;
+  EXPECT_THROW(vox::empty({half, half}), vox::ShapeError);
+  EXPECT_THROW(vox::empty({int64_t{1} << 61, 1}), vox::ShapeError) << "the bytes overflow, not the elements";
+  EXPECT_THROW(vox::empty({INT64_MAX, 0, 2}), vox::ShapeError);
+  EXPECT_THROW(vox::empty({-1}), vox::ShapeError);
+  EXPECT_THROW(vox::empty({2, INT64_MIN}), vox::ShapeError);
+  EXPECT_THROW(vox::empty({int64_t{1} << 58}), vox::OutOfMemoryError) << "2^60 bytes";
+  EXPECT_THROW(vox::empty({INT64_MAX - 63}, {.dtype = vox::u8}), vox::OutOfMemoryError);
+  EXPECT_THROW(vox::zeros({int64_t{1} << 58}), vox::OutOfMemoryError);
+}
+
+TEST(Tensor, CopiesAreHandlesOnTheSameTensor) {
+  const Tensor x = vox::empty({2});
+  const Tensor y = x;
+  EXPECT_EQ(x.impl(), y.impl());
+  EXPECT_EQ(x.data<float>(), y.data<float>());
+}
+
+TEST(Tensor, DetachSharesMemoryAndVersion) {
+  Tensor x = vox::empty({2});
+  const Tensor y = x.detach();
+  EXPECT_NE(x.impl(), y.impl());
+  EXPECT_EQ(x.impl()->storage, y.impl()->storage);
+  const uint64_t before = y.impl()->storage->version();
+  x.mutable_data<float>();
+  EXPECT_EQ(y.impl()->storage->version(), before + 1);
+}
+
+TEST(Tensor, DataDemandsTheDtype) {
+  Tensor x = vox::empty({1}, {.dtype = i64});
+  EXPECT_EQ(message_of([&] { x.data<float>(); }),
+            "data: asked for elements of dtype f32, the tensor holds i64 (convert with to(dtype) first)");
+  EXPECT_THROW(x.mutable_data<bool>(), vox::DTypeError);
+  EXPECT_THROW(x.item<float>(), vox::DTypeError);
+  EXPECT_THROW(x.to_vector<uint8_t>(), vox::DTypeError);
+}
+
+TEST(Tensor, MutableDataIsAnInPlaceWrite) {
+  Tensor x = vox::empty({1}).set_requires_grad(true);
+  const uint64_t before = x.impl()->storage->version();
+  EXPECT_THROW(x.mutable_data<float>(), vox::GradError);
+  EXPECT_EQ(x.impl()->storage->version(), before) << "a refused write is no write";
+  const auto guard = vox::no_grad();
+  x.mutable_data<float>()[0] = 3;
+  EXPECT_EQ(x.impl()->storage->version(), before + 1);
+  EXPECT_EQ(x.item(), 3);
+}
+
+TEST(Tensor, StridedAliasesKnowThatTheyAre) {
+  const Tensor x = vox::arange(6);
+  const auto alias = [&](int64_t offset, const Shape& shape, const Shape& strides) {
+    return vox::detail::alias(x, offset, shape, strides);
+  };
+  EXPECT_TRUE(alias(2, {2, 2}, {2, 1}).is_contiguous());
+  EXPECT_FALSE(alias(0, {3, 2}, {1, 3}).is_contiguous());
+  EXPECT_FALSE(alias(0, {3, 2}, {0, 1}).is_contiguous());
+  EXPECT_TRUE(alias(0, {1, 6}, {99, 1}).is_contiguous()) << "the stride of a single element is never used";
+  EXPECT_TRUE(alias(0, {0, 2}, {5, 5}).is_contiguous());
+  EXPECT_EQ(alias(1, {2, 2}, {1, 2}).data<float>(), x.data<float>() + 1);
+  EXPECT_EQ(alias(1, {2, 2}, {1, 2}).to_vector<float>(), (Floats{1, 3, 2, 4}));
+  EXPECT_EQ(alias(5, {}, {}).item(), 5);
+  EXPECT_EQ(alias(0, {2, 3}, {0, 2}).to_vector<float>(), (Floats{0, 2, 4, 0, 2, 4}));
+}
+
+TEST(Tensor, AnOffsetIntoNothingIsNoAddress) {
+  const Tensor x = vox::empty({0, 3});
+  EXPECT_EQ(vox::detail::alias(x, 2, {0, 1}, {3, 1}).data<float>(), nullptr);
+}
+
+TEST(Tensor, ItemNeedsOneElement) {
+  EXPECT_EQ(vox::full({1, 1, 1}, 4).item(), 4);
+  EXPECT_THROW(vox::zeros({2}).item(), vox::ShapeError);
+  EXPECT_THROW(vox::zeros({0}).item(), vox::ShapeError);
+}
+
+TEST(Tensor, OnlyFloatingLeavesMayRequireGrad) {
+  EXPECT_THROW(vox::zeros({1}, {.dtype = i64}).set_requires_grad(true), vox::DTypeError);
+  EXPECT_NO_THROW(vox::zeros({1}, {.dtype = i64}).set_requires_grad(false));
+  Tensor x = vox::zeros({1});
+  EXPECT_FALSE(x.requires_grad());
+  EXPECT_TRUE(x.set_requires_grad(true).requires_grad());
+  EXPECT_FALSE(x.detach().requires_grad());
+}
+
+TEST(Tensor, CudaWithoutADeviceIsAnError) {
+  EXPECT_THROW(vox::empty({1}, {.device = vox::Device::cuda(9999)}), vox::DeviceError);
+  EXPECT_THROW(vox::empty({1}, {.device = vox::Device::cuda(-1)}), vox::DeviceError);
+}
+
+TEST(Scalar, RemembersWholeNumbersExactly) {
+  EXPECT_EQ(vox::Scalar(INT64_MAX).as_integer(), INT64_MAX);
+  EXPECT_TRUE(vox::Scalar(true).is_integer());
+  EXPECT_TRUE(vox::Scalar(3u).is_integer());
+  EXPECT_FALSE(vox::Scalar(3.0).is_integer());
+  EXPECT_FALSE(vox::Scalar(UINT64_MAX).is_integer()) << "no int64_t holds it";
+  EXPECT_EQ(vox::Scalar(UINT64_MAX).as_real(), 0x1p64);
+}
+
+}  // namespace

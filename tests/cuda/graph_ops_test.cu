@@ -1,0 +1,69 @@
+// Ops inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches give what 100 runs give, bit
+// for bit, forward and backward.
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "tests/cuda/graph.cuh"
+
+namespace vox::testing {
+namespace {
+
+/// An upsampling layer on the GPU with small random numbers.
+class CudaGraphOps : public GraphTest {
+ protected:
+  void SetUp() override {
+    GraphTest::SetUp();
+    if (!cuda::is_available()) return;
+    const TensorOptions on_gpu{.dtype = f32, .device = Device::cuda()};
+    manual_seed(1);
+    x = randn({2, 3, 4, 5, 6}, on_gpu);
+    w = randn({3, 2, 4, 4, 4}, on_gpu);
+    b = randn({2}, on_gpu);
+    step = randn(x.shape(), on_gpu);
+  }
+  Tensor forward() const { return relu(conv_transpose3d(x, w, b, {.stride = 2, .padding = 1})) * 0.5 + 1; }
+  /// x changes, `graph` runs: `result` is then what `eager()` gives. 100 times.
+  void expect_same(const Graph& graph, const Tensor& result, const std::function<Tensor()>& eager) {
+    for (int i = 0; i < 100; ++i) {
+      {
+        const auto guard = no_grad();
+        x.add_(step, 0.125);
+        result.detach().fill_(-1);
+      }
+      graph.launch();
+      ASSERT_EQ(result.to_vector<float>(), eager().to_vector<float>()) << "launch " << i;
+    }
+  }
+  Tensor x, w, b, step;
+};
+
+TEST_F(CudaGraphOps, ForwardChain) {
+  const auto guard = no_grad();
+  Tensor result = empty_like(forward());
+  cuda::synchronize();
+  const Graph graph([&] { result.copy_(forward()); });
+  expect_same(graph, result, [&] { return forward(); });
+}
+
+TEST_F(CudaGraphOps, ForwardAndBackward) {
+  w.set_requires_grad();
+  const auto gradient = [&] {
+    (forward() * forward()).sum().backward();
+    const Tensor g = w.grad();
+    w.zero_grad();
+    return g;
+  };
+  Tensor result = empty_like(gradient());
+  cuda::synchronize();
+  const Graph graph([&] {
+    const Tensor g = gradient();
+    const auto guard = no_grad();
+    result.copy_(g);
+  });
+  expect_same(graph, result, gradient);
+}
+
+}  // namespace
+}  // namespace vox::testing

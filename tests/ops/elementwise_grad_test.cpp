@@ -1,0 +1,160 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "tests/support/devices.h"
+
+// Gradients of the elementwise ops at points that a difference quotient does not reach: kinks, ties, poles,
+// and broadcast operands, by hand.
+
+namespace vox {
+namespace {
+
+using testing::DeviceTest;
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+class ElementwiseGradTest : public DeviceTest {
+ protected:
+  Tensor leaf(const std::vector<double>& values, const Shape& shape) {
+    return from_vector<double>(values, shape, device()).set_requires_grad(true);
+  }
+  Tensor leaf(const std::vector<double>& values) {
+    return leaf(values, {static_cast<int64_t>(values.size())});
+  }
+
+  /// dy/dx of y = op(x), elementwise.
+  std::vector<double> slope(const std::function<Tensor(const Tensor&)>& op,
+                            const std::vector<double>& values) {
+    Tensor x = leaf(values);
+    Tensor y = op(x);
+    y.backward(full_like(y.detach(), 1));
+    return x.grad().to_vector<double>();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ElementwiseGradTest, testing::devices(), testing::device_name);
+
+TEST_P(ElementwiseGradTest, Kinks) {
+  EXPECT_EQ(slope(abs, {-2, 0, 3}), (std::vector<double>{-1, 0, 1}));
+  EXPECT_EQ(slope(sign, {-2, 0, 3}), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(slope(relu, {-2, 0, 3}), (std::vector<double>{0, 0, 1}));
+  EXPECT_EQ(slope([](const Tensor& x) { return leaky_relu(x, 0.25); }, {-2, 0, 3}),
+            (std::vector<double>{0.25, 0.25, 1}));
+  EXPECT_EQ(slope([](const Tensor& x) { return clamp(x, -1, 2); }, {-2, -1, 0, 2, 3}),
+            (std::vector<double>{0, 1, 1, 1, 0}));
+}
+
+TEST_P(ElementwiseGradTest, Poles) {
+  EXPECT_EQ(slope(sqrt, {0, 4}), (std::vector<double>{inf, 0.25}));
+  EXPECT_EQ(slope(log, {0, 4}), (std::vector<double>{inf, 0.25}));
+  EXPECT_EQ(slope(rsqrt, {4}), (std::vector<double>{-1. / 16}));
+  EXPECT_EQ(slope([](const Tensor& x) { return 1 / x; }, {2, 0}), (std::vector<double>{-0.25, -inf}));
+}
+
+TEST_P(ElementwiseGradTest, MaskedGradientsStayFinite) {
+  // An infinite gradient of an element that was not chosen must come back as 0, not as 0 * inf.
+  const Tensor gradient = from_vector<double>({inf, 2}, {2}, device());
+  Tensor a = leaf({1, 1}), b = leaf({1, 1}), x = leaf({-1, 1}), y = leaf({-1, 1});
+  where(from_vector<bool>({false, true}, {2}, device()), a, b).backward(gradient);
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{0, 2}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{inf, 0}));
+  relu(x).backward(gradient);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 2}));
+  clamp(y, 0, 2).backward(gradient);
+  EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{0, 2}));
+  Tensor c = leaf({0, 1}), d = leaf({1, 0});
+  maximum(c, d).backward(gradient);
+  EXPECT_EQ(c.grad().to_vector<double>(), (std::vector<double>{0, 2}));
+  EXPECT_EQ(d.grad().to_vector<double>(), (std::vector<double>{inf, 0}));
+}
+
+TEST_P(ElementwiseGradTest, TiesShare) {
+  Tensor a = leaf({1, 5, 3}), b = leaf({2, 5, 1});
+  maximum(a, b).backward(from_vector<double>({10, 20, 30}, {3}, device()));
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{0, 10, 30}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{10, 10, 0}));
+  a.zero_grad(), b.zero_grad();
+  minimum(a, b).backward(from_vector<double>({10, 20, 30}, {3}, device()));
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{10, 10, 0}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{0, 10, 30}));
+}
+
+TEST_P(ElementwiseGradTest, BroadcastOperandsSum) {
+  Tensor a = leaf({1, 2, 3}, {1, 3}), b = leaf({10, 20}, {2, 1}), c = leaf({2}, {});
+  Tensor y = (a * b - c) / c;
+  y.backward(full_like(y.detach(), 1));
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{15, 15, 15}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{3, 3}));
+  EXPECT_EQ(c.grad().to_vector<double>(), (std::vector<double>{-180. / 4}));  // -sum(a b) / c^2
+  EXPECT_EQ(a.grad().shape(), (Shape{1, 3}));
+  EXPECT_EQ(b.grad().shape(), (Shape{2, 1}));
+  EXPECT_EQ(c.grad().shape(), Shape{});
+
+  Tensor p = leaf({1, 2}), q = leaf({3}, {1});
+  Tensor chosen = where(from_vector<bool>({true, false}, {2, 1}, device()), p, q);
+  chosen.backward(from_vector<double>({1, 2, 4, 8}, {2, 2}, device()));
+  EXPECT_EQ(p.grad().to_vector<double>(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(q.grad().to_vector<double>(), (std::vector<double>{12}));
+}
+
+TEST_P(ElementwiseGradTest, Numbers) {
+  const auto one = [&](const std::function<Tensor(const Tensor&)>& op) { return slope(op, {2})[0]; };
+  EXPECT_EQ(one([](const Tensor& x) { return x + 3; }), 1);
+  EXPECT_EQ(one([](const Tensor& x) { return x - 3; }), 1);
+  EXPECT_EQ(one([](const Tensor& x) { return 3 - x; }), -1);
+  EXPECT_EQ(one([](const Tensor& x) { return x * 3; }), 3);
+  EXPECT_EQ(one([](const Tensor& x) { return x / 4; }), 0.25);
+  EXPECT_EQ(one([](const Tensor& x) { return 3 / x; }), -0.75);
+  EXPECT_DOUBLE_EQ(one([](const Tensor& x) { return pow(x, 3); }), 12);
+}
+
+TEST_P(ElementwiseGradTest, PowAtSpecialPoints) {
+  //                      0^0  0^2  0^1  (-2)^3  (-2)^0  3^2  2^0
+  const std::vector<double> base = {0, 0, 0, -2, -2, 3, 2}, exponent = {0, 2, 1, 3, 0, 2, 0};
+  Tensor a = leaf(base), b = from_vector<double>(exponent, {7}, device());
+  Tensor y = pow(a, b);
+  y.backward(full_like(y.detach(), 1));
+  const auto da = a.grad().to_vector<double>();
+  const std::vector<double> expected = {0, 0, 1, 12, 0, 6, 0};
+  for (size_t i = 0; i < da.size(); ++i)
+    EXPECT_DOUBLE_EQ(da[i], expected[i]) << base[i] << "^" << exponent[i];
+
+  Tensor c = leaf({0, 2, 0.5}), d = from_vector<double>({0, 0, 4}, {3}, device());
+  Tensor z = pow(d, c);  // 0^0, 0^2, 4^0.5
+  z.backward(full_like(z.detach(), 1));
+  const auto dc = c.grad().to_vector<double>();
+  EXPECT_EQ(dc[0], 0);
+  EXPECT_EQ(dc[1], 0);
+  EXPECT_NEAR(dc[2], 2 * std::log(4.), 1e-14);
+
+  EXPECT_EQ(slope([](const Tensor& x) { return pow(x, 0); }, {0, 2}), (std::vector<double>{0, 0}));
+  EXPECT_DOUBLE_EQ(slope([](const Tensor& x) { return pow(x, 2); }, {0, -3})[1], -6);
+  EXPECT_EQ(slope([](const Tensor& x) { return pow(x, 1); }, {0, -3}), (std::vector<double>{1, 1}));
+}
+
+TEST_P(ElementwiseGradTest, SecondDerivatives) {
+  const auto second = [&](const std::function<Tensor(const Tensor&)>& op, double at) {
+    const Tensor x = leaf({at});
+    const Tensor first = grad({op(x)}, {x}, {.create_graph = true})[0];
+    return grad({first}, {x})[0].item<double>();
+  };
+  EXPECT_EQ(second([](const Tensor& x) { return x * x * x; }, 2), 12);
+  EXPECT_DOUBLE_EQ(second([](const Tensor& x) { return pow(x, 3); }, 2), 12);
+  EXPECT_EQ(second([](const Tensor& x) { return pow(x, 2); }, 0), 2);
+  EXPECT_EQ(second([](const Tensor& x) { return 1 / x; }, 2), 0.25);
+  EXPECT_EQ(second([](const Tensor& x) { return log(x); }, 2), -0.25);
+  EXPECT_EQ(second([](const Tensor& x) { return sqrt(x); }, 4), -1. / 32);
+  EXPECT_EQ(second([](const Tensor& x) { return exp(x); }, 0), 1);
+  EXPECT_EQ(second([](const Tensor& x) { return abs(x) * x; }, -3), -2);
+  EXPECT_EQ(second([](const Tensor& x) { return relu(x) * x; }, 3), 2);
+}
+
+}  // namespace
+}  // namespace vox

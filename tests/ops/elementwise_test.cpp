@@ -1,0 +1,346 @@
+#include <voxgrad/ops/elementwise.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <voxgrad/core/factories.h>
+
+#include "tests/support/devices.h"
+
+namespace vox {
+namespace {
+
+using testing::DeviceTest;
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+/// |got - expected| in units of the last place of `expected` in T. Equal specials are 0 apart.
+template <class T>
+double ulps(T got, double expected) {
+  if (std::isnan(expected)) return std::isnan(got) ? 0 : inf;
+  const T rounded = static_cast<T>(expected);
+  if (got == rounded) return 0;
+  if (!std::isfinite(rounded) || !std::isfinite(got)) return inf;
+  const T unit = std::nextafter(std::abs(rounded), std::numeric_limits<T>::infinity()) - std::abs(rounded);
+  return std::abs(static_cast<double>(got) - expected) / static_cast<double>(unit);
+}
+
+struct UnaryCase {
+  const char* name;
+  std::function<Tensor(const Tensor&)> op;
+  std::function<double(double)> reference;
+  double max_ulps;  // of f32 and f64; the reference itself is a double
+};
+
+std::vector<UnaryCase> unary_cases() {
+  const double slope = 0.125;
+  return {
+      {"neg", neg, [](double x) { return -x; }, 0},
+      {"abs", abs, [](double x) { return std::abs(x); }, 0},
+      {"sign", sign, [](double x) { return std::isnan(x) ? x
+                                           : x > 0       ? 1.
+                                           : x < 0       ? -1.
+                                                         : 0.; }, 0},
+      {"exp", exp, [](double x) { return std::exp(x); }, 2.5},
+      {"log", log, [](double x) { return std::log(x); }, 2.5},
+      {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, 0.5},
+      {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 2},
+      {"erf", erf, [](double x) { return std::erf(x); }, 2},
+      {"tanh", tanh, [](double x) { return std::tanh(x); }, 8},
+      {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 4},
+      {"relu", relu, [](double x) { return x < 0 ? 0 : x; }, 0},
+      {"leaky_relu", [=](const Tensor& x) { return leaky_relu(x, slope); },
+       [=](double x) { return x < 0 ? slope * x : x; }, 0},
+      // The argument of erfc is rounded, which its steep tail multiplies: up to x^2 ulp for x = -4.
+      {"gelu", gelu, [](double x) { return x * std::erfc(-x * std::sqrt(0.5)) / 2; }, 24},
+      {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, 4},
+      {"clamp", [](const Tensor& x) { return clamp(x, -1.5, 2); },
+       [](double x) { return x < -1.5 ? -1.5
+                             : x > 2  ? 2
+                                      : x; }, 0},
+  };
+}
+
+/// Numbers of both signs around 0, of all magnitudes a function may care about, and IEEE's special ones.
+template <class T>
+std::vector<T> interesting_numbers() {
+  using limits = std::numeric_limits<T>;
+  std::vector<T> x = {T(0),
+                      T(-0.0),
+                      limits::infinity(),
+                      -limits::infinity(),
+                      limits::quiet_NaN(),
+                      limits::min(),
+                      -limits::min(),
+                      limits::denorm_min(),
+                      -limits::denorm_min(),
+                      T(1),
+                      T(-1),
+                      T(80),
+                      T(-80)};
+  for (int i = -1000; i <= 1000; ++i) x.push_back(static_cast<T>(i) * T(0.0041));
+  return x;
+}
+
+template <class T>
+std::vector<T> host(const Tensor& t) {
+  return t.to_vector<T>();
+}
+
+/// Bitwise equality, so that NaN equals NaN and 0 does not equal -0.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+class ElementwiseTest : public DeviceTest {
+ protected:
+  template <class T>
+  Tensor tensor(const std::vector<T>& values, const Shape& shape) {
+    return from_vector<T>(values, shape, device());
+  }
+  template <class T>
+  Tensor tensor(const std::vector<T>& values) {
+    return tensor(values, {static_cast<int64_t>(values.size())});
+  }
+  /// n deterministic numbers in (-3, 3), none twice in a short range and none 0.
+  template <class T>
+  Tensor numbers(const Shape& shape, int seed = 1) {
+    std::vector<T> v(static_cast<size_t>(checked_numel("test", shape)));
+    for (size_t i = 0; i < v.size(); ++i)
+      v[i] = static_cast<T>(static_cast<double>((i * 7919 + static_cast<size_t>(seed) * 104729) % 6007) -
+                            3003.5) /
+             T(1001);
+    return tensor(v, shape);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ElementwiseTest, testing::devices(), testing::device_name);
+
+template <class T>
+void check_values(const std::vector<T>& x, const std::vector<T>& y, const UnaryCase& c) {
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double expected = c.reference(static_cast<double>(x[i]));
+    EXPECT_LE(ulps(y[i], expected), c.max_ulps)
+        << c.name << "(" << x[i] << ") = " << y[i] << ", not " << expected;
+  }
+}
+
+TEST_P(ElementwiseTest, UnaryValues) {
+  for (const UnaryCase& c : unary_cases()) {
+    const auto x = interesting_numbers<float>();
+    check_values(x, host<float>(c.op(tensor(x))), c);
+    const auto z = interesting_numbers<double>();
+    check_values(z, host<double>(c.op(tensor(z))), c);
+  }
+}
+
+TEST_P(ElementwiseTest, FunctionsAtTheEdgeOfTheirRange) {
+  const auto exps =
+      host<float>(exp(tensor<float>({-87.5f, -88.8f, -95, -103, -104, -1000, 88.7f, 88.8f, 1000})));
+  const double xs[] = {-87.5f, -88.8f, -95, -103, -104, -1000, 88.7f, 88.8f, 1000};
+  for (size_t i = 0; i < exps.size(); ++i)
+    EXPECT_LE(ulps(exps[i], static_cast<float>(std::exp(xs[i]))), 2) << xs[i];
+  EXPECT_EQ(host<double>(exp(tensor<double>({-1000, 1000}))), (std::vector<double>{0, inf}));
+  EXPECT_LE(ulps(host<double>(exp(tensor<double>({-740})))[0], std::exp(-740.)), 1);
+  EXPECT_LE(ulps(host<float>(log(tensor<float>({1e-40f})))[0], std::log(static_cast<double>(1e-40f))), 1);
+  EXPECT_EQ(host<float>(sigmoid(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1}));
+  EXPECT_EQ(host<float>(tanh(tensor<float>({-1000, 1000}))), (std::vector<float>{-1, 1}));
+  EXPECT_EQ(host<float>(gelu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
+  EXPECT_EQ(host<float>(silu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
+}
+
+TEST_P(ElementwiseTest, UnaryIntegers) {
+  const int64_t lowest = std::numeric_limits<int64_t>::min();
+  const Tensor x = tensor<int64_t>({-5, 0, 7, lowest});
+  EXPECT_EQ(host<int64_t>(neg(x)), (std::vector<int64_t>{5, 0, -7, lowest}));
+  EXPECT_EQ(host<int64_t>(abs(x)), (std::vector<int64_t>{5, 0, 7, lowest}));
+  EXPECT_EQ(host<int64_t>(sign(x)), (std::vector<int64_t>{-1, 0, 1, -1}));
+  EXPECT_EQ(host<int64_t>(relu(x)), (std::vector<int64_t>{0, 0, 7, 0}));
+  EXPECT_EQ(host<int64_t>(clamp(x, -2, 3)), (std::vector<int64_t>{-2, 0, 3, -2}));
+  const Tensor u = tensor<uint8_t>({0, 1, 200});
+  EXPECT_EQ(host<uint8_t>(neg(u)), (std::vector<uint8_t>{0, 255, 56}));
+  EXPECT_EQ(host<uint8_t>(abs(u)), (std::vector<uint8_t>{0, 1, 200}));
+  EXPECT_EQ(host<uint8_t>(sign(u)), (std::vector<uint8_t>{0, 1, 1}));
+  EXPECT_EQ(host<uint8_t>(clamp(u, 1, 100)), (std::vector<uint8_t>{1, 1, 100}));
+}
+
+TEST_P(ElementwiseTest, BinaryValues) {
+  const Tensor a = tensor<float>({1, -2, 3.5f, 0}), b = tensor<float>({4, 0.5f, -7, 2});
+  EXPECT_EQ(host<float>(a + b), (std::vector<float>{5, -1.5f, -3.5f, 2}));
+  EXPECT_EQ(host<float>(a - b), (std::vector<float>{-3, -2.5f, 10.5f, -2}));
+  EXPECT_EQ(host<float>(a * b), (std::vector<float>{4, -1, -24.5f, 0}));
+  EXPECT_EQ(host<float>(a / b), (std::vector<float>{0.25f, -4, -0.5f, 0}));
+  EXPECT_EQ(host<float>(maximum(a, b)), (std::vector<float>{4, 0.5f, 3.5f, 2}));
+  EXPECT_EQ(host<float>(minimum(a, b)), (std::vector<float>{1, -2, -7, 0}));
+  EXPECT_EQ(host<float>(a + 2), (std::vector<float>{3, 0, 5.5f, 2}));
+  EXPECT_EQ(host<float>(2 + a), (std::vector<float>{3, 0, 5.5f, 2}));
+  EXPECT_EQ(host<float>(a - 1), (std::vector<float>{0, -3, 2.5f, -1}));
+  EXPECT_EQ(host<float>(1 - a), (std::vector<float>{0, 3, -2.5f, 1}));
+  EXPECT_EQ(host<float>(a * 2), (std::vector<float>{2, -4, 7, 0}));
+  EXPECT_EQ(host<float>(0.5 * a), (std::vector<float>{0.5f, -1, 1.75f, 0}));
+  EXPECT_EQ(host<float>(a / 2), (std::vector<float>{0.5f, -1, 1.75f, 0}));
+  EXPECT_EQ(host<float>(2 / b), (std::vector<float>{0.5f, 4, -2.f / 7.f, 1}));
+  EXPECT_EQ(host<float>(-a), (std::vector<float>{-1, 2, -3.5f, -0.f}));
+}
+
+TEST_P(ElementwiseTest, BinarySpecialValues) {
+  const Tensor a = tensor<double>({1, 0, nan, 2, -inf}), b = tensor<double>({0, 0, 1, nan, 3});
+  const auto quotient = host<double>(a / b);
+  EXPECT_EQ(quotient[0], inf);
+  EXPECT_TRUE(std::isnan(quotient[1]));
+  for (const auto& y : {host<double>(maximum(a, b)), host<double>(minimum(a, b))}) {
+    EXPECT_TRUE(std::isnan(y[2]));
+    EXPECT_TRUE(std::isnan(y[3]));
+  }
+  EXPECT_EQ(host<double>(maximum(a, b))[4], 3);
+  EXPECT_EQ(host<double>(minimum(a, b))[4], -inf);
+}
+
+TEST_P(ElementwiseTest, PowValues) {
+  const std::vector<double> a = {2, -2, -2, 0, 0, 0, 9, 2, -8, inf},
+                            b = {10, 3, 2, 0, 2, -1, 0.5, -2, 1. / 3, -1};
+  const auto y = host<double>(pow(tensor(a), tensor(b)));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(y[i], std::pow(a[i], b[i])), 2) << a[i] << "^" << b[i];
+  const auto squares = host<float>(pow(tensor<float>({-3, 0, 5}), 2));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_LE(ulps(squares[i], std::vector<double>{9, 0, 25}[i]), 4);  // CUDA's powf
+  EXPECT_EQ(host<float>(pow(tensor<float>({-3, 0, 5}), 0)), (std::vector<float>{1, 1, 1}));
+}
+
+TEST_P(ElementwiseTest, IntegersWrapAround) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const Tensor a = tensor<int64_t>({1, -2, most}), b = tensor<int64_t>({3, 4, 1});
+  EXPECT_EQ(host<int64_t>(a + b), (std::vector<int64_t>{4, 2, std::numeric_limits<int64_t>::min()}));
+  EXPECT_EQ(host<int64_t>(a - b), (std::vector<int64_t>{-2, -6, most - 1}));
+  EXPECT_EQ(host<int64_t>(a * 2), (std::vector<int64_t>{2, -4, -2}));
+  EXPECT_EQ(host<int64_t>(maximum(a, b)), (std::vector<int64_t>{3, 4, most}));
+  EXPECT_EQ(host<int64_t>(minimum(a, b)), (std::vector<int64_t>{1, -2, 1}));
+  const Tensor u = tensor<uint8_t>({250, 3}), v = tensor<uint8_t>({10, 5});
+  EXPECT_EQ(host<uint8_t>(u + v), (std::vector<uint8_t>{4, 8}));
+  EXPECT_EQ(host<uint8_t>(u - v), (std::vector<uint8_t>{240, 254}));
+  EXPECT_EQ(host<uint8_t>(u * v), (std::vector<uint8_t>{196, 15}));
+}
+
+TEST_P(ElementwiseTest, Comparisons) {
+  const Tensor a = tensor<double>({1, 2, 3, nan}), b = tensor<double>({2, 2, 2, nan});
+  EXPECT_EQ(host<bool>(eq(a, b)), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(host<bool>(ne(a, b)), (std::vector<bool>{true, false, true, true}));
+  EXPECT_EQ(host<bool>(lt(a, b)), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(host<bool>(le(a, b)), (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(host<bool>(gt(a, b)), (std::vector<bool>{false, false, true, false}));
+  EXPECT_EQ(host<bool>(ge(a, b)), (std::vector<bool>{false, true, true, false}));
+  const Tensor n = tensor<int64_t>({-1, 0, 1});
+  EXPECT_EQ(host<bool>(eq(n, 0)), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(host<bool>(ne(n, 0)), (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(host<bool>(lt(n, 0)), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(host<bool>(le(n, 0)), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(host<bool>(gt(n, 0)), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(host<bool>(ge(n, 0)), (std::vector<bool>{false, true, true}));
+  const Tensor c = tensor<bool>({true, false});
+  EXPECT_EQ(host<bool>(eq(c, false)), (std::vector<bool>{false, true}));
+  EXPECT_EQ(host<bool>(lt(tensor<uint8_t>({3, 200}), 128)), (std::vector<bool>{true, false}));
+}
+
+TEST_P(ElementwiseTest, Where) {
+  const Tensor c = tensor<bool>({true, false}, {2, 1});
+  const Tensor a = tensor<float>({1, 2, 3}), b = tensor<float>({10, 20, 30, 40, 50, 60}, {2, 3});
+  EXPECT_EQ(host<float>(where(c, a, b)), (std::vector<float>{1, 2, 3, 40, 50, 60}));
+  const Tensor p = tensor<bool>({true, true, false}), q = tensor<bool>({false, true, true});
+  EXPECT_EQ(host<bool>(where(p, q, p)), (std::vector<bool>{false, true, false}));
+}
+
+TEST_P(ElementwiseTest, Broadcasting) {
+  const Tensor a = tensor<int64_t>({1, 2, 3, 4, 5, 6}, {2, 1, 3}), b = tensor<int64_t>({10, 20}, {2, 1});
+  const Tensor y = a + b;
+  EXPECT_EQ(y.shape(), (Shape{2, 2, 3}));
+  EXPECT_EQ(host<int64_t>(y), (std::vector<int64_t>{11, 12, 13, 21, 22, 23, 14, 15, 16, 24, 25, 26}));
+  const Tensor one = full({}, 3, {i64, device()});
+  EXPECT_EQ(host<int64_t>(one - b), (std::vector<int64_t>{-7, -17}));
+  EXPECT_EQ((one + one).shape(), Shape{});
+  EXPECT_EQ((zeros({0, 3}, {f32, device()}) + zeros({1, 3}, {f32, device()})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(exp(zeros({2, 0}, {f32, device()})).shape(), (Shape{2, 0}));
+}
+
+// An element's result depends on its operands only, not on where it lies.
+TEST_P(ElementwiseTest, LayoutDoesNotChangeABit) {
+  const Tensor big = numbers<float>({5, 7, 11, 3});
+  const std::vector<Tensor> views = {big.permute({3, 1, 0, 2}),
+                                     big.slice(3, 1, 3),
+                                     big.slice(0, 1, 5, 2),
+                                     big.select(2, 4),
+                                     big.select(3, 1).transpose(0, 2),
+                                     big.slice(3, 0, 1).expand({5, 7, 11, 6})};
+  for (const UnaryCase& c : unary_cases()) {
+    for (const Tensor& view : views)
+      EXPECT_TRUE(same_bits(host<float>(c.op(view)), host<float>(c.op(view.contiguous())))) << c.name;
+    const Tensor one_by_one = c.op(big.flatten());
+    for (int64_t i : {0, 63, 64, 500, 1154})
+      EXPECT_TRUE(same_bits(host<float>(c.op(big.flatten().slice(0, i, i + 1))),
+                            host<float>(one_by_one.slice(0, i, i + 1))))
+          << c.name << " element " << i;
+  }
+  for (const Tensor& view : views) {
+    const Tensor other = numbers<float>(view.shape(), 2);
+    const Tensor dense = view.contiguous();
+    for (auto op : {+[](const Tensor&a, const Tensor&b) { return a + b; },
+                    +[](const Tensor&a, const Tensor&b) { return a * b; },
+                    +[](const Tensor&a, const Tensor&b) { return a / b; },
+                    +[](const Tensor&a, const Tensor&b) { return pow(abs(a), b); }})
+      EXPECT_TRUE(same_bits(host<float>(op(view, other)), host<float>(op(dense, other))));
+  }
+}
+
+TEST_P(ElementwiseTest, ManyElements) {  // several chunks of several threads
+  const int64_t n = 100'003;
+  const Tensor a = arange(0, n, 1, {i64, device()});
+  const auto y = host<int64_t>(a * 3 - a);
+  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y[static_cast<size_t>(i)], 2 * i);
+  const Tensor square = a.slice(0, 0, 90'000).reshape({300, 300});
+  const auto t = host<int64_t>(square.transpose(0, 1) + 0);
+  for (int64_t i = 0; i < 90'000; ++i) ASSERT_EQ(t[static_cast<size_t>(i)], i % 300 * 300 + i / 300);
+}
+
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing of the expected type was thrown";
+}
+
+TEST_P(ElementwiseTest, Errors) {
+  const Tensor f = zeros({2, 3}, {f32, device()}), d = zeros({2, 3}, {f64, device()});
+  const Tensor n = zeros({2}, {i64, device()}), b = zeros({2}, {boolean, device()});
+  const auto contains = [](const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << text << "\n lacks " << part;
+  };
+  contains(message_of<DTypeError>([&] { f + d; }), {"add", "f32", "f64"});
+  contains(message_of<ShapeError>([&] { f* zeros({2}, {f32, device()}); }), {"mul", "(2,3)", "(2,)"});
+  contains(message_of<DTypeError>([&] { n / n; }), {"div", "i64"});
+  contains(message_of<DTypeError>([&] { pow(n, 2); }), {"pow", "i64"});
+  contains(message_of<DTypeError>([&] { exp(n); }), {"exp", "i64"});
+  contains(message_of<DTypeError>([&] { b + b; }), {"add", "bool"});
+  contains(message_of<DTypeError>([&] { neg(b); }), {"neg", "bool"});
+  contains(message_of<DTypeError>([&] { where(n, n, n); }), {"where", "bool", "i64"});
+  contains(message_of<ValueError>([&] { n + 0.5; }), {"add", "0.5", "i64"});
+  contains(message_of<ValueError>([&] { clamp(f, 2, 1); }), {"clamp", "2", "1"});
+  contains(message_of<ValueError>([&] { f + Tensor(); }), {"add", "undefined"});
+  contains(message_of<ValueError>([&] { relu(Tensor()); }), {"relu", "undefined"});
+  contains(message_of<ValueError>([&] { div(1, Tensor()); }), {"div", "undefined"});
+  if (device().is_cuda())
+    contains(message_of<DeviceError>([&] { f + zeros({2, 3}); }), {"add", "cpu", "cuda:0"});
+}
+
+}  // namespace
+}  // namespace vox

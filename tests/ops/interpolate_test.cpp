@@ -1,0 +1,295 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/interpolate.h>
+#include "tests/support/devices.h"
+
+namespace {
+
+using vox::DType;
+using vox::InterpolateOptions;
+using vox::Shape;
+using vox::Tensor;
+using vox::Triple;
+using Values = std::vector<double>;
+constexpr auto nearest = InterpolateOptions::Mode::nearest;
+constexpr auto trilinear = InterpolateOptions::Mode::trilinear;
+
+Values values(const Tensor& t) { return t.detach().to(vox::f64).to_vector<double>(); }
+
+class Interpolate : public vox::testing::DeviceTest {
+ protected:
+  static Tensor make(const Values& v, const Shape& shape, DType dtype = vox::f64) {
+    return vox::from_vector<double>(v, shape).to(dtype).to(device());
+  }
+  /// Whole numbers from -8 to 8, the same every time.
+  static Tensor integers(const Shape& shape, DType dtype = vox::f64) {
+    std::mt19937 random(7);
+    Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+    for (double& value : v) value = static_cast<double>(random() % 17) - 8;
+    return make(v, shape, dtype);
+  }
+  /// One axis alone: the others have size 1.
+  static Values along(int64_t dim, const Values& v, InterpolateOptions options, int64_t size,
+                      DType dtype = vox::f64) {
+    Shape shape = Shape::filled(5, 1);
+    shape[dim] = static_cast<int64_t>(v.size());
+    Triple target = 1;
+    target[dim - 2] = size;
+    options.size = target;
+    return values(vox::interpolate(make(v, shape, dtype), options));
+  }
+  static Values along_scaled(const Values& v, InterpolateOptions options, double scale) {
+    options.scale_factor = {1, 1, scale};
+    return values(vox::interpolate(make(v, {1, 1, 1, 1, static_cast<int64_t>(v.size())}), options));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, Interpolate, vox::testing::devices(), vox::testing::device_name);
+
+TEST_P(Interpolate, NearestByHand) {
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    for (const int64_t dim : {2, 3, 4}) {
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 6, dtype), (Values{1, 1, 2, 2, 3, 3}));
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 5, dtype), (Values{1, 1, 2, 2, 3}));
+      EXPECT_EQ(along(dim, {1, 2, 3, 4, 5}, {.mode = nearest}, 3, dtype), (Values{1, 2, 4}));
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 1, dtype), (Values{1}));
+    }
+  }
+  EXPECT_EQ(along_scaled({1, 2, 3, 4}, {.mode = nearest}, 1.5), (Values{1, 1, 2, 3, 3, 4}));
+  EXPECT_EQ(along_scaled({1, 2, 3}, {.mode = nearest}, 2.5), (Values{1, 1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(along_scaled({1, 2, 3, 4, 5}, {.mode = nearest}, 0.5), (Values{1, 3}));
+}
+
+TEST_P(Interpolate, NearestFindsWholePositionsExactly) {
+  // o * in / out is whole at every out / in: no rounding may fall below it. 1/49 rounds down, 1/41 up.
+  for (const int64_t factor : {3, 41, 49, 55, 98, 107}) {
+    const Values y = along(4, {1, 2, 3}, {.mode = nearest}, 3 * factor);
+    for (int64_t o = 0; o < 3 * factor; ++o)
+      EXPECT_EQ(y[static_cast<size_t>(o)], static_cast<double>(1 + o / factor)) << factor << " " << o;
+  }
+}
+
+TEST_P(Interpolate, TrilinearByHand) {
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    for (const int64_t dim : {2, 3, 4}) {
+      EXPECT_EQ(along(dim, {0, 4, 8}, {.mode = trilinear}, 6, dtype), (Values{0, 1, 3, 5, 7, 8}));
+      EXPECT_EQ(along(dim, {0, 1, 2, 3}, {.mode = trilinear}, 2, dtype), (Values{0.5, 2.5}));
+      EXPECT_EQ(along(dim, {5}, {.mode = trilinear}, 3, dtype), (Values{5, 5, 5}));
+      EXPECT_EQ(along(dim, {0, 4, 8}, {.mode = trilinear, .align_corners = true}, 5, dtype),
+                (Values{0, 2, 4, 6, 8}));
+      EXPECT_EQ(along(dim, {3, 4, 8}, {.mode = trilinear, .align_corners = true}, 1, dtype), (Values{3}));
+      EXPECT_EQ(along(dim, {3}, {.mode = trilinear, .align_corners = true}, 2, dtype), (Values{3, 3}));
+    }
+  }
+}
+
+TEST_P(Interpolate, ScaleFactorIsUsedAsGiven) {
+  // floor(2 * 2.7) = 5 cells. With the given scale o reads at (o + 0.5) / 2.7 - 0.5, with size 5 at
+  // (o + 0.5) * 2 / 5 - 0.5.
+  const Values expected{0, 1.5, 11.5, 21.5, 27}, by_size{0, 2.7, 13.5, 24.3, 27};
+  const Values scaled = along_scaled({0, 27}, {.mode = trilinear}, 2.7);
+  const Values sized = along(4, {0, 27}, {.mode = trilinear}, 5);
+  ASSERT_EQ(scaled.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(scaled[i], expected[i], 1e-12);
+    EXPECT_NEAR(sized[i], by_size[i], 1e-12);
+  }
+  // An axis that keeps its size is copied (floor(3 * 1.3) = 3).
+  EXPECT_EQ(along_scaled({1, 2, 5}, {.mode = trilinear}, 1.3), (Values{1, 2, 5}));
+}
+
+// The definition, all eight neighbours at once, in double. `t` is the position on each axis.
+double blend(const Values& x, const Shape& s, int64_t nc, const double (&t)[3]) {
+  double sum = 0;
+  for (int corner = 0; corner < 8; ++corner) {
+    double weight = 1;
+    int64_t index = nc;
+    for (int axis = 0; axis < 3; ++axis) {
+      const int64_t in = s[2 + axis];
+      const double p = std::min(std::max(t[axis], 0.0), static_cast<double>(in - 1));
+      const auto low = static_cast<int64_t>(std::floor(p));
+      const bool high = corner >> axis & 1;
+      weight *= high ? p - static_cast<double>(low) : 1 - (p - static_cast<double>(low));
+      index = index * in + std::min(low + high, in - 1);
+    }
+    sum += weight * x[static_cast<size_t>(index)];
+  }
+  return sum;
+}
+
+TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
+  const Shape shape{2, 3, 4, 5, 3};
+  const Triple size{7, 3, 8};  // grows, shrinks, grows
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    for (const bool corners : {false, true}) {
+      const Tensor x = integers(shape, dtype);
+      const Tensor y = vox::interpolate(x, {.size = size, .mode = trilinear, .align_corners = corners});
+      ASSERT_EQ(y.shape(), (Shape{2, 3, 7, 3, 8}));
+      EXPECT_EQ(y.dtype(), dtype);
+      const Values in = values(x), out = values(y);
+      size_t n = 0;
+      for (int64_t nc = 0; nc < 6; ++nc)
+        for (int64_t d = 0; d < size.d; ++d)
+          for (int64_t h = 0; h < size.h; ++h)
+            for (int64_t w = 0; w < size.w; ++w, ++n) {
+              const int64_t o[3] = {d, h, w};
+              double t[3];
+              for (int a = 0; a < 3; ++a) {
+                const auto i = static_cast<double>(o[a]), ins = static_cast<double>(shape[2 + a]),
+                           outs = static_cast<double>(size[a]);
+                t[a] = corners ? i * (ins - 1) / (outs - 1) : (i + 0.5) * ins / outs - 0.5;
+              }
+              EXPECT_NEAR(out[n], blend(in, shape, nc, t), dtype == vox::f32 ? 1e-5 : 1e-12) << n;
+            }
+    }
+  }
+}
+
+TEST_P(Interpolate, GradientByHand) {
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    Tensor x = make({0, 0, 0}, {1, 1, 1, 1, 3}, dtype).set_requires_grad();
+    const Tensor g = make({1, 2, 3, 4, 5, 6}, {1, 1, 1, 1, 6}, dtype);
+    vox::interpolate(x, {.size = Triple{1, 1, 6}, .mode = trilinear}).backward(g);
+    EXPECT_EQ(values(x.grad()), (Values{3.25, 7, 10.75}));
+    x.zero_grad();
+    vox::interpolate(x, {.size = Triple{1, 1, 6}, .mode = nearest}).backward(g);
+    EXPECT_EQ(values(x.grad()), (Values{3, 7, 11}));
+    x.zero_grad();
+    vox::interpolate(x, {.size = Triple{1, 1, 2}, .mode = nearest}).backward(g.slice(4, 0, 2));
+    EXPECT_EQ(values(x.grad()), (Values{1, 2, 0}));
+  }
+}
+
+// Rows of the matrix of one axis: forward on the unit vectors gives its columns, backward its rows.
+TEST_P(Interpolate, BackwardIsTheTransposeToTheLastBit) {
+  std::vector<InterpolateOptions> cases;
+  for (int64_t out = 1; out <= 11; ++out) {
+    for (const auto& o : {InterpolateOptions{.mode = nearest}, InterpolateOptions{.mode = trilinear},
+                          InterpolateOptions{.mode = trilinear, .align_corners = true}}) {
+      cases.push_back(o);
+      cases.back().size = Triple{1, 1, out};
+    }
+  }
+  for (const double scale : {0.35, 0.5, 0.77, 1.4, 2.0, 2.7, 3.3}) {
+    cases.push_back({.scale_factor = {{1, 1, scale}}, .mode = nearest});
+    cases.push_back({.scale_factor = {{1, 1, scale}}, .mode = trilinear});
+  }
+  for (const int64_t in : {3, 4, 7}) {
+    for (const InterpolateOptions& options : cases) {
+      const Tensor units = vox::eye(in, {vox::f64}).to(device()).reshape({in, 1, 1, 1, in});
+      const Tensor columns = vox::interpolate(units, options);
+      const int64_t out = columns.size(4);
+      Tensor x = vox::zeros({out, 1, 1, 1, in}, {vox::f64, device()}).set_requires_grad();
+      vox::interpolate(x, options)
+          .backward(vox::eye(out, {vox::f64}).to(device()).reshape({out, 1, 1, 1, out}));
+      EXPECT_EQ(values(x.grad().reshape({out, in})), values(columns.reshape({in, out}).transpose(0, 1)))
+          << in << " to " << out;
+    }
+  }
+}
+
+TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    for (const auto mode : {nearest, trilinear}) {
+      Tensor x = integers({2, 3, 4, 3, 5}, dtype).set_requires_grad();
+      Tensor y = vox::interpolate(x, {.scale_factor = {{2, 2, 2}}, .mode = mode});
+      ASSERT_EQ(y.shape(), (Shape{2, 3, 8, 6, 10}));
+      const Tensor g = integers(y.shape(), dtype);
+      y.backward(g);
+      // Weights are multiples of 1/64: every sum is exact.
+      EXPECT_EQ(values((y.detach() * g).sum()), values((x.detach() * x.grad()).sum()));
+    }
+  }
+}
+
+TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
+  const Tensor base = integers({5, 4, 3, 2, 2}, vox::f32) * 0.1;
+  const Tensor view = base.permute({4, 3, 2, 1, 0});
+  const InterpolateOptions options{.size = Triple{5, 7, 3}, .mode = trilinear};
+  const Values expected = values(vox::interpolate(view.contiguous(), options));
+  EXPECT_EQ(values(vox::interpolate(view, options)), expected);
+  const int threads = vox::get_num_threads();
+  for (const int n : {1, 3}) {
+    vox::set_num_threads(n);
+    EXPECT_EQ(values(vox::interpolate(view, options)), expected);
+  }
+  vox::set_num_threads(threads);
+}
+
+TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(along(4, {1, inf, 3}, {.mode = trilinear, .align_corners = true}, 5),
+            (Values{1, inf, inf, inf, 3}));
+}
+
+TEST_P(Interpolate, CopiesWhereNothingChanges) {
+  const Tensor x = integers({1, 2, 2, 3, 2});
+  const Tensor y = vox::interpolate(x, {.size = Triple{2, 3, 2}, .mode = trilinear});
+  EXPECT_EQ(values(y), values(x));
+  EXPECT_NE(y.impl()->storage, x.impl()->storage);
+  EXPECT_EQ(vox::interpolate(vox::zeros({0, 2, 2, 2, 2}, {vox::f32, device()}), {.size = Triple(4)}).shape(),
+            (Shape{0, 2, 4, 4, 4}));
+}
+
+TEST_P(Interpolate, RefusesBadArguments) {
+  const Tensor x = vox::zeros({1, 1, 2, 2, 2}, {vox::f32, device()});
+  EXPECT_THROW(vox::interpolate({}, {.size = Triple(2)}), vox::ValueError);
+  EXPECT_THROW(vox::interpolate(x.squeeze(0), {.size = Triple(2)}), vox::ShapeError);
+  EXPECT_THROW(vox::interpolate(x.slice(2, 0, 0), {.size = Triple(2)}), vox::ShapeError);
+  EXPECT_THROW(vox::interpolate(x.to(vox::i64), {.size = Triple(2)}), vox::DTypeError);
+  EXPECT_THROW(vox::interpolate(x, {}), vox::ValueError);
+  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2), .scale_factor = {{1, 1, 1}}}), vox::ValueError);
+  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2), .align_corners = true}), vox::ValueError);
+  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2, 0, 2)}), vox::ShapeError);
+  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2, -1, 2)}), vox::ShapeError);
+  EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 0.4, 1}}}), vox::ShapeError);  // floor(0.8) = 0
+  EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 1e300, 1}}}), vox::ShapeError);
+  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 1, bad}}}), vox::ValueError);
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW(vox::interpolate(x, {.size = Triple(huge)}), vox::Error);
+}
+
+TEST_P(Interpolate, GradientsOfFirstAndSecondOrder) {
+  for (const InterpolateOptions& options :
+       {InterpolateOptions{.size = Triple{3, 5, 2}, .mode = nearest},
+        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear},
+        InterpolateOptions{.scale_factor = {{0.7, 1.9, 2.0}}, .mode = trilinear},
+        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear, .align_corners = true}}) {
+    const auto f = [&](const std::vector<Tensor>& in) { return vox::interpolate(in[0], options); };
+    const Tensor x = (integers({1, 2, 2, 3, 4}) * 0.3).set_requires_grad();
+    EXPECT_TRUE(vox::autograd::gradcheck(f, {x}));
+    EXPECT_TRUE(vox::autograd::gradgradcheck(f, {x}));
+    const auto strided = [&](const std::vector<Tensor>& in) {
+      return vox::interpolate(in[0].permute({0, 1, 4, 2, 3}), options);
+    };
+    EXPECT_TRUE(vox::autograd::gradcheck(strided, {x}));
+    const auto expanded = [&](const std::vector<Tensor>& in) {
+      return vox::interpolate(in[0].expand({2, 2, 3, 3, 4}), options);
+    };
+    EXPECT_TRUE(vox::autograd::gradcheck(expanded, {x.detach().slice(2, 0, 1).clone().set_requires_grad()}));
+  }
+}
+
+// One small geometry per kernel, for compute-sanitizer.
+class InterpolateSanitize : public Interpolate {};
+INSTANTIATE_TEST_SUITE_P(, InterpolateSanitize, vox::testing::devices(), vox::testing::device_name);
+
+TEST_P(InterpolateSanitize, ForwardAndAdjoint) {
+  for (const auto mode : {nearest, trilinear}) {
+    Tensor x = integers({1, 2, 3, 2, 5}, vox::f32).set_requires_grad();
+    Tensor y = vox::interpolate(x, {.size = Triple{5, 1, 9}, .mode = mode});
+    y.backward(vox::ones_like(y));
+    // The weights of one output cell add up to 1.
+    EXPECT_NEAR(values(x.grad().sum())[0], static_cast<double>(y.numel()), 1e-4);
+  }
+}
+
+}  // namespace

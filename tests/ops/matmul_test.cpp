@@ -1,0 +1,174 @@
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+namespace vox {
+namespace {
+
+using namespace vox::testing;
+
+class MatmulTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, MatmulTest, devices(), device_name);
+
+/// The definition, for operands of rank >= 2 with batches expanded to `batch`.
+Tensor reference(const Tensor& a, const Tensor& b, const Shape& batch) {
+  const int64_t n = a.size(-2), k = a.size(-1), m = b.size(-1);
+  Shape a_shape = batch, b_shape = batch, y_shape = batch;
+  a_shape.push_back(n), a_shape.push_back(k);
+  b_shape.push_back(k), b_shape.push_back(m);
+  y_shape.push_back(n), y_shape.push_back(m);
+  const auto x = a.to(f64).expand(a_shape).to_vector<double>();
+  const auto w = b.to(f64).expand(b_shape).to_vector<double>();
+  std::vector<double> y(static_cast<size_t>(checked_numel("reference", y_shape)));
+  for (size_t i = 0; i < y.size(); ++i) {
+    const int64_t column = static_cast<int64_t>(i) % m, row = static_cast<int64_t>(i) / m % n;
+    const int64_t p = static_cast<int64_t>(i) / m / n;
+    for (int64_t c = 0; c < k; ++c)
+      y[i] +=
+          x[static_cast<size_t>((p * n + row) * k + c)] * w[static_cast<size_t>((p * k + c) * m + column)];
+  }
+  return from_vector<double>(y, y_shape);
+}
+
+// ---- Values ---------------------------------------------------------------------------------------------
+
+TEST_P(MatmulTest, ExactOnWholeNumbersForEveryRank) {
+  struct Case {
+    Shape a, b, batch, y;
+  };
+  const Case cases[] = {
+      {{3, 4}, {4, 5}, {}, {3, 5}},
+      {{1, 1}, {1, 1}, {}, {1, 1}},
+      {{4}, {4}, {}, {}},
+      {{4}, {4, 5}, {}, {5}},
+      {{3, 4}, {4}, {}, {3}},
+      {{2, 3, 4}, {4, 5}, {2}, {2, 3, 5}},
+      {{3, 4}, {2, 4, 5}, {2}, {2, 3, 5}},
+      {{4}, {2, 4, 5}, {2}, {2, 5}},
+      {{2, 3, 4}, {4}, {2}, {2, 3}},
+      {{2, 1, 3, 4}, {6, 4, 5}, {2, 6}, {2, 6, 3, 5}},
+      {{130, 70}, {70, 520}, {}, {130, 520}},
+      {{3, 65, 17}, {3, 17, 65}, {3}, {3, 65, 65}},
+      {{1, 1000}, {1000, 3}, {}, {1, 3}},
+      {{0, 4}, {4, 5}, {}, {0, 5}},
+      {{3, 0}, {0, 5}, {}, {3, 5}},
+      {{3, 4}, {4, 0}, {}, {3, 0}},
+      {{0}, {0}, {}, {}},
+      {{0, 3, 4}, {4, 5}, {0}, {0, 3, 5}},
+  };
+  for (const Case& c : cases) {
+    for (DType dtype : {f32, f64}) {
+      const Tensor a = whole(c.a, {dtype, device()}), b = whole(c.b, {dtype, device()}, 3);
+      const Tensor y = matmul(a, b);
+      EXPECT_EQ(y.shape(), c.y);
+      const Tensor expected =
+          reference(a.rank() == 1 ? a.unsqueeze(0) : a, b.rank() == 1 ? b.unsqueeze(1) : b, c.batch);
+      EXPECT_EQ(y.to(f64).to_vector<double>(), expected.to_vector<double>()) << c.a << c.b << dtype;
+    }
+  }
+}
+
+TEST_P(MatmulTest, NonFiniteNumbersStayInTheirRowAndColumn) {
+  for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Tensor a = full({67, 33}, 1, {f32, device()}), b = full({33, 70}, 1, {f32, device()});
+    a.slice(0, 66, 67).slice(1, 32, 33).fill_(bad);
+    const auto y = matmul(a, b).to_vector<float>();
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (i / 70 < 66)
+        EXPECT_EQ(y[i], 33) << i;
+      else
+        EXPECT_TRUE(std::isnan(bad) ? std::isnan(y[i]) : std::isinf(y[i])) << i;
+    }
+    b.slice(0, 32, 33).slice(1, 69, 70).fill_(0);  // 0 * inf
+    EXPECT_TRUE(std::isnan(matmul(a, b).to_vector<float>().back()));
+  }
+}
+
+// ---- The order of additions -----------------------------------------------------------------------------
+
+TEST_P(MatmulTest, AViewHasTheBitsOfItsCopy) {
+  const auto check = [](const Tensor& a, const Tensor& b) {
+    EXPECT_TRUE(same_bits(matmul(a, b), matmul(copy_of(a), copy_of(b)))) << a.shape() << b.shape();
+  };
+  for (DType dtype : {f32, f64}) {
+    const Tensor x = normal({4, 133, 71}, {dtype, device()}), w = normal({4, 71, 90}, {dtype, device()}, 2);
+    check(x.select(0, 1), w.select(0, 2));
+    check(w.transpose(1, 2), x.transpose(1, 2));
+    check(x.slice(1, 0, 133, 3), w.slice(2, 1, 80, 2));
+    check(x.slice(0, 0, 1).expand({4, 133, 71}), w);
+    check(x, w.select(0, 3));
+    check(x.permute({1, 0, 2}).slice(2, 0, 4), w.slice(1, 3, 7).select(0, 0));
+    const Tensor v = normal({1010}, {dtype, device()}, 3);
+    for (int64_t length : {3, 16, 500}) {  // not aligned, and so short that Eigen takes other paths
+      const Tensor part = v.slice(0, 1, 1 + length);
+      check(part, part);
+      check(part, v.slice(0, 3, 3 + length * 2).reshape({length, 2}));
+      check(v.slice(0, 5, 5 + length * 2).reshape({2, length}), part);
+    }
+  }
+}
+
+TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
+  if (device().is_cuda()) GTEST_SKIP() << "CPU threads";
+  const Tensor a = normal({2, 300, 65}, {f32, device()}), b = normal({65, 1100}, {f32, device()}, 2);
+  EXPECT_TRUE(same_on_any_threads([&] { return matmul(a, b); }));
+}
+
+// ---- Gradients ------------------------------------------------------------------------------------------
+
+TEST_P(MatmulTest, GradientByHand) {
+  Tensor a = from_vector<float>({1, 2, 3, 4}, {2, 2}, device()).set_requires_grad();
+  Tensor b = from_vector<float>({5, 6}, {2}, device()).set_requires_grad();
+  matmul(a, b).backward(from_vector<float>({1, 10}, {2}, device()));
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{5, 6, 50, 60}));  // g b^T
+  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{31, 42}));        // a^T g
+}
+
+TEST_P(MatmulTest, GradientsAgreeWithNumbers) {
+  const auto f = [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); };
+  const auto transposed = [](const std::vector<Tensor>& in) {
+    return matmul(in[0].transpose(-2, -1), in[1].transpose(-2, -1));
+  };
+  const auto leaf = [&](const Shape& shape, unsigned seed) {
+    return normal(shape, {f64, device()}, seed).set_requires_grad();
+  };
+  const std::pair<Shape, Shape> cases[] = {{{3, 2}, {2, 4}}, {{3}, {3}},          {{3}, {3, 2}},
+                                           {{2, 3}, {3}},    {{2, 3, 2}, {2, 3}}, {{3, 2}, {2, 2, 3}},
+                                           {{3}, {2, 3, 2}}};
+  for (const auto& [a, b] : cases) {
+    EXPECT_TRUE(autograd::gradcheck(f, {leaf(a, 1), leaf(b, 2)})) << a << b;
+    EXPECT_TRUE(autograd::gradgradcheck(f, {leaf(a, 1), leaf(b, 2)})) << a << b;
+  }
+  EXPECT_TRUE(autograd::gradcheck(transposed, {leaf({2, 1, 2, 3}, 1), leaf({3, 4, 2}, 2)}));
+  EXPECT_TRUE(autograd::gradgradcheck(transposed, {leaf({2, 1, 2, 3}, 1), leaf({1, 4, 2}, 2)}));
+}
+
+// ---- Errors ---------------------------------------------------------------------------------------------
+
+TEST_P(MatmulTest, Errors) {
+  const Tensor a = whole({2, 3}, {f32, device()});
+  EXPECT_THROW(matmul(a, a), ShapeError);
+  EXPECT_THROW(matmul(a, whole({2}, {f32, device()})), ShapeError);
+  EXPECT_THROW(matmul(a, full({}, 1, {f32, device()})), ShapeError);
+  EXPECT_THROW(matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})), ShapeError);
+  EXPECT_THROW(matmul(a, whole({3, 2}, {f64, device()})), DTypeError);
+  EXPECT_THROW(matmul(a.to(i64), whole({3, 2}, {i64, device()})), DTypeError);
+  EXPECT_THROW(matmul(a, Tensor()), ValueError);
+  try {
+    matmul(a, a);
+  } catch (const ShapeError& e) {
+    EXPECT_NE(std::string(e.what()).find("(2,3) and (2,3)"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace vox

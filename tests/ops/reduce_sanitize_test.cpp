@@ -1,0 +1,44 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/reduce.h>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+// One small case for each kernel of the reductions and matmul, and for each of their edges: for
+// compute-sanitizer, which is slow.
+
+namespace vox {
+namespace {
+
+using namespace vox::testing;
+
+class ReduceSanitize : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, ReduceSanitize, devices(), device_name);
+
+// Short rows; rows of one block, whole and not; rows of several; and all of them as columns.
+TEST_P(ReduceSanitize, RowsAndColumns) {
+  for (int64_t length : {3, 33, 1024, 1025, 34000}) {
+    const Tensor x = whole({9, length}, {f64, device()});
+    const Tensor columns = x.transpose(0, 1).contiguous();
+    EXPECT_EQ(sum(x, {1}).to_vector<double>(), sum(columns, {0}).to_vector<double>());
+    EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), argmax(columns, {0}).to_vector<int64_t>());
+    EXPECT_EQ(max(x.to(u8)).item<uint8_t>(), max(columns.to(u8)).item<uint8_t>());
+  }
+}
+
+TEST_P(ReduceSanitize, BlocksThatNoStrideWalks) {
+  const Tensor x = whole({5, 9, 31, 7}, {f32, device()});
+  EXPECT_EQ(sum(x, {0, 2, 3}).to_vector<float>(), sum(x.transpose(0, 3), {0, 2, 3}).to_vector<float>());
+}
+
+TEST_P(ReduceSanitize, MatmulTilesThatEndEarly) {
+  const Tensor a = whole({2, 65, 17}, {f32, device()}), b = whole({17, 66}, {f32, device()});
+  const Tensor y = matmul(a, b), transposed = matmul(b.transpose(0, 1), a.transpose(1, 2));
+  EXPECT_EQ(y.to_vector<float>(), transposed.transpose(1, 2).to_vector<float>());
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,252 @@
+#include <voxgrad/ops/reduce.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <voxgrad/ops/elementwise.h>
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+namespace vox {
+namespace {
+
+using namespace vox::testing;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+class ReduceTest : public DeviceTest {
+ protected:
+  template <class T>
+  Tensor make(const std::vector<T>& values, const Shape& shape) {
+    return from_vector<T>(values, shape, device());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ReduceTest, devices(), device_name);
+
+/// The dims named by the bits of `mask`.
+Shape dims_of(int mask) {
+  Shape dims;
+  for (int64_t i = 0; i < 8; ++i) {
+    if (mask >> i & 1) dims.push_back(i);
+  }
+  return dims;
+}
+
+/// Sums by the definition: every element is added to the output whose index has 0 for reduced dims.
+std::vector<int64_t> reference_sum(const std::vector<int64_t>& x, const Shape& shape, int mask) {
+  int64_t outputs = 1;
+  for (int64_t d = 0; d < shape.rank(); ++d) outputs *= mask >> d & 1 ? 1 : shape[d];
+  std::vector<int64_t> y(static_cast<size_t>(outputs));
+  for (size_t i = 0; i < x.size(); ++i) {
+    int64_t rest = static_cast<int64_t>(i), o = 0, step = 1;
+    for (int64_t d = shape.rank() - 1; d >= 0; --d) {
+      const int64_t index = rest % shape[d];
+      rest /= shape[d];
+      if (mask >> d & 1) continue;
+      o += index * step;
+      step *= shape[d];
+    }
+    y[static_cast<size_t>(o)] += x[i];
+  }
+  return y;
+}
+
+// ---- Values ---------------------------------------------------------------------------------------------
+
+TEST_P(ReduceTest, SumsOverEverySetOfDims) {
+  const Shape shape{2, 3, 4, 5};
+  for (DType dtype : {f32, f64, i64, u8, boolean}) {
+    const Tensor x = dtype == boolean ? gt(whole(shape, {i64, device()}), 0)
+                                      : (whole(shape, {i64, device()}) + 5).to(dtype);
+    const auto values = x.to(i64).to_vector<int64_t>();
+    for (int mask = 1; mask < 16; ++mask) {
+      const Tensor y = sum(x, dims_of(mask)), kept = sum(x, dims_of(mask), true);
+      EXPECT_EQ(y.dtype(), is_floating(dtype) ? dtype : i64);
+      EXPECT_EQ(y.to(i64).to_vector<int64_t>(), reference_sum(values, shape, mask)) << dtype << " " << mask;
+      EXPECT_TRUE(same_bits(y, kept.reshape(y.shape())));
+      for (int64_t d = 0; d < 4; ++d) EXPECT_EQ(kept.size(d), mask >> d & 1 ? 1 : shape[d]);
+    }
+  }
+}
+
+TEST_P(ReduceTest, NoDimsMeanAllAndNegativeDimsCountFromTheEnd) {
+  const Tensor x = whole({2, 3, 4}, {f32, device()});
+  EXPECT_EQ(sum(x).shape(), Shape{});
+  EXPECT_EQ(sum(x, {}, true).shape(), (Shape{1, 1, 1}));
+  EXPECT_EQ(sum(x).item<float>(), sum(x, {0, 1, 2}).item<float>());
+  EXPECT_TRUE(same_bits(sum(x, {-1, 0}), sum(x, {0, 2})));
+  EXPECT_TRUE(same_bits(x.sum({1}), sum(x, {1})));
+  EXPECT_TRUE(same_bits(x.mean({1}), mean(x, {1})));
+  EXPECT_TRUE(same_bits(x.max({1}), max(x, {1})));
+  EXPECT_TRUE(same_bits(x.min({1}), min(x, {1})));
+}
+
+TEST_P(ReduceTest, RankZero) {
+  const Tensor x = full({}, 3, {f64, device()});
+  EXPECT_EQ(sum(x).item<double>(), 3);
+  EXPECT_EQ(mean(x).item<double>(), 3);
+  EXPECT_EQ(max(x).item<double>(), 3);
+  EXPECT_EQ(argmin(x).item<int64_t>(), 0);
+}
+
+// Lengths around the borders of lanes, blocks and levels, as rows and as columns.
+TEST_P(ReduceTest, EveryLengthIsSummedExactlyOnce) {
+  for (int64_t length :
+       {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 2047, 2049, 33000, 1050000}) {
+    for (int64_t rows : {1, 9, 70}) {
+      if (rows * length > 2000000) continue;
+      const Tensor x = whole({rows, length}, {f32, device()});
+      const auto expected = reference_sum(x.to(i64).to_vector<int64_t>(), x.shape(), 2);
+      const Tensor columns = x.transpose(0, 1).contiguous();
+      EXPECT_EQ(sum(x, {1}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length;
+      EXPECT_EQ(sum(columns, {0}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length;
+      EXPECT_TRUE(same_bits(argmax(x, {1}), argmax(columns, {0})));
+    }
+  }
+}
+
+TEST_P(ReduceTest, LongSumsStayAccurate) {
+  const int64_t n = 3000001;
+  const Tensor x = abs(normal({n}, {f32, device()}));
+  double exact = 0;
+  for (float v : x.to_vector<float>()) exact += v;
+  EXPECT_NEAR(sum(x).item<float>() / exact, 1, 2e-7);  // one float's rounding is 6e-8; in sequence: 1e-4
+  EXPECT_NEAR(mean(x).item<float>() / (exact / n), 1, 2e-7);
+}
+
+TEST_P(ReduceTest, MeanDividesByTheNumberOfElements) {
+  const Tensor x = make<float>({1, 2, 3, 4, 5, 9}, {2, 3});
+  EXPECT_EQ(mean(x).item<float>(), 4);
+  EXPECT_EQ(mean(x, {0}).to_vector<float>(), (std::vector<float>{2.5, 3.5, 6}));
+  EXPECT_EQ(mean(x, {1}).to_vector<float>(), (std::vector<float>{2, 6}));
+}
+
+TEST_P(ReduceTest, IntegerSumsWrapAround) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(sum(make<int64_t>({most, 1}, {2})).item<int64_t>(), std::numeric_limits<int64_t>::min());
+}
+
+TEST_P(ReduceTest, Empty) {
+  const Tensor x = empty({0, 3}, {f32, device()});
+  EXPECT_EQ(sum(x, {0}).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(sum(x).item<float>(), 0);
+  EXPECT_EQ(sum(x, {1}).shape(), (Shape{0}));
+  EXPECT_TRUE(std::isnan(mean(x).item<float>()));
+  EXPECT_EQ(max(x, {1}).shape(), (Shape{0}));
+  EXPECT_EQ(argmax(x, {1}).shape(), (Shape{0}));
+  EXPECT_THROW(max(x), ShapeError);
+  EXPECT_THROW(min(x, {0}), ShapeError);
+  EXPECT_THROW(argmax(x, {0}), ShapeError);
+  EXPECT_THROW(argmin(x), ShapeError);
+}
+
+TEST_P(ReduceTest, ExtremaOfEveryDtype) {
+  for (DType dtype : {f32, f64, i64, u8}) {
+    const Tensor x = make<int64_t>({3, 1, 2, 2, 7, 7}, {2, 3}).to(dtype);
+    EXPECT_EQ(max(x, {1}).to(i64).to_vector<int64_t>(), (std::vector<int64_t>{3, 7})) << dtype;
+    EXPECT_EQ(min(x, {0}).to(i64).to_vector<int64_t>(), (std::vector<int64_t>{2, 1, 2})) << dtype;
+    EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), (std::vector<int64_t>{0, 1})) << dtype;
+    EXPECT_EQ(argmin(x).item<int64_t>(), 1) << dtype;
+    EXPECT_EQ(max(x).dtype(), dtype);
+  }
+  const Tensor b = make<bool>({false, true, true, false, false, false}, {2, 3});
+  EXPECT_EQ(max(b, {1}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(min(b).item<bool>(), false);
+  EXPECT_EQ(argmax(b).item<int64_t>(), 1);
+  const int64_t least = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(max(make<int64_t>({least, least}, {2})).item<int64_t>(), least);
+  EXPECT_EQ(argmax(make<int64_t>({least, least}, {2})).item<int64_t>(), 0);
+  EXPECT_EQ(max(make<double>({-infinity, -infinity}, {2})).item<double>(), -infinity);
+  EXPECT_EQ(argmin(make<double>({infinity, infinity}, {2})).item<int64_t>(), 0);
+}
+
+TEST_P(ReduceTest, NaNWins) {
+  for (int64_t length : {3, 40, 5000}) {
+    for (int64_t at : {int64_t{0}, length / 2, length - 1}) {
+      std::vector<double> values(static_cast<size_t>(length), infinity);
+      values[static_cast<size_t>(at)] = nan;
+      values.back() = nan;
+      const Tensor x = make<double>(values, {length});
+      EXPECT_TRUE(std::isnan(max(x).item<double>()));
+      EXPECT_TRUE(std::isnan(min(x).item<double>()));
+      EXPECT_TRUE(std::isnan(sum(x).item<double>()));
+      EXPECT_EQ(argmax(x).item<int64_t>(), at) << length;
+      EXPECT_EQ(argmin(x).item<int64_t>(), at) << length;
+    }
+  }
+}
+
+TEST_P(ReduceTest, ArgCountsInRowMajorOrderOverTheReducedDims) {
+  const Tensor x = whole({3, 4, 5}, {f32, device()}) * 0;
+  Tensor y = x.clone();
+  y.slice(0, 2, 3).slice(1, 1, 2).slice(2, 3, 4).fill_(1);
+  EXPECT_EQ(argmax(y).item<int64_t>(), (2 * 4 + 1) * 5 + 3);
+  EXPECT_EQ(argmax(y, {0, 2}).to_vector<int64_t>(), (std::vector<int64_t>{0, 2 * 5 + 3, 0, 0}));
+  EXPECT_EQ(argmax(y.permute({2, 0, 1})).item<int64_t>(), (3 * 3 + 2) * 4 + 1);
+}
+
+// ---- The order of additions -----------------------------------------------------------------------------
+
+void expect_same_as_copy(const Tensor& view) {
+  const Tensor copy = copy_of(view);
+  for (int mask = 1; mask < 1 << view.rank(); ++mask) {
+    const Shape dims = dims_of(mask);
+    EXPECT_TRUE(same_bits(sum(view, dims), sum(copy, dims))) << view.shape() << view.strides() << mask;
+    EXPECT_TRUE(same_bits(mean(view, dims), mean(copy, dims))) << view.shape() << view.strides() << mask;
+    EXPECT_TRUE(same_bits(max(view, dims), max(copy, dims))) << view.shape() << view.strides() << mask;
+    EXPECT_TRUE(same_bits(argmin(view, dims), argmin(copy, dims))) << view.shape() << view.strides() << mask;
+  }
+}
+
+TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
+  for (const Shape& shape :
+       {Shape{3, 5, 7, 11}, Shape{2, 3, 130, 70}, Shape{1, 40, 3, 1030}, Shape{70, 1, 33, 9}}) {
+    const Tensor x = normal(shape, {f32, device()});
+    for (const Shape& order : {Shape{3, 2, 1, 0}, Shape{1, 0, 3, 2}, Shape{0, 2, 3, 1}})
+      expect_same_as_copy(x.permute(order));
+    expect_same_as_copy(x.slice(3, 1, shape[3], 2).slice(2, 1, shape[2]));
+  }
+  expect_same_as_copy(normal({1, 50, 1}, {f32, device()}).expand({40, 50, 30}));
+}
+
+TEST_P(ReduceTest, ThreadsDoNotChangeBits) {
+  if (device().is_cuda()) GTEST_SKIP() << "CPU threads";
+  const Tensor x = normal({7, 33, 41, 97}, {f32, device()});
+  for (int mask = 1; mask < 16; ++mask)
+    EXPECT_TRUE(same_on_any_threads([&] { return sum(x, dims_of(mask)); })) << mask;
+}
+
+// ---- sum_to ---------------------------------------------------------------------------------------------
+
+TEST_P(ReduceTest, SumToUndoesBroadcasting) {
+  const Tensor x = make<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ(sum_to(x, {3}).to_vector<float>(), (std::vector<float>{5, 7, 9}));
+  EXPECT_EQ(sum_to(x, {2, 1}).to_vector<float>(), (std::vector<float>{6, 15}));
+  EXPECT_EQ(sum_to(x, {1, 1}).shape(), (Shape{1, 1}));
+  EXPECT_EQ(sum_to(x, {}).item<float>(), 21);
+  EXPECT_EQ(sum_to(x, {2, 3}).impl(), x.impl());
+  EXPECT_EQ(sum_to(x.reshape({1, 2, 3}), {2, 3}).shape(), (Shape{2, 3}));
+  EXPECT_THROW(sum_to(x, {2}), ShapeError);
+  EXPECT_THROW(sum_to(x, {1, 2, 3}), ShapeError);
+}
+
+// ---- Errors ---------------------------------------------------------------------------------------------
+
+TEST_P(ReduceTest, Errors) {
+  const Tensor x = whole({2, 3}, {f32, device()});
+  EXPECT_THROW(sum(x, {2}), ShapeError);
+  EXPECT_THROW(sum(x, {-3}), ShapeError);
+  EXPECT_THROW(max(x, {0, 0}), ShapeError);
+  EXPECT_THROW(mean(x, {1, -1}), ShapeError);
+  EXPECT_THROW(mean(x.to(i64)), DTypeError);
+  EXPECT_THROW(mean(gt(x, 0)), DTypeError);
+  EXPECT_THROW(sum(Tensor()), ValueError);
+  EXPECT_THROW(argmax(Tensor()), ValueError);
+  EXPECT_THROW(sum_to(Tensor(), {}), ValueError);
+}
+
+}  // namespace
+}  // namespace vox

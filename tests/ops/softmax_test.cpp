@@ -1,0 +1,80 @@
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+namespace vox {
+namespace {
+
+using namespace vox::testing;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+class SoftmaxTest : public DeviceTest {
+ protected:
+  Tensor make(const std::vector<double>& values, const Shape& shape) {
+    return from_vector<double>(values, shape, device());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, SoftmaxTest, devices(), device_name);
+
+TEST_P(SoftmaxTest, ByHand) {
+  const Tensor x = make({0, std::log(3.0), std::log(2.0), std::log(2.0)}, {2, 2});
+  const auto rows = softmax(x, 1).to_vector<double>();
+  const auto columns = softmax(x, 0).to_vector<double>();
+  const std::vector<double> by_row{0.25, 0.75, 0.5, 0.5}, by_column{1.0 / 3, 0.6, 2.0 / 3, 0.4};
+  const auto logs = log_softmax(x, -1).to_vector<double>();
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(rows[i], by_row[i], 1e-15);
+    EXPECT_NEAR(columns[i], by_column[i], 1e-15);
+    EXPECT_NEAR(logs[i], std::log(by_row[i]), 1e-15);
+  }
+}
+
+TEST_P(SoftmaxTest, LargeNumbersDoNotOverflow) {
+  const Tensor x = make({1e6, 1e6, -1e6, 3e5}, {4}).to(f32);
+  EXPECT_EQ(softmax(x, 0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+  EXPECT_EQ(log_softmax(x, 0).to_vector<float>()[2], -2e6f - static_cast<float>(std::log(2.0)));
+}
+
+TEST_P(SoftmaxTest, InfinitiesAndNaN) {
+  const auto y = softmax(make({-infinity, 0, 0}, {3}), 0).to_vector<double>();
+  EXPECT_EQ(y, (std::vector<double>{0, 0.5, 0.5}));
+  EXPECT_EQ(log_softmax(make({-infinity, 0}, {2}), 0).to_vector<double>(),
+            (std::vector<double>{-infinity, 0}));
+  for (double bad : {infinity, std::numeric_limits<double>::quiet_NaN()}) {
+    const auto z = softmax(make({bad, 0, 1, 2}, {2, 2}), 1).to_vector<double>();
+    EXPECT_TRUE(std::isnan(z[0]));
+    EXPECT_FALSE(std::isnan(z[2]) || std::isnan(z[3]));
+  }
+}
+
+TEST_P(SoftmaxTest, AViewHasTheBitsOfItsCopy) {
+  const Tensor x = normal({5, 70, 33}, {f32, device()});
+  for (const Tensor& view :
+       {x.permute({2, 0, 1}), x.slice(1, 3, 70, 2), x.slice(0, 0, 1).expand({4, 70, 33})}) {
+    for (int64_t dim : {0, 1, 2}) {
+      EXPECT_TRUE(same_bits(softmax(view, dim), softmax(copy_of(view), dim)));
+      EXPECT_TRUE(same_bits(log_softmax(view, dim), log_softmax(copy_of(view), dim)));
+    }
+  }
+}
+
+TEST_P(SoftmaxTest, EmptyAndErrors) {
+  EXPECT_EQ(softmax(empty({3, 0}, {f32, device()}), 1).shape(), (Shape{3, 0}));
+  EXPECT_EQ(log_softmax(empty({3, 0}, {f32, device()}), 0).shape(), (Shape{3, 0}));
+  const Tensor x = whole({2, 3}, {f32, device()});
+  EXPECT_THROW(softmax(x, 2), ShapeError);
+  EXPECT_THROW(log_softmax(x, -3), ShapeError);
+  EXPECT_THROW(softmax(x.to(i64), 0), DTypeError);
+  EXPECT_THROW(log_softmax(Tensor(), 0), ValueError);
+}
+
+}  // namespace
+}  // namespace vox

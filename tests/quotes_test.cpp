@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tests/data_dir.h"
+
+// The documents quote real code: a block that follows a line `<!-- quote: path -->` must stand in that file,
+// line for line. So what a reader sees is what was compiled.
+
+namespace {
+
+const auto root = std::filesystem::path(vox::testing::data_dir).parent_path().parent_path();
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// Lines without leading and trailing blanks, so that a quote may be indented otherwise.
+std::string normalized(const std::string& text) {
+  std::istringstream in(text);
+  std::string out = "\n", line;
+  while (std::getline(in, line)) {
+    const size_t first = line.find_first_not_of(' '), last = line.find_last_not_of(' ');
+    if (first != std::string::npos) out += line.substr(first, last - first + 1) + "\n";
+  }
+  return out;
+}
+
+int check_quotes(const std::string& document) {
+  std::istringstream in(read(root / document));
+  int quotes = 0;
+  const std::string mark = "<!-- quote: ";
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(mark, 0) != 0) continue;
+    const std::string path = line.substr(mark.size(), line.find(" -->") - mark.size());
+    std::getline(in, line);
+    EXPECT_EQ(line.rfind("```", 0), 0u) << document << ": no code block after the quote of " << path;
+    std::string block;
+    while (std::getline(in, line) && line != "```") block += line + "\n";
+    EXPECT_NE(normalized(read(root / path)).find(normalized(block)), std::string::npos)
+        << document << " quotes lines that are not in " << path << ":\n"
+        << block;
+    ++quotes;
+  }
+  return quotes;
+}
+
+TEST(Quotes, Readme) { EXPECT_GE(check_quotes("README.md"), 1); }
+TEST(Quotes, Hacking) { EXPECT_GE(check_quotes("HACKING.md"), 5); }
+
+}  // namespace
