@@ -12,10 +12,10 @@
 // The three ops are contractions of one trilinear form, sum of big * small * weight over everything that
 // touches. With the geometry held fixed they are closed under differentiation, to any order:
 //
-//   recorded op                      gradient of first input    gradient of second input
-//   conv3d(big, w), g small          conv_transpose3d(g, w)     weight_grad(big, g)
-//   conv_transpose3d(small, w), g big  conv3d(g, w)             weight_grad(g, small)
-//   weight_grad(big, small), g a w   conv_transpose3d(small, g) conv3d(big, g)
+//   recorded op                          gradient of first input      gradient of second input
+//   conv3d(big, w), g on small           conv_transpose3d(g, w)       weight_grad(big, g)
+//   conv_transpose3d(small, w), g on big conv3d(g, w)                 weight_grad(g, small)
+//   weight_grad(big, small), g a weight  conv_transpose3d(small, g)   conv3d(big, g)
 //
 // A bias is added where an output is written; its gradient sums g over batch and cells. The gradients of
 // weight and bias come from one recorded op with two outputs, weight_bias_grad; the gradient of the g that it
