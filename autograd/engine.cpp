@@ -216,7 +216,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     Tensor result;
     if (plan.captured[i]) {
       const GradModeGuard grad_mode(options.create_graph);
-      accumulate(result, *plan.captured[i]);
+      accumulate(result, std::move(*plan.captured[i]));
     }
     results.push_back(result);
   }

@@ -1,5 +1,4 @@
 #include <voxgrad/autograd/record.h>
-#include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
 
@@ -68,7 +67,7 @@ struct AbsNode final : InputNode {
 };
 struct SignNode final : UnaryNode {
   const char* name() const override { return "sign"; }
-  Gradients backward(Gradients g) override { return {zeros_like(*g[0])}; }
+  Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
 struct ClampNode final : InputNode {
   const char* name() const override { return "clamp"; }

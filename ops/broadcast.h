@@ -31,4 +31,8 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b);
 /// shape.
 Tensor where(const Tensor& condition, const Tensor& a, Scalar value);
 
+/// The gradient of a constant: zeros, also for an infinite g, and recorded as a function of g, so that it can
+/// be differentiated like any other.
+Tensor no_gradient(const Tensor& g);
+
 }  // namespace vox::detail

@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
@@ -78,6 +79,10 @@ Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
   where_kernel.on(y.device())(condition, a, number("where", value, a.dtype(), a.shape()), y);
   if (auto node = record<WhereNumberNode>({a}, y)) node->saved_condition_.save(condition);
   return y;
+}
+
+Tensor detail::no_gradient(const Tensor& g) {
+  return where(full(g.shape(), false, {boolean, g.device()}), g, 0);
 }
 
 // ---- maximum, minimum: g goes to the operand that won, half to each where they are equal

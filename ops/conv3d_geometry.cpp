@@ -1,6 +1,7 @@
 #include <voxgrad/ops/conv3d_geometry.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace vox::detail {
 
@@ -73,35 +74,41 @@ Triple most_output_padding(const Conv3dGeometry& g) {
   return most;
 }
 
+/// a + b, b >= 0, or the largest number there is.
+int64_t saturated_add(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
+
 /// The fine grid that the options ask for, by output_padding or by output_size.
 Triple conv_transpose3d_size(const char* function, const Conv3dGeometry& g,
                              const ConvTranspose3dOptions& options) {
-  const Triple least = conv_transpose3d_output(function, g);
-  const Triple most_padding = most_output_padding(g);
+  const Triple least = conv_transpose3d_output(function, g), most_padding = most_output_padding(g);
+  const Triple size = options.output_size.value_or(Triple());
   check_at_least(function, "output_padding", options.output_padding, 0);
-  Triple most, size;
-  bool padding_legal = true, size_legal = true;
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    most[axis] = checked_add(function, least[axis], most_padding[axis]);
-    padding_legal &= options.output_padding[axis] <= most_padding[axis];
-    size[axis] = options.output_size
-                     ? (*options.output_size)[axis]
-                     : least[axis] + std::min(options.output_padding[axis], most_padding[axis]);
-    size_legal &= size[axis] >= least[axis] && size[axis] <= most[axis];
-  }
   check<ValueError>(!options.output_size || options.output_padding == Triple(0), function,
-                    ": give output_size or output_padding, not both, got ",
-                    options.output_size.value_or(Triple()), " and ", options.output_padding);
-  check<ValueError>(padding_legal, function, ": output_padding must be smaller than stride or dilation, got ",
-                    options.output_padding, " with stride ", g.stride, " and dilation ", g.dilation,
+                    ": give output_size or output_padding, not both, got ", size, " and ",
+                    options.output_padding);
+  Triple padding = options.output_padding, most;
+  bool legal = true;
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    if (options.output_size && __builtin_sub_overflow(size[axis], least[axis], &padding[axis])) legal = false;
+    legal &= padding[axis] >= 0 && padding[axis] <= most_padding[axis];
+    most[axis] = saturated_add(least[axis], most_padding[axis]);
+  }
+  check<ShapeError>(legal || !options.output_size, function, ": output_size ", size,
+                    " is not reachable: ", least, " to ", most, " are, with output_padding (0,0,0) to ",
+                    most_padding);
+  check<ValueError>(legal, function, ": output_padding must be smaller than stride or dilation, got ",
+                    padding, " with stride ", g.stride, " and dilation ", g.dilation,
                     "; allowed are (0,0,0) to ", most_padding);
-  check<ShapeError>(size_legal, function, ": output_size ", size, " is not reachable: ", least, " to ", most,
-                    " are, with output_padding (0,0,0) to ", most_padding);
-  check<ShapeError>(std::min({size.d, size.h, size.w}) >= 1, function,
-                    ": the output would be empty, of size ", size, ": input ", g.small, " with stride ",
+  Triple output;
+  for (int64_t axis = 0; axis < 3; ++axis) output[axis] = checked_add(function, least[axis], padding[axis]);
+  check<ShapeError>(std::min({output.d, output.h, output.w}) >= 1, function,
+                    ": the output would be empty, of size ", output, ": input ", g.small, " with stride ",
                     g.stride, " and kernel ", g.kernel, " is cropped by padding ", g.padding,
                     " at both ends; use less padding");
-  return size;
+  return output;
 }
 
 /// Refuses element counts that no 64-bit index can address.

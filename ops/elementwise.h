@@ -10,7 +10,7 @@
 
 namespace vox {
 
-// ---- Two operands: any dtype but bool; div, pow: floating only -------------------------------------------
+// ---- Two operands: any dtype but bool; div, pow: floating only. Integers wrap around ----------------------
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -40,7 +40,7 @@ inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 
-// ---- One operand: neg, abs, sign, relu, clamp: any dtype but bool; the others: floating only --------------
+// ---- One operand: neg, abs, sign, relu, clamp: any dtype but bool (u8 wraps); the others: floating only ---
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);   ///< gradient at 0 is 0
 Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN
@@ -55,7 +55,7 @@ Tensor relu(const Tensor& x);  ///< gradient at 0 is 0; NaN stays NaN
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor gelu(
     const Tensor& x);  ///< exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415)
-Tensor silu(const Tensor& x);  ///< x * sigmoid(x)
+Tensor silu(const Tensor& x);  ///< x * sigmoid(x); like gelu, NaN at -inf
 /// Bounds each element; gradient 1 within [min, max], 0 outside. NaN stays NaN. min <= max.
 Tensor clamp(const Tensor& x, Scalar min, Scalar max);
 inline Tensor operator-(const Tensor& x) { return neg(x); }

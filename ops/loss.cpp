@@ -1,6 +1,8 @@
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/loss.h>
+#include <voxgrad/ops/loss_kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <limits>
@@ -10,6 +12,8 @@
 namespace vox {
 
 namespace {
+
+constexpr ByDevice one_hot_kernel{"cross_entropy", &cpu::one_hot, VOX_CUDA(&cuda::one_hot)};
 
 Tensor reduced(const Tensor& loss, Reduction reduction) {
   switch (reduction) {
@@ -67,10 +71,9 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_cross_entropy(input, target);
-  Shape classes_shape = Shape::filled(input.rank(), 1);
-  classes_shape[1] = input.size(1);
-  const Tensor classes = arange(input.size(1), {.dtype = i64, .device = input.device()});
-  const Tensor one_hot = eq(target.unsqueeze(1), classes.reshape(classes_shape));  // (N, C, ...)
+  Tensor one_hot = empty(input.shape(), {boolean, input.device()});  // (N, C, ...)
+  const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
+  one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
   // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
   const Tensor zero = full({}, 0, input.options());
   Tensor loss = -sum(where(one_hot, log_softmax(input, 1), zero), {1});  // (N, ...)

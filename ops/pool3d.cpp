@@ -7,6 +7,9 @@
 
 namespace vox {
 
+using autograd::Gradients;
+using autograd::SavedTensor;
+
 namespace {
 
 constexpr ByDevice max_kernel{"max_pool3d", &cpu::max_pool3d, VOX_CUDA(&cuda::max_pool3d)};
@@ -68,8 +71,10 @@ Tensor empty_with(const Tensor& t, const Triple& size, DType dtype) {
   return empty(shape, {dtype, t.device()});
 }
 
-using autograd::Gradients;
-using autograd::SavedTensor;
+}  // namespace
+
+// ---- Maximum ----------------------------------------------------------------------------------------------
+namespace {
 
 struct MaxPool3dNode : autograd::Node {
   SavedTensor saved_indices_{this};
@@ -80,6 +85,26 @@ struct MaxPool3dNode : autograd::Node {
   }
 };
 
+}  // namespace
+
+Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
+  const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
+                                                options.padding, options.dilation, options.ceil_mode);
+  Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
+  if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
+  if (y.numel() > 0) max_kernel.on(y.device())(input.detach().contiguous(), geometry, y, indices);
+  if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
+    node->saved_indices_.save(indices);
+    node->geometry_ = geometry;
+  }
+  return y;
+}
+
+namespace detail {
+
+namespace {
+
+// The derivative of the maximum for the same indices: its own gradient is that of the maximum.
 struct MaxPool3dTakeNode : MaxPool3dNode {
   const char* name() const override { return "max_pool3d_take"; }
 };
@@ -93,25 +118,7 @@ struct MaxPool3dGiveNode : autograd::Node {
   }
 };
 
-struct AvgPool3dNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d_adjoint(*g[0], geometry_); })};
-  }
-};
-
-struct AvgPool3dAdjointNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d_adjoint"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d(*g[0], geometry_); })};
-  }
-};
-
 }  // namespace
-
-namespace detail {
 
 Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(x, geometry.out, x.dtype());
@@ -133,6 +140,31 @@ Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeome
   return x;
 }
 
+}  // namespace detail
+
+// ---- Mean -------------------------------------------------------------------------------------------------
+namespace detail {
+
+namespace {
+
+struct AvgPool3dNode : autograd::Node {
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "avg_pool3d"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::avg_pool3d_adjoint(*g[0], geometry_); })};
+  }
+};
+
+struct AvgPool3dAdjointNode : autograd::Node {
+  Pool3dGeometry geometry_;
+  const char* name() const override { return "avg_pool3d_adjoint"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return detail::avg_pool3d(*g[0], geometry_); })};
+  }
+};
+
+}  // namespace
+
 Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(x, geometry.out, x.dtype());
   if (y.numel() > 0) avg_kernel.on(y.device())(x.detach().contiguous(), geometry, y);
@@ -148,19 +180,6 @@ Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
 }
 
 }  // namespace detail
-
-Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
-  const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
-                                                options.padding, options.dilation, options.ceil_mode);
-  Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
-  if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
-  if (y.numel() > 0) max_kernel.on(y.device())(input.detach().contiguous(), geometry, y, indices);
-  if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return y;
-}
 
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
   Pool3dGeometry geometry = make_geometry("avg_pool3d", input, options.kernel_size, options.stride,

@@ -42,7 +42,7 @@ struct PowNumberNode final : Node {
   SavedTensor saved_a_{this};
   const char* name() const override { return "pow"; }
   Gradients backward(Gradients g) override {
-    if (exponent_ == 0) return {zeros_like(*g[0])};
+    if (exponent_ == 0) return {detail::no_gradient(*g[0])};
     return {*g[0] * (pow(saved_a_.get(), exponent_ - 1) * exponent_)};
   }
   double exponent_ = 0;

@@ -3,26 +3,31 @@
 #include <voxgrad/core/tensor.h>
 
 // Reductions. `dims` are the dimensions to reduce, all of them if empty; with keepdim they stay with size 1.
-// The order of the additions is fixed by shape and logical index: neither strides nor threads change a bit.
+// ShapeError for a dim out of range or named twice. The order of the additions is fixed by shape and logical
+// index: neither strides nor threads change a bit (the two devices have different orders).
 
 namespace vox {
 
-/// Sum; of i64, u8 and bool in i64. An empty sum is 0. Gradient: g, expanded.
+/// Sum of any dtype; of i64, u8 and bool in i64, which wraps around. An empty sum is 0. Gradient: g,
+/// expanded.
 Tensor sum(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
-/// Mean, floating dtypes only; of nothing NaN.
+/// Mean, floating dtypes only; of nothing NaN. Gradient: g / count, expanded.
 Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
-/// Largest / smallest element; NaN wins; refuses to reduce nothing. Ties share the gradient equally.
+/// Largest / smallest element, any dtype; NaN wins. ShapeError where there is nothing to reduce. Elements
+/// that tie share the gradient equally.
 Tensor max(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 /// First index (i64) of the largest / smallest element within the reduced dimensions, counted in row-major
-/// order over them; NaN wins.
+/// order over them; any dtype, NaN wins, ShapeError where there is nothing to reduce. Never differentiable.
 Tensor argmax(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 
 /// Sums the dimensions that broadcasting from `shape` to x.shape() has expanded: the adjoint of expand().
+/// x itself if it has that shape; ShapeError if `shape` does not broadcast to x's.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 /// exp(x) / sum(exp(x)) along one dimension, shifted by the maximum; and its logarithm. Floating dtypes.
+/// A line that holds NaN or +inf, or nothing but -inf, gives NaN.
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);
 

@@ -6,8 +6,6 @@
 
 #include <voxgrad/nn/serialize.h>
 
-#include "files.h"
-
 namespace mri {
 namespace {
 
@@ -55,11 +53,6 @@ SuperResolution make_network(uint64_t seed, vox::Device device) {
   return network;
 }
 
-void save(const StateDict& dict, const std::filesystem::path& path) {
-  write_atomically(path,
-                   [&](const std::filesystem::path& temporary) { vox::nn::save(dict, temporary.string()); });
-}
-
 }  // namespace
 
 TrainingState::TrainingState(uint64_t seed_, int64_t steps_, vox::Device device)
@@ -76,14 +69,14 @@ void save_checkpoint(const TrainingState& state, const std::filesystem::path& pa
   put(dict, "history.loss", state.history.loss);
   put(dict, "history.evaluated_steps", state.history.evaluated_steps);
   put(dict, "history.evaluated_psnr", state.history.evaluated_psnr);
-  save(dict, path);
+  vox::nn::save(path, dict);
 }
 
 void load_checkpoint(TrainingState& state, const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) {
     throw std::runtime_error("load_checkpoint: there is no " + path.string() + " to resume from");
   }
-  const StateDict dict = vox::nn::load(path.string());
+  const StateDict dict = vox::nn::load(path).tensors;
   const auto seed = static_cast<uint64_t>(get_one<int64_t>(dict, "run.seed"));
   const auto steps = get_one<int64_t>(dict, "run.steps");
   if (seed != state.seed || steps != state.steps) {
@@ -105,7 +98,7 @@ void load_checkpoint(TrainingState& state, const std::filesystem::path& path) {
 }
 
 void save_weights(const SuperResolution& network, const std::filesystem::path& path) {
-  save(network.state_dict(), path);
+  vox::nn::save(path, network.state_dict());
 }
 
 }  // namespace mri

@@ -1,30 +1,28 @@
-// Super-resolution of a head scan, from the file to the picture.
+// Super-resolution of a head scan, from the file to the picture:
 //
 //   1. Load a scan; its intensities become 0..1.
 //   2. Degrade it: means of 2x2x2 cells are the low resolution. Trilinear interpolation is the method to
 //   beat.
 //   3. Set planes apart for evaluation, and train a small 3-D network on patches of the others.
-//   4. Score both methods on the evaluation planes, and on a scan of another head, even another species.
-//   5. Show: slices.png, unseen.png, curves.png, metrics.json, weights.safetensors.
-#include <algorithm>
+//   4. Evaluate both methods on the planes set apart, and on another head, even of another species.
+//   5. Show slices.png, unseen.png, curves.png and metrics.json.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
+#include <utility>
 
 #include <voxgrad/core/cuda.h>
 
-#include "comparison.h"
-#include "figures.h"
-#include "files.h"
 #include "infer.h"
 #include "intensity.h"
 #include "interrupt.h"
 #include "nifti.h"
 #include "options.h"
 #include "phantom.h"
-#include "report.h"
 #include "resample.h"
+#include "show.h"
 #include "train.h"
 
 namespace {
@@ -35,8 +33,7 @@ vox::Device choose_device(const Options& options) {
   if (options.threads > 0) vox::set_num_threads(options.threads);
   if (options.device == "cpu") return vox::Device::cpu();
   if (!vox::cuda::is_available()) {
-    throw std::runtime_error(
-        "--device cuda: this build or this machine has no usable CUDA device; use --device cpu");
+    throw std::runtime_error("--device cuda: this build or this machine has no usable GPU; use --device cpu");
   }
   return vox::Device::cuda();
 }
@@ -50,7 +47,7 @@ Volume load_scan(const std::string& path) {
   return crop_to_even(normalise(read_nifti(path)));
 }
 
-/// The truth, its low resolution, and trilinear interpolation back. Ours is still to come.
+// The truth, its low resolution, and trilinear interpolation back. Ours is still to come.
 Comparison degrade(Volume truth) {
   Comparison head;
   head.low = downsample(truth);
@@ -59,113 +56,82 @@ Comparison degrade(Volume truth) {
   return head;
 }
 
-/// Draws, unless gnuplot is missing: a picture less is no reason to lose the numbers.
-template <class Draw>
-void try_to_draw(const std::filesystem::path& png, Draw draw) {
-  try {
-    draw(png);
-    std::printf("wrote %s\n", png.c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s was not drawn: %s\n", png.c_str(), error.what());
-  }
+Comparison load_head(const Options& options) {
+  const int64_t edge = options.phantom_size;
+  return degrade(options.phantom ? crop_to_even(shepp_logan({edge, edge, edge})) : load_scan(options.volume));
 }
 
-/// A second scan that takes no part in training.
-std::optional<Comparison> evaluate_unseen(const Options& options, SuperResolution& network,
-                                          vox::Device device) {
-  if (options.phantom || options.unseen == "none") return std::nullopt;
-  Comparison head = degrade(load_scan(options.unseen));
-  head.ours = super_resolve(network, head.low, device);
-  return head;
+// The second head takes no part in training. Who brings a scan of their own need not have ours.
+std::optional<Comparison> load_unseen(const Options& options) {
+  const bool is_default = options.unseen == Options{}.unseen;
+  const bool own_volume = options.phantom || options.volume != Options{}.volume;
+  if (options.unseen == "none" || (is_default && options.phantom)) return std::nullopt;
+  if (is_default && own_volume && !std::filesystem::exists(options.unseen)) return std::nullopt;
+  return degrade(load_scan(options.unseen));
+}
+
+// PSNR in the foreground of the slab: what training is watched by.
+double score_slab(SuperResolution& network, const Comparison& head, Range slab, vox::Device device) {
+  const Volume ours = super_resolve(network, head.low, slab, device);
+  const Volume truth = crop(head.truth, {2 * slab.begin, 0, 0}, ours.size);
+  const Mask mask = foreground(truth);
+  return psnr(truth, ours, &mask);
 }
 
 int run(const Options& options) {
   const vox::Device device = choose_device(options);
   std::filesystem::create_directories(options.out);
+  Results results;
 
   // 1 and 2. Load and degrade.
-  const int64_t edge = options.phantom_size;
-  Comparison head =
-      degrade(options.phantom ? crop_to_even(shepp_logan({edge, edge, edge})) : load_scan(options.volume));
-  const std::string name = options.phantom ? "Shepp-Logan phantom" : options.volume;
-  const Size size = head.truth.size;
-  std::printf("%s: %lld x %lld x %lld voxels on %s\n", name.c_str(), static_cast<long long>(size[0]),
-              static_cast<long long>(size[1]), static_cast<long long>(size[2]), to_string(device).c_str());
+  Comparison& head = results.head = load_head(options);
+  results.unseen = load_unseen(options);
+  Report& report = results.report;
+  report.volume = options.phantom ? "Shepp-Logan phantom" : options.volume;
+  report.unseen_volume = options.unseen;
 
   // 3. Split and train.
-  const Split split = split_planes(head.low.size[0], SuperResolution::kReach);
-  const auto slab_of = [&](const Comparison& whole) {
-    return planes(whole, 2 * split.slab.begin, 2 * split.slab.length());
-  };
+  const Split split = results.split = split_planes(head.low.size[0], SuperResolution::kReach);
   const PatchSampler patches(head.low, head.truth, split, options.seed);
   TrainingState state(options.seed, options.steps, device);
-  const std::filesystem::path checkpoint = options.out / "checkpoint.safetensors";
-  if (options.resume) load_checkpoint(state, checkpoint);
-
-  const Volume slab_truth =
-      crop(head.truth, {2 * split.slab.begin, 0, 0}, {2 * split.slab.length(), size[1], size[2]});
-  const Mask slab_foreground = foreground(slab_truth);
-  const auto evaluate = [&] {
-    return psnr(slab_truth, super_resolve(state.network, head.low, split.slab, device), &slab_foreground);
-  };
+  SuperResolution& network = state.network;
+  for (const vox::Tensor& parameter : network.parameters()) report.parameters += parameter.numel();
   const TrainingPlan plan{.steps = options.steps,
                           .stop_after = options.stop_after,
                           .minutes = options.minutes,
                           .device = device,
-                          .checkpoint = checkpoint};
+                          .checkpoint = options.out / "checkpoint.safetensors"};
+  if (options.resume) load_checkpoint(state, plan.checkpoint);
+
+  std::printf("%s: %lld x %lld x %lld voxels; %lld parameters; training on %s\n", report.volume.c_str(),
+              static_cast<long long>(head.truth.size[0]), static_cast<long long>(head.truth.size[1]),
+              static_cast<long long>(head.truth.size[2]), static_cast<long long>(report.parameters),
+              to_string(device).c_str());
+  std::fflush(stdout);
+  const auto evaluate = [&] { return score_slab(network, head, split.slab, device); };
   if (train(state, patches, plan, evaluate) == Outcome::interrupted) {
     std::printf("stopped after step %lld of %lld; the same command with --resume goes on\n",
                 static_cast<long long>(state.step), static_cast<long long>(options.steps));
-    return interrupted() ? 130 : 0;  // 128 + SIGINT, as the shell does
+    return interrupted() ? 130 : 0;  // 128 + SIGINT, as shells have it
   }
-  save_weights(state.network, options.out / "weights.safetensors");
+  save_weights(network, options.out / "weights.safetensors");
 
-  // 4. Score on planes, and on a head, that the network has not seen.
-  head.ours = super_resolve(state.network, head.low, device);
-  Report report;
+  // 4. Evaluate on planes, and on a head, that the network has not seen.
+  head.ours = super_resolve(network, head.low, device);
+  report.scores = score(planes(head, 2 * split.slab.begin, 2 * split.slab.length()));
+  if (results.unseen) {
+    results.unseen->ours = super_resolve(network, results.unseen->low, device);
+    report.unseen = score(*results.unseen);
+  }
   report.device = options.device;
   report.threads = vox::get_num_threads();
   report.seconds = state.seconds;
   report.steps = state.step;
   report.seed = options.seed;
-  for (const vox::Tensor& parameter : state.network.parameters()) report.parameters += parameter.numel();
-  report.volume = name;
-  report.scores = score(slab_of(head));
-  std::printf("evaluation slab:\n%s", to_table(report.scores).c_str());
-  const std::optional<Comparison> unseen = evaluate_unseen(options, state.network, device);
-  if (unseen) {
-    report.unseen_volume = options.unseen;
-    report.unseen = score(*unseen);
-    std::printf("unseen head, %s:\n%s", options.unseen.c_str(), to_table(*report.unseen).c_str());
-  }
 
   // 5. Show.
-  write_text(options.out / "metrics.json", to_json(report));
-  try_to_draw(options.out / "slices.png", [&](const auto& png) {
-    const int64_t begin = 2 * split.slab.begin, end = 2 * split.slab.end;
-    draw_slices(head,
-                {"Twice the resolution, on planes that were not trained on",
-                 {(begin + end) / 2, size[1] / 2, size[2] * 45 / 100},
-                 begin,
-                 end,
-                 report.scores},
-                png);
-  });
-  if (unseen) {
-    try_to_draw(options.out / "unseen.png", [&](const auto& png) {
-      const Size s = unseen->truth.size;
-      draw_slices(*unseen,
-                  {"Twice the resolution, of a head that was not trained on",
-                   {s[0] / 2, s[1] / 2, s[2] * 45 / 100},
-                   0,
-                   s[0],
-                   *report.unseen},
-                  png);
-    });
-  }
-  try_to_draw(options.out / "curves.png", [&](const auto& png) {
-    draw_curves(state.history, report.scores.trilinear.foreground.psnr, png);
-  });
+  results.history = state.history;
+  show(results, options.out);
   return 0;
 }
 
@@ -180,11 +146,8 @@ int main(int argc, char** argv) {
     }
     mri::catch_interrupts();
     return run(options);
-  } catch (const mri::UsageError& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
+    return dynamic_cast<const mri::UsageError*>(&error) ? 2 : 1;
   }
 }

@@ -40,11 +40,12 @@ void gather_run(const T* row, const Lattice& lattice, Lattice::Range inside, int
   const int64_t end = run.w + run.length;
   const int64_t first = std::clamp(inside.first, run.w, end), last = std::clamp(inside.last, first, end);
   to = std::fill_n(to, first - run.w, T(0));
-  if (lattice.in_step == 1) {
-    to = std::copy_n(row + lattice.input_cell(first, m), last - first, to);
-  } else {
+  if (first < last) {  // else the cell may be far outside, where not even a pointer may go
     const T* from = row + lattice.input_cell(first, m);
-    for (int64_t j = first; j < last; ++j, from += lattice.in_step) *to++ = *from;
+    if (lattice.in_step == 1)
+      to = std::copy_n(from, last - first, to);
+    else
+      for (int64_t j = first; j < last; ++j, ++to) *to = from[(j - first) * lattice.in_step];
   }
   std::fill_n(to, end - last, T(0));
 }

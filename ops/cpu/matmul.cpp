@@ -7,8 +7,9 @@
 
 // matmul on the CPU: Eigen's product, on tiles of the output whose borders depend on the shape alone.
 //
-// A task owns one tile of one batch. Operands are read dense and from aligned memory, because Eigen's short
-// products may choose their order of additions by the address: others are copied first.
+// A task owns one tile of one batch. Operands are read dense, so that a strided view takes the path of its
+// copy; Eigen's own choices follow from the sizes, and its loads are unaligned or of packed copies, so that
+// the address changes nothing.
 
 namespace vox::cpu {
 namespace {
@@ -27,7 +28,6 @@ struct Operand {
       if (x.strides()[i] == 0) distinct[i] = 1;
     }
     dense = detail::alias(x, x.impl()->offset, distinct, x.strides()).contiguous();
-    if (reinterpret_cast<uintptr_t>(dense.impl()->data()) % 64 != 0) dense = dense.clone();
     strides = contiguous_strides(distinct);
     for (int64_t i = 0; i < batch.rank(); ++i) {
       if (distinct[i] == 1) strides[i] = 0;

@@ -91,6 +91,21 @@ TEST_P(Random, EmptyAndScalarShapes) {
   EXPECT_EQ(vox::randn({}, on(f64)).numel(), 1);
 }
 
+// Every kernel, with a last block that is not full: cheap enough for compute-sanitizer.
+class RandomSanitize : public Random {};
+INSTANTIATE_TEST_SUITE_P(, RandomSanitize, vox::testing::devices(), vox::testing::device_name);
+
+TEST_P(RandomSanitize, PartialBlocks) {
+  for (vox::DType dtype : {f32, f64}) {
+    const Tensor x = vox::rand({7}, on(dtype)), y = vox::randn({7}, on(dtype));
+    EXPECT_EQ(x.to(vox::f64).to_vector<double>().size(), 7u);
+    for (double v : y.to(vox::f64).to_vector<double>()) EXPECT_TRUE(std::isfinite(v) && std::abs(v) < 9);
+  }
+  for (vox::DType dtype : {f32, f64, vox::i64, vox::u8, vox::boolean})
+    for (double v : vox::randint(0, 2, {7}, on(dtype)).to(vox::f64).to_vector<double>())
+      EXPECT_TRUE(v == 0 || v == 1);
+}
+
 // Fixed seeds, so these either always hold or never. Bounds are 5 standard errors.
 TEST(RandomStatistics, UniformMoments) {
   Generator generator(1);

@@ -209,7 +209,9 @@ TEST_P(ElementwiseTest, PowValues) {
                             b = {10, 3, 2, 0, 2, -1, 0.5, -2, 1. / 3, -1};
   const auto y = host<double>(pow(tensor(a), tensor(b)));
   for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(y[i], std::pow(a[i], b[i])), 2) << a[i] << "^" << b[i];
-  EXPECT_EQ(host<float>(pow(tensor<float>({-3, 0, 5}), 2)), (std::vector<float>{9, 0, 25}));
+  const auto squares = host<float>(pow(tensor<float>({-3, 0, 5}), 2));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_LE(ulps(squares[i], std::vector<double>{9, 0, 25}[i]), 4);  // CUDA's powf
   EXPECT_EQ(host<float>(pow(tensor<float>({-3, 0, 5}), 0)), (std::vector<float>{1, 1, 1}));
 }
 

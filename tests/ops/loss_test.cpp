@@ -64,6 +64,8 @@ TEST_P(LossTest, CrossEntropyOfVolumes) {
   const Tensor t = classes({0, 2, 1, 1, 2, 0, 0, 1}, {2, 2, 1, 2});
   const auto loss = cross_entropy(x, t, Reduction::none);
   EXPECT_EQ(loss.shape(), t.shape());
+  const Tensor strided = t.transpose(0, 1).contiguous().transpose(0, 1);
+  EXPECT_TRUE(same_bits(cross_entropy(x, strided, Reduction::none), loss));
   const auto logp = log_softmax(x, 1).to_vector<double>();
   const auto c = t.to_vector<int64_t>();
   const auto y = loss.to_vector<double>();

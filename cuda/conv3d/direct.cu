@@ -1,0 +1,367 @@
+// The conv3d family by its definition, o = i * stride - padding + k * dilation, on any geometry.
+//
+//   conv3d              small[n,sc,i] = bias[sc] + sum over k, bc of big[n,bc,o] * weight[sc,bc,k]
+//   conv_transpose3d    big[n,bc,o]   = bias[bc] + sum over k, sc of small[n,sc,i] * weight[sc,bc,k]
+//   conv3d_weight_grad  dweight[sc,bc,k] = sum over n, i of big[n,bc,o] * small[n,sc,i]
+//
+// Who owns what: a thread owns one output of the forward ops; a block owns `weights_per_block` weights and
+// sums them in an order that the geometry fixes. Nothing is shared, so there are no atomics, no workspace,
+// and the bits never change.
+//
+// Two loads for each multiply-add (one, and 1/weights_per_block, for weight_grad): the load units bind, at a
+// few per cent of the arithmetic peak. The next idea is implicit_gemm: tiles of both operands in shared
+// memory for the tensor cores. This file stays as its oracle.
+//
+// Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
+// channels are always 64-bit.
+
+#include <voxgrad/cuda/launch.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace vox::cuda {
+
+namespace {
+
+// ---- Helpers ----------------------------------------------------------------------------------------------
+
+template <class Index>
+struct Axes {
+  Index d, h, w;
+};
+
+/// What no thread's position changes: Conv3dGeometry in the kernel's index type.
+template <class Index>
+struct Params {
+  int64_t batch, big_channels, small_channels;
+  int64_t big_per_group, small_per_group;
+  int64_t big_cells, small_cells, taps;
+  Axes<Index> big, small, kernel, stride, padding, dilation;
+  Axes<Index> tap_step, cell_step;  // conv_transpose3d: from one touching tap to the next
+};
+
+template <class Index>
+Axes<Index> axes(const Triple& t) {
+  return {static_cast<Index>(t.d), static_cast<Index>(t.h), static_cast<Index>(t.w)};
+}
+
+template <class Index>
+Params<Index> params(const Conv3dGeometry& g) {
+  Triple tap_step, cell_step;
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    const int64_t common = std::gcd(g.stride[axis], g.dilation[axis]);
+    tap_step[axis] = g.stride[axis] / common;
+    cell_step[axis] = g.dilation[axis] / common;
+  }
+  return {g.batch,
+          g.big_channels,
+          g.small_channels,
+          g.big_per_group(),
+          g.small_per_group(),
+          g.big_cells(),
+          g.small_cells(),
+          g.taps(),
+          axes<Index>(g.big),
+          axes<Index>(g.small),
+          axes<Index>(g.kernel),
+          axes<Index>(g.stride),
+          axes<Index>(g.padding),
+          axes<Index>(g.dilation),
+          axes<Index>(tap_step),
+          axes<Index>(cell_step)};
+}
+
+/// Whether every cell, tap and intermediate of the index rule is far inside 32 bits.
+bool fits_32_bits(const Conv3dGeometry& g) {
+  constexpr int64_t limit = int64_t{1} << 28;
+  if (g.big_cells() > limit || g.small_cells() > limit || g.taps() > limit) return false;
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    const int64_t steps = std::max({g.stride[axis], g.dilation[axis], g.padding[axis]});
+    if (steps > limit) return false;
+    if ((g.small[axis] - 1) * g.stride[axis] > limit || (g.kernel[axis] - 1) * g.dilation[axis] > limit)
+      return false;
+  }
+  return true;
+}
+
+/// Calls `f(T{}, Index{})`.
+template <class F>
+void visit(const char* op, const Tensor& t, const Conv3dGeometry& g, F f) {
+  visit_floating(op, t.dtype(), [&]<class T>(T) {
+    if (fits_32_bits(g))
+      f(T{}, int32_t{});
+    else
+      f(T{}, int64_t{});
+  });
+}
+
+template <class T>
+const T* ptr_or_null(const Tensor& t) {
+  return t.defined() ? detail::ptr<T>(t) : nullptr;
+}
+
+/// A cell of a grid from its row-major number.
+template <class Index>
+__device__ Axes<Index> cell_at(Index flat, const Axes<Index>& extent) {
+  const Index row = flat / extent.w;
+  return {row / extent.h, row % extent.h, flat % extent.w};
+}
+
+/// The first tap that touches fine cell o, and the coarse cell it comes from (which may be outside). From
+/// there the taps go up by tap_step, and the cells down by cell_step.
+template <class Index>
+struct Touch {
+  Index tap, cell;
+};
+template <class Index>
+__device__ Touch<Index> first_touch(Index o, Index kernel, Index stride, Index padding, Index dilation,
+                                    Index tap_step) {
+  Index k = 0;
+  while (k < kernel && k < tap_step) {
+    const Index distance = o + padding - k * dilation;
+    if (distance % stride == 0) return {k, distance / stride};
+    ++k;
+  }
+  return {kernel, 0};
+}
+
+/// The coarse cells [first, last) whose tap at `reach` = k * dilation falls inside the fine grid.
+template <class Index>
+struct Range {
+  Index first, last;
+};
+template <class Index>
+__device__ Range<Index> touching(Index reach, Index big, Index small, Index stride, Index padding) {
+  const Index before = padding - reach;  // cells i with i * stride < before are outside
+  const Index end = big - 1 + before;    // and those with i * stride > end
+  const Index first = before > 0 ? (before - 1) / stride + 1 : 0;
+  const Index last = end < 0 ? 0 : min(small, end / stride + 1);
+  return {first, max(first, last)};
+}
+
+/// Sum of `value` over the block, in thread 0: a tree whose shape depends on the block size only.
+template <int block, class T>
+__device__ T block_sum(T value, T* memory) {
+  memory[threadIdx.x] = value;
+  for (int half = block / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) memory[threadIdx.x] += memory[threadIdx.x + half];
+  }
+  const T sum = threadIdx.x == 0 ? memory[0] : T(0);
+  __syncthreads();  // all reads are done: the memory may be used again
+  return sum;
+}
+
+// ---- Kernels ----------------------------------------------------------------------------------------------
+
+// 128 outputs of one image and channel a block, neighbours along W in neighbouring threads: their loads
+// coalesce, and a weight is one address for the whole block. Small blocks waste little of a small grid.
+constexpr int outputs_per_block = 128;
+
+template <class T, class Index>
+__global__ void __launch_bounds__(outputs_per_block)
+    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g) {
+  const int64_t blocks_per_volume = (g.small_cells + outputs_per_block - 1) / outputs_per_block;
+  const int64_t blocks = blocks_per_volume * g.batch * g.small_channels;
+  for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
+    const int64_t volume = job / blocks_per_volume;  // image and channel
+    const int64_t flat = job % blocks_per_volume * outputs_per_block + threadIdx.x;
+    if (flat >= g.small_cells) continue;
+    const int64_t n = volume / g.small_channels, sc = volume % g.small_channels;
+    const int64_t group = sc / g.small_per_group;
+    const Axes<Index> i = cell_at(static_cast<Index>(flat), g.small);
+    const T* x = big + (n * g.big_channels + group * g.big_per_group) * g.big_cells;
+    const T* w = weight + sc * g.big_per_group * g.taps;
+
+    T sum = bias ? bias[sc] : T(0);
+    for (Index kd = 0; kd < g.kernel.d; ++kd) {
+      const Index d = i.d * g.stride.d - g.padding.d + kd * g.dilation.d;
+      if (d < 0 || d >= g.big.d) continue;
+      for (Index kh = 0; kh < g.kernel.h; ++kh) {
+        const Index h = i.h * g.stride.h - g.padding.h + kh * g.dilation.h;
+        if (h < 0 || h >= g.big.h) continue;
+        for (Index kw = 0; kw < g.kernel.w; ++kw) {
+          const Index o = i.w * g.stride.w - g.padding.w + kw * g.dilation.w;
+          if (o < 0 || o >= g.big.w) continue;
+          const T* from = x + (d * g.big.h + h) * g.big.w + o;
+          const T* with = w + (kd * g.kernel.h + kh) * g.kernel.w + kw;
+#pragma unroll 4
+          for (int64_t b = 0; b < g.big_per_group; ++b) sum += from[b * g.big_cells] * with[b * g.taps];
+        }
+      }
+    }
+    small[volume * g.small_cells + flat] = sum;
+  }
+}
+
+template <class T, class Index>
+__global__ void __launch_bounds__(outputs_per_block)
+    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g) {
+  const int64_t blocks_per_volume = (g.big_cells + outputs_per_block - 1) / outputs_per_block;
+  const int64_t blocks = blocks_per_volume * g.batch * g.big_channels;
+  const int64_t weight_step = g.big_per_group * g.taps;
+  for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
+    const int64_t volume = job / blocks_per_volume;  // image and channel
+    const int64_t flat = job % blocks_per_volume * outputs_per_block + threadIdx.x;
+    if (flat >= g.big_cells) continue;
+    const int64_t n = volume / g.big_channels, bc = volume % g.big_channels;
+    const int64_t first = bc / g.big_per_group * g.small_per_group;  // channel of small
+    const Axes<Index> o = cell_at(static_cast<Index>(flat), g.big);
+    const T* x = small + (n * g.small_channels + first) * g.small_cells;
+    const T* w = weight + (first * g.big_per_group + bc % g.big_per_group) * g.taps;
+
+    const Touch<Index> td = first_touch(o.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
+    const Touch<Index> th = first_touch(o.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
+    const Touch<Index> tw = first_touch(o.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
+    T sum = bias ? bias[bc] : T(0);
+    for (Index kd = td.tap, d = td.cell; kd < g.kernel.d; kd += g.tap_step.d, d -= g.cell_step.d) {
+      if (d < 0 || d >= g.small.d) continue;
+      for (Index kh = th.tap, h = th.cell; kh < g.kernel.h; kh += g.tap_step.h, h -= g.cell_step.h) {
+        if (h < 0 || h >= g.small.h) continue;
+        for (Index kw = tw.tap, i = tw.cell; kw < g.kernel.w; kw += g.tap_step.w, i -= g.cell_step.w) {
+          if (i < 0 || i >= g.small.w) continue;
+          const T* from = x + (d * g.small.h + h) * g.small.w + i;
+          const T* with = w + (kd * g.kernel.h + kh) * g.kernel.w + kw;
+#pragma unroll 4
+          for (int64_t s = 0; s < g.small_per_group; ++s)
+            sum += from[s * g.small_cells] * with[s * weight_step];
+        }
+      }
+    }
+    big[volume * g.big_cells + flat] = sum;
+  }
+}
+
+// 256 threads sum one weight's images and cells; four channels of small share each load of big.
+constexpr int summing_threads = 256;
+constexpr int weights_per_block = 4;
+
+/// Teams of `team` threads (a power of two) take rows along W in turn, so that short rows leave few idle.
+template <class T, class Index>
+__global__ void __launch_bounds__(summing_threads)
+    weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team) {
+  __shared__ T memory[summing_threads];
+  const int lane = threadIdx.x % team, first_row = threadIdx.x / team, row_step = summing_threads / team;
+  const int64_t quads = (g.small_per_group + weights_per_block - 1) / weights_per_block;  // in a group
+  const int64_t jobs = g.small_channels / g.small_per_group * quads * g.big_per_group * g.taps;
+  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
+    const Axes<Index> k = cell_at(static_cast<Index>(job % g.taps), g.kernel);
+    const int64_t b = job / g.taps % g.big_per_group, quad = job / g.taps / g.big_per_group;
+    const int64_t group = quad / quads, in_group = quad % quads * weights_per_block;
+    const int64_t sc = group * g.small_per_group + in_group, bc = group * g.big_per_group + b;
+    const int64_t left = g.small_per_group - in_group;
+    const int count = left < weights_per_block ? static_cast<int>(left) : weights_per_block;
+
+    const Axes<Index> reach{k.d * g.dilation.d, k.h * g.dilation.h, k.w * g.dilation.w};
+    const auto in_d = touching(reach.d, g.big.d, g.small.d, g.stride.d, g.padding.d);
+    const auto in_h = touching(reach.h, g.big.h, g.small.h, g.stride.h, g.padding.h);
+    const auto in_w = touching(reach.w, g.big.w, g.small.w, g.stride.w, g.padding.w);
+    const Index height = in_h.last - in_h.first, rows = (in_d.last - in_d.first) * height;
+
+    T sum[weights_per_block] = {};
+    for (int64_t n = 0; n < g.batch; ++n) {
+      const T* x = big + (n * g.big_channels + bc) * g.big_cells;
+      const T* y = small + (n * g.small_channels + sc) * g.small_cells;
+      for (Index row = first_row; row < rows; row += row_step) {
+        const Index d = in_d.first + row / height, h = in_h.first + row % height;
+        const Index od = d * g.stride.d - g.padding.d + reach.d, oh = h * g.stride.h - g.padding.h + reach.h;
+        const T* x_row = x + (od * g.big.h + oh) * g.big.w;
+        const T* y_row = y + (d * g.small.h + h) * g.small.w;
+        for (Index w = in_w.first + lane; w < in_w.last; w += team) {
+          const T value = x_row[w * g.stride.w - g.padding.w + reach.w];
+#pragma unroll
+          for (int r = 0; r < weights_per_block; ++r)
+            if (r < count) sum[r] += value * y_row[r * g.small_cells + w];
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < weights_per_block; ++r) {
+      const T total = block_sum<summing_threads>(sum[r], memory);
+      if (threadIdx.x == 0 && r < count)
+        dweight[((sc + r) * g.big_per_group + b) * g.taps + job % g.taps] = total;
+    }
+  }
+}
+
+// A channel has one block, so it is as large as a block can be; double costs nothing beside the loads.
+constexpr int bias_threads = 1024;
+
+template <class T>
+__global__ void __launch_bounds__(bias_threads)
+    bias_grad_kernel(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t cells) {
+  __shared__ double memory[bias_threads];
+  for (int64_t c = blockIdx.x; c < channels; c += gridDim.x) {
+    double sum = 0;
+    for (int64_t n = 0; n < batch; ++n) {
+      const T* from = grad + (n * channels + c) * cells;
+#pragma unroll 4
+      for (int64_t i = threadIdx.x; i < cells; i += bias_threads) sum += static_cast<double>(from[i]);
+    }
+    const double total = block_sum<bias_threads>(sum, memory);
+    if (threadIdx.x == 0) dbias[c] = static_cast<T>(total);
+  }
+}
+
+// ---- Launchers --------------------------------------------------------------------------------------------
+
+/// Blocks for `volumes` of `cells` outputs each.
+unsigned forward_grid(int64_t volumes, int64_t cells) {
+  return grid_for(volumes * ((cells + outputs_per_block - 1) / outputs_per_block), 1);
+}
+
+/// The smallest power of two that spans a row, at most a warp.
+int team_for(int64_t width) {
+  int team = 1;
+  while (team < 32 && team < width) team *= 2;
+  return team;
+}
+
+}  // namespace
+
+void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g) {
+  if (g.batch == 0) return;
+  Launch launch("conv3d", small, {&big, &weight, &bias});
+  visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
+    const unsigned grid = forward_grid(g.batch * g.small_channels, g.small_cells());
+    conv3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
+        detail::ptr<T>(big), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(small),
+        params<Index>(g));
+  });
+  launch.check();
+}
+
+void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                      Conv3dGeometry g) {
+  if (g.batch == 0) return;
+  Launch launch("conv_transpose3d", big, {&small, &weight, &bias});
+  visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
+    const unsigned grid = forward_grid(g.batch * g.big_channels, g.big_cells());
+    conv_transpose3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
+        detail::ptr<T>(small), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(big),
+        params<Index>(g));
+  });
+  launch.check();
+}
+
+void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
+                        Conv3dGeometry g) {
+  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &dbias});
+  visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
+    const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
+    weight_grad_kernel<T, Index><<<grid, summing_threads, 0, launch.stream()>>>(
+        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
+        team_for(g.small.w));
+    if (dbias.defined()) {
+      const bool of_big = bias_of == Grid::big;
+      bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
+          detail::ptr<T>(of_big ? big : small), detail::mutable_ptr<T>(dbias), g.batch, dbias.numel(),
+          of_big ? g.big_cells() : g.small_cells());
+    }
+  });
+  launch.check();
+}
+
+}  // namespace vox::cuda

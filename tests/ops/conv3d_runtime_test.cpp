@@ -1,0 +1,191 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/dispatch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// What must hold at run time whatever the numbers are: CONV3D's run-time cases R2, R6 and R8.
+
+namespace vox {
+namespace {
+
+using testing::awkward_cases;
+using testing::integer_tensor;
+using testing::TransposeCase;
+using testing::Values;
+using testing::values;
+
+constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
+constexpr ByDevice transpose_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
+                                    VOX_CUDA(&cuda::conv_transpose3d)};
+constexpr ByDevice weight_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
+                                 VOX_CUDA(&cuda::conv3d_weight_grad)};
+
+class Conv3dRuntime : public testing::DeviceTest {
+ protected:
+  static Tensor random(const Shape& shape, uint64_t seed) {
+    Generator generator(seed);
+    return randn(shape, {}, generator).to(device());
+  }
+  static Tensor nan(const Shape& shape) {
+    return full(shape, std::numeric_limits<double>::quiet_NaN(), {.device = device()});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, Conv3dRuntime, testing::devices(), testing::device_name);
+
+/// All five outputs of the three kernels.
+struct Outputs {
+  Tensor small, big, dweight, dbias_small, dbias_big;
+};
+
+Outputs run_kernels(const Conv3dGeometry& g, const Tensor& big, const Tensor& small, const Tensor& weight,
+                    const Tensor& bias_small, const Tensor& bias_big, auto allocate) {
+  Outputs o{allocate(g.small_shape()), allocate(g.big_shape()), allocate(g.weight_shape()),
+            allocate({g.small_channels}), allocate({g.big_channels})};
+  const Device device = big.device();
+  conv3d_kernel.on(device)(big, weight, bias_small, o.small, g);
+  transpose_kernel.on(device)(small, weight, bias_big, o.big, g);
+  weight_kernel.on(device)(big, small, o.dweight, o.dbias_small, Grid::small, g);
+  weight_kernel.on(device)(big, small, o.dweight, o.dbias_big, Grid::big, g);
+  return o;
+}
+
+TEST_P(Conv3dRuntime, OutputMemoryIsWhollyOverwritten) {
+  for (const TransposeCase& c : awkward_cases()) {
+    SCOPED_TRACE(c.name);
+    const Conv3dGeometry g = c.geometry();
+    const reference::Conv3d r = testing::reference_of(g);
+    const Tensor big = integer_tensor(g.big_shape(), 1, f32, device());
+    const Tensor small = integer_tensor(g.small_shape(), 2, f32, device());
+    const Tensor weight = integer_tensor(g.weight_shape(), 3, f32, device());
+    const Tensor bias_small = integer_tensor({g.small_channels}, 4, f32, device());
+    const Tensor bias_big = integer_tensor({g.big_channels}, 5, f32, device());
+    const Outputs o =
+        run_kernels(g, big, small, weight, bias_small, bias_big, [](const Shape& s) { return nan(s); });
+    EXPECT_EQ(values(o.small), reference::conv3d(r, values(big), values(weight), values(bias_small)));
+    EXPECT_EQ(values(o.big), reference::conv_transpose3d(r, values(small), values(weight), values(bias_big)));
+    EXPECT_EQ(values(o.dweight), reference::weight_grad(r, values(big), values(small)));
+    EXPECT_EQ(values(o.dbias_small),
+              reference::bias_grad(values(small), g.batch, g.small_channels, r.small_cells()));
+    EXPECT_EQ(values(o.dbias_big), reference::bias_grad(values(big), g.batch, g.big_channels, r.big_cells()));
+  }
+}
+
+/// Larger than one tile and one block in every direction.
+const TransposeCase tiled{"tiled",   2,         20,        12, {9, 10, 11}, {3, 2, 4}, {2, 1, 2},
+                          {1, 0, 1}, {1, 0, 0}, {1, 2, 1}, 2};
+
+TEST_P(Conv3dRuntime, SameBitsOnEveryRunAndThreadCount) {
+  const Conv3dGeometry g = tiled.geometry();
+  const Tensor big = random(g.big_shape(), 1), small = random(g.small_shape(), 2);
+  const Tensor weight = random(g.weight_shape(), 3);
+  const auto run = [&] {
+    const Outputs o = run_kernels(g, big, small, weight, {}, {}, [](const Shape& s) { return nan(s); });
+    Values all;
+    for (const Tensor& t : {o.small, o.big, o.dweight, o.dbias_small, o.dbias_big}) {
+      const Values v = values(t);
+      all.insert(all.end(), v.begin(), v.end());
+    }
+    return all;
+  };
+  const int threads = get_num_threads();
+  const Values first = run();
+  for (const double v : first) ASSERT_FALSE(std::isnan(v));
+  for (const int n : {1, 2, 5, 1}) {
+    set_num_threads(n);
+    EXPECT_TRUE(run() == first) << n << " threads";
+  }
+  set_num_threads(threads);
+}
+
+TEST_P(Conv3dRuntime, ViewsGiveWhatTheirCopiesGive) {
+  const Tensor x = random({4, 3, 5, 2, 6}, 1), w = random({2, 6, 2, 3, 1}, 2), b = random({1}, 3);
+  const std::vector<Tensor> inputs{x.permute({0, 1, 4, 2, 3}).slice(0, 1, 3), x.slice(4, 0, 6, 2),
+                                   x.transpose(2, 4).slice(1, 1, 3), x.select(0, 1).unsqueeze(0),
+                                   x.slice(1, 0, 1).expand({4, 6, 5, 2, 6})};
+  for (const Tensor& input : inputs) {
+    const int64_t channels = input.size(1);
+    const Tensor weight =
+        w.slice(1, 0, 2).permute({1, 0, 4, 2, 3}).slice(0, 0, 1).expand({channels, 2, 1, 2, 3});
+    const Tensor bias = b.expand({2});
+    const ConvTranspose3dOptions options{.stride = {1, 2, 1}, .padding = {0, 1, 0}};
+    EXPECT_EQ(values(conv_transpose3d(input, weight, bias, options)),
+              values(conv_transpose3d(input.clone(), weight.clone(), bias.clone(), options)));
+    const Tensor flipped = weight.transpose(0, 1);  // (2, channels, ...): conv3d's layout
+    EXPECT_EQ(values(conv3d(input, flipped, bias, {.padding = 1})),
+              values(conv3d(input.clone(), flipped.clone(), bias.clone(), {.padding = 1})));
+  }
+}
+
+TEST_P(Conv3dRuntime, EmptyBatch) {
+  Tensor x = zeros({0, 2, 3, 3, 3}, {.device = device()}).set_requires_grad();
+  Tensor w = random({2, 3, 2, 2, 2}, 1).set_requires_grad(), b = random({3}, 2).set_requires_grad();
+  Tensor y = conv_transpose3d(x, w, b, {.stride = 2});
+  EXPECT_EQ(y.shape(), (Shape{0, 3, 6, 6, 6}));
+  y.backward(zeros(y.shape(), y.options()));
+  EXPECT_EQ(x.grad().shape(), x.shape());
+  EXPECT_EQ(values(w.grad()), Values(48, 0));
+  EXPECT_EQ(values(b.grad()), Values(3, 0));
+  EXPECT_EQ(conv3d(x, random({4, 2, 2, 2, 2}, 3)).shape(), (Shape{0, 4, 2, 2, 2}));
+}
+
+TEST_P(Conv3dRuntime, WithoutABatch) {
+  Tensor x = random({2, 3, 2, 4}, 1).set_requires_grad();
+  const Tensor w = random({2, 3, 2, 2, 2}, 2), b = random({3}, 3);
+  Tensor y = conv_transpose3d(x, w, b, {.stride = 2});
+  ASSERT_EQ(y.shape(), (Shape{3, 6, 4, 8}));
+  EXPECT_EQ(values(y), values(conv_transpose3d(x.unsqueeze(0), w, b, {.stride = 2})));
+  const Tensor gy = random(y.shape(), 4);
+  y.backward(gy);
+  ASSERT_EQ(x.grad().shape(), x.shape());
+  EXPECT_EQ(values(x.grad()), values(conv3d(gy, w, {}, {.stride = 2})));
+}
+
+// ---- Non-finite operands ----------------------------------------------------------------------------------
+
+void expect_same(const Values& got, const Values& expected, const char* what) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(expected[i]))
+      EXPECT_TRUE(std::isnan(got[i])) << what << " at " << i << ": " << got[i] << " for NaN";
+    else
+      EXPECT_EQ(got[i], expected[i]) << what << " at " << i;
+  }
+}
+
+// An Inf tap does not reach outputs it does not touch, in the halo or between the phases; Inf * 3 is Inf.
+TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
+  constexpr double inf = std::numeric_limits<double>::infinity(),
+                   nan = std::numeric_limits<double>::quiet_NaN();
+  for (const TransposeCase& c : awkward_cases()) {
+    const Conv3dGeometry g = c.geometry();
+    const reference::Conv3d r = testing::reference_of(g);
+    for (const double bad : {inf, -inf, nan}) {
+      for (int which = 0; which < 3; ++which) {
+        SCOPED_TRACE(str(c.name, ", ", bad, " in operand ", which));
+        Values big = testing::integers(r.big_numel(), 1), small = testing::integers(r.small_numel(), 2);
+        Values weight = testing::integers(r.weight_numel(), 3);
+        Values& operand = which == 0 ? big : which == 1 ? small : weight;
+        operand[operand.size() / 3] = bad;
+        const Tensor b = testing::tensor(big, g.big_shape(), f32, device());
+        const Tensor s = testing::tensor(small, g.small_shape(), f32, device());
+        const Tensor w = testing::tensor(weight, g.weight_shape(), f32, device());
+        const Outputs o = run_kernels(g, b, s, w, {}, {},
+                                      [&](const Shape& shape) { return full(shape, nan, b.options()); });
+        expect_same(values(o.small), reference::conv3d(r, big, weight), "conv3d");
+        expect_same(values(o.big), reference::conv_transpose3d(r, small, weight), "conv_transpose3d");
+        expect_same(values(o.dweight), reference::weight_grad(r, big, small), "weight_grad");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vox

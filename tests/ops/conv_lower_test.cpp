@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/ops/conv3d.h>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+namespace vox {
+namespace {
+
+using testing::tensor;
+using testing::Values;
+using testing::values;
+
+class ConvLower : public testing::DeviceTest {
+ protected:
+  static Tensor make(const Values& v, const Shape& shape) { return tensor(v, shape, f64, device()); }
+  static Tensor random(const Shape& shape, uint64_t seed) {
+    return testing::integer_tensor(shape, seed, f64, device()).set_requires_grad();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ConvLower, testing::devices(), testing::device_name);
+
+TEST_P(ConvLower, OneDimensionByHand) {
+  const Tensor x = make({1, 2}, {1, 1, 2}), w = make({10, 20, 30}, {1, 1, 3});
+  EXPECT_EQ(values(conv_transpose1d(x, w)), (Values{10, 40, 70, 60}));
+  EXPECT_EQ(values(conv_transpose1d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = 1})),
+            (Values{20, 50, 40, 60}));
+  EXPECT_EQ(values(conv_transpose1d(x, w, make({5}, {1}), {.stride = 2, .padding = 1, .dilation = 2})),
+            (Values{5, 45, 5, 75, 5}));
+  EXPECT_EQ(conv_transpose1d(x, w, {}, {.stride = 2, .output_size = 6}).shape(), (Shape{1, 1, 6}));
+  const Tensor line = make({1, 2, 3, 4}, {1, 4});  // without a batch
+  const Tensor y = conv1d(line, make({1, 10, 100}, {1, 1, 3}), {}, {.stride = 2, .padding = 1});
+  EXPECT_EQ(y.shape(), (Shape{1, 2}));
+  EXPECT_EQ(values(y), (Values{210, 432}));
+}
+
+TEST_P(ConvLower, TwoDimensionsByHand) {
+  const Tensor x = make({1, 2, 3, 4}, {1, 1, 2, 2});
+  EXPECT_EQ(values(conv_transpose2d(x, make({1}, {1, 1, 1, 1}), {}, {.stride = {1, 2}})),
+            (Values{1, 0, 2, 3, 0, 4}));
+  EXPECT_EQ(values(conv2d(x, make({1, 10}, {1, 1, 1, 2}))), (Values{21, 43}));
+  EXPECT_EQ(values(conv2d(x, make({1, 10}, {1, 1, 2, 1}))), (Values{31, 42}));
+  EXPECT_EQ(
+      conv_transpose2d(x, make({1}, {1, 1, 1, 1}), {}, {.stride = {3, 2}, .output_size = Pair(5, 3)}).shape(),
+      (Shape{1, 1, 5, 3}));
+}
+
+TEST_P(ConvLower, Gradients) {
+  using autograd::gradcheck;
+  EXPECT_TRUE(gradcheck(
+      [](const auto& t) { return conv1d(t[0], t[1], t[2], {.stride = 2, .padding = 1, .groups = 2}); },
+      {random({2, 4, 5}, 1), random({2, 2, 3}, 2), random({2}, 3)}));
+  EXPECT_TRUE(gradcheck(
+      [](const auto& t) {
+        return conv_transpose1d(t[0], t[1], t[2], {.stride = 3, .output_padding = 1, .dilation = 2});
+      },
+      {random({2, 3, 4}, 1), random({3, 2, 2}, 2), random({2}, 3)}));
+  EXPECT_TRUE(gradcheck(
+      [](const auto& t) {
+        return conv2d(t[0], t[1], t[2], {.stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}});
+      },
+      {random({1, 2, 4, 5}, 1), random({3, 2, 2, 3}, 2), random({3}, 3)}));
+  EXPECT_TRUE(gradcheck(
+      [](const auto& t) {
+        return conv_transpose2d(t[0], t[1], t[2],
+                                {.stride = {2, 3}, .padding = {0, 1}, .output_padding = {1, 0}, .groups = 2});
+      },
+      {random({4, 2, 3}, 1), random({4, 1, 3, 2}, 2), random({2}, 3)}));
+}
+
+TEST_P(ConvLower, ErrorsNameTheCall) {
+  const auto message = [](auto f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const Tensor x = make({1, 2}, {1, 1, 2});
+  EXPECT_EQ(message([&] {
+              conv2d(x, make({1}, {1, 1, 1}));
+            }).find("conv2d: weight must have 4 dimensions"),
+            0u);
+  EXPECT_EQ(message([&] { conv1d(x.unsqueeze(0), x); }).find("conv1d: input must have 3 dimensions, or 2"),
+            0u);
+  EXPECT_EQ(message([&] { conv_transpose1d(x, x, {}, {.stride = 0}); }).find("conv_transpose1d: stride"), 0u);
+}
+
+}  // namespace
+}  // namespace vox

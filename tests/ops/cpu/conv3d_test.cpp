@@ -1,0 +1,62 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+
+#include "tests/support/conv3d.h"
+
+// The matrix kernels against the direct ones, on grids of many tiles: whole numbers, so equality.
+
+namespace vox {
+namespace {
+
+using testing::TransposeCase;
+using testing::values;
+
+const std::vector<TransposeCase> cases{
+    {"16 to 16, 3^3", 2, 16, 16, {12, 13, 14}, 3, 1, 1, 0, 1, 1},
+    {"upsample 4^3 s2", 2, 16, 8, {9, 10, 11}, 4, 2, 1, 0, 1, 1},
+    {"one channel", 1, 1, 16, {17, 16, 15}, 3, 1, 1, 0, 1, 1},
+    {"to one channel", 1, 16, 1, {17, 16, 15}, 3, 1, 1, 0, 1, 1},
+    {"many channels", 1, 150, 70, {4, 3, 5}, {2, 3, 2}, {2, 1, 2}, {0, 1, 0}, 0, 1, 1},
+    {"depthwise", 2, 12, 12, {8, 7, 9}, 3, {1, 2, 1}, 1, 0, {1, 1, 2}, 12},
+    {"stride beyond the kernel", 1, 3, 4, {5, 6, 7}, {2, 1, 2}, {5, 3, 4}, 0, {4, 2, 1}, 1, 1},
+    {"many taps", 1, 2, 2, {4, 5, 6}, {9, 11, 10}, {2, 1, 3}, {3, 2, 4}, {1, 0, 2}, 1, 1},
+    {"a tile of one row", 1, 2, 3, {1, 1, 700}, {1, 1, 5}, {1, 1, 2}, {0, 0, 2}, {0, 0, 1}, 1, 1},
+    {"cropped to the halo", 1, 2, 2, {3, 3, 3}, 2, 1, {1, 1, 1}, 0, 1, 1},
+    {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
+};
+
+class Conv3dCpu : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(, Conv3dCpu, ::testing::Values(f32, f64),
+                         [](const auto& info) { return to_string(info.param); });
+
+TEST_P(Conv3dCpu, MatrixKernelsEqualTheDirectOnes) {
+  for (const TransposeCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    const Conv3dGeometry g = c.geometry();
+    const Tensor big = testing::integer_tensor(g.big_shape(), 1, GetParam());
+    const Tensor small = testing::integer_tensor(g.small_shape(), 2, GetParam());
+    const Tensor weight = testing::integer_tensor(g.weight_shape(), 3, GetParam());
+    const Tensor bias_small = testing::integer_tensor({g.small_channels}, 4, GetParam());
+    const Tensor bias_big = testing::integer_tensor({g.big_channels}, 5, GetParam());
+    const auto both = [&](const Shape& shape, auto kernel, auto direct) {
+      Tensor got = empty(shape, big.options()), expected = empty(shape, big.options());
+      kernel(got), direct(expected);
+      return values(got) == values(expected);
+    };
+    EXPECT_TRUE(both(
+        g.small_shape(), [&](Tensor& y) { cpu::conv3d(big, weight, bias_small, y, g); },
+        [&](Tensor& y) { cpu::conv3d_direct(big, weight, bias_small, y, g); }));
+    EXPECT_TRUE(both(
+        g.big_shape(), [&](Tensor& y) { cpu::conv_transpose3d(small, weight, bias_big, y, g); },
+        [&](Tensor& y) { cpu::conv_transpose3d_direct(small, weight, bias_big, y, g); }));
+    Tensor none;
+    EXPECT_TRUE(both(
+        g.weight_shape(), [&](Tensor& dw) { cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g); },
+        [&](Tensor& dw) { cpu::conv3d_weight_grad_direct(big, small, dw, g); }));
+  }
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "tests/support/devices.h"
+
+// One small case for each elementwise kernel and each of its edges (packets that are not full, memory that is
+// not aligned to packets, strides, numbers), for compute-sanitizer.
+
+namespace vox {
+namespace {
+
+using testing::DeviceTest;
+
+class ElementwiseSanitize : public DeviceTest {
+ protected:
+  Tensor counting(int64_t n, DType dtype) { return arange(0, n, 1, {i64, device()}).to(dtype); }
+};
+INSTANTIATE_TEST_SUITE_P(, ElementwiseSanitize, testing::devices(), testing::device_name);
+
+TEST_P(ElementwiseSanitize, PacketsAndRests) {
+  for (DType dtype : {f32, f64, i64, u8}) {
+    for (int64_t n : {1, 15, 16, 17, 100}) {
+      const Tensor x = counting(n + 1, dtype), shifted = x.slice(0, 1, n + 1);
+      EXPECT_EQ((shifted - x.slice(0, 0, n)).to(i64).to_vector<int64_t>(),
+                std::vector<int64_t>(static_cast<size_t>(n), 1));
+      EXPECT_EQ(clamp(shifted, 1, 1).to(i64).to_vector<int64_t>(),
+                std::vector<int64_t>(static_cast<size_t>(n), 1));
+      EXPECT_EQ((x * 0 + 2).to(i64).to_vector<int64_t>(),
+                std::vector<int64_t>(static_cast<size_t>(n + 1), 2));
+    }
+  }
+}
+
+TEST_P(ElementwiseSanitize, Strides) {
+  const Tensor x = counting(105, f32).reshape({3, 5, 7});
+  const Tensor view = x.permute({2, 0, 1}).slice(0, 1, 7, 2);
+  const Tensor dense = view.contiguous();
+  EXPECT_EQ((view + dense.slice(2, 0, 1)).to_vector<float>(),
+            (dense + dense.slice(2, 0, 1)).to_vector<float>());
+  EXPECT_EQ(neg(view).to_vector<float>(), neg(dense).to_vector<float>());
+  EXPECT_EQ(view.to(u8).to_vector<uint8_t>(), dense.to(u8).to_vector<uint8_t>());
+  EXPECT_EQ(where(lt(view, 50), view, dense).to_vector<float>(), dense.to_vector<float>());
+  Tensor y = zeros({3, 5, 7}, {f32, device()});
+  Tensor part = y.permute({2, 0, 1}).slice(0, 1, 7, 2);
+  part.fill_(1).add_(view).mul_(2).copy_(view);
+  EXPECT_EQ(part.to_vector<float>(), dense.to_vector<float>());
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,159 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "tests/support/devices.h"
+
+// add_, mul_, fill_, copy_: what they write, also through views and from overlapping memory, and what they
+// refuse.
+
+namespace vox {
+namespace {
+
+using testing::DeviceTest;
+using Ints = std::vector<int64_t>;
+
+class InplaceTest : public DeviceTest {
+ protected:
+  Tensor ints(const Ints& values, const Shape& shape) {
+    return from_vector<int64_t>(values, shape, device());
+  }
+  Tensor counting(int64_t n) { return arange(0, n, 1, {i64, device()}); }
+};
+INSTANTIATE_TEST_SUITE_P(, InplaceTest, testing::devices(), testing::device_name);
+
+TEST_P(InplaceTest, AddAndMul) {
+  Tensor x = counting(6).reshape({2, 3});
+  x.add_(ints({10, 20, 30}, {3}));
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{10, 21, 32, 13, 24, 35}));
+  x.add_(ints({1, 2}, {2, 1}), -3);
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{7, 18, 29, 7, 18, 29}));
+  x.mul_(ints({1, 2, 3}, {3})).mul_(2);
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{14, 72, 174, 14, 72, 174}));
+
+  Tensor f = full({70}, 1, {f32, device()});  // more than a block, and no multiple of one
+  f.add_(full({70}, 3, {f32, device()}), 0.5).mul_(0.25);
+  EXPECT_EQ(f.to_vector<float>(), std::vector<float>(70, 0.625f));
+  Tensor d = full({3}, 1, {f64, device()});
+  EXPECT_EQ(d.add_(full({1}, 2, {f64, device()})).to_vector<double>(), std::vector<double>(3, 3));
+  Tensor u = full({3}, 200, {u8, device()});
+  EXPECT_EQ(u.add_(full({3}, 100, {u8, device()})).to_vector<uint8_t>(), std::vector<uint8_t>(3, 44));
+}
+
+TEST_P(InplaceTest, WritesThroughViews) {
+  Tensor x = counting(12).reshape({3, 4});
+  x.transpose(0, 1).slice(0, 1, 3).mul_(10);  // columns 1 and 2
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{0, 10, 20, 3, 4, 50, 60, 7, 8, 90, 100, 11}));
+  x.select(0, 1).fill_(-1);
+  x.slice(1, 0, 4, 3).slice(0, 2, 3).fill_(5);
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{0, 10, 20, 3, -1, -1, -1, -1, 5, 90, 100, 5}));
+  x.select(1, 3).copy_(ints({7, 8, 9}, {3}));
+  EXPECT_EQ(x.to_vector<int64_t>(), (Ints{0, 10, 20, 7, -1, -1, -1, 8, 5, 90, 100, 9}));
+  x.zero_();
+  EXPECT_EQ(x.to_vector<int64_t>(), Ints(12, 0));
+}
+
+TEST_P(InplaceTest, FillEveryDType) {
+  for (DType dtype : {f32, f64, i64, u8, boolean}) {
+    Tensor x = zeros({2, 70}, {dtype, device()});
+    x.slice(1, 1, 70).fill_(1);
+    const auto y = x.to(i64).to_vector<int64_t>();
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], i % 70 != 0) << dtype;
+  }
+}
+
+TEST_P(InplaceTest, CopyBroadcastsCastsAndCrossesDevices) {
+  Tensor x = zeros({2, 3}, {f32, device()});
+  x.copy_(from_vector<int64_t>({1, 2, 3}, {3}));  // from the CPU
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 2, 3, 1, 2, 3}));
+  Tensor y = zeros({3, 2}, {f64, Device::cpu()});
+  y.transpose(0, 1).copy_(x);  // to the CPU
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{1, 1, 2, 2, 3, 3}));
+  x.copy_(full({}, 4, {f32, device()}));
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(6, 4));
+  Tensor none = zeros({0, 3}, {f32, device()});
+  EXPECT_EQ(none.copy_(zeros({1, 3}, {f32, device()})).numel(), 0);
+}
+
+TEST_P(InplaceTest, OverlappingMemory) {
+  Tensor x = counting(200);
+  x.slice(0, 1, 200).copy_(x.slice(0, 0, 199));
+  for (int64_t i = 0; i < 200; ++i)
+    ASSERT_EQ(x.to_vector<int64_t>()[static_cast<size_t>(i)], std::max<int64_t>(i - 1, 0));
+  Tensor y = counting(200);
+  y.slice(0, 0, 199).add_(y.slice(0, 1, 200));
+  for (int64_t i = 0; i < 199; ++i) ASSERT_EQ(y.to_vector<int64_t>()[static_cast<size_t>(i)], 2 * i + 1);
+  Tensor z = counting(9).reshape({3, 3});
+  z.copy_(z.transpose(0, 1));
+  EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  z.mul_(z.select(0, 1));  // every row by what the middle row was
+  EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 12, 42, 1, 16, 49, 2, 20, 56}));
+  z.add_(z);
+  EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 24, 84, 2, 32, 98, 4, 40, 112}));
+  z.copy_(z);
+  EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 24, 84, 2, 32, 98, 4, 40, 112}));
+}
+
+TEST_P(InplaceTest, VersionAndGradMode) {
+  Tensor x = zeros({3}, {f32, device()}), other = zeros({3}, {f32, device()});
+  const auto version = [&] { return x.impl()->storage->version(); };
+  auto before = version();
+  for (int i = 0; i < 4; ++i) {
+    if (i == 0) x.add_(other);
+    if (i == 1) x.mul_(2);
+    if (i == 2) x.slice(0, 0, 1).fill_(1);
+    if (i == 3) x.copy_(other);
+    EXPECT_GT(version(), before) << i;
+    before = version();
+  }
+  EXPECT_THROW(x.add_(zeros({4}, {f32, device()})), ShapeError);
+  EXPECT_EQ(version(), before);  // refused: nothing was written
+
+  Tensor leaf = zeros({3}, {f32, device()}).set_requires_grad(true);
+  EXPECT_THROW(leaf.add_(other), GradError);
+  EXPECT_THROW(leaf.fill_(1), GradError);
+  EXPECT_THROW(leaf.mul_(2), GradError);
+  EXPECT_THROW(leaf.select(0, 1).zero_(), GradError);
+  EXPECT_THROW(x.add_(leaf), GradError);
+  EXPECT_THROW(x.mul_(leaf), GradError);
+  EXPECT_THROW(x.copy_(leaf), GradError);
+  EXPECT_THROW((leaf * 2).fill_(1), GradError);
+  const auto guard = no_grad();
+  leaf.fill_(2).add_(leaf);
+  x.copy_(leaf);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{4, 4, 4}));
+  EXPECT_TRUE(leaf.requires_grad());
+}
+
+TEST_P(InplaceTest, Errors) {
+  Tensor x = zeros({2, 3}, {f32, device()});
+  EXPECT_THROW(x.add_(zeros({2, 3}, {f64, device()})), DTypeError);
+  EXPECT_THROW(x.mul_(zeros({2}, {f32, device()})), ShapeError);
+  EXPECT_THROW(x.add_(zeros({4, 2, 3}, {f32, device()})), ShapeError);  // would have to grow
+  EXPECT_THROW(x.copy_(zeros({2, 2}, {f32, device()})), ShapeError);
+  EXPECT_THROW(x.copy_(Tensor()), ValueError);
+  EXPECT_THROW(x.add_(Tensor()), ValueError);
+  EXPECT_THROW(Tensor().fill_(1), ValueError);
+  EXPECT_THROW(Tensor().mul_(2), ValueError);
+  EXPECT_THROW(zeros({2}, {i64, device()}).fill_(0.5), ValueError);
+  EXPECT_THROW(zeros({2}, {u8, device()}).fill_(256), ValueError);
+  EXPECT_THROW(zeros({2}, {i64, device()}).add_(zeros({2}, {i64, device()}), 0.5), ValueError);
+  EXPECT_THROW(zeros({2}, {boolean, device()}).mul_(1), DTypeError);
+  EXPECT_THROW(zeros({2}, {boolean, device()}).add_(zeros({2}, {boolean, device()})), DTypeError);
+  Tensor expanded = zeros({2, 1}, {f32, device()}).expand({2, 3});
+  EXPECT_THROW(expanded.fill_(1), ValueError);
+  EXPECT_THROW(expanded.add_(x), ValueError);
+  EXPECT_THROW(expanded.mul_(2), ValueError);
+  EXPECT_THROW(expanded.copy_(x), ValueError);
+  if (device().is_cuda()) {
+    EXPECT_THROW(x.add_(zeros({2, 3})), DeviceError);
+  }
+}
+
+}  // namespace
+}  // namespace vox
