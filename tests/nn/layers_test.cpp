@@ -1,4 +1,3 @@
-#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/activation.h>
 #include <voxgrad/nn/conv1d.h>
@@ -33,16 +32,6 @@ int64_t parameter_count(const nn::Module& m) {
   int64_t count = 0;
   for (const Tensor& p : m.parameters()) count += p.numel();
   return count;
-}
-
-/// gradcheck of a layer in double, with respect to its input and its parameters.
-void check_gradients(nn::Module& layer, const Shape& input_shape, Device device) {
-  layer.to(f64).to(device);
-  Tensor x = testing::normal(input_shape, {.dtype = f64, .device = device});
-  x.set_requires_grad(true);
-  std::vector<Tensor> inputs = layer.parameters();
-  inputs.push_back(x);
-  EXPECT_TRUE(autograd::gradcheck([&](const std::vector<Tensor>& all) { return layer(all.back()); }, inputs));
 }
 
 // ---- Shapes of weight, output, and the number of parameters, as torch.nn gives them -----------------------
@@ -284,132 +273,6 @@ TEST_P(LayersTest, ActivationsByHand) {
   near(nn::Tanh(), std::tanh(-2), 0, std::tanh(3));
   near(nn::SiLU(), -2 * sigmoid(-2), 0, 3 * sigmoid(3));
   near(nn::GELU(), -2 * phi(-2), 0, 3 * phi(3));
-}
-
-// ---- Initial values -----------------------------------------------------------------------------------
-
-/// All elements within +-bound, their extremes near it, their mean and variance those of the uniform
-/// distribution within 5 standard errors.
-void expect_uniform(const Tensor& t, double bound) {
-  const std::vector<double> v = t.detach().to(f64).to_vector<double>();
-  const auto n = static_cast<double>(v.size());
-  double sum = 0, square = 0, largest = 0;
-  for (double x : v) {
-    ASSERT_LE(std::abs(x), bound);
-    sum += x, square += x * x, largest = std::max(largest, std::abs(x));
-  }
-  EXPECT_GT(largest, bound * (1 - 20 / n));
-  EXPECT_LT(std::abs(sum / n), 5 * bound / std::sqrt(3 * n));
-  EXPECT_LT(std::abs(square / n - bound * bound / 3), 5 * bound * bound * std::sqrt(4 / (45 * n)));
-}
-
-TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
-  manual_seed(7);
-  const TensorOptions o = f32_here();
-  nn::Linear linear({.in_features = 64, .out_features = 500, .tensor = o});
-  expect_uniform(linear.weight, 1 / 8.0);
-  expect_uniform(linear.bias, 1 / 8.0);
-  nn::Conv3d conv(
-      {.in_channels = 8, .out_channels = 400, .kernel_size = {3, 2, 3}, .groups = 2, .tensor = o});
-  expect_uniform(conv.weight, 1 / std::sqrt(4 * 18));
-  expect_uniform(conv.bias, 1 / std::sqrt(4 * 18));
-  nn::ConvTranspose3d up(
-      {.in_channels = 8, .out_channels = 400, .kernel_size = {3, 2, 3}, .groups = 2, .tensor = o});
-  expect_uniform(up.weight, 1 / std::sqrt(200 * 18));  // shape[1] counts, as in PyTorch, not the sums' length
-  expect_uniform(up.bias, 1 / std::sqrt(200 * 18));
-  nn::Conv1d one({.in_channels = 9, .out_channels = 300, .kernel_size = 4, .tensor = o});
-  expect_uniform(one.weight, 1 / 6.0);
-  nn::ConvTranspose2d two({.in_channels = 300, .out_channels = 9, .kernel_size = {2, 2}, .tensor = o});
-  expect_uniform(two.weight, 1 / 6.0);
-}
-
-TEST(LayersInitTest, SameSeedSameWeightsAndOtherSeedOthers) {
-  const auto weight = [](uint64_t seed) {
-    manual_seed(seed);
-    return nn::Linear({.in_features = 5, .out_features = 5}).weight;
-  };
-  EXPECT_TRUE(testing::same_bits(weight(1), weight(1)));
-  EXPECT_FALSE(testing::same_bits(weight(1), weight(2)));
-}
-
-// ---- Refusals at construction -------------------------------------------------------------------------
-
-TEST(LayersRefusalTest, ImpossibleOptions) {
-  using nn::Conv3d, nn::ConvTranspose3d, nn::Conv1d, nn::ConvTranspose2d, nn::Linear;
-  EXPECT_THROW(Conv3d({.in_channels = 0, .out_channels = 1, .kernel_size = 1}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 1, .out_channels = -1, .kernel_size = 1}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = {1, 0, 1}}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 3, .out_channels = 2, .kernel_size = 1, .groups = 2}), ValueError);
-  EXPECT_THROW(ConvTranspose3d({.in_channels = 2, .out_channels = 3, .kernel_size = 1, .groups = 2}),
-               ValueError);
-  EXPECT_THROW(ConvTranspose2d({.in_channels = 2, .out_channels = 2, .kernel_size = 1, .groups = 0}),
-               ValueError);
-  EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}), ValueError);
-  EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}}),
-               DTypeError);
-  EXPECT_THROW(Linear({.in_features = 0, .out_features = 1}), ValueError);
-  EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
-}
-
-// ---- Gradients ----------------------------------------------------------------------------------------
-
-TEST_P(LayersTest, GradientsOfLinear) {
-  nn::Linear layer({.in_features = 3, .out_features = 2});
-  check_gradients(layer, {2, 2, 3}, device());
-}
-TEST_P(LayersTest, GradientsOfConv1d) {
-  nn::Conv1d layer({.in_channels = 4,
-                    .out_channels = 2,
-                    .kernel_size = 3,
-                    .stride = 2,
-                    .padding = 1,
-                    .dilation = 2,
-                    .groups = 2});
-  check_gradients(layer, {2, 4, 7}, device());
-}
-TEST_P(LayersTest, GradientsOfConv2d) {
-  nn::Conv2d layer(
-      {.in_channels = 2, .out_channels = 3, .kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}});
-  check_gradients(layer, {1, 2, 3, 5}, device());
-}
-TEST_P(LayersTest, GradientsOfConv3d) {
-  nn::Conv3d layer({.in_channels = 2,
-                    .out_channels = 2,
-                    .kernel_size = {2, 1, 3},
-                    .stride = {1, 2, 1},
-                    .padding = {0, 0, 1}});
-  check_gradients(layer, {1, 2, 3, 3, 2}, device());
-}
-TEST_P(LayersTest, GradientsOfConvTranspose1d) {
-  nn::ConvTranspose1d layer({.in_channels = 2,
-                             .out_channels = 4,
-                             .kernel_size = 3,
-                             .stride = 2,
-                             .padding = 1,
-                             .output_padding = 1,
-                             .groups = 2});
-  check_gradients(layer, {2, 2, 3}, device());
-}
-TEST_P(LayersTest, GradientsOfConvTranspose2d) {
-  nn::ConvTranspose2d layer(
-      {.in_channels = 2, .out_channels = 1, .kernel_size = {2, 3}, .stride = {1, 2}, .dilation = {2, 1}});
-  check_gradients(layer, {1, 2, 2, 3}, device());
-}
-TEST_P(LayersTest, GradientsOfConvTranspose3d) {
-  nn::ConvTranspose3d layer({.in_channels = 2,
-                             .out_channels = 2,
-                             .kernel_size = {1, 2, 3},
-                             .stride = {1, 2, 2},
-                             .padding = {0, 0, 1}});
-  check_gradients(layer, {1, 2, 2, 2, 2}, device());
-}
-TEST_P(LayersTest, GradientsOfPoolingAndUpsample) {
-  nn::MaxPool3d max({.kernel_size = 2, .padding = 1});
-  check_gradients(max, {1, 1, 3, 3, 3}, device());
-  nn::AvgPool3d avg({.kernel_size = 2, .stride = 1});
-  check_gradients(avg, {1, 1, 3, 2, 3}, device());
-  nn::Upsample up({.scale_factor = {{2, 1, 1.5}}, .mode = InterpolateOptions::Mode::trilinear});
-  check_gradients(up, {1, 1, 2, 2, 2}, device());
 }
 
 }  // namespace
