@@ -141,7 +141,7 @@ __device__ Range<Index> touching(Index reach, Index big, Index small, Index stri
   return {first, max(first, last)};
 }
 
-/// Sum of `value` over the block, in thread 0: a tree whose shape depends on the block size only.
+/// Sum of `value` over the block, in every thread: a tree whose shape depends on the block size only.
 template <int block, class T>
 __device__ T block_sum(T value, T* memory) {
   memory[threadIdx.x] = value;
@@ -149,7 +149,8 @@ __device__ T block_sum(T value, T* memory) {
     __syncthreads();
     if (threadIdx.x < half) memory[threadIdx.x] += memory[threadIdx.x + half];
   }
-  const T sum = threadIdx.x == 0 ? memory[0] : T(0);
+  __syncthreads();
+  const T sum = memory[0];
   __syncthreads();  // all reads are done: the memory may be used again
   return sum;
 }

@@ -137,7 +137,7 @@ TEST(Conv3dRefusalsCuda, MixedDevices) {
   if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = zeros(x4), w = zeros(w4, {.device = Device::cuda()});
   expect_error<DeviceError>([&] { conv_transpose3d(x, w); }, {"cpu", "cuda:0"});
-  expect_error<DeviceError>([&] { conv_transpose3d(w, w, zeros({2}), {.groups = 1}); }, {"cpu", "cuda:0"});
+  expect_error<DeviceError>([&] { conv_transpose3d(x.to(w.device()), w, zeros({2})); }, {"cpu", "cuda:0"});
 }
 
 // Nothing here may touch memory: the sizes overflow, or have no room in 64 bits of bytes.
