@@ -2,6 +2,7 @@
 #include <voxgrad/nn/module.h>
 
 #include <algorithm>
+#include <set>
 
 namespace vox::nn {
 
@@ -13,6 +14,15 @@ std::string join(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text.empty() ? "none" : text;
+}
+
+std::vector<Named> without_repeats(const std::vector<Named>& all) {
+  std::vector<Named> once;
+  std::set<const TensorImpl*> seen;
+  for (const Named& named : all) {
+    if (seen.insert(named.second.impl().get()).second) once.push_back(named);
+  }
+  return once;
 }
 
 }  // namespace
@@ -36,6 +46,7 @@ Tensor Module::register_parameter(std::string name, Tensor value) {
 }
 
 Tensor Module::register_buffer(std::string name, Tensor value) {
+  if (!value.defined()) return value;
   check_name(name);
   buffers_.emplace_back(std::move(name), value);
   return value;
@@ -47,20 +58,22 @@ void Module::add_child(std::string name, std::shared_ptr<Module> module) {
   children_.emplace_back(std::move(name), std::move(module));
 }
 
+void Module::collect(Kind kind, const std::string& prefix, std::vector<Named>& all) const {
+  for (const auto& [name, t] : kind == Kind::parameter ? parameters_ : buffers_)
+    all.emplace_back(prefix + name, t);
+  for (const auto& [name, child] : children_) child->collect(kind, prefix + name + ".", all);
+}
+
 std::vector<Named> Module::named_parameters() const {
-  std::vector<Named> all = parameters_;
-  for (const auto& [name, child] : children_) {
-    for (auto& [inner, t] : child->named_parameters()) all.emplace_back(name + "." + inner, t);
-  }
-  return all;
+  std::vector<Named> all;
+  collect(Kind::parameter, "", all);
+  return without_repeats(all);
 }
 
 std::vector<Named> Module::named_buffers() const {
-  std::vector<Named> all = buffers_;
-  for (const auto& [name, child] : children_) {
-    for (auto& [inner, t] : child->named_buffers()) all.emplace_back(name + "." + inner, t);
-  }
-  return all;
+  std::vector<Named> all;
+  collect(Kind::buffer, "", all);
+  return without_repeats(all);
 }
 
 std::vector<Tensor> Module::parameters() const {
@@ -103,10 +116,10 @@ void Module::zero_grad() {
 }
 
 StateDict Module::state_dict() const {
-  StateDict state;
-  for (auto& [name, t] : named_parameters()) state.emplace(name, t);
-  for (auto& [name, t] : named_buffers()) state.emplace(name, t);
-  return state;
+  std::vector<Named> all;
+  collect(Kind::parameter, "", all);
+  collect(Kind::buffer, "", all);
+  return StateDict(all.begin(), all.end());
 }
 
 Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) {

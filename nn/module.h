@@ -30,7 +30,8 @@ class Module {
   virtual Tensor forward(const Tensor& input) = 0;
   Tensor operator()(const Tensor& input) { return forward(input); }
 
-  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration.
+  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration;
+  /// one that is reached twice, as in a shared child, is listed under its first name only.
   std::vector<Named> named_parameters() const;
   std::vector<Named> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -48,7 +49,7 @@ class Module {
 
   void zero_grad();
 
-  /// All parameters and buffers; handles, not copies.
+  /// All parameters and buffers, under all their names; handles, not copies.
   StateDict state_dict() const;
 
   struct LoadResult {
@@ -79,6 +80,8 @@ class Module {
   }
 
  private:
+  enum class Kind { parameter, buffer };
+  void collect(Kind kind, const std::string& prefix, std::vector<Named>& all) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void check_name(const std::string& name) const;
   template <class F>

@@ -18,7 +18,7 @@ void Adam::update(size_t i, Tensor p, const Tensor& g) {
 }
 
 void Adam::adaptive_step(size_t i, Tensor p, const Tensor& g) {
-  const double t = static_cast<double>(steps());
+  const double t = static_cast<double>(updates(i));
   Tensor& m = buffer("exp_avg", i);
   Tensor& v = buffer("exp_avg_sq", i);
   m.mul_(options_.beta1).add_(g, 1 - options_.beta1);

@@ -16,6 +16,8 @@ struct AdamOptions {
 ///     g += weight_decay * p
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+///
+/// where t counts the updates of p.
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});

@@ -4,13 +4,28 @@
 #include <voxgrad/ops/elementwise.h>
 
 #include <cmath>
+#include <set>
 
 namespace vox::optim {
 
-Optimizer::Optimizer(std::vector<Tensor> parameters, double lr) : parameters_(std::move(parameters)) {
+namespace {
+
+const Tensor& entry(const Optimizer::State& state, const char* name) {
+  const auto found = state.find(name);
+  check<ValueError>(found != state.end(), "Optimizer::load_state_dict: '", name, "' is missing");
+  return found->second;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<Tensor> parameters, double lr)
+    : parameters_(std::move(parameters)), updates_(parameters_.size(), 0) {
   check<ValueError>(!parameters_.empty(), "Optimizer: got no parameters");
+  std::set<const TensorImpl*> seen;
   for (const Tensor& p : parameters_) {
     detail::check_defined("Optimizer", "parameters", p);
+    check<ValueError>(seen.insert(p.impl().get()).second, "Optimizer: a parameter of shape ", p.shape(),
+                      " is given twice; each step would update it twice");
     check<GradError>(p.is_leaf() && p.requires_grad(),
                      "Optimizer: a parameter must be a leaf that requires grad");
   }
@@ -26,7 +41,10 @@ void Optimizer::step() {
   const auto guard = no_grad();
   ++steps_;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (const Tensor g = parameters_[i].grad(); g.defined()) update(i, parameters_[i], g);
+    const Tensor g = parameters_[i].grad();
+    if (!g.defined()) continue;
+    ++updates_[i];
+    update(i, parameters_[i], g);
   }
 }
 
@@ -44,6 +62,7 @@ Tensor& Optimizer::buffer(const std::string& name, size_t i) {
 Optimizer::State Optimizer::state_dict() const {
   State state;
   state.emplace("step", full({}, steps_, {.dtype = i64}));
+  state.emplace("updates", from_vector(updates_, {static_cast<int64_t>(updates_.size())}));
   for (const auto& [name, list] : buffers_) {
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].defined()) state.emplace(std::to_string(i) + "." + name, list[i].clone());
@@ -53,13 +72,18 @@ Optimizer::State Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const State& state) {
-  const auto step = state.find("step");
-  check<ValueError>(step != state.end(), "Optimizer::load_state_dict: 'step' is missing");
-  const int64_t steps = step->second.item<int64_t>();
+  const int64_t steps = entry(state, "step").item<int64_t>();
   check<ValueError>(steps >= 0, "Optimizer::load_state_dict: 'step' must be >= 0, got ", steps);
+  const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();
+  check<ValueError>(updates.size() == parameters_.size(), "Optimizer::load_state_dict: 'updates' is of ",
+                    updates.size(), " parameters, this optimiser has ", parameters_.size());
+  for (int64_t count : updates)
+    check<ValueError>(count >= 0 && count <= steps, "Optimizer::load_state_dict: 'updates' must be in [0, ",
+                      steps, "], got ", count);
 
   std::map<std::string, std::vector<Tensor>> buffers;
-  size_t used = 1;  // "step"
+  std::vector<size_t> found_of(parameters_.size(), 0);
+  size_t used = 2;  // "step" and "updates"
   for (const std::string& name : buffer_names()) {
     auto& list = buffers[name];
     list.resize(parameters_.size());
@@ -67,30 +91,38 @@ void Optimizer::load_state_dict(const State& state) {
       const std::string key = std::to_string(i) + "." + name;
       const auto found = state.find(key);
       if (found == state.end()) continue;
-      ++used;
+      ++used, ++found_of[i];
       const Tensor& p = parameters_[i];
       detail::check_defined("Optimizer::load_state_dict", key.c_str(), found->second);
       check<ShapeError>(found->second.shape() == p.shape(), "Optimizer::load_state_dict: '", key,
                         "' belongs to a parameter of shape ", p.shape(), ", got ", found->second.shape());
       check<DTypeError>(found->second.dtype() == p.dtype(), "Optimizer::load_state_dict: '", key,
                         "' belongs to a parameter of dtype ", p.dtype(), ", got ", found->second.dtype());
-      list[i] = found->second.to(p.device()).clone();
+      list[i] = found->second.detach().to(p.device()).clone();
     }
   }
+  for (size_t found : found_of)
+    check<ValueError>(found == 0 || found == buffer_names().size(),
+                      "Optimizer::load_state_dict: a parameter must have all of its buffers or none, got ",
+                      found, " of ", buffer_names().size());
   check<ValueError>(used == state.size(), "Optimizer::load_state_dict: ", state.size() - used,
                     " entries belong to another kind of optimiser or to other parameters");
   buffers_ = std::move(buffers);
+  updates_ = updates;
   steps_ = steps;
 }
 
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   check<ValueError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got ", max_norm);
   const auto guard = no_grad();
-  double square = 0;
+  Tensor square;  // on the device until the end: one wait instead of one for each parameter
   for (const Tensor& p : parameters) {
-    if (const Tensor g = p.grad(); g.defined()) square += (g * g).sum().to(f64).item<double>();
+    const Tensor g = p.grad();
+    if (!g.defined()) continue;
+    const Tensor term = (g * g).sum().to(f64);
+    square = square.defined() ? square + term.to(square.device()) : term;
   }
-  const double norm = std::sqrt(square);
+  const double norm = square.defined() ? std::sqrt(square.item<double>()) : 0;
   if (norm > max_norm) {
     for (const Tensor& p : parameters) {
       if (Tensor g = p.grad(); g.defined()) g.mul_(max_norm / (norm + 1e-6));

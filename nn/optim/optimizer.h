@@ -12,9 +12,11 @@ namespace vox::optim {
 /// is the same on every run; parameters without a gradient are left alone.
 class Optimizer {
  public:
-  /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., and "step".
+  /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., "step", and "updates" (how
+  /// often each parameter was updated).
   using State = std::map<std::string, Tensor>;
 
+  /// Throws GradError unless all are leaves that require grad, ValueError for none, or for one given twice.
   explicit Optimizer(std::vector<Tensor> parameters, double lr);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
@@ -29,15 +31,19 @@ class Optimizer {
   /// Number of steps done.
   int64_t steps() const { return steps_; }
 
-  /// Copies of the state, for a checkpoint.
+  /// Copies of the state, for a checkpoint. The learning rate is no part of it: it is a function of the step
+  /// (nn/optim/schedule.h).
   State state_dict() const;
   /// Puts a saved state back. Throws ValueError, ShapeError or DTypeError, and changes nothing, if it is not
   /// one of this kind of optimiser on parameters of these shapes.
   void load_state_dict(const State& state);
 
  protected:
-  /// Updates parameter `i`, given its gradient, during step number steps() (counted from 1).
+  /// Updates parameter `i`, given its gradient, for the updates(i)-th time (counted from 1).
   virtual void update(size_t i, Tensor parameter, const Tensor& gradient) = 0;
+
+  /// Steps in which parameter i had a gradient.
+  int64_t updates(size_t i) const { return updates_[i]; }
 
   /// Names of the buffers kept for each parameter.
   virtual std::vector<std::string> buffer_names() const = 0;
@@ -48,6 +54,7 @@ class Optimizer {
  private:
   std::vector<Tensor> parameters_;
   std::map<std::string, std::vector<Tensor>> buffers_;
+  std::vector<int64_t> updates_;
   double lr_;
   int64_t steps_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "tests/support/devices.h"
 
 #include <cmath>
+#include <thread>
 
 namespace vox {
 namespace {
@@ -137,6 +138,29 @@ TEST(SerializeFileTest, AFailedSaveKeepsTheOldFileAndLeavesNothingBeside) {
   int files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++files;
   EXPECT_EQ(files, 2);
+}
+
+TEST(SerializeFileTest, AHeaderAbove100MBIsRefusedBeforeAnythingIsWritten) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(nn::save(folder / "x", {}, {{"k", std::string(100'000'000, 'x')}}), ValueError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(SerializeFileTest, WritersOfOneNameDoNotMix) {
+  const TemporaryFolder folder;
+  std::vector<std::thread> writers;
+  for (int64_t k = 0; k < 4; ++k) {
+    writers.emplace_back([&folder, k] {
+      for (int i = 0; i < 5; ++i) nn::save(folder / "x", {{"t", full({1000 * (k + 1)}, k)}});
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  const Tensor t = nn::load(folder / "x").tensors.at("t");
+  const float k = t.to_vector<float>()[0];
+  EXPECT_EQ(t.to_vector<float>(), std::vector<float>(1000 * (static_cast<size_t>(k) + 1), k));
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++files;
+  EXPECT_EQ(files, 1);
 }
 
 TEST(SerializeFileTest, RefusesWhatIsNotAReadableFile) {

@@ -1,0 +1,169 @@
+#include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/batch_norm3d.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+#include <cmath>
+
+namespace vox {
+namespace {
+
+using nn::BatchNorm3d;
+
+class BatchNorm3dTest : public testing::DeviceTest {
+ protected:
+  TensorOptions f64_here() const { return {.dtype = f64, .device = device()}; }
+};
+INSTANTIATE_TEST_SUITE_P(, BatchNorm3dTest, testing::devices(), testing::device_name);
+
+/// Mean and sum of squared deviations of each channel of (N, C, D, H, W), by loops.
+struct Statistics {
+  std::vector<double> mean, squares;
+  double count;
+};
+Statistics statistics(const Tensor& x) {
+  const int64_t n = x.size(0), c = x.size(1), volume = x.numel() / (n * c);
+  const std::vector<double> v = x.to_vector<double>();
+  Statistics s{std::vector<double>(c), std::vector<double>(c), static_cast<double>(n * volume)};
+  const auto each = [&](auto f) {
+    for (int64_t i = 0; i < x.numel(); ++i) f(i / volume % c, v[static_cast<size_t>(i)]);
+  };
+  each([&](int64_t k, double value) { s.mean[k] += value / s.count; });
+  each([&](int64_t k, double value) { s.squares[k] += (value - s.mean[k]) * (value - s.mean[k]); });
+  return s;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12 * (1 + std::abs(want[i]))) << i;
+}
+
+TEST_P(BatchNorm3dTest, NamesShapesAndInitialValuesArePyTorchs) {
+  const BatchNorm3d layer({.num_features = 3, .tensor = {.device = device()}});
+  const nn::StateDict state = layer.state_dict();
+  ASSERT_EQ(state.size(), 5u);
+  EXPECT_EQ(state.at("weight").to_vector<float>(), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(state.at("bias").to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(state.at("running_mean").to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(state.at("running_var").to_vector<float>(), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(state.at("num_batches_tracked").shape(), Shape());
+  EXPECT_EQ(state.at("num_batches_tracked").item<int64_t>(), 0);
+  EXPECT_EQ(layer.parameters().size(), 2u);
+  EXPECT_EQ(BatchNorm3d({.num_features = 3, .affine = false}).state_dict().size(), 3u);
+  EXPECT_EQ(BatchNorm3d({.num_features = 3, .track_running_stats = false}).state_dict().size(), 2u);
+}
+
+TEST_P(BatchNorm3dTest, TrainingNormalisesByTheBatchAndTracksIt) {
+  BatchNorm3d layer({.num_features = 3, .eps = 1e-3, .momentum = 0.25, .tensor = f64_here()});
+  layer.load_state_dict(
+      {{"weight", from_vector<double>({1, 2, -3}, {3})}, {"bias", from_vector<double>({0, 5, 7}, {3})}},
+      false);
+  std::vector<double> running_mean(3, 0), running_var(3, 1);
+  for (unsigned step = 1; step <= 3; ++step) {
+    const Tensor x = testing::normal({2, 3, 2, 3, 2}, f64_here(), step) * 2.0 + 1.0;
+    const Statistics s = statistics(x);
+    const std::vector<double> in = x.to_vector<double>(), weight = {1, 2, -3}, bias = {0, 5, 7};
+    std::vector<double> want(in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      const size_t k = i / 12 % 3;
+      want[i] = (in[i] - s.mean[k]) / std::sqrt(s.squares[k] / s.count + 1e-3) * weight[k] + bias[k];
+    }
+    expect_near(layer(x).to_vector<double>(), want);
+    for (size_t k = 0; k < 3; ++k) {
+      running_mean[k] = 0.75 * running_mean[k] + 0.25 * s.mean[k];
+      running_var[k] = 0.75 * running_var[k] + 0.25 * s.squares[k] / (s.count - 1);
+    }
+    expect_near(layer.running_mean.to_vector<double>(), running_mean);
+    expect_near(layer.running_var.to_vector<double>(), running_var);
+    EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), step);
+  }
+}
+
+TEST_P(BatchNorm3dTest, EvaluationUsesTheRunningStatisticsAndLeavesThem) {
+  BatchNorm3d layer({.num_features = 2, .eps = 0, .tensor = f64_here()});
+  layer.load_state_dict({{"running_mean", from_vector<double>({1, -2}, {2})},
+                         {"running_var", from_vector<double>({4, 0.25}, {2})},
+                         {"weight", from_vector<double>({10, 1}, {2})},
+                         {"bias", from_vector<double>({0, 100}, {2})}},
+                        false);
+  layer.eval();
+  const Tensor x = from_vector<double>({3, 5, 0, -2}, {1, 2, 1, 1, 2}, device());
+  // (x - 1) / 2 * 10 and (x + 2) * 2 + 100
+  expect_near(layer(x).to_vector<double>(), {10, 20, 104, 100});
+  expect_near(layer(from_vector<double>({1, -2}, {1, 2, 1, 1, 1}, device())).to_vector<double>(), {0, 100});
+  EXPECT_EQ(layer.running_mean.to_vector<double>(), (std::vector<double>{1, -2}));
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
+}
+
+TEST_P(BatchNorm3dTest, WithoutMomentumItAveragesAllBatches) {
+  BatchNorm3d layer({.num_features = 1, .momentum = std::nullopt, .tensor = f64_here()});
+  std::vector<double> mean = {0}, var = {0};
+  for (unsigned step = 1; step <= 4; ++step) {
+    const Tensor x = testing::normal({3, 1, 2, 1, 2}, f64_here(), step);
+    layer(x);
+    const Statistics s = statistics(x);
+    mean[0] += (s.mean[0] - mean[0]) / step;
+    var[0] += (s.squares[0] / (s.count - 1) - var[0]) / step;
+    expect_near(layer.running_mean.to_vector<double>(), mean);
+    expect_near(layer.running_var.to_vector<double>(), var);
+  }
+}
+
+TEST_P(BatchNorm3dTest, WithoutRunningStatisticsEvaluationUsesTheBatch) {
+  BatchNorm3d layer({.num_features = 2, .track_running_stats = false, .tensor = f64_here()});
+  const Tensor x = testing::normal({2, 2, 2, 2, 2}, f64_here());
+  const Tensor training = layer(x);
+  EXPECT_TRUE(testing::same_bits(layer.eval()(x), training));
+}
+
+TEST_P(BatchNorm3dTest, Gradients) {
+  for (const bool evaluate : {false, true}) {
+    for (const bool affine : {false, true}) {
+      BatchNorm3d layer({.num_features = 2, .affine = affine, .tensor = f64_here()});
+      layer.train(!evaluate);
+      Tensor x = testing::normal({2, 2, 1, 2, 2}, f64_here());
+      x.set_requires_grad(true);
+      std::vector<Tensor> inputs = layer.parameters();
+      inputs.push_back(x);
+      const auto f = [&](const std::vector<Tensor>& all) { return layer(all.back()); };
+      EXPECT_TRUE(autograd::gradcheck(f, inputs));
+    }
+  }
+}
+
+TEST_P(BatchNorm3dTest, SecondGradients) {
+  BatchNorm3d layer({.num_features = 1, .tensor = f64_here()});
+  Tensor x = testing::normal({2, 1, 1, 2, 1}, f64_here());
+  x.set_requires_grad(true);
+  EXPECT_TRUE(autograd::gradgradcheck([&](const std::vector<Tensor>& all) { return layer(all[0]); }, {x}));
+}
+
+TEST_P(BatchNorm3dTest, BuffersStayOffTheTape) {
+  BatchNorm3d layer({.num_features = 1, .tensor = f64_here()});
+  Tensor x = testing::normal({2, 1, 1, 2, 1}, f64_here());
+  x.set_requires_grad(true);
+  layer(x).sum().backward();
+  EXPECT_FALSE(layer.running_mean.requires_grad() || layer.running_var.requires_grad());
+  EXPECT_TRUE(layer.weight.grad().defined() && layer.bias.grad().defined());
+}
+
+TEST(BatchNorm3dRefusalTest, ImpossibleOptionsAndInputs) {
+  EXPECT_THROW(BatchNorm3d({.num_features = 0}), ValueError);
+  EXPECT_THROW(BatchNorm3d({.num_features = 1, .eps = -1}), ValueError);
+  EXPECT_THROW(BatchNorm3d({.num_features = 1, .momentum = 1.5}), ValueError);
+  EXPECT_THROW(BatchNorm3d({.num_features = 1, .tensor = {.dtype = i64}}), DTypeError);
+  BatchNorm3d layer({.num_features = 2});
+  EXPECT_THROW(layer(Tensor()), ValueError);
+  EXPECT_THROW(layer(ones({2, 2, 2, 2})), ShapeError);
+  EXPECT_THROW(layer(ones({2, 3, 2, 2, 2})), ShapeError);
+  EXPECT_THROW(layer(ones({1, 2, 1, 1, 1})), ShapeError);
+  EXPECT_THROW(layer(ones({0, 2, 1, 1, 1})), ShapeError);
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
+  EXPECT_EQ(layer.eval()(ones({1, 2, 1, 1, 1})).numel(), 2);
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,79 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/dropout.h>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+#include <cmath>
+
+namespace vox {
+namespace {
+
+using nn::Dropout;
+
+class DropoutTest : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, DropoutTest, testing::devices(), testing::device_name);
+
+TEST_P(DropoutTest, ZeroesAShareOfPAndScalesTheRest) {
+  manual_seed(5);
+  Dropout layer({.p = 0.75});
+  const int64_t n = 40000;
+  const std::vector<float> y = layer(full({n}, 3, {.device = device()})).to_vector<float>();
+  int64_t zero = 0;
+  for (float v : y) {
+    EXPECT_TRUE(v == 0 || v == 12);
+    zero += v == 0;
+  }
+  EXPECT_NEAR(static_cast<double>(zero) / n, 0.75, 5 * std::sqrt(0.75 * 0.25 / n));
+}
+
+TEST_P(DropoutTest, EqualSeedsDropEqualElementsOnEveryDevice) {
+  Dropout layer;
+  const auto draw = [&](uint64_t seed, Device where) {
+    manual_seed(seed);
+    return layer(ones({3, 100}, {.device = where}));
+  };
+  EXPECT_TRUE(testing::same_bits(draw(1, device()), draw(1, device())));
+  EXPECT_TRUE(testing::same_bits(draw(1, device()), draw(1, Device::cpu())));
+  EXPECT_FALSE(testing::same_bits(draw(1, device()), draw(2, device())));
+  manual_seed(1);
+  const Tensor first = layer(ones({300}, {.device = device()}));
+  EXPECT_FALSE(testing::same_bits(first, layer(ones({300}, {.device = device()})))) << "each call draws anew";
+}
+
+TEST_P(DropoutTest, EvaluationAndP0AreTheIdentityAndDrawNothing) {
+  const Tensor x = ones({10}, {.device = device()});
+  manual_seed(1);
+  Dropout layer({.p = 0.9}), none({.p = 0});
+  EXPECT_EQ(layer.eval()(x).impl(), x.impl());
+  EXPECT_EQ(none(x).impl(), x.impl());
+  EXPECT_EQ(default_generator().state().offset, 0u);
+  layer.train()(x);
+  EXPECT_EQ(default_generator().state().offset, 1u);
+}
+
+TEST_P(DropoutTest, P1DropsAll) {
+  Dropout layer({.p = 1});
+  EXPECT_EQ(layer(ones({3}, {.device = device()})).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+}
+
+TEST_P(DropoutTest, TheGradientPassesWhereTheValueDid) {
+  Dropout layer({.p = 0.5});
+  Tensor x = ones({50}, {.dtype = f64, .device = device()});
+  x.set_requires_grad(true);
+  const Tensor y = layer(x);
+  y.sum().backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), y.to_vector<double>());
+}
+
+TEST(DropoutRefusalTest, PAndDType) {
+  EXPECT_THROW(Dropout({.p = -0.1}), ValueError);
+  EXPECT_THROW(Dropout({.p = 1.1}), ValueError);
+  EXPECT_THROW(Dropout({.p = NAN}), ValueError);
+  Dropout layer;
+  EXPECT_THROW(layer(ones({2}, {.dtype = i64})), DTypeError);
+  EXPECT_THROW(layer(Tensor()), ValueError);
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,332 @@
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/activation.h>
+#include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/sequential.h>
+#include <voxgrad/nn/serialize.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/loss.h>
+
+#include "temporary_folder.h"
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+#include <cmath>
+#include <functional>
+
+namespace vox {
+namespace {
+
+using optim::Adam;
+using optim::AdamW;
+using optim::Optimizer;
+using optim::SGD;
+
+class OptimTest : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, OptimTest, testing::devices(), testing::device_name);
+
+Tensor parameter(const std::vector<double>& values, Device device) {
+  return from_vector(values, {static_cast<int64_t>(values.size())}, device).set_requires_grad(true);
+}
+
+// ---- Steps against the formulas, element by element in double -------------------------------------------
+
+/// What one element's optimiser does: p after update number t with gradient g.
+using Rule = std::function<void(double& p, double g, int t)>;
+
+void expect_steps(Optimizer& optimizer, Tensor p, const std::vector<Rule>& rules) {
+  std::vector<double> want = p.to_vector<double>();
+  for (int t = 1; t <= 6; ++t) {
+    std::vector<double> g(want.size());
+    for (size_t i = 0; i < g.size(); ++i)
+      g[i] = std::sin(1.7 * t + static_cast<double>(i)) * (i == 1 ? 100 : 1);
+    p.set_grad(from_vector(g, p.shape(), p.device()));
+    optimizer.step();
+    const std::vector<double> got = p.to_vector<double>();
+    for (size_t i = 0; i < g.size(); ++i) {
+      rules[i](want[i], g[i], t);
+      EXPECT_NEAR(got[i], want[i], 1e-13 * (1 + std::abs(want[i]))) << "element " << i << ", step " << t;
+    }
+    EXPECT_EQ(p.grad().to_vector<double>(), g) << "the gradient is not the optimiser's to change";
+  }
+  EXPECT_EQ(optimizer.steps(), 6);
+}
+
+TEST_P(OptimTest, SgdSteps) {
+  for (const optim::SGDOptions o :
+       {optim::SGDOptions{.lr = 0.1}, optim::SGDOptions{.lr = 0.1, .weight_decay = 0.3},
+        optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
+        optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.2, .nesterov = true}}) {
+    const auto rule = [o]() -> Rule {
+      return [o, m = 0.0](double& p, double g, int t) mutable {
+        g += o.weight_decay * p;
+        if (o.momentum != 0) {
+          m = t == 1 ? g : o.momentum * m + g;
+          g = o.nesterov ? g + o.momentum * m : m;
+        }
+        p -= o.lr * g;
+      };
+    };
+    const Tensor p = parameter({1, -2, 0.5}, device());
+    SGD optimizer({p}, o);
+    expect_steps(optimizer, p, {rule(), rule(), rule()});
+  }
+}
+
+Rule adam_rule(double lr, double beta1, double beta2, double eps, double l2, double decoupled) {
+  return [=, m = 0.0, v = 0.0](double& p, double g, int t) mutable {
+    p *= 1 - lr * decoupled;
+    g += l2 * p;
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    p -= lr * (m / (1 - std::pow(beta1, t))) / (std::sqrt(v / (1 - std::pow(beta2, t))) + eps);
+  };
+}
+
+TEST_P(OptimTest, AdamSteps) {
+  const Tensor p = parameter({1, -2}, device()), q = parameter({3, 0.1}, device());
+  Adam plain({p}, {.lr = 0.01});
+  expect_steps(plain, p, {adam_rule(0.01, 0.9, 0.999, 1e-8, 0, 0), adam_rule(0.01, 0.9, 0.999, 1e-8, 0, 0)});
+  Adam decayed({q}, {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
+  expect_steps(decayed, q,
+               {adam_rule(0.02, 0.8, 0.95, 1e-3, 0.1, 0), adam_rule(0.02, 0.8, 0.95, 1e-3, 0.1, 0)});
+}
+
+TEST_P(OptimTest, AdamWSteps) {
+  const Tensor p = parameter({1, -2}, device());
+  AdamW optimizer({p}, {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
+  expect_steps(optimizer, p,
+               {adam_rule(0.02, 0.8, 0.95, 1e-3, 0, 0.1), adam_rule(0.02, 0.8, 0.95, 1e-3, 0, 0.1)});
+}
+
+TEST_P(OptimTest, AdamsFirstStepIsLrWhateverTheGradientsSize) {
+  for (double g : {1e-3, 1.0, 1e6}) {
+    Tensor p = parameter({5}, device());
+    Adam optimizer({p}, {.lr = 0.25, .eps = 0});
+    p.set_grad(from_vector<double>({g}, {1}, device()));
+    optimizer.step();
+    EXPECT_NEAR(p.item<double>(), 4.75, 1e-12);
+  }
+}
+
+TEST_P(OptimTest, AParameterWithoutAGradientIsLeftAloneAndItsUpdatesAreItsOwn) {
+  Tensor p = parameter({1}, device()), late = parameter({1}, device());
+  Adam optimizer({p, late}, {.lr = 0.1, .eps = 0});
+  for (int step = 1; step <= 4; ++step) {
+    p.set_grad(from_vector<double>({2}, {1}, device()));
+    if (step == 4) late.set_grad(from_vector<double>({-3}, {1}, device()));
+    optimizer.step();
+    if (step < 4) {
+      EXPECT_EQ(late.item<double>(), 1);
+    }
+  }
+  EXPECT_NEAR(late.item<double>(), 1.1, 1e-12) << "its bias correction counts from its own first update";
+}
+
+// ---- Training -----------------------------------------------------------------------------------------
+
+/// A regression that has an exact solution: 12 points of a linear map of 3 numbers to 2.
+struct Regression {
+  explicit Regression(Device device)
+      : x(testing::normal({12, 3}, {.dtype = f64, .device = device}, 1)),
+        y(testing::normal({12, 3}, {.dtype = f64, .device = device}, 1).slice(1, 0, 2) * 2.0 + 1.0) {
+    manual_seed(3);
+    net.to(f64).to(device);
+  }
+  double step(Optimizer& optimizer) {
+    optimizer.zero_grad();
+    Tensor loss = mse_loss(net(x), y);
+    loss.backward();
+    optimizer.step();
+    return loss.detach().item<double>();
+  }
+  Tensor x, y;
+  nn::Linear net{{.in_features = 3, .out_features = 2}};
+};
+
+TEST_P(OptimTest, EveryOptimiserFitsALinearMap) {
+  const auto fit = [&](auto make, int steps) {
+    Regression problem(device());
+    const std::unique_ptr<Optimizer> optimizer = make(problem.net.parameters());
+    const double first = problem.step(*optimizer);
+    double last = first;
+    for (int i = 1; i < steps; ++i) last = problem.step(*optimizer);
+    EXPECT_GT(first, 0.5);
+    return last;
+  };
+  using Parameters = std::vector<Tensor>;
+  EXPECT_LT(fit([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.2}); }, 400),
+            1e-10);
+  EXPECT_LT(fit(
+                [](Parameters p) {
+                  return std::make_unique<SGD>(
+                      p, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true});
+                },
+                400),
+            1e-10);
+  EXPECT_LT(fit([](Parameters p) { return std::make_unique<Adam>(p, optim::AdamOptions{.lr = 0.05}); }, 600),
+            1e-6);
+  EXPECT_LT(fit(
+                [](Parameters p) {
+                  return std::make_unique<AdamW>(p, AdamW::Options{.lr = 0.05, .weight_decay = 0});
+                },
+                600),
+            1e-6);
+}
+
+// ---- State --------------------------------------------------------------------------------------------
+
+/// Weights after 6 steps, unbroken or broken after 3 by a trip of everything through a file.
+template <class Opt, class Options>
+nn::StateDict trained(Device device, const Options& options, bool broken) {
+  const auto make = [&] {
+    manual_seed(11);
+    nn::Sequential net(nn::Linear({.in_features = 3, .out_features = 4}), nn::Tanh(),
+                       nn::Linear({.in_features = 4, .out_features = 1}));
+    net.to(device);
+    return net;
+  };
+  const auto train = [&](nn::Sequential& net, Optimizer& optimizer, unsigned from, unsigned to) {
+    for (unsigned step = from; step < to; ++step) {
+      optimizer.zero_grad();
+      const Tensor x = testing::normal({5, 3}, {.device = device}, step);
+      (net(x) * net(x)).sum().backward();
+      optimizer.step();
+    }
+  };
+  nn::Sequential net = make();
+  Opt optimizer(net.parameters(), options);
+  train(net, optimizer, 0, broken ? 3 : 6);
+  if (!broken) return net.state_dict();
+
+  const testing::TemporaryFolder folder;
+  nn::save(folder / "net", net.state_dict());
+  nn::save(folder / "optimizer", optimizer.state_dict());
+  nn::Sequential net2 = make();
+  Opt optimizer2(net2.parameters(), options);
+  net2.load_state_dict(nn::load(folder / "net").tensors);
+  optimizer2.load_state_dict(nn::load(folder / "optimizer").tensors);
+  EXPECT_EQ(optimizer2.steps(), 3);
+  train(net2, optimizer2, 3, 6);
+  return net2.state_dict();
+}
+
+template <class Opt, class Options>
+void expect_resumes(Device device, const Options& options) {
+  const nn::StateDict whole = trained<Opt>(device, options, false),
+                      parts = trained<Opt>(device, options, true);
+  for (const auto& [name, t] : whole) EXPECT_TRUE(testing::same_bits(t, parts.at(name))) << name;
+}
+
+TEST_P(OptimTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
+  expect_resumes<SGD>(device(), optim::SGDOptions{.lr = 0.01});
+  expect_resumes<SGD>(device(), optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .nesterov = true});
+  expect_resumes<Adam>(device(), optim::AdamOptions{.lr = 0.01, .weight_decay = 0.01});
+  expect_resumes<AdamW>(device(), AdamW::Options{.lr = 0.01});
+}
+
+TEST_P(OptimTest, TheStateIsACopyByName) {
+  Tensor p = parameter({1, 2}, device()), untouched = parameter({1}, device());
+  Adam optimizer({p, untouched});
+  p.set_grad(from_vector<double>({10, 20}, {2}, device()));
+  optimizer.step();
+  const Optimizer::State state = optimizer.state_dict();
+  ASSERT_EQ(state.size(), 4u);
+  EXPECT_EQ(state.at("step").item<int64_t>(), 1);
+  EXPECT_EQ(state.at("updates").to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
+  EXPECT_NEAR(state.at("0.exp_avg").to_vector<double>()[1], 2, 1e-12);
+  EXPECT_NEAR(state.at("0.exp_avg_sq").to_vector<double>()[0], 0.1, 1e-12);
+  optimizer.step();
+  EXPECT_EQ(state.at("step").item<int64_t>(), 1);
+  EXPECT_NEAR(state.at("0.exp_avg").to_vector<double>()[1], 2, 1e-12);
+}
+
+TEST(OptimStateTest, AForeignStateIsRefusedAndChangesNothing) {
+  Tensor p = parameter({1, 2}, Device::cpu());
+  Adam optimizer({p});
+  p.set_grad(ones({2}, {.dtype = f64}));
+  optimizer.step();
+  const Optimizer::State good = optimizer.state_dict();
+  const auto refuses = [&]<class E>(const char* what, auto change, E) {
+    Optimizer::State state = good;
+    state["step"] = full({}, 8, {.dtype = i64});
+    change(state);
+    EXPECT_THROW(optimizer.load_state_dict(state), E) << what;
+    EXPECT_EQ(optimizer.steps(), 1) << what;
+    EXPECT_TRUE(testing::same_bits(optimizer.state_dict().at("0.exp_avg"), good.at("0.exp_avg"))) << what;
+  };
+  using State = Optimizer::State;
+  const ValueError value("");
+  refuses(
+      "no step", [](State& s) { s.erase("step"); }, value);
+  refuses(
+      "no updates", [](State& s) { s.erase("updates"); }, value);
+  refuses(
+      "negative step", [](State& s) { s["step"] = full({}, -1, {.dtype = i64}); }, value);
+  refuses(
+      "step of f32", [](State& s) { s["step"] = ones({}); }, DTypeError(""));
+  refuses(
+      "updates of two", [](State& s) { s["updates"] = ones({2}, {.dtype = i64}); }, value);
+  refuses(
+      "more updates than steps", [](State& s) { s["updates"] = full({1}, 9, {.dtype = i64}); }, value);
+  refuses(
+      "another parameter", [](State& s) { s["1.exp_avg"] = ones({2}, {.dtype = f64}); }, value);
+  refuses(
+      "another optimiser", [](State& s) { s["0.momentum"] = ones({2}, {.dtype = f64}); }, value);
+  refuses(
+      "half of the buffers", [](State& s) { s.erase("0.exp_avg_sq"); }, value);
+  refuses(
+      "shape", [](State& s) { s["0.exp_avg"] = ones({3}, {.dtype = f64}); }, ShapeError(""));
+  refuses(
+      "dtype", [](State& s) { s["0.exp_avg"] = ones({2}); }, DTypeError(""));
+  refuses(
+      "undefined", [](State& s) { s["0.exp_avg"] = Tensor(); }, value);
+  optimizer.load_state_dict(good);
+}
+
+TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
+  const Tensor p = parameter({1}, Device::cpu());
+  EXPECT_THROW(SGD({}), ValueError);
+  EXPECT_THROW(SGD({p, p}), ValueError);
+  EXPECT_THROW(SGD({Tensor()}), ValueError);
+  EXPECT_THROW(SGD({ones({1})}), GradError);
+  EXPECT_THROW(SGD({p * 2.0}), GradError);
+  EXPECT_THROW(SGD({p}, {.lr = -1}), ValueError);
+  EXPECT_THROW(SGD({p}, {.lr = NAN}), ValueError);
+  EXPECT_THROW(SGD({p}, {.lr = 1, .momentum = -0.1}), ValueError);
+  EXPECT_THROW(SGD({p}, {.lr = 1, .nesterov = true}), ValueError);
+  EXPECT_THROW(Adam({p}, {.beta1 = 1}), ValueError);
+  EXPECT_THROW(Adam({p}, {.beta2 = -0.1}), ValueError);
+  EXPECT_THROW(Adam({p}, {.eps = -1}), ValueError);
+  EXPECT_THROW(AdamW({p}, {.weight_decay = -1}), ValueError);
+  SGD optimizer({p}, {.lr = 0.5});
+  EXPECT_THROW(optimizer.set_lr(INFINITY), ValueError);
+  EXPECT_EQ(optimizer.lr(), 0.5);
+}
+
+// ---- clip_grad_norm_ ----------------------------------------------------------------------------------
+
+TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
+  Tensor p = parameter({0, 0}, device()), q = parameter({0}, device()), none = parameter({0}, device());
+  const auto set = [&] {
+    p.set_grad(from_vector<double>({2, 3}, {2}, device()));
+    q.set_grad(from_vector<double>({-6}, {1}, device()));
+  };
+  set();
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q, none}, 8), 7);
+  EXPECT_EQ(p.grad().to_vector<double>(), (std::vector<double>{2, 3}));
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q, none}, 3.5), 7);
+  EXPECT_NEAR(p.grad().to_vector<double>()[0], 1, 1e-6);
+  EXPECT_NEAR(p.grad().to_vector<double>()[1], 1.5, 1e-6);
+  EXPECT_NEAR(q.grad().to_vector<double>()[0], -3, 1e-6);
+  EXPECT_FALSE(none.grad().defined());
+  EXPECT_LE(optim::clip_grad_norm_({p, q}, 100), 3.5);
+  EXPECT_EQ(optim::clip_grad_norm_({none}, 1), 0);
+  EXPECT_THROW(optim::clip_grad_norm_({p}, 0), ValueError);
+  EXPECT_THROW(optim::clip_grad_norm_({p}, NAN), ValueError);
+}
+
+}  // namespace
+}  // namespace vox

@@ -1,0 +1,41 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/nn/optim/schedule.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace vox::optim {
+namespace {
+
+TEST(ScheduleTest, StepLrFallsEveryStepSize) {
+  const StepSchedule s{.base_lr = 8, .step_size = 3, .gamma = 0.5};
+  const double want[] = {8, 8, 8, 4, 4, 4, 2, 2, 2, 1};
+  for (int64_t step = 0; step < 10; ++step) EXPECT_DOUBLE_EQ(step_lr(step, s), want[step]) << step;
+  EXPECT_THROW(step_lr(-1, s), ValueError);
+  EXPECT_THROW(step_lr(0, {.base_lr = 1, .step_size = 0}), ValueError);
+}
+
+TEST(ScheduleTest, CosineFromBaseToMin) {
+  const CosineSchedule s{.base_lr = 3, .total_steps = 6, .min_lr = 1};
+  const double half_root3 = std::sqrt(3.0) / 2;  // cos(30 degrees)
+  const double want[] = {3, 2 + half_root3, 2.5, 2, 1.5, 2 - half_root3, 1, 1, 1};
+  for (int64_t step = 0; step < 9; ++step) EXPECT_NEAR(cosine_lr(step, s), want[step], 1e-15) << step;
+}
+
+TEST(ScheduleTest, CosineWarmsUpLinearly) {
+  const CosineSchedule s{.base_lr = 4, .total_steps = 8, .warmup_steps = 4};
+  const double root = std::sqrt(2.0);
+  const double want[] = {1, 2, 3, 4, 4, 2 + root, 2, 2 - root, 0};
+  for (int64_t step = 0; step < 9; ++step) EXPECT_NEAR(cosine_lr(step, s), want[step], 1e-15) << step;
+}
+
+TEST(ScheduleTest, CosineRefusesImpossibleSteps) {
+  EXPECT_THROW(cosine_lr(-1, {.base_lr = 1, .total_steps = 5}), ValueError);
+  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 0}), ValueError);
+  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = 5}), ValueError);
+  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = -1}), ValueError);
+}
+
+}  // namespace
+}  // namespace vox::optim
