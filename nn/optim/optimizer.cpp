@@ -55,7 +55,11 @@ void Optimizer::zero_grad() {
 Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   auto& list = buffers_[name];
   list.resize(parameters_.size());
-  if (!list[i].defined()) list[i] = zeros_like(parameters_[i]);
+  const Tensor& p = parameters_[i];
+  if (!list[i].defined())
+    list[i] = zeros_like(p);
+  else
+    list[i] = list[i].to(p.device()).to(p.dtype());  // follows a parameter that Module::to moved
   return list[i];
 }
 
