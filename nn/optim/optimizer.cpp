@@ -55,7 +55,9 @@ void Optimizer::zero_grad() {
 Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   auto& list = buffers_[name];
   list.resize(parameters_.size());
-  if (!list[i].defined()) list[i] = zeros_like(parameters_[i]);
+  const Tensor& p = parameters_[i];
+  if (!list[i].defined()) list[i] = zeros_like(p);
+  list[i] = list[i].to(p.device()).to(p.dtype());  // Module::to may have moved the parameter since
   return list[i];
 }
 
@@ -73,7 +75,9 @@ Optimizer::State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const int64_t steps = entry(state, "step").item<int64_t>();
-  check<ValueError>(steps >= 0, "Optimizer::load_state_dict: 'step' must be >= 0, got ", steps);
+  constexpr int64_t most_steps = int64_t{1} << 62;  // more than anybody takes, and never near an overflow
+  check<ValueError>(steps >= 0 && steps <= most_steps, "Optimizer::load_state_dict: 'step' must be in [0, ",
+                    most_steps, "], got ", steps);
   const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();
   check<ValueError>(updates.size() == parameters_.size(), "Optimizer::load_state_dict: 'updates' is of ",
                     updates.size(), " parameters, this optimiser has ", parameters_.size());
@@ -117,6 +121,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   const auto guard = no_grad();
   Tensor square;  // on the device until the end: one wait instead of one for each parameter
   for (const Tensor& p : parameters) {
+    detail::check_defined("clip_grad_norm_", "parameters", p);
     const Tensor g = p.grad();
     if (!g.defined()) continue;
     const Tensor term = (g * g).sum().to(f64);
