@@ -186,27 +186,8 @@ void reduce_with(const Tensor& x, int64_t reduced_dims, Tensor& y) {
 }  // namespace
 
 void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
-  using namespace detail;
-  if (kind == ReduceKind::mean)
-    return visit_floating("mean", x.dtype(),
-                          [&]<class T>(T) { reduce_with<SumOp<T, true>, T>(x, reduced_dims, y); });
-  visit_dtype(x.dtype(), [&]<class E>(E) {
-    using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;  // a bool is a byte, 0 or 1
-    switch (kind) {
-      case ReduceKind::sum:
-        return reduce_with<SumOp<T, false>, T>(x, reduced_dims, y);
-      case ReduceKind::max:
-        return reduce_with<ExtremumOp<T, true>, T>(x, reduced_dims, y);
-      case ReduceKind::min:
-        return reduce_with<ExtremumOp<T, false>, T>(x, reduced_dims, y);
-      case ReduceKind::argmax:
-        return reduce_with<ArgExtremumOp<T, true>, T>(x, reduced_dims, y);
-      case ReduceKind::argmin:
-        return reduce_with<ArgExtremumOp<T, false>, T>(x, reduced_dims, y);
-      case ReduceKind::mean:
-        return;  // above
-    }
-  });
+  detail::visit_reduction(kind, x.dtype(),
+                          [&]<class Op, class T>() { reduce_with<Op, T>(x, reduced_dims, y); });
 }
 
 }  // namespace vox::cuda

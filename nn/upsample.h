@@ -6,7 +6,7 @@
 namespace vox::nn {
 
 /// interpolate (ops/interpolate.h) as a layer:
-/// `Upsample({.scale_factor = {{2, 2, 2}}, .mode = InterpolateOptions::Mode::trilinear})`.
+/// `Upsample({.scale_factor = 2, .mode = InterpolateOptions::Mode::trilinear})`.
 struct Upsample final : Module {
   explicit Upsample(const InterpolateOptions& o) : options(o) {}
   Tensor forward(const Tensor& input) override { return interpolate(input, options); }

@@ -20,7 +20,7 @@ struct ConvTranspose3dOptions {
   Triple stride = 1, padding = 0, output_padding = 0;
   int64_t groups = 1;
   Triple dilation = 1;
-  std::optional<Triple> output_size = {};  ///< instead of output_padding: the (D,H,W) to reach
+  OptionalTriple output_size = {};  ///< instead of output_padding: the (D,H,W) to reach
 };
 
 /// Cross-correlation: weight (C_out, C_in/groups, kD, kH, kW), as torch.nn.functional.conv3d.

@@ -8,10 +8,22 @@
 
 namespace vox {
 
+/// One factor for all axes, three in D, H, W order, or nothing.
+struct OptionalScale : std::optional<std::array<double, 3>> {
+  using std::optional<std::array<double, 3>>::optional;
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  constexpr OptionalScale(T all) : OptionalScale(all, all, all) {}
+  template <class A, class B, class C>
+  constexpr OptionalScale(A depth, B height, C width)
+      : std::optional<std::array<double, 3>>(std::array<double, 3>{
+            static_cast<double>(depth), static_cast<double>(height), static_cast<double>(width)}) {}
+};
+
 struct InterpolateOptions {
   enum class Mode { nearest, trilinear };
-  std::optional<Triple> size = {};                         ///< (D,H,W) of the output; or:
-  std::optional<std::array<double, 3>> scale_factor = {};  ///< size = floor(input size * scale)
+  OptionalTriple size = {};         ///< (D,H,W) of the output; or:
+  OptionalScale scale_factor = {};  ///< size = floor(input size * scale)
   Mode mode = Mode::nearest;
   bool align_corners = false;  ///< trilinear only
 };

@@ -42,8 +42,8 @@ int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t s
 }
 
 Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Triple& kernel,
-                             const std::optional<Triple>& stride, const Triple& padding,
-                             const Triple& dilation, bool ceil_mode) {
+                             const OptionalTriple& stride, const Triple& padding, const Triple& dilation,
+                             bool ceil_mode) {
   detail::check_defined(function, "input", input);
   const Shape& shape = input.shape();
   const int64_t rank = shape.rank();

@@ -20,13 +20,13 @@ namespace vox {
 
 struct MaxPool3dOptions {
   Triple kernel_size = 1;
-  std::optional<Triple> stride = {};  ///< kernel_size if not given
+  OptionalTriple stride = {};  ///< kernel_size if not given
   Triple padding = 0, dilation = 1;
   bool ceil_mode = false;
 };
 struct AvgPool3dOptions {
   Triple kernel_size = 1;
-  std::optional<Triple> stride = {};  ///< kernel_size if not given
+  OptionalTriple stride = {};  ///< kernel_size if not given
   Triple padding = 0;
   bool ceil_mode = false, count_include_pad = true;
 };

@@ -4,7 +4,9 @@
 #include <limits>
 #include <type_traits>
 
+#include <voxgrad/core/dtype.h>
 #include <voxgrad/core/host_device.h>
+#include <voxgrad/ops/reduce_kernels.h>
 
 // What one reduction does with elements, for the CPU's and CUDA's loops alike. An Op has
 //   Acc                 what is carried along
@@ -92,6 +94,31 @@ VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {
     return x;
   else
     return Op::lift(x, i);
+}
+
+/// Calls `f.operator()<Op, T>()` with the operation and the element type of a reduction. A bool is a byte, 0
+/// or 1.
+template <class F>
+void visit_reduction(ReduceKind kind, DType dtype, F f) {
+  if (kind == ReduceKind::mean)
+    return visit_floating("mean", dtype, [&]<class T>(T) { f.template operator()<SumOp<T, true>, T>(); });
+  visit_dtype(dtype, [&]<class E>(E) {
+    using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
+    switch (kind) {
+      case ReduceKind::sum:
+        return f.template operator()<SumOp<T, false>, T>();
+      case ReduceKind::max:
+        return f.template operator()<ExtremumOp<T, true>, T>();
+      case ReduceKind::min:
+        return f.template operator()<ExtremumOp<T, false>, T>();
+      case ReduceKind::argmax:
+        return f.template operator()<ArgExtremumOp<T, true>, T>();
+      case ReduceKind::argmin:
+        return f.template operator()<ArgExtremumOp<T, false>, T>();
+      case ReduceKind::mean:
+        return;  // above
+    }
+  });
 }
 
 }  // namespace vox::detail

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <type_traits>
 
@@ -24,6 +25,14 @@ struct Triple {
   constexpr int64_t operator[](int64_t axis) const { return axis == 0 ? d : axis == 1 ? h : w; }
   constexpr int64_t& operator[](int64_t axis) { return axis == 0 ? d : axis == 1 ? h : w; }
   friend constexpr bool operator==(const Triple&, const Triple&) = default;
+};
+
+/// A Triple that may be left out, written like one: `2`, `{1, 2, 2}`, or nothing.
+struct OptionalTriple : std::optional<Triple> {
+  using std::optional<Triple>::optional;
+  template <class A, class B, class C>
+  constexpr OptionalTriple(A depth, B height, C width)
+      : std::optional<Triple>(Triple(depth, height, width)) {}
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Triple& t) {

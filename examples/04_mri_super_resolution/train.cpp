@@ -12,7 +12,7 @@
 namespace mri {
 namespace {
 
-constexpr double kLearningRate = 2e-3;
+constexpr double kLearningRate = 1e-3;
 constexpr double kSecondsBetweenCheckpoints = 60;
 
 // One step of gradient descent; returns the loss before it.

@@ -56,8 +56,10 @@ Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   auto& list = buffers_[name];
   list.resize(parameters_.size());
   const Tensor& p = parameters_[i];
-  if (!list[i].defined()) list[i] = zeros_like(p);
-  list[i] = list[i].to(p.device()).to(p.dtype());  // Module::to may have moved the parameter since
+  if (!list[i].defined())
+    list[i] = zeros_like(p);
+  else
+    list[i] = list[i].to(p.device()).to(p.dtype());  // follows a parameter that Module::to moved
   return list[i];
 }
 

@@ -237,9 +237,11 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
                                      .weight_per_out = g.taps(),
                                      .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
                                      .kernel = g.kernel};
-    for (const Lattice& d : conv_transpose3d_lattices(g, 0))
-      for (const Lattice& h : conv_transpose3d_lattices(g, 1))
-        for (const Lattice& w : conv_transpose3d_lattices(g, 2)) correlation.run({d, h, w});
+    const auto depth = conv_transpose3d_lattices(g, 0), height = conv_transpose3d_lattices(g, 1),
+               width = conv_transpose3d_lattices(g, 2);
+    for (const Lattice& d : depth)
+      for (const Lattice& h : height)
+        for (const Lattice& w : width) correlation.run({d, h, w});
   });
 }
 
