@@ -22,7 +22,13 @@ class FunctionContext {
   }
 
   /// In backward: whether input i of forward wants a gradient.
-  bool needs_grad(int64_t i) const { return owner_->needs_grad(i); }
+  bool needs_grad(int64_t i) const {
+    check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: is known in backward only");
+    const auto inputs = static_cast<int64_t>(owner_->edges().size());
+    check<ValueError>(i >= 0 && i < inputs, "FunctionContext::needs_grad: ", owner_->name(), " has ", inputs,
+                      " inputs, got number ", i);
+    return owner_->needs_grad(i);
+  }
 
  private:
   template <class>
@@ -48,8 +54,9 @@ struct FunctionNode;
 ///     };
 ///     Tensor y = Cube{.scale = 2}.apply({x});
 ///
-/// forward runs under no_grad() and returns a new tensor. backward returns one gradient per input, undefined
-/// where there is none; if it is written in recorded ops it can be differentiated again.
+/// forward runs under no_grad() and returns a new tensor; one of integer or bool dtype has no gradient.
+/// backward returns one gradient per input, undefined where there is none; if it is written in recorded ops
+/// it can be differentiated again.
 template <class F>
 class Function {
  public:
@@ -67,6 +74,7 @@ class Function {
     }
     check<GradError>(!output.requires_grad(), F::name,
                      ": forward must return a new tensor, got one that is on the tape");
+    if (!is_floating(output.dtype())) return output;
     auto node = autograd::record<FunctionNode<F>>(inputs, std::span<const Tensor>(&output, 1));
     if (node) node->keep(std::move(self), std::move(context));
     return output;

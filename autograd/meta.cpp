@@ -10,8 +10,7 @@ namespace vox {
 namespace autograd {
 
 namespace {
-// Guards the first use of a leaf by two threads at once; taken once a recorded op and leaf, and never while
-// anything else is locked.
+// Guards the first use of a leaf by two threads at once. Nothing else is locked while it is held.
 std::mutex accumulator_mutex;
 }  // namespace
 
@@ -100,10 +99,9 @@ autograd::HookList& hook_list(const char* function, const Tensor& t) {
 }  // namespace
 
 int64_t Tensor::add_hook(Hook hook) {
-  auto& hooks = hook_list("register_hook", *this).hooks;
-  const int64_t id = hooks.empty() ? 0 : hooks.rbegin()->first + 1;
-  hooks.emplace(id, std::move(hook));
-  return id;
+  auto& list = hook_list("register_hook", *this);
+  list.hooks.emplace(list.next_id, std::move(hook));
+  return list.next_id++;
 }
 
 void Tensor::remove_hook(int64_t id) {

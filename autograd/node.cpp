@@ -54,8 +54,14 @@ void Node::run_hooks(Gradients& gradients) {
         gradient = *replacement;
       }
     }
+  }
+}
+
+void Node::retain_gradients(const Gradients& gradients) const {
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    if (!hooks_[i] || !gradients[i]) continue;
     for (const auto& retained : hooks_[i]->retained) {
-      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, gradient);
+      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, *gradients[i]);
     }
   }
 }
