@@ -4,6 +4,14 @@
 
 namespace vox::autograd {
 
+namespace {
+void check_unmoved(bool unmoved) {
+  check<GradError>(unmoved,
+                   "backward: a leaf was moved or cast (Module::to) after this graph had been recorded; "
+                   "run the forward again");
+}
+}  // namespace
+
 AccumulateGrad::AccumulateGrad(const Tensor& leaf) : leaf_(leaf.impl()) {
   add_output_spec(spec_of(leaf));
   hooks(0) = meta_of(leaf).leaf_hooks;
@@ -12,9 +20,7 @@ AccumulateGrad::AccumulateGrad(const Tensor& leaf) : leaf_(leaf.impl()) {
 Gradients AccumulateGrad::backward(Gradients gradients) {
   const std::lock_guard lock(mutex_);
   if (auto leaf = leaf_.lock()) {
-    check<GradError>(spec_of(Tensor(leaf)) == outputs()[0],
-                     "backward: a leaf was moved or cast (Module::to) after this graph had been recorded; "
-                     "run the forward again");
+    check_unmoved(spec_of(Tensor(leaf)) == outputs()[0]);
     accumulate(leaf->autograd->grad, std::move(*gradients[0]));
   }
   return {};
@@ -22,7 +28,10 @@ Gradients AccumulateGrad::backward(Gradients gradients) {
 
 Tensor AccumulateGrad::leaf(const Tensor& data) {
   const std::lock_guard lock(mutex_);
-  if (auto leaf = leaf_.lock()) return Tensor(leaf);
+  if (auto leaf = leaf_.lock()) {
+    check_unmoved(leaf->storage == data.impl()->storage);  // else its elements are not those of the forward
+    return Tensor(leaf);
+  }
   Tensor fresh = detail::alias(data, data.impl()->offset, data.shape(), data.strides());
   AutogradMeta& meta = meta_of(fresh);
   meta.requires_grad = true;

@@ -17,7 +17,8 @@ class AccumulateGrad final : public Node {
   const char* name() const override { return "AccumulateGrad"; }
   Gradients backward(Gradients gradients) override;
 
-  /// The leaf; or, if the user let go of it, a new leaf of this node on the memory of `data`.
+  /// The leaf; or, if the user let go of it, a new leaf of this node on the memory of `data`. GradError if
+  /// the leaf was given other memory since `data` was saved.
   Tensor leaf(const Tensor& data);
 
  private:

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
+#include <unordered_set>
 
 namespace vox {
 namespace autograd {
@@ -16,17 +16,14 @@ namespace {
 struct Plan {
   std::vector<Edge> requested;
   Gradients captured;
-  std::unordered_map<const Node*, bool> leads_to_request;  // every node seen by the walk
+  std::unordered_set<const Node*> leads_to_request;
 
   Plan(const std::vector<Edge>& roots, std::vector<Edge> inputs)
       : requested(std::move(inputs)), captured(requested.size()) {
     mark(roots);
   }
 
-  bool wants(const Node& node) const {
-    const auto found = leads_to_request.find(&node);
-    return found != leads_to_request.end() && found->second;
-  }
+  bool wants(const Node& node) const { return leads_to_request.contains(&node); }
 
   /// True for a node that only receives: nothing beyond it was asked for.
   bool ends_at(const Node& node) const {
@@ -47,16 +44,16 @@ struct Plan {
     uint64_t lowest = UINT64_MAX;
     for (const Edge& e : requested) {
       lowest = std::min(lowest, e.node->number());
-      leads_to_request[e.node.get()] = true;
+      leads_to_request.insert(e.node.get());
     }
-    std::unordered_map<const Node*, bool> entered;
+    std::unordered_set<const Node*> entered;
     struct Visit {
       const Node* node;
       size_t next_edge;
     };
     std::vector<Visit> stack;
     const auto enter = [&](const Node* node) {
-      if (node && node->number() >= lowest && entered.emplace(node, true).second) stack.push_back({node, 0});
+      if (node && node->number() >= lowest && entered.insert(node).second) stack.push_back({node, 0});
     };
     for (const Edge& root : roots) {
       enter(root.node.get());
@@ -67,7 +64,7 @@ struct Plan {
         } else {
           const Node* done = top.node;
           stack.pop_back();
-          if (!ends_at(*done)) leads_to_request[done] = true;
+          if (!ends_at(*done)) leads_to_request.insert(done);
         }
       }
     }
@@ -91,11 +88,12 @@ using Pending = std::map<uint64_t, Job, std::greater<>>;
 
 void send(Pending& pending, const Edge& to, Tensor gradient, const char* from) {
   const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
-  check<GradError>(gradient.defined() && spec_of(gradient) == expected, "backward of ", from,
-                   ": returned a gradient of shape ", gradient.defined() ? gradient.shape() : Shape(),
-                   ", dtype ", gradient.defined() ? gradient.dtype() : expected.dtype,
-                   " for an input of shape ", expected.shape, ", dtype ", expected.dtype, " on ",
-                   expected.device);
+  check<GradError>(gradient.defined(), "backward of ", from,
+                   ": returned an undefined tensor as a gradient; std::nullopt stands for none");
+  const TensorSpec got = spec_of(gradient);
+  check<GradError>(got == expected, "backward of ", from, ": returned a gradient of shape ", got.shape,
+                   ", dtype ", got.dtype, " on ", got.device, " for an input of shape ", expected.shape,
+                   ", dtype ", expected.dtype, " on ", expected.device);
   Job& job = pending[to.node->number()];
   if (!job.node) job = {to.node, Gradients(to.node->outputs().size())};
   Gradient& slot = job.gradients[static_cast<size_t>(to.output)];
@@ -117,10 +115,12 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
-    job.node->run_hooks(job.gradients, plan == nullptr);  // vox::grad touches no grad()
+    job.node->run_hooks(job.gradients);
     if (plan) {
       plan->capture(*job.node, job.gradients);
       if (plan->ends_at(*job.node)) continue;
+    } else {
+      job.node->retain_gradients(job.gradients);
     }
     Gradients results = job.node->backward(std::move(job.gradients));
     const auto& edges = job.node->edges();

@@ -10,8 +10,7 @@ namespace vox {
 namespace autograd {
 
 namespace {
-// Guards the first use of a leaf by two threads at once; taken once a recorded op and leaf, and never while
-// anything else is locked.
+// Guards the first use of a leaf by two threads at once. Nothing else is locked while it is held.
 std::mutex accumulator_mutex;
 }  // namespace
 

@@ -13,15 +13,13 @@ namespace {
 using autograd::Edge;
 using autograd::Node;
 
-/// All nodes that `output` leads to, highest number first.
-std::vector<const Node*> nodes_of(const Tensor& output) {
+/// All nodes that `root` leads to, highest number first. They live as long as `root` does.
+std::vector<const Node*> nodes_of(const Edge& root) {
   std::vector<const Node*> found;
-  if (!output.defined()) return found;
   std::set<const Node*> seen;
   const auto visit = [&](const Node* node) {
     if (node && seen.insert(node).second) found.push_back(node);
   };
-  const Edge root = autograd::gradient_edge(output);
   visit(root.node.get());
   for (size_t i = 0; i < found.size(); ++i) {
     for (const Edge& edge : found[i]->edges()) visit(edge.node.get());
@@ -47,7 +45,8 @@ std::string shapes(const Node& node) {
 }  // namespace
 
 std::string tape(const Tensor& output) {
-  const auto nodes = nodes_of(output);
+  const Edge root = autograd::gradient_edge(output);  // may be all that owns the node of a leaf
+  const auto nodes = nodes_of(root);
   if (nodes.empty()) return "(not on the tape)\n";
   size_t name_width = 0, shape_width = 0;
   for (const Node* node : nodes) {
@@ -70,9 +69,10 @@ std::string tape(const Tensor& output) {
 }
 
 std::string tape_dot(const Tensor& output) {
+  const Edge root = autograd::gradient_edge(output);
   std::ostringstream out;
   out << "digraph tape {\n  node [shape=box, fontname=\"monospace\"];\n";
-  for (const Node* node : nodes_of(output)) {
+  for (const Node* node : nodes_of(root)) {
     out << "  n" << node->number() << " [label=\"#" << node->number() << ' ' << node->name() << "\\n"
         << shapes(*node);
     if (const int64_t bytes = saved_bytes(*node)) out << "\\nsaves " << bytes << " B";

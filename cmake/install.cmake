@@ -7,8 +7,10 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad
       FILES_MATCHING PATTERN "*.h"
+      PATTERN "cpu" EXCLUDE  # ops/cpu holds kernels; the others declare them, or include what does
       PATTERN "*_kernels.h" EXCLUDE
-      PATTERN "cpu" EXCLUDE)  # ops/cpu holds kernels
+      PATTERN "broadcast.h" EXCLUDE
+      PATTERN "reduce_ops.h" EXCLUDE)
   endif()
 endforeach()
 install(FILES
@@ -21,7 +23,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/voxgrad)
 install(TARGETS voxgrad EXPORT voxgradTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT voxgradTargets NAMESPACE voxgrad:: DESTINATION ${package_dir})
 
 # A shared library has its own copy of Threads and the CUDA runtime inside; a static one passes them on.

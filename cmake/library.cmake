@@ -26,7 +26,7 @@ set_target_properties(voxgrad PROPERTIES
 voxgrad_options(voxgrad)
 target_compile_features(voxgrad PUBLIC cxx_std_20)
 target_include_directories(voxgrad
-  PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}> $<INSTALL_INTERFACE:include>
+  PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}>
   PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR})
 
 # BUILD_INTERFACE: whoever links the installed library needs neither Eigen nor nlohmann_json.

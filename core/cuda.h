@@ -32,8 +32,7 @@
 // cudaStreamEndCapture on its native_handle(). Run the same ops once before (lazy set-up cannot be captured),
 // and synchronize. Inside a capture copies between host and device are refused (CudaError), so is
 // synchronize(). As for memory:
-//  - A tensor made before the capture that the graph reads or writes: keep it as long as you launch the
-//  graph.
+//  - A tensor made before the capture that the graph reads or writes: keep it while you launch the graph.
 //    If its last handle goes away *during* the capture, the graph keeps the memory, and it is freed when the
 //    graph and its executables are destroyed.
 //  - A tensor made and dropped inside the capture is memory of the graph, reused inside it: no rules.

@@ -6,7 +6,7 @@
 
 namespace vox {
 
-/// Writes a tensor for people to read: nested brackets, aligned columns, 4 significant decimals, and what is
+/// Writes a tensor for people to read: nested brackets, aligned columns, 4 decimals, and what is
 /// not the default (dtype, device, requires_grad) at the end. Above 1000 elements only the first and last 3
 /// of each dimension are shown, and the shape is named. Elements of a CUDA tensor are copied to the host
 /// first.

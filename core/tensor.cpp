@@ -102,6 +102,12 @@ void check_defined(const char* function, const char* argument, const Tensor& t) 
   check<ValueError>(t.defined(), function, ": argument '", argument, "' is an undefined tensor");
 }
 
+void check_floating(const char* function, const char* argument, const Tensor& t) {
+  check_defined(function, argument, t);
+  check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
+                    "; allowed are f32 and f64 (use to(dtype))");
+}
+
 void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {
   check<DTypeError>(a.dtype() == b.dtype(), function, ": the dtypes must be equal, got ", a.dtype(), " and ",
                     b.dtype(), " (convert one with to(dtype))");

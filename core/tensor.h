@@ -219,10 +219,12 @@ void begin_in_place(const char* function, const Tensor& target, const Tensor& so
 
 /// Throws unless `t` is defined; `argument` names it in the message.
 void check_defined(const char* function, const char* argument, const Tensor& t);
+/// Throws unless `t` is defined and floating; `argument` names it in the message.
+void check_floating(const char* function, const char* argument, const Tensor& t);
 /// Throws unless a and b (both defined) have one dtype and one device; the message names both.
 void check_same_dtype(const char* function, const Tensor& a, const Tensor& b);
 void check_same_device(const char* function, const Tensor& a, const Tensor& b);
-/// The element bytes of `value` in `dtype`, refused if the dtype cannot hold it (300 in u8, 0.5 in i64).
+/// Throws unless `dtype` can hold `value` (it cannot hold 300 in u8, or 0.5 in i64).
 void check_scalar(const char* function, Scalar value, DType dtype);
 }  // namespace detail
 

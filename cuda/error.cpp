@@ -30,9 +30,8 @@ std::string describe(cudaError_t code) {
   std::string text = str(cudaGetErrorName(code), " (", cudaGetErrorString(code), ")");
   if (is_sticky(code))
     text +=
-        "; a kernel that ran earlier, of this op or of one before, failed on the GPU, and this process "
-        "cannot "
-        "use it any more (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel)";
+        "; a kernel that ran earlier, of this op or of one before, failed on the GPU, which this process "
+        "cannot use any more (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel)";
   return text;
 }
 

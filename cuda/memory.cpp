@@ -14,9 +14,8 @@
 // other stream that used it. The rest is about graph capture, where nothing is executed, only written down:
 //
 //  - memory of this graph (allocated in the same capture): its free becomes a node of the graph;
-//  - other memory that the capture uses: the graph will read or write it at every launch, so the graph gets
-//  it
-//    as a "user object", and we get it back when the graph and its executables are destroyed;
+//  - other memory that the capture uses: the graph will read or write it at every launch, so it gets it as a
+//    "user object", and we get it back when the graph and its executables are destroyed;
 //  - other memory, dropped while this thread captures: freed later, by free_deferred().
 
 namespace vox::cuda {

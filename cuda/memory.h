@@ -26,8 +26,8 @@ struct Block {
 /// The allocations of one device. CUDA is never called with the mutex held: a callback of CUDA takes it.
 struct Memory {
   std::mutex mutex;
-  std::map<const char*, Block, std::greater<>>
-      blocks;                   // by address; greater: lower_bound(p) starts at or before p
+  // By address; with greater, lower_bound(p) is the block that starts at or before p.
+  std::map<const char*, Block, std::greater<>> blocks;
   std::vector<Block> deferred;  // dropped, but a capture was in the way of the free
   std::atomic<bool> has_deferred{false};
   std::atomic<int64_t> in_use{0};

@@ -9,9 +9,7 @@ Dropout::Dropout(const Options& o) : options(o) {
 }
 
 Tensor Dropout::forward(const Tensor& input) {
-  vox::detail::check_defined("nn::Dropout", "input", input);
-  check<DTypeError>(is_floating(input.dtype()), "nn::Dropout: needs a floating dtype, got ", input.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  vox::detail::check_floating("nn::Dropout", "input", input);
   const double p = options.p;
   if (!is_training() || p == 0) return input;
   if (p == 1) return input * 0;

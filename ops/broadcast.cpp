@@ -21,12 +21,6 @@ Tensor number(const char* function, Scalar value, DType dtype, const Shape& shap
   return alias(one, 0, shape, Shape::filled(shape.rank(), 0));
 }
 
-void check_floating(const char* function, const char* argument, const Tensor& t) {
-  check_defined(function, argument, t);
-  check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
-}
-
 void check_arithmetic(const char* function, const char* argument, const Tensor& t) {
   check_defined(function, argument, t);
   check<DTypeError>(t.dtype() != boolean, function,

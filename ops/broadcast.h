@@ -15,9 +15,7 @@ Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
 /// ValueError if `dtype` cannot hold it.
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
 
-/// Throws unless t is defined and floating; `argument` names it in the message.
-void check_floating(const char* function, const char* argument, const Tensor& t);
-/// The same for every dtype but bool.
+/// Throws unless t is defined and of a dtype other than bool; `argument` names it in the message.
 void check_arithmetic(const char* function, const char* argument, const Tensor& t);
 
 /// Checks the operands, allocates the result, and computes it.

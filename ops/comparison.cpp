@@ -27,8 +27,7 @@ Tensor le(const Tensor& a, Scalar b) { return detail::compare("le", Comparison::
 Tensor gt(const Tensor& a, Scalar b) { return detail::compare("gt", Comparison::gt, a, b); }
 Tensor ge(const Tensor& a, Scalar b) { return detail::compare("ge", Comparison::ge, a, b); }
 
-// ---- where: da = where(condition, g, 0), db = where(condition, 0, g)
-// ----------------------------------------
+// ---- where: da = where(condition, g, 0), db = where(condition, 0, g) -------------------------------------
 
 namespace {
 
@@ -85,8 +84,7 @@ Tensor detail::no_gradient(const Tensor& g) {
   return where(full(g.shape(), false, {boolean, g.device()}), g, 0);
 }
 
-// ---- maximum, minimum: g goes to the operand that won, half to each where they are equal
-// -------------------
+// ---- maximum, minimum: g goes to the operand that won, half to each where they are equal ------------------
 
 namespace {
 

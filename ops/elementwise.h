@@ -5,8 +5,8 @@
 #include <voxgrad/core/tensor.h>
 
 // Elementwise ops. Two tensors must have one dtype and device, and broadcast by NumPy's rule; a C++ number
-// takes the tensor's dtype. All are differentiable where the result has a floating dtype, except sign and the
-// comparisons, whose gradient is zero.
+// takes the tensor's dtype. All whose result has a floating dtype are differentiable; the gradient of sign is
+// zero.
 
 namespace vox {
 
@@ -53,8 +53,8 @@ Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);  ///< gradient at 0 is 0; NaN stays NaN
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
-Tensor gelu(
-    const Tensor& x);  ///< exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415)
+/// Exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415).
+Tensor gelu(const Tensor& x);
 Tensor silu(const Tensor& x);  ///< x * sigmoid(x); like gelu, NaN at -inf
 /// Bounds each element; gradient 1 within [min, max], 0 outside. NaN stays NaN. min <= max.
 Tensor clamp(const Tensor& x, Scalar min, Scalar max);

@@ -39,8 +39,7 @@ Tensor safe_source(const Tensor& target, const Tensor& source) {
 
 /// target = op(target, other), after all checks.
 void update(const char* function, Binary op, const Tensor& target, const Tensor& other, Scalar scale = 0) {
-  check<DTypeError>(target.dtype() != boolean, function, ": bool tensors have no arithmetic; allowed are ",
-                    "f32, f64, i64 and u8 (convert with to(dtype))");
+  detail::check_arithmetic(function, "this", target);
   check_writable(function, target);
   const Tensor b = detail::broadcast_to(function, other, target.shape());
   detail::begin_in_place(function, target, other);
@@ -73,9 +72,7 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::mul_(Scalar value) {
-  checked("mul_");
-  check<DTypeError>(dtype() != boolean, "mul_: bool tensors have no arithmetic; allowed are ",
-                    "f32, f64, i64 and u8 (convert with to(dtype))");
+  detail::check_arithmetic("mul_", "this", *this);
   const Tensor factor = detail::number("mul_", value, dtype(), shape());
   check_writable("mul_", *this);
   detail::begin_in_place("mul_", *this);

@@ -46,8 +46,7 @@ InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options
   detail::check_defined("interpolate", "input", input);
   const Shape& shape = input.shape();
   check<ShapeError>(shape.rank() == 5, "interpolate: the input must be (N, C, D, H, W), got ", shape);
-  check<DTypeError>(is_floating(input.dtype()), "interpolate: needs a floating dtype, got ", input.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating("interpolate", "input", input);
   check<ValueError>(options.size.has_value() != options.scale_factor.has_value(),
                     "interpolate: needs exactly one of size and scale_factor, got ",
                     options.size ? "both" : "neither");

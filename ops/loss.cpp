@@ -33,8 +33,7 @@ Tensor difference(const char* function, const Tensor& input, const Tensor& targe
   detail::check_defined(function, "target", target);
   detail::check_same_dtype(function, input, target);
   detail::check_same_device(function, input, target);
-  check<DTypeError>(is_floating(input.dtype()), function, ": needs a floating dtype, got ", input.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating(function, "input", input);
   check<ShapeError>(input.shape() == target.shape(), function, ": the shapes must be equal, got ",
                     input.shape(), " and ", target.shape(), " (losses do not broadcast; use expand)");
   return input - target;
@@ -44,8 +43,7 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
   detail::check_defined("cross_entropy", "input", input);
   detail::check_defined("cross_entropy", "target", target);
   detail::check_same_device("cross_entropy", input, target);
-  check<DTypeError>(is_floating(input.dtype()), "cross_entropy: input needs a floating dtype, got ",
-                    input.dtype(), "; allowed are f32 and f64");
+  detail::check_floating("cross_entropy", "input", input);
   check<DTypeError>(target.dtype() == i64, "cross_entropy: target needs dtype i64, got ", target.dtype());
   check<ShapeError>(input.rank() >= 2, "cross_entropy: input must be (N, C, ...), got shape ", input.shape());
   Shape expected = input.shape();

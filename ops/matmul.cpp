@@ -55,8 +55,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   detail::check_defined("matmul", "b", b);
   detail::check_same_dtype("matmul", a, b);
   detail::check_same_device("matmul", a, b);
-  check<DTypeError>(is_floating(a.dtype()), "matmul: needs a floating dtype, got ", a.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating("matmul", "a", a);
   check<ShapeError>(a.rank() > 0 && b.rank() > 0, "matmul: needs rank >= 1, got shapes ", a.shape(), " and ",
                     b.shape(), " (use mul for a factor of rank 0)");
   const int64_t k = b.size(b.rank() == 1 ? 0 : -2);

@@ -49,8 +49,7 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
   const int64_t rank = shape.rank();
   check<ShapeError>(rank == 4 || rank == 5, function,
                     ": the input must be (N, C, D, H, W) or (C, D, H, W), got ", shape);
-  check<DTypeError>(is_floating(input.dtype()), function, ": needs a floating dtype, got ", input.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating(function, "input", input);
   Pool3dGeometry g{.in = {shape[rank - 3], shape[rank - 2], shape[rank - 1]},
                    .out = {},
                    .kernel = kernel,

@@ -99,8 +99,7 @@ Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
 
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
-  check<DTypeError>(is_floating(x.dtype()), "mean: needs a floating dtype, got ", x.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating("mean", "x", x);
   Tensor y = run(ReduceKind::mean, x, plan, x.dtype());
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();

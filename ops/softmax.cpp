@@ -13,8 +13,7 @@ namespace {
 
 /// x minus its maximum along `dim`, which keeps exp() within range.
 Tensor shifted(const char* function, const Tensor& x, int64_t dim) {
-  check<DTypeError>(is_floating(x.dtype()), function, ": needs a floating dtype, got ", x.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+  detail::check_floating(function, "x", x);
   return x.numel() == 0 ? x.clone() : x - max(x, {dim}, true);
 }
 

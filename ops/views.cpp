@@ -36,23 +36,23 @@ Tensor slice_alias(const Tensor& x, const SliceRange& r) {
 Tensor slice_range(const Tensor& x, SliceRange range);
 
 struct SliceNode final : Node {
-  SliceRange range;
-  Shape input_shape;
+  SliceRange range_;
+  Shape input_shape_;
   const char* name() const override { return "slice"; }
-  Gradients backward(Gradients g) override { return {slice_adjoint(*g[0], input_shape, range)}; }
+  Gradients backward(Gradients g) override { return {slice_adjoint(*g[0], input_shape_, range_)}; }
 };
 
 struct SliceAdjointNode final : Node {
-  SliceRange range;
+  SliceRange range_;
   const char* name() const override { return "slice_adjoint"; }
-  Gradients backward(Gradients g) override { return {slice_range(*g[0], range)}; }
+  Gradients backward(Gradients g) override { return {slice_range(*g[0], range_)}; }
 };
 
 Tensor slice_range(const Tensor& x, SliceRange range) {
   Tensor y = slice_alias(x, range);
   if (auto node = record<SliceNode>({x}, y)) {
-    node->range = range;
-    node->input_shape = x.shape();
+    node->range_ = range;
+    node->input_shape_ = x.shape();
   }
   return y;
 }
@@ -65,7 +65,7 @@ Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
     const auto guard = no_grad();
     slice_alias(y, range).copy_(g);
   }
-  if (auto node = record<SliceAdjointNode>({g}, y)) node->range = range;
+  if (auto node = record<SliceAdjointNode>({g}, y)) node->range_ = range;
   return y;
 }
 
@@ -96,9 +96,9 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
 // ---- permute ----------------------------------------------------------------------------------------------
 namespace {
 struct PermuteNode final : Node {
-  Shape inverse;
+  Shape inverse_;
   const char* name() const override { return "permute"; }
-  Gradients backward(Gradients g) override { return {g[0]->permute(inverse)}; }
+  Gradients backward(Gradients g) override { return {g[0]->permute(inverse_)}; }
 };
 }  // namespace
 
@@ -115,7 +115,7 @@ Tensor Tensor::permute(const Shape& dims) const {
     new_strides[i] = strides()[from];
   }
   Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
-  if (auto node = record<PermuteNode>({*this}, y)) node->inverse = inverse;
+  if (auto node = record<PermuteNode>({*this}, y)) node->inverse_ = inverse;
   return y;
 }
 
@@ -131,9 +131,9 @@ Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
 // ---- expand -----------------------------------------------------------------------------------------------
 namespace {
 struct ExpandNode final : Node {
-  Shape input_shape;
+  Shape input_shape_;
   const char* name() const override { return "expand"; }
-  Gradients backward(Gradients g) override { return {sum_to(*g[0], input_shape)}; }
+  Gradients backward(Gradients g) override { return {sum_to(*g[0], input_shape_)}; }
 };
 }  // namespace
 
@@ -151,7 +151,7 @@ Tensor Tensor::expand(const Shape& target) const {
   }
   checked_numel("expand", new_shape);
   Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
-  if (auto node = record<ExpandNode>({*this}, y)) node->input_shape = shape();
+  if (auto node = record<ExpandNode>({*this}, y)) node->input_shape_ = shape();
   return y;
 }
 
@@ -159,14 +159,14 @@ Tensor Tensor::expand(const Shape& target) const {
 namespace {
 
 struct ReshapeNode final : Node {
-  Shape input_shape;
+  Shape input_shape_;
   const char* name() const override { return "reshape"; }
-  Gradients backward(Gradients g) override { return {g[0]->reshape(input_shape)}; }
+  Gradients backward(Gradients g) override { return {g[0]->reshape(input_shape_)}; }
 };
 
 Tensor restride(const Tensor& x, const Shape& shape, const Shape& strides) {
   Tensor y = detail::alias(x, x.impl()->offset, shape, strides);
-  if (auto node = record<ReshapeNode>({x}, y)) node->input_shape = x.shape();
+  if (auto node = record<ReshapeNode>({x}, y)) node->input_shape_ = x.shape();
   return y;
 }
 

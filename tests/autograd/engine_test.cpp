@@ -160,6 +160,17 @@ TEST(Engine, WritingASavedTensorIsNoticed) {
   EXPECT_THROW(exp_saves_its_output.backward(), vox::GradError);
 }
 
+TEST(Engine, ALeafWithOtherMemoryIsNoticed) {
+  Tensor w = leaf({3}), x = leaf({2});
+  Tensor y = (x * w).sum();
+  vox::detail::set_data(w, from_vector<float>({5}, {1}));  // as Module::to() there and back does
+  EXPECT_THROW(y.backward(), vox::GradError);
+  Tensor again = (x * w).sum();
+  x.zero_grad();
+  again.backward();
+  EXPECT_EQ(grad_of(x), (Floats{5}));
+}
+
 TEST(Engine, InPlaceWritesNeedNoGrad) {
   Tensor x = leaf({1, 2});
   Tensor y = x * 2, constant = from_vector<float>({1, 1}, {2});
@@ -229,6 +240,17 @@ TEST(Hooks, LookAndReplace) {
   y.sum().backward();
   EXPECT_EQ(grad_of(x), (Floats{4, 4}));
   EXPECT_THROW(y.remove_hook(doubler), vox::ValueError);
+}
+
+TEST(Hooks, AnOldNumberRemovesNobodyElsesHook) {
+  Tensor x = leaf({1});
+  const int64_t first = x.register_hook([](const Tensor&) {});
+  x.remove_hook(first);
+  int calls = 0;
+  x.register_hook([&](const Tensor&) { ++calls; });
+  EXPECT_THROW(x.remove_hook(first), vox::ValueError);
+  (x * 2).backward();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Hooks, AReplacementMustFit) {

@@ -52,6 +52,26 @@ struct Identity : vox::Function<Identity> {
   Tensors backward(FunctionContext&, const Tensor& g) { return {g * -1}; }
 };
 
+struct AsksInForward : vox::Function<AsksInForward> {
+  static constexpr const char* name = "asks_in_forward";
+  Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
+    return ctx.needs_grad(0) ? inputs[0] * 2 : inputs[0] * 3;
+  }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g}; }
+};
+
+struct AsksForTooMuch : vox::Function<AsksForTooMuch> {
+  static constexpr const char* name = "asks_for_too_much";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : g * 2}; }
+};
+
+struct IsPositive : vox::Function<IsPositive> {
+  static constexpr const char* name = "is_positive";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return vox::gt(inputs[0], 0); }
+  Tensors backward(FunctionContext&, const Tensor&) { return {Tensor()}; }
+};
+
 struct WrongOnce : vox::Function<WrongOnce> {
   static constexpr const char* name = "wrong_once";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
@@ -101,6 +121,8 @@ TEST(Function, MistakesAreNamed) {
   Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
   EXPECT_THROW(WrongShape().apply({x}).backward(), vox::GradError);
   EXPECT_THROW(WrongCount().apply({x}).backward(), vox::GradError);
+  EXPECT_THROW(AsksInForward().apply({x}), vox::GradError);
+  EXPECT_THROW(AsksForTooMuch().apply({x}).backward(), vox::ValueError);
 }
 
 struct ReturnsItsMember : vox::Function<ReturnsItsMember> {
@@ -187,6 +209,13 @@ TEST(Tape, ShowsWhatBackwardWillDo) {
   EXPECT_LT(text.find("mul"), text.find("AccumulateGrad"));
   EXPECT_EQ(vox::tape(x.detach()), "(not on the tape)\n");
   EXPECT_EQ(vox::tape_dot(loss).rfind("digraph tape {", 0), 0u);
+}
+
+TEST(Tape, OfALeafThatNoOpHasUsed) {
+  Tensor x = vox::ones({2, 3}).set_requires_grad(true);
+  EXPECT_NE(vox::tape(x).find("AccumulateGrad  (2,3)"), std::string::npos) << vox::tape(x);
+  EXPECT_NE(vox::tape_dot(x).find("AccumulateGrad"), std::string::npos) << vox::tape_dot(x);
+  EXPECT_EQ(vox::tape({}), "(not on the tape)\n");
 }
 
 }  // namespace
