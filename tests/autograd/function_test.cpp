@@ -66,12 +66,6 @@ struct AsksForTooMuch : vox::Function<AsksForTooMuch> {
   Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : g * 2}; }
 };
 
-struct IsPositive : vox::Function<IsPositive> {
-  static constexpr const char* name = "is_positive";
-  Tensor forward(FunctionContext&, const Tensors& inputs) { return vox::gt(inputs[0], 0); }
-  Tensors backward(FunctionContext&, const Tensor&) { return {Tensor()}; }
-};
-
 struct WrongOnce : vox::Function<WrongOnce> {
   static constexpr const char* name = "wrong_once";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
