@@ -29,7 +29,6 @@ class SavedTensor {
 
   void release();
   int64_t bytes() const { return data_.defined() ? data_.numel() * size_of(data_.dtype()) : 0; }
-  const Tensor& data() const { return data_; }  ///< off the tape; undefined once released
 
  private:
   enum class Role { outside, input, output };

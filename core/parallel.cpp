@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace vox {
 namespace {
@@ -151,7 +153,10 @@ void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
   const auto job = std::make_shared<Job>(n, grain, chunks, f);
   if (workers) {
     const int64_t helpers = std::min<int64_t>(workers->NumThreads(), chunks - 1);
-    for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
+    try {
+      for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
+    } catch (const std::bad_alloc&) {  // fewer helpers, then: leaving here would take `f` from those at work
+    }
   }
   job->work();
   job->wait();

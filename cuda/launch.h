@@ -29,7 +29,6 @@ class Launch {
 
   /// For cudaX calls and <<<grid, block, shared, launch.stream()>>>.
   cudaStream_t stream() const { return stream_; }
-  int device_index() const { return guard_.index(); }
 
   /// After a <<<>>>, or after several: throws CudaError, naming the op, if a launch was refused. Does not
   /// wait.

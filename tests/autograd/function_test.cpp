@@ -201,6 +201,9 @@ TEST(Tape, ShowsWhatBackwardWillDo) {
   EXPECT_NE(text.find("saves 48 B"), std::string::npos) << text;  // x twice: 2 * 6 * 4 bytes
   EXPECT_LT(text.find("sum"), text.find("mul"));
   EXPECT_LT(text.find("mul"), text.find("AccumulateGrad"));
+  const std::string leaf = text.substr(text.rfind('#', text.find("AccumulateGrad")));
+  const std::string number = leaf.substr(0, leaf.find(' '));
+  EXPECT_NE(text.find("(2,3)  saves 48 B  -> " + number + " " + number), std::string::npos) << text;
   EXPECT_EQ(vox::tape(x.detach()), "(not on the tape)\n");
   EXPECT_EQ(vox::tape_dot(loss).rfind("digraph tape {", 0), 0u);
 }

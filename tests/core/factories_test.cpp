@@ -154,6 +154,16 @@ TEST(FromBlob, SeesAndChangesTheCallersMemory) {
   EXPECT_EQ(memory[0], 10);
 }
 
+TEST_P(Factories, FromBlobOnMemoryOfTheDevice) {
+  Tensor owner = vox::arange(6, {.device = device()});
+  Tensor x = vox::from_blob(owner.mutable_data<float>(), {3, 2}, {1, 3}, device());
+  EXPECT_EQ(x.device(), device());
+  EXPECT_EQ(x.to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ((x * 2).to_vector<float>(), (Floats{0, 6, 2, 8, 4, 10}));
+  x.fill_(7);
+  EXPECT_EQ(owner.to_vector<float>(), Floats(6, 7));
+}
+
 TEST(FromBlob, TakesAnyStridesThatAreNotNegative) {
   std::array<int64_t, 6> memory{1, 2, 3, 4, 5, 6};
   EXPECT_EQ(vox::from_blob(memory.data(), {3, 2}, {1, 3}).to_vector<int64_t>(), (Ints{1, 4, 2, 5, 3, 6}));

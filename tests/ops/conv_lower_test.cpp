@@ -48,26 +48,28 @@ TEST_P(ConvLower, TwoDimensionsByHand) {
 }
 
 TEST_P(ConvLower, Gradients) {
-  using autograd::gradcheck;
-  EXPECT_TRUE(gradcheck(
-      [](const auto& t) { return conv1d(t[0], t[1], t[2], {.stride = 2, .padding = 1, .groups = 2}); },
-      {random({2, 4, 5}, 1), random({2, 2, 3}, 2), random({2}, 3)}));
-  EXPECT_TRUE(gradcheck(
+  const auto check = [](const autograd::TensorFunction& f, const std::vector<Tensor>& inputs) {
+    EXPECT_TRUE(autograd::gradcheck(f, inputs));
+    EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
+  };
+  check([](const auto& t) { return conv1d(t[0], t[1], t[2], {.stride = 2, .padding = 1, .groups = 2}); },
+        {random({2, 4, 5}, 1), random({2, 2, 3}, 2), random({2}, 3)});
+  check(
       [](const auto& t) {
         return conv_transpose1d(t[0], t[1], t[2], {.stride = 3, .output_padding = 1, .dilation = 2});
       },
-      {random({2, 3, 4}, 1), random({3, 2, 2}, 2), random({2}, 3)}));
-  EXPECT_TRUE(gradcheck(
+      {random({2, 3, 4}, 1), random({3, 2, 2}, 2), random({2}, 3)});
+  check(
       [](const auto& t) {
         return conv2d(t[0], t[1], t[2], {.stride = {1, 2}, .padding = {1, 0}, .dilation = {2, 1}});
       },
-      {random({1, 2, 4, 5}, 1), random({3, 2, 2, 3}, 2), random({3}, 3)}));
-  EXPECT_TRUE(gradcheck(
+      {random({1, 2, 4, 5}, 1), random({3, 2, 2, 3}, 2), random({3}, 3)});
+  check(
       [](const auto& t) {
         return conv_transpose2d(t[0], t[1], t[2],
                                 {.stride = {2, 3}, .padding = {0, 1}, .output_padding = {1, 0}, .groups = 2});
       },
-      {random({4, 2, 3}, 1), random({4, 1, 3, 2}, 2), random({2}, 3)}));
+      {random({4, 2, 3}, 1), random({4, 1, 3, 2}, 2), random({2}, 3)});
 }
 
 TEST_P(ConvLower, ErrorsNameTheCall) {

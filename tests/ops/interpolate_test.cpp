@@ -271,10 +271,13 @@ TEST_P(Interpolate, GradientsOfFirstAndSecondOrder) {
       return vox::interpolate(in[0].permute({0, 1, 4, 2, 3}), options);
     };
     EXPECT_TRUE(vox::autograd::gradcheck(strided, {x}));
+    EXPECT_TRUE(vox::autograd::gradgradcheck(strided, {x}));
     const auto expanded = [&](const std::vector<Tensor>& in) {
       return vox::interpolate(in[0].expand({2, 2, 3, 3, 4}), options);
     };
-    EXPECT_TRUE(vox::autograd::gradcheck(expanded, {x.detach().slice(2, 0, 1).clone().set_requires_grad()}));
+    const Tensor plane = x.detach().slice(2, 0, 1).clone().set_requires_grad();
+    EXPECT_TRUE(vox::autograd::gradcheck(expanded, {plane}));
+    EXPECT_TRUE(vox::autograd::gradgradcheck(expanded, {plane}));
   }
 }
 

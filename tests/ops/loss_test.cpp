@@ -107,12 +107,29 @@ TEST_P(LossTest, GradientsAgreeWithNumbers) {
     const auto mse = [&](const std::vector<Tensor>& in) { return mse_loss(in[0], in[1], reduction); };
     const auto l1 = [&](const std::vector<Tensor>& in) { return l1_loss(in[0], in[1], reduction); };
     const auto entropy = [&](const std::vector<Tensor>& in) { return cross_entropy(in[0], t, reduction); };
-    EXPECT_TRUE(autograd::gradcheck(mse, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
-    EXPECT_TRUE(autograd::gradgradcheck(mse, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
-    EXPECT_TRUE(autograd::gradcheck(l1, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
-    EXPECT_TRUE(autograd::gradgradcheck(l1, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
-    EXPECT_TRUE(autograd::gradcheck(entropy, {leaf({2, 3, 2}, 1)}));
-    EXPECT_TRUE(autograd::gradgradcheck(entropy, {leaf({2, 3, 2}, 1)}));
+    const auto check = [](const autograd::TensorFunction& f, const std::vector<Tensor>& inputs) {
+      EXPECT_TRUE(autograd::gradcheck(f, inputs));
+      EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
+    };
+    for (const auto& loss : {autograd::TensorFunction(mse), autograd::TensorFunction(l1)}) {
+      check(loss, {leaf({2, 3}, 1), leaf({2, 3}, 2)});
+      check(
+          [&](const std::vector<Tensor>& in) {  // strided, and expanded
+            return loss({in[0].transpose(0, 1).slice(0, 0, 3, 2), in[1].expand({2, 2})});
+          },
+          {leaf({2, 3}, 1), leaf({2, 1}, 2)});
+    }
+    check(entropy, {leaf({2, 3, 2}, 1)});
+    check(
+        [&](const std::vector<Tensor>& in) {
+          return entropy({in[0].permute({2, 1, 0})});
+        },
+        {leaf({2, 3, 2}, 1)});
+    check(
+        [&](const std::vector<Tensor>& in) {
+          return entropy({in[0].expand({2, 3, 2})});
+        },
+        {leaf({2, 3, 1}, 1)});
   }
 }
 

@@ -150,6 +150,11 @@ TEST_P(MatmulTest, GradientsAgreeWithNumbers) {
   }
   EXPECT_TRUE(autograd::gradcheck(transposed, {leaf({2, 1, 2, 3}, 1), leaf({3, 4, 2}, 2)}));
   EXPECT_TRUE(autograd::gradgradcheck(transposed, {leaf({2, 1, 2, 3}, 1), leaf({1, 4, 2}, 2)}));
+  const auto views = [](const std::vector<Tensor>& in) {  // every second column; one matrix for a whole batch
+    return matmul(in[0].slice(-1, 0, 4, 2), in[1].expand({3, 2, 2}));
+  };
+  EXPECT_TRUE(autograd::gradcheck(views, {leaf({3, 2, 4}, 1), leaf({1, 2, 2}, 2)}));
+  EXPECT_TRUE(autograd::gradgradcheck(views, {leaf({3, 2, 4}, 1), leaf({1, 2, 2}, 2)}));
 }
 
 // ---- Errors ---------------------------------------------------------------------------------------------

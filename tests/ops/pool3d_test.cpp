@@ -303,23 +303,14 @@ TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
   using Inputs = std::vector<Tensor>;
   for (const std::function<Tensor(const Tensor&)>& f :
        {std::function<Tensor(const Tensor&)>(max), std::function<Tensor(const Tensor&)>(avg)}) {
-    EXPECT_TRUE(vox::autograd::gradcheck([&](const Inputs& in) { return f(in[0]); }, {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck([&](const Inputs& in) { return f(in[0]); }, {x}));
-    EXPECT_TRUE(vox::autograd::gradcheck(
-        [&](const Inputs& in) {
-          return f(in[0].permute({0, 1, 4, 3, 2}));
-        },
-        {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(
-        [&](const Inputs& in) {
-          return f(in[0].permute({0, 1, 4, 3, 2}));
-        },
-        {x}));
-    EXPECT_TRUE(vox::autograd::gradcheck(
-        [&](const Inputs& in) {
-          return f(in[0].expand({3, 2, 4, 3, 5}));
-        },
-        {x}));
+    const vox::autograd::TensorFunction dense = [&](const Inputs& in) { return f(in[0]); };
+    const auto strided = [&](const Inputs& in) { return f(in[0].permute({0, 1, 4, 3, 2})); };
+    const auto expanded = [&](const Inputs& in) { return f(in[0].expand({3, 2, 4, 3, 5})); };
+    for (const auto& g :
+         {dense, vox::autograd::TensorFunction(strided), vox::autograd::TensorFunction(expanded)}) {
+      EXPECT_TRUE(vox::autograd::gradcheck(g, {x}));
+      EXPECT_TRUE(vox::autograd::gradgradcheck(g, {x}));
+    }
   }
 }
 
