@@ -123,12 +123,14 @@ def measure(args):
                 late = args.minutes and time.monotonic() - start > 60 * args.minutes
                 if str(p.number) not in args.problems or late:
                     continue
-                print(f"{precision} {pass_} {p.number} ...", file=sys.stderr, flush=True)
+                begin = time.monotonic()
                 try:
                     row = bench.row(p, pass_, precision)
                 except RuntimeError as error:
                     row = {"problem": p.number, "pass": pass_, "precision": precision,
                            "failed": (str(error).splitlines() or ["?"])[0][:200]}
+                row["seconds"] = round(time.monotonic() - begin, 1)  # what the row cost, for planning slices
+                print(f"{precision} {pass_} {p.number}: {row['seconds']} s", file=sys.stderr, flush=True)
                 run["rows"].append(row)
                 if args.json:
                     report.save(run, args.json)

@@ -12,6 +12,7 @@ class Rival:
     name: str
     run: Callable[[], Any]  # returns the results, in the order that voxgrad's have
     benchmark: bool = True  # torch.backends.cudnn.benchmark
+    turned: bool = False  # a gradient of the weight among the results has its taps turned round
 
 
 def set_precision(torch, precision):
@@ -59,7 +60,7 @@ def rivals(torch, p, pass_, precision, t, compile_):
     for name, tensors in forms.items():
         found.append(Rival("transposed, " + name, _transposed(torch, p, pass_, tensors)))
         if _can_flip(p):
-            found.append(Rival("flipped conv3d, " + name, _flipped(torch, p, pass_, tensors)))
+            found.append(Rival("flipped conv3d, " + name, _flipped(torch, p, pass_, tensors), turned=True))
         if compile_ and pass_ == "forward":
             make = _flipped if _can_flip(p) else _transposed
             compiled = torch.compile(make(torch, p, pass_, tensors), mode="max-autotune-no-cudagraphs",
