@@ -15,8 +15,8 @@
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
 // channels are always 64-bit.
 
+#include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 
 #include <algorithm>
 #include <numeric>
@@ -322,7 +322,8 @@ int team_for(int64_t width) {
 
 }  // namespace
 
-void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g) {
+void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                   Conv3dGeometry g) {
   if (g.batch == 0) return;
   Launch launch("conv3d", small, {&big, &weight, &bias});
   visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
@@ -334,8 +335,8 @@ void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor&
   launch.check();
 }
 
-void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                      Conv3dGeometry g) {
+void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                             Conv3dGeometry g) {
   if (g.batch == 0) return;
   Launch launch("conv_transpose3d", big, {&small, &weight, &bias});
   visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
@@ -347,8 +348,8 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
   launch.check();
 }
 
-void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
-                        Conv3dGeometry g) {
+void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                               Grid bias_of, Conv3dGeometry g) {
   Launch launch("conv3d_weight_grad", dweight, {&big, &small, &dbias});
   visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
     const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
