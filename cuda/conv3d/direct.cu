@@ -348,22 +348,27 @@ void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Te
   launch.check();
 }
 
+void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
+  Launch launch("conv3d_weight_grad", dbias, {&grad});
+  visit_floating("conv3d_weight_grad", grad.dtype(), [&]<class T>(T) {
+    bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
+        detail::ptr<T>(grad), detail::mutable_ptr<T>(dbias), grad.size(0), dbias.numel(),
+        grad.size(2) * grad.size(3) * grad.size(4));
+  });
+  launch.check();
+}
+
 void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                Grid bias_of, Conv3dGeometry g) {
-  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &dbias});
+  Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
     const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
     weight_grad_kernel<T, Index><<<grid, summing_threads, 0, launch.stream()>>>(
         detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
         team_for(g.small.w));
-    if (dbias.defined()) {
-      const bool of_big = bias_of == Grid::big;
-      bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
-          detail::ptr<T>(of_big ? big : small), detail::mutable_ptr<T>(dbias), g.batch, dbias.numel(),
-          of_big ? g.big_cells() : g.small_cells());
-    }
   });
   launch.check();
+  if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
 }  // namespace vox::cuda

@@ -37,23 +37,22 @@ bool axes_fit_32_bits(const Conv3dGeometry& g) {
   return true;
 }
 
-bool tf32_forward(const Conv3dProblem& p) {
-  return p.pass != Conv3dPass::weight_grad && p.dtype == f32 && p.precision != Float32Precision::highest &&
-         axes_fit_32_bits(p.geometry);
+bool tf32(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
 bool at_least_8_channels_a_group(const Conv3dProblem& p) {
-  return tf32_forward(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+  return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
-    {"implicit_gemm_mma", tf32_forward, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
-     conv_transpose3d_implicit_gemm_mma, nullptr},
+    {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
+     conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
 };
 

@@ -34,7 +34,8 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(medium), "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(highest, geometry(16, 16), f32, Conv3dPass::weight_grad), "direct");
   EXPECT_EQ(chosen(high, geometry(8, 8)), "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 7)), "direct");
   EXPECT_EQ(chosen(high, geometry(7, 16)), "direct");
@@ -66,7 +67,6 @@ TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
   const ForceConv3dKernel guard("implicit_gemm_mma");
   EXPECT_THROW((void)chosen(highest), ValueError);
   EXPECT_THROW((void)chosen(high, geometry(16, 16), f64), ValueError);
-  EXPECT_THROW((void)chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), ValueError);
   Conv3dGeometry far = geometry(16, 16);
   far.stride = int64_t{1} << 40;
   EXPECT_THROW((void)chosen(high, far), ValueError);
