@@ -5,29 +5,30 @@
 //   output[m, n] = bias[n] + sum over k of input[m, k] * weight[k, n]
 //   m: an image and an output cell     n: an output channel of the group     k: an input channel and a tap
 //
-// Along an axis, cell j and tap t of a product read input cell j * in_step + in_base + t * tap_step, and
+// Along an axis, cell j and tap t of a product read input cell j * in_step + in_base + t * in_tap_step, and
 // write output cell j * out_step + out_base. For conv3d that is the index rule as it stands. conv_transpose3d
 // splits into phases (CONV3D.md, Phases): the outputs o with one value of o modulo the stride have the same
-// live taps, which go up by stride / gcd(stride, dilation), while the input cells go down by dilation / gcd.
-// So every phase is a product of its own with in_step 1 and no tap that misses; a phase without taps writes
-// the bias alone.
+// live taps, every stride / gcd(stride, dilation)-th, whose input cells lie dilation / gcd apart. So every
+// phase is a product of its own with in_step 1 and no tap that misses; a phase without taps writes the bias
+// alone.
 //
-// Who owns what: a block owns `block_cells` cells of one phase times up to 64 channels, and each of its warps
-// 32 of the cells, in registers. k runs over slices of 8 channels of one tap, two slices a step: each thread
-// loads its one cell's channels (neighbours along W in neighbouring threads: coalesced), rounds them, and
-// stores them to shared memory as [channel][cell] with a pitch of 8 modulo 32 words, from which fragments
-// load without bank conflicts; the weights come packed in fragment order, rounded, by cp.async. Two buffers:
-// the next step's loads are in flight while this one's products run. Taps are the inner loop, so that the
-// input comes from the L1 cache for all but the first of them. Nothing is shared between blocks: no atomics,
-// and the bits never change.
+// Who owns what: a block owns 128 cells of one phase times up to 64 channels, and each of its warps 32 of the
+// cells, in registers. k runs in groups: 8 input channels, one (kd, kh), and a chunk of the taps along W. A
+// group's input is one tile in shared memory, [channel][cell], of the block's cells and the `most_halo` after
+// them, since where in_step is 1 the tap t of cell m is what lies (t * in_tap_step) cells further on. Rows of
+// cells are longer than rows of outputs by as much as it takes for no tap to wrap into data of the next row
+// (often nothing: the zeros at one end of a row serve the end before as well); what is computed there is
+// dropped. Threads stand for cells, so loads coalesce; a pitch of 8 modulo 32 words lets fragments load from
+// any shift without bank conflicts. Weights come packed in fragment order, rounded, by cp.async. There are
+// two groups to a step and two buffers: the next step's loads are in flight while this one's products run.
+// Nothing is shared between blocks: no atomics, and the bits never change.
 //
 // Non-finite values: whatever an Inf or NaN touches is Inf or NaN, with one exception in the other direction:
 // outside the input lies a zero, and a weight that is Inf or NaN makes NaN of it, so that outputs whose tap
 // with that weight falls outside the input are NaN as well.
 //
-// Each input element passes through registers once per tap, and its load, conversion and store cost as many
-// issue slots as the products. The next idea is to hold an input tile with its halo in shared memory, which
-// serves all taps.
+// Each input element still passes through registers once per (kd, kh), and once per tap where the stride of
+// conv3d along W is not 1. The next ideas are a tile with its halo in all three axes, and wgmma.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
@@ -48,8 +49,11 @@ constexpr int warps = 4;
 constexpr int block_threads = 32 * warps;
 constexpr int block_cells = block_threads;  // a thread loads one cell; a warp multiplies 32
 constexpr int slice = 8;                    // channels: k of one instruction
-constexpr int step_slices = 2;
-constexpr int pitch = block_cells + 8;
+constexpr int step_groups = 2;
+constexpr int most_halo = 8;   // cells beyond the block's own; times the channels of a step: one per thread
+constexpr int most_chunk = 8;  // taps along W in a group
+constexpr int pitch = block_cells + most_halo;
+static_assert(pitch % 32 == 8 && most_halo * step_groups * slice == block_threads);
 
 /// One axis of the problem, for all phases.
 struct Axis {
@@ -65,30 +69,60 @@ struct Problem {
   int64_t batch, groups, in_per_group, out_per_group;
   int64_t in_cells, out_cells, taps;
   int64_t phases, tiles;  // of the largest phase
+  int chunk;              // of taps, likewise
   int64_t blocks_n;       // of channels in a group
   int64_t slices;         // of channels in a group
 };
 
-/// One axis of one phase: its cells j and live taps t.
+/// One axis of one phase: its cells j and live taps t, in the order of the input cells that they read.
 struct PhaseAxis {
   int cells, taps;
   int in_step, in_base, in_tap_step;
   int out_step, out_base;
   int first_tap, tap_pace;  // in the kernel
+  int chunk;                // taps that share a tile
+  int pitch;                // from a row of cells to the next, counting those that are dropped
 };
 
-__device__ PhaseAxis phase_axis(const Axis& a, bool transposed, int phase) {
-  if (!transposed) return {a.out_cells, a.kernel, a.stride, -a.padding, a.dilation, 1, 0, 0, 1};
-  PhaseAxis p{
-      (a.out_cells - 1 - phase) / a.stride + 1, 0, 1, 0, -a.cell_pace, a.stride, phase, 0, a.tap_pace};
-  for (int k = 0; k < a.kernel && k < a.tap_pace; ++k) {
-    const int distance = phase + a.padding - k * a.dilation;
-    if (distance % a.stride) continue;
-    p.first_tap = k;
-    p.taps = (a.kernel - 1 - k) / a.tap_pace + 1;
-    p.in_base = distance / a.stride;
-    break;
+/// The taps that one tile serves.
+__host__ __device__ inline int chunk_of(const PhaseAxis& p) {
+  if (p.in_step != 1 || p.taps <= 1) return 1;
+  return min(min(p.taps, most_chunk), 1 + most_halo / p.in_tap_step);
+}
+
+/// A tap `halo` cells further on than the first may leave its row. It then has to read a zero, as it would
+/// outside the input, or a cell of the dropped ones.
+__host__ __device__ inline int pitch_of(const PhaseAxis& p, int in_cells) {
+  const int halo = (p.chunk - 1) * p.in_tap_step;
+  if (p.chunk < p.taps) return p.cells + halo;
+  return min(p.cells + halo, max(max(p.cells, in_cells - p.in_base), p.cells + halo + p.in_base));
+}
+
+__host__ __device__ inline PhaseAxis phase_axis(const Axis& a, bool transposed, int phase) {
+  PhaseAxis p{a.out_cells, a.kernel, a.stride, -a.padding, a.dilation, 1, 0, 0, 1, 1, 0};
+  if (transposed) {
+    p = {(a.out_cells - 1 - phase) / a.stride + 1,
+         0,
+         1,
+         0,
+         a.cell_pace,
+         a.stride,
+         phase,
+         0,
+         -a.tap_pace,
+         1,
+         0};
+    for (int k = 0; k < a.kernel && k < a.tap_pace; ++k) {
+      const int distance = phase + a.padding - k * a.dilation;
+      if (distance % a.stride) continue;
+      p.taps = (a.kernel - 1 - k) / a.tap_pace + 1;
+      p.first_tap = k + (p.taps - 1) * a.tap_pace;  // the last one reads the lowest cell
+      p.in_base = distance / a.stride - (p.taps - 1) * a.cell_pace;
+      break;
+    }
   }
+  p.chunk = chunk_of(p);
+  p.pitch = pitch_of(p, a.in_cells);
   return p;
 }
 
@@ -106,12 +140,13 @@ __device__ __forceinline__ Division divide(int64_t a, int64_t b) {
   return {x / y, x % y};
 }
 
-/// Where the loops over taps and channels stand: taps along W run fastest, slices of channels slowest.
+/// Where the loops over groups stand: chunks of taps along W run fastest, slices of channels slowest.
 struct Position {
   int slice = 0, d = 0, h = 0, w = 0;
 
   __device__ __forceinline__ void advance(const Phase& p) {
-    if (++w < p.w.taps) return;
+    w += p.w.chunk;
+    if (w < p.w.taps) return;
     w = 0;
     if (++h < p.h.taps) return;
     h = 0;
@@ -120,6 +155,34 @@ struct Position {
     ++slice;
   }
 };
+
+/// What a thread loads of a tile: one cell of the grid, at any tap.
+struct Cell {
+  const float* image;  // of the group's first channel
+  int d, h, w;         // of the input, at the taps' base
+  bool exists;
+
+  __device__ __forceinline__ bool inside(int dd, int dh, int dw, const Problem& p) const {
+    return exists && static_cast<unsigned>(d + dd) < static_cast<unsigned>(p.axis[0].in_cells) &&
+           static_cast<unsigned>(h + dh) < static_cast<unsigned>(p.axis[1].in_cells) &&
+           static_cast<unsigned>(w + dw) < static_cast<unsigned>(p.axis[2].in_cells);
+  }
+  __device__ __forceinline__ const float* at(int dd, int dh, int dw, const Problem& p) const {
+    return image + (int64_t{d + dd} * p.axis[1].in_cells + (h + dh)) * p.axis[2].in_cells + (w + dw);
+  }
+};
+
+/// The numbers of cell m of a phase: image and place.
+struct Place {
+  int64_t image;
+  int d, h, w;
+};
+__device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
+  const Division by_w = divide(m, p.w.pitch), by_h = divide(by_w.quotient, p.h.cells);
+  const Division by_d = divide(by_h.quotient, p.d.cells);
+  return {by_d.quotient, static_cast<int>(by_d.remainder), static_cast<int>(by_h.remainder),
+          static_cast<int>(by_w.remainder)};
+}
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
@@ -149,12 +212,12 @@ __global__ void __launch_bounds__(256) pack_kernel(const float* weight, float* p
 }
 
 template <int n_tiles>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, n_tiles <= 4 ? 4 : 3)
     product_kernel(const float* __restrict__ input, const float* __restrict__ packed, const float* bias,
                    float* output, const __grid_constant__ Problem p) {
-  constexpr int slice_floats = n_tiles * 64;
-  __shared__ uint32_t in_tile[2][step_slices * slice][pitch];             // [channel][cell]
-  __shared__ __align__(16) float w_tile[2][step_slices][n_tiles][32][2];  // [slice][n / 8][lane]
+  constexpr int tap_floats = n_tiles * 64;                     // of a slice's weights
+  __shared__ uint32_t in_tile[2][step_groups * slice][pitch];  // [channel][cell]
+  extern __shared__ __align__(16) float w_tile[];              // [2][group][tap of the chunk][n / 8][lane][2]
   __shared__ int64_t out_offset[block_cells];
   __shared__ Phase phase_memory;
 
@@ -177,73 +240,93 @@ __global__ void __launch_bounds__(block_threads)
       (&phase_memory.d)[thread] = phase_axis(p.axis[thread], p.transposed, static_cast<int>(number));
     }
     __syncthreads();
-    const Phase phase = phase_memory;
+    const Phase& phase = phase_memory;
 
-    // This thread's cell.
-    const int64_t cells = int64_t{phase.d.cells} * phase.h.cells * phase.w.cells;
-    const int64_t m = tile * block_cells + thread;
-    const bool mine = m < p.batch * cells;
-    if (!__syncthreads_or(mine)) continue;
-    const Division image = divide(m, cells), by_w = divide(image.remainder, phase.w.cells);
-    const Division by_h = divide(by_w.quotient, phase.h.cells);
-    const int jd = static_cast<int>(by_h.quotient), jh = static_cast<int>(by_h.remainder),
-              jw = static_cast<int>(by_w.remainder);
-    const int64_t out_h = p.axis[1].out_cells, out_w = p.axis[2].out_cells;
-    out_offset[thread] = mine ? image.quotient * p.groups * p.out_per_group * p.out_cells +
-                                    (int64_t{jd * phase.d.out_step + phase.d.out_base} * out_h +
-                                     jh * phase.h.out_step + phase.h.out_base) *
-                                        out_w +
-                                    jw * phase.w.out_step + phase.w.out_base
-                              : -1;
-    const int in_d = jd * phase.d.in_step + phase.d.in_base, in_h = jh * phase.h.in_step + phase.h.in_base,
-              in_w = jw * phase.w.in_step + phase.w.in_base;
-    const float* const image_input =
-        input + (image.quotient * p.groups + group) * p.in_per_group * p.in_cells;
+    const int64_t cells = p.batch * phase.d.cells * phase.h.cells * phase.w.pitch;
+    if (tile * block_cells >= cells) continue;  // the largest phase has more tiles
+
+    const auto cell_at = [&](int64_t m) -> Cell {
+      const Place j = place_of(m, phase);
+      return {input + (j.image * p.groups + group) * p.in_per_group * p.in_cells,
+              j.d * phase.d.in_step + phase.d.in_base, j.h * phase.h.in_step + phase.h.in_base,
+              j.w * phase.w.in_step + phase.w.in_base, m < cells};
+    };
+    const Cell own = cell_at(tile * block_cells + thread);
+    const Cell beyond = cell_at((tile + 1) * block_cells + thread % most_halo);
+    const int beyond_group = thread / most_halo / slice, beyond_channel = thread / most_halo % slice;
+    {
+      const int64_t m = tile * block_cells + thread;
+      const Place j = place_of(m, phase);
+      const int64_t d = j.d * phase.d.out_step + phase.d.out_base,
+                    h = j.h * phase.h.out_step + phase.h.out_base,
+                    w = j.w * phase.w.out_step + phase.w.out_base;
+      out_offset[thread] = m < cells && j.w < phase.w.cells
+                               ? j.image * p.groups * p.out_per_group * p.out_cells +
+                                     (d * p.axis[1].out_cells + h) * p.axis[2].out_cells + w
+                               : -1;
+    }
     const float* const block_weights =
-        packed + (group * p.blocks_n + block_n) * p.slices * p.taps * slice_floats;
+        packed + (group * p.blocks_n + block_n) * p.slices * p.taps * tap_floats;
 
-    const int64_t slices = p.slices * phase.d.taps * phase.h.taps * phase.w.taps;
-    const int64_t steps = (slices + step_slices - 1) / step_slices;
+    const int chunks = (phase.w.taps + phase.w.chunk - 1) / phase.w.chunk;
+    const int64_t groups = p.slices * phase.d.taps * phase.h.taps * chunks;
+    const int64_t steps = (groups + step_groups - 1) / step_groups;
 
-    float staged[step_slices][slice];
-    Position at;
+    float staged[step_groups][slice], staged_beyond = 0;
+    Position loading, multiplying;
+    const auto chunk_taps = [&](const Position& at) { return min(phase.w.chunk, phase.w.taps - at.w); };
+    const auto weights_in = [&](int buffer, int i) {
+      return w_tile + (buffer * step_groups + i) * p.chunk * tap_floats;
+    };
 
-    // Starts the loads of step `s` into registers and, for the weights, into w_tile[buffer].
+    // Starts the loads of step `s` into registers and, for the weights, into shared memory.
     const auto load = [&](int64_t s, int buffer) {
 #pragma unroll
-      for (int i = 0; i < step_slices; ++i) {
-        if (s * step_slices + i >= slices) break;
-        const int d = in_d + at.d * phase.d.in_tap_step, h = in_h + at.h * phase.h.in_tap_step,
-                  w = in_w + at.w * phase.w.in_tap_step;
-        const bool inside = mine && static_cast<unsigned>(d) < static_cast<unsigned>(p.axis[0].in_cells) &&
-                            static_cast<unsigned>(h) < static_cast<unsigned>(p.axis[1].in_cells) &&
-                            static_cast<unsigned>(w) < static_cast<unsigned>(p.axis[2].in_cells);
+      for (int i = 0; i < step_groups; ++i) {
+        if (s * step_groups + i >= groups) break;
+        const Position at = loading;
+        const int dd = at.d * phase.d.in_tap_step, dh = at.h * phase.h.in_tap_step,
+                  dw = at.w * phase.w.in_tap_step;
         const int64_t channel = int64_t{at.slice} * slice;
-        const float* from = image_input + channel * p.in_cells +
-                            (int64_t{d} * p.axis[1].in_cells + h) * p.axis[2].in_cells + w;
         const int left = static_cast<int>(min(int64_t{slice}, p.in_per_group - channel));
+        const bool inside = own.inside(dd, dh, dw, p);
+        const float* from = own.at(dd, dh, dw, p) + channel * p.in_cells;
 #pragma unroll
-        for (int c = 0; c < slice; ++c) staged[i][c] = inside && c < left ? from[c * p.in_cells] : 0.0f;
+        for (int c = 0; c < slice; ++c) {
+          staged[i][c] = inside && c < left ? *from : 0.0f;
+          from += p.in_cells;
+        }
+        if (phase.w.chunk > 1 && i == beyond_group) {
+          const bool wanted = beyond_channel < left && beyond.inside(dd, dh, dw, p);
+          staged_beyond = wanted ? beyond.at(dd, dh, dw, p)[(channel + beyond_channel) * p.in_cells] : 0.0f;
+        }
 
-        const int tap = ((phase.d.first_tap + at.d * phase.d.tap_pace) * p.axis[1].kernel +
-                         phase.h.first_tap + at.h * phase.h.tap_pace) *
-                            p.axis[2].kernel +
-                        phase.w.first_tap + at.w * phase.w.tap_pace;
-        const float* weights = block_weights + (at.slice * p.taps + tap) * slice_floats;
+        const int taps = chunk_taps(at);
+        const int row_of_taps = ((phase.d.first_tap + at.d * phase.d.tap_pace) * p.axis[1].kernel +
+                                 phase.h.first_tap + at.h * phase.h.tap_pace) *
+                                p.axis[2].kernel;
+        const float* const slice_weights = block_weights + at.slice * p.taps * tap_floats;
+        for (int t = 0; t < taps; ++t) {
+          const int tap = row_of_taps + phase.w.first_tap + (at.w + t) * phase.w.tap_pace;
+          const float* weights = slice_weights + int64_t{tap} * tap_floats;
 #pragma unroll
-        for (int q = 0; q < slice_floats / 4; q += block_threads)
-          if (q + thread < slice_floats / 4)
-            ptx::cp_async_16(&w_tile[buffer][i][0][0][0] + 4 * (q + thread), weights + 4 * (q + thread));
-        at.advance(phase);
+          for (int q = 0; q < tap_floats / 4; q += block_threads)
+            if (q + thread < tap_floats / 4)
+              ptx::cp_async_16(weights_in(buffer, i) + t * tap_floats + 4 * (q + thread),
+                               weights + 4 * (q + thread));
+        }
+        loading.advance(phase);
       }
     };
     const auto store = [&](int64_t s, int buffer) {
 #pragma unroll
-      for (int i = 0; i < step_slices; ++i) {
-        if (s * step_slices + i >= slices) break;
+      for (int i = 0; i < step_groups; ++i) {
+        if (s * step_groups + i >= groups) break;
 #pragma unroll
         for (int c = 0; c < slice; ++c) in_tile[buffer][i * slice + c][thread] = ptx::to_tf32(staged[i][c]);
       }
+      if (phase.w.chunk > 1)
+        in_tile[buffer][thread / most_halo][block_cells + thread % most_halo] = ptx::to_tf32(staged_beyond);
       ptx::cp_async_wait_all();
     };
 
@@ -258,23 +341,30 @@ __global__ void __launch_bounds__(block_threads)
       const bool more = s + 1 < steps;
       if (more) load(s + 1, buffer ^ 1);
 #pragma unroll
-      for (int i = 0; i < step_slices; ++i) {
-        if (s * step_slices + i >= slices) break;
-        uint32_t a[2][4];
+      for (int i = 0; i < step_groups; ++i) {
+        if (s * step_groups + i >= groups) break;
+        const int taps = chunk_taps(multiplying);
+        const uint32_t* from = &in_tile[buffer][i * slice + column][warp * 32 + row];
+        const float* weights = weights_in(buffer, i) + lane * 2;
+#pragma unroll 2
+        for (int t = 0; t < taps; ++t) {
+          uint32_t a[2][4];
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int cell = warp * 32 + r * 16 + row;
+          for (int r = 0; r < 2; ++r) {
 #pragma unroll
-          for (int q = 0; q < 4; ++q)
-            a[r][q] = in_tile[buffer][i * slice + column + q / 2 * 4][cell + q % 2 * 8];
+            for (int q = 0; q < 4; ++q) a[r][q] = from[q / 2 * 4 * pitch + r * 16 + q % 2 * 8];
+          }
+#pragma unroll
+          for (int n = 0; n < n_tiles; ++n) {
+            const float2 pair = *reinterpret_cast<const float2*>(weights + n * 64);
+            const uint32_t b[2]{__float_as_uint(pair.x), __float_as_uint(pair.y)};
+#pragma unroll
+            for (int r = 0; r < 2; ++r) ptx::mma_m16n8k8_tf32(sum[r][n], a[r], b);
+          }
+          from += phase.w.in_tap_step;
+          weights += tap_floats;
         }
-#pragma unroll
-        for (int n = 0; n < n_tiles; ++n) {
-          const float2 pair = *reinterpret_cast<const float2*>(w_tile[buffer][i][n][lane]);
-          const uint32_t b[2]{__float_as_uint(pair.x), __float_as_uint(pair.y)};
-#pragma unroll
-          for (int r = 0; r < 2; ++r) ptx::mma_m16n8k8_tf32(sum[r][n], a[r], b);
-        }
+        multiplying.advance(phase);
       }
       if (more) store(s + 1, buffer ^ 1);
       __syncthreads();
@@ -304,6 +394,7 @@ Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
   Problem p{};
   p.transposed = transposed;
   p.phases = 1;
+  p.chunk = 1;
   int64_t largest_phase = 1;
   for (int axis = 0; axis < 3; ++axis) {
     const int64_t in = (transposed ? g.small : g.big)[axis], out = (transposed ? g.big : g.small)[axis];
@@ -320,7 +411,18 @@ Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
                     .tap_pace = narrow(stride / common),
                     .cell_pace = narrow(g.dilation[axis] / common)};
     p.phases *= phases;
-    largest_phase *= (out - 1) / (transposed ? stride : 1) + 1;
+    int64_t longest = (out - 1) / (transposed ? stride : 1) + 1;
+    if (axis == 2) {
+      // Phases beyond so many are a few cells each; a bound will do.
+      if (phases > 64) longest += most_halo;
+      p.chunk = phases > 64 ? most_chunk : 1;
+      for (int phase = 0; phase < std::min<int64_t>(phases, 64); ++phase) {
+        const PhaseAxis w = phase_axis(p.axis[2], transposed, phase);
+        longest = std::max<int64_t>(longest, w.pitch);
+        p.chunk = std::max(p.chunk, w.chunk);
+      }
+    }
+    largest_phase *= longest;
   }
   p.batch = g.batch;
   p.groups = g.groups;
@@ -361,7 +463,10 @@ void implicit_gemm_mma(const char* op, const Tensor& input, const Tensor& weight
     pack_kernel<n_tiles>
         <<<grid_for(packed.numel(), 256), 256, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p);
     const unsigned grid = grid_for(p.tiles * p.groups * p.blocks_n * p.phases, 1);
-    product_kernel<n_tiles><<<grid, block_threads, 0, launch.stream()>>>(
+    const int shared = 2 * step_groups * p.chunk * n_tiles * 64 * static_cast<int>(sizeof(float));
+    launch.check(cudaFuncSetAttribute(product_kernel<n_tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      2 * step_groups * most_chunk * n_tiles * 256));
+    product_kernel<n_tiles><<<grid, block_threads, shared, launch.stream()>>>(
         detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,
         detail::mutable_ptr<float>(output), p);
     launch.check();

@@ -126,19 +126,26 @@ TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualTheReferenceAtSamples) {
     SCOPED_TRACE(c.id);
     const Conv3dGeometry g = c.geometry();
     const reference::Conv3d r = c.reference();
-    for (const Conv3dPass pass : passes) {
-      if (!takes(pass, g)) continue;
-      const Shapes shapes = shapes_of(pass, g);
-      const std::vector<float> a = testing::many_integers(testing::numel(shapes.a), 1),
-                               b = testing::many_integers(testing::numel(shapes.b), 2);
-      const Tensor y = run(kernel(), pass, from_vector(a, shapes.a, Device::cuda()),
-                           from_vector(b, shapes.b, Device::cuda()), {}, g);
-      const bool weight = pass == Conv3dPass::weight_grad, transposed = pass == Conv3dPass::conv_transpose3d;
-      testing::compare_samples(name_of(pass), y, weight ? 4 : 150, [&](int64_t i) {
-        if (weight) return reference::weight_grad_at(r, a.data(), b.data(), i);
-        return transposed ? reference::conv_transpose3d_at(r, a.data(), b.data(), i)
-                          : reference::conv3d_at(r, a.data(), b.data(), i);
-      });
+    const std::vector<float> big = testing::many_integers(r.big_numel(), 1),
+                             small = testing::many_integers(r.small_numel(), 2),
+                             weight = testing::many_integers(r.weight_numel(), 3);
+    const Tensor big_gpu = from_vector(big, g.big_shape(), Device::cuda()),
+                 small_gpu = from_vector(small, g.small_shape(), Device::cuda()),
+                 weight_gpu = from_vector(weight, g.weight_shape(), Device::cuda());
+    if (takes(Conv3dPass::conv3d, g)) {
+      testing::compare_samples(
+          "conv3d", run(kernel(), Conv3dPass::conv3d, big_gpu, weight_gpu, {}, g), 150,
+          [&](int64_t i) { return reference::conv3d_at(r, big.data(), weight.data(), i); });
+    }
+    if (takes(Conv3dPass::conv_transpose3d, g)) {
+      testing::compare_samples(
+          "conv_transpose3d", run(kernel(), Conv3dPass::conv_transpose3d, small_gpu, weight_gpu, {}, g), 150,
+          [&](int64_t i) { return reference::conv_transpose3d_at(r, small.data(), weight.data(), i); });
+    }
+    if (takes(Conv3dPass::weight_grad, g)) {
+      testing::compare_samples(
+          "weight_grad", run(kernel(), Conv3dPass::weight_grad, big_gpu, small_gpu, {}, g), 4,
+          [&](int64_t i) { return reference::weight_grad_at(r, big.data(), small.data(), i); });
     }
   }
 }
@@ -156,7 +163,8 @@ std::optional<Conv3dGeometry> random_geometry(std::mt19937_64& random) {
   const int64_t groups = between(0, 2) == 0 ? between(1, 3) : 1;
   const int64_t in = some() * groups, out = some();
   const Shape input{between(1, 3), in, between(1, 5), between(1, 7), between(1, 9)};
-  const Triple kernel = triple(1, 4), stride = triple(1, 4), padding = triple(0, 2), dilation = triple(1, 3);
+  const Triple kernel = Triple{between(1, 3), between(1, 4), between(1, 11)}, stride = triple(1, 4),
+               padding = triple(0, 2), dilation = triple(1, 3);
   try {
     const Triple output_padding{between(0, std::max(stride.d, dilation.d) - 1), 0,
                                 between(0, std::max(stride.w, dilation.w) - 1)};
@@ -304,6 +312,12 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   for (const int64_t out : {8, 16, 24, 31, 48, 64, 70})
     geometries.push_back(detail::conv_transpose3d_geometry("widths", {2, 9, 3, 5, 7}, {9, out, 2, 3, 1},
                                                            {.stride = {1, 2, 1}, .padding = {0, 1, 0}}));
+  // Taps along W: more than share a tile, and so far apart that none do.
+  for (const auto& [taps, dilation, stride] : {Triple(8, 1, 1), Triple(9, 1, 1), Triple(3, 4, 1),
+                                               Triple(3, 5, 1), Triple(2, 9, 1), Triple(19, 1, 2)})
+    geometries.push_back(detail::conv_transpose3d_geometry(
+        "taps", {2, 3, 1, 2, 5}, {3, 4, 1, 2, taps},
+        {.stride = {1, 1, stride}, .padding = {0, 0, taps / 2}, .dilation = {1, 1, dilation}}));
   for (const Conv3dGeometry& g : geometries) {
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
