@@ -53,7 +53,7 @@ void draw_curves(const History& history, double psnr_trilinear, const std::files
       "plot 'losses' binary format='%3float32' using 1:2 with lines lw 1 lc rgb '#b8cfe8' title 'one batch', "
       "'' binary format='%3float32' using 1:3 with lines lw 3 lc rgb '#1f5fa8' title 'running mean'\n"
       "set title 'PSNR in the foreground of the evaluation slab (dB)'\n"
-      "set yrange [*:*]; set format y '%.1f'; set key bottom right; set offsets 0, 0, 0.3, 0.3\n"
+      "set yrange [*:*]; set format y '%.1f'; set key right center; set offsets 0, 0, 0.3, 0.3\n"
       "plot 'scores' binary format='%2float32' using 1:2 with linespoints lw 3 pt 7 ps 1.1 lc rgb '#c2481c' "
       "title 'ours', " +
       std::string(trilinear) + "\nunset multiplot\n";

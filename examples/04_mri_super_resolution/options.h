@@ -12,7 +12,7 @@ struct Options {
   std::string device = "cpu";
   int threads = 0;  ///< 0: all cores
   uint64_t seed = 1;
-  int64_t steps = 600;
+  int64_t steps = 2400;
   int64_t stop_after = 0;  ///< Stop after this step as Ctrl-C would; 0: never.
   double minutes = 0;      ///< Stop training after this long; 0: never.
   std::string volume = "/usr/share/mricron/templates/ch2bet.nii.gz";

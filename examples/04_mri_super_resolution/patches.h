@@ -30,7 +30,7 @@ class PatchSampler {
 
   Batch batch(int64_t step) const;
 
-  static constexpr int64_t kBatchSize = 4;
+  static constexpr int64_t kBatchSize = 2;
   int64_t patch_size() const { return patch_; }
 
  private:

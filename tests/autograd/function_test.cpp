@@ -103,6 +103,53 @@ TEST(Function, MistakesAreNamed) {
   EXPECT_THROW(WrongCount().apply({x}).backward(), vox::GradError);
 }
 
+struct ReturnsItsMember : vox::Function<ReturnsItsMember> {
+  static constexpr const char* name = "returns_its_member";
+  Tensor member;
+  explicit ReturnsItsMember(Tensor t) : member(std::move(t)) {}
+  Tensor forward(FunctionContext&, const Tensors&) { return member; }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g * 3}; }
+};
+
+struct ReturnsAnIndex : vox::Function<ReturnsAnIndex> {
+  static constexpr const char* name = "returns_an_index";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return vox::argmax(inputs[0]); }
+  Tensors backward(FunctionContext&, const Tensor&) { return {Tensor()}; }
+};
+
+struct AsksTooEarly : vox::Function<AsksTooEarly> {
+  static constexpr const char* name = "asks_too_early";
+  Tensor forward(FunctionContext& ctx, const Tensors& inputs) { return inputs[0] * ctx.needs_grad(0); }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {g}; }
+};
+
+struct AsksTooFar : vox::Function<AsksTooFar> {
+  static constexpr const char* name = "asks_too_far";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : Tensor()}; }
+};
+
+TEST(Function, LeavesTheTensorThatForwardHandsOutAlone) {
+  const Tensor constant = vox::ones({1});
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  for (int i = 0; i < 2; ++i) ReturnsItsMember(constant).apply({x}).backward();
+  EXPECT_EQ(x.grad().item(), 6.f);
+  EXPECT_FALSE(constant.requires_grad());
+}
+
+TEST(Function, WholeNumbersAreNotRecorded) {
+  Tensor x = from_vector<float>({1, 5}, {2}).set_requires_grad(true);
+  const Tensor index = ReturnsAnIndex().apply({x});
+  EXPECT_EQ(index.item<int64_t>(), 1);
+  EXPECT_FALSE(index.requires_grad());
+}
+
+TEST(Function, NeedsGradIsCheckedInsteadOfUndefined) {
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  EXPECT_THROW(AsksTooEarly().apply({x}), vox::GradError);
+  EXPECT_THROW(AsksTooFar().apply({x}).backward(), vox::ValueError);
+}
+
 TEST(Function, MayReturnItsInput) {
   Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
   Tensor y = Identity().apply({x});

@@ -110,6 +110,7 @@ TEST_P(LossTest, GradientsAgreeWithNumbers) {
     EXPECT_TRUE(autograd::gradcheck(mse, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
     EXPECT_TRUE(autograd::gradgradcheck(mse, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
     EXPECT_TRUE(autograd::gradcheck(l1, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
+    EXPECT_TRUE(autograd::gradgradcheck(l1, {leaf({2, 3}, 1), leaf({2, 3}, 2)}));
     EXPECT_TRUE(autograd::gradcheck(entropy, {leaf({2, 3, 2}, 1)}));
     EXPECT_TRUE(autograd::gradgradcheck(entropy, {leaf({2, 3, 2}, 1)}));
   }
