@@ -39,6 +39,7 @@
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
 #include <voxgrad/version.h>

@@ -3,6 +3,7 @@
 #include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <array>
@@ -20,6 +21,9 @@
 // A bias is added where an output is written; its gradient sums g over batch and cells. The gradients of
 // weight and bias come from one recorded op with two outputs, weight_bias_grad; the gradient of the g that it
 // took is the forward op again, with weight gg_w and bias gg_b.
+//
+// A node keeps the precision that its forward had: backward runs under a guard with it, so every op that it
+// calls, and every node that these record, has the same one.
 
 namespace vox {
 
@@ -61,10 +65,12 @@ namespace {
 struct Conv3dNode final : Node {
   SavedTensor saved_input_{this}, saved_weight_{this};
   Conv3dGeometry geometry_;
+  const Float32Precision precision_ = float32_precision();
 
   const char* name() const override { return "Conv3d"; }
 
   Gradients backward(Gradients gradients) override {
+    const PrecisionGuard as_forward(precision_);
     const Tensor& grad_output = *gradients[0];
     const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
     auto [grad_weight, grad_bias] = parameter_gradients(*this, input, grad_output, geometry_, Grid::small);
@@ -77,7 +83,7 @@ struct Conv3dNode final : Node {
 Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry) {
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
   Tensor y = empty(geometry.small_shape(), x.options());
-  conv3d_kernel.on(y.device())(x, w, b, y, geometry);
+  conv3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
   if (auto node = autograd::record<Conv3dNode>({x, w, b}, y)) {
     node->saved_input_.save(x);
     node->saved_weight_.save(w);
@@ -92,10 +98,12 @@ namespace {
 struct ConvTranspose3dNode final : Node {
   SavedTensor saved_input_{this}, saved_weight_{this};
   Conv3dGeometry geometry_;
+  const Float32Precision precision_ = float32_precision();
 
   const char* name() const override { return "ConvTranspose3d"; }
 
   Gradients backward(Gradients gradients) override {
+    const PrecisionGuard as_forward(precision_);
     const Tensor& grad_output = *gradients[0];
     const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
     auto [grad_weight, grad_bias] = parameter_gradients(*this, grad_output, input, geometry_, Grid::big);
@@ -109,7 +117,7 @@ Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor&
                         const Conv3dGeometry& geometry) {
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
   Tensor y = empty(geometry.big_shape(), x.options());
-  conv_transpose3d_kernel.on(y.device())(x, w, b, y, geometry);
+  conv_transpose3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
   if (auto node = autograd::record<ConvTranspose3dNode>({x, w, b}, y)) {
     node->saved_input_.save(x);
     node->saved_weight_.save(w);
@@ -124,11 +132,13 @@ namespace {
 struct Conv3dWeightGradNode final : Node {
   SavedTensor saved_big_{this}, saved_small_{this};
   Conv3dGeometry geometry_;
+  const Float32Precision precision_ = float32_precision();
   Grid bias_of_ = Grid::small;  // means something only if there is a second output
 
   const char* name() const override { return "Conv3dWeightGrad"; }
 
   Gradients backward(Gradients gradients) override {
+    const PrecisionGuard as_forward(precision_);
     const Gradient& grad_weight = gradients[0];
     const Tensor grad_bias = gradients.size() == 2 && gradients[1] ? *gradients[1] : Tensor();
     const auto bias_for = [&](Grid grid) { return grid == bias_of_ ? grad_bias : Tensor(); };
@@ -160,7 +170,7 @@ struct Conv3dWeightGradNode final : Node {
 void weight_grad(const Tensor& big_operand, const Tensor& small_operand, Tensor& dweight, Tensor& dbias,
                  Grid bias_of, const Conv3dGeometry& geometry) {
   const Tensor big = dense(big_operand), small = dense(small_operand);
-  weight_grad_kernel.on(big.device())(big, small, dweight, dbias, bias_of, geometry);
+  weight_grad_kernel.on(big.device())(big, small, dweight, dbias, bias_of, geometry, float32_precision());
   const std::array<Tensor, 2> inputs{big, small}, outputs{dweight, dbias};
   const std::span<const Tensor> defined(outputs.data(), dbias.defined() ? 2 : 1);
   if (auto node = autograd::record<Conv3dWeightGradNode>(inputs, defined)) {

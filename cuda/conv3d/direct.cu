@@ -15,8 +15,8 @@
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
 // channels are always 64-bit.
 
+#include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 
 #include <algorithm>
 #include <numeric>
@@ -322,7 +322,8 @@ int team_for(int64_t width) {
 
 }  // namespace
 
-void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g) {
+void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                   Conv3dGeometry g) {
   if (g.batch == 0) return;
   Launch launch("conv3d", small, {&big, &weight, &bias});
   visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
@@ -334,8 +335,8 @@ void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor&
   launch.check();
 }
 
-void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                      Conv3dGeometry g) {
+void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                             Conv3dGeometry g) {
   if (g.batch == 0) return;
   Launch launch("conv_transpose3d", big, {&small, &weight, &bias});
   visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
@@ -347,22 +348,27 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
   launch.check();
 }
 
-void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
-                        Conv3dGeometry g) {
-  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &dbias});
+void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
+  Launch launch("conv3d_weight_grad", dbias, {&grad});
+  visit_floating("conv3d_weight_grad", grad.dtype(), [&]<class T>(T) {
+    bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
+        detail::ptr<T>(grad), detail::mutable_ptr<T>(dbias), grad.size(0), dbias.numel(),
+        grad.size(2) * grad.size(3) * grad.size(4));
+  });
+  launch.check();
+}
+
+void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                               Grid bias_of, Conv3dGeometry g) {
+  Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
     const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
     weight_grad_kernel<T, Index><<<grid, summing_threads, 0, launch.stream()>>>(
         detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
         team_for(g.small.w));
-    if (dbias.defined()) {
-      const bool of_big = bias_of == Grid::big;
-      bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
-          detail::ptr<T>(of_big ? big : small), detail::mutable_ptr<T>(dbias), g.batch, dbias.numel(),
-          of_big ? g.big_cells() : g.small_cells());
-    }
   });
   launch.check();
+  if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
 }  // namespace vox::cuda

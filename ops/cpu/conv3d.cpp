@@ -201,7 +201,8 @@ const T* ptr_or_null(const Tensor& t) {
 
 }  // namespace
 
-void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g) {
+void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
+            Float32Precision) {
   if (g.taps() > most_taps || !all_finite(weight)) return conv3d_direct(big, weight, bias, small, g);
   visit_floating("conv3d", big.dtype(), [&]<class T>(T) {
     const Correlation<T> correlation{.input = detail::ptr<T>(big),
@@ -221,7 +222,7 @@ void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor&
 }
 
 void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                      Conv3dGeometry g) {
+                      Conv3dGeometry g, Float32Precision) {
   if (g.taps() > most_taps || !all_finite(weight))
     return conv_transpose3d_direct(small, weight, bias, big, g);
   visit_floating("conv_transpose3d", small.dtype(), [&]<class T>(T) {
@@ -246,7 +247,7 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
 }
 
 void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
-                        Conv3dGeometry g) {
+                        Conv3dGeometry g, Float32Precision) {
   visit_floating("conv3d_weight_grad", big.dtype(), [&]<class T>(T) {
     if (g.taps() > most_taps || !all_finite(small))
       conv3d_weight_grad_direct(big, small, dweight, g);

@@ -1,13 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "tests/data_dir.h"
-#include "tests/support/conv3d.h"
+#include "tests/support/conv3d_cases.h"
 #include "tests/support/devices.h"
 
 // 351 sets of arguments that the tests and models of other frameworks use: whole numbers in, equality with
@@ -16,64 +11,12 @@
 namespace vox {
 namespace {
 
-using nlohmann::json;
+using testing::compare_samples;
+using testing::many_integers;
+using testing::read_cases;
 using testing::Values;
 using testing::values;
-
-Triple triple(const json& j) { return {j[0].get<int64_t>(), j[1].get<int64_t>(), j[2].get<int64_t>()}; }
-
-struct Case {
-  std::string id;
-  int64_t batch, in_channels, out_channels;
-  Triple input, kernel, output;
-  ConvTranspose3dOptions options;
-  bool bias, legal;
-  double multiply_adds;
-
-  Shape input_shape() const { return {batch, in_channels, input.d, input.h, input.w}; }
-  Shape output_shape() const { return {batch, out_channels, output.d, output.h, output.w}; }
-  Shape weight_shape() const {
-    return {in_channels, out_channels / options.groups, kernel.d, kernel.h, kernel.w};
-  }
-  bool large() const { return multiply_adds > 1e8; }
-
-  reference::Conv3d reference() const {
-    using testing::array_of;
-    return {.batch = batch,
-            .big_channels = out_channels,
-            .small_channels = in_channels,
-            .groups = options.groups,
-            .big = array_of(output),
-            .small = array_of(input),
-            .kernel = array_of(kernel),
-            .stride = array_of(options.stride),
-            .padding = array_of(options.padding),
-            .dilation = array_of(options.dilation)};
-  }
-};
-
-std::vector<Case> read_cases() {
-  std::ifstream file(std::string(testing::data_dir) + "/conv_transpose3d_cases.json");
-  std::vector<Case> cases;
-  for (const json& j : json::parse(file)) {
-    cases.push_back({.id = j["id"],
-                     .batch = j["N"],
-                     .in_channels = j["Cin"],
-                     .out_channels = j["Cout"],
-                     .input = triple(j["in"]),
-                     .kernel = triple(j["k"]),
-                     .output = triple(j["out"]),
-                     .options = {.stride = triple(j["s"]),
-                                 .padding = triple(j["p"]),
-                                 .output_padding = triple(j["op"]),
-                                 .groups = j["groups"],
-                                 .dilation = triple(j["dil"])},
-                     .bias = j["bias"],
-                     .legal = j["legal"],
-                     .multiply_adds = j["macs"]});
-  }
-  return cases;
-}
+using Case = testing::RealCase;
 
 class Conv3dCases : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dCases, testing::devices(), testing::device_name);
@@ -130,27 +73,6 @@ TEST_P(Conv3dCases, EqualTheReference) {
       SCOPED_TRACE(c.id + " " + to_string(dtype));
       compare(c, dtype, device());
     }
-  }
-}
-
-std::vector<float> many_integers(int64_t n, uint64_t seed) {
-  std::vector<float> v(static_cast<size_t>(n));
-  parallel_for(n, 1 << 20, [&](int64_t begin, int64_t end) {
-    std::minstd_rand random(static_cast<unsigned>(seed * 1000003 + static_cast<uint64_t>(begin >> 20) + 1));
-    for (int64_t i = begin; i < end; ++i)
-      v[static_cast<size_t>(i)] = static_cast<float>(random() / 7 % 9) - 4;
-  });
-  return v;
-}
-
-/// `count` random elements, the first and the last of t against `expected(index)`.
-template <class F>
-void compare_samples(const char* what, const Tensor& t, int count, F expected) {
-  const std::vector<float> got = t.to_vector<float>();
-  std::mt19937_64 random(5);
-  for (int i = 0; i < count + 2; ++i) {
-    const size_t j = i == 0 ? 0 : i == 1 ? got.size() - 1 : random() % got.size();
-    EXPECT_EQ(got[j], expected(static_cast<int64_t>(j))) << what << " at " << j;
   }
 }
 

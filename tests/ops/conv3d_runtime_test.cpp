@@ -52,10 +52,10 @@ Outputs run_kernels(const Conv3dGeometry& g, const Tensor& big, const Tensor& sm
   Outputs o{allocate(g.small_shape()), allocate(g.big_shape()), allocate(g.weight_shape()),
             allocate({g.small_channels}), allocate({g.big_channels})};
   const Device device = big.device();
-  conv3d_kernel.on(device)(big, weight, bias_small, o.small, g);
-  transpose_kernel.on(device)(small, weight, bias_big, o.big, g);
-  weight_kernel.on(device)(big, small, o.dweight, o.dbias_small, Grid::small, g);
-  weight_kernel.on(device)(big, small, o.dweight, o.dbias_big, Grid::big, g);
+  conv3d_kernel.on(device)(big, weight, bias_small, o.small, g, float32_precision());
+  transpose_kernel.on(device)(small, weight, bias_big, o.big, g, float32_precision());
+  weight_kernel.on(device)(big, small, o.dweight, o.dbias_small, Grid::small, g, float32_precision());
+  weight_kernel.on(device)(big, small, o.dweight, o.dbias_big, Grid::big, g, float32_precision());
   return o;
 }
 

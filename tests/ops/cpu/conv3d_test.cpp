@@ -46,14 +46,19 @@ TEST_P(Conv3dCpu, MatrixKernelsEqualTheDirectOnes) {
       return values(got) == values(expected);
     };
     EXPECT_TRUE(both(
-        g.small_shape(), [&](Tensor& y) { cpu::conv3d(big, weight, bias_small, y, g); },
+        g.small_shape(),
+        [&](Tensor& y) { cpu::conv3d(big, weight, bias_small, y, g, Float32Precision::highest); },
         [&](Tensor& y) { cpu::conv3d_direct(big, weight, bias_small, y, g); }));
     EXPECT_TRUE(both(
-        g.big_shape(), [&](Tensor& y) { cpu::conv_transpose3d(small, weight, bias_big, y, g); },
+        g.big_shape(),
+        [&](Tensor& y) { cpu::conv_transpose3d(small, weight, bias_big, y, g, Float32Precision::highest); },
         [&](Tensor& y) { cpu::conv_transpose3d_direct(small, weight, bias_big, y, g); }));
     Tensor none;
     EXPECT_TRUE(both(
-        g.weight_shape(), [&](Tensor& dw) { cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g); },
+        g.weight_shape(),
+        [&](Tensor& dw) {
+          cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, Float32Precision::highest);
+        },
         [&](Tensor& dw) { cpu::conv3d_weight_grad_direct(big, small, dw, g); }));
   }
 }

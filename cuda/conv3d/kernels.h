@@ -1,0 +1,31 @@
+#pragma once
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/conv3d_geometry.h>
+
+// The kernels of the conv3d family on CUDA, which select.cpp chooses from. Each keeps the contract of
+// ops/conv3d_kernels.h for what its row in the table says it takes.
+
+namespace vox::cuda {
+
+// direct.cu
+void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                   Conv3dGeometry g);
+void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                             Conv3dGeometry g);
+void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                               Grid bias_of, Conv3dGeometry g);
+/// dbias = the sum of grad over batch and cells.
+void conv3d_bias_grad(const Tensor& grad, Tensor& dbias);
+
+// implicit_gemm_mma.cu: f32 by TF32
+void conv3d_implicit_gemm_mma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                              Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_mma(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                        Tensor& big, Conv3dGeometry g);
+
+// weight_grad_mma.cu: likewise; workspace of 32 MiB at most
+void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                            Grid bias_of, Conv3dGeometry g);
+
+}  // namespace vox::cuda

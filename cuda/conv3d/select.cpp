@@ -1,0 +1,133 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+
+#include <algorithm>
+#include <string>
+
+namespace vox::cuda {
+
+namespace {
+
+struct Row {
+  std::string_view name;
+  bool (*takes)(const Conv3dProblem&);  // right for it
+  bool (*suits)(const Conv3dProblem&);  // and the best of what is below
+  decltype(&conv3d_direct) conv3d;
+  decltype(&conv_transpose3d_direct) conv_transpose3d;
+  decltype(&conv3d_weight_grad_direct) weight_grad;
+};
+
+// ---- What the kernels can take ----------------------------------------------------------------------------
+
+bool anything(const Conv3dProblem&) { return true; }
+
+/// Whether every index of the rule along an axis, the number of a tap, and what a thread adds to it on the
+/// way, fits 32 bits.
+bool axes_fit_32_bits(const Conv3dGeometry& g) {
+  constexpr int64_t limit = int64_t{1} << 29;
+  if (g.taps() > limit) return false;
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    const int64_t largest = std::max(
+        {g.big[axis], g.small[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]});
+    if (largest > limit) return false;
+    if (g.small[axis] * g.stride[axis] > limit || g.kernel[axis] * g.dilation[axis] > limit) return false;
+  }
+  return true;
+}
+
+bool tf32(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
+}
+
+// ---- Where they pay ---------------------------------------------------------------------------------------
+
+/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
+bool at_least_8_channels_a_group(const Conv3dProblem& p) {
+  return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+}
+
+// ---- The table: the first row that suits is taken ---------------------------------------------------------
+
+constexpr Row table[]{
+    {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
+     conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
+    {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
+};
+
+thread_local const Row* forced[3];  // by pass
+
+const Row*& forced_for(Conv3dPass pass) { return forced[static_cast<int>(pass)]; }
+
+const char* name_of(Conv3dPass pass) {
+  constexpr const char* names[]{"conv3d", "conv_transpose3d", "conv3d_weight_grad"};
+  return names[static_cast<int>(pass)];
+}
+
+const Row& row(std::string_view name) {
+  const auto* found = std::ranges::find(table, name, &Row::name);
+  std::string known;
+  for (const Row& r : table) known += (known.empty() ? "" : ", ") + std::string(r.name);
+  check<ValueError>(found != std::end(table), "conv3d kernels: there is none named \"", name,
+                    "\"; the table has ", known);
+  return *found;
+}
+
+const Row& chosen(const Conv3dProblem& problem) {
+  if (const Row* only = forced_for(problem.pass)) {
+    const Conv3dGeometry& g = problem.geometry;
+    check<ValueError>(only->takes(problem), name_of(problem.pass), ": the forced kernel \"", only->name,
+                      "\" does not take ", problem.dtype, " at precision ",
+                      static_cast<int>(problem.precision), " (0 highest, 1 high, 2 medium), big ",
+                      g.big_shape(), ", small ", g.small_shape(), ", weight ", g.weight_shape(), ", stride ",
+                      g.stride, ", dilation ", g.dilation);
+    return *only;
+  }
+  return *std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
+}
+
+}  // namespace
+
+std::vector<std::string_view> conv3d_kernel_names() {
+  std::vector<std::string_view> names;
+  for (const Row& r : table) names.push_back(r.name);
+  return names;
+}
+
+bool conv3d_kernel_takes(std::string_view name, const Conv3dProblem& problem) {
+  return row(name).takes(problem);
+}
+
+std::string_view chosen_conv3d_kernel(const Conv3dProblem& problem) { return chosen(problem).name; }
+
+ForceConv3dKernel::ForceConv3dKernel(std::string_view name, std::initializer_list<Conv3dPass> passes) {
+  const Row& only = row(name);
+  std::ranges::copy(forced, previous_);
+  for (const Conv3dPass pass : passes) forced_for(pass) = &only;
+}
+
+ForceConv3dKernel::~ForceConv3dKernel() {
+  for (int i = 0; i < 3; ++i) forced[i] = static_cast<const Row*>(previous_[i]);
+}
+
+// ---- The entries of ops/conv3d_kernels.h ------------------------------------------------------------------
+
+void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
+            Float32Precision precision) {
+  chosen({Conv3dPass::conv3d, g, small.dtype(), precision}).conv3d(big, weight, bias, small, g);
+}
+
+void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                      Conv3dGeometry g, Float32Precision precision) {
+  chosen({Conv3dPass::conv_transpose3d, g, big.dtype(), precision})
+      .conv_transpose3d(small, weight, bias, big, g);
+}
+
+void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
+                        Conv3dGeometry g, Float32Precision precision) {
+  chosen({Conv3dPass::weight_grad, g, dweight.dtype(), precision})
+      .weight_grad(big, small, dweight, dbias, bias_of, g);
+}
+
+}  // namespace vox::cuda

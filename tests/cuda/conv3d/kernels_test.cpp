@@ -1,0 +1,331 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "tests/support/conv3d_cases.h"
+#include "tests/support/devices.h"
+
+// Every kernel of the table, forced by name, on everything that it says it takes: whole numbers in, equality
+// with the reference out. Outputs are prefilled with NaN.
+
+namespace vox {
+namespace {
+
+using cuda::Conv3dPass;
+using testing::Values;
+using testing::values;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad};
+constexpr auto high = Float32Precision::high;
+
+const char* name_of(Conv3dPass pass) {
+  return pass == Conv3dPass::conv3d        ? "conv3d"
+         : pass == Conv3dPass::weight_grad ? "weight_grad"
+                                           : "transpose";
+}
+
+class KernelTest : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  static std::string_view kernel() { return GetParam(); }
+  static bool takes(Conv3dPass pass, const Conv3dGeometry& g) {
+    return cuda::conv3d_kernel_takes(kernel(), {pass, g, f32, high});
+  }
+};
+
+auto kernels() { return ::testing::ValuesIn(cuda::conv3d_kernel_names()); }
+std::string kernel_name(const ::testing::TestParamInfo<std::string_view>& info) {
+  return std::string(info.param);
+}
+
+/// The contraction of two operands (big, small, weight in this order, less the one computed) by one kernel.
+Tensor run(std::string_view kernel, Conv3dPass pass, const Tensor& a, const Tensor& b, const Tensor& bias,
+           const Conv3dGeometry& g, Float32Precision precision = high) {
+  const cuda::ForceConv3dKernel only(kernel);
+  const auto allocate = [&](const Shape& shape) { return full(shape, nan, a.options()); };
+  if (pass == Conv3dPass::conv3d) {
+    Tensor small = allocate(g.small_shape());
+    cuda::conv3d(a, b, bias, small, g, precision);
+    return small;
+  }
+  if (pass == Conv3dPass::conv_transpose3d) {
+    Tensor big = allocate(g.big_shape());
+    cuda::conv_transpose3d(a, b, bias, big, g, precision);
+    return big;
+  }
+  Tensor dweight = allocate(g.weight_shape()), no_bias;
+  cuda::conv3d_weight_grad(a, b, dweight, no_bias, Grid::small, g, precision);
+  return dweight;
+}
+
+Values reference_of(Conv3dPass pass, const reference::Conv3d& r, const Values& a, const Values& b,
+                    const Values& bias = {}) {
+  if (pass == Conv3dPass::conv3d) return reference::conv3d(r, a, b, bias);
+  if (pass == Conv3dPass::conv_transpose3d) return reference::conv_transpose3d(r, a, b, bias);
+  return reference::weight_grad(r, a, b);
+}
+
+struct Shapes {
+  Shape a, b;
+  int64_t bias;
+};
+Shapes shapes_of(Conv3dPass pass, const Conv3dGeometry& g) {
+  if (pass == Conv3dPass::conv3d) return {g.big_shape(), g.weight_shape(), g.small_channels};
+  if (pass == Conv3dPass::conv_transpose3d) return {g.small_shape(), g.weight_shape(), g.big_channels};
+  return {g.big_shape(), g.small_shape(), 0};
+}
+
+void compare(std::string_view kernel, Conv3dPass pass, const Conv3dGeometry& g, bool with_bias) {
+  const Shapes shapes = shapes_of(pass, g);
+  const Values a = testing::integers(testing::numel(shapes.a), 1),
+               b = testing::integers(testing::numel(shapes.b), 2);
+  const Values bias = with_bias ? testing::integers(shapes.bias, 3) : Values();
+  const auto on_gpu = [](const Values& v, const Shape& shape) {
+    return testing::tensor(v, shape, f32, Device::cuda());
+  };
+  const Tensor y = run(kernel, pass, on_gpu(a, shapes.a), on_gpu(b, shapes.b),
+                       bias.empty() ? Tensor() : on_gpu(bias, {shapes.bias}), g);
+  EXPECT_TRUE(values(y) == reference_of(pass, testing::reference_of(g), a, b, bias))
+      << name_of(pass) << ": big " << g.big_shape() << " small " << g.small_shape() << " weight "
+      << g.weight_shape() << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding
+      << " dilation " << g.dilation << (with_bias ? " bias" : "");
+}
+
+// ---- Whole numbers ----------------------------------------------------------------------------------------
+
+class Conv3dKernelsCuda : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(, Conv3dKernelsCuda, kernels(), kernel_name);
+
+TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
+  int compared = 0;
+  for (const testing::RealCase& c : testing::read_cases()) {
+    if (!c.legal || c.large()) continue;
+    SCOPED_TRACE(c.id);
+    const Conv3dGeometry g = c.geometry();
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      compare(kernel(), pass, g, c.bias);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 500);
+}
+
+TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualTheReferenceAtSamples) {
+  for (const testing::RealCase& c : testing::read_cases()) {
+    if (!c.legal || !c.large()) continue;
+    SCOPED_TRACE(c.id);
+    const Conv3dGeometry g = c.geometry();
+    const reference::Conv3d r = c.reference();
+    const std::vector<float> big = testing::many_integers(r.big_numel(), 1),
+                             small = testing::many_integers(r.small_numel(), 2),
+                             weight = testing::many_integers(r.weight_numel(), 3);
+    const Tensor big_gpu = from_vector(big, g.big_shape(), Device::cuda()),
+                 small_gpu = from_vector(small, g.small_shape(), Device::cuda()),
+                 weight_gpu = from_vector(weight, g.weight_shape(), Device::cuda());
+    if (takes(Conv3dPass::conv3d, g)) {
+      testing::compare_samples(
+          "conv3d", run(kernel(), Conv3dPass::conv3d, big_gpu, weight_gpu, {}, g), 150,
+          [&](int64_t i) { return reference::conv3d_at(r, big.data(), weight.data(), i); });
+    }
+    if (takes(Conv3dPass::conv_transpose3d, g)) {
+      testing::compare_samples(
+          "conv_transpose3d", run(kernel(), Conv3dPass::conv_transpose3d, small_gpu, weight_gpu, {}, g), 150,
+          [&](int64_t i) { return reference::conv_transpose3d_at(r, small.data(), weight.data(), i); });
+    }
+    if (takes(Conv3dPass::weight_grad, g)) {
+      testing::compare_samples(
+          "weight_grad", run(kernel(), Conv3dPass::weight_grad, big_gpu, small_gpu, {}, g), 4,
+          [&](int64_t i) { return reference::weight_grad_at(r, big.data(), small.data(), i); });
+    }
+  }
+}
+
+/// Channel counts on both sides of every tile, geometries of every kind.
+std::optional<Conv3dGeometry> random_geometry(std::mt19937_64& random) {
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  const auto triple = [&](int64_t low, int64_t high) {
+    return Triple{between(low, high), between(low, high), between(low, high)};
+  };
+  constexpr int64_t channels[]{1, 3, 7, 8, 9, 16, 17, 24, 25, 33, 48, 65, 72, 130};
+  const auto some = [&] { return channels[random() % std::size(channels)]; };
+  const int64_t groups = between(0, 2) == 0 ? between(1, 3) : 1;
+  const int64_t in = some() * groups, out = some();
+  const Shape input{between(1, 3), in, between(1, 5), between(1, 7), between(1, 9)};
+  const Triple kernel = Triple{between(1, 3), between(1, 4), between(1, 11)}, stride = triple(1, 4),
+               padding = triple(0, 2), dilation = triple(1, 3);
+  try {
+    const Triple output_padding{between(0, std::max(stride.d, dilation.d) - 1), 0,
+                                between(0, std::max(stride.w, dilation.w) - 1)};
+    return detail::conv_transpose3d_geometry("random", input, {in, out, kernel.d, kernel.h, kernel.w},
+                                             {stride, padding, output_padding, groups, dilation});
+  } catch (const ShapeError&) {  // padding crops everything
+    return std::nullopt;
+  }
+}
+
+TEST_P(Conv3dKernelsCuda, RandomGeometriesEqualTheReference) {
+  std::mt19937_64 random(11);
+  int compared = 0;
+  for (int i = 0; i < 4000 && compared < 300; ++i) {
+    const auto g = random_geometry(random);
+    const bool bias = random() % 2 == 0;
+    if (!g || static_cast<double>(g->batch * g->small_channels * g->small_cells()) *
+                      static_cast<double>(g->big_per_group() * g->taps()) >
+                  2e7)
+      continue;
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, *g)) continue;
+      compare(kernel(), pass, *g, bias);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 300);
+}
+
+// R7: offsets beyond 32 bits, in a batch and in one volume.
+TEST_P(Conv3dKernelsCuda, MoreThanTwoTo32OutputsAtSamples) {
+  const Device device = Device::cuda();
+  for (const Shape& shape : {Shape{5, 1, 512, 1024, 1024}, Shape{1, 1, 2049, 1024, 1024}}) {
+    const Conv3dGeometry g =
+        detail::conv_transpose3d_geometry("large", shape, {1, 1, 2, 1, 1}, {.stride = {2, 1, 1}});
+    if (!takes(Conv3dPass::conv_transpose3d, g)) continue;
+    const Tensor x = randint(-4, 5, shape, {.device = device});
+    const Tensor w = testing::tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
+    const Tensor y =
+        run(kernel(), Conv3dPass::conv_transpose3d, x, w, testing::tensor({1}, {1}, f32, device), g);
+    const Tensor back = run(kernel(), Conv3dPass::conv3d, y, w, {}, g);
+    std::mt19937_64 random(1);
+    const auto at = [](const Tensor& t, int64_t i) {
+      return t.reshape({t.numel()}).select(0, i).item<float>();
+    };
+    const int64_t row = 1024 * 1024;
+    for (int i = 0; i < 60; ++i) {
+      const int64_t j = i == 0 ? 0 : i == 1 ? x.numel() - 1 : static_cast<int64_t>(random() % x.numel());
+      const int64_t first = j / row * 2 * row + j % row;
+      EXPECT_EQ(at(y, first), at(x, j) * 3 + 1) << j;
+      EXPECT_EQ(at(y, first + row), at(x, j) * -2 + 1) << j;
+      EXPECT_EQ(at(back, j), 13 * at(x, j) + 1) << j;
+    }
+  }
+}
+
+// ---- Bits and errors --------------------------------------------------------------------------------------
+
+const testing::TransposeCase tiled{"tiled",   2,         40,        24, {9, 10, 11}, {3, 2, 4}, {2, 1, 2},
+                                   {1, 0, 1}, {1, 0, 0}, {1, 2, 1}, 2};
+
+TEST_P(Conv3dKernelsCuda, SameBitsOnEveryRunAndStream) {
+  const Conv3dGeometry g = tiled.geometry();
+  for (const Conv3dPass pass : passes) {
+    if (!takes(pass, g)) continue;
+    const Shapes shapes = shapes_of(pass, g);
+    const Tensor a = randn(shapes.a, {.device = Device::cuda()}), b = randn(shapes.b, a.options());
+    const Values first = values(run(kernel(), pass, a, b, {}, g));
+    for (const double v : first) ASSERT_FALSE(std::isnan(v));
+    cuda::Stream side;
+    side.wait(cuda::current_stream());
+    for (int i = 0; i < 20; ++i) {
+      std::optional<cuda::StreamGuard> guard;
+      if (i % 2) guard.emplace(side);
+      EXPECT_TRUE(values(run(kernel(), pass, a, b, {}, g)) == first) << name_of(pass) << ' ' << i;
+    }
+  }
+}
+
+/// |y - y64| relative to |y64|, Frobenius.
+double relative_error(const Values& y, const Values& exact) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    error += (y[i] - exact[i]) * (y[i] - exact[i]);
+    norm += exact[i] * exact[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+// Both operands rounded to nearest TF32 give 2.9e-4 on normal data, truncated ones 7.5e-4.
+TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
+  const Conv3dGeometry g = tiled.geometry();
+  for (const Conv3dPass pass : passes) {
+    if (!takes(pass, g)) continue;
+    const Shapes shapes = shapes_of(pass, g);
+    const Tensor a = randn(shapes.a, {.device = Device::cuda()}), b = randn(shapes.b, a.options());
+    const Values exact = reference_of(pass, testing::reference_of(g), values(a), values(b));
+    const double error = relative_error(values(run(kernel(), pass, a, b, {}, g)), exact);
+    EXPECT_LT(error, kernel() == "direct" ? 1e-6 : 6e-4) << name_of(pass);
+    EXPECT_GT(error, 0) << name_of(pass);
+  }
+}
+
+// R8 at `high`: what a non-finite value touches is never finite; operands other than the weight reach nothing
+// else.
+TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (const testing::TransposeCase& c : testing::awkward_cases()) {
+    const Conv3dGeometry g = c.geometry();
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      const Shapes shapes = shapes_of(pass, g);
+      for (const double bad : {inf, -inf, nan}) {
+        for (const bool in_first : {true, false}) {
+          Values a = testing::integers(testing::numel(shapes.a), 1);
+          Values b = testing::integers(testing::numel(shapes.b), 2);
+          Values& operand = in_first ? a : b;
+          operand[operand.size() / 3] = bad;
+          const Tensor y = run(kernel(), pass, testing::tensor(a, shapes.a, f32, Device::cuda()),
+                               testing::tensor(b, shapes.b, f32, Device::cuda()), {}, g);
+          const Values got = values(y), expected = reference_of(pass, testing::reference_of(g), a, b);
+          for (size_t i = 0; i < got.size(); ++i) {
+            const std::string where = str(c.name, ' ', name_of(pass), ' ', bad, " at ", i);
+            if (!std::isfinite(expected[i])) {
+              ASSERT_FALSE(std::isfinite(got[i])) << where;
+            } else if (in_first) {
+              ASSERT_EQ(got[i], expected[i]) << where;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// ---- One small geometry per edge, for compute-sanitizer ---------------------------------------------------
+
+class Conv3dKernelsSanitizeCuda : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(, Conv3dKernelsSanitizeCuda, kernels(), kernel_name);
+
+TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
+  std::vector<Conv3dGeometry> geometries;
+  for (const auto& c : testing::awkward_cases()) geometries.push_back(c.geometry());
+  // One for each width of a tile of channels, and several tiles of cells.
+  for (const int64_t out : {8, 16, 24, 31, 48, 64, 70})
+    geometries.push_back(detail::conv_transpose3d_geometry("widths", {2, 9, 3, 5, 7}, {9, out, 2, 3, 1},
+                                                           {.stride = {1, 2, 1}, .padding = {0, 1, 0}}));
+  // Taps along W: more than share a tile, and so far apart that none do.
+  for (const auto& [taps, dilation, stride] : {Triple(8, 1, 1), Triple(9, 1, 1), Triple(3, 4, 1),
+                                               Triple(3, 5, 1), Triple(2, 9, 1), Triple(19, 1, 2)})
+    geometries.push_back(detail::conv_transpose3d_geometry(
+        "taps", {2, 3, 1, 2, 5}, {3, 4, 1, 2, taps},
+        {.stride = {1, 1, stride}, .padding = {0, 0, taps / 2}, .dilation = {1, 1, dilation}}));
+  for (const Conv3dGeometry& g : geometries) {
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      compare(kernel(), pass, g, false);
+      compare(kernel(), pass, g, pass != Conv3dPass::weight_grad);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vox

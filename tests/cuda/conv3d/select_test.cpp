@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/autograd/engine.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d.h>
+
+#include <thread>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+namespace vox {
+namespace {
+
+using cuda::chosen_conv3d_kernel;
+using cuda::Conv3dPass;
+using cuda::ForceConv3dKernel;
+using enum Float32Precision;
+
+Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
+  return detail::conv_transpose3d_geometry("select", {1, in, 2, 2, 2}, {in, out / groups, 2, 2, 2},
+                                           {.groups = groups});
+}
+
+std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = geometry(16, 16),
+                        DType dtype = f32, Conv3dPass pass = Conv3dPass::conv_transpose3d) {
+  return chosen_conv3d_kernel({pass, g, dtype, precision});
+}
+
+TEST(Conv3dSelect, TheTable) {
+  EXPECT_EQ(chosen(highest), "direct");
+  EXPECT_EQ(chosen(high), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(medium), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(highest, geometry(16, 16), f32, Conv3dPass::weight_grad), "direct");
+  EXPECT_EQ(chosen(high, geometry(8, 8)), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 7)), "direct");
+  EXPECT_EQ(chosen(high, geometry(7, 16)), "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16, 2)), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16, 4)), "direct");
+}
+
+TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
+  {
+    const ForceConv3dKernel outer("direct");
+    EXPECT_EQ(chosen(high), "direct");
+    {
+      const ForceConv3dKernel inner("implicit_gemm_mma", {Conv3dPass::conv_transpose3d});
+      EXPECT_EQ(chosen(high, geometry(1, 1)), "implicit_gemm_mma");
+      EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), "direct");
+    }
+    EXPECT_EQ(chosen(high), "direct");
+    std::string_view elsewhere;
+    std::thread([&] { elsewhere = chosen(high); }).join();
+    EXPECT_EQ(elsewhere, "implicit_gemm_mma");
+  }
+  EXPECT_EQ(chosen(high), "implicit_gemm_mma");
+}
+
+TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
+  EXPECT_THROW(ForceConv3dKernel("fast"), ValueError);
+  EXPECT_THROW((void)cuda::conv3d_kernel_takes("fast", {Conv3dPass::conv3d, geometry(8, 8), f32, high}),
+               ValueError);
+  const ForceConv3dKernel guard("implicit_gemm_mma");
+  EXPECT_THROW((void)chosen(highest), ValueError);
+  EXPECT_THROW((void)chosen(high, geometry(16, 16), f64), ValueError);
+  Conv3dGeometry far = geometry(16, 16);
+  far.stride = int64_t{1} << 40;
+  EXPECT_THROW((void)chosen(high, far), ValueError);
+}
+
+TEST(Conv3dSelectCuda, AForcedKernelThatDoesNotTakeTheCallIsAnError) {
+  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const Tensor x = ones({1, 8, 2, 2, 2}, {.device = Device::cuda()}), w = ones({8, 8, 1, 1, 1}, x.options());
+  const ForceConv3dKernel guard("implicit_gemm_mma");
+  EXPECT_THROW(conv_transpose3d(x, w), ValueError);  // at highest
+}
+
+// The gradient of the input has the bits of its forward's precision, whatever holds when backward runs.
+TEST(Conv3dSelectCuda, ANodeKeepsThePrecisionOfItsForward) {
+  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const TensorOptions options{.device = Device::cuda()};
+  Tensor x = testing::normal({2, 16, 3, 4, 5}, options, 1).set_requires_grad();
+  const Tensor w = testing::normal({16, 24, 3, 3, 3}, options, 2);
+  const Tensor gy = testing::normal({2, 24, 5, 6, 7}, options, 3);
+  const auto grad_at = [&](Float32Precision forward, Float32Precision backward) {
+    Tensor y;
+    {
+      const PrecisionGuard guard(forward);
+      y = conv_transpose3d(x, w);
+    }
+    const PrecisionGuard guard(backward);
+    return grad({y}, {x}, {.grad_outputs = {gy}})[0];
+  };
+  const auto conv_at = [&](Float32Precision precision) {
+    const PrecisionGuard guard(precision);
+    return conv3d(gy, w);
+  };
+  EXPECT_TRUE(testing::same_bits(grad_at(high, highest), conv_at(high)));
+  EXPECT_TRUE(testing::same_bits(grad_at(highest, high), conv_at(highest)));
+  EXPECT_FALSE(testing::same_bits(conv_at(high), conv_at(highest)));
+}
+
+}  // namespace
+}  // namespace vox
