@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <vector>
@@ -11,7 +12,8 @@ namespace vox {
 /// What a custom Function keeps between its forward and its backward.
 class FunctionContext {
  public:
-  /// Keeps tensors for backward: inputs, outputs or intermediate results of forward, in this order.
+  /// Keeps tensors for backward: inputs, outputs or intermediate results of forward, in this order. Second
+  /// derivatives take an intermediate result for a constant: where they matter, compute it in backward again.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
 
   /// In backward: the saved tensors, checked against in-place writes since.
@@ -23,10 +25,9 @@ class FunctionContext {
 
   /// In backward: whether input i of forward wants a gradient.
   bool needs_grad(int64_t i) const {
-    check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: is known in backward only");
+    check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: to be asked in backward only");
     const auto inputs = static_cast<int64_t>(owner_->edges().size());
-    check<ValueError>(i >= 0 && i < inputs, "FunctionContext::needs_grad: ", owner_->name(), " has ", inputs,
-                      " inputs, got number ", i);
+    check<ValueError>(i >= 0 && i < inputs, "FunctionContext::needs_grad: input ", i, " of ", inputs);
     return owner_->needs_grad(i);
   }
 
@@ -54,7 +55,7 @@ struct FunctionNode;
 ///     };
 ///     Tensor y = Cube{.scale = 2}.apply({x});
 ///
-/// forward runs under no_grad() and returns a new tensor; one of integer or bool dtype has no gradient.
+/// forward runs under no_grad() and returns a new tensor, which is recorded if it is of floating dtype.
 /// backward returns one gradient per input, undefined where there is none; if it is written in recorded ops
 /// it can be differentiated again.
 template <class F>
@@ -68,13 +69,14 @@ class Function {
       return self.forward(context, inputs);
     }();
     check<ValueError>(output.defined(), F::name, ": forward returned an undefined tensor");
-    for (const Tensor& x : inputs) {
-      if (x.defined() && x.impl() == output.impl())
-        output = output.detach();  // an identity: the tape needs its own handle
-    }
-    check<GradError>(!output.requires_grad(), F::name,
+    const auto is_output = [returned = output.impl()](const Tensor& t) { return t.impl() == returned; };
+    const bool is_input = std::any_of(inputs.begin(), inputs.end(), is_output);
+    check<GradError>(is_input || !output.requires_grad(), F::name,
                      ": forward must return a new tensor, got one that is on the tape");
-    if (!is_floating(output.dtype())) return output;
+    // The tape needs its own handle: the tensor may be an input, or one that the program goes on using.
+    output = output.detach();
+    if (!is_input) std::replace_if(context.to_save_.begin(), context.to_save_.end(), is_output, output);
+    if (!is_floating(output.dtype())) return output;  // as all ops: what is whole has no gradient
     auto node = autograd::record<FunctionNode<F>>(inputs, std::span<const Tensor>(&output, 1));
     if (node) node->keep(std::move(self), std::move(context));
     return output;

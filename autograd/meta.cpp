@@ -76,9 +76,13 @@ Tensor Tensor::grad() const {
 void Tensor::set_grad(const Tensor& grad) {
   checked("set_grad");
   if (!grad.defined() && !impl_->autograd) return;
-  check<GradError>(!grad.defined() || autograd::spec_of(grad) == autograd::spec_of(*this),
-                   "set_grad: a gradient must have its tensor's shape, dtype and device, ", shape(), " ",
-                   dtype(), " on ", device());
+  if (grad.defined()) {
+    check<GradError>(autograd::spec_of(grad) == autograd::spec_of(*this),
+                     "set_grad: a gradient must have its tensor's shape, dtype and device, ", shape(), " ",
+                     dtype(), " on ", device(), "; got ", grad.shape(), " ", grad.dtype(), " on ",
+                     grad.device());
+    check<GradError>(grad.impl() != impl_, "set_grad: a tensor cannot be its own gradient (use clone())");
+  }
   autograd::meta_of(*this).grad = grad;
 }
 
@@ -89,7 +93,8 @@ Tensor Tensor::detach() const {
 
 namespace {
 autograd::HookList& hook_list(const char* function, const Tensor& t) {
-  check<GradError>(t.defined() && t.requires_grad(), function, ": the tensor does not require grad");
+  detail::check_defined(function, "this", t);
+  check<GradError>(t.requires_grad(), function, ": the tensor does not require grad");
   AutogradMeta& meta = autograd::meta_of(t);
   auto& list = meta.node ? meta.node->hooks(meta.output) : meta.leaf_hooks;
   if (!list) list = std::make_shared<autograd::HookList>();
@@ -100,8 +105,9 @@ autograd::HookList& hook_list(const char* function, const Tensor& t) {
 
 int64_t Tensor::add_hook(Hook hook) {
   auto& list = hook_list("register_hook", *this);
-  list.hooks.emplace(list.next_id, std::move(hook));
-  return list.next_id++;
+  const int64_t id = list.next_id++;
+  list.hooks.emplace(id, std::move(hook));
+  return id;
 }
 
 void Tensor::remove_hook(int64_t id) {

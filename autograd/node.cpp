@@ -13,7 +13,10 @@ std::atomic<uint64_t> next_number{1};
 void check_replacement(const Node& node, const Tensor& before, const Tensor& after) {
   check<GradError>(after.defined() && spec_of(after) == spec_of(before), "hook on ", node.name(),
                    ": a replacement must have the gradient's shape, dtype and device, ", before.shape(), " ",
-                   before.dtype(), " on ", before.device());
+                   before.dtype(), " on ", before.device(), "; got ",
+                   after.defined()
+                       ? str(after.shape(), " ", after.dtype(), " on ", after.device())
+                       : std::string("an undefined tensor (to keep the gradient, return nothing)"));
 }
 }  // namespace
 
@@ -43,7 +46,7 @@ std::shared_ptr<HookList>& Node::hooks(int64_t output) {
   return hooks_[i];
 }
 
-void Node::run_hooks(Gradients& gradients) {
+void Node::run_hooks(Gradients& gradients, bool retain) {
   for (size_t i = 0; i < hooks_.size(); ++i) {
     if (!hooks_[i] || !gradients[i]) continue;
     Tensor& gradient = *gradients[i];
@@ -54,14 +57,9 @@ void Node::run_hooks(Gradients& gradients) {
         gradient = *replacement;
       }
     }
-  }
-}
-
-void Node::retain_gradients(const Gradients& gradients) const {
-  for (size_t i = 0; i < hooks_.size(); ++i) {
-    if (!hooks_[i] || !gradients[i]) continue;
+    if (!retain) continue;
     for (const auto& retained : hooks_[i]->retained) {
-      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, *gradients[i]);
+      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, gradient);
     }
   }
 }

@@ -52,7 +52,7 @@ TensorSpec spec_of(const Tensor& t);
 /// Hooks of one tensor, in order of registration, and the tensors that retain their gradient.
 struct HookList {
   std::map<int64_t, Hook> hooks;
-  int64_t next_id = 0;  // never given twice: an old number cannot remove somebody else's hook
+  int64_t next_id = 0;  // never used again, so that a stale number removes nobody else's hook
   std::vector<std::weak_ptr<TensorImpl>> retained;
 };
 
@@ -97,10 +97,9 @@ class Node : public std::enable_shared_from_this<Node> {
   void release();
 
   std::shared_ptr<HookList>& hooks(int64_t output);
-  /// Runs the hooks of every output on its gradient.
-  void run_hooks(Gradients& gradients);
-  /// Adds the gradients into the grad() of the outputs that asked for it by retain_grad().
-  void retain_gradients(const Gradients& gradients) const;
+  /// Runs the hooks of every output on its gradient; then, with `retain`, adds it to the grad() of the
+  /// tensors that asked for it by retain_grad().
+  void run_hooks(Gradients& gradients, bool retain);
 
  protected:
   /// For AccumulateGrad, whose "output" is the leaf that exists already.

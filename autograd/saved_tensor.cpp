@@ -21,8 +21,9 @@ void SavedTensor::save(const Tensor& t) {
   }
   const auto& edges = owner_->edges();
   const auto input = std::find(edges.begin(), edges.end(), edge);
-  check<GradError>(input != edges.end(), owner_->name(),
-                   ": only inputs and outputs of a node can be saved on the tape");
+  check<GradError>(
+      input != edges.end(), owner_->name(),
+      ": only inputs and outputs of a node can be saved on the tape (save a detach() of others)");
   role_ = Role::input;
   index_ = input - edges.begin();
 }

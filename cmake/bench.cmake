@@ -1,9 +1,26 @@
 # bench/*.cpp (and *.cu in CUDA builds): one Google Benchmark program each, named bench_<file>; the target
 # `bench` builds them all. They may measure private kernels as well.
+# bench/vs_pytorch.py needs no Google Benchmark, only the library that it loads.
+
+# Through the linker nothing but the shim's own functions is visible: PyTorch brings a CUDA runtime too.
+add_library(voxgrad_bench MODULE ${PROJECT_SOURCE_DIR}/bench/vs_pytorch/shim.cpp)
+voxgrad_options(voxgrad_bench)
+target_link_libraries(voxgrad_bench PRIVATE voxgrad::voxgrad)
+target_link_options(voxgrad_bench PRIVATE -Wl,--exclude-libs,ALL)
+set_target_properties(voxgrad_bench PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+add_custom_target(bench DEPENDS voxgrad_bench)
+
+if(VOXGRAD_BUILD_TESTS)
+  find_package(Python3 COMPONENTS Interpreter)
+  if(Python3_FOUND)
+    add_test(NAME bench.vs_pytorch COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bench/vs_pytorch/test.py)
+    set_tests_properties(bench.vs_pytorch PROPERTIES LABELS cpu)
+  endif()
+endif()
 
 find_package(benchmark)
 if(NOT benchmark_FOUND)
-  message(STATUS "bench: Google Benchmark not found (Debian: libbenchmark-dev), benchmarks left out")
+  message(STATUS "bench: Google Benchmark not found (Debian: libbenchmark-dev), its benchmarks left out")
   return()
 endif()
 
@@ -12,7 +29,6 @@ if(VOXGRAD_HAS_CUDA)
   file(GLOB bench_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cu)
   list(APPEND bench_sources ${bench_cuda_sources})
 endif()
-add_custom_target(bench)
 foreach(source IN LISTS bench_sources)
   get_filename_component(name ${source} NAME_WE)
   add_executable(bench_${name} ${source})

@@ -50,7 +50,9 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strid
   const int64_t extent = numel > 0 ? checked_add("from_blob", last, 1) : 0;
   const int64_t bytes = checked_mul("from_blob", extent, size_of(dtype));
   auto storage = Storage::adopt(data, bytes, device, std::move(deleter));
-  return Tensor(std::make_shared<TensorImpl>(std::move(storage), 0, shape, strides, dtype));
+  // Strides that no element was checked against could overflow in later views.
+  const Shape steps = numel > 0 ? strides : contiguous_strides(shape);
+  return Tensor(std::make_shared<TensorImpl>(std::move(storage), 0, shape, steps, dtype));
 }
 
 }  // namespace detail

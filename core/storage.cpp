@@ -1,15 +1,26 @@
 #include <voxgrad/core/allocator.h>
+#include <voxgrad/core/check.h>
 #include <voxgrad/core/storage.h>
 
 namespace vox {
 
+namespace {
+/// There is one CPU; cuda::allocate() and from_blob() look after the other indices.
+void check_cpu_index(Device device) {
+  check<DeviceError>(device.is_cuda() || device.index == 0, "Storage: a CPU device has index 0, got ",
+                     device.index);
+}
+}  // namespace
+
 std::shared_ptr<Storage> Storage::allocate(int64_t bytes, Device device) {
+  check_cpu_index(device);
   void* data = bytes > 0 ? detail::allocate(bytes, device) : nullptr;
   return std::shared_ptr<Storage>(new Storage(data, bytes, device, nullptr));
 }
 
 std::shared_ptr<Storage> Storage::adopt(void* data, int64_t bytes, Device device,
                                         std::function<void(void*)> deleter) {
+  check_cpu_index(device);
   if (!deleter) deleter = [](void*) {};
   return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(deleter)));
 }

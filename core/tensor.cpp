@@ -75,6 +75,7 @@ std::vector<T> Tensor::to_vector() const {
 
 template <class T>
 T Tensor::item() const {
+  checked("item");
   check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
   checked_data("item", dtype_of<T>());
   return *detail::ptr<T>(detach().to(Device::cpu()));

@@ -91,8 +91,11 @@ class Tensor {
   Tensor clone() const;            ///< a dense copy of the elements
   Tensor contiguous() const;       ///< itself if dense, else clone()
   Tensor to(Device device) const;  ///< itself if already there
-  Tensor to(DType dtype) const;    ///< itself if already of it; gradients flow between floating dtypes
-  Tensor detach() const;           ///< shares memory and version, but knows nothing of the tape
+  /// Itself if already of this dtype; gradients flow between floating dtypes. A floating number on its way
+  /// into an integer loses its fraction and is limited to the dtype's range, NaN becoming 0; an integer wraps
+  /// around; into bool, all but 0 is true.
+  Tensor to(DType dtype) const;
+  Tensor detach() const;  ///< shares memory and version, but knows nothing of the tape
 
   // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
   /// Elements start, start+step, ... below end of one dimension; bounds clamp as in Python, step >= 1.
@@ -132,7 +135,8 @@ class Tensor {
   Tensor& retain_grad();
   /// Calls `hook(gradient)` whenever a gradient of this tensor is complete, before it is used. The hook
   /// may return nothing, or a Tensor of the same shape and dtype that takes the gradient's place.
-  /// Returns a number for remove_hook().
+  /// Returns a number for remove_hook(). A hook that holds this tensor itself would keep both alive for ever:
+  /// let it hold a detach().
   template <class F>
   int64_t register_hook(F hook) {
     if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>)

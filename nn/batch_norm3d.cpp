@@ -31,6 +31,11 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
   check<ShapeError>(input.rank() == 5 && input.size(1) == options.num_features,
                     "nn::BatchNorm3d: the input must be (N, ", options.num_features, ", D, H, W), got ",
                     input.shape());
+  for (const Tensor& own : {weight, running_mean}) {  // before anything is tracked
+    if (!own.defined()) continue;
+    vox::detail::check_same_dtype("nn::BatchNorm3d", input, own);
+    vox::detail::check_same_device("nn::BatchNorm3d", input, own);
+  }
   const Shape per_channel = {1, options.num_features, 1, 1, 1};
   Tensor centred, variance;
   if (is_training() || !options.track_running_stats) {

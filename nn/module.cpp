@@ -25,6 +25,14 @@ std::vector<Named> without_repeats(const std::vector<Named>& all) {
   return once;
 }
 
+/// An expanded tensor would be refused by copy_(), when load_state_dict() has written others already.
+void check_writable(const std::string& name, const Tensor& value) {
+  for (int64_t d = 0; d < value.rank(); ++d)
+    check<ValueError>(value.shape()[d] <= 1 || value.strides()[d] != 0, "Module: '", name,
+                      "' is an expanded tensor of shape ", value.shape(), " and strides ", value.strides(),
+                      ", which cannot be written to; register a clone()");
+}
+
 }  // namespace
 
 void Module::check_name(const std::string& name) const {
@@ -40,6 +48,7 @@ void Module::check_name(const std::string& name) const {
 Tensor Module::register_parameter(std::string name, Tensor value) {
   if (!value.defined()) return value;
   check_name(name);
+  check_writable(name, value);
   value.set_requires_grad(true);
   parameters_.emplace_back(std::move(name), value);
   return value;
@@ -48,12 +57,20 @@ Tensor Module::register_parameter(std::string name, Tensor value) {
 Tensor Module::register_buffer(std::string name, Tensor value) {
   if (!value.defined()) return value;
   check_name(name);
+  check_writable(name, value);
   buffers_.emplace_back(std::move(name), value);
   return value;
 }
 
+bool Module::contains(const Module& other) const {
+  return this == &other || std::any_of(children_.begin(), children_.end(),
+                                       [&](const auto& entry) { return entry.second->contains(other); });
+}
+
 void Module::add_child(std::string name, std::shared_ptr<Module> module) {
   check<ValueError>(module != nullptr, "Module: the child '", name, "' is null");
+  check<ValueError>(!module->contains(*this), "Module: the child '", name,
+                    "' is its own parent, or one of its parents; a module cannot contain itself");
   check_name(name);
   children_.emplace_back(std::move(name), std::move(module));
 }

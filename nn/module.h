@@ -84,6 +84,7 @@ class Module {
   void collect(Kind kind, const std::string& prefix, std::vector<Named>& all) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void check_name(const std::string& name) const;
+  bool contains(const Module& other) const;
   template <class F>
   void replace_all(F f);
 

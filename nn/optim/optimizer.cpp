@@ -77,7 +77,9 @@ Optimizer::State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const int64_t steps = entry(state, "step").item<int64_t>();
-  check<ValueError>(steps >= 0, "Optimizer::load_state_dict: 'step' must be >= 0, got ", steps);
+  constexpr int64_t most_steps = int64_t{1} << 62;  // more than anybody takes, and never near an overflow
+  check<ValueError>(steps >= 0 && steps <= most_steps, "Optimizer::load_state_dict: 'step' must be in [0, ",
+                    most_steps, "], got ", steps);
   const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();
   check<ValueError>(updates.size() == parameters_.size(), "Optimizer::load_state_dict: 'updates' is of ",
                     updates.size(), " parameters, this optimiser has ", parameters_.size());
@@ -121,6 +123,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   const auto guard = no_grad();
   Tensor square;  // on the device until the end: one wait instead of one for each parameter
   for (const Tensor& p : parameters) {
+    detail::check_defined("clip_grad_norm_", "parameters", p);
     const Tensor g = p.grad();
     if (!g.defined()) continue;
     const Tensor term = (g * g).sum().to(f64);

@@ -242,23 +242,47 @@ TEST(Hooks, LookAndReplace) {
   EXPECT_THROW(y.remove_hook(doubler), vox::ValueError);
 }
 
-TEST(Hooks, AnOldNumberRemovesNobodyElsesHook) {
-  Tensor x = leaf({1});
-  const int64_t first = x.register_hook([](const Tensor&) {});
-  x.remove_hook(first);
-  int calls = 0;
-  x.register_hook([&](const Tensor&) { ++calls; });
-  EXPECT_THROW(x.remove_hook(first), vox::ValueError);
-  (x * 2).backward();
-  EXPECT_EQ(calls, 1);
-}
-
 TEST(Hooks, AReplacementMustFit) {
   Tensor x = leaf({1, 2});
   Tensor y = x * 3;
   y.register_hook([](const Tensor&) { return std::optional<Tensor>(vox::zeros({3})); });
   EXPECT_THROW(y.sum().backward(), vox::GradError);
   EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), vox::GradError);
+}
+
+TEST(Hooks, ANumberIsNeverUsedTwice) {
+  Tensor x = leaf({1});
+  const int64_t first = x.register_hook([](const Tensor&) {});
+  x.remove_hook(first);
+  int calls = 0;
+  x.register_hook([&](const Tensor&) { ++calls; });
+  EXPECT_THROW(x.remove_hook(first), vox::ValueError) << "a stale number removes nobody else's hook";
+  (x * 2).backward();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Hooks, UndefinedTensorsAndReplacementsAreNamed) {
+  EXPECT_THROW(Tensor().register_hook([](const Tensor&) {}), vox::ValueError);
+  Tensor x = leaf({1});
+  x.register_hook([](const Tensor&) { return Tensor(); });
+  try {
+    (x * 2).backward();
+    FAIL() << "an undefined replacement was taken";
+  } catch (const vox::GradError& e) {
+    EXPECT_NE(std::string(e.what()).find("undefined"), std::string::npos) << e.what();
+  }
+}
+
+TEST(SetGrad, RefusesWhatCannotBeAGradient) {
+  Tensor x = leaf({1, 2});
+  EXPECT_THROW(x.set_grad(x), vox::GradError) << "it would own itself, and never be freed";
+  try {
+    x.set_grad(leaf({1, 2, 3}));
+    FAIL() << "a gradient of another shape was taken";
+  } catch (const vox::GradError& e) {
+    EXPECT_NE(std::string(e.what()).find("got (3,)"), std::string::npos) << e.what();
+  }
+  EXPECT_FALSE(x.grad().defined());
 }
 
 TEST(Hooks, RetainGrad) {
@@ -283,7 +307,7 @@ TEST(Grad, LeavesAndNonLeavesWithoutTouchingGrad) {
   EXPECT_FALSE(b.grad().defined());
 }
 
-TEST(Grad, TouchesNoRetainedGradient) {
+TEST(Grad, LeavesRetainedGradientsAlone) {
   Tensor x = leaf({2});
   Tensor y = x * 3;
   y.retain_grad();

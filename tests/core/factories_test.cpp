@@ -207,4 +207,10 @@ TEST(FromBlob, RefusesContradictions) {
   EXPECT_FALSE(deleted) << "a refused call leaves the memory with the caller";
 }
 
+TEST(FromBlob, ForgetsStridesThatNoElementHas) {
+  const Tensor x = vox::from_blob(static_cast<float*>(nullptr), {0, 10}, {1, INT64_MAX});
+  EXPECT_EQ(x.slice(1, 0, 10, 3).shape(), (vox::Shape{0, 4}));  // INT64_MAX * 3 would overflow
+  EXPECT_EQ(x.slice(1, 5, 7).numel(), 0);
+}
+
 }  // namespace

@@ -160,4 +160,13 @@ TEST(Scalar, RemembersWholeNumbersExactly) {
   EXPECT_EQ(vox::Scalar(UINT64_MAX).as_real(), 0x1p64);
 }
 
+TEST(Tensor, ThereIsOneCpu) {
+  const vox::Device second{vox::DeviceType::cpu, 1};
+  EXPECT_THROW(vox::empty({1}, {.device = second}), vox::DeviceError);
+  EXPECT_THROW(vox::empty({0}, {.device = second}), vox::DeviceError);
+  EXPECT_THROW(vox::ones({1}).to(second), vox::DeviceError);
+  float value = 0;
+  EXPECT_THROW(vox::from_blob(&value, {1}, {1}, second), vox::DeviceError);
+}
+
 }  // namespace

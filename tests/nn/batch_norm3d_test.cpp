@@ -165,5 +165,11 @@ TEST(BatchNorm3dRefusalTest, ImpossibleOptionsAndInputs) {
   EXPECT_EQ(layer.eval()(ones({1, 2, 1, 1, 1})).numel(), 2);
 }
 
+TEST(BatchNorm3dRefusalTest, AnInputOfAnotherDtypeIsRefusedBeforeItIsCounted) {
+  nn::BatchNorm3d norm({.num_features = 1});
+  EXPECT_THROW(norm(ones({2, 1, 1, 1, 1}, {.dtype = f64})), DTypeError);
+  EXPECT_EQ(norm.num_batches_tracked.item<int64_t>(), 0);
+}
+
 }  // namespace
 }  // namespace vox

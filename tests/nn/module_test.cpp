@@ -90,6 +90,27 @@ TEST(ModuleNamesTest, ASharedChildIsListedOnceAndSavedUnderBothNames) {
   EXPECT_EQ(net.state_dict().at("0.weight").impl(), net.state_dict().at("2.weight").impl());
 }
 
+TEST(ModuleNamesTest, AModuleCannotContainItself) {
+  const auto outer = std::make_shared<nn::Sequential>(), inner = std::make_shared<nn::Sequential>();
+  EXPECT_THROW(outer->push_back(outer), ValueError);
+  outer->push_back(inner);
+  EXPECT_THROW(inner->push_back(outer), ValueError);
+  EXPECT_EQ(inner->size(), 0u);
+}
+
+struct Expanded final : nn::Module {
+  explicit Expanded(bool as_buffer) {
+    const Tensor t = ones({1}).expand({3});
+    as_buffer ? register_buffer("t", t) : register_parameter("t", t);
+  }
+  Tensor forward(const Tensor& x) override { return x; }
+};
+
+TEST(ModuleLoadTest, ExpandedTensorsAreRefusedBeforeALoadCouldFailHalfway) {
+  EXPECT_THROW(Expanded(true), ValueError);
+  EXPECT_THROW(Expanded(false), ValueError);
+}
+
 TEST(ModuleModeTest, TrainAndEvalReachAllChildren) {
   Scaled net;
   EXPECT_TRUE(net.is_training() && net.norm->is_training() && (*net.norm)[0].is_training());

@@ -146,6 +146,21 @@ struct Regression {
   nn::Linear net{{.in_features = 3, .out_features = 2}};
 };
 
+TEST_P(OptimTest, StateFollowsParametersThatAreCast) {
+  nn::Linear net({.in_features = 2, .out_features = 1, .tensor = {.device = GetParam()}});
+  SGD sgd(net.parameters(), {.lr = 0.5, .momentum = 0.5});
+  const auto step = [&](DType dtype) {
+    net.zero_grad();
+    net(ones({1, 2}, {.dtype = dtype, .device = GetParam()})).sum().backward();
+    sgd.step();
+  };
+  const double before = net.bias.item<float>();
+  step(f32);
+  net.to(f64);
+  step(f64);
+  EXPECT_NEAR(net.bias.item<double>(), before - 0.5 * 1 - 0.5 * 1.5, 1e-6) << "momentum was kept";
+}
+
 TEST_P(OptimTest, EveryOptimiserFitsALinearMap) {
   const auto fit = [&](auto make, int steps) {
     Regression problem(device());
@@ -265,6 +280,9 @@ TEST(OptimStateTest, AForeignStateIsRefusedAndChangesNothing) {
       "no updates", [](State& s) { s.erase("updates"); }, value);
   refuses(
       "negative step", [](State& s) { s["step"] = full({}, -1, {.dtype = i64}); }, value);
+  refuses(
+      "a step that the next would overflow",
+      [](State& s) { s["step"] = full({}, INT64_MAX, {.dtype = i64}); }, value);
   refuses(
       "step of f32", [](State& s) { s["step"] = ones({}); }, DTypeError(""));
   refuses(

@@ -1,0 +1,1 @@
+"""The parts of bench/vs_pytorch.py; see bench/README.md."""

@@ -1,0 +1,102 @@
+"""voxgrad, through the C ABI of shim.cpp, on the memory of torch tensors."""
+
+import ctypes
+from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
+from pathlib import Path
+
+from .problems import PASSES
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [("input", c_int64 * 5), ("weight", c_int64 * 5), ("stride", c_int64 * 3),
+                ("padding", c_int64 * 3), ("output_padding", c_int64 * 3), ("dilation", c_int64 * 3),
+                ("groups", c_int64)]
+
+
+class VoxgradError(RuntimeError):
+    pass
+
+
+class Voxgrad:
+    def __init__(self, path):
+        self._library = ctypes.CDLL(str(Path(path).resolve()))
+
+    def _call(self, name, *arguments):
+        function = getattr(self._library, "vox_bench_" + name)
+        function.restype = c_char_p
+        message = function(*arguments)
+        if message is not None:
+            raise VoxgradError(f"{name}: {message.decode()}")
+
+    def set_precision(self, precision):
+        """Returns the precision that this build will compute with."""
+        computed = c_char_p()
+        self._call("precision", precision.encode(), byref(computed))
+        return computed.value.decode()
+
+    def set_threads(self, threads):
+        self._call("threads", c_int(threads))
+
+    def stream(self):
+        stream = c_void_p()
+        self._call("stream", byref(stream))
+        return stream.value
+
+    def memory(self, reset=False):
+        """Bytes in use, and their peak."""
+        in_use, peak = c_int64(), c_int64()
+        self._call("memory", byref(in_use), byref(peak), c_int(reset))
+        return in_use.value, peak.value
+
+    def empty_cache(self):
+        self._call("empty_cache")
+
+    def run(self, pass_, problem, tensors):
+        return Run(self, pass_, problem, tensors)
+
+
+class Run:
+    """One pass, prepared: call it to run it. Use it as a context manager; it holds memory."""
+
+    def __init__(self, voxgrad, pass_, p, tensors):
+        self._voxgrad, self._pass, self._tensors = voxgrad, pass_, tensors  # keeps their memory
+        description = _Problem(p.input_shape, p.weight_shape, (p.stride,) * 3, p.padding,
+                               (p.output_padding,) * 3, (p.dilation,) * 3, p.groups)
+        pointers = []
+        for tensor in (tensors.x, tensors.weight, None if pass_ == "forward" else tensors.bias, tensors.gy):
+            if tensor is not None and (str(tensor.dtype) != "torch.float32" or not tensor.is_contiguous()):
+                raise ValueError("voxgrad takes dense f32 tensors here")
+            pointers.append(c_void_p(None if tensor is None else tensor.data_ptr()))
+        self._handle = c_void_p()
+        voxgrad._call("prepare", byref(description), c_int(PASSES.index(pass_)), c_int(tensors.x.is_cuda),
+                      *pointers, byref(self._handle))
+        self._run = voxgrad._library.vox_bench_run
+        self._run.restype = c_char_p
+
+    def __call__(self):
+        message = self._run(self._handle)
+        if message is not None:
+            raise VoxgradError(message.decode())
+
+    def poison(self):
+        self._voxgrad._call("poison", self._handle)
+
+    def results(self, torch):
+        """Copies of the results in torch tensors, and whether all lay in memory that held NaN before."""
+        t, all_poisoned = self._tensors, True
+        templates = {"forward": [t.gy], "grad-input": [t.x], "grad-weight": [t.weight, t.bias],
+                     "step": [t.gy, t.x, t.weight, t.bias]}[self._pass]
+        copies = []
+        for index, template in enumerate(templates):
+            copy, poisoned = torch.full_like(template, float("nan")), c_int()
+            self._voxgrad._call("result", self._handle, c_int(index), c_void_p(copy.data_ptr()),
+                                byref(poisoned))
+            copies.append(copy)
+            all_poisoned &= bool(poisoned.value)
+        return copies, all_poisoned
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._voxgrad._call("free", self._handle)

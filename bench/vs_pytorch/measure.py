@@ -1,0 +1,102 @@
+"""One row: ours, PyTorch's call and PyTorch's best, on the same fresh operands."""
+
+from .rivals import in_fresh_thread, rivals, set_precision
+from .tensors import LIMITS, Reference, agreement, random_tensors
+
+STORAGE = {"bf16": "bfloat16", "f16": "float16"}
+
+
+class Bench:
+    def __init__(self, torch, voxgrad, device, stream, clock, compile_):
+        self.torch, self.voxgrad, self.device, self.stream = torch, voxgrad, device, stream
+        self.clock, self.compile = clock, compile_
+
+    def row(self, p, pass_, precision):
+        torch = self.torch
+        row = {"problem": p.number, "pass": pass_, "precision": precision, "shape": p.input_shape,
+               "gflop": p.flops() * (3 if pass_ == "step" else 1) / 1e9}
+        if self.device == "cuda":
+            row["floor_ms"] = p.floor_ms(pass_, precision)
+        if pass_ == "step":
+            row["least_bytes"] = p.least_step_bytes()
+            row["operand_bytes"] = row["least_bytes"] // 2  # x, weight, bias and the output's gradient
+        t = random_tensors(torch, p, self.device, getattr(torch, STORAGE.get(precision, "float32")))
+        reference = None if pass_ == "step" else Reference(torch, p, pass_, t)
+        theirs = self._pytorch(row, p, pass_, precision, t, reference)
+        if precision in STORAGE:
+            row["ours"] = "not in voxgrad"
+        else:
+            self._ours(row, p, pass_, precision, t, reference, theirs)
+        if self.device == "cuda":
+            self.voxgrad.empty_cache()
+            torch.cuda.empty_cache()
+        return row
+
+    def _pytorch(self, row, p, pass_, precision, t, reference):
+        """Returns the results of the plain call."""
+        set_precision(self.torch, precision)
+        row["rivals_ms"], row["rivals_failed"] = {}, {}
+        call, *others = rivals(self.torch, p, pass_, precision, t, self.compile)
+
+        def check():
+            addresses = []
+            for result in call.run():
+                result.fill_(float("nan"))
+                addresses.append(result.data_ptr())
+            del result
+            before = self._allocated(reset=True)
+            results = call.run()
+            row["call_poisoned"] = all(r.data_ptr() in addresses for r in results)
+            row["call_peak_bytes"] = self._peak_above(before)
+            return results
+
+        results = in_fresh_thread(self.torch, self.stream, call, check)
+        self._errors(row, "call", precision, results, reference)
+        for rival in (call, *others):
+            try:
+                row["rivals_ms"][rival.name] = in_fresh_thread(
+                    self.torch, self.stream, rival, lambda r=rival: self.clock.median_ms(r.run))
+            except Exception as error:  # a trick that this PyTorch cannot do is a fact of the row
+                if rival is call:
+                    raise
+                row["rivals_failed"][rival.name] = str(error).splitlines()[0][:200]
+        row["call_ms"] = row["rivals_ms"]["call"]
+        row["best"] = min(row["rivals_ms"], key=row["rivals_ms"].get)
+        row["best_ms"] = row["rivals_ms"][row["best"]]
+        return results
+
+    def _ours(self, row, p, pass_, precision, t, reference, theirs):
+        row["ours_precision"] = self.voxgrad.set_precision(precision)
+        with self.voxgrad.run(pass_, p, t) as run:
+            run()
+            run.poison()
+            if self.device == "cuda":
+                before = self.voxgrad.memory(reset=True)[0]
+            run()
+            if self.device == "cuda":
+                row["ours_peak_bytes"] = self.voxgrad.memory()[1] - before
+            results, row["ours_poisoned"] = run.results(self.torch)
+            self._errors(row, "ours", precision, results, reference)
+            row["agreement"] = agreement(self.torch, results, theirs)
+            row["ours_correct"] &= row["agreement"] < 2 * LIMITS[precision]
+            del results
+            row["ours_ms"] = self.clock.median_ms(run)
+        row["ours"] = "ran"
+
+    def _errors(self, row, who, precision, results, reference):
+        correct = all(bool(self.torch.isfinite(r).all()) for r in results)
+        if reference is not None:
+            relative, scaled = reference.errors(results[0])
+            row[who + "_error"], row[who + "_scaled_error"] = relative, scaled
+            correct = correct and relative < LIMITS[precision]
+        row[who + "_correct"] = correct
+
+    def _allocated(self, reset):
+        if self.device != "cuda":
+            return None
+        if reset:
+            self.torch.cuda.reset_peak_memory_stats()
+        return self.torch.cuda.memory_allocated()
+
+    def _peak_above(self, before):
+        return None if before is None else self.torch.cuda.max_memory_allocated() - before

@@ -1,0 +1,88 @@
+"""The problems, what they cost, and the floor under their time. Knows no torch."""
+
+import math
+from dataclasses import dataclass, replace
+
+PASSES = ("forward", "grad-input", "grad-weight", "step")
+PRECISIONS = ("high", "highest", "medium", "bf16", "f16")
+
+# Ceilings of an H200, measured on 2026-11-20: matrix products of 8192^3 and a copy (bytes read + written).
+# `highest` stands against the TF32 ceiling, because that is what a split of the operands is built from.
+FLOPS = {"high": 356e12, "highest": 356e12, "medium": 672e12, "bf16": 672e12, "f16": 672e12}
+BYTES_PER_SECOND = 4.3e12
+ELEMENT_BYTES = {"high": 4, "highest": 4, "medium": 4, "bf16": 2, "f16": 2}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A transposed convolution; `number` is that of KernelBench level 1."""
+
+    number: int
+    batch: int
+    c_in: int
+    c_out: int
+    input: tuple
+    kernel: tuple
+    stride: int = 1
+    padding: tuple = (0, 0, 0)
+    output_padding: int = 0
+    dilation: int = 1
+    groups: int = 1
+
+    @property
+    def output(self):
+        return tuple((i - 1) * self.stride - 2 * p + self.dilation * (k - 1) + self.output_padding + 1
+                     for i, k, p in zip(self.input, self.kernel, self.padding))
+
+    @property
+    def input_shape(self):
+        return (self.batch, self.c_in, *self.input)
+
+    @property
+    def weight_shape(self):
+        return (self.c_in, self.c_out // self.groups, *self.kernel)
+
+    @property
+    def output_shape(self):
+        return (self.batch, self.c_out, *self.output)
+
+    def flops(self):
+        """Of one pass: two for every (input, tap) pair that meets an output; padding crops some of them."""
+        pairs = 1
+        for axis in range(3):
+            pairs *= sum(0 <= i * self.stride - self.padding[axis] + k * self.dilation < self.output[axis]
+                         for i in range(self.input[axis]) for k in range(self.kernel[axis]))
+        return 2 * self.batch * self.c_in * (self.c_out // self.groups) * pairs
+
+    def elements(self):
+        """Of input, weight and output: every pass reads two of them and writes the third."""
+        return math.prod(self.input_shape) + math.prod(self.weight_shape) + math.prod(self.output_shape)
+
+    def floor_ms(self, pass_, precision):
+        bytes_ = self.elements() * ELEMENT_BYTES[precision]
+        one = 1e3 * max(self.flops() / FLOPS[precision], bytes_ / BYTES_PER_SECOND)
+        return one * (3 if pass_ == "step" else 1)
+
+    def least_step_bytes(self):
+        """What a training step in f32 must hold: operands, output, and a gradient of each, bias included."""
+        return 2 * 4 * (self.elements() + self.c_out)
+
+
+SEVEN = (
+    Problem(58, 16, 32, 16, (16, 32, 64), (3, 5, 7)),
+    Problem(61, 8, 48, 48, (64, 64, 64), (3, 3, 3)),
+    Problem(68, 16, 32, 64, (64, 64, 64), (3, 5, 5)),
+    Problem(70, 8, 48, 24, (96, 96, 96), (3, 3, 3)),
+    Problem(72, 8, 32, 32, (12, 24, 48), (3, 5, 7), stride=2, padding=(1, 2, 3), output_padding=1, groups=4),
+    Problem(73, 4, 32, 32, (32, 64, 128), (3, 3, 3), stride=2, padding=(1, 1, 1)),
+    Problem(77, 16, 32, 64, (16, 32, 32), (3, 3, 3), stride=2, padding=(1, 1, 1), dilation=2),
+)
+
+
+def problems(device, smoke):
+    """The seven; on a CPU at batch 1 but for the two small ones. `smoke` makes all of them tiny."""
+    if smoke:
+        return [replace(p, batch=2, input=(4, 5, 6)) for p in SEVEN]
+    if device == "cpu":
+        return [p if p.number in (72, 77) else replace(p, batch=1) for p in SEVEN]
+    return list(SEVEN)

@@ -1,0 +1,145 @@
+"""Runs as JSON, their merging, and the tables. Knows no torch."""
+
+import json
+import math
+import os
+
+from .problems import PASSES, PRECISIONS, SEVEN
+
+SAME = ("commit", "machine", "driver", "versions", "device", "threads", "smoke")  # in all that is merged
+
+
+class MergeError(ValueError):
+    pass
+
+
+def key(row):
+    return row["problem"], row["pass"], row["precision"]
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def save(run, path):
+    """In one piece or not at all: it is called after every row."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(run, file, indent=1)
+    os.replace(path + ".part", path)
+
+
+def merge(runs):
+    """Joins runs of one commit on one kind of machine. Throws MergeError for others, and for a row twice."""
+    first = runs[0]["meta"]
+    for run in runs[1:]:
+        for name in SAME:
+            if run["meta"].get(name) != first.get(name):
+                raise MergeError(f"merge: {name} differs: {first.get(name)!r} and {run['meta'].get(name)!r}; "
+                                 "only runs that agree in it may be joined")
+    if first.get("commit") is None or str(first["commit"]).endswith("-dirty"):
+        if len(runs) > 1:
+            raise MergeError(f"merge: commit is {first.get('commit')!r}; only runs of a clean commit may be "
+                             "joined")
+    rows = [row for run in runs for row in run["rows"]]
+    keys = [key(row) for row in rows]
+    twice = sorted({k for k in keys if keys.count(k) > 1})
+    if twice:
+        raise MergeError(f"merge: measured more than once: {twice}; drop all but one")
+
+    def joined(name):
+        return " ; ".join(str(run["meta"][name]) for run in runs)
+
+    return {"meta": {**first, "date": joined("date"), "command": joined("command"), "seed": joined("seed")},
+            "rows": rows}
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def ratio(row, rival):
+    """How many times faster ours is; None where there is no right result of both to compare."""
+    ran = row.get("ours") == "ran" and row.get("ours_correct") and row.get("call_correct")
+    return row[rival + "_ms"] / row["ours_ms"] if ran else None
+
+
+HEAD = ("#", "ours ms", "call ms", "best ms", "best is", "best/ours", "call/ours", "floor ms", "of floor",
+        "error ours", "error PyTorch", "max scaled ours", "max scaled PyTorch")
+
+
+def _number(value, form=".3g"):
+    return "-" if value is None else format(value, form)
+
+
+def cells(row, number):
+    """One row of the table; `row` is None if it was not run."""
+    if row is None:
+        return [str(number), "not run"] + [""] * (len(HEAD) - 2)
+    if "failed" in row:
+        return [str(number), "failed: " + row["failed"]] + [""] * (len(HEAD) - 2)
+    ours, ran = row["ours"], row["ours"] == "ran"
+    if ran:
+        ours = _number(row["ours_ms"])
+        if row["ours_precision"] != row["precision"]:
+            ours += f" ({row['ours_precision']})"
+        if not row["ours_correct"]:
+            ours += " WRONG"
+    floor = row.get("floor_ms")
+    return [str(number), ours, _number(row["call_ms"]) + ("" if row["call_correct"] else " WRONG"),
+            _number(row["best_ms"]), row["best"], _number(ratio(row, "best"), ".2f"),
+            _number(ratio(row, "call"), ".2f"), _number(floor),
+            f"{100 * floor / row['ours_ms']:.0f} %" if floor and ran else "-",
+            *(_number(row.get(name), ".1e") for name in ("ours_error", "call_error", "ours_scaled_error",
+                                                         "call_scaled_error"))]
+
+
+def _layout(rows, markdown):
+    if markdown:
+        lines = ["| " + " | ".join(r) + " |" for r in rows]
+        return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows]
+
+
+def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
+    """All tables as text: one per precision and pass, memory, and the geometric means."""
+    meta, rows = run["meta"], {key(row): row for row in run["rows"]}
+    lines = [f"{name}: {meta[name]}" for name in ("commit", "machine", "driver", "versions", "date", "command",
+                                                  "seed", "threads") if meta.get(name) is not None]
+    if markdown:
+        lines = ["- " + line for line in lines]
+    title = "## " if markdown else "== "
+    means = [("precision", "pass", "best/ours", "call/ours", "problems")]
+    for precision in PRECISIONS:
+        for pass_ in PASSES:
+            found = [rows.get((number, pass_, precision)) for number in numbers]
+            if not any(found):
+                lines += ["", f"{title}{precision}, {pass_}: not run"]
+                continue
+            lines += ["", f"{title}{precision}, {pass_}", ""]
+            lines += _layout([HEAD, *(cells(row, n) for row, n in zip(found, numbers))], markdown)
+            ratios = [(ratio(r, "best"), ratio(r, "call")) for r in found if r and ratio(r, "best")]
+            if ratios:
+                means.append((_label(precision, found), pass_,
+                              *(f"{geometric_mean(v):.2f}" for v in zip(*ratios)),
+                              f"{len(ratios)} of {len(numbers)}"))
+    memory = [r for r in run["rows"] if r["pass"] == "step" and r.get("ours_peak_bytes") is not None]
+    if memory:
+        head = ("#", "precision", "least MB", "ours MB", "PyTorch call MB")
+        lines += ["", title + "Peak device memory of a training step, operands included", ""]
+        lines += _layout([head, *(_memory_cells(r) for r in memory)], markdown)
+    lines += ["", title + "Geometric means of the rows with right results", ""]
+    return "\n".join(lines + _layout(means, markdown))
+
+
+def _label(precision, found):
+    computed = {r["ours_precision"] for r in found if r and "ours_precision" in r} - {precision}
+    return precision + (f" (ours: {', '.join(sorted(computed))})" if computed else "")
+
+
+def _memory_cells(row):
+    operands, least = row["operand_bytes"], row["least_bytes"]
+    return (str(row["problem"]), row["precision"],
+            *(f"{b / 1e6:.1f}" for b in (least, operands + row["ours_peak_bytes"],
+                                         operands + row["call_peak_bytes"])))

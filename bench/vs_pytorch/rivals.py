@@ -1,0 +1,127 @@
+"""PyTorch's ways to compute a pass: the call that everybody writes, and every trick that may beat it."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from .tensors import Tensors
+
+
+@dataclass
+class Rival:
+    name: str
+    run: Callable[[], Any]  # returns the results, in the order that voxgrad's have
+    benchmark: bool = True  # torch.backends.cudnn.benchmark
+
+
+def set_precision(torch, precision):
+    tf32 = precision in ("high", "medium")
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+def in_fresh_thread(torch, stream, rival, f):
+    """f() with the rival's settings. cuDNN's plans are cached per thread, whether they were benchmarked or
+    guessed: in a thread of its own no rival inherits the choice of another."""
+    outcome = []
+
+    def work():
+        torch.backends.cudnn.benchmark = rival.benchmark
+        try:
+            if stream is None:
+                outcome.append(f())
+            else:
+                with torch.cuda.stream(stream):
+                    outcome.append(f())
+        except Exception as error:  # pylint: disable=broad-except
+            outcome.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    torch.backends.cudnn.benchmark = False
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+def rivals(torch, p, pass_, precision, t, compile_):
+    """The plain call first."""
+    def cast(tensors, dtype=None, memory_format=None):
+        def one(v):
+            v = v if dtype is None else v.to(dtype)
+            return v.to(memory_format=memory_format) if memory_format and v.dim() == 5 else v
+        return Tensors(*(one(v) for v in (tensors.x, tensors.weight, tensors.bias, tensors.gy)))
+
+    last = torch.channels_last_3d
+    forms = {"NCDHW": t, "channels_last_3d": cast(t, memory_format=last)}
+    found = [Rival("call", _transposed(torch, p, pass_, t), benchmark=False)]
+    for name, tensors in forms.items():
+        found.append(Rival("transposed, " + name, _transposed(torch, p, pass_, tensors)))
+        if _can_flip(p):
+            found.append(Rival("flipped conv3d, " + name, _flipped(torch, p, pass_, tensors)))
+        if compile_ and pass_ == "forward":
+            make = _flipped if _can_flip(p) else _transposed
+            compiled = torch.compile(make(torch, p, pass_, tensors), mode="max-autotune-no-cudagraphs",
+                                     dynamic=False)
+            found.append(Rival("torch.compile, " + name, compiled))
+    if precision == "medium":  # f32 tensors through bf16: what autocast does, with its casts
+        for name, tensors in forms.items():
+            def through_bf16(tensors=tensors):
+                run = _transposed(torch, p, pass_, cast(tensors, dtype=torch.bfloat16))
+                return [v.float() for v in run()]
+            found.append(Rival("bf16 casts, " + name, through_bf16))
+    return found
+
+
+def _passes(torch, pass_, forward, backward):
+    """`backward(mask)` gives the gradients of input, weight and bias that the mask asks for."""
+    if pass_ == "forward":
+        return lambda: [forward()]
+    if pass_ == "grad-input":
+        return lambda: [backward([True, False, False])[0]]
+    if pass_ == "grad-weight":
+        return lambda: list(backward([False, True, True])[1:])
+    return lambda: [forward(), *backward([True, True, True])]
+
+
+def _transposed(torch, p, pass_, t):
+    options = (p.stride,) * 3, p.padding, (p.output_padding,) * 3
+    dilation = (p.dilation,) * 3
+    bias = t.bias if pass_ == "step" else None
+
+    def forward():
+        return torch.nn.functional.conv_transpose3d(t.x, t.weight, bias, *options, p.groups, dilation)
+
+    def backward(mask):
+        stride, padding, output_padding = options
+        return torch.ops.aten.convolution_backward(t.gy, t.x, t.weight, [p.c_out], stride, padding, dilation,
+                                                   True, output_padding, p.groups, mask)
+    return _passes(torch, pass_, forward, backward)
+
+
+def _can_flip(p):
+    full = all(p.dilation * (k - 1) >= pad for k, pad in zip(p.kernel, p.padding))
+    return p.stride == 1 and p.output_padding == 0 and full
+
+
+def _flipped(torch, p, pass_, t):
+    """At stride 1 a transposed convolution is a convolution with the taps turned round. The weight is turned
+    beforehand, and the gradient of the weight stays turned: neither is timed."""
+    g = p.groups
+    weight = t.weight.reshape(g, p.c_in // g, *t.weight.shape[1:]).transpose(1, 2)
+    weight = weight.reshape(p.c_out, p.c_in // g, *p.kernel).flip(2, 3, 4)
+    channels_last = t.x.is_contiguous(memory_format=torch.channels_last_3d) and not t.x.is_contiguous()
+    weight = weight.contiguous(memory_format=torch.channels_last_3d if channels_last
+                               else torch.contiguous_format)
+    padding = tuple(p.dilation * (k - 1) - pad for k, pad in zip(p.kernel, p.padding))
+    dilation = (p.dilation,) * 3
+    bias = t.bias if pass_ == "step" else None
+
+    def forward():
+        return torch.nn.functional.conv3d(t.x, weight, bias, 1, padding, dilation, g)
+
+    def backward(mask):
+        return torch.ops.aten.convolution_backward(t.gy, t.x, weight, [p.c_out], (1,) * 3, padding, dilation,
+                                                   False, (0,) * 3, g, mask)
+    return _passes(torch, pass_, forward, backward)
