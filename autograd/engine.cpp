@@ -115,10 +115,12 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
-    job.node->run_hooks(job.gradients, plan == nullptr);  // vox::grad touches no grad()
+    job.node->run_hooks(job.gradients);
     if (plan) {
       plan->capture(*job.node, job.gradients);
       if (plan->ends_at(*job.node)) continue;
+    } else {
+      job.node->retain_gradients(job.gradients);
     }
     Gradients results = job.node->backward(std::move(job.gradients));
     const auto& edges = job.node->edges();

@@ -46,7 +46,7 @@ std::shared_ptr<HookList>& Node::hooks(int64_t output) {
   return hooks_[i];
 }
 
-void Node::run_hooks(Gradients& gradients, bool retain) {
+void Node::run_hooks(Gradients& gradients) {
   for (size_t i = 0; i < hooks_.size(); ++i) {
     if (!hooks_[i] || !gradients[i]) continue;
     Tensor& gradient = *gradients[i];
@@ -57,9 +57,14 @@ void Node::run_hooks(Gradients& gradients, bool retain) {
         gradient = *replacement;
       }
     }
-    if (!retain) continue;
+  }
+}
+
+void Node::retain_gradients(const Gradients& gradients) const {
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    if (!hooks_[i] || !gradients[i]) continue;
     for (const auto& retained : hooks_[i]->retained) {
-      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, gradient);
+      if (auto impl = retained.lock()) accumulate(impl->autograd->grad, *gradients[i]);
     }
   }
 }

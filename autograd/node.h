@@ -97,9 +97,10 @@ class Node : public std::enable_shared_from_this<Node> {
   void release();
 
   std::shared_ptr<HookList>& hooks(int64_t output);
-  /// Runs the hooks of every output on its gradient; then, with `retain`, adds it to the grad() of the
-  /// tensors that asked for it by retain_grad().
-  void run_hooks(Gradients& gradients, bool retain);
+  /// Runs the hooks of every output on its gradient.
+  void run_hooks(Gradients& gradients);
+  /// Adds the gradients into the grad() of the outputs that asked for it by retain_grad().
+  void retain_gradients(const Gradients& gradients) const;
 
  protected:
   /// For AccumulateGrad, whose "output" is the leaf that exists already.

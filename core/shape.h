@@ -35,6 +35,7 @@ class Shape {
 
   constexpr int64_t rank() const { return rank_; }
   constexpr bool empty() const { return rank_ == 0; }
+  /// Unchecked, i in [0, rank). Tensor::size(dim) is checked and counts from the end as well.
   constexpr int64_t operator[](int64_t i) const { return sizes_[static_cast<size_t>(i)]; }
   constexpr int64_t& operator[](int64_t i) { return sizes_[static_cast<size_t>(i)]; }
   constexpr const int64_t* begin() const { return sizes_.data(); }

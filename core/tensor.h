@@ -17,7 +17,8 @@ namespace vox {
 struct AutogradMeta;  // autograd/meta.h
 struct TensorImpl;
 
-/// A C++ number on its way into a tensor: it takes the tensor's dtype, if that dtype can hold it.
+/// A C++ number on its way into a tensor: it takes the tensor's dtype. An integer dtype refuses what it
+/// cannot hold; a floating one rounds, and beyond its range gives an infinity, as a cast does.
 class Scalar {
  public:
   template <class T>
@@ -115,6 +116,8 @@ class Tensor {
   Tensor max(const Shape& dims = {}, bool keepdim = false) const;
   Tensor min(const Shape& dims = {}, bool keepdim = false) const;
 
+  // They return this very handle, so that calls chain; do not bind the result of a temporary's to a
+  // reference.
   // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
   Tensor& mul_(const Tensor& other);

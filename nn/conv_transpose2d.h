@@ -23,6 +23,8 @@ class ConvTranspose2d final : public Module {
   Tensor forward(const Tensor& input) override;
   /// Reaches exactly `output_size`, in place of output_padding; throws if no legal one does.
   Tensor forward(const Tensor& input, Pair output_size);
+  using Module::operator();
+  Tensor operator()(const Tensor& input, Pair output_size) { return forward(input, output_size); }
 
   const Options options;
   Tensor weight, bias;

@@ -23,6 +23,8 @@ class ConvTranspose3d final : public Module {
   Tensor forward(const Tensor& input) override;
   /// Reaches exactly `output_size` (D, H, W), in place of output_padding; throws if no legal one does.
   Tensor forward(const Tensor& input, Triple output_size);
+  using Module::operator();
+  Tensor operator()(const Tensor& input, Triple output_size) { return forward(input, output_size); }
 
   const Options options;
   Tensor weight, bias;
