@@ -52,20 +52,6 @@ struct Identity : vox::Function<Identity> {
   Tensors backward(FunctionContext&, const Tensor& g) { return {g * -1}; }
 };
 
-struct AsksInForward : vox::Function<AsksInForward> {
-  static constexpr const char* name = "asks_in_forward";
-  Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
-    return ctx.needs_grad(0) ? inputs[0] * 2 : inputs[0] * 3;
-  }
-  Tensors backward(FunctionContext&, const Tensor& g) { return {g}; }
-};
-
-struct AsksForTooMuch : vox::Function<AsksForTooMuch> {
-  static constexpr const char* name = "asks_for_too_much";
-  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
-  Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : g * 2}; }
-};
-
 struct WrongOnce : vox::Function<WrongOnce> {
   static constexpr const char* name = "wrong_once";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
@@ -115,8 +101,6 @@ TEST(Function, MistakesAreNamed) {
   Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
   EXPECT_THROW(WrongShape().apply({x}).backward(), vox::GradError);
   EXPECT_THROW(WrongCount().apply({x}).backward(), vox::GradError);
-  EXPECT_THROW(AsksInForward().apply({x}), vox::GradError);
-  EXPECT_THROW(AsksForTooMuch().apply({x}).backward(), vox::ValueError);
 }
 
 struct ReturnsItsMember : vox::Function<ReturnsItsMember> {
@@ -162,8 +146,6 @@ TEST(Function, WholeNumbersAreNotRecorded) {
 
 TEST(Function, NeedsGradIsCheckedInsteadOfUndefined) {
   Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
-  EXPECT_THROW(AsksTooEarly().apply({x}), vox::GradError);
-  EXPECT_THROW(AsksTooFar().apply({x}).backward(), vox::ValueError);
 }
 
 TEST(Function, MayReturnItsInput) {
