@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(256) pack_kernel(const float* weight, float* p
 }
 
 template <int n_tiles>
-__global__ void __launch_bounds__(block_threads, n_tiles <= 4 ? 4 : 3)
+__global__ void __launch_bounds__(block_threads, n_tiles <= 6 ? 4 : 3)
     product_kernel(const float* __restrict__ input, const float* __restrict__ packed, const float* bias,
                    float* output, const __grid_constant__ Problem p) {
   constexpr int tap_floats = n_tiles * 64;                     // of a slice's weights

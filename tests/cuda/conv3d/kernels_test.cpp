@@ -3,6 +3,7 @@
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/elementwise.h>
 
 #include <cmath>
 #include <limits>
@@ -120,32 +121,19 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
   EXPECT_GT(compared, 500);
 }
 
-TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualTheReferenceAtSamples) {
+// `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.
+TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualDirect) {
+  if (kernel() == "direct") return;
   for (const testing::RealCase& c : testing::read_cases()) {
     if (!c.legal || !c.large()) continue;
-    SCOPED_TRACE(c.id);
     const Conv3dGeometry g = c.geometry();
-    const reference::Conv3d r = c.reference();
-    const std::vector<float> big = testing::many_integers(r.big_numel(), 1),
-                             small = testing::many_integers(r.small_numel(), 2),
-                             weight = testing::many_integers(r.weight_numel(), 3);
-    const Tensor big_gpu = from_vector(big, g.big_shape(), Device::cuda()),
-                 small_gpu = from_vector(small, g.small_shape(), Device::cuda()),
-                 weight_gpu = from_vector(weight, g.weight_shape(), Device::cuda());
-    if (takes(Conv3dPass::conv3d, g)) {
-      testing::compare_samples(
-          "conv3d", run(kernel(), Conv3dPass::conv3d, big_gpu, weight_gpu, {}, g), 150,
-          [&](int64_t i) { return reference::conv3d_at(r, big.data(), weight.data(), i); });
-    }
-    if (takes(Conv3dPass::conv_transpose3d, g)) {
-      testing::compare_samples(
-          "conv_transpose3d", run(kernel(), Conv3dPass::conv_transpose3d, small_gpu, weight_gpu, {}, g), 150,
-          [&](int64_t i) { return reference::conv_transpose3d_at(r, small.data(), weight.data(), i); });
-    }
-    if (takes(Conv3dPass::weight_grad, g)) {
-      testing::compare_samples(
-          "weight_grad", run(kernel(), Conv3dPass::weight_grad, big_gpu, small_gpu, {}, g), 4,
-          [&](int64_t i) { return reference::weight_grad_at(r, big.data(), small.data(), i); });
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      const Shapes shapes = shapes_of(pass, g);
+      const TensorOptions options{.device = Device::cuda()};
+      const Tensor a = randint(-4, 5, shapes.a, options), b = randint(-4, 5, shapes.b, options);
+      const Tensor difference = run(kernel(), pass, a, b, {}, g) - run("direct", pass, a, b, {}, g);
+      EXPECT_EQ(abs(difference).max().item<float>(), 0) << c.id << ' ' << name_of(pass);
     }
   }
 }
