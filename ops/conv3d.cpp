@@ -67,7 +67,7 @@ struct Conv3dNode final : Node {
   Conv3dGeometry geometry_;
   const Float32Precision precision_ = float32_precision();
 
-  const char* name() const override { return "Conv3d"; }
+  const char* name() const override { return "conv3d"; }
 
   Gradients backward(Gradients gradients) override {
     const PrecisionGuard as_forward(precision_);
@@ -100,7 +100,7 @@ struct ConvTranspose3dNode final : Node {
   Conv3dGeometry geometry_;
   const Float32Precision precision_ = float32_precision();
 
-  const char* name() const override { return "ConvTranspose3d"; }
+  const char* name() const override { return "conv_transpose3d"; }
 
   Gradients backward(Gradients gradients) override {
     const PrecisionGuard as_forward(precision_);
@@ -135,7 +135,7 @@ struct Conv3dWeightGradNode final : Node {
   const Float32Precision precision_ = float32_precision();
   Grid bias_of_ = Grid::small;  // means something only if there is a second output
 
-  const char* name() const override { return "Conv3dWeightGrad"; }
+  const char* name() const override { return "conv3d_weight_grad"; }
 
   Gradients backward(Gradients gradients) override {
     const PrecisionGuard as_forward(precision_);
