@@ -19,13 +19,12 @@
 // Non-finite values: where a tap falls outside the fine grid lies a zero, so an Inf or NaN of small also
 // makes NaN of the weights whose tap is outside for its cell; what either operand touches is never finite.
 //
-// As in the forward kernel every element of big is loaded once per tap; the next idea is to
+// As in the forward kernel every element of big passes through registers once per tap; the next idea is to
 // keep it, with its halo, in shared memory.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/cuda/ptx/cp_async.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 
 #include <algorithm>
@@ -81,7 +80,8 @@ __global__ void __launch_bounds__(block_threads)
     partial_kernel(const float* __restrict__ big, const float* __restrict__ small, float* partials,
                    const __grid_constant__ Problem p) {
   constexpr int columns = 8 * n_tiles;
-  extern __shared__ __align__(16) float tiles[];  // [2][row of big, then column of small][cell]
+  __shared__ __align__(8) uint32_t big_tile[block_rows][pitch];  // [row][cell]
+  __shared__ __align__(8) uint32_t small_tile[columns][pitch];   // [column][cell]
   __shared__ Row rows[block_rows];
 
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -112,10 +112,8 @@ __global__ void __launch_bounds__(block_threads)
     }
     __syncthreads();
 
-    const auto tile_row = [&](int buffer, int i) {
-      return tiles + (buffer * (block_rows + columns) + i) * pitch;
-    };
-    const auto load = [&](int64_t step, int buffer) {
+    uint32_t from_big[block_rows / warps], from_small[columns / warps];
+    const auto load = [&](int64_t step) {
       const int64_t q = step * step_cells + lane, cells = p.batch * p.small_cells;
       const Division image = divide(q, p.small_cells), by_w = divide(image.remainder, p.axis[2].small);
       const Division by_h = divide(by_w.quotient, p.axis[1].small);
@@ -131,7 +129,7 @@ __global__ void __launch_bounds__(block_threads)
         const Row r = rows[i * warps + warp];
         const bool inside =
             within(d + r.d, d_size) && within(h + r.h, p.axis[1].big) && within(w + r.w, p.axis[2].big);
-        ptx::cp_async_4(tile_row(buffer, i * warps + warp) + lane, inside ? x + r.offset : big, inside);
+        from_big[i] = inside ? __float_as_uint(x[r.offset]) : 0u;
       }
       const float* y =
           small + ((image.quotient * p.groups + group) * p.small_per_group + first_column) * p.small_cells +
@@ -140,34 +138,36 @@ __global__ void __launch_bounds__(block_threads)
       for (int i = 0; i < columns / warps; ++i) {
         const int column = i * warps + warp;
         const bool inside = exists && first_column + column < p.small_per_group;
-        ptx::cp_async_4(tile_row(buffer, block_rows + column) + lane,
-                        inside ? y + column * p.small_cells : small, inside);
+        from_small[i] = inside ? __float_as_uint(y[column * p.small_cells]) : 0u;
       }
     };
 
     float sum[2][n_tiles][4] = {};
     const int64_t begin = slab * slab_steps, end = min(p.steps, begin + slab_steps);
-    if (begin < end) load(begin, 0);
+    if (begin < end) load(begin);
     for (int64_t step = begin; step < end; ++step) {
-      const int buffer = static_cast<int>((step - begin) % 2);
-      ptx::cp_async_wait_all();
-      __syncthreads();  // the tile is there, and all are done with the other one
-      if (step + 1 < end) load(step + 1, buffer ^ 1);
-      const float* const big_rows = tile_row(buffer, warp * 32 + row) + pair;
-      const float* const small_rows = tile_row(buffer, block_rows + row) + pair;
+      __syncthreads();  // all have read the tiles of the step before
+#pragma unroll
+      for (int i = 0; i < block_rows / warps; ++i)
+        big_tile[i * warps + warp][lane] = ptx::to_tf32(__uint_as_float(from_big[i]));
+#pragma unroll
+      for (int i = 0; i < columns / warps; ++i)
+        small_tile[i * warps + warp][lane] = ptx::to_tf32(__uint_as_float(from_small[i]));
+      __syncthreads();
+      if (step + 1 < end) load(step + 1);
 #pragma unroll
       for (int k = 0; k < step_cells; k += 8) {
         uint32_t a[2][4];
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          const float2 two = *reinterpret_cast<const float2*>(big_rows + r * 8 * pitch + k);
-          a[r / 2][r % 2] = ptx::to_tf32(two.x);
-          a[r / 2][r % 2 + 2] = ptx::to_tf32(two.y);
+          const uint2 two = *reinterpret_cast<const uint2*>(&big_tile[warp * 32 + r * 8 + row][k + pair]);
+          a[r / 2][r % 2] = two.x;
+          a[r / 2][r % 2 + 2] = two.y;
         }
 #pragma unroll
         for (int n = 0; n < n_tiles; ++n) {
-          const float2 two = *reinterpret_cast<const float2*>(small_rows + n * 8 * pitch + k);
-          const uint32_t b[2]{ptx::to_tf32(two.x), ptx::to_tf32(two.y)};
+          const uint2 two = *reinterpret_cast<const uint2*>(&small_tile[n * 8 + row][k + pair]);
+          const uint32_t b[2]{two.x, two.y};
 #pragma unroll
           for (int r = 0; r < 2; ++r) ptx::mma_m16n8k8_tf32(sum[r][n], a[r], b);
         }
@@ -255,11 +255,8 @@ void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dwei
     const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &partials});
     float* const to = detail::mutable_ptr<float>(partials);
     const unsigned grid = grid_for(p.slabs * p.groups * p.row_blocks * p.column_blocks, 1);
-    constexpr int shared = 2 * (block_rows + 8 * n_tiles) * pitch * static_cast<int>(sizeof(float));
-    launch.check(
-        cudaFuncSetAttribute(partial_kernel<n_tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    partial_kernel<n_tiles><<<grid, block_threads, shared, launch.stream()>>>(
-        detail::ptr<float>(big), detail::ptr<float>(small), to, p);
+    partial_kernel<n_tiles><<<grid, block_threads, 0, launch.stream()>>>(detail::ptr<float>(big),
+                                                                         detail::ptr<float>(small), to, p);
     if (p.slabs > 1)
       add_partials_kernel<<<grid_for(dweight.numel(), 256), 256, 0, launch.stream()>>>(
           to, detail::mutable_ptr<float>(dweight), dweight.numel(), p.slabs);

@@ -12,13 +12,6 @@ __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_gl
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from_global) : "memory");
 }
 
-/// Starts to copy 4 bytes, or, unless `wanted`, to write zeros, and then reads nothing.
-__device__ __forceinline__ void cp_async_4(void* to_shared, const void* from_global, bool wanted) {
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(to_shared));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from_global), "r"(wanted ? 4 : 0)
-               : "memory");
-}
-
 /// Waits for all copies that this thread has started. Others see them after a barrier.
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
