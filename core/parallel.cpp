@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <string>
@@ -84,7 +85,7 @@ class Job {
     const bool outer = std::exchange(inside_parallel_for, true);
     int64_t finished = 0;
     for (int64_t chunk; (chunk = next_.fetch_add(1, std::memory_order_relaxed)) < chunks_; ++finished) {
-      if (!failed_.load(std::memory_order_relaxed)) run(chunk);
+      if (chunk < lowest_failed_.load(std::memory_order_relaxed)) run(chunk);
     }
     inside_parallel_for = outer;
     if (finished > 0 && unfinished_.fetch_sub(finished, std::memory_order_acq_rel) == finished) {
@@ -107,14 +108,13 @@ class Job {
       const int64_t begin = chunk * grain_;
       f_(begin, n_ - begin > grain_ ? begin + grain_ : n_);
     } catch (...) {
-      // Chunks are begun in ascending order, so all those below a failing one have begun and will finish: the
-      // lowest failing chunk is the same on any number of threads.
+      // Only chunks above a failing one are dropped, so all those below it run: the lowest failing chunk is
+      // the same on any number of threads.
       const std::lock_guard lock(mutex_);
-      if (!error_ || chunk < error_chunk_) {
+      if (chunk < lowest_failed_.load(std::memory_order_relaxed)) {
         error_ = std::current_exception();
-        error_chunk_ = chunk;
+        lowest_failed_.store(chunk, std::memory_order_relaxed);
       }
-      failed_.store(true, std::memory_order_relaxed);
     }
   }
 
@@ -122,13 +122,12 @@ class Job {
   const detail::RangeFunction f_;
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> unfinished_;
-  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> lowest_failed_{std::numeric_limits<int64_t>::max()};
 
   std::mutex mutex_;
   std::condition_variable all_done_;
   bool done_ = false;
   std::exception_ptr error_;
-  int64_t error_chunk_ = 0;
 };
 
 }  // namespace
