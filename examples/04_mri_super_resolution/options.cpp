@@ -3,7 +3,9 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <iomanip>
 #include <map>
+#include <sstream>
 
 namespace mri {
 namespace {
@@ -15,18 +17,17 @@ Number parse_number(const std::string& option, const std::string& text, Number l
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   // Written so that NaN is refused too.
   if (error == std::errc{} && stop == end && value >= least && value <= most) return value;
-  const auto show = [](Number n) {
-    std::string digits = std::to_string(n);
-    if (digits.find('.') != std::string::npos) digits.erase(digits.find_last_not_of("0.") + 1);
-    return digits.empty() ? std::string("0") : digits;
-  };
-  throw UsageError(option + ": '" + text + "' is not a number from " + show(least) + " to " + show(most));
+  std::ostringstream message;
+  message << std::setprecision(15) << option << ": '" << text << "' is not a number from " << least << " to "
+          << most;
+  throw UsageError(message.str());
 }
 
 }  // namespace
 
 Options parse_options(int argc, const char* const* argv) {
   Options options;
+  bool volume_given = false;
   const std::map<std::string, std::function<void()>> flags{
       {"--phantom", [&] { options.phantom = true; }},
       {"--resume", [&] { options.resume = true; }},
@@ -48,7 +49,7 @@ Options parse_options(int argc, const char* const* argv) {
       {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
       {"--phantom-size",
        [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
-      {"--volume", [&](auto&, auto& v) { options.volume = v; }},
+      {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
       {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
       {"--out", [&](auto&, auto& v) { options.out = v; }},
   };
@@ -72,6 +73,8 @@ Options parse_options(int argc, const char* const* argv) {
     if (value.empty()) throw UsageError(option + " needs a value");
     setting->second(option, value);
   }
+  if (options.phantom && volume_given)
+    throw UsageError("--phantom and --volume exclude each other: choose one head");
   return options;
 }
 

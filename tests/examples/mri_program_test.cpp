@@ -47,6 +47,13 @@ TEST(MriOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(parse({"--steps", "1e3"}), UsageError);
   EXPECT_THROW(parse({"--threads", "0"}), UsageError);
   EXPECT_THROW(parse({"--minutes", "nan"}), UsageError);
+  EXPECT_THROW(parse({"--phantom", "--volume", "file.nii"}), UsageError);
+  try {
+    parse({"--minutes", "0"});
+    FAIL() << "0 minutes are too few";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "--minutes: '0' is not a number from 0.01 to 100000");
+  }
   EXPECT_THROW(parse({"--minutes", "-2"}), UsageError);
   EXPECT_THROW(parse({"--device", "gpu"}), UsageError);
   try {
