@@ -57,7 +57,7 @@ inline std::vector<Line> all_lines() {
   using I = std::initializer_list<int64_t>;
   using T = std::initializer_list<Triple>;
   const I counts{1,  2,  3,  4,  5,  7,  8,  9,  12, 15,  16,  17,  24,
-                     25, 31, 32, 33, 48, 63, 64, 65, 96, 100, 128, 192, 256};
+                 25, 31, 32, 33, 48, 63, 64, 65, 96, 100, 128, 192, 256};
 
   const Point s1{}, small{.input = 24};
   const Point full{.options = {}};  // no padding: the shape of decoders
@@ -86,23 +86,26 @@ inline std::vector<Line> all_lines() {
            I{1, 2, 4, 8, 16, 32, 64}, groups),
       line("kernel, no padding", full, T{1, 2, 3, 4, 5, 6, 7}, kernel),
       line("kernel, padding 1", {.input = 24}, T{2, 3, 4, 5, 6, 7}, kernel),
-      line("asymmetric kernel", full,
+      line("kernel, axis by axis", full,
            T{{1, 1, 1},
              {1, 1, 3},
-             {1, 3, 1},
-             {3, 1, 1},
-             {3, 1, 3},
-             {3, 3, 1},
              {1, 3, 3},
              {3, 3, 3},
              {3, 3, 5},
              {3, 5, 5},
              {3, 5, 7},
              {5, 5, 7},
+             {5, 7, 7},
+             {7, 7, 7},
+             {7, 7, 5},
+             {7, 5, 5},
              {7, 5, 3},
-             {1, 7, 7},
-             {7, 7, 1},
-             {1, 1, 7}},
+             {5, 5, 3},
+             {5, 3, 3}},
+           kernel),
+      line("kernel 3 on some axes", full, T{{1, 1, 3}, {1, 3, 1}, {3, 1, 1}, {3, 1, 3}, {3, 3, 1}, {1, 3, 3}},
+           kernel),
+      line("kernel 7 on some axes", full, T{{1, 1, 7}, {1, 7, 1}, {7, 1, 1}, {7, 1, 7}, {7, 7, 1}, {1, 7, 7}},
            kernel),
       line("stride, kernel 3", {.input = 20}, T{1, {1, 1, 2}, {1, 2, 2}, 2, {2, 2, 3}, {2, 3, 3}, 3}, stride),
       line("stride, kernel 2", {.input = 20, .kernel = 2, .options = {}},
