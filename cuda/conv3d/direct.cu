@@ -163,7 +163,9 @@ constexpr int outputs_per_block = 128;
 
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
-    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g) {
+    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g,
+                  const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   const int64_t blocks_per_volume = (g.small_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.small_channels;
   for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
@@ -199,7 +201,9 @@ __global__ void __launch_bounds__(outputs_per_block)
 
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
-    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g) {
+    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g,
+                            const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   const int64_t blocks_per_volume = (g.big_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.big_channels;
   const int64_t weight_step = g.big_per_group * g.taps;
@@ -242,7 +246,9 @@ constexpr int weights_per_block = 4;
 /// Teams of `team` threads (a power of two) take rows along W in turn, so that short rows leave few idle.
 template <class T, class Index>
 __global__ void __launch_bounds__(summing_threads)
-    weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team) {
+    weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team,
+                       const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   __shared__ opmath_t<T> memory[summing_threads];
   const int lane = threadIdx.x % team, first_row = threadIdx.x / team, row_step = summing_threads / team;
   const int64_t quads = (g.small_per_group + weights_per_block - 1) / weights_per_block;  // in a group
@@ -308,9 +314,15 @@ __global__ void __launch_bounds__(bias_threads)
 
 // ---- Launchers --------------------------------------------------------------------------------------------
 
-/// Blocks for `volumes` of `cells` outputs each.
-unsigned forward_grid(int64_t volumes, int64_t cells) {
-  return grid_for(volumes * ((cells + outputs_per_block - 1) / outputs_per_block), 1);
+/// `wanted` undefined means always. What may turn out not to be wanted gets few blocks, since each has to be
+/// started to find that out.
+unsigned grid(int64_t jobs, const Tensor& wanted) {
+  return std::min(grid_for(jobs, 1), wanted.defined() ? 2048u : ~0u);
+}
+
+/// Blocks' worth of outputs in `volumes` of `cells` each.
+int64_t forward_jobs(int64_t volumes, int64_t cells) {
+  return volumes * ((cells + outputs_per_block - 1) / outputs_per_block);
 }
 
 /// The smallest power of two that spans a row, at most a warp.
@@ -322,30 +334,58 @@ int team_for(int64_t width) {
 
 }  // namespace
 
-void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
-                   Conv3dGeometry g) {
+void conv3d_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& weight, const Tensor& bias,
+                      Tensor& small, Conv3dGeometry g) {
   if (g.batch == 0) return;
-  Launch launch("conv3d", small, {&big, &weight, &bias});
+  Launch launch("conv3d", small, {&big, &weight, &bias, &wanted});
   visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = forward_grid(g.batch * g.small_channels, g.small_cells());
-    conv3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
+    const int64_t jobs = forward_jobs(g.batch * g.small_channels, g.small_cells());
+    conv3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
         detail::ptr<T>(big), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(small),
-        params<Index>(g));
+        params<Index>(g), ptr_or_null<int64_t>(wanted));
   });
   launch.check();
 }
 
-void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                             Conv3dGeometry g) {
+void conv_transpose3d_direct_if(const Tensor& wanted, const Tensor& small, const Tensor& weight,
+                                const Tensor& bias, Tensor& big, Conv3dGeometry g) {
   if (g.batch == 0) return;
-  Launch launch("conv_transpose3d", big, {&small, &weight, &bias});
+  Launch launch("conv_transpose3d", big, {&small, &weight, &bias, &wanted});
   visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = forward_grid(g.batch * g.big_channels, g.big_cells());
-    conv_transpose3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
+    const int64_t jobs = forward_jobs(g.batch * g.big_channels, g.big_cells());
+    conv_transpose3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
         detail::ptr<T>(small), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(big),
-        params<Index>(g));
+        params<Index>(g), ptr_or_null<int64_t>(wanted));
   });
   launch.check();
+}
+
+void conv3d_weight_grad_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& small,
+                                  Tensor& dweight, Conv3dGeometry g) {
+  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &wanted});
+  visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
+    const int64_t jobs = (dweight.numel() + weights_per_block - 1) / weights_per_block;
+    weight_grad_kernel<T, Index><<<grid(jobs, wanted), summing_threads, 0, launch.stream()>>>(
+        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
+        team_for(g.small.w), ptr_or_null<int64_t>(wanted));
+  });
+  launch.check();
+}
+
+void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                   Conv3dGeometry g) {
+  conv3d_direct_if({}, big, weight, bias, small, g);
+}
+
+void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                             Conv3dGeometry g) {
+  conv_transpose3d_direct_if({}, small, weight, bias, big, g);
+}
+
+void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                               Grid bias_of, Conv3dGeometry g) {
+  conv3d_weight_grad_direct_if({}, big, small, dweight, g);
+  if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
 void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
@@ -356,19 +396,6 @@ void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
         grad.size(2) * grad.size(3) * grad.size(4));
   });
   launch.check();
-}
-
-void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
-                               Grid bias_of, Conv3dGeometry g) {
-  Launch launch("conv3d_weight_grad", dweight, {&big, &small});
-  visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
-    weight_grad_kernel<T, Index><<<grid, summing_threads, 0, launch.stream()>>>(
-        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
-        team_for(g.small.w));
-  });
-  launch.check();
-  if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
 }  // namespace vox::cuda
