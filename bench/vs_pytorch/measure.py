@@ -18,15 +18,15 @@ class Bench:
         if self.device == "cuda":
             row["floor_ms"] = p.floor_ms(pass_, precision)
         if pass_ == "step":
-            row["least_bytes"] = p.least_step_bytes()
+            row["least_bytes"] = p.least_step_bytes(precision)
             row["operand_bytes"] = row["least_bytes"] // 2  # x, weight, bias and the output's gradient
         t = random_tensors(torch, p, self.device, getattr(torch, STORAGE.get(precision, "float32")))
         reference = None if pass_ == "step" else Reference(torch, p, pass_, t)
         theirs = self._pytorch(row, p, pass_, precision, t, reference)
-        if precision in STORAGE:
-            row["ours"] = "not in voxgrad"
-        else:
+        if self.voxgrad.set_precision(precision):
             self._ours(row, p, pass_, precision, t, reference, theirs)
+        else:
+            row["ours"] = "not in this build"
         if self.device == "cuda":
             self.voxgrad.empty_cache()
             torch.cuda.empty_cache()
@@ -78,7 +78,6 @@ class Bench:
             raise RuntimeError(f"wrong: relative difference from the call {difference:.1e}")
 
     def _ours(self, row, p, pass_, precision, t, reference, theirs):
-        row["ours_precision"] = self.voxgrad.set_precision(precision)
         with self.voxgrad.run(pass_, p, t) as run:
             run()
             run.poison()
@@ -88,6 +87,7 @@ class Bench:
             if self.device == "cuda":
                 row["ours_peak_bytes"] = self.voxgrad.memory()[1] - before
             results, row["ours_poisoned"] = run.results(self.torch)
+            row["result_bytes"] = sum(r.numel() * r.element_size() for r in results)
             self._errors(row, "ours", precision, results, reference)
             row["agreement"] = agreement(self.torch, results, theirs)
             row["ours_correct"] &= row["agreement"] < 2 * LIMITS[precision]
@@ -98,8 +98,8 @@ class Bench:
     def _errors(self, row, who, precision, results, reference):
         correct = all(bool(self.torch.isfinite(r).all()) for r in results)
         if reference is not None:
-            relative, scaled = reference.errors(results[0])
-            row[who + "_error"], row[who + "_scaled_error"] = relative, scaled
+            relative, largest, rms = reference.errors(results[0])
+            row[who + "_error"], row[who + "_scaled_error"], row[who + "_scaled_rms"] = relative, largest, rms
             correct = correct and relative < LIMITS[precision]
         row[who + "_correct"] = correct
 
