@@ -1,6 +1,8 @@
 #include <voxgrad/core/check.h>
+#include <voxgrad/cuda/conv3d/hopper.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 #include <voxgrad/ops/conv3d_kernels.h>
 
 #include <algorithm>
@@ -50,6 +52,12 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
+
+bool weight_grad_in_slices(const Conv3dProblem& p) {
+  return tf32_on_hopper(p) && weight_grad_plan(p.geometry).has_value();
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
@@ -57,9 +65,15 @@ bool at_least_8_channels_a_group(const Conv3dProblem& p) {
   return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
+bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
+  return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
+}
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
+     conv3d_weight_grad_wgmma},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
