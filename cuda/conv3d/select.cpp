@@ -1,4 +1,5 @@
 #include <voxgrad/core/check.h>
+#include <voxgrad/cuda/conv3d/hopper.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/conv3d_kernels.h>
@@ -41,6 +42,11 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool strided_tf32(const Conv3dProblem& p) {
+  return p.pass != Conv3dPass::weight_grad && tf32(p) && has_wgmma() &&
+         strided_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
@@ -48,9 +54,16 @@ bool at_least_8_channels_a_group(const Conv3dProblem& p) {
   return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
+bool strided_and_8_channels(const Conv3dProblem& p) {
+  const Triple& stride = p.geometry.stride;
+  return at_least_8_channels_a_group(p) && std::max({stride.d, stride.h, stride.w}) == 2 && strided_tf32(p);
+}
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
+     conv_transpose3d_strided_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
