@@ -58,6 +58,11 @@ bool weight_grad_in_slices(const Conv3dProblem& p) {
   return tf32_on_hopper(p) && weight_grad_plan(p.geometry).has_value();
 }
 
+bool strided_tf32(const Conv3dProblem& p) {
+  return p.pass != Conv3dPass::weight_grad && tf32(p) && has_wgmma() &&
+         strided_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
@@ -69,11 +74,18 @@ bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
   return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
 }
 
+bool strided_and_8_channels(const Conv3dProblem& p) {
+  const Triple& stride = p.geometry.stride;
+  return at_least_8_channels_a_group(p) && std::max({stride.d, stride.h, stride.w}) == 2 && strided_tf32(p);
+}
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
     {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
+    {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
+     conv_transpose3d_strided_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
