@@ -41,6 +41,11 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool tf32_of_unit_steps_on_hopper(const Conv3dProblem& p) {
+  return tf32(p) && p.pass != Conv3dPass::weight_grad &&
+         implicit_gemm_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
@@ -48,9 +53,17 @@ bool at_least_8_channels_a_group(const Conv3dProblem& p) {
   return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
+bool at_least_8_channels_and_no_stride(const Conv3dProblem& p) {
+  const Triple& stride = p.geometry.stride;
+  return std::max({stride.d, stride.h, stride.w}) == 1 && at_least_8_channels_a_group(p) &&
+         tf32_of_unit_steps_on_hopper(p);
+}
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"implicit_gemm_wgmma", tf32_of_unit_steps_on_hopper, at_least_8_channels_and_no_stride,
+     conv3d_implicit_gemm_wgmma, conv_transpose3d_implicit_gemm_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},

@@ -118,7 +118,7 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, 500);
+  EXPECT_GT(compared, kernel() == "implicit_gemm_wgmma" ? 200 : 500);  // it takes some strides, and no weights
 }
 
 // `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.
