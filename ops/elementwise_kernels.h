@@ -8,6 +8,7 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise_ops.h>
 
 // What the elementwise ops ask of a device. All tensors of a call have the shape of the output (broadcast
 // operands have stride 0) and any strides; the output does not overlap itself, and an input is either the
@@ -17,26 +18,6 @@
 // see number() in ops/broadcast.h. CUDA kernels take its value as an argument.
 
 namespace vox {
-
-enum class Unary {
-  neg,
-  abs,
-  sign,
-  exp,
-  log,
-  sqrt,
-  rsqrt,
-  erf,
-  tanh,
-  sigmoid,
-  relu,
-  leaky_relu,
-  gelu,
-  silu,
-  clamp
-};
-enum class Binary { add, sub, mul, div, pow, maximum, minimum, add_scaled };
-enum class Comparison { eq, ne, lt, le, gt, ge };
 
 namespace cpu {
 /// y = op(x). leaky_relu takes its slope, clamp its bounds from p and q. Integers (neg, abs, sign, relu,

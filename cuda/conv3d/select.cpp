@@ -10,13 +10,22 @@ namespace vox::cuda {
 
 namespace {
 
+/// A kernel may be for some of the passes only; the others are null.
 struct Row {
   std::string_view name;
-  bool (*takes)(const Conv3dProblem&);  // right for it
-  bool (*suits)(const Conv3dProblem&);  // and the best of what is below
+  bool (*right_for)(const Conv3dProblem&);
+  bool (*best_for)(const Conv3dProblem&);  // of those from here down; implies right_for
   decltype(&conv3d_direct) conv3d;
   decltype(&conv_transpose3d_direct) conv_transpose3d;
   decltype(&conv3d_weight_grad_direct) weight_grad;
+
+  bool has(Conv3dPass pass) const {
+    return pass == Conv3dPass::conv3d             ? conv3d != nullptr
+           : pass == Conv3dPass::conv_transpose3d ? conv_transpose3d != nullptr
+                                                  : weight_grad != nullptr;
+  }
+  bool takes(const Conv3dProblem& p) const { return has(p.pass) && right_for(p); }
+  bool suits(const Conv3dProblem& p) const { return has(p.pass) && best_for(p); }
 };
 
 // ---- What the kernels can take ----------------------------------------------------------------------------
