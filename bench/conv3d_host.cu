@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <vector>
 
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/device.h>
 #include <voxgrad/cuda/launch.h>
@@ -136,6 +136,12 @@ void parts(Layer& l) {
   std::puts("Parts of a call");
   print("geometry", [&] { (void)l.make_geometry(); });
   print("empty(), made and dropped", [&] { (void)vox::empty({4096}, l.options); });
+  print("memory alone, taken and given back",
+        [&] { vox::cuda::deallocate(vox::cuda::allocate(16384, 0), 0); });
+  print("Workspace, taken and given back (with its Launch guard)", [&] {
+    const vox::cuda::Launch launch("bench", l.y);
+    const vox::cuda::Workspace workspace(launch, 16384);
+  });
   print("Launch guard of three tensors", [&] {
     const vox::cuda::Launch launch("bench", l.y, {&l.x, &l.weight, &l.bias});
   });

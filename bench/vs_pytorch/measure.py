@@ -1,5 +1,7 @@
 """One row: ours, PyTorch's call and PyTorch's best, on the same fresh operands."""
 
+import time
+
 from .rivals import in_fresh_thread, rivals, set_precision
 from .tensors import LIMITS, Reference, agreement, random_tensors
 
@@ -7,12 +9,12 @@ STORAGE = {"bf16": "bfloat16", "f16": "float16"}
 
 
 class Bench:
-    def __init__(self, torch, voxgrad, device, stream, clock, compile_):
+    def __init__(self, torch, voxgrad, device, stream, clock, compile_, strict_search=True):
         self.torch, self.voxgrad, self.device, self.stream = torch, voxgrad, device, stream
-        self.clock, self.compile = clock, compile_
+        self.clock, self.compile, self.strict_search = clock, compile_, strict_search
 
     def row(self, p, pass_, precision):
-        torch = self.torch
+        torch, begin = self.torch, time.monotonic()
         row = {"problem": p.number, "pass": pass_, "precision": precision, "shape": p.input_shape,
                "gflop": p.flops() * (3 if pass_ == "step" else 1) / 1e9}
         if self.device == "cuda":
@@ -22,7 +24,9 @@ class Bench:
             row["operand_bytes"] = row["least_bytes"] // 2  # x, weight, bias and the output's gradient
         t = random_tensors(torch, p, self.device, getattr(torch, STORAGE.get(precision, "float32")))
         reference = None if pass_ == "step" else Reference(torch, p, pass_, t)
+        row["reference_seconds"] = round(time.monotonic() - begin, 1)
         theirs = self._pytorch(row, p, pass_, precision, t, reference)
+        row["pytorch_seconds"] = round(time.monotonic() - begin - row["reference_seconds"], 1)
         if self.voxgrad.set_precision(precision):
             self._ours(row, p, pass_, precision, t, reference, theirs)
         else:
@@ -36,7 +40,8 @@ class Bench:
         """Returns the results of the plain call."""
         set_precision(self.torch, precision)
         row["rivals_ms"], row["rivals_failed"] = {}, {}
-        call, *others = rivals(self.torch, p, pass_, precision, t, self.compile)
+        call, *others = rivals(self.torch, p, pass_, precision, t, self.compile,
+                                search=precision != "highest" or self.strict_search)
 
         def check():
             addresses = []

@@ -444,15 +444,15 @@ void implicit_gemm_mma(const char* op, const Tensor& input, const Tensor& weight
   visit_channel_tiles(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles;
     const Problem p = problem(g, transposed, n_tiles);
-    Tensor packed = empty({p.groups * p.blocks_n, p.slices, p.taps, n_tiles * 64}, weight.options());
-    const Launch launch(op, output, {&input, &weight, &bias, &packed});
-    float* const to = detail::mutable_ptr<float>(packed);
+    const int64_t packed_numel = checked_numel(op, {p.groups * p.blocks_n, p.slices, p.taps, n_tiles * 64});
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
+    float* const to = packed.as<float>();
     pack_kernel<n_tiles>
-        <<<grid_for(packed.numel(), 256), 256, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p);
+        <<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p);
     const unsigned grid = grid_for(p.tiles * p.groups * p.blocks_n * p.phases, 1);
     const int shared = 2 * step_groups * p.chunk * n_tiles * 64 * static_cast<int>(sizeof(float));
-    launch.check(cudaFuncSetAttribute(product_kernel<n_tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      2 * step_groups * most_chunk * n_tiles * 256));
+    launch.allow_shared_memory<product_kernel<n_tiles>>(shared);
     product_kernel<n_tiles><<<grid, block_threads, shared, launch.stream()>>>(
         detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,
         detail::mutable_ptr<float>(output), p);

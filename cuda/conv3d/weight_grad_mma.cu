@@ -240,9 +240,9 @@ void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dwei
   visit_channel_tiles(g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles;
     const Problem p = problem(g, n_tiles);
-    Tensor partials = p.slabs > 1 ? empty({p.slabs, dweight.numel()}, dweight.options()) : dweight;
-    const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &partials});
-    float* const to = detail::mutable_ptr<float>(partials);
+    const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
+    const Workspace partials(launch, p.slabs > 1 ? p.slabs * dweight.numel() * 4 : 0);
+    float* const to = p.slabs > 1 ? partials.as<float>() : detail::mutable_ptr<float>(dweight);
     const unsigned grid = grid_for(p.slabs * p.groups * p.row_blocks * p.column_blocks, 1);
     partial_kernel<n_tiles><<<grid, block_threads, 0, launch.stream()>>>(detail::ptr<float>(big),
                                                                          detail::ptr<float>(small), to, p);
