@@ -42,10 +42,10 @@ void set_isa(Isa isa);
 
 const char* to_string(Isa isa);
 
-namespace detail {
+namespace isa_detail {
 /// What isa() is at first: it asks once.
 Isa isa_from_environment();
-}  // namespace detail
+}  // namespace isa_detail
 
 /// One table of kernels (a plain struct of function pointers) per instruction set:
 ///
