@@ -131,9 +131,13 @@ struct Builder {
           for (int64_t phase = 0; phase < in_phases_w; ++phase) {
             const unsigned slots = slots_of(range_d.low + a, range_h.low + b, range_w.low + c, phase);
             if (slots == 0) continue;
+            int set = 0;
+            while (slots_of_set(tile.slots, set) != slots)
+              if (++set == sets_of(tile.slots)) return false;
             if (items == most_items) return false;
             p.item[items] = {static_cast<uint16_t>(phase * phase_pitch + a * plane + b * p.pitch + c),
-                             static_cast<uint16_t>(slots), static_cast<uint32_t>(kind.stage_weights)};
+                             static_cast<uint8_t>(set), static_cast<uint8_t>(std::popcount(slots)),
+                             static_cast<uint32_t>(kind.stage_weights)};
             out.shifts.of[items] = {static_cast<uint8_t>(a), static_cast<uint8_t>(b), static_cast<uint8_t>(c),
                                     static_cast<uint8_t>(phase)};
             kind.stage_weights +=
@@ -198,11 +202,12 @@ struct Builder {
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
       weights = std::max<int64_t>(weights, int64_t{k.stage_weights} * p.slabs);
-      table =
-          std::max(table, ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 128) * 512);
+      table = std::max(table,
+                       ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
     }
     if (!p.transposed) weights = p.block_weights;
-    const int64_t fixed = 2 * staging_bytes(tile) + table + (resident ? weights : 0);
+    const int64_t fixed =
+        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;
@@ -210,7 +215,7 @@ struct Builder {
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
-    p.shared_bytes = narrow(fixed + stages * stage + 256);
+    p.shared_bytes = narrow(fixed + stages * stage);
     return true;
   }
 

@@ -23,6 +23,19 @@ namespace vox::cuda {
 /// The most slots of accumulators, rows of phases in a block, and (shift, phases) that a plan may hold.
 inline constexpr int most_slots = 8, most_kinds = 4, most_items = 320;
 
+/// The sets of slots that a shift can serve. Slots are phases (2 d + h) * 2 + w, of those along h and w if
+/// there are 4 of them; on each axis a shift serves both phases, the first, or the second.
+constexpr int sets_of(int slots) { return slots == 8 ? 27 : slots == 4 ? 9 : 1; }
+constexpr unsigned slots_of_set(int slots, int set) {
+  if (slots == 1) return 1;
+  constexpr unsigned axis[]{3, 1, 2};
+  const unsigned d = slots == 8 ? axis[set / 9] : 1, h = axis[set / 3 % 3], w = axis[set % 3];
+  unsigned bits = 0;
+  for (unsigned slot = 0; slot < 8; ++slot)
+    if ((d >> slot / 4 & 1) && (h >> slot / 2 % 2 & 1) && (w >> slot % 2 & 1)) bits |= 1u << slot;
+  return bits;
+}
+
 /// One axis.
 struct StridedAxis {
   int in, out, cells;     ///< extents of input, output and the coarse grid
@@ -45,9 +58,9 @@ struct StridedKind {
 
 /// A product: the tile of cells at a shift times the weights of all slots that have a tap there.
 struct StridedItem {
-  uint16_t position;  ///< in the stage
-  uint16_t slots;     ///< bits
-  uint32_t weights;   ///< bytes before its weights in those of the stage
+  uint16_t position;   ///< in the stage
+  uint8_t set, count;  ///< which slots (slots_of_set), and how many
+  uint32_t weights;    ///< bytes before its weights in those of the stage
 };
 
 /// The shift of an item, from its kind's lowest; for packing.

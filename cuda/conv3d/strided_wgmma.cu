@@ -17,9 +17,10 @@ using ptx::Operand;
 
 // ---- Helpers ----------------------------------------------------------------------------------------------
 
-constexpr int consumer_threads = 256, producer_threads = 128;
-constexpr int producer_warps = producer_threads / 32, consumer_warps = consumer_threads / 32;
-constexpr int block_threads = consumer_threads + producer_threads;
+constexpr int consumer_threads = 256, consumer_warps = consumer_threads / 32;
+template <int slots>
+constexpr int producer_threads = slots > 1 ? 128 : 256;
+constexpr int ahead = 4;  // rounds of loads
 constexpr int most_stages = 8;
 
 template <Operand operand>
@@ -58,17 +59,22 @@ struct Ring {
   }
 };
 
+/// The nearest TF32 number, but for bits below its mantissa, which tensor cores ignore; NaN and Inf as they
+/// are.
+__device__ __forceinline__ uint32_t rounded(float x) {
+  return __float_as_uint(x) + (fabsf(x) < __uint_as_float(0x7f800000) ? 0x1000 : 0);
+}
+
 /// 8 numbers of a granule pair: rounded, in the order of shared memory.
 __device__ __forceinline__ void store_step(unsigned char* at, int granule_bytes, const float (&v)[8]) {
-  *reinterpret_cast<uint4*>(at) =
-      make_uint4(ptx::to_tf32(v[0]), ptx::to_tf32(v[1]), ptx::to_tf32(v[2]), ptx::to_tf32(v[3]));
+  *reinterpret_cast<uint4*>(at) = make_uint4(rounded(v[0]), rounded(v[1]), rounded(v[2]), rounded(v[3]));
   *reinterpret_cast<uint4*>(at + granule_bytes) =
-      make_uint4(ptx::to_tf32(v[4]), ptx::to_tf32(v[5]), ptx::to_tf32(v[6]), ptx::to_tf32(v[7]));
+      make_uint4(rounded(v[4]), rounded(v[5]), rounded(v[6]), rounded(v[7]));
 }
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Weights as stages want them: [group and block of channels][kind][slab][item][slot][step of k][granule]
+/// Weights as stages want them: [group and block of channels][kind][slab][item][step of k][slot][granule]
 /// [channel][16 bytes]. blockIdx is (item, slab, group and block of channels).
 template <int channels, int slots>
 __global__ void __launch_bounds__(128)
@@ -87,7 +93,7 @@ __global__ void __launch_bounds__(128)
                                        int64_t{slab} * kind.stage_weights + item.weights);
   constexpr int rows = slots > 1 ? slots / 2 : 1, per_row = slots > 1 ? 2 : 1;
   for (int slot = 0; slot < slots; ++slot) {
-    if (!(item.slots >> slot & 1)) continue;
+    if (!(slots_of_set(slots, item.set) >> slot & 1)) continue;
     const PhasePair row = p.row[p.transposed ? k * rows + slot / per_row : 0];
     const int tap_d = tap_of(p.d, p.transposed, p.transposed ? row.d : kind.phase_d, d);
     const int tap_h = tap_of(p.h, p.transposed, p.transposed ? row.h : kind.phase_h, h);
@@ -104,9 +110,10 @@ __global__ void __launch_bounds__(128)
                                             : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;
         value = weight[row_of * taps + tap];
       }
-      to[i] = __uint_as_float(ptx::to_tf32(value));
+      to[i / (channels * 8) * item.count * (channels * 8) + i % (channels * 8)] =
+          __uint_as_float(ptx::to_tf32(value));
     }
-    to += p.k_steps * channels * 8;
+    to += channels * 8;
   }
 }
 
@@ -118,11 +125,43 @@ struct Shared {
 
 template <int channels, int slots, int tiles>
 struct StridedKernel {
+  static constexpr int producers = producer_threads<slots>;
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread
   static constexpr int pitch = staging_pitch(slots);
 
   // -- The producer: input to shared memory --
+
+  /// For each position of a kind's window, where its input lies in a channel, in bytes; ~0 outside.
+  static __device__ __forceinline__ void locate(uint32_t* table, const Tile& tile, const StridedKind& kind,
+                                                const StridedPlan& p) {
+    const int thread = threadIdx.x - consumer_threads;
+    const int phases_w = p.transposed ? 1 : p.phases_w;
+    const int count = kind.planes * kind.plane * phases_w;
+    const int per_plane = kind.plane * phases_w;
+    // A thread's positions of a plane are `producers` apart, and so are their columns, modulo rows.
+    const int step = producers / phases_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
+    const int phase = phases_w == 2 ? thread % 2 : 0;
+    const int first = tile.position + thread / phases_w;
+    const int first_row = first / p.pitch, first_column = first % p.pitch;
+    const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
+    for (int plane = 0; plane < kind.planes; ++plane) {
+      const int d = (tile.depth + plane + kind.low_d) * p.d.in_step + kind.phase_d;
+      const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
+      int row = first_row, column = first_column;
+      for (int i = thread; i < per_plane; i += producers) {
+        const int h = (row + kind.low_h) * p.h.in_step + kind.phase_h, w = column * p.w.in_step + low_w;
+        const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
+                            static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+        table[plane * per_plane + i] =
+            inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * 4 : ~0u;
+        row += step_rows;
+        column += step_columns;
+        if (column >= p.pitch) column -= p.pitch, ++row;
+      }
+    }
+    if (count + thread < (count + producers - 1) / producers * producers) table[count + thread] = ~0u;
+  }
 
   static __device__ __forceinline__ void produce(const float* __restrict__ input,
                                                  const unsigned char* __restrict__ packed,
@@ -134,6 +173,8 @@ struct StridedKernel {
     const unsigned char* const weights =
         packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
     const int first_kind = p.transposed ? columns.row_block : 0;
+    uint32_t* const table = reinterpret_cast<uint32_t*>(shared.table);
+    const int64_t channel_bytes = int64_t{p.in_channel} * 4;
     Ring ring;
     if (thread == 0 && p.weight_bytes) {
       const int bytes = p.transposed ? p.kind[first_kind].stage_weights * p.slabs : p.block_weights;
@@ -150,68 +191,71 @@ struct StridedKernel {
       for (int k = first_kind; k < first_kind + p.kinds; ++k) {
         const StridedKind& kind = p.kind[k];
         if (kind.items == 0) continue;
+        ptx::named_barrier<producers>(3);  // the table has been read
+        locate(table, tile, kind, p);
+        ptx::named_barrier<producers>(3);
+
+        // Steps of k, and in them rounds of one position for each thread, run through `ahead` sets of
+        // registers: the loads of a round are on their way while those before are rounded and stored.
         const int count = kind.planes * kind.plane * phases_w;
-        // Where the input of this thread's positions lies in a channel.
-        for (int i = thread; i < count; i += producer_threads) {
-          const int at = phases_w == 2 ? i / 2 : i, phase = phases_w == 2 ? i % 2 : 0;
-          const int plane = at / kind.plane, flat = tile.position + at % kind.plane;
-          const int row = flat / p.pitch, column = flat % p.pitch;
-          const int d = (tile.depth + plane + kind.low_d) * p.d.in_step + kind.phase_d;
-          const int h = (row + kind.low_h) * p.h.in_step + kind.phase_h;
-          const int w = (column + p.low_w) * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
-          const bool inside = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in) &&
-                              static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
-                              static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
-          shared.table[i] = inside ? (d * p.h.in + h) * p.w.in + w : -1;
-        }
-        for (int slab = 0; slab < p.slabs; ++slab) {
-          ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
-          unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
-          const int window_bytes = p.k_steps * kind.granule_pitch * 32;
-          if (thread == 0 && !p.weight_bytes) {
-            ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
-            ptx::bulk_copy(stage + window_bytes, weights + kind.weights + int64_t{slab} * kind.stage_weights,
-                           kind.stage_weights, shared.full[ring.stage]);
-          }
-          for (int step = 0; step < p.k_steps; ++step) {
-            const int channel = (slab * p.k_steps + step) * 8, left = p.in_per_group - channel;
-            const float* const from = image + int64_t{channel} * p.in_channel;
-            unsigned char* const to = stage + step * kind.granule_pitch * 32;
-            for (int first = thread; first < count; first += 4 * producer_threads) {
-              int offset[4];
-              float v[4][8];
+        const int rounds = (count + producers - 1) / producers;
+        const int steps = p.slabs * p.k_steps, all = steps * rounds;
+        float v[ahead][8];
+        int load_round = 0, load_step = 0, store_round = 0, stored_step = 0;
+        unsigned char* stage = nullptr;
+        for (int r = 0; r < all + ahead; r += ahead) {
 #pragma unroll
-              for (int u = 0; u < 4; ++u) {
-                const int i = first + u * producer_threads;
-                offset[u] = i < count ? shared.table[i] : -1;
+          for (int set = 0; set < ahead; ++set) {
+            if (r + set >= ahead && r + set < all + ahead) {
+              if (store_round == 0 && stored_step == 0) {
+                ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
+                stage = shared.stages + ring.stage * p.stage_bytes;
+                if (thread == 0 && !p.weight_bytes) {
+                  const int slab = (r + set - ahead) / (rounds * p.k_steps);
+                  ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
+                  ptx::bulk_copy(stage + p.k_steps * kind.granule_pitch * 32,
+                                 weights + kind.weights + int64_t{slab} * kind.stage_weights,
+                                 kind.stage_weights, shared.full[ring.stage]);
+                }
               }
-              if (left >= 8) {
-#pragma unroll
-                for (int u = 0; u < 4; ++u)
-#pragma unroll
-                  for (int c = 0; c < 8; ++c)
-                    v[u][c] = offset[u] >= 0 ? __ldg(from + int64_t{c} * p.in_channel + offset[u]) : 0.0f;
-              } else {
-#pragma unroll
-                for (int u = 0; u < 4; ++u)
-#pragma unroll
-                  for (int c = 0; c < 8; ++c)
-                    v[u][c] = offset[u] >= 0 && c < left ? __ldg(from + int64_t{c} * p.in_channel + offset[u])
-                                                         : 0.0f;
-              }
-#pragma unroll
-              for (int u = 0; u < 4; ++u) {
-                const int i = first + u * producer_threads;
-                if (i >= count) break;
+              const int i = store_round * producers + thread;
+              if (i < count) {
                 const int position = phases_w == 2 ? i % 2 * kind.phase_pitch + i / 2 : i;
-                store_step(to + position * 16, kind.granule_pitch * 16, v[u]);
+                store_step(stage + (stored_step * 2 * kind.granule_pitch + position) * 16,
+                           kind.granule_pitch * 16, v[set]);
+              }
+              if (++store_round == rounds) {
+                store_round = 0;
+                if (++stored_step == p.k_steps) {
+                  stored_step = 0;
+                  ptx::fence_proxy_async();
+                  __syncwarp();
+                  if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
+                  ring.advance(p.stages);
+                }
               }
             }
+            if (r + set < all) {
+              const uint32_t offset = table[load_round * producers + thread];
+              const int left = p.in_per_group - load_step * 8;
+              const char* from =
+                  reinterpret_cast<const char*>(image + int64_t{load_step} * 8 * p.in_channel) + offset;
+              if (left >= 8) {
+#pragma unroll
+                for (int c = 0; c < 8; ++c) {
+                  v[set][c] = offset != ~0u ? __ldg(reinterpret_cast<const float*>(from)) : 0.0f;
+                  from += channel_bytes;
+                }
+              } else {
+#pragma unroll
+                for (int c = 0; c < 8; ++c) {
+                  v[set][c] = offset != ~0u && c < left ? __ldg(reinterpret_cast<const float*>(from)) : 0.0f;
+                  from += channel_bytes;
+                }
+              }
+              if (++load_round == rounds) load_round = 0, ++load_step;
+            }
           }
-          ptx::fence_proxy_async();
-          __syncwarp();
-          if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
-          ring.advance(p.stages);
         }
       }
     }
@@ -219,16 +263,29 @@ struct StridedKernel {
 
   // -- The consumers: products, and output --
 
+  template <int set>
+  static __device__ __forceinline__ void multiply_set(float (&sum)[tiles][slots * sums],
+                                                      const uint32_t (&a)[tiles][4], uint64_t b) {
+    constexpr unsigned alive = slots_of_set(slots, set);
+#pragma unroll
+    for (int slot = 0; slot < slots; ++slot) {
+      if (alive >> slot & 1) {
+#pragma unroll
+        for (int t = 0; t < tiles; ++t) ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a[t], b);
+        b = ptx::moved(b, channels * 32);
+      }
+    }
+  }
+
   /// The products of one stage, of which all have been seen off when it returns.
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
                                                   int first_position, const StridedKind& kind,
                                                   const StridedPlan& p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     const int granule = kind.granule_pitch * 16;
+    const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
     if constexpr (slots == 1) {
       const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
-      const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
       ptx::wgmma_fence();
       for (int i = kind.first; i < kind.first + kind.items; ++i) {
         const StridedItem item = p.item[i];
@@ -246,57 +303,61 @@ struct StridedKernel {
       // A fragment serves all slots of its shift, from registers.
       const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
       const unsigned char* const own = stage + (first_position + warp * 16 + lane / 4) * 16 + lane % 4 * 4;
-      const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
-      const int work = kind.items * p.k_steps;
-      int number = kind.first, step = 0;
-      uint32_t a[2][tiles][4];
-      for (int i = 0; i < work; i += 2) {
+      StridedItem item = p.item[kind.first];
+      for (int i = kind.first; i < kind.first + kind.items; ++i) {
+        const StridedItem next = p.item[i + 1 < kind.first + kind.items ? i + 1 : i];
+        const int set = item.set, slot_bytes = item.count * channels * 32;
+        const unsigned char* from = own + item.position * 16;
+        uint64_t b = ptx::moved(b0, item.weights);
+        for (int step = 0; step < p.k_steps; ++step) {
+          uint32_t a[tiles][4];
 #pragma unroll
-        for (int buffer = 0; buffer < 2; ++buffer) {
-          if (i + buffer < work) {
-            const StridedItem item = p.item[number];
-            const unsigned char* const from = own + item.position * 16 + step * 2 * granule;
-#pragma unroll
-            for (int t = 0; t < tiles; ++t) {
-              const auto load = [&](int bytes) {
-                return *reinterpret_cast<const uint32_t*>(from + t * 64 * 16 + bytes);
-              };
-              a[buffer][t][0] = load(0);
-              a[buffer][t][1] = load(128);
-              a[buffer][t][2] = load(granule);
-              a[buffer][t][3] = load(granule + 128);
-            }
-            uint64_t b = ptx::moved(b0, item.weights + step * channels * 32);
-            ptx::wgmma_fence();
-#pragma unroll
-            for (int slot = 0; slot < slots; ++slot) {
-              if (item.slots >> slot & 1) {
-#pragma unroll
-                for (int t = 0; t < tiles; ++t)
-                  ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a[buffer][t], b);
-                b = ptx::moved(b, p.k_steps * channels * 32);
-              }
-            }
-            ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
-            if (++step == p.k_steps) step = 0, ++number;
+          for (int t = 0; t < tiles; ++t) {
+            const auto load = [&](int bytes) {
+              return *reinterpret_cast<const uint32_t*>(from + t * 64 * 16 + bytes);
+            };
+            a[t][0] = load(0);
+            a[t][1] = load(128);
+            a[t][2] = load(granule);
+            a[t][3] = load(granule + 128);
           }
+          ptx::wgmma_fence();
+#define VOX_SET(i)              \
+  case i:                       \
+    multiply_set<i>(sum, a, b); \
+    break;
+#define VOX_SETS(i) VOX_SET(i) VOX_SET(i + 1) VOX_SET(i + 2)
+#define VOX_9_SETS(i) VOX_SETS(i) VOX_SETS(i + 3) VOX_SETS(i + 6)
+          if constexpr (slots == 8) {
+            switch (set) { VOX_9_SETS(0) VOX_9_SETS(9) VOX_9_SETS(18) }
+          } else {
+            switch (set) { VOX_9_SETS(0) }
+          }
+#undef VOX_9_SETS
+#undef VOX_SETS
+#undef VOX_SET
+          ptx::wgmma_commit();
+          ptx::wgmma_wait<1>();
+          from += 2 * granule;
+          b = ptx::moved(b, slot_bytes);
         }
+        item = next;
       }
       ptx::wgmma_wait<0>();
     }
-#endif
   }
 
   /// Where a lane writes: up to 4 of the elements of a span of 64 cells.
   struct Span {
-    int64_t offset[4];         // in a channel, at phases (0, 0) along d and h
-    int from[4];               // in a row of staging; -1: a dead phase along w
-    int left_d[4], left_h[4];  // phases that exist; 0 in left_d: none
+    uint32_t offset[4];  // bytes in a channel, at phases (0, 0) along d and h
+    int from[4];      // words of shared memory, from the staging of a row on; of a zero if its phase is dead
+    int step[4];      // to the next channel of the warp
+    uint32_t exists;  // bit 4 i + 2 d + h: at phases (d, h)
   };
-  static __device__ __forceinline__ Span span_of(const Tile& tile, int depth, int position,
-                                                 const StridedPlan& p) {
+  static __device__ __forceinline__ Span span_of(const Tile& tile, int depth, int position, int staging,
+                                                 int zero, const StridedPlan& p) {
     Span s;
+    s.exists = 0;
     const int lane = threadIdx.x % 32;
     const int d = tile.depth + depth;
 #pragma unroll
@@ -305,79 +366,123 @@ struct StridedKernel {
       const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
       const int flat = position + cell, row = flat / p.pitch, column = flat % p.pitch;
       const int w = column * p.w.out_step + phase;
-      const bool exists =
-          x < 64 * p.w.out_step && d < p.d.cells && row < p.h.cells && column < p.w.cells && w < p.w.out;
-      s.offset[i] = (int64_t{d} * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w;
-      s.left_d[i] = exists ? p.d.out - d * p.d.out_step : 0;
-      s.left_h[i] = p.h.out - row * p.h.out_step;
-      s.from[i] = -1;
-      if (!p.transposed) s.from[i] = cell;
-      if (p.transposed && p.phases_w > 0 && phase == p.phase_w[0]) s.from[i] = cell * per_row;
-      if (p.transposed && p.phases_w > 1 && phase == p.phase_w[1]) s.from[i] = cell * per_row + per_row - 1;
+      s.offset[i] =
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
+      if (x < 64 * p.w.out_step && d < p.d.cells && row < p.h.cells && column < p.w.cells && w < p.w.out) {
+        const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
+        s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
+      }
+      const bool first = !p.transposed || (p.phases_w > 0 && phase == p.phase_w[0]);
+      const bool second = p.transposed && p.phases_w > 1 && phase == p.phase_w[1];
+      const bool alive = (first || second) && x < 64 * p.w.out_step;
+      s.from[i] = alive ? staging + (cell * per_row + (second ? per_row - 1 : 0)) * 4 : zero;
+      s.step[i] = alive ? 4 * pitch * 4 : 0;
     }
     return s;
   }
 
-  static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], float* staging,
-                                               const Tile& tile, const Columns& columns, int warpgroup,
-                                               const float* __restrict__ bias, float* __restrict__ output,
-                                               const StridedPlan& p) {
+  /// Sums of one pair of phases to [channel][cell][phase along w].
+  template <int r>
+  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], float* staging) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    float* const at = staging + lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * per_row;
+#pragma unroll
+    for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float* const cell = at + (j * 8 + e % 2) * pitch + e / 2 * 8 * per_row;
+        if constexpr (per_row == 2)
+          *reinterpret_cast<float2*>(cell) =
+              make_float2(sum[(r * 2) * sums + j * 4 + e], sum[(r * 2 + 1) * sums + j * 4 + e]);
+        else
+          *cell = sum[j * 4 + e];
+      }
+  }
+
+  static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], unsigned char* memory,
+                                               int staging, int bias, int zero, const Tile& tile,
+                                               const Columns& columns, int warpgroup, int warp,
+                                               float* __restrict__ output, const StridedPlan& p) {
+    const int64_t channel_bytes = int64_t{p.out_channel} * 16;  // to the next one of the warp
     const int channel0 = columns.channel_block * channels;
     const int count = min(channels, p.out_per_group - channel0);
     const int group0 = columns.group * p.out_per_group + channel0;
     float* const to = output + (int64_t{tile.image} * p.groups * p.out_per_group + group0) * p.out_channel;
+    const int first_row = columns.row_block * rows, alive_rows = min(rows, p.rows - first_row);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       const int depth = p.depths == 2 ? warpgroup : 0;
       const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
-      const Span span = span_of(tile, depth, position, p);
-      const auto copy = [&](const PhasePair& row, bool alive) {
-        const int64_t row_offset = (int64_t{row.d} * p.h.out + row.h) * p.w.out;
-#pragma unroll 2
-        for (int c = warp; c < count; c += 4) {
-          const float first = bias ? __ldg(bias + group0 + c) : 0.0f;
-          float* const channel = to + int64_t{c} * p.out_channel + row_offset;
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if (row.d < span.left_d[i] && row.h < span.left_h[i])
-              channel[span.offset[i]] =
-                  alive && span.from[i] >= 0 ? staging[c * pitch + span.from[i]] + first : first;
+      const Span span = span_of(tile, depth, position, staging + warp * pitch * 4, zero, p);
+      // Pairs of phases: those of this block that are alive, and its share of the others.
+#pragma unroll 1
+      for (int r = 0; r < alive_rows || first_row / rows + (r - alive_rows) * p.row_blocks < p.dead_rows;
+           ++r) {
+        const bool alive = r < alive_rows;
+        const PhasePair row =
+            p.row[alive ? first_row + r : p.rows + columns.row_block + (r - alive_rows) * p.row_blocks];
+        if (alive) {
+          ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
+          if (rows == 1 || r == 0) stage_row<0>(sum[t], reinterpret_cast<float*>(memory + staging));
+          if constexpr (rows > 1)
+            if (r == 1) stage_row<1>(sum[t], reinterpret_cast<float*>(memory + staging));
+          if constexpr (rows > 2) {
+            if (r == 2) stage_row<2>(sum[t], reinterpret_cast<float*>(memory + staging));
+            if (r == 3) stage_row<3>(sum[t], reinterpret_cast<float*>(memory + staging));
           }
+          ptx::named_barrier<128>(1 + warpgroup);
         }
-      };
+        char* channel = reinterpret_cast<char*>(to + int64_t{warp} * p.out_channel +
+                                                (int64_t{row.d} * p.h.out + row.h) * p.w.out);
+        const uint32_t exists = span.exists >> (2 * row.d + row.h);
+        int from[4], step[4];
 #pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        if (r == 0 || columns.row_block * rows + r < p.rows) {
-          if (columns.row_block * rows + r < p.rows) {
-            ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
-            float* const at = staging + lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * per_row;
+        for (int i = 0; i < 4; ++i) {
+          from[i] = alive ? span.from[i] : zero;
+          step[i] = alive ? span.step[i] : 0;
+        }
+        // Two channels at a time, so that loads overlap.
+        for (int c = warp; c < count; c += 8) {
+          float v[2][4];
 #pragma unroll
-            for (int j = 0; j < sums / 4; ++j)
+          for (int next = 0; next < 2; ++next) {
+            const float first = *reinterpret_cast<const float*>(memory + bias + (c + 4 * next) * 4);
 #pragma unroll
-              for (int e = 0; e < 4; ++e) {
-                float* const cell = at + (j * 8 + e % 2) * pitch + e / 2 * 8 * per_row;
-                if constexpr (per_row == 2)
-                  *reinterpret_cast<float2*>(cell) =
-                      make_float2(sum[t][(r * 2) * sums + j * 4 + e], sum[t][(r * 2 + 1) * sums + j * 4 + e]);
-                else
-                  *cell = sum[t][j * 4 + e];
-              }
-            ptx::named_barrier<128>(1 + warpgroup);
-            copy(p.row[columns.row_block * rows + r], true);
+            for (int i = 0; i < 4; ++i) {
+              v[next][i] = *reinterpret_cast<const float*>(memory + from[i]) + first;
+              from[i] += step[i];
+            }
+          }
+#pragma unroll
+          for (int next = 0; next < 2; ++next) {
+            const uint32_t mask = c + 4 * next < count ? exists : 0;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (mask >> 4 * i & 1) *reinterpret_cast<float*>(channel + span.offset[i]) = v[next][i];
+            channel += channel_bytes;
           }
         }
       }
-      for (int r = columns.row_block; r < p.dead_rows; r += p.row_blocks) copy(p.row[p.rows + r], false);
     }
   }
 
-  static __device__ __forceinline__ void consume(const Columns& columns, const Shared& shared, int warpgroup,
+  static __device__ __forceinline__ void consume(const Columns& columns, unsigned char* memory,
+                                                 const Shared& shared, int warpgroup,
                                                  const float* __restrict__ bias, float* __restrict__ output,
                                                  const StridedPlan& p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     const int positions = 128 * tiles / p.depths;
-    float* const staging = reinterpret_cast<float*>(shared.staging) + warpgroup * channels * pitch;
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
+    const int all_staging = static_cast<int>(shared.staging - memory);
+    const int staging = all_staging + warpgroup * channels * pitch * 4,
+              bias_at = all_staging + 2 * channels * pitch * 4;
+    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
+      const int in_group = columns.channel_block * channels + c;
+      const bool exists = bias && c < channels && in_group < p.out_per_group;
+      reinterpret_cast<float*>(memory + bias_at)[c] =
+          exists ? bias[columns.group * p.out_per_group + in_group] : 0.0f;
+    }
+    ptx::named_barrier<consumer_threads>(4);
     const int first_kind = p.transposed ? columns.row_block : 0;
     Ring ring;
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
@@ -404,14 +509,13 @@ struct StridedKernel {
           ring.advance(p.stages);
         }
       }
-      write(sum, staging, tile, columns, warpgroup, bias, output, p);
+      write(sum, memory, staging, bias_at, bias_at + channels * 4, tile, columns, warpgroup, warp, output, p);
     }
-#endif
   }
 };
 
 template <int channels, int slots, int tiles>
-__global__ void __launch_bounds__(block_threads, 1)
+__global__ void __launch_bounds__(consumer_threads + producer_threads<slots>, 1)
     product_kernel(const float* __restrict__ input, const unsigned char* __restrict__ packed,
                    const float* __restrict__ bias, float* __restrict__ output,
                    const __grid_constant__ StridedPlan p) {
@@ -425,7 +529,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(full[i], producer_warps + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(full[i], producer_threads<slots> / 32 + (p.weight_bytes ? 0 : 1));
       ptx::mbarrier_init(empty[i], consumer_warps);
     }
     ptx::mbarrier_init(weights_here, 1);
@@ -435,10 +539,13 @@ __global__ void __launch_bounds__(block_threads, 1)
   const Columns columns = columns_of(blockIdx.y, p);
   // From lane 0, so that the compiler knows that warps do not part here.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  if (warpgroup == 2)
+  if (warpgroup >= 2) {
+    if constexpr (slots > 1) ptx::shrink_registers_to<80>();
     Kernel::produce(input, packed, columns, shared, p);
-  else
-    Kernel::consume(columns, shared, warpgroup, bias, output, p);
+  } else {
+    if constexpr (slots > 1) ptx::grow_registers_to<208>();
+    Kernel::consume(columns, memory, shared, warpgroup, bias, output, p);
+  }
 #endif
 }
 
@@ -496,10 +603,10 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
     const int columns = p.groups * p.channel_blocks * p.row_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);
-    kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
-             p.shared_bytes, launch.stream()>>>(detail::ptr<float>(input), to,
-                                                bias.defined() ? detail::ptr<float>(bias) : nullptr,
-                                                detail::mutable_ptr<float>(output), p);
+    kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
+             consumer_threads + producer_threads<slots>, p.shared_bytes, launch.stream()>>>(
+        detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,
+        detail::mutable_ptr<float>(output), p);
     launch.check();
   });
 }
