@@ -1,7 +1,6 @@
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <vector>
 
@@ -21,9 +20,11 @@ struct AxisTaps {
   int64_t stride, padding, dilation, kernel, sign;  // shift = sign * q
   int64_t phases;                                   // that exist on the fine side
 
-  bool exists(int64_t phase, int64_t shift) const {
+  /// The tap that is this shift seen from this phase, or -1.
+  int64_t tap(int64_t phase, int64_t shift) const {
     const int64_t distance = phase + padding + sign * shift * stride;
-    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel;
+    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel ? distance / dilation
+                                                                                     : -1;
   }
   struct Range {
     int64_t low = 0, high = -1;
@@ -100,20 +101,23 @@ struct Builder {
   StridedPlan& p = out.plan;
   int items = 0;
 
-  /// Adds a kind for input phase (in_d, in_h) and shifts of these ranges. `slots_of(d, h, w, phase)` are the
-  /// slots with a tap there.
-  template <class SlotsOf>
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d.
+  struct Phases {
+    int64_t d, h, w;
+  };
+
+  /// Adds a kind for input phase (phase_d, phase_h) and shifts of these ranges. `slots` holds what each slot
+  /// sums over: phases along with the number of the input's phase along w; nothing: an unused slot.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
-                int64_t in_phases_w, SlotsOf slots_of) {
+                int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
     // The two phases of 4 neighbours each fall into different banks.
     if (in_phases_w == 2) phase_pitch += ((4 - phase_pitch) % 8 + 8) % 8;
-    if (phase_pitch * in_phases_w > 65535) return false;
-    StridedKind kind{items,
-                     0,
+    if (phase_pitch * in_phases_w > 1 << 14) return false;
+    StridedKind kind{{},
                      narrow(phase_d),
                      narrow(phase_h),
                      narrow(range_d.low),
@@ -122,30 +126,30 @@ struct Builder {
                      narrow(plane),
                      narrow(phase_pitch),
                      narrow(phase_pitch * in_phases_w),
-                     0,
+                     p.block_weights,
                      0};
-    if (range_d.count() > 255 || range_h.count() > 255 || range_w.count() > 255) return false;
-    for (int64_t a = 0; a < range_d.count(); ++a)
-      for (int64_t b = 0; b < range_h.count(); ++b)
-        for (int64_t c = 0; c < range_w.count(); ++c)
-          for (int64_t phase = 0; phase < in_phases_w; ++phase) {
-            const unsigned slots = slots_of(range_d.low + a, range_h.low + b, range_w.low + c, phase);
-            if (slots == 0) continue;
-            int set = 0;
-            while (slots_of_set(tile.slots, set) != slots)
-              if (++set == sets_of(tile.slots)) return false;
-            if (items == most_items) return false;
-            p.item[items] = {static_cast<uint16_t>(phase * phase_pitch + a * plane + b * p.pitch + c),
-                             static_cast<uint8_t>(set), static_cast<uint8_t>(std::popcount(slots)),
-                             static_cast<uint32_t>(kind.stage_weights)};
-            out.shifts.of[items] = {static_cast<uint8_t>(a), static_cast<uint8_t>(b), static_cast<uint8_t>(c),
-                                    static_cast<uint8_t>(phase)};
-            kind.stage_weights +=
-                narrow(std::popcount(slots) * int64_t{p.k_steps} * tile.channels * column_bytes);
-            ++items;
-          }
-    kind.items = items - kind.first;
-    kind.weights = p.block_weights;
+    for (size_t slot = 0; slot < most_slots; ++slot) {
+      kind.first[slot] = static_cast<uint16_t>(items);
+      if (slot >= slots.size()) continue;
+      for (size_t phase = 0; phase < slots[slot].size(); ++phase) {
+        const Phases& of = slots[slot][phase];
+        for (int64_t a = 0; a < range_d.count(); ++a)
+          for (int64_t b = 0; b < range_h.count(); ++b)
+            for (int64_t c = 0; c < range_w.count(); ++c) {
+              const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
+                            tap_w = w.tap(of.w, range_w.low + c);
+              if (tap_d < 0 || tap_h < 0 || tap_w < 0) continue;
+              if (items == most_items) return false;
+              p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
+                                                     b * p.pitch + c),
+                               static_cast<uint32_t>(kind.stage_weights / 16)};
+              out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
+              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes);
+              ++items;
+            }
+      }
+    }
+    kind.first[most_slots] = static_cast<uint16_t>(items);
     p.block_weights += kind.stage_weights * p.slabs;
     p.kind[p.transposed ? p.row_blocks : p.kinds] = kind;
     ++(p.transposed ? p.row_blocks : p.kinds);
@@ -167,27 +171,21 @@ struct Builder {
         std::vector<int64_t> phases_d, phases_h;
         for (int i = 0; i < here; ++i)
           phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
-        const auto slots_of = [&](int64_t a, int64_t b, int64_t c, int64_t) {
-          unsigned slots = 0;
-          for (int i = 0; i < here; ++i) {
-            if (!d.exists(p.row[first + i].d, a) || !h.exists(p.row[first + i].h, b)) continue;
-            for (int j = 0; j < p.phases_w; ++j)
-              if (w.exists(p.phase_w[j], c)) slots |= 1u << (i * per_row + j);
-          }
-          return slots;
-        };
-        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots_of)) return false;
+        std::vector<std::vector<Phases>> slots(most_slots);
+        for (int i = 0; i < here; ++i)
+          for (int j = 0; j < p.phases_w; ++j)
+            slots[static_cast<size_t>(i * per_row + j)] = {
+                {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
+        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
       }
       return true;
     }
     p.row_blocks = 1;
     for (const int64_t phase_d : alive_d)
       for (const int64_t phase_h : alive_h) {
-        const auto slots_of = [&](int64_t a, int64_t b, int64_t c, int64_t phase) -> unsigned {
-          return d.exists(phase_d, a) && h.exists(phase_h, b) &&
-                 w.exists(alive_w[static_cast<size_t>(phase)], c);
-        };
-        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, slots_of))
+        std::vector<Phases> phases;
+        for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
+        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
           return false;
       }
     return true;

@@ -20,21 +20,8 @@ namespace vox::cuda {
 // after row, `pitch` to a row, so that a shift by (h, w) is h * pitch + w positions further on for all of
 // them. The pitch is long enough for no shift to run from one row into data of the next.
 
-/// The most slots of accumulators, rows of phases in a block, and (shift, phases) that a plan may hold.
+/// The most slots of accumulators, kinds, and products that a plan may hold.
 inline constexpr int most_slots = 8, most_kinds = 4, most_items = 320;
-
-/// The sets of slots that a shift can serve. Slots are phases (2 d + h) * 2 + w, of those along h and w if
-/// there are 4 of them; on each axis a shift serves both phases, the first, or the second.
-constexpr int sets_of(int slots) { return slots == 8 ? 27 : slots == 4 ? 9 : 1; }
-constexpr unsigned slots_of_set(int slots, int set) {
-  if (slots == 1) return 1;
-  constexpr unsigned axis[]{3, 1, 2};
-  const unsigned d = slots == 8 ? axis[set / 9] : 1, h = axis[set / 3 % 3], w = axis[set % 3];
-  unsigned bits = 0;
-  for (unsigned slot = 0; slot < 8; ++slot)
-    if ((d >> slot / 4 & 1) && (h >> slot / 2 % 2 & 1) && (w >> slot % 2 & 1)) bits |= 1u << slot;
-  return bits;
-}
 
 /// One axis.
 struct StridedAxis {
@@ -46,26 +33,20 @@ struct StridedAxis {
 /// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
 /// along d and h, conv_transpose3d one for each block of phases.
 struct StridedKind {
-  int first, items;      ///< in StridedPlan::item
-  int phase_d, phase_h;  ///< of the input
-  int low_d, low_h;      ///< the lowest shifts
-  int planes, plane;     ///< depths, and positions in each
+  uint16_t first[most_slots + 1];  ///< item of each slot in StridedPlan::item, and the end
+  int phase_d, phase_h;            ///< of the input
+  int low_d, low_h;                ///< the lowest shifts
+  int planes, plane;               ///< depths, and positions in each
   int phase_pitch,
       granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
   int weights;        ///< bytes before its weights in those of a block of columns
   int stage_weights;  ///< bytes of weights of one stage
 };
 
-/// A product: the tile of cells at a shift times the weights of all slots that have a tap there.
+/// A product: the tile of cells at a shift times the weights of a tap. Both in units of 16 bytes.
 struct StridedItem {
-  uint16_t position;   ///< in the stage
-  uint8_t set, count;  ///< which slots (slots_of_set), and how many
-  uint32_t weights;    ///< bytes before its weights in those of the stage
-};
-
-/// The shift of an item, from its kind's lowest; for packing.
-struct StridedShift {
-  uint8_t d, h, w, phase_w;
+  uint32_t position;  ///< in the stage
+  uint32_t weights;   ///< in those of the stage
 };
 
 /// Two phases along d and h.
@@ -97,8 +78,9 @@ struct StridedPlan {
   StridedItem item[most_items];
 };
 
-struct StridedShifts {
-  StridedShift of[most_items];
+/// The taps of the items, for packing.
+struct StridedTaps {
+  uint16_t of[most_items];
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
@@ -112,7 +94,7 @@ struct StridedTile {
 /// not fit their types.
 struct StridedPlanned {
   StridedPlan plan;
-  StridedShifts shifts;
+  StridedTaps taps;
 };
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
 

@@ -8,6 +8,7 @@
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 #include <type_traits>
+#include <utility>
 
 namespace vox::cuda {
 
@@ -42,14 +43,6 @@ __device__ __forceinline__ Tile tile_of(int number, int positions, const Strided
   return {plane / p.depth_blocks, plane % p.depth_blocks * p.depths, number % p.plane_tiles * positions};
 }
 
-/// The tap that is this shift seen from this phase, or -1.
-__device__ __forceinline__ int tap_of(const StridedAxis& a, bool transposed, int phase, int shift) {
-  const int distance = phase + a.padding + (transposed ? -shift : shift) * a.stride;
-  return distance >= 0 && distance % a.dilation == 0 && distance / a.dilation < a.kernel
-             ? distance / a.dilation
-             : -1;
-}
-
 /// Where a block's rings stand.
 struct Ring {
   int stage = 0;
@@ -59,11 +52,11 @@ struct Ring {
   }
 };
 
-/// The nearest TF32 number, but for bits below its mantissa, which tensor cores ignore; NaN and Inf as they
-/// are.
-__device__ __forceinline__ uint32_t rounded(float x) {
-  return __float_as_uint(x) + (fabsf(x) < __uint_as_float(0x7f800000) ? 0x1000 : 0);
-}
+/// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
+/// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
+/// would be to nearest; the error's mean is zero, its variance 12 % larger. TF32 numbers stay what they are,
+/// as do NaN and Inf.
+__device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
 
 /// 8 numbers of a granule pair: rounded, in the order of shared memory.
 __device__ __forceinline__ void store_step(unsigned char* at, int granule_bytes, const float (&v)[8]) {
@@ -74,46 +67,31 @@ __device__ __forceinline__ void store_step(unsigned char* at, int granule_bytes,
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Weights as stages want them: [group and block of channels][kind][slab][item][step of k][slot][granule]
-/// [channel][16 bytes]. blockIdx is (item, slab, group and block of channels).
-template <int channels, int slots>
+/// Weights as stages want them: [group and block of channels][kind][slab][item][step of k][granule][channel]
+/// [16 bytes]. blockIdx is (item, slab, group and block of channels).
+template <int channels>
 __global__ void __launch_bounds__(128)
     pack_kernel(const float* weight, unsigned char* packed, const __grid_constant__ StridedPlan p,
-                const __grid_constant__ StridedShifts shifts) {
+                const __grid_constant__ StridedTaps taps) {
   const int number = blockIdx.x, slab = blockIdx.y;
   const int group = blockIdx.z / p.channel_blocks, channel_block = blockIdx.z % p.channel_blocks;
   int k = 0;
-  const int kinds = p.transposed ? p.row_blocks : p.kinds;
-  while (k + 1 < kinds && number >= p.kind[k + 1].first) ++k;
-  const StridedKind& kind = p.kind[k];
-  const StridedItem item = p.item[number];
-  const StridedShift shift = shifts.of[number];
-  const int d = kind.low_d + shift.d, h = kind.low_h + shift.h, w = p.low_w + shift.w;
-  float* to = reinterpret_cast<float*>(packed + int64_t{blockIdx.z} * p.block_weights + kind.weights +
-                                       int64_t{slab} * kind.stage_weights + item.weights);
-  constexpr int rows = slots > 1 ? slots / 2 : 1, per_row = slots > 1 ? 2 : 1;
-  for (int slot = 0; slot < slots; ++slot) {
-    if (!(slots_of_set(slots, item.set) >> slot & 1)) continue;
-    const PhasePair row = p.row[p.transposed ? k * rows + slot / per_row : 0];
-    const int tap_d = tap_of(p.d, p.transposed, p.transposed ? row.d : kind.phase_d, d);
-    const int tap_h = tap_of(p.h, p.transposed, p.transposed ? row.h : kind.phase_h, h);
-    const int tap_w = tap_of(p.w, p.transposed, p.phase_w[p.transposed ? slot % per_row : shift.phase_w], w);
-    const int taps = p.d.kernel * p.h.kernel * p.w.kernel;
-    const int tap = (tap_d * p.h.kernel + tap_h) * p.w.kernel + tap_w;
-    for (int i = threadIdx.x; i < p.k_steps * channels * 8; i += blockDim.x) {
-      const int in = (slab * p.k_steps + i / (channels * 8)) * 8 + i / (channels * 4) % 2 * 4 + i % 4;
-      const int out = channel_block * channels + i / 4 % channels;
-      float value = 0;
-      if (in < p.in_per_group && out < p.out_per_group) {
-        // The weight is (small channels, big channels of the group, taps); conv_transpose3d reads small.
-        const int64_t row_of = p.transposed ? (int64_t{group} * p.in_per_group + in) * p.out_per_group + out
-                                            : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;
-        value = weight[row_of * taps + tap];
-      }
-      to[i / (channels * 8) * item.count * (channels * 8) + i % (channels * 8)] =
-          __uint_as_float(ptx::to_tf32(value));
+  while (number >= p.kind[k].first[most_slots]) ++k;
+  float* const to =
+      reinterpret_cast<float*>(packed + int64_t{blockIdx.z} * p.block_weights + p.kind[k].weights +
+                               int64_t{slab} * p.kind[k].stage_weights + p.item[number].weights * 16);
+  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
+  for (int i = threadIdx.x; i < p.k_steps * channels * 8; i += blockDim.x) {
+    const int in = (slab * p.k_steps + i / (channels * 8)) * 8 + i / (channels * 4) % 2 * 4 + i % 4;
+    const int out = channel_block * channels + i / 4 % channels;
+    float value = 0;
+    if (in < p.in_per_group && out < p.out_per_group) {
+      // The weight is (small channels, big channels of the group, taps); conv_transpose3d reads small.
+      const int64_t row = p.transposed ? (int64_t{group} * p.in_per_group + in) * p.out_per_group + out
+                                       : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;
+      value = weight[row * all_taps + taps.of[number]];
     }
-    to += channels * 8;
+    to[i] = __uint_as_float(ptx::to_tf32(value));
   }
 }
 
@@ -190,7 +168,7 @@ struct StridedKernel {
           input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel;
       for (int k = first_kind; k < first_kind + p.kinds; ++k) {
         const StridedKind& kind = p.kind[k];
-        if (kind.items == 0) continue;
+        if (kind.stage_weights == 0) continue;
         ptx::named_barrier<producers>(3);  // the table has been read
         locate(table, tile, kind, p);
         ptx::named_barrier<producers>(3);
@@ -201,6 +179,9 @@ struct StridedKernel {
         const int rounds = (count + producers - 1) / producers;
         const int steps = p.slabs * p.k_steps, all = steps * rounds;
         float v[ahead][8];
+        const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
+        const int round_positions = producers / phases_w;
+        const char* channel = reinterpret_cast<const char*>(image);
         int load_round = 0, load_step = 0, store_round = 0, stored_step = 0;
         unsigned char* stage = nullptr;
         for (int r = 0; r < all + ahead; r += ahead) {
@@ -218,9 +199,8 @@ struct StridedKernel {
                                  kind.stage_weights, shared.full[ring.stage]);
                 }
               }
-              const int i = store_round * producers + thread;
-              if (i < count) {
-                const int position = phases_w == 2 ? i % 2 * kind.phase_pitch + i / 2 : i;
+              if (store_round * producers + thread < count) {
+                const int position = own_position + store_round * round_positions;
                 store_step(stage + (stored_step * 2 * kind.granule_pitch + position) * 16,
                            kind.granule_pitch * 16, v[set]);
               }
@@ -228,7 +208,6 @@ struct StridedKernel {
                 store_round = 0;
                 if (++stored_step == p.k_steps) {
                   stored_step = 0;
-                  ptx::fence_proxy_async();
                   __syncwarp();
                   if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
                   ring.advance(p.stages);
@@ -238,8 +217,7 @@ struct StridedKernel {
             if (r + set < all) {
               const uint32_t offset = table[load_round * producers + thread];
               const int left = p.in_per_group - load_step * 8;
-              const char* from =
-                  reinterpret_cast<const char*>(image + int64_t{load_step} * 8 * p.in_channel) + offset;
+              const char* from = channel + offset;
               if (left >= 8) {
 #pragma unroll
                 for (int c = 0; c < 8; ++c) {
@@ -253,7 +231,7 @@ struct StridedKernel {
                   from += channel_bytes;
                 }
               }
-              if (++load_round == rounds) load_round = 0, ++load_step;
+              if (++load_round == rounds) load_round = 0, ++load_step, channel += 8 * channel_bytes;
             }
           }
         }
@@ -263,99 +241,46 @@ struct StridedKernel {
 
   // -- The consumers: products, and output --
 
-  template <int set>
-  static __device__ __forceinline__ void multiply_set(float (&sum)[tiles][slots * sums],
-                                                      const uint32_t (&a)[tiles][4], uint64_t b) {
-    constexpr unsigned alive = slots_of_set(slots, set);
-#pragma unroll
-    for (int slot = 0; slot < slots; ++slot) {
-      if (alive >> slot & 1) {
-#pragma unroll
-        for (int t = 0; t < tiles; ++t) ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a[t], b);
-        b = ptx::moved(b, channels * 32);
-      }
-    }
-  }
-
   /// The products of one stage, of which all have been seen off when it returns.
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
                                                   int first_position, const StridedKind& kind,
                                                   const StridedPlan& p) {
     const int granule = kind.granule_pitch * 16;
+    const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
     const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
-    if constexpr (slots == 1) {
-      const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
-      ptx::wgmma_fence();
-      for (int i = kind.first; i < kind.first + kind.items; ++i) {
-        const StridedItem item = p.item[i];
-        for (int step = 0; step < p.k_steps; ++step) {
-          const uint64_t a = ptx::moved(a0, item.position * 16 + step * 2 * granule);
-          const uint64_t b = ptx::moved(b0, item.weights + step * channels * 32);
+    // The lower halves hold the addresses, in units of 16 bytes.
+    const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
+    uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
+    ptx::wgmma_fence();
+    for (int step = 0; step < p.k_steps; ++step) {
+#pragma unroll
+      for (int slot = 0; slot < slots; ++slot) {
+        const int last = kind.first[slot + 1];
+#pragma unroll 2
+        for (int i = kind.first[slot]; i < last; ++i) {
+          const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<Operand::tf32, channels>(sum[t], ptx::moved(a, t * 64 * 16), b);
+            ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a_high | (a + t * 64), b_high | b);
         }
       }
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<0>();
-    } else {
-      // A fragment serves all slots of its shift, from registers.
-      const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-      const unsigned char* const own = stage + (first_position + warp * 16 + lane / 4) * 16 + lane % 4 * 4;
-      StridedItem item = p.item[kind.first];
-      for (int i = kind.first; i < kind.first + kind.items; ++i) {
-        const StridedItem next = p.item[i + 1 < kind.first + kind.items ? i + 1 : i];
-        const int set = item.set, slot_bytes = item.count * channels * 32;
-        const unsigned char* from = own + item.position * 16;
-        uint64_t b = ptx::moved(b0, item.weights);
-        for (int step = 0; step < p.k_steps; ++step) {
-          uint32_t a[tiles][4];
-#pragma unroll
-          for (int t = 0; t < tiles; ++t) {
-            const auto load = [&](int bytes) {
-              return *reinterpret_cast<const uint32_t*>(from + t * 64 * 16 + bytes);
-            };
-            a[t][0] = load(0);
-            a[t][1] = load(128);
-            a[t][2] = load(granule);
-            a[t][3] = load(granule + 128);
-          }
-          ptx::wgmma_fence();
-#define VOX_SET(i)              \
-  case i:                       \
-    multiply_set<i>(sum, a, b); \
-    break;
-#define VOX_SETS(i) VOX_SET(i) VOX_SET(i + 1) VOX_SET(i + 2)
-#define VOX_9_SETS(i) VOX_SETS(i) VOX_SETS(i + 3) VOX_SETS(i + 6)
-          if constexpr (slots == 8) {
-            switch (set) { VOX_9_SETS(0) VOX_9_SETS(9) VOX_9_SETS(18) }
-          } else {
-            switch (set) { VOX_9_SETS(0) }
-          }
-#undef VOX_9_SETS
-#undef VOX_SETS
-#undef VOX_SET
-          ptx::wgmma_commit();
-          ptx::wgmma_wait<1>();
-          from += 2 * granule;
-          b = ptx::moved(b, slot_bytes);
-        }
-        item = next;
-      }
-      ptx::wgmma_wait<0>();
+      a_low += granule / 8;
+      b_low += channels * 2;
     }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
   }
 
   /// Where a lane writes: up to 4 of the elements of a span of 64 cells.
   struct Span {
     uint32_t offset[4];  // bytes in a channel, at phases (0, 0) along d and h
-    int from[4];      // words of shared memory, from the staging of a row on; of a zero if its phase is dead
-    int step[4];      // to the next channel of the warp
-    uint32_t exists;  // bit 4 i + 2 d + h: at phases (d, h)
+    int from[4];         // where in shared memory: in the staging of a row, or the bias if the phase is dead
+    int step[4];         // to the next channel of the warp
+    uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
   };
   static __device__ __forceinline__ Span span_of(const Tile& tile, int depth, int position, int staging,
-                                                 int zero, const StridedPlan& p) {
+                                                 int bias, const StridedPlan& p) {
     Span s;
     s.exists = 0;
     const int lane = threadIdx.x % 32;
@@ -375,8 +300,8 @@ struct StridedKernel {
       const bool first = !p.transposed || (p.phases_w > 0 && phase == p.phase_w[0]);
       const bool second = p.transposed && p.phases_w > 1 && phase == p.phase_w[1];
       const bool alive = (first || second) && x < 64 * p.w.out_step;
-      s.from[i] = alive ? staging + (cell * per_row + (second ? per_row - 1 : 0)) * 4 : zero;
-      s.step[i] = alive ? 4 * pitch * 4 : 0;
+      s.from[i] = alive ? staging + (cell * per_row + (second ? per_row - 1 : 0)) * 4 : bias;
+      s.step[i] = alive ? 4 * pitch * 4 : 16;
     }
     return s;
   }
@@ -399,69 +324,89 @@ struct StridedKernel {
       }
   }
 
+  /// Stages sums of pair `number` % rows of phases and of tile `number` / rows.
+  template <int... numbers>
+  static __device__ __forceinline__ void stage(const float (&sum)[tiles][slots * sums], float* staging,
+                                               int number, std::integer_sequence<int, numbers...>) {
+    ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging) : void()), ...);
+  }
+
+  /// Writes `count` channels of a span, every fourth from `channel` on. `whole`: all phases along w are
+  /// staged, so that lanes read what lies one behind the other.
+  template <bool whole>
+  static __device__ __forceinline__ void copy(const unsigned char* memory, const Span& span, int shift,
+                                              char* channel, int64_t channel_bytes, int count) {
+    constexpr int elements = whole ? 2 * per_row : 4;
+    bool wanted[4];
+    int from[4];
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+      wanted[i] = span.exists >> (4 * i + shift) & 1;
+      from[i] = whole ? span.from[0] + 128 * i : span.from[i];
+    }
+#pragma unroll 1
+    for (int k = 0; k < count; k += 2) {  // two at a time, so that loads overlap
+      float v[2][4];
+#pragma unroll
+      for (int next = 0; next < 2; ++next)
+#pragma unroll
+        for (int i = 0; i < elements; ++i) {
+          v[next][i] = *reinterpret_cast<const float*>(memory + from[i]);
+          from[i] += whole ? 4 * pitch * 4 : span.step[i];
+        }
+#pragma unroll
+      for (int i = 0; i < elements; ++i)
+        if (wanted[i]) *reinterpret_cast<float*>(channel + span.offset[i]) = v[0][i];
+      channel += channel_bytes;
+      if (k + 1 < count) {
+#pragma unroll
+        for (int i = 0; i < elements; ++i)
+          if (wanted[i]) *reinterpret_cast<float*>(channel + span.offset[i]) = v[1][i];
+      }
+      channel += channel_bytes;
+    }
+  }
+
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], unsigned char* memory,
-                                               int staging, int bias, int zero, const Tile& tile,
+                                               int staging, int bias, const Tile& tile,
                                                const Columns& columns, int warpgroup, int warp,
                                                float* __restrict__ output, const StridedPlan& p) {
     const int64_t channel_bytes = int64_t{p.out_channel} * 16;  // to the next one of the warp
     const int channel0 = columns.channel_block * channels;
-    const int count = min(channels, p.out_per_group - channel0);
-    const int group0 = columns.group * p.out_per_group + channel0;
-    float* const to = output + (int64_t{tile.image} * p.groups * p.out_per_group + group0) * p.out_channel;
+    const int count = (min(channels, p.out_per_group - channel0) - warp + 3) / 4;
+    float* const to = output + (int64_t{tile.image} * p.groups * p.out_per_group +
+                                columns.group * p.out_per_group + channel0 + warp) *
+                                   p.out_channel;
     const int first_row = columns.row_block * rows, alive_rows = min(rows, p.rows - first_row);
-#pragma unroll
+    const int dead_rows = (p.dead_rows - columns.row_block + p.row_blocks - 1) / p.row_blocks;
+#pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
       const int depth = p.depths == 2 ? warpgroup : 0;
       const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
-      const Span span = span_of(tile, depth, position, staging + warp * pitch * 4, zero, p);
+      Span span = span_of(tile, depth, position, staging + warp * pitch * 4, bias + warp * 4, p);
       // Pairs of phases: those of this block that are alive, and its share of the others.
 #pragma unroll 1
-      for (int r = 0; r < alive_rows || first_row / rows + (r - alive_rows) * p.row_blocks < p.dead_rows;
-           ++r) {
-        const bool alive = r < alive_rows;
-        const PhasePair row =
-            p.row[alive ? first_row + r : p.rows + columns.row_block + (r - alive_rows) * p.row_blocks];
-        if (alive) {
-          ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
-          if (rows == 1 || r == 0) stage_row<0>(sum[t], reinterpret_cast<float*>(memory + staging));
-          if constexpr (rows > 1)
-            if (r == 1) stage_row<1>(sum[t], reinterpret_cast<float*>(memory + staging));
-          if constexpr (rows > 2) {
-            if (r == 2) stage_row<2>(sum[t], reinterpret_cast<float*>(memory + staging));
-            if (r == 3) stage_row<3>(sum[t], reinterpret_cast<float*>(memory + staging));
-          }
-          ptx::named_barrier<128>(1 + warpgroup);
-        }
-        char* channel = reinterpret_cast<char*>(to + int64_t{warp} * p.out_channel +
-                                                (int64_t{row.d} * p.h.out + row.h) * p.w.out);
-        const uint32_t exists = span.exists >> (2 * row.d + row.h);
-        int from[4], step[4];
+      for (int r = 0; r < alive_rows; ++r) {
+        const PhasePair row = p.row[first_row + r];
+        ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
+        stage(sum, reinterpret_cast<float*>(memory + staging), t * rows + r,
+              std::make_integer_sequence<int, tiles * rows>{});
+        ptx::named_barrier<128>(1 + warpgroup);
+        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
+        if (p.w.out_step == per_row && (!p.transposed || p.phases_w == per_row))
+          copy<true>(memory, span, 2 * row.d + row.h, channel, channel_bytes, count);
+        else
+          copy<false>(memory, span, 2 * row.d + row.h, channel, channel_bytes, count);
+      }
+      if (dead_rows <= 0) continue;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          from[i] = alive ? span.from[i] : zero;
-          step[i] = alive ? span.step[i] : 0;
-        }
-        // Two channels at a time, so that loads overlap.
-        for (int c = warp; c < count; c += 8) {
-          float v[2][4];
-#pragma unroll
-          for (int next = 0; next < 2; ++next) {
-            const float first = *reinterpret_cast<const float*>(memory + bias + (c + 4 * next) * 4);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              v[next][i] = *reinterpret_cast<const float*>(memory + from[i]) + first;
-              from[i] += step[i];
-            }
-          }
-#pragma unroll
-          for (int next = 0; next < 2; ++next) {
-            const uint32_t mask = c + 4 * next < count ? exists : 0;
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if (mask >> 4 * i & 1) *reinterpret_cast<float*>(channel + span.offset[i]) = v[next][i];
-            channel += channel_bytes;
-          }
-        }
+      for (int i = 0; i < 4; ++i) span.from[i] = bias + warp * 4, span.step[i] = 16;
+#pragma unroll 1
+      for (int r = 0; r < dead_rows; ++r) {
+        const PhasePair row = p.row[p.rows + columns.row_block + r * p.row_blocks];
+        copy<false>(memory, span, 2 * row.d + row.h,
+                    reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out), channel_bytes,
+                    count);
       }
     }
   }
@@ -490,13 +435,21 @@ struct StridedKernel {
     for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
       const Tile tile = tile_of(number, positions, p);
       float sum[tiles][slots * sums];
+      const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
 #pragma unroll
-      for (int t = 0; t < tiles; ++t)
+      for (int j = 0; j < sums / 4; ++j)
 #pragma unroll
-        for (int i = 0; i < slots * sums; ++i) sum[t][i] = 0;
+        for (int e = 0; e < 2; ++e) {
+          const float first = pair_bias[j * 8 + e];
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+#pragma unroll
+            for (int slot = 0; slot < slots; ++slot)
+              sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
+        }
       for (int k = first_kind; k < first_kind + p.kinds; ++k) {
         const StridedKind& kind = p.kind[k];
-        if (kind.items == 0) continue;
+        if (kind.stage_weights == 0) continue;
         const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
         for (int slab = 0; slab < p.slabs; ++slab) {
           const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
@@ -504,12 +457,14 @@ struct StridedKernel {
               p.weight_bytes ? shared.weights + (p.transposed ? 0 : kind.weights) + slab * kind.stage_weights
                              : stage + p.k_steps * kind.granule_pitch * 32;
           ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
+          // For the producer's stores; it would have to wait for its loads.
+          ptx::fence_proxy_async();
           multiply(sum, stage, weights, first_position, kind, p);
           if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
           ring.advance(p.stages);
         }
       }
-      write(sum, memory, staging, bias_at, bias_at + channels * 4, tile, columns, warpgroup, warp, output, p);
+      write(sum, memory, staging, bias_at, tile, columns, warpgroup, warp, output, p);
     }
   }
 };
@@ -592,12 +547,11 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
     const Launch launch(op, output, {&input, &weight, &bias, &packed});
     auto* const to = reinterpret_cast<unsigned char*>(detail::mutable_ptr<float>(packed));
     const int last = (transposed ? p.row_blocks : p.kinds) - 1;
-    const int items = last < 0 ? 0 : p.kind[last].first + p.kind[last].items;
+    const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
     if (items > 0)
-      pack_kernel<channels, slots>
-          <<<dim3(static_cast<unsigned>(items), static_cast<unsigned>(p.slabs),
-                  static_cast<unsigned>(blocks)),
-             128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->shifts);
+      pack_kernel<channels><<<dim3(static_cast<unsigned>(items), static_cast<unsigned>(p.slabs),
+                                   static_cast<unsigned>(blocks)),
+                              128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->taps);
     const auto kernel = product_kernel<channels, slots, tiles>;
     launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes));
     const int columns = p.groups * p.channel_blocks * p.row_blocks;
