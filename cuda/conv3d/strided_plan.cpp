@@ -151,8 +151,7 @@ struct Builder {
     }
     kind.first[most_slots] = static_cast<uint16_t>(items);
     p.block_weights += kind.stage_weights * p.slabs;
-    p.kind[p.transposed ? p.row_blocks : p.kinds] = kind;
-    ++(p.transposed ? p.row_blocks : p.kinds);
+    p.kind[p.kinds++] = kind;
     return true;
   }
 
@@ -163,10 +162,9 @@ struct Builder {
     p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * tile.step_channels));
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
-      p.kinds = 1;
       const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
       for (int first = 0; first == 0 || first < p.rows; first += rows) {
-        if (p.row_blocks == most_kinds) return false;
+        if (p.kinds == most_kinds) return false;
         const int here = std::min(rows, p.rows - first);
         std::vector<int64_t> phases_d, phases_h;
         for (int i = 0; i < here; ++i)
@@ -178,6 +176,7 @@ struct Builder {
                 {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
         if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
       }
+      p.row_blocks = p.kinds;
       return true;
     }
     p.row_blocks = 1;
@@ -193,17 +192,15 @@ struct Builder {
 
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
-    int64_t window = 0, stage_weights = 0, weights = 0, table = 0;
-    const int kinds = p.transposed ? p.row_blocks : p.kinds;
-    for (int i = 0; i < kinds; ++i) {
+    int64_t window = 0, stage_weights = 0, table = 0;
+    const int64_t weights = p.block_weights;
+    for (int i = 0; i < p.kinds; ++i) {
       const StridedKind& k = p.kind[i];
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      weights = std::max<int64_t>(weights, int64_t{k.stage_weights} * p.slabs);
       table = std::max(table,
                        ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
     }
-    if (!p.transposed) weights = p.block_weights;
     const int64_t fixed =
         2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
@@ -243,7 +240,7 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_chan
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
   if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, step_channels};
-  return {width, width <= 32 ? 8 : 4, width == 8 ? 2 : 1, step_channels};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
 }
 
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
@@ -267,10 +264,15 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
   p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
   for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
-  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next.
-  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low, high = b.range_w.high;
-  const int64_t pitch =
-      std::min(p.w.cells + high - low, std::max({int64_t{p.w.cells}, in_cells - low, p.w.cells + high}));
+  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next; if it has an
+  // output.
+  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
+  int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
+  for (const int64_t phase : b.alive_w) {
+    const int64_t last = transposed ? ceil_div(p.w.out - phase, g.stride.w) : p.w.cells;
+    enough = std::max(enough, last + b.w.shifts(phase).high);
+  }
+  const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
 
@@ -297,8 +299,7 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
     if (candidate > p.d.cells || !b.build(candidate, 1)) continue;
     const int64_t cells = 128 * tile.tiles / candidate;
     int64_t loaded = 128 * tile.tiles;
-    const int kinds = transposed ? p.row_blocks : p.kinds;
-    for (int i = 0; i < kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+    for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
     const int64_t cost = ceil_div(p.d.cells, candidate) * ceil_div(positions, cells) * loaded;
     if (cost < best) best = cost, depths = candidate;
   }
@@ -307,7 +308,7 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
   p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / depths));
   p.depth_blocks = narrow(ceil_div(p.d.cells, depths));
   if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
-      int64_t{p.groups} * p.channel_blocks * p.row_blocks > 65535)
+      int64_t{p.groups} * p.channel_blocks > 65535)
     return std::nullopt;
   return b.out;
 }

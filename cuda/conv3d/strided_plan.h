@@ -64,7 +64,7 @@ struct StridedPlan {
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
   PhasePair row[4];       ///< those alive, then those dead
-  int row_blocks, kinds;  ///< of a row block; conv_transpose3d has 1 in each
+  int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
   int channel_blocks;
   int depths;  ///< that a tile covers
   int plane_tiles, depth_blocks;

@@ -19,22 +19,18 @@ using ptx::Operand;
 // ---- Helpers ----------------------------------------------------------------------------------------------
 
 constexpr int consumer_threads = 256, consumer_warps = consumer_threads / 32;
-template <int slots>
-constexpr int producer_threads = slots > 1 ? 128 : 256;
-constexpr int ahead = 4;  // rounds of loads
+constexpr int producers = 128;  // in a group; the two groups fill stages in turn
+constexpr int block_threads = consumer_threads + 2 * producers;
+constexpr int batch = 5;  // positions that a producer has in flight, of 8 channels each
 constexpr int most_stages = 8;
 
 template <Operand operand>
 constexpr int step_channels = operand == Operand::tf32 ? 8 : 16;
 
-/// What a block works on: one block of columns, for every gridDim.x-th tile.
+/// What a block works on: the tiles number blockIdx.x, blockIdx.x + gridDim.x ... of a block of channels.
 struct Columns {
-  int group, channel_block, row_block;
+  int group, channel_block;
 };
-__device__ __forceinline__ Columns columns_of(int number, const StridedPlan& p) {
-  return {number / p.row_blocks / p.channel_blocks, number / p.row_blocks % p.channel_blocks,
-          number % p.row_blocks};
-}
 struct Tile {
   int image, depth, position;
 };
@@ -97,25 +93,22 @@ __global__ void __launch_bounds__(128)
 
 struct Shared {
   unsigned char *stages, *weights, *staging;
-  int* table;
+  uint32_t* table;
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
 template <int channels, int slots, int tiles>
 struct StridedKernel {
-  static constexpr int producers = producer_threads<slots>;
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread
   static constexpr int pitch = staging_pitch(slots);
 
-  // -- The producer: input to shared memory --
+  // -- The producers: input to shared memory --
 
   /// For each position of a kind's window, where its input lies in a channel, in bytes; ~0 outside.
-  static __device__ __forceinline__ void locate(uint32_t* table, const Tile& tile, const StridedKind& kind,
-                                                const StridedPlan& p) {
-    const int thread = threadIdx.x - consumer_threads;
+  static __device__ __forceinline__ void locate(uint32_t* table, int thread, const Tile& tile,
+                                                const StridedKind& kind, const StridedPlan& p) {
     const int phases_w = p.transposed ? 1 : p.phases_w;
-    const int count = kind.planes * kind.plane * phases_w;
     const int per_plane = kind.plane * phases_w;
     // A thread's positions of a plane are `producers` apart, and so are their columns, modulo rows.
     const int step = producers / phases_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
@@ -138,102 +131,98 @@ struct StridedKernel {
         if (column >= p.pitch) column -= p.pitch, ++row;
       }
     }
-    if (count + thread < (count + producers - 1) / producers * producers) table[count + thread] = ~0u;
+  }
+
+  /// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
+  template <bool all>
+  static __device__ __forceinline__ void load(float (&v)[batch][8], const uint32_t (&offset)[batch],
+                                              const char* from, int64_t channel_bytes, int left) {
+#pragma unroll
+    for (int u = 0; u < batch; ++u) {
+      const char* at = from + offset[u];
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        v[u][c] = offset[u] != ~0u && (all || c < left) ? __ldg(reinterpret_cast<const float*>(at)) : 0.0f;
+        at += channel_bytes;
+      }
+    }
   }
 
   static __device__ __forceinline__ void produce(const float* __restrict__ input,
                                                  const unsigned char* __restrict__ packed,
                                                  const Columns& columns, const Shared& shared,
-                                                 const StridedPlan& p) {
-    const int thread = threadIdx.x - consumer_threads;
+                                                 int producer_group, const StridedPlan& p) {
+    const int thread = threadIdx.x % producers;
     const int positions = 128 * tiles / p.depths;
     const int phases_w = p.transposed ? 1 : p.phases_w;
     const unsigned char* const weights =
         packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
-    const int first_kind = p.transposed ? columns.row_block : 0;
-    uint32_t* const table = reinterpret_cast<uint32_t*>(shared.table);
+    uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
     const int64_t channel_bytes = int64_t{p.in_channel} * 4;
+    const int round_positions = producers / phases_w;
     Ring ring;
-    if (thread == 0 && p.weight_bytes) {
-      const int bytes = p.transposed ? p.kind[first_kind].stage_weights * p.slabs : p.block_weights;
-      ptx::mbarrier_arrive_expecting(*shared.weights_here, bytes);
-      if (bytes)
-        ptx::bulk_copy(shared.weights, weights + (p.transposed ? p.kind[first_kind].weights : 0), bytes,
-                       *shared.weights_here);
+    int turn = 0;
+    if (thread == 0 && producer_group == 0 && p.weight_bytes) {
+      ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
+      ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
     }
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
       const Tile tile = tile_of(number, positions, p);
-      const float* const image =
-          input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel;
-      for (int k = first_kind; k < first_kind + p.kinds; ++k) {
+      const char* const image = reinterpret_cast<const char*>(
+          input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
+      for (int k = 0; k < p.kinds; ++k) {
         const StridedKind& kind = p.kind[k];
         if (kind.stage_weights == 0) continue;
-        ptx::named_barrier<producers>(3);  // the table has been read
-        locate(table, tile, kind, p);
-        ptx::named_barrier<producers>(3);
-
-        // Steps of k, and in them rounds of one position for each thread, run through `ahead` sets of
-        // registers: the loads of a round are on their way while those before are rounded and stored.
         const int count = kind.planes * kind.plane * phases_w;
-        const int rounds = (count + producers - 1) / producers;
-        const int steps = p.slabs * p.k_steps, all = steps * rounds;
-        float v[ahead][8];
         const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
-        const int round_positions = producers / phases_w;
-        const char* channel = reinterpret_cast<const char*>(image);
-        int load_round = 0, load_step = 0, store_round = 0, stored_step = 0;
-        unsigned char* stage = nullptr;
-        for (int r = 0; r < all + ahead; r += ahead) {
+        const int granule_bytes = kind.granule_pitch * 16;
+        bool located = false;
+        for (int slab = 0; slab < p.slabs; ++slab, ring.advance(p.stages), turn ^= 1) {
+          if (turn != producer_group) continue;
+          if (!located) {
+            ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
+            locate(table, thread, tile, kind, p);
+            ptx::named_barrier<producers>(3 + producer_group);
+            located = true;
+          }
+          unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+          bool waited = false;
+          for (int step = 0; step < p.k_steps; ++step) {
+            const int channel = (slab * p.k_steps + step) * 8, left = p.in_per_group - channel;
+            const char* const from = image + channel * channel_bytes;
+            unsigned char* to = stage + step * 2 * granule_bytes + own_position * 16;
+            for (int first = thread; first < count; first += batch * producers) {
+              uint32_t offset[batch];
+              float v[batch][8];
 #pragma unroll
-          for (int set = 0; set < ahead; ++set) {
-            if (r + set >= ahead && r + set < all + ahead) {
-              if (store_round == 0 && stored_step == 0) {
+              for (int u = 0; u < batch; ++u) {
+                const int i = first + u * producers;
+                offset[u] = i < count ? table[i] : ~0u;
+              }
+              if (left >= 8)
+                load<true>(v, offset, from, channel_bytes, left);
+              else
+                load<false>(v, offset, from, channel_bytes, left);
+              if (!waited) {
                 ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
-                stage = shared.stages + ring.stage * p.stage_bytes;
+                waited = true;
                 if (thread == 0 && !p.weight_bytes) {
-                  const int slab = (r + set - ahead) / (rounds * p.k_steps);
                   ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
-                  ptx::bulk_copy(stage + p.k_steps * kind.granule_pitch * 32,
+                  ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
                                  weights + kind.weights + int64_t{slab} * kind.stage_weights,
                                  kind.stage_weights, shared.full[ring.stage]);
                 }
               }
-              if (store_round * producers + thread < count) {
-                const int position = own_position + store_round * round_positions;
-                store_step(stage + (stored_step * 2 * kind.granule_pitch + position) * 16,
-                           kind.granule_pitch * 16, v[set]);
-              }
-              if (++store_round == rounds) {
-                store_round = 0;
-                if (++stored_step == p.k_steps) {
-                  stored_step = 0;
-                  __syncwarp();
-                  if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
-                  ring.advance(p.stages);
-                }
-              }
-            }
-            if (r + set < all) {
-              const uint32_t offset = table[load_round * producers + thread];
-              const int left = p.in_per_group - load_step * 8;
-              const char* from = channel + offset;
-              if (left >= 8) {
 #pragma unroll
-                for (int c = 0; c < 8; ++c) {
-                  v[set][c] = offset != ~0u ? __ldg(reinterpret_cast<const float*>(from)) : 0.0f;
-                  from += channel_bytes;
-                }
-              } else {
-#pragma unroll
-                for (int c = 0; c < 8; ++c) {
-                  v[set][c] = offset != ~0u && c < left ? __ldg(reinterpret_cast<const float*>(from)) : 0.0f;
-                  from += channel_bytes;
-                }
-              }
-              if (++load_round == rounds) load_round = 0, ++load_step, channel += 8 * channel_bytes;
+              for (int u = 0; u < batch; ++u)
+                if (first + u * producers < count)
+                  store_step(to + u * round_positions * 16, granule_bytes, v[u]);
+              to += batch * round_positions * 16;
             }
           }
+          __syncwarp();
+          if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
         }
       }
     }
@@ -272,36 +261,31 @@ struct StridedKernel {
     ptx::wgmma_wait<0>();
   }
 
-  /// Where a lane writes: up to 4 of the elements of a span of 64 cells.
+  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells go, in one channel at phases (0,
+  /// 0) along d and h.
   struct Span {
-    uint32_t offset[4];  // bytes in a channel, at phases (0, 0) along d and h
-    int from[4];         // where in shared memory: in the staging of a row, or the bias if the phase is dead
-    int step[4];         // to the next channel of the warp
+    bool straight;       // one row: elements lie one behind the other
+    uint32_t offset[4];  // bytes; only the first if straight
     uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
   };
-  static __device__ __forceinline__ Span span_of(const Tile& tile, int depth, int position, int staging,
-                                                 int bias, const StridedPlan& p) {
+  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
     Span s;
     s.exists = 0;
-    const int lane = threadIdx.x % 32;
-    const int d = tile.depth + depth;
+    const int lane = threadIdx.x % 32, elements = 64 * p.w.out_step;
+    const int first_row = position / p.pitch, first_column = position % p.pitch;
+    s.straight = first_column + 64 <= p.pitch;
+    const int left_d = p.d.out - d * p.d.out_step;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int x = lane + 32 * i;
       const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
-      const int flat = position + cell, row = flat / p.pitch, column = flat % p.pitch;
-      const int w = column * p.w.out_step + phase;
+      int row = first_row, column = first_column + cell;
+      if (!s.straight) row += column / p.pitch, column %= p.pitch;
+      const int w = column * p.w.out_step + phase, left_h = p.h.out - row * p.h.out_step;
       s.offset[i] =
           static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
-      if (x < 64 * p.w.out_step && d < p.d.cells && row < p.h.cells && column < p.w.cells && w < p.w.out) {
-        const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
+      if (x < elements && left_d > 0 && left_h > 0 && column < p.w.cells && w < p.w.out)
         s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
-      }
-      const bool first = !p.transposed || (p.phases_w > 0 && phase == p.phase_w[0]);
-      const bool second = p.transposed && p.phases_w > 1 && phase == p.phase_w[1];
-      const bool alive = (first || second) && x < 64 * p.w.out_step;
-      s.from[i] = alive ? staging + (cell * per_row + (second ? per_row - 1 : 0)) * 4 : bias;
-      s.step[i] = alive ? 4 * pitch * 4 : 16;
     }
     return s;
   }
@@ -331,45 +315,60 @@ struct StridedKernel {
     ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging) : void()), ...);
   }
 
-  /// Writes `count` channels of a span, every fourth from `channel` on. `whole`: all phases along w are
-  /// staged, so that lanes read what lies one behind the other.
-  template <bool whole>
-  static __device__ __forceinline__ void copy(const unsigned char* memory, const Span& span, int shift,
-                                              char* channel, int64_t channel_bytes, int count) {
-    constexpr int elements = whole ? 2 * per_row : 4;
-    bool wanted[4];
-    int from[4];
+  /// What the elements of a span are: sums of all phases along w, of one of two, or the bias alone.
+  enum class Source { all, one, bias };
+
+  /// Writes `count` channels of a span, every fourth from `channel` on. `staged` and `bias` are those of the
+  /// first in shared memory.
+  template <Source source, bool straight>
+  static __device__ __forceinline__ void copy(const unsigned char* memory, int staged, int bias,
+                                              const Span& span, int shift, char* channel,
+                                              int64_t channel_bytes, int count, const StridedPlan& p) {
+    constexpr int elements = source == Source::all ? 2 * per_row : 4;
+    const int lane = threadIdx.x % 32;
+    bool wanted[elements];
+    char* to[elements];
 #pragma unroll
     for (int i = 0; i < elements; ++i) {
       wanted[i] = span.exists >> (4 * i + shift) & 1;
-      from[i] = whole ? span.from[0] + 128 * i : span.from[i];
+      to[i] = channel + span.offset[straight ? 0 : i];
     }
+    // Where each comes from, and the distances to the next element and to the next channel.
+    int from = bias, next = 0, next_channel = 16;
+    if constexpr (source == Source::all) from = staged + lane * 4, next = 128, next_channel = 4 * pitch * 4;
+    if constexpr (source == Source::one) {
+      const int cell = p.w.out_step == 2 ? lane / 2 : lane;
+      if (p.w.out_step == 1 || lane % 2 == p.phase_w[0])
+        from = staged + cell * per_row * 4, next = 128 * per_row / p.w.out_step, next_channel = 4 * pitch * 4;
+    }
+    const auto value = [&](int i) {
+      if constexpr (source == Source::all) return *reinterpret_cast<const float*>(memory + from + i * 128);
+      return *reinterpret_cast<const float*>(memory + from + (i < 2 || p.w.out_step == 2 ? i * next : 0));
+    };
 #pragma unroll 1
     for (int k = 0; k < count; k += 2) {  // two at a time, so that loads overlap
-      float v[2][4];
+      float v[2][elements];
 #pragma unroll
-      for (int next = 0; next < 2; ++next)
+      for (int c = 0; c < 2; ++c) {
 #pragma unroll
-        for (int i = 0; i < elements; ++i) {
-          v[next][i] = *reinterpret_cast<const float*>(memory + from[i]);
-          from[i] += whole ? 4 * pitch * 4 : span.step[i];
-        }
+        for (int i = 0; i < elements; ++i) v[c][i] = source == Source::bias && i > 0 ? v[c][0] : value(i);
+        from += next_channel;
+      }
 #pragma unroll
-      for (int i = 0; i < elements; ++i)
-        if (wanted[i]) *reinterpret_cast<float*>(channel + span.offset[i]) = v[0][i];
-      channel += channel_bytes;
-      if (k + 1 < count) {
+      for (int c = 0; c < 2; ++c) {
+        if (c == 1 && k + 1 == count) break;
 #pragma unroll
         for (int i = 0; i < elements; ++i)
-          if (wanted[i]) *reinterpret_cast<float*>(channel + span.offset[i]) = v[1][i];
+          if (wanted[i]) *reinterpret_cast<float*>(straight ? to[0] + 128 * i : to[i]) = v[c][i];
+#pragma unroll
+        for (int i = 0; i < (straight ? 1 : elements); ++i) to[i] += channel_bytes;
       }
-      channel += channel_bytes;
     }
   }
 
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], unsigned char* memory,
                                                int staging, int bias, const Tile& tile,
-                                               const Columns& columns, int warpgroup, int warp,
+                                               const Columns& columns, int row_block, int warpgroup, int warp,
                                                float* __restrict__ output, const StridedPlan& p) {
     const int64_t channel_bytes = int64_t{p.out_channel} * 16;  // to the next one of the warp
     const int channel0 = columns.channel_block * channels;
@@ -377,37 +376,36 @@ struct StridedKernel {
     float* const to = output + (int64_t{tile.image} * p.groups * p.out_per_group +
                                 columns.group * p.out_per_group + channel0 + warp) *
                                    p.out_channel;
-    const int first_row = columns.row_block * rows, alive_rows = min(rows, p.rows - first_row);
-    const int dead_rows = (p.dead_rows - columns.row_block + p.row_blocks - 1) / p.row_blocks;
+    const int first_row = row_block * rows, alive_rows = min(rows, p.rows - first_row);
+    const bool all = p.w.out_step == per_row && (!p.transposed || p.phases_w == per_row);
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
       const int depth = p.depths == 2 ? warpgroup : 0;
       const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
-      Span span = span_of(tile, depth, position, staging + warp * pitch * 4, bias + warp * 4, p);
+      const Span span = span_of(tile.depth + depth, position, p);
+      const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>, const PhasePair& row) {
+        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
+        const int staged = staging + warp * pitch * 4, shift = 2 * row.d + row.h;
+        if (span.straight)
+          copy<source, true>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
+        else
+          copy<source, false>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
+      };
       // Pairs of phases: those of this block that are alive, and its share of the others.
 #pragma unroll 1
       for (int r = 0; r < alive_rows; ++r) {
-        const PhasePair row = p.row[first_row + r];
         ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
         stage(sum, reinterpret_cast<float*>(memory + staging), t * rows + r,
               std::make_integer_sequence<int, tiles * rows>{});
         ptx::named_barrier<128>(1 + warpgroup);
-        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
-        if (p.w.out_step == per_row && (!p.transposed || p.phases_w == per_row))
-          copy<true>(memory, span, 2 * row.d + row.h, channel, channel_bytes, count);
+        if (all)
+          copy_row(std::integral_constant<Source, Source::all>{}, p.row[first_row + r]);
         else
-          copy<false>(memory, span, 2 * row.d + row.h, channel, channel_bytes, count);
+          copy_row(std::integral_constant<Source, Source::one>{}, p.row[first_row + r]);
       }
-      if (dead_rows <= 0) continue;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) span.from[i] = bias + warp * 4, span.step[i] = 16;
 #pragma unroll 1
-      for (int r = 0; r < dead_rows; ++r) {
-        const PhasePair row = p.row[p.rows + columns.row_block + r * p.row_blocks];
-        copy<false>(memory, span, 2 * row.d + row.h,
-                    reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out), channel_bytes,
-                    count);
-      }
+      for (int r = row_block; r < p.dead_rows; r += p.row_blocks)
+        copy_row(std::integral_constant<Source, Source::bias>{}, p.row[p.rows + r]);
     }
   }
 
@@ -427,50 +425,53 @@ struct StridedKernel {
       reinterpret_cast<float*>(memory + bias_at)[c] =
           exists ? bias[columns.group * p.out_per_group + in_group] : 0.0f;
     }
-    ptx::named_barrier<consumer_threads>(4);
-    const int first_kind = p.transposed ? columns.row_block : 0;
+    ptx::named_barrier<consumer_threads>(5);
     Ring ring;
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
       const Tile tile = tile_of(number, positions, p);
-      float sum[tiles][slots * sums];
-      const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
+        float sum[tiles][slots * sums];
+        const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
 #pragma unroll
-      for (int j = 0; j < sums / 4; ++j)
+        for (int j = 0; j < sums / 4; ++j)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float first = pair_bias[j * 8 + e];
+          for (int e = 0; e < 2; ++e) {
+            const float first = pair_bias[j * 8 + e];
 #pragma unroll
-          for (int t = 0; t < tiles; ++t)
+            for (int t = 0; t < tiles; ++t)
 #pragma unroll
-            for (int slot = 0; slot < slots; ++slot)
-              sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
+              for (int slot = 0; slot < slots; ++slot)
+                sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
+          }
+        // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
+        const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
+        for (int k = first_kind; k < first_kind + kinds; ++k) {
+          const StridedKind& kind = p.kind[k];
+          if (kind.stage_weights == 0) continue;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          for (int slab = 0; slab < p.slabs; ++slab) {
+            const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+            const unsigned char* const weights =
+                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                               : stage + p.k_steps * kind.granule_pitch * 32;
+            ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
+            // For the producers' stores: they would have to wait for all of their loads.
+            ptx::fence_proxy_async();
+            multiply(sum, stage, weights, first_position, kind, p);
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
+            ring.advance(p.stages);
+          }
         }
-      for (int k = first_kind; k < first_kind + p.kinds; ++k) {
-        const StridedKind& kind = p.kind[k];
-        if (kind.stage_weights == 0) continue;
-        const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
-        for (int slab = 0; slab < p.slabs; ++slab) {
-          const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
-          const unsigned char* const weights =
-              p.weight_bytes ? shared.weights + (p.transposed ? 0 : kind.weights) + slab * kind.stage_weights
-                             : stage + p.k_steps * kind.granule_pitch * 32;
-          ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
-          // For the producer's stores; it would have to wait for its loads.
-          ptx::fence_proxy_async();
-          multiply(sum, stage, weights, first_position, kind, p);
-          if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
-          ring.advance(p.stages);
-        }
+        write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output, p);
       }
-      write(sum, memory, staging, bias_at, tile, columns, warpgroup, warp, output, p);
     }
   }
 };
 
 template <int channels, int slots, int tiles>
-__global__ void __launch_bounds__(consumer_threads + producer_threads<slots>, 1)
+__global__ void __launch_bounds__(block_threads, 1)
     product_kernel(const float* __restrict__ input, const unsigned char* __restrict__ packed,
                    const float* __restrict__ bias, float* __restrict__ output,
                    const __grid_constant__ StridedPlan p) {
@@ -480,25 +481,26 @@ __global__ void __launch_bounds__(consumer_threads + producer_threads<slots>, 1)
   __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
   Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
   shared.weights = shared.stages + p.stages * p.stage_bytes;
-  shared.table = reinterpret_cast<int*>(shared.weights + p.weight_bytes);
+  shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(full[i], producer_threads<slots> / 32 + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(full[i], producers / 32 + (p.weight_bytes ? 0 : 1));
       ptx::mbarrier_init(empty[i], consumer_warps);
     }
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }
   __syncthreads();
-  const Columns columns = columns_of(blockIdx.y, p);
+  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
+                        static_cast<int>(blockIdx.y) % p.channel_blocks};
   // From lane 0, so that the compiler knows that warps do not part here.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
-    if constexpr (slots > 1) ptx::shrink_registers_to<80>();
-    Kernel::produce(input, packed, columns, shared, p);
+    ptx::shrink_registers_to<88>();
+    Kernel::produce(input, packed, columns, shared, warpgroup - 2, p);
   } else {
-    if constexpr (slots > 1) ptx::grow_registers_to<208>();
+    ptx::grow_registers_to<168>();
     Kernel::consume(columns, memory, shared, warpgroup, bias, output, p);
   }
 #endif
@@ -521,11 +523,11 @@ void visit_tile(const StridedTile& t, F f) {
   one(std::integer_sequence<int, 32, 1, 4>{});
   one(std::integer_sequence<int, 48, 1, 2>{});
   one(std::integer_sequence<int, 64, 1, 2>{});
-  one(std::integer_sequence<int, 8, 8, 2>{});
-  one(std::integer_sequence<int, 16, 8, 1>{});
-  one(std::integer_sequence<int, 32, 8, 1>{});
-  one(std::integer_sequence<int, 48, 4, 1>{});
-  one(std::integer_sequence<int, 64, 4, 1>{});
+  one(std::integer_sequence<int, 8, 8, 4>{});
+  one(std::integer_sequence<int, 16, 8, 2>{});
+  one(std::integer_sequence<int, 32, 4, 2>{});
+  one(std::integer_sequence<int, 48, 2, 2>{});
+  one(std::integer_sequence<int, 64, 2, 2>{});
 }
 
 int multiprocessors() {
@@ -546,7 +548,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
     Tensor packed = empty({std::max<int64_t>(blocks * p.block_weights / 4, 1)}, weight.options());
     const Launch launch(op, output, {&input, &weight, &bias, &packed});
     auto* const to = reinterpret_cast<unsigned char*>(detail::mutable_ptr<float>(packed));
-    const int last = (transposed ? p.row_blocks : p.kinds) - 1;
+    const int last = p.kinds - 1;
     const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
     if (items > 0)
       pack_kernel<channels><<<dim3(static_cast<unsigned>(items), static_cast<unsigned>(p.slabs),
@@ -554,13 +556,13 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
                               128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->taps);
     const auto kernel = product_kernel<channels, slots, tiles>;
     launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes));
-    const int columns = p.groups * p.channel_blocks * p.row_blocks;
+    const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);
-    kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
-             consumer_threads + producer_threads<slots>, p.shared_bytes, launch.stream()>>>(
-        detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,
-        detail::mutable_ptr<float>(output), p);
+    kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
+             p.shared_bytes, launch.stream()>>>(detail::ptr<float>(input), to,
+                                                bias.defined() ? detail::ptr<float>(bias) : nullptr,
+                                                detail::mutable_ptr<float>(output), p);
     launch.check();
   });
 }
