@@ -16,7 +16,7 @@ struct Compare {
     const auto at = layout.offsets(i);
     y[at[0]] = holds(a[at[1]], b[at[2]]);
   }
-  __device__ bool holds(T l, T r) const {
+  __device__ bool holds(opmath_t<T> l, opmath_t<T> r) const {
     switch (op) {
       case Comparison::eq:
         return l == r;
@@ -80,7 +80,7 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
   const Launch launch("where", y, {&condition, in_memory(a, y), in_memory(b, y)});
   const auto layout = detail::strided_layout(y, condition, a, b);
-  visit_dtype(y.dtype(), [&]<class T>(T) {
+  visit_bits(y.dtype(), [&]<class T>(T) {
     for_each_index(launch, layout.numel,
                    Choose<T>{layout, detail::ptr<bool>(condition), operand<T>(a, y), operand<T>(b, y),
                              detail::mutable_ptr<T>(y)});

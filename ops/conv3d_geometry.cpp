@@ -26,8 +26,13 @@ int64_t reach(const char* function, const Conv3dGeometry& g, int64_t axis) {
   return checked_mul(function, g.dilation[axis], g.kernel[axis] - 1);
 }
 
-/// What all builders check alike, once channels, groups, kernel and steps are filled in.
-void check_options(const char* function, const Conv3dGeometry& g) {
+/// Fills in and checks what all builders take from their options alike; the kernel is there already.
+template <class Options>
+void take_options(const char* function, const Options& options, Conv3dGeometry& g) {
+  g.groups = options.groups;
+  g.stride = options.stride;
+  g.padding = options.padding;
+  g.dilation = options.dilation;
   check_at_least(function, "kernel_size", g.kernel, 1);
   check_at_least(function, "stride", g.stride, 1);
   check_at_least(function, "padding", g.padding, 0);
@@ -128,11 +133,7 @@ Conv3dGeometry conv3d_geometry(const char* function, const Shape& input, const S
   g.batch = input[0];
   g.big_channels = input[1];
   g.small_channels = weight[0];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
+  take_options(function, options, g);
   check_groups(function, "input channels", g.big_channels, g.groups);
   check_groups(function, "output channels (weight dimension 0)", g.small_channels, g.groups);
   check<ShapeError>(g.small_channels >= 1, function, ": weight must have at least one output channel, got ",
@@ -152,11 +153,7 @@ Conv3dGeometry conv_transpose3d_geometry(const char* function, const Shape& inpu
   g.kernel = extents(function, "weight", weight);
   g.batch = input[0];
   g.small_channels = input[1];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
+  take_options(function, options, g);
   check<ShapeError>(weight[0] == g.small_channels, function,
                     ": weight must be (C_in, C_out/groups, kD, kH, kW) with C_in = ", g.small_channels,
                     ", got weight ", weight, " for input ", input);
@@ -174,11 +171,7 @@ Conv3dGeometry conv3d_weight_grad_geometry(const Shape& big, const Shape& small,
   g.kernel = kernel_size;
   g.batch = big[0];
   g.big_channels = big[1];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
+  take_options(function, options, g);
   const Triple small_extents = extents(function, "small", small);
   g.small_channels = small[1];
   check<ShapeError>(small[0] == g.batch, function, ": big and small must have one batch size, got ", big,

@@ -26,8 +26,8 @@ class Adam : public Optimizer {
   void update(size_t i, Tensor parameter, const Tensor& gradient) override;
   std::vector<std::string> buffer_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
-  /// The last two lines of the formula.
-  void adaptive_step(size_t i, Tensor parameter, const Tensor& gradient);
+  /// The last two lines of the formula, on shrink * p.
+  void adaptive_step(size_t i, Tensor parameter, const Tensor& gradient, double shrink = 1);
 
   AdamOptions options_;
 };

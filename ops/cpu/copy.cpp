@@ -22,7 +22,7 @@ void compare_lanes(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
 }  // namespace
 
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_dtype(a.dtype(), [&]<class T>(T) {
+  visit_opmath(a.dtype(), [&]<class T>(T) {
     switch (op) {
       case Comparison::eq:
         return compare_lanes<T>(a, b, y, [](T l, T r) { return l == r; });
@@ -42,7 +42,7 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
   const auto layout = detail::strided_layout(y, condition, a, b);
-  visit_dtype(y.dtype(), [&]<class T>(T) {
+  visit_bits(y.dtype(), [&]<class T>(T) {
     parallel_for(layout.numel, block_grain, [&](int64_t begin, int64_t end) {
       Block<bool> chosen = Block<bool>::Zero();
       Block<T> left = Block<T>::Zero(), right = Block<T>::Zero(), out;
@@ -69,7 +69,13 @@ void copy(const Tensor& source, const Tensor& target) {
     });
     return;
   }
-  visit_dtype(source.dtype(), [&]<class From>(From) {
+  if (source.dtype() == target.dtype()) {
+    return visit_bits(target.dtype(), [&]<class T>(T) {
+      map_blocks<T, T>(
+          target, [](const Block<T>& x, Block<T>& y) { y = x; }, source);
+    });
+  }
+  visit_opmath(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
       map_blocks<To, From>(
           target,

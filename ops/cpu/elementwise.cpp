@@ -144,7 +144,7 @@ BinaryFunction<T> function_of(Binary op, T p) {
 }  // namespace
 
 void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
-  visit_dtype(x.dtype(), [&]<class T>(T) {
+  visit_opmath(x.dtype(), [&]<class T>(T) {
     if constexpr (std::is_floating_point_v<T>)
       map_blocks<T, T>(y, floating_function_of<T>(op, detail::element<T>(p), detail::element<T>(q)), x);
     else if constexpr (!std::is_same_v<T, bool>)
@@ -155,7 +155,7 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
 }
 
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p) {
-  visit_dtype(a.dtype(), [&]<class T>(T) {
+  visit_opmath(y.dtype(), [&]<class T>(T) {
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("binary: no arithmetic on dtype bool");
     } else if constexpr (std::is_same_v<T, int64_t>) {
