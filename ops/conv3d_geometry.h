@@ -38,6 +38,8 @@ struct Conv3dGeometry {
   constexpr int64_t taps() const { return kernel.d * kernel.h * kernel.w; }
   constexpr int64_t big_per_group() const { return big_channels / groups; }
   constexpr int64_t small_per_group() const { return small_channels / groups; }
+
+  friend constexpr bool operator==(const Conv3dGeometry&, const Conv3dGeometry&) = default;
 };
 
 /// Which of the two grids; for a bias: the one whose channels it has.
