@@ -199,9 +199,9 @@ struct Builder {
       const StridedKind& k = p.kind[i];
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      table = std::max(table,
-                       ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
+      table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
+    table = ceil_div(table, 128) * 128;  // one for each group of producers
     const int64_t fixed =
         2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
