@@ -10,7 +10,7 @@ namespace vox::cuda {
 namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t shared_limit = 227 * 1024 - 512;  // of a block on Hopper, less the barriers
+constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                // of an instruction's k, for one column or position
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
