@@ -1,8 +1,8 @@
 #include <voxgrad/cuda/conv3d/channel_tiles.h>
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace vox::cuda {
 
@@ -150,27 +150,11 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
   return best;
 }
 
-struct Remembered {
-  Conv3dGeometry geometry;
-  bool split;
-  std::optional<WeightGradPlan> plan;
-};
-
 }  // namespace
 
 std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g, bool split) {
-  // Planning takes some microseconds, and every training step asks for the same few, twice.
-  static_assert(sizeof(Conv3dGeometry) == 22 * sizeof(int64_t));  // no padding to compare
-  constexpr int kept = 32;
-  thread_local Remembered memory[kept];
-  thread_local int next = 0, used = 0;
-  for (int i = 0; i < used; ++i)
-    if (memory[i].split == split && std::memcmp(&memory[i].geometry, &g, sizeof g) == 0)
-      return memory[i].plan;
-  Remembered& entry = memory[next];
-  next = (next + 1) % kept, used = std::max(used, next ? next : kept);
-  entry = {g, split, best_plan(g, split)};
-  return entry.plan;
+  thread_local Recent<Conv3dGeometry, std::optional<WeightGradPlan>> recent[2];
+  return recent[split].of(g, [&] { return best_plan(g, split); });
 }
 
 }  // namespace vox::cuda
