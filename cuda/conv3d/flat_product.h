@@ -42,12 +42,24 @@ struct FlatTile {
   int slab;
 };
 
+/// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
+struct Divisor {
+  int divisor = 1;
+  uint32_t multiplier = uint32_t{1} << 31;
+  int shift = 31;
+
+  constexpr int quotient(int n) const {
+    return static_cast<int>((uint64_t{static_cast<uint32_t>(n)} * multiplier) >> shift);
+  }
+};
+Divisor divisor_of(int64_t d);
+
 struct FlatProduct {
   FlatAxis d, h, w;
   int batch, groups, in_per_group, out_per_group;
   int64_t in_channel, out_channel;  ///< elements: all cells of a channel
   int out_h, out_w;                 ///< extents of the whole output
-  int pitch_w, pitch_h;
+  Divisor pitch_w, pitch_h;
   int row_shift, column_shift;
 
   // What there is to do. Depths whose numbers have one remainder modulo the tap step read the same planes, so

@@ -211,98 +211,107 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
 
 // ---- Input ------------------------------------------------------------------------------------------------
 
-/// A warp's share of all planes. Its work comes in units, 32 positions of one granule; the loads of a unit of
-/// the next plane start as soon as its registers are free of this one, so there are always as many loads
-/// under way as registers can hold.
+/// A position of the flat plane.
+struct Place {
+  int image, h, w;
+};
+__device__ __forceinline__ Place place_of(int flat, const FlatProduct& p) {
+  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
+  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
+}
+
+/// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
+/// A lane takes every 32nd position of the window, some of them at a time: all of their loads, then all of
+/// their stores. (Loads of later positions between these stores do not help: a warp has six scoreboards, and
+/// a store would wait for the later loads as well.)
 template <class Tile>
 __device__ void bring_input(const float* input, unsigned char* planes_memory, Barriers& barriers, int warp,
                             int lane, const FlatProduct& p) {
   using Element = typename Tile::Element;
   constexpr int granule = Tile::granule;
-  constexpr int units = (2 * most_window / 32 + loader_warps - 1) / loader_warps;  // of a warp, at most
-  const int units_of_granule = (p.window + 31) / 32;
+  constexpr int batch = 20 / granule, batches = (most_window / 32 + batch - 1) / batch;
   constexpr uint32_t outside = 0xffffffff;
+  static_assert(sizeof(Element) == 4);
 
-  float value[units][granule] = {};
-  uint32_t from[units];  // of the first image in the tile, at input cell d = 0: where the position lies
-  const auto granule_of = [&](int u) { return warp + u * loader_warps >= units_of_granule; };
-  const auto position_of = [&](int u) {
-    return (warp + u * loader_warps - (granule_of(u) ? units_of_granule : 0)) * 32 + lane;
-  };
-
+  uint32_t from[batches][batch];  // where the lane's positions lie, from the first image's depth 0 on
   Ring ring{p.planes};
-  bool loaded = false;
-  const auto store = [&](int u, unsigned char* plane) {
-    const int position = position_of(u);
-    if (position >= p.window) return;
-    static_assert(sizeof(Element) == 4);
-    const uint4 bits{Tile::Operand::round(value[u][0]), Tile::Operand::round(value[u][1]),
-                     Tile::Operand::round(value[u][2]), Tile::Operand::round(value[u][3])};
-    reinterpret_cast<uint4*>(plane)[granule_of(u) * p.window + position] = bits;
-  };
-  // Stores the plane in registers, if there is one, and loads the next, if there is one.
-  const auto step = [&](auto load) {
-    if (loaded) ring.wait_empty(barriers);
-    unsigned char* const plane = planes_memory + ring.slot * p.window * 32;
-#pragma unroll
-    for (int u = 0; u < units; ++u) {
-      if (warp + u * loader_warps >= 2 * units_of_granule) break;
-      if (loaded) store(u, plane);
-      load(u);
-    }
-    if (loaded) {
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
-      ring.advance();
-    }
-    loaded = true;
-  };
+  const int loaders = min(loader_warps, p.planes);
+  if (warp >= loaders) return;
+  int turn = 0;  // whose the next plane is
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
-    const int image_positions = p.pitch_w * p.pitch_h;
-    const int first_image = job.tile * Tile::positions / image_positions;
+    const int first_image = place_of(job.tile * Tile::positions, p).image;
+    const int64_t image_numel = int64_t{p.groups} * p.in_per_group * p.in_channel;
     const float* const source =
-        input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
+        input + first_image * image_numel + int64_t{job.group} * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `from` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
       const Planes planes = planes_of<Tile>(job, depth_group, p);
-      if (planes.first >= planes.end) return;
-      if (located != row_group) {
-        located = row_group;
+      for (int q = planes.first; q < planes.end; ++q) {
+        const bool mine = turn == warp;
+        turn = turn + 1 == loaders ? 0 : turn + 1;
+        if (mine) {
+          if (located != row_group) {
+            located = row_group;
 #pragma unroll
-        for (int u = 0; u < units; ++u) {
-          const int flat = job.tile * Tile::positions + position_of(u) + row_group * p.rows * p.row_shift;
-          const int row = flat / p.pitch_w, image = row / p.pitch_h;
-          const int h = row - image * p.pitch_h + p.h.base, w = flat - row * p.pitch_w + p.w.base;
-          const bool inside = position_of(u) < p.window && image < p.batch &&
-                              static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                              static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-          from[u] = inside ? static_cast<uint32_t>((image - first_image) * p.groups * p.in_per_group *
-                                                       static_cast<int>(p.in_channel) +
+            for (int b = 0; b < batches; ++b) {
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const int position = (b * batch + u) * 32 + lane;
+                const Place at =
+                    place_of(job.tile * Tile::positions + position + row_group * p.rows * p.row_shift, p);
+                const int h = at.h + p.h.base, w = at.w + p.w.base;
+                const bool inside = position < p.window && at.image < p.batch &&
+                                    static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                                    static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+                from[b][u] =
+                    inside ? static_cast<uint32_t>((at.image - first_image) * static_cast<int>(image_numel) +
                                                    h * p.w.in_cells + w)
                            : outside;
-        }
-      }
-      for (int q = planes.first; q < planes.end; ++q) {
-        const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
-        const float* const plane_source = source + slab * Tile::slab * p.in_channel + cell;
-        step([&](int u) {
-          const int channel = granule_of(u) * granule;
-          const int left = p.in_per_group - slab * Tile::slab - channel;
-          const float* at = plane_source + channel * p.in_channel + from[u];
-#pragma unroll
-          for (int c = 0; c < granule; ++c) {
-            value[u][c] = from[u] != outside && c < left ? __ldg(at) : 0.0f;
-            at += p.in_channel;
+              }
+            }
           }
-        });
+          const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
+          auto* plane = reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32);
+          bool empty = false;
+          for (int channel = slab * Tile::slab; channel < (slab + 1) * Tile::slab; channel += granule) {
+            const float* const channel_source = source + channel * p.in_channel + cell;
+            const int left = p.in_per_group - channel;
+#pragma unroll
+            for (int b = 0; b < batches; ++b) {
+              if (b * batch * 32 >= p.window) break;
+              float value[batch][granule];
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const float* at = channel_source + from[b][u];
+#pragma unroll
+                for (int c = 0; c < granule; ++c) {
+                  value[u][c] = from[b][u] != outside && c < left ? __ldg(at) : 0.0f;
+                  at += p.in_channel;
+                }
+              }
+              if (!empty) ring.wait_empty(barriers);
+              empty = true;
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const int position = (b * batch + u) * 32 + lane;
+                if (position < p.window)
+                  plane[position] = {Tile::Operand::round(value[u][0]), Tile::Operand::round(value[u][1]),
+                                     Tile::Operand::round(value[u][2]), Tile::Operand::round(value[u][3])};
+              }
+            }
+            plane += p.window;
+          }
+          ptx::fence_proxy_async();
+          __syncwarp();
+          if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
+        }
+        ring.advance();
       }
     });
   }
-  if (loaded) step([](int) {});
 }
 
 // ---- Products ---------------------------------------------------------------------------------------------
@@ -325,12 +334,23 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
+    const int first_channel = job.channel_block * channels + lane % 4 * 2;
+    float first[channels / 8][2];  // bias of the thread's columns, two of every 8
+#pragma unroll
+    for (int n = 0; n < channels / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int channel = first_channel + n * 8 + e;
+        first[n][e] = bias && channel < p.out_per_group ? bias[job.group * p.out_per_group + channel] : 0.0f;
+      }
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int j = 0; j < Tile::depths; ++j)
+      for (int j = 0; j < Tile::depths; ++j) {
 #pragma unroll
         for (int s = 0; s < channels / 2; ++s) sum[half][j][s] = 0;
+      }
     }
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
@@ -383,36 +403,32 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       plane_ring = at;
     });
 
-    // Sums to outputs. A thread holds two rows of 64 in each half, and two columns of every 8.
-    const int first_channel = job.channel_block * channels + lane % 4 * 2;
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;
     const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-        const int flat = job.tile * Tile::positions + warpgroup * own_positions + half * 64 + warp % 4 * 16 +
-                         upper * 8 + lane / 4;
-        const int row = flat / p.pitch_w, image = row / p.pitch_h;
-        const int h = row - image * p.pitch_h, w = flat - row * p.pitch_w;
-        if (image >= p.batch || h >= p.h.cells || w >= p.w.cells) continue;
-        float* const at = output + (int64_t{image} * p.groups + job.group) * p.out_per_group * p.out_channel +
+      for (int row = 0; row < 2; ++row) {
+        const Place place = place_of(job.tile * Tile::positions + warpgroup * own_positions + half * 64 +
+                                         warp % 4 * 16 + row * 8 + lane / 4,
+                                     p);
+        if (place.image >= p.batch || place.h >= p.h.cells || place.w >= p.w.cells) continue;
+        float* const at = output +
+                          ((int64_t{place.image} * p.groups + job.group) * p.out_per_group + first_channel) *
+                              p.out_channel +
                           (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane +
-                          (int64_t{h} * p.h.out_step + p.h.out_base) * p.out_w +
-                          (w * p.w.out_step + p.w.out_base);
+                          (int64_t{place.h} * p.h.out_step + p.h.out_base) * p.out_w +
+                          (place.w * p.w.out_step + p.w.out_base);
 #pragma unroll
-        for (int n = 0; n < channels / 8; ++n) {
+        for (int j = 0; j < Tile::depths; ++j) {
+          if (j >= job.depths) break;
+          float* to = at + j * out_depth;
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int channel = first_channel + n * 8 + e;
-            if (channel >= p.out_per_group) continue;
-            const float first = bias ? bias[job.group * p.out_per_group + channel] : 0.0f;
-            float* to = at + channel * p.out_channel;
-#pragma unroll
-            for (int j = 0; j < Tile::depths; ++j) {
-              if (j < job.depths) *to = sum[half][j][n * 4 + upper * 2 + e] + first;
-              to += out_depth;
-            }
+          for (int n = 0; n < channels / 8; ++n) {
+            if (first_channel + n * 8 < p.out_per_group) to[0] = sum[half][j][n * 4 + row * 2] + first[n][0];
+            if (first_channel + n * 8 + 1 < p.out_per_group)
+              to[p.out_channel] = sum[half][j][n * 4 + row * 2 + 1] + first[n][1];
+            to += 8 * p.out_channel;
           }
         }
       }
@@ -436,7 +452,7 @@ __global__ void __launch_bounds__(block_threads, 1)
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < p.planes; ++s) {
-      ptx::mbarrier_init(plane_barriers.full[s], loader_warps);
+      ptx::mbarrier_init(plane_barriers.full[s], 1);
       ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps);
     }
     for (int s = 0; s < p.stages; ++s) {
