@@ -57,8 +57,8 @@ int64_t pitch_of(const FlatAxis& a) {
 /// size.
 bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, all_planes = tile.depths + tile.taps_d - 1;
-  const int64_t plane = plane_bytes(p), tap = tap_bytes(tile);
-  const int64_t enough = std::min<int64_t>(all_planes, 5);
+  const int64_t plane = plane_bytes(p, tile), tap = tap_bytes(tile);
+  const int64_t enough = std::clamp<int64_t>(all_planes, 2, 5);
   if (2 * taps * tap + enough * plane <= shared) {
     p.stages = 2;
     p.chunk = narrow(taps);
@@ -66,7 +66,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     return true;
   }
   p.stages = 3;
-  for (int64_t ahead = 2; ahead >= 0; --ahead) {
+  for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
     const int64_t left = shared - (all_planes + ahead) * plane;
     if (left <= 0) continue;
     const int64_t chunk = std::min(left / (p.stages * tap), taps);

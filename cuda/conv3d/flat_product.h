@@ -36,10 +36,11 @@ struct FlatAxis {
 };
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
-/// plane is multiplied by `taps_d` taps along d in one instruction. k comes in slabs of `slab` channels.
+/// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
+/// each of the `parts` that a value is split into.
 struct FlatTile {
   int positions, depths, channels, taps_d;
-  int slab;
+  int slab, parts;
 };
 
 /// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
@@ -81,11 +82,13 @@ struct FlatProduct {
 /// The most positions that a window may have.
 inline constexpr int most_window = 640;
 
-/// Bytes of shared memory for planes and stages; a granule of 16 bytes holds slab / 2 channels of a position.
-inline int64_t plane_bytes(const FlatProduct& p) { return int64_t{p.window} * 32; }
-inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32; }
+/// Bytes of shared memory.
+inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
+  return int64_t{p.window} * 32 * t.parts;
+}
+inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32 * t.parts; }
 inline int64_t shared_bytes(const FlatProduct& p, const FlatTile& t) {
-  return p.planes * plane_bytes(p) + p.stages * p.chunk * tap_bytes(t);
+  return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }
 
 /// The axes of the phase (residues of output cells modulo the stride; all 0 for conv3d). Some may have no
