@@ -220,29 +220,31 @@ void check_bias(const char* function, const Tensor& input, const Tensor& bias, i
 
 /// Calls `op` on a batch of one where `input` has no batch dimension.
 template <class Op>
-Tensor with_batch(const char* function, const Tensor& input, Op op) {
+Tensor with_batch(Caller function, const Tensor& input, Op op) {
   check<ShapeError>(input.rank() == 5 || input.rank() == 4, function,
                     ": input must be (N, C, D, H, W) or (C, D, H, W), got shape ", input.shape());
-  return input.rank() == 5 ? op(input) : op(input.unsqueeze(0)).squeeze(0);
+  if (input.rank() == 5) return op(function, input);
+  function.batched = false;
+  return op(function, input.unsqueeze(0)).squeeze(0);
 }
 
 }  // namespace
 
-Tensor conv3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv3dOptions& options) {
   check_operands(function, "input", input, "weight", weight);
-  return with_batch(function, input, [&](const Tensor& x) {
-    const Conv3dGeometry geometry = conv3d_geometry(function, x.shape(), weight.shape(), options);
+  return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
+    const Conv3dGeometry geometry = conv3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.small_channels);
     return conv3d(x, weight, bias, geometry);
   });
 }
 
-Tensor conv_transpose3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options) {
   check_operands(function, "input", input, "weight", weight);
-  return with_batch(function, input, [&](const Tensor& x) {
-    const Conv3dGeometry geometry = conv_transpose3d_geometry(function, x.shape(), weight.shape(), options);
+  return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
+    const Conv3dGeometry geometry = conv_transpose3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.big_channels);
     return conv_transpose3d(x, weight, bias, geometry);
   });

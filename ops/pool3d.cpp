@@ -13,14 +13,12 @@ using autograd::SavedTensor;
 
 namespace {
 
-constexpr ByDevice max_kernel{"max_pool3d", in_f32<&cpu::max_pool3d>, VOX_CUDA(in_f32<&cuda::max_pool3d>)};
-constexpr ByDevice take_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_take>,
-                               VOX_CUDA(in_f32<&cuda::max_pool3d_take>)};
-constexpr ByDevice give_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_give>,
-                               VOX_CUDA(in_f32<&cuda::max_pool3d_give>)};
-constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(in_f32<&cuda::avg_pool3d>)};
+constexpr ByDevice max_kernel{"max_pool3d", in_f32<&cpu::max_pool3d>, VOX_CUDA(&cuda::max_pool3d)};
+constexpr ByDevice take_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_take>, VOX_CUDA(&cuda::max_pool3d_take)};
+constexpr ByDevice give_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_give>, VOX_CUDA(&cuda::max_pool3d_give)};
+constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(&cuda::avg_pool3d)};
 constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d_adjoint>,
-                                      VOX_CUDA(in_f32<&cuda::avg_pool3d_adjoint>)};
+                                      VOX_CUDA(&cuda::avg_pool3d_adjoint)};
 
 /// Number of windows on one axis (PyTorch's pooling_output_shape).
 int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t stride, int64_t padding,

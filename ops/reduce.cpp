@@ -18,7 +18,7 @@ namespace vox {
 
 namespace {
 
-constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(in_f32<&cuda::reduce>)};
+constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
 
 /// What `dims` and `keepdim` of one call come to.
 struct Plan {

@@ -101,7 +101,8 @@ VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {
 template <class F>
 void visit_reduction(ReduceKind kind, DType dtype, F f) {
   if (kind == ReduceKind::mean)
-    return visit_floating("mean", dtype, [&]<class T>(T) { f.template operator()<SumOp<T, true>, T>(); });
+    return visit_floating("mean", opmath(dtype),
+                          [&]<class T>(T) { f.template operator()<SumOp<T, true>, T>(); });
   visit_opmath(dtype, [&]<class E>(E) {
     using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
     switch (kind) {

@@ -3,7 +3,7 @@
 import time
 
 from .rivals import in_fresh_thread, rivals, set_precision
-from .tensors import LIMITS, Reference, agreement, random_tensors
+from .tensors import LIMITS, Reference, agreement, pytorch_limit, random_tensors
 
 STORAGE = {"bf16": "bfloat16", "f16": "float16"}
 
@@ -56,7 +56,7 @@ class Bench:
             return results
 
         results = in_fresh_thread(self.torch, self.stream, call, check)
-        self._errors(row, "call", precision, results, reference)
+        self._errors(row, "call", pytorch_limit(precision, pass_), results, reference)
         for rival in (call, *others):
             def checked_ms(rival=rival):
                 self._check_rival(rival, pass_, precision, results)
@@ -79,7 +79,7 @@ class Bench:
         if rival.turned and pass_ in ("grad-weight", "step"):
             del pairs[-2]
         difference = agreement(self.torch, *zip(*pairs))
-        if not difference < 2 * LIMITS[precision]:
+        if not difference < 2 * pytorch_limit(precision, pass_):
             raise RuntimeError(f"wrong: relative difference from the call {difference:.1e}")
 
     def _ours(self, row, p, pass_, precision, t, reference, theirs):
@@ -93,19 +93,19 @@ class Bench:
                 row["ours_peak_bytes"] = self.voxgrad.memory()[1] - before
             results, row["ours_poisoned"] = run.results(self.torch)
             row["result_bytes"] = sum(r.numel() * r.element_size() for r in results)
-            self._errors(row, "ours", precision, results, reference)
+            self._errors(row, "ours", LIMITS[precision], results, reference)
             row["agreement"] = agreement(self.torch, results, theirs)
-            row["ours_correct"] &= row["agreement"] < 2 * LIMITS[precision]
+            row["ours_correct"] &= row["agreement"] < LIMITS[precision] + pytorch_limit(precision, pass_)
             del results
             row["ours_ms"] = self.clock.median_ms(run)
         row["ours"] = "ran"
 
-    def _errors(self, row, who, precision, results, reference):
+    def _errors(self, row, who, limit, results, reference):
         correct = all(bool(self.torch.isfinite(r).all()) for r in results)
         if reference is not None:
             relative, largest, rms = reference.errors(results[0])
             row[who + "_error"], row[who + "_scaled_error"], row[who + "_scaled_rms"] = relative, largest, rms
-            correct = correct and relative < LIMITS[precision]
+            correct = correct and relative < limit
         row[who + "_correct"] = correct
 
     def _allocated(self, reset):

@@ -1,6 +1,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/cuda/conv3d/hopper.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 #include <voxgrad/ops/conv3d_kernels.h>
@@ -134,7 +135,10 @@ const Row& chosen(const Conv3dProblem& problem) {
                       g.stride, ", dilation ", g.dilation);
     return *only;
   }
-  return *std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
+  thread_local Recent<Conv3dProblem, const Row*> recent;
+  return *recent.of(problem, [&] {
+    return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
+  });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <vector>
 
@@ -21,9 +21,11 @@ struct AxisTaps {
   int64_t stride, padding, dilation, kernel, sign;  // shift = sign * q
   int64_t phases;                                   // that exist on the fine side
 
-  bool exists(int64_t phase, int64_t shift) const {
+  /// The tap that is this shift seen from this phase, or -1.
+  int64_t tap(int64_t phase, int64_t shift) const {
     const int64_t distance = phase + padding + sign * shift * stride;
-    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel;
+    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel ? distance / dilation
+                                                                                     : -1;
   }
   struct Range {
     int64_t low = 0, high = -1;
@@ -100,20 +102,23 @@ struct Builder {
   StridedPlan& p = out.plan;
   int items = 0;
 
-  /// Adds a kind for input phase (in_d, in_h) and shifts of these ranges. `slots_of(d, h, w, phase)` are the
-  /// slots with a tap there.
-  template <class SlotsOf>
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d.
+  struct Phases {
+    int64_t d, h, w;
+  };
+
+  /// Adds a kind for input phase (phase_d, phase_h) and shifts of these ranges. `slots` holds what each slot
+  /// sums over: phases along with the number of the input's phase along w; nothing: an unused slot.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
-                int64_t in_phases_w, SlotsOf slots_of) {
+                int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
     // The two phases of 4 neighbours each fall into different banks.
     if (in_phases_w == 2) phase_pitch += ((4 - phase_pitch) % 8 + 8) % 8;
-    if (phase_pitch * in_phases_w > 65535) return false;
-    StridedKind kind{items,
-                     0,
+    if (phase_pitch * in_phases_w > 1 << 14) return false;
+    StridedKind kind{{},
                      narrow(phase_d),
                      narrow(phase_h),
                      narrow(range_d.low),
@@ -122,29 +127,32 @@ struct Builder {
                      narrow(plane),
                      narrow(phase_pitch),
                      narrow(phase_pitch * in_phases_w),
-                     0,
+                     p.block_weights,
                      0};
-    if (range_d.count() > 255 || range_h.count() > 255 || range_w.count() > 255) return false;
-    for (int64_t a = 0; a < range_d.count(); ++a)
-      for (int64_t b = 0; b < range_h.count(); ++b)
-        for (int64_t c = 0; c < range_w.count(); ++c)
-          for (int64_t phase = 0; phase < in_phases_w; ++phase) {
-            const unsigned slots = slots_of(range_d.low + a, range_h.low + b, range_w.low + c, phase);
-            if (slots == 0) continue;
-            if (items == most_items) return false;
-            p.item[items] = {static_cast<uint16_t>(phase * phase_pitch + a * plane + b * p.pitch + c),
-                             static_cast<uint16_t>(slots), static_cast<uint32_t>(kind.stage_weights)};
-            out.shifts.of[items] = {static_cast<uint8_t>(a), static_cast<uint8_t>(b), static_cast<uint8_t>(c),
-                                    static_cast<uint8_t>(phase)};
-            kind.stage_weights +=
-                narrow(std::popcount(slots) * int64_t{p.k_steps} * tile.channels * column_bytes);
-            ++items;
-          }
-    kind.items = items - kind.first;
-    kind.weights = p.block_weights;
+    for (size_t slot = 0; slot < most_slots; ++slot) {
+      kind.first[slot] = static_cast<uint16_t>(items);
+      if (slot >= slots.size()) continue;
+      for (size_t phase = 0; phase < slots[slot].size(); ++phase) {
+        const Phases& of = slots[slot][phase];
+        for (int64_t a = 0; a < range_d.count(); ++a)
+          for (int64_t b = 0; b < range_h.count(); ++b)
+            for (int64_t c = 0; c < range_w.count(); ++c) {
+              const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
+                            tap_w = w.tap(of.w, range_w.low + c);
+              if (tap_d < 0 || tap_h < 0 || tap_w < 0) continue;
+              if (items == most_items) return false;
+              p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
+                                                     b * p.pitch + c),
+                               static_cast<uint32_t>(kind.stage_weights / 16)};
+              out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
+              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes);
+              ++items;
+            }
+      }
+    }
+    kind.first[most_slots] = static_cast<uint16_t>(items);
     p.block_weights += kind.stage_weights * p.slabs;
-    p.kind[p.transposed ? p.row_blocks : p.kinds] = kind;
-    ++(p.transposed ? p.row_blocks : p.kinds);
+    p.kind[p.kinds++] = kind;
     return true;
   }
 
@@ -155,35 +163,29 @@ struct Builder {
     p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * tile.step_channels));
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
-      p.kinds = 1;
       const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
       for (int first = 0; first == 0 || first < p.rows; first += rows) {
-        if (p.row_blocks == most_kinds) return false;
+        if (p.kinds == most_kinds) return false;
         const int here = std::min(rows, p.rows - first);
         std::vector<int64_t> phases_d, phases_h;
         for (int i = 0; i < here; ++i)
           phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
-        const auto slots_of = [&](int64_t a, int64_t b, int64_t c, int64_t) {
-          unsigned slots = 0;
-          for (int i = 0; i < here; ++i) {
-            if (!d.exists(p.row[first + i].d, a) || !h.exists(p.row[first + i].h, b)) continue;
-            for (int j = 0; j < p.phases_w; ++j)
-              if (w.exists(p.phase_w[j], c)) slots |= 1u << (i * per_row + j);
-          }
-          return slots;
-        };
-        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots_of)) return false;
+        std::vector<std::vector<Phases>> slots(most_slots);
+        for (int i = 0; i < here; ++i)
+          for (int j = 0; j < p.phases_w; ++j)
+            slots[static_cast<size_t>(i * per_row + j)] = {
+                {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
+        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
       }
+      p.row_blocks = p.kinds;
       return true;
     }
     p.row_blocks = 1;
     for (const int64_t phase_d : alive_d)
       for (const int64_t phase_h : alive_h) {
-        const auto slots_of = [&](int64_t a, int64_t b, int64_t c, int64_t phase) -> unsigned {
-          return d.exists(phase_d, a) && h.exists(phase_h, b) &&
-                 w.exists(alive_w[static_cast<size_t>(phase)], c);
-        };
-        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, slots_of))
+        std::vector<Phases> phases;
+        for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
+        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
           return false;
       }
     return true;
@@ -191,18 +193,17 @@ struct Builder {
 
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
-    int64_t window = 0, stage_weights = 0, weights = 0, table = 0;
-    const int kinds = p.transposed ? p.row_blocks : p.kinds;
-    for (int i = 0; i < kinds; ++i) {
+    int64_t window = 0, stage_weights = 0, table = 0;
+    const int64_t weights = p.block_weights;
+    for (int i = 0; i < p.kinds; ++i) {
       const StridedKind& k = p.kind[i];
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      weights = std::max<int64_t>(weights, int64_t{k.stage_weights} * p.slabs);
-      table =
-          std::max(table, ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 128) * 512);
+      table = std::max(table,
+                       ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
     }
-    if (!p.transposed) weights = p.block_weights;
-    const int64_t fixed = 2 * staging_bytes(tile) + table + (resident ? weights : 0);
+    const int64_t fixed =
+        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;
@@ -210,7 +211,7 @@ struct Builder {
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
-    p.shared_bytes = narrow(fixed + stages * stage + 256);
+    p.shared_bytes = narrow(fixed + stages * stage);
     return true;
   }
 
@@ -240,11 +241,12 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_chan
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
   if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, step_channels};
-  return {width, width <= 32 ? 8 : 4, width == 8 ? 2 : 1, step_channels};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
 }
 
-std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
-                                           const StridedTile& tile) {
+namespace {
+
+std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile) {
   if (!moderate(g, transposed)) return std::nullopt;
   Builder b{
       tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
@@ -264,10 +266,15 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
   p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
   for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
-  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next.
-  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low, high = b.range_w.high;
-  const int64_t pitch =
-      std::min(p.w.cells + high - low, std::max({int64_t{p.w.cells}, in_cells - low, p.w.cells + high}));
+  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next; if it has an
+  // output.
+  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
+  int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
+  for (const int64_t phase : b.alive_w) {
+    const int64_t last = transposed ? ceil_div(p.w.out - phase, g.stride.w) : p.w.cells;
+    enough = std::max(enough, last + b.w.shifts(phase).high);
+  }
+  const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
 
@@ -294,8 +301,7 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
     if (candidate > p.d.cells || !b.build(candidate, 1)) continue;
     const int64_t cells = 128 * tile.tiles / candidate;
     int64_t loaded = 128 * tile.tiles;
-    const int kinds = transposed ? p.row_blocks : p.kinds;
-    for (int i = 0; i < kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+    for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
     const int64_t cost = ceil_div(p.d.cells, candidate) * ceil_div(positions, cells) * loaded;
     if (cost < best) best = cost, depths = candidate;
   }
@@ -304,9 +310,25 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
   p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / depths));
   p.depth_blocks = narrow(ceil_div(p.d.cells, depths));
   if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
-      int64_t{p.groups} * p.channel_blocks * p.row_blocks > 65535)
+      int64_t{p.groups} * p.channel_blocks > 65535)
     return std::nullopt;
   return b.out;
+}
+
+/// What a plan depends on.
+struct PlanKey {
+  Conv3dGeometry geometry;
+  bool transposed;
+  StridedTile tile;
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+}  // namespace
+
+std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
+                                           const StridedTile& tile) {
+  thread_local Recent<PlanKey, std::optional<StridedPlanned>> recent;
+  return recent.of({g, transposed, tile}, [&] { return make_plan(g, transposed, tile); });
 }
 
 }  // namespace vox::cuda

@@ -20,7 +20,7 @@ namespace vox::cuda {
 // after row, `pitch` to a row, so that a shift by (h, w) is h * pitch + w positions further on for all of
 // them. The pitch is long enough for no shift to run from one row into data of the next.
 
-/// The most slots of accumulators, rows of phases in a block, and (shift, phases) that a plan may hold.
+/// The most slots of accumulators, kinds, and products that a plan may hold.
 inline constexpr int most_slots = 8, most_kinds = 4, most_items = 320;
 
 /// One axis.
@@ -33,26 +33,20 @@ struct StridedAxis {
 /// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
 /// along d and h, conv_transpose3d one for each block of phases.
 struct StridedKind {
-  int first, items;      ///< in StridedPlan::item
-  int phase_d, phase_h;  ///< of the input
-  int low_d, low_h;      ///< the lowest shifts
-  int planes, plane;     ///< depths, and positions in each
+  uint16_t first[most_slots + 1];  ///< item of each slot in StridedPlan::item, and the end
+  int phase_d, phase_h;            ///< of the input
+  int low_d, low_h;                ///< the lowest shifts
+  int planes, plane;               ///< depths, and positions in each
   int phase_pitch,
       granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
   int weights;        ///< bytes before its weights in those of a block of columns
   int stage_weights;  ///< bytes of weights of one stage
 };
 
-/// A product: the tile of cells at a shift times the weights of all slots that have a tap there.
+/// A product: the tile of cells at a shift times the weights of a tap. Both in units of 16 bytes.
 struct StridedItem {
-  uint16_t position;  ///< in the stage
-  uint16_t slots;     ///< bits
-  uint32_t weights;   ///< bytes before its weights in those of the stage
-};
-
-/// The shift of an item, from its kind's lowest; for packing.
-struct StridedShift {
-  uint8_t d, h, w, phase_w;
+  uint32_t position;  ///< in the stage
+  uint32_t weights;   ///< in those of the stage
 };
 
 /// Two phases along d and h.
@@ -70,7 +64,7 @@ struct StridedPlan {
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
   PhasePair row[4];       ///< those alive, then those dead
-  int row_blocks, kinds;  ///< of a row block; conv_transpose3d has 1 in each
+  int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
   int channel_blocks;
   int depths;  ///< that a tile covers
   int plane_tiles, depth_blocks;
@@ -84,8 +78,9 @@ struct StridedPlan {
   StridedItem item[most_items];
 };
 
-struct StridedShifts {
-  StridedShift of[most_items];
+/// The taps of the items, for packing.
+struct StridedTaps {
+  uint16_t of[most_items];
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
@@ -93,13 +88,15 @@ struct StridedShifts {
 struct StridedTile {
   int channels, slots, tiles;
   int step_channels;  ///< of an instruction: 8 for TF32, 16 for 16-bit operands
+
+  friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
 /// Nothing if a stride is not 1 or 2, if the window of a tile does not fit shared memory, or if numbers do
 /// not fit their types.
 struct StridedPlanned {
   StridedPlan plan;
-  StridedShifts shifts;
+  StridedTaps taps;
 };
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
 

@@ -1,8 +1,8 @@
 #include <voxgrad/cuda/conv3d/channel_tiles.h>
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace vox::cuda {
 
@@ -152,25 +152,11 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g) {
   return best;
 }
 
-struct Remembered {
-  Conv3dGeometry geometry;
-  std::optional<WeightGradPlan> plan;
-};
-
 }  // namespace
 
 std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g) {
-  // Planning takes some 10 microseconds, and every training step asks for the same few.
-  static_assert(sizeof(Conv3dGeometry) == 22 * sizeof(int64_t));  // no padding to compare
-  constexpr int kept = 32;
-  thread_local Remembered memory[kept];
-  thread_local int next = 0, used = 0;
-  for (int i = 0; i < used; ++i)
-    if (std::memcmp(&memory[i].geometry, &g, sizeof g) == 0) return memory[i].plan;
-  Remembered& entry = memory[next];
-  next = (next + 1) % kept, used = std::max(used, next ? next : kept);
-  entry = {g, best_plan(g)};
-  return entry.plan;
+  thread_local Recent<Conv3dGeometry, std::optional<WeightGradPlan>> recent;
+  return recent.of(g, [&] { return best_plan(g); });
 }
 
 }  // namespace vox::cuda

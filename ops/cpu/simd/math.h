@@ -202,12 +202,11 @@ template <class T>
                           2.0220083623931693,   -1.9504877509356167,  1.14822079856173,   -0.5462544788648557,
                           0.25869799005707467,  0.13598430654364502,  0.2533011493504546, 0.2814103079294593,
                           0.2821376352010908,   -1.19795185748118e-06};
-  a = a > 11 ? 11 : a;
   const double t = 1 / fma(a, 0.5, 1.);
   double sum = c[0];
 #pragma GCC unroll 16
   for (int k = 1; k < 14; ++k) sum = fma(sum, t, c[k]);
-  return exp_of_normal(-(a * a)) * sum;
+  return a > 11 ? 0 : exp_of_normal(-(a * a)) * sum;
 }
 
 /// Up to 1 the power series 2/sqrt(pi) (x - x^3/3 + x^5/10 - ...), beyond it 1 - erfc.

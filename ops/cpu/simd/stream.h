@@ -17,7 +17,8 @@ namespace vox::cpu::simd::VOXGRAD_ISA {
 
 inline constexpr int64_t cache_line = 64;
 
-/// Copies `bytes`, a multiple of 64, past the cache; `to` is 64-byte aligned. finish_stream() must follow.
+/// Copies `bytes`, a multiple of 64, past the cache; `to` is 64-byte aligned. Such stores are not ordered
+/// with others: whoever asked for them calls finish_streaming() (ops/cpu/walk.h) at the end of its chunk.
 [[gnu::always_inline]] inline void stream_lines(void* to, const void* from, int64_t bytes) {
   char* t = static_cast<char*>(to);
   const char* f = static_cast<const char*>(from);
@@ -34,13 +35,6 @@ inline constexpr int64_t cache_line = 64;
                      _mm_loadu_si128(reinterpret_cast<const __m128i*>(f + i)));
 #else
   std::memcpy(t, f, static_cast<size_t>(bytes));
-#endif
-}
-
-/// Orders the streamed stores before all later ones: other threads see them with what tells of them.
-[[gnu::always_inline]] inline void finish_stream() {
-#if defined(__SSE2__)
-  _mm_sfence();
 #endif
 }
 
@@ -61,7 +55,6 @@ template <class T, class F>
     i += count;
   }
   if (i < n) f(i, y + i, n - i);
-  finish_stream();
 }
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA
