@@ -13,6 +13,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
 endif()
 
 file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
+# Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: no fma but where it is written, in vectors and in
+# the rests of loops alike. And no traps that a choice between two computed values could set off.
+foreach(name IN ITEMS elementwise)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
+    COMPILE_OPTIONS -ffp-contract=off -fno-trapping-math)
+endforeach()
 foreach(isa IN LISTS VOXGRAD_ISAS)
   set(target voxgrad_simd_${isa})
   add_library(${target} OBJECT ${simd_sources})

@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/interpolate_kernels.h>
 
@@ -109,23 +110,25 @@ Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const Interp
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
-  Tensor y = input.detach().contiguous();
+  Tensor y = widened(input.detach()).contiguous();
   for (const int64_t i : pass_order(axes)) {
     const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
     y = run_pass(axis_kernel, y, first_spatial_dim + i, axis, axis.out);
   }
+  y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
   return y;
 }
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
-  Tensor grad_input = grad_output.detach().contiguous();
+  Tensor grad_input = widened(grad_output.detach()).contiguous();
   const std::vector<int64_t> order = pass_order(axes);
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     const InterpolateAxis& axis = axes[static_cast<size_t>(*i)];
     grad_input = run_pass(axis_adjoint_kernel, grad_input, first_spatial_dim + *i, axis, axis.in);
   }
+  grad_input = grad_input.to(grad_output.dtype());
   if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
   return grad_input;
