@@ -105,15 +105,15 @@ void launch_product(const char* op, const Tensor& input, const Tensor& weight, c
                     Tensor& output, const Conv3dGeometry& g, bool transposed, const FlatProduct& p) {
   using Element = typename Tile::Element;
   const int64_t numel = flat::packed_numel<Tile>(p);
-  Tensor packed = empty({numel * static_cast<int64_t>(sizeof(Element)) / 4}, weight.options());
-  const Launch launch(op, output, {&input, &weight, &bias, &packed});
-  auto* const to = reinterpret_cast<Element*>(detail::mutable_ptr<float>(packed));
+  const Launch launch(op, output, {&input, &weight, &bias});
+  const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
+  auto* const to = packed.as<Element>();
   flat::pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
       detail::ptr<float>(weight), to, p, transposed, static_cast<int>(g.kernel.h),
       static_cast<int>(g.kernel.w), g.taps(), numel);
   const int shared = flat::barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host));
   const auto kernel = flat::product_kernel<Tile>;
-  launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  launch.allow_shared_memory<flat::product_kernel<Tile>>(shared);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));
   kernel<<<grid, flat::block_threads, static_cast<size_t>(shared), launch.stream()>>>(
       detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,

@@ -25,9 +25,6 @@ void conv_transpose3d_direct_if(const Tensor& wanted, const Tensor& small, const
 void conv3d_weight_grad_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& small,
                                   Tensor& dweight, Conv3dGeometry g);
 
-/// dbias = the sum of grad over batch and cells.
-void conv3d_bias_grad(const Tensor& grad, Tensor& dbias);
-
 // implicit_gemm_mma.cu: f32 by TF32
 void conv3d_implicit_gemm_mma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                               Conv3dGeometry g);
@@ -45,6 +42,10 @@ void conv_transpose3d_implicit_gemm_wgmma(const Tensor& small, const Tensor& wei
 void conv3d_weight_grad_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                               Grid bias_of, Conv3dGeometry g);
 
+// weight_grad_split_wgmma.cu: f32 as accurate as its own arithmetic, otherwise likewise
+void conv3d_weight_grad_split_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                                    Grid bias_of, Conv3dGeometry g);
+
 // strided_wgmma.cu: f32 by TF32 on Hopper, steps of 1 or 2
 bool strided_wgmma_takes(const Conv3dGeometry& g, bool transposed);
 void conv3d_strided_wgmma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
@@ -55,5 +56,9 @@ void conv_transpose3d_strided_wgmma(const Tensor& small, const Tensor& weight, c
 // weight_grad_mma.cu: likewise; workspace of 32 MiB at most
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                             Grid bias_of, Conv3dGeometry g);
+
+// bias_grad.cu: any floating dtype
+/// dbias = the sum of grad over batch and cells.
+void conv3d_bias_grad(const Tensor& grad, Tensor& dbias);
 
 }  // namespace vox::cuda

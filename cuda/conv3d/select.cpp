@@ -56,7 +56,12 @@ bool tf32(const Conv3dProblem& p) {
 bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  return tf32_on_hopper(p) && weight_grad_plan(p.geometry).has_value();
+  return tf32_on_hopper(p) && weight_grad_plan(p.geometry, false).has_value();
+}
+
+bool weight_grad_in_split_slices(const Conv3dProblem& p) {
+  return p.dtype == f32 && axes_fit_32_bits(p.geometry) && has_wgmma() &&
+         weight_grad_plan(p.geometry, true).has_value();
 }
 
 bool strided_tf32(const Conv3dProblem& p) {
@@ -72,9 +77,11 @@ bool unit_step_tf32(const Conv3dProblem& p) {
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
-bool at_least_8_channels_a_group(const Conv3dProblem& p) {
-  return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+bool channels_fill_tiles(const Conv3dProblem& p) {
+  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
+
+bool at_least_8_channels_a_group(const Conv3dProblem& p) { return tf32(p) && channels_fill_tiles(p); }
 
 int64_t longest_stride(const Conv3dProblem& p) {
   const Triple& stride = p.geometry.stride;
@@ -83,6 +90,10 @@ int64_t longest_stride(const Conv3dProblem& p) {
 
 bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
   return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
+}
+
+bool split_slices_of_8_channels_a_group(const Conv3dProblem& p) {
+  return channels_fill_tiles(p) && weight_grad_in_split_slices(p);
 }
 
 bool strided_and_8_channels(const Conv3dProblem& p) {
@@ -98,6 +109,8 @@ bool unit_stride_and_8_channels(const Conv3dProblem& p) {
 constexpr Row table[]{
     {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
+    {"weight_grad_split_wgmma", weight_grad_in_split_slices, split_slices_of_8_channels_a_group, nullptr,
+     nullptr, conv3d_weight_grad_split_wgmma},
     {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
      conv_transpose3d_strided_wgmma, nullptr},
     {"implicit_gemm_wgmma", unit_step_tf32, unit_stride_and_8_channels, conv3d_implicit_gemm_wgmma,

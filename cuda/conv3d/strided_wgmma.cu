@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(128)
 struct Shared {
   unsigned char *stages, *weights, *staging;
   uint32_t* table;
-  ptx::Mbarrier *full, *empty, *weights_here;
+  ptx::Mbarrier *full, *empty, *turns, *weights_here;
 };
 
 template <int channels, int slots, int tiles>
@@ -153,7 +153,7 @@ struct StridedKernel {
                                                  const Columns& columns, const Shared& shared,
                                                  int producer_group, const StridedPlan& p) {
     const int thread = threadIdx.x % producers;
-    const int positions = 128 * tiles / p.depths;
+    const int positions = 128 * tiles / p.teams / p.depths;
     const int phases_w = p.transposed ? 1 : p.phases_w;
     const unsigned char* const weights =
         packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
@@ -166,8 +166,12 @@ struct StridedKernel {
       ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
       ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
     }
+    const int team = p.teams == 2 ? producer_group : 0;
+    unsigned char* const ring_start = shared.stages + team * p.stages * p.stage_bytes;
+    ptx::Mbarrier* const full = shared.full + team * most_stages;
+    ptx::Mbarrier* const empty = shared.empty + team * most_stages;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+    for (int number = blockIdx.x * p.teams + team; number < all_tiles; number += gridDim.x * p.teams) {
       const Tile tile = tile_of(number, positions, p);
       const char* const image = reinterpret_cast<const char*>(
           input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
@@ -179,14 +183,14 @@ struct StridedKernel {
         const int granule_bytes = kind.granule_pitch * 16;
         bool located = false;
         for (int slab = 0; slab < p.slabs; ++slab, ring.advance(p.stages), turn ^= 1) {
-          if (turn != producer_group) continue;
+          if (p.teams == 1 && turn != producer_group) continue;
           if (!located) {
             ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
             locate(table, thread, tile, kind, p);
             ptx::named_barrier<producers>(3 + producer_group);
             located = true;
           }
-          unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+          unsigned char* const stage = ring_start + ring.stage * p.stage_bytes;
           bool waited = false;
           for (int step = 0; step < p.k_steps; ++step) {
             const int channel = (slab * p.k_steps + step) * 8, left = p.in_per_group - channel;
@@ -205,13 +209,13 @@ struct StridedKernel {
               else
                 load<false>(v, offset, from, channel_bytes, left);
               if (!waited) {
-                ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
+                ptx::mbarrier_wait(empty[ring.stage], ring.parity ^ 1);
                 waited = true;
                 if (thread == 0 && !p.weight_bytes) {
-                  ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
+                  ptx::mbarrier_arrive_expecting(full[ring.stage], kind.stage_weights);
                   ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
                                  weights + kind.weights + int64_t{slab} * kind.stage_weights,
-                                 kind.stage_weights, shared.full[ring.stage]);
+                                 kind.stage_weights, full[ring.stage]);
                 }
               }
 #pragma unroll
@@ -222,7 +226,7 @@ struct StridedKernel {
             }
           }
           __syncwarp();
-          if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
+          if (thread % 32 == 0) ptx::mbarrier_arrive(full[ring.stage]);
         }
       }
     }
@@ -233,7 +237,7 @@ struct StridedKernel {
   /// The products of one stage, of which all have been seen off when it returns.
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
-                                                  int first_position, const StridedKind& kind,
+                                                  int first_position, int jump, const StridedKind& kind,
                                                   const StridedPlan& p) {
     const int granule = kind.granule_pitch * 16;
     const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
@@ -251,7 +255,8 @@ struct StridedKernel {
           const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a_high | (a + t * 64), b_high | b);
+            ptx::wgmma<Operand::tf32, channels>(
+                sum[t] + slot * sums, a_high | (a + t * 64 + (t >= tiles / 2 ? jump : 0)), b_high | b);
         }
       }
       a_low += granule / 8;
@@ -259,35 +264,6 @@ struct StridedKernel {
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
-  }
-
-  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells go, in one channel at phases (0,
-  /// 0) along d and h.
-  struct Span {
-    bool straight;       // one row: elements lie one behind the other
-    uint32_t offset[4];  // bytes; only the first if straight
-    uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
-  };
-  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
-    Span s;
-    s.exists = 0;
-    const int lane = threadIdx.x % 32, elements = 64 * p.w.out_step;
-    const int first_row = position / p.pitch, first_column = position % p.pitch;
-    s.straight = first_column + 64 <= p.pitch;
-    const int left_d = p.d.out - d * p.d.out_step;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int x = lane + 32 * i;
-      const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
-      int row = first_row, column = first_column + cell;
-      if (!s.straight) row += column / p.pitch, column %= p.pitch;
-      const int w = column * p.w.out_step + phase, left_h = p.h.out - row * p.h.out_step;
-      s.offset[i] =
-          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
-      if (x < elements && left_d > 0 && left_h > 0 && column < p.w.cells && w < p.w.out)
-        s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
-    }
-    return s;
   }
 
   /// Sums of one pair of phases to [channel][cell][phase along w].
@@ -315,53 +291,51 @@ struct StridedKernel {
     ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging) : void()), ...);
   }
 
-  /// What the elements of a span are: sums of all phases along w, of one of two, or the bias alone.
+  /// Where the outputs of some neighbouring cells come from: staged sums of all phases along w, of one of
+  /// two, or the bias alone.
   enum class Source { all, one, bias };
 
-  /// Writes `count` channels of a span, every fourth from `channel` on. `staged` and `bias` are those of the
-  /// first in shared memory.
-  template <Source source, bool straight>
-  static __device__ __forceinline__ void copy(const unsigned char* memory, int staged, int bias,
-                                              const Span& span, int shift, char* channel,
-                                              int64_t channel_bytes, int count, const StridedPlan& p) {
-    constexpr int elements = source == Source::all ? 2 * per_row : 4;
+  /// Writes `length` outputs that lie one behind the other, of `count` channels, every fourth from `channel`
+  /// on, whole lines of 128 bytes at a time. `staged` and `bias` are those of the first in shared memory.
+  template <Source source>
+  static __device__ __forceinline__ void copy(const unsigned char* memory, int staged, int bias, int length,
+                                              char* channel, int64_t channel_bytes, int count,
+                                              const StridedPlan& p) {
     const int lane = threadIdx.x % 32;
-    bool wanted[elements];
-    char* to[elements];
-#pragma unroll
-    for (int i = 0; i < elements; ++i) {
-      wanted[i] = span.exists >> (4 * i + shift) & 1;
-      to[i] = channel + span.offset[straight ? 0 : i];
-    }
-    // Where each comes from, and the distances to the next element and to the next channel.
-    int from = bias, next = 0, next_channel = 16;
-    if constexpr (source == Source::all) from = staged + lane * 4, next = 128, next_channel = 4 * pitch * 4;
-    if constexpr (source == Source::one) {
-      const int cell = p.w.out_step == 2 ? lane / 2 : lane;
-      if (p.w.out_step == 1 || lane % 2 == p.phase_w[0])
-        from = staged + cell * per_row * 4, next = 128 * per_row / p.w.out_step, next_channel = 4 * pitch * 4;
-    }
-    const auto value = [&](int i) {
-      if constexpr (source == Source::all) return *reinterpret_cast<const float*>(memory + from + i * 128);
-      return *reinterpret_cast<const float*>(memory + from + (i < 2 || p.w.out_step == 2 ? i * next : 0));
-    };
+    const int chunks = (length + 62) / 32;
 #pragma unroll 1
     for (int k = 0; k < count; k += 2) {  // two at a time, so that loads overlap
-      float v[2][elements];
+      float v[2][5];
+      int x[2];
+      char* to[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
+        x[c] = lane - static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 31);
+        to[c] = channel + x[c] * 4;
+        channel += channel_bytes;
+        const float first = source == Source::all ? 0 : *reinterpret_cast<const float*>(memory + bias);
+        const bool alive = source == Source::one && (p.w.out_step == 1 || (x[c] & 1) == p.phase_w[0]);
 #pragma unroll
-        for (int i = 0; i < elements; ++i) v[c][i] = source == Source::bias && i > 0 ? v[c][0] : value(i);
-        from += next_channel;
+        for (int i = 0; i < 5; ++i) {
+          const int at = x[c] + 32 * i;
+          const bool exists = static_cast<unsigned>(at) < static_cast<unsigned>(length);
+          v[c][i] = first;
+          if (source == Source::all && exists)
+            v[c][i] = *reinterpret_cast<const float*>(memory + staged + at * 4);
+          if (source == Source::one && exists && alive)
+            v[c][i] =
+                *reinterpret_cast<const float*>(memory + staged + (at >> (p.w.out_step - 1)) * per_row * 4);
+        }
+        staged += 4 * pitch * 4;
+        bias += 16;
       }
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         if (c == 1 && k + 1 == count) break;
 #pragma unroll
-        for (int i = 0; i < elements; ++i)
-          if (wanted[i]) *reinterpret_cast<float*>(straight ? to[0] + 128 * i : to[i]) = v[c][i];
-#pragma unroll
-        for (int i = 0; i < (straight ? 1 : elements); ++i) to[i] += channel_bytes;
+        for (int i = 0; i < 5; ++i)
+          if (i < chunks && static_cast<unsigned>(x[c] + 32 * i) < static_cast<unsigned>(length))
+            *reinterpret_cast<float*>(to[c] + 128 * i) = v[c][i];
       }
     }
   }
@@ -378,18 +352,26 @@ struct StridedKernel {
                                    p.out_channel;
     const int first_row = row_block * rows, alive_rows = min(rows, p.rows - first_row);
     const bool all = p.w.out_step == per_row && (!p.transposed || p.phases_w == per_row);
+    const int per_depth = 2 * tiles / p.teams / p.depths;  // tiles of 64 cells
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
-      const int depth = p.depths == 2 ? warpgroup : 0;
-      const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
-      const Span span = span_of(tile.depth + depth, position, p);
-      const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>, const PhasePair& row) {
-        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
-        const int staged = staging + warp * pitch * 4, shift = 2 * row.d + row.h;
-        if (span.straight)
-          copy<source, true>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
-        else
-          copy<source, false>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
+      const int block = (p.teams == 1 ? warpgroup * tiles : 0) + t;
+      const int d = (tile.depth + block / per_depth) * p.d.out_step;
+      const int position = tile.position + block % per_depth * 64;
+      // The cells of the tile, row by row.
+      const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>,
+                                               const PhasePair& pair) {
+        int row = position / p.pitch, column = position % p.pitch;
+        for (int cell = 0; cell < 64; ++row, column = 0) {
+          const int h = row * p.h.out_step + pair.h, w = column * p.w.out_step;
+          const int cells = min(64 - cell, p.pitch - column);
+          const int length = min(min(cells, p.w.cells - column) * p.w.out_step, p.w.out - w);
+          if (d + pair.d < p.d.out && h < p.h.out && length > 0)
+            copy<source>(memory, staging + warp * pitch * 4 + cell * per_row * 4, bias + warp * 4, length,
+                         reinterpret_cast<char*>(to + (int64_t{d + pair.d} * p.h.out + h) * p.w.out + w),
+                         channel_bytes, count, p);
+          cell += cells;
+        }
       };
       // Pairs of phases: those of this block that are alive, and its share of the others.
 #pragma unroll 1
@@ -413,7 +395,7 @@ struct StridedKernel {
                                                  const Shared& shared, int warpgroup,
                                                  const float* __restrict__ bias, float* __restrict__ output,
                                                  const StridedPlan& p) {
-    const int positions = 128 * tiles / p.depths;
+    const int positions = 128 * tiles / p.teams / p.depths;
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
     const int all_staging = static_cast<int>(shared.staging - memory);
@@ -428,10 +410,18 @@ struct StridedKernel {
     ptx::named_barrier<consumer_threads>(5);
     Ring ring;
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
+    const int team = p.teams == 2 ? warpgroup : 0;
+    const unsigned char* const ring_start = shared.stages + team * p.stages * p.stage_bytes;
+    ptx::Mbarrier* const full = shared.full + team * most_stages;
+    ptx::Mbarrier* const empty = shared.empty + team * most_stages;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+    // Teams multiply in turn, so that one writes while the other multiplies. `others`: of team 1.
+    const int step = gridDim.x * p.teams, first = blockIdx.x * p.teams;
+    const int others = (all_tiles - first - 1 + step - 1) / step * p.row_blocks;
+    int turn = 0;
+    for (int number = first + team; number < all_tiles; number += step) {
       const Tile tile = tile_of(number, positions, p);
-      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block, ++turn) {
         float sum[tiles][slots * sums];
         const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -447,23 +437,30 @@ struct StridedKernel {
           }
         // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
         const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
+        if (p.teams == 2 && (team == 1 || turn <= others))
+          ptx::mbarrier_wait(shared.turns[team], (turn & 1) ^ (team == 0));
         for (int k = first_kind; k < first_kind + kinds; ++k) {
           const StridedKind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
-          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          const bool half = p.teams == 2 && p.depths == 2;  // each depth has half of the tiles of a warpgroup
+          const int jump = half ? kind.plane - tiles / 2 * 64 : 0;
+          const int first_position = p.teams == 2    ? 0
+                                     : p.depths == 2 ? warpgroup * kind.plane
+                                                     : warpgroup * tiles * 64;
           for (int slab = 0; slab < p.slabs; ++slab) {
-            const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+            const unsigned char* const stage = ring_start + ring.stage * p.stage_bytes;
             const unsigned char* const weights =
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;
-            ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
+            ptx::mbarrier_wait(full[ring.stage], ring.parity);
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
-            multiply(sum, stage, weights, first_position, kind, p);
-            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
+            multiply(sum, stage, weights, first_position, jump, kind, p);
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty[ring.stage]);
             ring.advance(p.stages);
           }
         }
+        if (p.teams == 2 && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.turns[1 - team]);
         write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output, p);
       }
     }
@@ -478,16 +475,17 @@ __global__ void __launch_bounds__(block_threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Kernel = StridedKernel<channels, slots, tiles>;
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
-  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
-  shared.weights = shared.stages + p.stages * p.stage_bytes;
+  __shared__ ptx::Mbarrier full[2 * most_stages], empty[2 * most_stages], turns[2], weights_here;
+  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, turns, &weights_here};
+  shared.weights = shared.stages + p.teams * p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < p.stages; ++i) {
+    for (int i = 0; i < 2 * most_stages; ++i) {
       ptx::mbarrier_init(full[i], producers / 32 + (p.weight_bytes ? 0 : 1));
-      ptx::mbarrier_init(empty[i], consumer_warps);
+      ptx::mbarrier_init(empty[i], consumer_warps / p.teams);
     }
+    for (ptx::Mbarrier& turn : turns) ptx::mbarrier_init(turn, consumer_warps / 2);
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }
@@ -518,6 +516,9 @@ void visit_tile(const StridedTile& t, F f) {
   const auto one = [&]<int c, int s, int n>(std::integer_sequence<int, c, s, n>) {
     with(integral_constant<int, c>{}, integral_constant<int, s>{}, integral_constant<int, n>{});
   };
+  one(std::integer_sequence<int, 8, 1, 2>{});
+  one(std::integer_sequence<int, 16, 1, 2>{});
+  one(std::integer_sequence<int, 32, 1, 2>{});
   one(std::integer_sequence<int, 8, 1, 4>{});
   one(std::integer_sequence<int, 16, 1, 4>{});
   one(std::integer_sequence<int, 32, 1, 4>{});
@@ -545,9 +546,9 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
   const StridedPlan& p = planned->plan;
   visit_tile(tile, [&](auto channels, auto slots, auto tiles) {
     const int64_t blocks = int64_t{p.groups} * p.channel_blocks;
-    Tensor packed = empty({std::max<int64_t>(blocks * p.block_weights / 4, 1)}, weight.options());
-    const Launch launch(op, output, {&input, &weight, &bias, &packed});
-    auto* const to = reinterpret_cast<unsigned char*>(detail::mutable_ptr<float>(packed));
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, blocks * p.block_weights);
+    auto* const to = packed.as<unsigned char>();
     const int last = p.kinds - 1;
     const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
     if (items > 0)
@@ -555,10 +556,10 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
                                    static_cast<unsigned>(blocks)),
                               128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->taps);
     const auto kernel = product_kernel<channels, slots, tiles>;
-    launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes));
+    launch.allow_shared_memory<product_kernel<channels, slots, tiles>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);
+    const int in_parallel = std::clamp(multiprocessors() / columns, 1, (all_tiles + p.teams - 1) / p.teams);
     kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
              p.shared_bytes, launch.stream()>>>(detail::ptr<float>(input), to,
                                                 bias.defined() ? detail::ptr<float>(bias) : nullptr,
