@@ -77,9 +77,14 @@ bool unit_step_tf32(const Conv3dProblem& p) {
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
-/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
+/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
+/// from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in weight_grad,
+/// whose `direct` is slower still, always. What was not measured with fewer than 8 does not run with fewer.
 bool channels_fill_tiles(const Conv3dProblem& p) {
-  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+  const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
+  if (p.dtype != f32 || p.precision == Float32Precision::highest) return std::min(big, small) >= 8;
+  const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
+  return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
 }
 
 bool at_least_8_channels_a_group(const Conv3dProblem& p) { return tf32(p) && channels_fill_tiles(p); }
