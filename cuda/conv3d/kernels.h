@@ -53,7 +53,13 @@ void conv3d_strided_wgmma(const Tensor& big, const Tensor& weight, const Tensor&
 void conv_transpose3d_strided_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                     Tensor& big, Conv3dGeometry g);
 
-// weight_grad_mma.cu: likewise; workspace of 32 MiB at most
+// implicit_gemm_mma_split.cu: f32, as accurate as f32 arithmetic
+void conv3d_implicit_gemm_mma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                    Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_mma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                              Tensor& big, Conv3dGeometry g);
+
+// weight_grad_mma.cu: f32 by TF32; workspace of 32 MiB at most
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                             Grid bias_of, Conv3dGeometry g);
 

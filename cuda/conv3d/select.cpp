@@ -53,6 +53,8 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool split_tf32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_bits(p.geometry); }
+
 bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
@@ -60,8 +62,7 @@ bool weight_grad_in_slices(const Conv3dProblem& p) {
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
-  return p.dtype == f32 && axes_fit_32_bits(p.geometry) && has_wgmma() &&
-         weight_grad_plan(p.geometry, true).has_value();
+  return split_tf32(p) && has_wgmma() && weight_grad_plan(p.geometry, true).has_value();
 }
 
 bool strided_tf32(const Conv3dProblem& p) {
@@ -87,6 +88,10 @@ bool channels_fill_tiles(const Conv3dProblem& p) {
 }
 
 bool at_least_8_channels_a_group(const Conv3dProblem& p) { return tf32(p) && channels_fill_tiles(p); }
+
+bool split_of_at_least_8_channels_a_group(const Conv3dProblem& p) {
+  return split_tf32(p) && channels_fill_tiles(p);
+}
 
 int64_t longest_stride(const Conv3dProblem& p) {
   const Triple& stride = p.geometry.stride;
@@ -122,6 +127,8 @@ constexpr Row table[]{
      conv_transpose3d_implicit_gemm_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
+    {"implicit_gemm_mma_split", split_tf32, split_of_at_least_8_channels_a_group,
+     conv3d_implicit_gemm_mma_split, conv_transpose3d_implicit_gemm_mma_split, nullptr},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
 };
 

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(128)
 struct Shared {
   unsigned char *stages, *weights, *staging;
   uint32_t* table;
-  ptx::Mbarrier *full, *empty, *turns, *weights_here;
+  ptx::Mbarrier *full, *empty, *weights_here;
 };
 
 template <int channels, int slots, int tiles>
@@ -136,9 +136,10 @@ struct StridedKernel {
   /// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
   template <bool all>
   static __device__ __forceinline__ void load(float (&v)[batch][8], const uint32_t (&offset)[batch],
-                                              const char* from, int64_t channel_bytes, int left) {
+                                              int rounds, const char* from, int64_t channel_bytes, int left) {
 #pragma unroll
     for (int u = 0; u < batch; ++u) {
+      if (u >= rounds) break;
       const char* at = from + offset[u];
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
@@ -196,7 +197,8 @@ struct StridedKernel {
             const int channel = (slab * p.k_steps + step) * 8, left = p.in_per_group - channel;
             const char* const from = image + channel * channel_bytes;
             unsigned char* to = stage + step * 2 * granule_bytes + own_position * 16;
-            for (int first = thread; first < count; first += batch * producers) {
+            for (int first = thread; first - thread < count; first += batch * producers) {
+              const int rounds = (count - (first - thread) + producers - 1) / producers;
               uint32_t offset[batch];
               float v[batch][8];
 #pragma unroll
@@ -205,9 +207,9 @@ struct StridedKernel {
                 offset[u] = i < count ? table[i] : ~0u;
               }
               if (left >= 8)
-                load<true>(v, offset, from, channel_bytes, left);
+                load<true>(v, offset, rounds, from, channel_bytes, left);
               else
-                load<false>(v, offset, from, channel_bytes, left);
+                load<false>(v, offset, rounds, from, channel_bytes, left);
               if (!waited) {
                 ptx::mbarrier_wait(empty[ring.stage], ring.parity ^ 1);
                 waited = true;
@@ -250,7 +252,7 @@ struct StridedKernel {
 #pragma unroll
       for (int slot = 0; slot < slots; ++slot) {
         const int last = kind.first[slot + 1];
-#pragma unroll 2
+#pragma unroll 1
         for (int i = kind.first[slot]; i < last; ++i) {
           const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
@@ -266,29 +268,31 @@ struct StridedKernel {
     ptx::wgmma_wait<0>();
   }
 
-  /// Sums of one pair of phases to [channel][cell][phase along w].
+  /// Sums of one pair of phases to [channel][cell][phase along w], where a thread's two channels of 8 begin
+  /// with `shift` unused words.
   template <int r>
-  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], float* staging) {
+  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], float* staging,
+                                                   const int (&shift)[2]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    float* const at = staging + lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * per_row;
 #pragma unroll
-    for (int j = 0; j < sums / 4; ++j)
+    for (int e = 0; e < 2; ++e) {
+      float* const at = staging + (lane % 4 * 2 + e) * pitch + (warp * 16 + lane / 4) * per_row + shift[e];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float* const cell = at + (j * 8 + e % 2) * pitch + e / 2 * 8 * per_row;
-        if constexpr (per_row == 2)
-          *reinterpret_cast<float2*>(cell) =
-              make_float2(sum[(r * 2) * sums + j * 4 + e], sum[(r * 2 + 1) * sums + j * 4 + e]);
-        else
-          *cell = sum[j * 4 + e];
-      }
+      for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int i = 0; i < per_row; ++i)
+            at[j * 8 * pitch + half * 8 * per_row + i] = sum[(r * per_row + i) * sums + j * 4 + half * 2 + e];
+    }
   }
 
   /// Stages sums of pair `number` % rows of phases and of tile `number` / rows.
   template <int... numbers>
   static __device__ __forceinline__ void stage(const float (&sum)[tiles][slots * sums], float* staging,
-                                               int number, std::integer_sequence<int, numbers...>) {
-    ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging) : void()), ...);
+                                               const int (&shift)[2], int number,
+                                               std::integer_sequence<int, numbers...>) {
+    ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging, shift) : void()), ...);
   }
 
   /// Where the outputs of some neighbouring cells come from: staged sums of all phases along w, of one of
@@ -340,6 +344,43 @@ struct StridedKernel {
     }
   }
 
+  /// The same in vectors of 16 bytes: `staged` begins with as many unused words as `channel` is beyond a
+  /// multiple of 16 bytes, which is the same for every fourth channel. `whole`: sums, else the bias.
+  template <bool whole>
+  static __device__ __forceinline__ void copy_vectors(const unsigned char* memory, int staged, int bias,
+                                                      int length, char* channel, int64_t channel_bytes,
+                                                      int count) {
+    const int lane = threadIdx.x % 32;
+    const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 3), end = shift + length;
+    const bool vector = 4 * lane >= shift && 4 * lane + 4 <= end;
+    // What is left at both ends: words of the first vector and of the last.
+    const int word = lane < 4 ? lane : (end & ~3) + lane - 4;
+    const bool single =
+        lane < 4 ? lane >= shift && lane < end && (shift > 0 || end < 4) : lane < 8 && end >= 4 && word < end;
+    char* to_vector = channel + (4 * lane - shift) * 4;
+    char* to_word = channel + (word - shift) * 4;
+    int from_vector = staged + lane * 16, from_word = staged + word * 4;
+#pragma unroll 2
+    for (int k = 0; k < count; ++k) {
+      float4 v{};
+      float one = 0;
+      if constexpr (whole) {
+        if (vector) v = *reinterpret_cast<const float4*>(memory + from_vector);
+        if (single) one = *reinterpret_cast<const float*>(memory + from_word);
+        from_vector += 4 * pitch * 4;
+        from_word += 4 * pitch * 4;
+      } else {
+        one = *reinterpret_cast<const float*>(memory + bias);
+        v = make_float4(one, one, one, one);
+        bias += 16;
+      }
+      if (vector) *reinterpret_cast<float4*>(to_vector) = v;
+      if (single) *reinterpret_cast<float*>(to_word) = one;
+      to_vector += channel_bytes;
+      to_word += channel_bytes;
+    }
+  }
+
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], unsigned char* memory,
                                                int staging, int bias, const Tile& tile,
                                                const Columns& columns, int row_block, int warpgroup, int warp,
@@ -358,6 +399,7 @@ struct StridedKernel {
       const int block = (p.teams == 1 ? warpgroup * tiles : 0) + t;
       const int d = (tile.depth + block / per_depth) * p.d.out_step;
       const int position = tile.position + block % per_depth * 64;
+      const bool straight = position % p.pitch + 64 <= p.pitch;
       // The cells of the tile, row by row.
       const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>,
                                                const PhasePair& pair) {
@@ -366,24 +408,44 @@ struct StridedKernel {
           const int h = row * p.h.out_step + pair.h, w = column * p.w.out_step;
           const int cells = min(64 - cell, p.pitch - column);
           const int length = min(min(cells, p.w.cells - column) * p.w.out_step, p.w.out - w);
-          if (d + pair.d < p.d.out && h < p.h.out && length > 0)
-            copy<source>(memory, staging + warp * pitch * 4 + cell * per_row * 4, bias + warp * 4, length,
-                         reinterpret_cast<char*>(to + (int64_t{d + pair.d} * p.h.out + h) * p.w.out + w),
-                         channel_bytes, count, p);
+          if (d + pair.d < p.d.out && h < p.h.out && length > 0) {
+            char* const channel =
+                reinterpret_cast<char*>(to + (int64_t{d + pair.d} * p.h.out + h) * p.w.out + w);
+            const int staged = staging + warp * pitch * 4 + cell * per_row * 4;
+            if (source == Source::bias)
+              copy_vectors<false>(memory, 0, bias + warp * 4, length, channel, channel_bytes, count);
+            else if (source == Source::all && straight)
+              copy_vectors<true>(memory, staged, 0, length, channel, channel_bytes, count);
+            else
+              copy<source>(memory, staged, bias + warp * 4, length, channel, channel_bytes, count, p);
+          }
           cell += cells;
         }
       };
       // Pairs of phases: those of this block that are alive, and its share of the others.
 #pragma unroll 1
       for (int r = 0; r < alive_rows; ++r) {
+        const PhasePair& pair = p.row[first_row + r];
+        int shift[2] = {0, 0};
+        if (all && straight) {
+          const int64_t start =
+              (reinterpret_cast<intptr_t>(to) >> 2) - int64_t{warp} * p.out_channel +
+              (int64_t{d + pair.d} * p.h.out + position / p.pitch * p.h.out_step + pair.h) * p.w.out +
+              position % p.pitch * p.w.out_step;
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            shift[e] =
+                static_cast<int>(start + int64_t{static_cast<int>(threadIdx.x % 4 * 2) + e} * p.out_channel) &
+                3;
+        }
         ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
-        stage(sum, reinterpret_cast<float*>(memory + staging), t * rows + r,
+        stage(sum, reinterpret_cast<float*>(memory + staging), shift, t * rows + r,
               std::make_integer_sequence<int, tiles * rows>{});
         ptx::named_barrier<128>(1 + warpgroup);
         if (all)
-          copy_row(std::integral_constant<Source, Source::all>{}, p.row[first_row + r]);
+          copy_row(std::integral_constant<Source, Source::all>{}, pair);
         else
-          copy_row(std::integral_constant<Source, Source::one>{}, p.row[first_row + r]);
+          copy_row(std::integral_constant<Source, Source::one>{}, pair);
       }
 #pragma unroll 1
       for (int r = row_block; r < p.dead_rows; r += p.row_blocks)
@@ -415,13 +477,10 @@ struct StridedKernel {
     ptx::Mbarrier* const full = shared.full + team * most_stages;
     ptx::Mbarrier* const empty = shared.empty + team * most_stages;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    // Teams multiply in turn, so that one writes while the other multiplies. `others`: of team 1.
-    const int step = gridDim.x * p.teams, first = blockIdx.x * p.teams;
-    const int others = (all_tiles - first - 1 + step - 1) / step * p.row_blocks;
-    int turn = 0;
-    for (int number = first + team; number < all_tiles; number += step) {
+    const int step = gridDim.x * p.teams;
+    for (int number = blockIdx.x * p.teams + team; number < all_tiles; number += step) {
       const Tile tile = tile_of(number, positions, p);
-      for (int row_block = 0; row_block < p.row_blocks; ++row_block, ++turn) {
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
         float sum[tiles][slots * sums];
         const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -437,8 +496,6 @@ struct StridedKernel {
           }
         // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
         const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
-        if (p.teams == 2 && (team == 1 || turn <= others))
-          ptx::mbarrier_wait(shared.turns[team], (turn & 1) ^ (team == 0));
         for (int k = first_kind; k < first_kind + kinds; ++k) {
           const StridedKind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
@@ -460,7 +517,6 @@ struct StridedKernel {
             ring.advance(p.stages);
           }
         }
-        if (p.teams == 2 && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.turns[1 - team]);
         write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output, p);
       }
     }
@@ -475,8 +531,8 @@ __global__ void __launch_bounds__(block_threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Kernel = StridedKernel<channels, slots, tiles>;
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ ptx::Mbarrier full[2 * most_stages], empty[2 * most_stages], turns[2], weights_here;
-  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, turns, &weights_here};
+  __shared__ ptx::Mbarrier full[2 * most_stages], empty[2 * most_stages], weights_here;
+  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
   shared.weights = shared.stages + p.teams * p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
@@ -485,7 +541,6 @@ __global__ void __launch_bounds__(block_threads, 1)
       ptx::mbarrier_init(full[i], producers / 32 + (p.weight_bytes ? 0 : 1));
       ptx::mbarrier_init(empty[i], consumer_warps / p.teams);
     }
-    for (ptx::Mbarrier& turn : turns) ptx::mbarrier_init(turn, consumer_warps / 2);
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }

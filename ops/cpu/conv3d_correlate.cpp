@@ -186,7 +186,8 @@ class Run {
     T* tile = scratch<T, 0>(chunk_ * channel + slack);
     std::fill_n(tile + chunk_ * channel, slack, T(0));
     const int64_t widths = static_cast<int64_t>(c_.phases[2].size());
-    const int64_t row = round_up(layout_.positions(box), simd_.lanes), per_phase = simd_.rows * row;
+    const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes,
+                  per_phase = simd_.rows * row;
     const bool chunks = chunk_ < c_.in_channels;
     const int64_t planes = static_cast<int64_t>(first_phase_.size() - 1) *
                            (slice_begin(slice + 1) - slice_begin(slice)) * box.count[0];
