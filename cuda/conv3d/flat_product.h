@@ -13,7 +13,7 @@ namespace vox::cuda {
 //
 // Cell j and tap t of an axis read input cell j + base + t * tap_step and write output cell
 // j * out_step + out_base: conv3d with stride 1, and each phase of conv_transpose3d with any stride
-// (CONV3D.md, Phases).
+// (the outputs of one residue modulo it).
 //
 // The flat plane. Cells of one depth, of all images, are numbered image after image and row after row, a row
 // being `pitch_w` positions long and an image `pitch_h` rows. Input cells that tap (0, 0) reads get the

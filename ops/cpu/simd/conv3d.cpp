@@ -6,11 +6,12 @@
 //   contract:  rows (channels of small) x columns (channel of big, tap), each a vector of partial sums over
 //              positions; per vector of positions one load for each row and column
 //
-// With 32 registers both have 24 sums and 8 + 3 or 4 + 6 operands: more multiply-adds than loads, though an
-// unaligned load of 64 bytes counts twice.
+// With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads, of which the 3 unaligned count
+// twice.
 
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/lane_sums.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
@@ -33,11 +34,12 @@ void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
     for (int v = 0; v < vectors; ++v)
       sum[r][v] = b.start ? Vec<T>{} + b.start[r] : load(b.y + r * b.y_step + at + v * lanes<T>);
   }
-  const T* w = b.w;
   for (int64_t c = 0; c < b.channels; ++c) {
     const T* channel = b.x + c * b.x_step + at;
-    for (int64_t t = 0; t < b.taps; ++t, w += rows) {
-      const T* from = channel + b.offsets[t];
+    const T* weights = b.w + c * b.w_step;
+    for (int64_t t = 0; t < b.taps; ++t) {
+      const T* from = channel + b.offsets[t].x;
+      const T* w = weights + b.offsets[t].w * rows;
       Vec<T> x[vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) x[v] = load(from + v * lanes<T>);
@@ -76,20 +78,23 @@ void correlate(const CorrelateBlock<T>& b) {
 template <class T, int rows, int columns>
 void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0) {
   Vec<T> sum[rows][columns] = {};
-  for (int64_t p = 0; p < b.planes; ++p) {
-    const T* small = b.small + r0 * b.small_row + p * b.small_plane;
-    const T* big[columns];
+  const T* small = b.small + r0 * b.small_row;
+  for (int64_t d = 0; d < b.depths; ++d) {
+    for (int64_t h = 0; h < b.heights; ++h, small += b.widths) {
+      const T* big[columns];
 #pragma GCC unroll 8
-    for (int q = 0; q < columns; ++q) big[q] = b.big + p * b.big_plane + b.offsets[q0 + q];
-    for (int64_t i = 0; i < b.positions; i += lanes<T>) {
-      Vec<T> s[rows];
+      for (int q = 0; q < columns; ++q)
+        big[q] = b.big + d * b.big_depth + h * b.big_height + b.offsets[q0 + q];
+      for (int64_t i = 0; i < b.widths; i += lanes<T>) {
+        Vec<T> x[columns];
 #pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r) s[r] = load(small + r * b.small_row + i);
+        for (int q = 0; q < columns; ++q) x[q] = load(big[q] + i);
 #pragma GCC unroll 8
-      for (int q = 0; q < columns; ++q) {
-        const Vec<T> x = load(big[q] + i);
+        for (int r = 0; r < rows; ++r) {
+          const Vec<T> s = in_register(load(small + r * b.small_row + i));
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r) sum[r][q] += s[r] * x;
+          for (int q = 0; q < columns; ++q) sum[r][q] += s * x[q];
+        }
       }
     }
   }
@@ -101,7 +106,7 @@ void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0) {
 
 template <class T, int rows>
 void contract_rows(const ContractBlock<T>& b, int64_t r0) {
-  constexpr int columns = vector_registers == 32 ? 6 : 3;
+  constexpr int sums = vector_registers == 32 ? 24 : 12, columns = sums / rows > 6 ? 6 : sums / rows;
   int64_t q = 0;
   for (; q + columns <= b.columns; q += columns) contract_columns<T, rows, columns>(b, r0, q);
   for (; q + 2 <= b.columns; q += 2) contract_columns<T, rows, 2>(b, r0, q);
@@ -111,20 +116,22 @@ void contract_rows(const ContractBlock<T>& b, int64_t r0) {
 template <class T>
 void contract(const ContractBlock<T>& b) {
   int64_t r = 0;
+  for (; r + max_rows <= b.rows; r += max_rows) contract_rows<T, max_rows>(b, r);
   for (; r + 4 <= b.rows; r += 4) contract_rows<T, 4>(b, r);
   for (; r + 2 <= b.rows; r += 2) contract_rows<T, 2>(b, r);
   for (; r < b.rows; ++r) contract_rows<T, 1>(b, r);
 }
 
+template <class T>
+constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
+                                      .lanes = lanes<T>,
+                                      .correlate = correlate<T>,
+                                      .contract = contract<T>,
+                                      .every_second = every_second<T>,
+                                      .interleave = interleave<T>};
+
 }  // namespace
 
-const ConvKernels conv_kernels{.f32 = {.rows = max_rows,
-                                       .lanes = lanes<float>,
-                                       .correlate = correlate<float>,
-                                       .contract = contract<float>},
-                               .f64 = {.rows = max_rows,
-                                       .lanes = lanes<double>,
-                                       .correlate = correlate<double>,
-                                       .contract = contract<double>}};
+const ConvKernels conv_kernels{kernels_of<float>, kernels_of<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

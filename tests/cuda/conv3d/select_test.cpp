@@ -33,18 +33,30 @@ std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = ge
 }
 
 TEST(Conv3dSelect, TheTable) {
-  EXPECT_EQ(chosen(highest), "direct");
+  EXPECT_EQ(chosen(highest), cuda::has_wgmma() ? "implicit_gemm_wgmma_split" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
-  EXPECT_EQ(chosen(medium), first_choice());
+  EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f16), cuda::has_wgmma() ? "implicit_gemm_wgmma_f16" : "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(highest, geometry(16, 16), f32, Conv3dPass::weight_grad), "direct");
+  const bool hopper = cuda::has_wgmma();
+  const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
+    return chosen(precision, g, f32, Conv3dPass::weight_grad);
+  };
+  const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
+  EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(high, geometry(1, 1)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_split_wgmma" : "direct");
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 7)), "direct");
+  // Channels of a group that fill a sixteenth of their tiles.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 7)), "direct");
-  EXPECT_EQ(chosen(high, geometry(7, 16)), "direct");
-  EXPECT_EQ(chosen(high, geometry(16, 16, 2)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 16, 4)), "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(1, 4)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(1, 3)), "direct");
+  EXPECT_EQ(chosen(high, geometry(2, 2)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(16, 16, 8)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(16, 16, 16)), "direct");
 }
 
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
