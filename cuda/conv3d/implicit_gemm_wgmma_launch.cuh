@@ -113,10 +113,9 @@ void launch_product(const Launch& launch, const Tensor& input, const Tensor& wei
       vox::detail::ptr<Storage>(weight), packed.as<Element>(), p, transposed, static_cast<int>(g.kernel.h),
       static_cast<int>(g.kernel.w), g.taps(), numel, not_split);
   const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host));
-  const auto kernel = product_kernel<Tile>;
-  launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  launch.allow_shared_memory<product_kernel<Tile>>(shared);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));
-  kernel<<<grid, block_threads, static_cast<size_t>(shared), launch.stream()>>>(
+  product_kernel<Tile><<<grid, block_threads, static_cast<size_t>(shared), launch.stream()>>>(
       vox::detail::ptr<Storage>(input), packed.as<Element>(),
       bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr, vox::detail::mutable_ptr<Storage>(output),
       p, not_split);

@@ -151,7 +151,7 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
   }
   // A kernel is for one pass at least, and takes most geometries.
   EXPECT_GT(std::ranges::max(compared), 200);
-  for (const int n : compared) EXPECT_TRUE(n == 0 || n > 100) << n;
+  for (const int n : compared) EXPECT_TRUE(n == 0 || n > 90) << n;  // of 108 without a stride, or of 253
 }
 
 // `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.
@@ -348,6 +348,18 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
     geometries.push_back(detail::conv_transpose3d_geometry(
         "taps", {2, 3, 1, 2, 5}, {3, 4, 1, 2, taps},
         {.stride = {1, 1, stride}, .padding = {0, 0, taps / 2}, .dilation = {1, 1, dilation}}));
+  // The flat product: more depths than a tile has, and a rest; two blocks of channels; taps along d in
+  // several groups, and far apart; rows so long that a window holds one row of taps.
+  const auto flat = [&](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
+    geometries.push_back(detail::conv_transpose3d_geometry("flat", input, weight, options));
+  };
+  flat({1, 9, 14, 3, 4}, {9, 17, 3, 2, 3}, {.padding = {1, 0, 2}});
+  flat({3, 3, 9, 4, 5}, {3, 24, 3, 3, 3}, {});
+  flat({2, 17, 5, 3, 4}, {17, 72, 2, 2, 2}, {});
+  flat({1, 4, 3, 3, 3}, {4, 40, 5, 2, 1}, {});
+  flat({1, 4, 5, 3, 3}, {4, 8, 4, 1, 2}, {.dilation = {3, 2, 1}});
+  flat({1, 3, 2, 5, 300}, {3, 5, 2, 3, 3}, {});
+  flat({2, 3, 2, 3, 180}, {3, 5, 1, 5, 2}, {.padding = {0, 2, 1}});
   for (const Conv3dGeometry& g : geometries) {
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;

@@ -33,9 +33,11 @@ std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = ge
 }
 
 TEST(Conv3dSelect, TheTable) {
-  EXPECT_EQ(chosen(highest), "direct");
+  EXPECT_EQ(chosen(highest), cuda::has_wgmma() ? "implicit_gemm_wgmma_split" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
-  EXPECT_EQ(chosen(medium), first_choice());
+  EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f16), cuda::has_wgmma() ? "implicit_gemm_wgmma_f16" : "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
   const bool hopper = cuda::has_wgmma();
