@@ -77,7 +77,7 @@ double cycles(const WeightGradPlan& p) {
       p.parts == 1 ? (16 + p.columns / 4.0) * 1.5 : std::max(28.0, p.columns / 2.0) * 3 * 1.2;
   const double multiply = rows * pairs * 2 * p.products * product;
   const double across = (w.tile + w.reach) * w.phases;
-  const double plane = p.octets * 8 * h.extent * (across + 10), tile = h.tile * (w.tile + 10) * p.columns;
+  const double plane = p.octets * 8 * h.extent * (across + 20), tile = h.tile * (w.tile + 20) * p.columns;
   const double load = d.phases * plane / 3 + tile / 6;
   double more = 0;  // planes at the beginning of a column of steps
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
