@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(256)
     const int column = slice.first_column + accumulator / 4 * 8 + lane % 4 * 2 + accumulator % 2;
     if (octet >= p.octets_in_slice() || tap >= p.taps || b >= p.big_per_group || column >= p.small_per_group)
       continue;
-    float sum = 0;
+    double sum = 0;  // in f32 some 100 additions would err more than all the rest
 #pragma unroll 8
     for (int64_t slab = 0; slab < p.slabs; ++slab) sum += partials[slab * all + i];
     dweight[((int64_t{slice.group} * p.small_per_group + column) * p.big_per_group + b) * p.taps + tap] =

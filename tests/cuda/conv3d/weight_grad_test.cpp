@@ -72,7 +72,9 @@ TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
         << g.big_shape() << ' ' << g.weight_shape();
     ++compared;
   }
-  if (kernel().starts_with("weight_grad")) EXPECT_GE(compared, 6);
+  if (kernel().starts_with("weight_grad")) {
+    EXPECT_GE(compared, 6);
+  }
 }
 
 // Numbers of 16 bits, read four at a time and one by one: the sums are exact in f32 and rounded once.
