@@ -58,7 +58,8 @@ bool split_tf32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_b
 bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  return tf32_on_hopper(p) && weight_grad_plan(p.geometry, false).has_value();
+  const bool storage = tf32(p) || (is_16_bit(p.dtype) && axes_fit_32_bits(p.geometry));
+  return storage && has_wgmma() && weight_grad_plan(p.geometry, false).has_value();
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
@@ -120,7 +121,7 @@ int64_t longest_stride(const Conv3dProblem& p) {
 }
 
 bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
-  return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
+  return channels_fill_tiles(p) && weight_grad_in_slices(p);
 }
 
 bool split_slices_of_8_channels_a_group(const Conv3dProblem& p) {

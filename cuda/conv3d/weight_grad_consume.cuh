@@ -106,8 +106,8 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const Shared& s
 
 /// The same with both factors split in two TF32 numbers, x = high + low: three products, of which low * low
 /// is dropped as smaller than f32's own rounding. Fragments are loaded whole and split in registers. The
-/// tensor core's sums truncate, so they are added to others, in f32, after 128 positions; for that the
-/// products are made one after the other.
+/// tensor core's sums truncate, so they are added to others, in f32, after 32 positions, and the small
+/// products go first; the products of 64 rows are made one after the other.
 template <int columns, int count>
 __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Shared& s, int first, int steps,
                                               float* to) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
   const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
   const uint32_t low_bytes = 4 * p.tile_words();
   const int row_planes = p.axis[2].tile / 4;
-  constexpr int pairs_in_part = 8;
+  constexpr int pairs_in_part = 2;
 
   float sum[count][columns / 2], part[columns / 2];
 #pragma unroll
@@ -134,19 +134,19 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
       if constexpr (masked) cut_fragment(whole[i], i * 8 + k, tail);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        high[i][j] = ptx::to_tf32(__uint_as_float(whole[i][j]));
-        low[i][j] = ptx::to_tf32(__uint_as_float(whole[i][j]) - __uint_as_float(high[i][j]));
+        high[i][j] = tf32_part(whole[i][j]);
+        low[i][j] = __float_as_uint(__uint_as_float(whole[i][j]) - __uint_as_float(high[i][j]));
       }
     }
     at[0] += next, at[1] += next;
     ptx::wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint64_t b_high = ptx::moved(b, i * 2 * plane_bytes), b_low = ptx::moved(b_high, low_bytes);
-      ptx::wgmma<ptx::Operand::tf32, columns>(part, low[i], b_high, more || i > 0);
-      ptx::wgmma<ptx::Operand::tf32, columns>(part, high[i], b_low);
-      ptx::wgmma<ptx::Operand::tf32, columns>(part, high[i], b_high);
-    }
+    const uint64_t b_next = ptx::moved(b, 2 * plane_bytes);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, low[0], b, more);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, low[1], b_next);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[0], ptx::moved(b, low_bytes));
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[1], ptx::moved(b_next, low_bytes));
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[0], b);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[1], b_next);
     ptx::wgmma_commit();
     load_fragment<0>(whole[0], at);
     load_fragment<32>(whole[1], at);

@@ -68,8 +68,9 @@ void lay_out(WeightGradPlan& p) {
   p.shared_bytes = static_cast<int>(std::min<int64_t>(4 * words, 1 << 30));
 }
 
-/// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step. Rows
-/// of memory cost some words more than they have, as they begin and end within sectors of 32 bytes.
+/// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step,
+/// which the other slows down. Rows of memory cost some words more than they have, as they begin and end
+/// within sectors of 32 bytes.
 double cycles(const WeightGradPlan& p) {
   const auto& [d, h, w] = p.axis;
   const double rows = static_cast<double>(h.small) / h.tiles, pairs = up(w.small, 16 * w.tiles);
@@ -77,12 +78,12 @@ double cycles(const WeightGradPlan& p) {
       p.parts == 1 ? (16 + p.columns / 4.0) * 1.5 : std::max(28.0, p.columns / 2.0) * 3 * 1.2;
   const double multiply = rows * pairs * 2 * p.products * product;
   const double across = (w.tile + w.reach) * w.phases;
-  const double plane = p.octets * 8 * h.extent * (across + 10), tile = h.tile * (w.tile + 10) * p.columns;
+  const double plane = p.octets * 8 * h.extent * (across + 20), tile = h.tile * (w.tile + 20) * p.columns;
   const double load = d.phases * plane / 3 + tile / 6;
   double more = 0;  // planes at the beginning of a column of steps
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
-  const double step = std::max(multiply, load) + 500 + per_column / d.small;
+  const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
   const double waves = static_cast<double>(up<int64_t>(p.slices * p.slabs, multiprocessors));
   return waves * (static_cast<double>(up(p.steps, p.slabs)) * step + per_column + 10000);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <voxgrad/core/half.h>
 #include <voxgrad/cuda/conv3d/weight_grad_shared.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
@@ -61,22 +62,58 @@ __device__ void list_small(const WeightGradPlan& p, const Shared& s, const Colum
 /// Whether x has no split into two TF32 numbers: rounded, it is infinite or NaN.
 __device__ __forceinline__ bool beyond_tf32(float x) { return !(fabsf(x) < __uint_as_float(0x7f7ff000)); }
 
-__device__ __forceinline__ uint4 tf32_of(float4 v) {
-  return make_uint4(ptx::to_tf32(v.x), ptx::to_tf32(v.y), ptx::to_tf32(v.z), ptx::to_tf32(v.w));
-}
+/// An element as it comes, f32 or the bits of a bf16 or f16, and what the tensor core gets of it. Numbers of
+/// 16 bits are TF32 numbers as they are.
+template <class T>
+struct Loaded {
+  T of;
+  __device__ __forceinline__ float value(Storage storage) const {
+    if constexpr (std::is_same_v<T, float>) return of;
+    if (storage == Storage::bf16) return __uint_as_float(uint32_t{of} << 16);
+    return detail::float16_value_on_gpu(of);
+  }
+  __device__ __forceinline__ uint32_t factor(Storage storage) const {
+    if constexpr (std::is_same_v<T, float>) return ptx::to_tf32_uncut(of);
+    return __float_as_uint(value(storage));
+  }
+};
+
+/// Four of them.
+template <class T>
+struct LoadedQuad {
+  static_assert(sizeof(T) == 4);
+  float4 of;
+  static __device__ __forceinline__ LoadedQuad at(const float* p) {
+    return {__ldg(reinterpret_cast<const float4*>(p))};
+  }
+  __device__ __forceinline__ Loaded<float> operator[](int i) const {
+    return {i == 0 ? of.x : i == 1 ? of.y : i == 2 ? of.z : of.w};
+  }
+};
+template <>
+struct LoadedQuad<uint16_t> {
+  uint2 of;
+  static __device__ __forceinline__ LoadedQuad at(const uint16_t* p) {
+    return {__ldg(reinterpret_cast<const uint2*>(p))};
+  }
+  __device__ __forceinline__ Loaded<uint16_t> operator[](int i) const {
+    return {static_cast<uint16_t>((i < 2 ? of.x : of.y) >> i % 2 * 16)};
+  }
+};
 
 /// A plane of big into its slot, `channels` of which exist. Several elements of 8 channels each are on their
 /// way at once.
-template <bool split, int at_once>
-__device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Shared& s, const float* from,
-                                            bool exists, int channels, uint32_t* to, int thread, bool& wild) {
+template <bool split, int at_once, class T>
+__device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Shared& s, const T* from,
+                                            Storage storage, bool exists, int channels, uint32_t* to,
+                                            int thread, bool& wild) {
   int entry = thread, octet = 0;
   const auto settle = [&] {
     while (entry >= p.big_entries) entry -= p.big_entries, ++octet;
   };
   settle();
   while (octet < p.octets) {
-    float values[at_once][8];
+    Loaded<T> values[at_once][8];
     int places[at_once];
 #pragma unroll
     for (int j = 0; j < at_once; ++j) {
@@ -84,10 +121,11 @@ __device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Share
       const Entry e = some ? s.big_from[entry] : Entry{-1, -1};
       places[j] = e.to < 0 ? -1 : e.to + octet * 8 * p.channel_pitch;
       const int live = exists && e.from >= 0 && e.to >= 0 ? channels - octet * 8 : 0;
-      const float* element = from + octet * 8 * p.big_cells + e.from;
+      const T* element = from + octet * 8 * p.big_cells + e.from;
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
-        values[j][c] = c < live ? __ldg(element) : 0.0f;
+        values[j][c] = {T{0}};
+        if (c < live) values[j][c] = {__ldg(element)};
         element += p.big_cells;
       }
       entry += producing_threads;
@@ -96,25 +134,26 @@ __device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Share
 #pragma unroll
     for (int j = 0; j < at_once; ++j) {
       if (places[j] < 0) continue;
+      uint32_t* place = to + places[j];
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
-        uint32_t& place = to[places[j] + c * p.channel_pitch];
         if constexpr (split) {
-          place = __float_as_uint(values[j][c]);  // consumers split it
-          wild |= beyond_tf32(values[j][c]);
+          *place = __float_as_uint(values[j][c].of);  // consumers split it
+          wild |= beyond_tf32(values[j][c].of);
         } else {
-          place = ptx::to_tf32(values[j][c]);
+          *place = values[j][c].factor(storage);
         }
+        place += p.channel_pitch;
       }
     }
   }
 }
 
-/// A tile of small, 4 channels of an entry at a time.
-template <bool split, class Element, int at_once>  // float4: entries are 4 positions
-__device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared& s, const float* from,
-                                           int channels, uint32_t* to, int thread, bool& wild) {
-  constexpr bool quads = std::is_same_v<Element, float4>;
+/// A tile of small, 4 channels of an entry at a time; `quads`: entries are 4 positions.
+template <bool split, bool quads, int at_once, class T>
+__device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared& s, const T* from,
+                                           Storage storage, int channels, uint32_t* to, int thread,
+                                           bool& wild) {
   const int entries = p.small_entries / (quads ? 4 : 1);
   int entry = thread, group = 0;
   const auto settle = [&] {
@@ -122,7 +161,7 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
   };
   settle();
   while (group < p.columns / 4) {
-    Element values[at_once][4];
+    std::conditional_t<quads, LoadedQuad<T>, Loaded<T>> values[at_once][4];
     int places[at_once];
 #pragma unroll
     for (int j = 0; j < at_once; ++j) {
@@ -130,11 +169,16 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
       const Entry e = some ? s.small_from[entry] : Entry{-1, -1};
       places[j] = some ? e.to + group * 16 : -1;
       const int live = e.from >= 0 ? channels - group * 4 : 0;
-      const float* element = from + group * 4 * p.small_cells + e.from;
+      const T* element = from + group * 4 * p.small_cells + e.from;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        values[j][c] = Element{};
-        if (c < live) values[j][c] = __ldg(reinterpret_cast<const Element*>(element));
+        values[j][c] = {};
+        if (c < live) {
+          if constexpr (quads)
+            values[j][c] = LoadedQuad<T>::at(element);
+          else
+            values[j][c] = {__ldg(element)};
+        }
         element += p.small_cells;
       }
       entry += producing_threads;
@@ -146,24 +190,28 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         uint32_t* const place = to + places[j] + c * 4;
+        uint32_t high[4], low[4];
+        constexpr int positions = quads ? 4 : 1;
+#pragma unroll
+        for (int i = 0; i < positions; ++i) {
+          Loaded<T> x;
+          if constexpr (quads)
+            x = values[j][c][i];
+          else
+            x = values[j][c];
+          high[i] = split ? tf32_part(__float_as_uint(x.value(storage))) : x.factor(storage);
+          if constexpr (split) {
+            low[i] = ptx::to_tf32_uncut(x.of - __uint_as_float(high[i]));
+            wild |= beyond_tf32(x.of);
+          }
+        }
         if constexpr (quads) {
-          const float4 v = values[j][c];
-          const uint4 high = tf32_of(v);
-          *reinterpret_cast<uint4*>(place) = high;
-          if constexpr (split) {
-            *reinterpret_cast<uint4*>(place + p.tile_words()) =
-                tf32_of(make_float4(v.x - __uint_as_float(high.x), v.y - __uint_as_float(high.y),
-                                    v.z - __uint_as_float(high.z), v.w - __uint_as_float(high.w)));
-            wild |= beyond_tf32(v.x) || beyond_tf32(v.y) || beyond_tf32(v.z) || beyond_tf32(v.w);
-          }
+          *reinterpret_cast<uint4*>(place) = make_uint4(high[0], high[1], high[2], high[3]);
+          if constexpr (split)
+            *reinterpret_cast<uint4*>(place + p.tile_words()) = make_uint4(low[0], low[1], low[2], low[3]);
         } else {
-          const float v = values[j][c];
-          const uint32_t high = ptx::to_tf32(v);
-          *place = high;
-          if constexpr (split) {
-            place[p.tile_words()] = ptx::to_tf32(v - __uint_as_float(high));
-            wild |= beyond_tf32(v);
-          }
+          *place = high[0];
+          if constexpr (split) place[p.tile_words()] = low[0];
         }
       }
     }
@@ -171,10 +219,10 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
 }
 
 /// Brings the tiles of all steps. Returns whether this thread met a value that has no split.
-template <bool split, int at_once>
+template <bool split, int at_once, class T>
 __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s, const Slice& slice,
-                                        const float* big, const float* small, bool quads, int64_t begin,
-                                        int steps) {
+                                        const T* big, const T* small, Storage storage, bool quads,
+                                        int64_t begin, int steps) {
   const int thread = threadIdx.x - consumers * group_threads;
   const PhasedAxis& depth = p.axis[0];
   const int64_t small_plane = int64_t{p.axis[1].small} * p.axis[2].small;
@@ -233,26 +281,26 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
       const int width = min(p.axis[2].tile, p.axis[2].small - column.w), pairs = (width + 15) / 16;
       s.extents[buffer] = {min(p.axis[1].tile, p.axis[1].small - column.h), pairs, width - (pairs - 1) * 16};
     }
-    const float* const from_big =
+    const T* const from_big =
         big + ((int64_t{column.image} * p.groups + slice.group) * p.big_per_group + slice.first_octet * 8) *
                   p.big_cells;
     const auto bring = [&](int phase, int plane) {
       const int z = (d + depth.first[phase] + plane) * depth.stride + depth.residue[phase];
-      bring_plane<split, at_once>(p, s, from_big + z * big_plane, within(z, depth.big), big_channels,
+      bring_plane<split, at_once>(p, s, from_big + z * big_plane, storage, within(z, depth.big), big_channels,
                                   s.big + slot(phase, plane, step) * p.slot_words, thread, wild);
     };
     for (int phase = 0; phase < depth.phases; ++phase) bring(phase, depth.span[phase] - 1);
-    const float* const from_small =
+    const T* const from_small =
         small +
         ((int64_t{column.image} * p.groups + slice.group) * p.small_per_group + slice.first_column) *
             p.small_cells +
         d * small_plane;
+    uint32_t* const tile = s.small + buffer * buffer_words;
     if (quads)
-      bring_tile<split, float4, (at_once + 1) / 3>(p, s, from_small, small_channels,
-                                                   s.small + buffer * buffer_words, thread, wild);
+      bring_tile<split, true, (at_once + 1) / 3>(p, s, from_small, storage, small_channels, tile, thread,
+                                                 wild);
     else
-      bring_tile<split, float, at_once>(p, s, from_small, small_channels, s.small + buffer * buffer_words,
-                                        thread, wild);
+      bring_tile<split, false, at_once>(p, s, from_small, storage, small_channels, tile, thread, wild);
     if (fresh && p.deep) {  // the other planes' slots may be in use by the step before
       if (step >= 1) ptx::mbarrier_wait(s.empty[1 - buffer], (step - 1) / 2 % 2);
       for (int phase = 0; phase < depth.phases; ++phase)

@@ -14,6 +14,9 @@ constexpr int consumers = 2, producers = 2;  // warpgroups
 constexpr int producing_threads = producers * group_threads;
 constexpr int block_threads = (consumers + producers) * group_threads;
 
+/// The dtype of both tensors.
+enum class Storage { f32, bf16, f16 };
+
 /// Which part of dweight a block computes.
 struct Slice {
   int group, first_column, first_tap, first_octet;
@@ -26,6 +29,9 @@ __device__ __forceinline__ Slice slice_of(const WeightGradPlan& p, int64_t slice
           static_cast<int>(by_columns % p.column_blocks) * p.columns,
           static_cast<int>(by_taps % p.tap_blocks) * p.slice_taps, octet_block * p.octets};
 }
+
+/// The nearest TF32 number, of a finite x. Where x is split, the rest is x less this.
+__device__ __forceinline__ uint32_t tf32_part(uint32_t x) { return (x + 0x1000) & ~0x1fffu; }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

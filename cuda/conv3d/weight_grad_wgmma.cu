@@ -1,5 +1,5 @@
-// conv3d_weight_grad of f32 on Hopper, operands rounded to TF32 (weight_grad_wgmma.cuh), and the kernel that
-// adds partial results.
+// conv3d_weight_grad of f32 on Hopper, operands rounded to TF32 (weight_grad_wgmma.cuh), and of bf16 and f16,
+// whose numbers are TF32 numbers as they are; and the kernel that adds partial results.
 //
 // Sums stay in the tensor core's accumulators for the whole slab; they truncate, which on data of one sign
 // adds an error of the order of TF32's own after some 10^4 cells.
@@ -15,8 +15,9 @@ namespace vox::cuda {
 namespace {
 
 /// Adds the slabs in order. A thread owns one accumulator of one thread of partial_kernel.
+template <class T>
 __global__ void __launch_bounds__(256)
-    add_slabs_kernel(const float* partials, float* dweight, const __grid_constant__ WeightGradPlan p) {
+    add_slabs_kernel(const float* partials, T* dweight, const __grid_constant__ WeightGradPlan p) {
   const int64_t each = p.slice_floats(), all = p.slices * each;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < all;
        i += int64_t{gridDim.x} * blockDim.x) {
@@ -30,10 +31,11 @@ __global__ void __launch_bounds__(256)
     const int column = slice.first_column + accumulator / 4 * 8 + lane % 4 * 2 + accumulator % 2;
     if (octet >= p.octets_in_slice() || tap >= p.taps || b >= p.big_per_group || column >= p.small_per_group)
       continue;
-    float sum = 0;
+    double sum = 0;  // in f32 some 100 additions would err more than all the rest
 #pragma unroll 8
     for (int64_t slab = 0; slab < p.slabs; ++slab) sum += partials[slab * all + i];
-    dweight[((int64_t{slice.group} * p.small_per_group + column) * p.big_per_group + b) * p.taps + tap] = sum;
+    dweight[((int64_t{slice.group} * p.small_per_group + column) * p.big_per_group + b) * p.taps + tap] =
+        static_cast<T>(sum);
   }
 }
 
@@ -41,8 +43,16 @@ __global__ void __launch_bounds__(256)
 
 void add_weight_grad_slabs(const Launch& launch, const float* partials, Tensor& dweight,
                            const WeightGradPlan& p) {
-  add_slabs_kernel<<<grid_for(p.slices * p.slice_floats(), 256), 256, 0, launch.stream()>>>(
-      partials, detail::mutable_ptr<float>(dweight), p);
+  const auto add = [&]<class T>(T) {
+    add_slabs_kernel<<<grid_for(p.slices * p.slice_floats(), 256), 256, 0, launch.stream()>>>(
+        partials, detail::mutable_ptr<T>(dweight), p);
+  };
+  if (dweight.dtype() == bf16)
+    add(bfloat16{});
+  else if (dweight.dtype() == f16)
+    add(float16{});
+  else
+    add(float{});
 }
 
 void conv3d_weight_grad_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,

@@ -61,8 +61,8 @@ __device__ __forceinline__ void consume_by(const WeightGradPlan& p, const Shared
 /// fewer.
 template <int columns, int count, bool split>
 __global__ void __launch_bounds__(block_threads, 1)
-    partial_kernel(const float* __restrict__ big, const float* __restrict__ small, float* partials,
-                   int64_t* wild, bool quads, const __grid_constant__ WeightGradPlan p) {
+    partial_kernel(const void* __restrict__ big, const void* __restrict__ small, Storage storage, bool quads,
+                   float* partials, int64_t* wild, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint32_t memory[];
   const Shared s = shared_memory(p, memory);
@@ -83,9 +83,19 @@ __global__ void __launch_bounds__(block_threads, 1)
   constexpr int registers = consumer_registers(columns, count, split);
   if (warpgroup >= consumers) {
     ptx::shrink_registers_to<256 - registers>();
-    const bool met_wild = produce<split, loads_at_once(columns, count, split)>(
-        p, s, slice_of(p, blockIdx.x % p.slices), big, small, quads, begin, steps);
-    if (met_wild) *wild = 1;
+    const auto bring = [&](auto element) {
+      using T = decltype(element);
+      return produce<split, loads_at_once(columns, count, split)>(
+          p, s, slice_of(p, blockIdx.x % p.slices), static_cast<const T*>(big), static_cast<const T*>(small),
+          storage, quads, begin, steps);
+    };
+    if constexpr (split) {
+      if (bring(float{})) *wild = 1;
+    } else if (storage == Storage::f32) {
+      bring(float{});
+    } else {
+      bring(uint16_t{});
+    }
   } else {
     ptx::grow_registers_to<registers>();
     float* const to = partials + blockIdx.x * p.slice_floats();
@@ -107,12 +117,15 @@ __global__ void __launch_bounds__(block_threads, 1)
 template <int columns, int count, bool split>
 void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small, float* partials,
                     int64_t* wild, const WeightGradPlan& p) {
-  const auto* const from = detail::ptr<float>(small);
-  const bool quads = p.axis[2].small % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  const DType dtype = small.dtype();
+  const Storage storage = dtype == bf16 ? Storage::bf16 : dtype == f16 ? Storage::f16 : Storage::f32;
+  const void* const from = small.impl()->data();
+  const auto alignment = static_cast<uintptr_t>(4 * size_of(dtype));
+  const bool quads = p.axis[2].small % 4 == 0 && reinterpret_cast<uintptr_t>(from) % alignment == 0;
   constexpr auto* kernel = partial_kernel<columns, count, split>;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
   kernel<<<static_cast<unsigned>(p.slices * p.slabs), block_threads, static_cast<size_t>(p.shared_bytes),
-           launch.stream()>>>(detail::ptr<float>(big), from, partials, wild, quads, p);
+           launch.stream()>>>(big.impl()->data(), from, storage, quads, partials, wild, p);
 }
 
 /// dweight by the plan, in two launches. With `split`, *wild becomes 1 if a value has no split; dweight is

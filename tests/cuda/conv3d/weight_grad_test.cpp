@@ -72,7 +72,25 @@ TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
         << g.big_shape() << ' ' << g.weight_shape();
     ++compared;
   }
-  if (kernel().starts_with("weight_grad")) EXPECT_GE(compared, 6);
+  if (kernel().starts_with("weight_grad")) {
+    EXPECT_GE(compared, 6);
+  }
+}
+
+// Numbers of 16 bits, read four at a time and one by one: the sums are exact in f32 and rounded once.
+TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
+  for (const int64_t width : {20, 21}) {
+    const Conv3dGeometry g =
+        geometry({2, 17, 5, 9, width}, {17, 12, 3, 3, 3}, {.stride = {1, 1, 2}, .padding = 1});
+    for (const DType dtype : {bf16, f16}) {
+      if (!cuda::conv3d_kernel_takes(kernel(), {Conv3dPass::weight_grad, g, dtype, highest})) continue;
+      const Tensor big = randint(-4, 5, g.big_shape(), on_gpu).to(dtype);
+      const Tensor small = randint(-4, 5, g.small_shape(), on_gpu).to(dtype);
+      EXPECT_TRUE(testing::values(weight_grad(kernel(), big, small, g).to(f32)) ==
+                  testing::values(weight_grad("direct", big, small, g).to(f32)))
+          << dtype << ' ' << width;
+    }
+  }
 }
 
 TEST_P(WeightGradCuda, AnEmptyBatchGivesZeros) {
