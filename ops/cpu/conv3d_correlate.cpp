@@ -5,12 +5,12 @@
 // in memory that stays in the first cache; then it puts the rows where they belong. A sum goes bias, channel
 // by channel, tap by tap, whatever the box: so the bits of an output do not depend on the tiling.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d_blocking.h>
 #include <voxgrad/ops/cpu/conv3d_correlate.h>
 #include <voxgrad/ops/cpu/conv3d_kernel_table.h>
 
-#include <memory>
 #include <tuple>
 #include <type_traits>
 
@@ -141,10 +141,9 @@ class Run {
   void pack_weights(int64_t first, int64_t count) {
     packed_from_ = weights_of(first);
     const int64_t size = (weights_of(first + count) - packed_from_) * taps_ * c_.in_channels;
-    if (size > packed_size_) {
-      packed_ = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(size));
-      packed_size_ = size;
-    }
+    if (!packed_memory_.defined() || packed_memory_.numel() < size)
+      packed_memory_ = empty({size}, {.dtype = dtype_of<T>()});
+    packed_ = detail::mutable_ptr<T>(packed_memory_);
     const int64_t phases = static_cast<int64_t>(phases_.size());
     if (phases == 0) return;
     parallel_for(count * phases, phases, [&](int64_t begin, int64_t end) {
@@ -159,7 +158,7 @@ class Run {
 
   void pack_block(int64_t group, int64_t slice, const Phase& phase, int64_t block) const {
     const auto& [ld, lh, lw] = std::tie(*phase.d, *phase.h, *phase.w);
-    T* to = packed_.get() + packed_at(group, slice, phase, block);
+    T* to = packed_ + packed_at(group, slice, phase, block);
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
     const S* from = c_.weight + group * c_.weight_per_group + begin * c_.weight_per_out;
     for (int64_t in = 0; in < c_.in_channels; ++in, from += c_.weight_per_in)
@@ -220,19 +219,18 @@ class Run {
     if (c_.bias)
       for (int64_t r = 0; r < rows; ++r)
         start[r] = static_cast<T>(c_.bias[group * c_.out_channels + begin + r]);
-    simd::CorrelateBlock<T> b{
-        .x = tile + plane * layout_.plane(),
-        .w = packed_.get() + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
-        .x_step = layout_.channel(),
-        .w_step = phase.taps() * rows,
-        .channels = channels,
-        .taps = phase.taps(),
-        .offsets = phase.offsets.data(),
-        .start = c == 0 ? start : nullptr,
-        .y = sums.of(phase.w_index),
-        .y_step = sums.row,
-        .rows = rows,
-        .positions = layout_.positions(box)};
+    simd::CorrelateBlock<T> b{.x = tile + plane * layout_.plane(),
+                              .w = packed_ + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
+                              .x_step = layout_.channel(),
+                              .w_step = phase.taps() * rows,
+                              .channels = channels,
+                              .taps = phase.taps(),
+                              .offsets = phase.offsets.data(),
+                              .start = c == 0 ? start : nullptr,
+                              .y = sums.of(phase.w_index),
+                              .y_step = sums.row,
+                              .rows = rows,
+                              .positions = layout_.positions(box)};
     // Taps that read the padding in D, or in all of a row, are left out. Not worth it for short rows; and not
     // row by row with sums that wait in memory, because a segment also overwrites the beginning of the next.
     const Lattice::Range d = phase.d->taps_inside(box.first[0] + plane);
@@ -324,8 +322,9 @@ class Run {
   int64_t chunk_ = 0;                 // input channels of a tile
   std::vector<Phase> phases_;         // those with taps, (d, h, w)
   std::vector<size_t> first_phase_;   // of each pair (d, h), and the end
-  std::unique_ptr<T[]> packed_;
-  int64_t packed_size_ = 0, packed_from_ = 0;
+  Tensor packed_memory_;
+  T* packed_ = nullptr;
+  int64_t packed_from_ = 0;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 // a range of the tiles; simd's contract() holds some sums at a time in registers. Blocks, ranges and the
 // order in which ranges are added up follow from the shapes alone.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d_blocking.h>
 #include <voxgrad/ops/cpu/conv3d_kernel_table.h>
@@ -12,7 +13,6 @@
 #include <voxgrad/ops/cpu/finite.h>
 
 #include <atomic>
-#include <memory>
 
 namespace vox::cpu {
 namespace {
@@ -34,16 +34,16 @@ class Run {
   bool run() {
     if (!plan()) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps(), tasks = owners_ * ranges_;
-    const auto partial = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(ranges_ * numel));
+    const Tensor memory = empty({ranges_ * numel}, {.dtype = dtype_of<T>()});
+    T* partial = detail::mutable_ptr<T>(memory);
     parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t)
-        task(t / ranges_, t % ranges_, partial.get() + t % ranges_ * numel);
+      for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
     });
     if (!finite_) return false;
     parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
-      T* sum = partial.get();
+      T* sum = partial;
       for (int64_t range = 1; range < ranges_; ++range)
-        for (int64_t i = begin; i < end; ++i) sum[i] += partial[static_cast<size_t>(range * numel + i)];
+        for (int64_t i = begin; i < end; ++i) sum[i] += partial[range * numel + i];
       for (int64_t i = begin; i < end; ++i) dweight_[i] = static_cast<S>(sum[i]);
     });
     return true;
@@ -101,19 +101,21 @@ class Run {
                   channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
     const int64_t step = g_.big_per_group() * g_.taps();
     dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
-    for (int64_t r = 0; r < rows; ++r) std::fill_n(dw + r * step, channels * g_.taps(), T(0));
+    T* sums = scratch<T, 5>(rows * channels * g_.taps());
+    std::fill_n(sums, rows * channels * g_.taps(), T(0));
     const int64_t tiles = g_.batch * layout_.tiles();
     for (int64_t t = cut(tiles, ranges_, range); t < cut(tiles, ranges_, range + 1) && finite_; ++t) {
       const int64_t n = t / layout_.tiles();
       const S* small =
           small_ + (n * g_.small_channels + group * g_.small_per_group() + row) * g_.small_cells();
       const S* big = big_ + (n * g_.big_channels + group * g_.big_per_group() + channel) * g_.big_cells();
-      add_tile(layout_.box(t % layout_.tiles()), small, rows, big, channels, dw, step);
+      add_tile(layout_.box(t % layout_.tiles()), small, rows, big, channels, sums);
     }
+    simd_.order_sums(sums, rows, channels * g_.taps(), dw, step);
   }
 
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
-                T* dw, int64_t step) {
+                T* sums) {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
     // One vector loop over all rows of a plane, with the halo's cells between them; or a loop per row, if
     // that makes fewer vectors.
@@ -133,8 +135,7 @@ class Run {
                     .big_depth = layout_.plane(),
                     .big_height = layout_.pitch(),
                     .offsets = offsets_.data(),
-                    .dw = dw,
-                    .dw_row = step,
+                    .sums = sums,
                     .rows = rows,
                     .columns = channels * g_.taps(),
                     .depths = box.count[0],

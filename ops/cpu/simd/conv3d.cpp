@@ -76,7 +76,7 @@ void correlate(const CorrelateBlock<T>& b) {
 }
 
 template <class T, int rows, int columns>
-void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0) {
+void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0, T* to) {
   Vec<T> sum[rows][columns] = {};
   const T* small = b.small + r0 * b.small_row;
   for (int64_t d = 0; d < b.depths; ++d) {
@@ -100,26 +100,43 @@ void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0) {
   }
   T sums[rows * columns];
   sums_of_lanes<T, rows * columns>(sum[0], sums);
-  for (int r = 0; r < rows; ++r)
-    for (int q = 0; q < columns; ++q) b.dw[(r0 + r) * b.dw_row + q0 + q] += sums[r * columns + q];
+  for (int i = 0; i < rows * columns; ++i) to[i] += sums[i];
 }
 
-template <class T, int rows>
-void contract_rows(const ContractBlock<T>& b, int64_t r0) {
-  constexpr int sums = vector_registers == 32 ? 24 : 12, columns = sums / rows > 6 ? 6 : sums / rows;
+/// Cuts (rows, columns) into blocks of sums and calls f.operator()<rows, columns>(first row, first column)
+/// for each.
+template <int rows, class F>
+void for_columns(int64_t columns, int64_t r, const F& f) {
+  constexpr int sums = vector_registers == 32 ? 24 : 12, most = sums / rows > 6 ? 6 : sums / rows;
   int64_t q = 0;
-  for (; q + columns <= b.columns; q += columns) contract_columns<T, rows, columns>(b, r0, q);
-  for (; q + 2 <= b.columns; q += 2) contract_columns<T, rows, 2>(b, r0, q);
-  for (; q < b.columns; ++q) contract_columns<T, rows, 1>(b, r0, q);
+  for (; q + most <= columns; q += most) f.template operator()<rows, most>(r, q);
+  for (; q + 2 <= columns; q += 2) f.template operator()<rows, 2>(r, q);
+  for (; q < columns; ++q) f.template operator()<rows, 1>(r, q);
+}
+template <class F>
+void for_blocks(int64_t rows, int64_t columns, const F& f) {
+  int64_t r = 0;
+  for (; r + max_rows <= rows; r += max_rows) for_columns<max_rows>(columns, r, f);
+  for (; r + 4 <= rows; r += 4) for_columns<4>(columns, r, f);
+  for (; r + 2 <= rows; r += 2) for_columns<2>(columns, r, f);
+  for (; r < rows; ++r) for_columns<1>(columns, r, f);
 }
 
 template <class T>
 void contract(const ContractBlock<T>& b) {
-  int64_t r = 0;
-  for (; r + max_rows <= b.rows; r += max_rows) contract_rows<T, max_rows>(b, r);
-  for (; r + 4 <= b.rows; r += 4) contract_rows<T, 4>(b, r);
-  for (; r + 2 <= b.rows; r += 2) contract_rows<T, 2>(b, r);
-  for (; r < b.rows; ++r) contract_rows<T, 1>(b, r);
+  T* to = b.sums;
+  for_blocks(b.rows, b.columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    contract_columns<T, rows, columns>(b, r, q, to);
+    to += rows * columns;
+  });
+}
+
+template <class T>
+void order_sums(const T* sums, int64_t all_rows, int64_t all_columns, T* to, int64_t step) {
+  for_blocks(all_rows, all_columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    for (int i = 0; i < rows; ++i)
+      for (int k = 0; k < columns; ++k) to[(r + i) * step + q + k] = *sums++;
+  });
 }
 
 template <class T>
@@ -127,6 +144,7 @@ constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
                                       .lanes = lanes<T>,
                                       .correlate = correlate<T>,
                                       .contract = contract<T>,
+                                      .order_sums = order_sums<T>,
                                       .every_second = every_second<T>,
                                       .interleave = interleave<T>};
 

@@ -28,7 +28,7 @@ struct CorrelateBlock {
   int64_t positions;
 };
 
-/// dw[r][q] += sum over d, h, w of small[r][d][h][w] * big[d][h][w + offsets[q]]. The widths are a whole
+/// sums(r, q) += sum over d, h, w of small[r][d][h][w] * big[d][h][w + offsets[q]]. The widths are a whole
 /// number of vectors.
 template <class T>
 struct ContractBlock {
@@ -37,8 +37,7 @@ struct ContractBlock {
   const T* big;  ///< (d, h) begins at big + d * big_depth + h * big_height
   int64_t big_depth, big_height;
   const int64_t* offsets;
-  T* dw;  ///< row r begins at dw + r * dw_row
-  int64_t dw_row;
+  T* sums;  ///< rows * columns, in an order of the kernel's own that depends on these two alone
   int64_t rows, columns, depths, heights, widths;
 };
 
@@ -48,6 +47,8 @@ struct ConvKernelsOf {
   int64_t lanes;  ///< elements of a vector
   void (*correlate)(const CorrelateBlock<T>&);
   void (*contract)(const ContractBlock<T>&);
+  /// Brings the sums of contract() into the order to[r * step + q].
+  void (*order_sums)(const T* sums, int64_t rows, int64_t columns, T* to, int64_t step);
   void (*every_second)(const T* from, int64_t n, T* to);  ///< to[i] = from[2 * i]
   /// to = a[0], b[0], a[1], b[1], ...; na is nb or nb + 1.
   void (*interleave)(const T* a, int64_t na, const T* b, int64_t nb, T* to);
