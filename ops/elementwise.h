@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include <voxgrad/core/tensor.h>
 
 // Elementwise ops. Two tensors must have one dtype and device, and broadcast by NumPy's rule; a C++ number

@@ -16,6 +16,8 @@
 //
 // A number operand: an input of one repeated element that lies in host memory whatever the output's device,
 // see number() in ops/broadcast.h. CUDA kernels take its value as an argument.
+//
+// bf16 and f16: unary and binary compute in f32 and round once; a number operand of binary is f32 then.
 
 namespace vox {
 
@@ -61,6 +63,8 @@ VOX_HOST_DEVICE To convert(From x) {
     return x;
   } else if constexpr (std::is_same_v<To, bool>) {
     return x != From(0);
+  } else if constexpr (std::is_integral_v<To> && is_16_bit_v<From>) {
+    return convert<To>(static_cast<float>(x));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     // Both limits are powers of two or small, so exact in From; above, the comparison must not be rounded.
     constexpr From below = static_cast<From>(std::numeric_limits<To>::min());

@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/interpolate_kernels.h>
 
@@ -137,19 +138,21 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
-  Tensor y = input.detach().contiguous();
+  Tensor y = widened(input.detach()).contiguous();
   y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
+  y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
   return y;
 }
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
-  Tensor grad_input = grad_output.detach().contiguous();
+  Tensor grad_input = widened(grad_output.detach()).contiguous();
   std::vector<int64_t> order = pass_order(axes);
   std::reverse(order.begin(), order.end());
   grad_input = run_passes(cpu::interpolate_passes_adjoint, axis_adjoint_kernel, grad_input, order, axes,
                           &InterpolateAxis::in);
+  grad_input = grad_input.to(grad_output.dtype());
   if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
   return grad_input;

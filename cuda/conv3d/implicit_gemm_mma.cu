@@ -31,6 +31,7 @@
 // conv3d along W is not 1. The next ideas are a tile with its halo in all three axes, and wgmma.
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/cuda/conv3d/channel_tiles.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/ptx/cp_async.cuh>
@@ -437,35 +438,21 @@ Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
   return p;
 }
 
-/// Calls `f` with the number of tiles of 8 channels in a block: the fewest blocks, and then the least
-/// padding.
-template <class F>
-void visit_n_tiles(int64_t out_per_group, F f) {
-  const int64_t tiles = (out_per_group + 7) / 8, blocks = (tiles + 7) / 8;
-  const int64_t per_block = (tiles + blocks - 1) / blocks;
-  if (per_block <= 1) return f(std::integral_constant<int, 1>{});
-  if (per_block <= 2) return f(std::integral_constant<int, 2>{});
-  if (per_block <= 3) return f(std::integral_constant<int, 3>{});
-  if (per_block <= 4) return f(std::integral_constant<int, 4>{});
-  if (per_block <= 6) return f(std::integral_constant<int, 6>{});
-  f(std::integral_constant<int, 8>{});
-}
-
 void implicit_gemm_mma(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                        Tensor& output, const Conv3dGeometry& g, bool transposed) {
   if (g.batch == 0) return;
-  visit_n_tiles(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
+  visit_channel_tiles(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles;
     const Problem p = problem(g, transposed, n_tiles);
-    Tensor packed = empty({p.groups * p.blocks_n, p.slices, p.taps, n_tiles * 64}, weight.options());
-    const Launch launch(op, output, {&input, &weight, &bias, &packed});
-    float* const to = detail::mutable_ptr<float>(packed);
+    const int64_t packed_numel = checked_numel(op, {p.groups * p.blocks_n, p.slices, p.taps, n_tiles * 64});
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
+    float* const to = packed.as<float>();
     pack_kernel<n_tiles>
-        <<<grid_for(packed.numel(), 256), 256, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p);
+        <<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p);
     const unsigned grid = grid_for(p.tiles * p.groups * p.blocks_n * p.phases, 1);
     const int shared = 2 * step_groups * p.chunk * n_tiles * 64 * static_cast<int>(sizeof(float));
-    launch.check(cudaFuncSetAttribute(product_kernel<n_tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      2 * step_groups * most_chunk * n_tiles * 256));
+    launch.allow_shared_memory<product_kernel<n_tiles>>(shared);
     product_kernel<n_tiles><<<grid, block_threads, shared, launch.stream()>>>(
         detail::ptr<float>(input), to, bias.defined() ? detail::ptr<float>(bias) : nullptr,
         detail::mutable_ptr<float>(output), p);

@@ -1,6 +1,9 @@
 #include <voxgrad/core/check.h>
+#include <voxgrad/cuda/conv3d/hopper.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 #include <voxgrad/ops/conv3d_kernels.h>
 
 #include <algorithm>
@@ -10,13 +13,22 @@ namespace vox::cuda {
 
 namespace {
 
+/// A kernel may be for some of the passes only; the others are null.
 struct Row {
   std::string_view name;
-  bool (*takes)(const Conv3dProblem&);  // right for it
-  bool (*suits)(const Conv3dProblem&);  // and the best of what is below
+  bool (*right_for)(const Conv3dProblem&);
+  bool (*best_for)(const Conv3dProblem&);  // of those from here down; implies right_for
   decltype(&conv3d_direct) conv3d;
   decltype(&conv_transpose3d_direct) conv_transpose3d;
   decltype(&conv3d_weight_grad_direct) weight_grad;
+
+  bool has(Conv3dPass pass) const {
+    return pass == Conv3dPass::conv3d             ? conv3d != nullptr
+           : pass == Conv3dPass::conv_transpose3d ? conv_transpose3d != nullptr
+                                                  : weight_grad != nullptr;
+  }
+  bool takes(const Conv3dProblem& p) const { return has(p.pass) && right_for(p); }
+  bool suits(const Conv3dProblem& p) const { return has(p.pass) && best_for(p); }
 };
 
 // ---- What the kernels can take ----------------------------------------------------------------------------
@@ -41,6 +53,22 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
+
+bool weight_grad_in_slices(const Conv3dProblem& p) {
+  return tf32_on_hopper(p) && weight_grad_plan(p.geometry).has_value();
+}
+
+bool strided_tf32(const Conv3dProblem& p) {
+  return p.pass != Conv3dPass::weight_grad && tf32_on_hopper(p) &&
+         strided_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
+bool unit_step_tf32(const Conv3dProblem& p) {
+  return p.pass != Conv3dPass::weight_grad && tf32_on_hopper(p) &&
+         implicit_gemm_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
@@ -48,9 +76,32 @@ bool at_least_8_channels_a_group(const Conv3dProblem& p) {
   return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
+int64_t longest_stride(const Conv3dProblem& p) {
+  const Triple& stride = p.geometry.stride;
+  return std::max({stride.d, stride.h, stride.w});
+}
+
+bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
+  return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
+}
+
+bool strided_and_8_channels(const Conv3dProblem& p) {
+  return at_least_8_channels_a_group(p) && longest_stride(p) == 2 && strided_tf32(p);
+}
+
+bool unit_stride_and_8_channels(const Conv3dProblem& p) {
+  return at_least_8_channels_a_group(p) && longest_stride(p) == 1 && unit_step_tf32(p);
+}
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
+     conv3d_weight_grad_wgmma},
+    {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
+     conv_transpose3d_strided_wgmma, nullptr},
+    {"implicit_gemm_wgmma", unit_step_tf32, unit_stride_and_8_channels, conv3d_implicit_gemm_wgmma,
+     conv_transpose3d_implicit_gemm_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
@@ -84,7 +135,10 @@ const Row& chosen(const Conv3dProblem& problem) {
                       g.stride, ", dilation ", g.dilation);
     return *only;
   }
-  return *std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
+  thread_local Recent<Conv3dProblem, const Row*> recent;
+  return *recent.of(problem, [&] {
+    return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
+  });
 }
 
 }  // namespace

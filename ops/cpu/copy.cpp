@@ -42,7 +42,7 @@ void copy(const Tensor& source, const Tensor& target) {
         },
         target, source);
   }
-  visit_dtype(source.dtype(), [&]<class From>(From) {
+  visit_opmath(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
       map_blocks<To, From>(
           target,

@@ -34,6 +34,95 @@ Kernel present(const char* function, Kernel kernel) {
   return kernel;
 }
 
+// ---- bf16 and f16: through the kernels of f32, in buffers of the first cache level
+// --------------------------
+
+constexpr int64_t buffer_elements = 512;
+using Buffer = float[buffer_elements];
+
+/// Elements first, first + 1, ... of operand k as floats, or the one that it repeats. A number operand holds
+/// a float already.
+template <class S>
+const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
+  if (is_number) return r.pointer<float>(k);
+  const S* from = r.pointer<S>(k) + first * r.step[k];
+  std::copy_n(from, r.step[k] == 0 ? 1 : n, buffer);
+  return buffer;
+}
+
+/// Calls f(first, count) for parts of a run that fit a buffer.
+template <class F>
+void for_parts(int64_t n, F f) {
+  for (int64_t first = 0; first < n; first += buffer_elements) f(first, std::min(buffer_elements, n - first));
+}
+
+template <class S>
+void round_into(const Buffer& buffer, int64_t n, S* to) {
+  std::transform(buffer, buffer + n, to, [](float x) { return S(x); });
+}
+
+/// Calls f(S{}) with the 16-bit type of the dtype.
+template <class F>
+void visit_16_bit(DType dtype, F f) {
+  dtype == bf16 ? f(bfloat16{}) : f(float16{});
+}
+
+void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y, float p, float q) {
+  visit_16_bit(y.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer in, out;
+            kernel(floats<S>(r, 1, false, first, n, in), out, n, p, q, false);
+            round_into(out, n, r.pointer<S>(0) + first);
+          });
+        },
+        y, x);
+  });
+}
+
+void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y,
+                   float p) {
+  const bool a_number = a.dtype() != y.dtype(), b_number = b.dtype() != y.dtype();
+  visit_16_bit(y.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer left, right, out;
+            kernel(floats<S>(r, 1, a_number, first, n, left), r.step[1],
+                   floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, false);
+            round_into(out, n, r.pointer<S>(0) + first);
+          });
+        },
+        y, a, b);
+  });
+}
+
+void compare_16_bit(simd::CompareRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y) {
+  visit_16_bit(a.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer left, right;
+            kernel(floats<S>(r, 1, false, first, n, left), r.step[1], floats<S>(r, 2, false, first, n, right),
+                   r.step[2], r.pointer<uint8_t>(0) + first, n);
+          });
+        },
+        y, a, b);
+  });
+}
+
+/// `where` only moves, whatever the bits mean.
+void where_16_bit(const Run& r) {
+  const auto* condition = r.pointer<uint8_t>(1);
+  const auto *a = r.pointer<uint16_t>(2), *b = r.pointer<uint16_t>(3);
+  auto* y = r.pointer<uint16_t>(0);
+  for (int64_t i = 0; i < r.n; ++i) y[i] = condition[i * r.step[1]] ? a[i * r.step[2]] : b[i * r.step[3]];
+}
+
+// ---- All other dtypes
+// ---------------------------------------------------------------------------------------
+
 /// A type of the same size for dtypes that are only moved.
 template <class T>
 using Moved = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
@@ -41,12 +130,15 @@ using Moved = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 }  // namespace
 
 void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
-  visit_dtype(x.dtype(), [&]<class T>(T) {
+  visit_opmath(x.dtype(), [&]<class T>(T) {
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("unary: no arithmetic on dtype bool");
     } else {
       const auto kernel = present("unary", kernels_of<T>().unary[static_cast<int>(op)]);
       const T first = detail::element<T>(p), second = detail::element<T>(q);
+      if constexpr (std::is_same_v<T, float>) {
+        if (is_16_bit(x.dtype())) return unary_16_bit(kernel, x, y, first, second);
+      }
       for_runs(
           [=](const Run& r) {
             if (r.step[1] == 1) return kernel(r.pointer<T>(1), r.pointer<T>(0), r.n, first, second, r.stream);
@@ -59,12 +151,15 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
 }
 
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p) {
-  visit_dtype(a.dtype(), [&]<class T>(T) {
+  visit_opmath(y.dtype(), [&]<class T>(T) {
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("binary: no arithmetic on dtype bool");
     } else {
       const auto kernel = present("binary", kernels_of<T>().binary[static_cast<int>(op)]);
       const T scale = detail::element<T>(p);
+      if constexpr (std::is_same_v<T, float>) {
+        if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, scale);
+      }
       for_runs(
           [=](const Run& r) {
             kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(0), r.n, scale,
@@ -76,9 +171,12 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
 }
 
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_dtype(a.dtype(), [&]<class E>(E) {
+  visit_opmath(a.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
     const auto kernel = kernels_of<T>().compare[static_cast<int>(op)];
+    if constexpr (std::is_same_v<T, float>) {
+      if (is_16_bit(a.dtype())) return compare_16_bit(kernel, a, b, y);
+    }
     for_runs(
         [=](const Run& r) {
           kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<uint8_t>(0), r.n);
@@ -88,7 +186,8 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
 }
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_dtype(y.dtype(), [&]<class E>(E) {
+  if (is_16_bit(y.dtype())) return for_runs([](const Run& r) { where_16_bit(r); }, y, condition, a, b);
+  visit_opmath(y.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
     const auto kernel = kernels_of<T>().where;
     for_runs(

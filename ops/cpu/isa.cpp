@@ -36,7 +36,7 @@ bool has_isa(Isa isa) {
   return isa == Isa::baseline;
 }
 
-Isa isa_detail::isa_from_environment() {
+Isa isa_from_environment() {
   const char* text = std::getenv("VOXGRAD_CPU_ISA");
   if (!text) return best();
   std::optional<Isa> named;
@@ -54,7 +54,7 @@ Isa isa_detail::isa_from_environment() {
 Isa isa() {
   const int known = chosen.load(std::memory_order_relaxed);
   if (known >= 0) return static_cast<Isa>(known);
-  const Isa isa = isa_detail::isa_from_environment();
+  const Isa isa = isa_from_environment();
   chosen.store(static_cast<int>(isa), std::memory_order_relaxed);
   return isa;
 }

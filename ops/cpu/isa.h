@@ -42,10 +42,8 @@ void set_isa(Isa isa);
 
 const char* to_string(Isa isa);
 
-namespace isa_detail {
 /// What isa() is at first: it asks once.
 Isa isa_from_environment();
-}  // namespace isa_detail
 
 /// One table of kernels (a plain struct of function pointers) per instruction set:
 ///

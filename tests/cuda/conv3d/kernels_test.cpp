@@ -5,6 +5,7 @@
 #include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/elementwise.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -107,7 +108,7 @@ class Conv3dKernelsCuda : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dKernelsCuda, kernels(), kernel_name);
 
 TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
-  int compared = 0;
+  int compared[3] = {};  // by pass
   for (const testing::RealCase& c : testing::read_cases()) {
     if (!c.legal || c.large()) continue;
     SCOPED_TRACE(c.id);
@@ -115,10 +116,12 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
       compare(kernel(), pass, g, c.bias);
-      ++compared;
+      ++compared[static_cast<int>(pass)];
     }
   }
-  EXPECT_GT(compared, 500);
+  // A kernel is for one pass at least, and takes most geometries.
+  EXPECT_GT(std::ranges::max(compared), 200);
+  for (const int n : compared) EXPECT_TRUE(n == 0 || n > 100) << n;
 }
 
 // `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.

@@ -57,13 +57,13 @@ TEST_F(IsaTest, TheEnvironmentForcesOne) {
   for (const Isa i : all) {
     ::setenv("VOXGRAD_CPU_ISA", to_string(i), 1);
     if (has_isa(i))
-      EXPECT_EQ(isa_detail::isa_from_environment(), i);
+      EXPECT_EQ(isa_from_environment(), i);
     else
-      EXPECT_THROW(isa_detail::isa_from_environment(), ValueError);
+      EXPECT_THROW(isa_from_environment(), ValueError);
   }
   for (const char* wrong : {"", "v5", "V4", "avx2"}) {
     ::setenv("VOXGRAD_CPU_ISA", wrong, 1);
-    EXPECT_THROW(isa_detail::isa_from_environment(), ValueError) << wrong;
+    EXPECT_THROW(isa_from_environment(), ValueError) << wrong;
   }
   if (before)
     ::setenv("VOXGRAD_CPU_ISA", saved.c_str(), 1);

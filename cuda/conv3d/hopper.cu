@@ -1,0 +1,41 @@
+#include <voxgrad/cuda/conv3d/hopper.h>
+#include <voxgrad/cuda/device.h>
+#include <voxgrad/cuda/guard.h>
+
+namespace vox::cuda {
+
+namespace {
+
+// Tells by its largest block which of the build's machine codes a GPU was given.
+constexpr int with_wgmma = 128, without = 64;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(with_wgmma) build_kernel() {}
+#else
+__global__ void __launch_bounds__(without) build_kernel() {}
+#endif
+
+bool runs_on(int device) {
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
+      major != 9 || minor != 0)
+    return false;
+  const DeviceGuard guard("conv3d", device);
+  const OutsideCapture outside;
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, build_kernel) == cudaSuccess &&
+         attributes.maxThreadsPerBlock == with_wgmma;
+}
+
+}  // namespace
+
+bool has_wgmma() {
+  static const bool on_all = [] {
+    for (int i = 0; i < device_count(); ++i)
+      if (!runs_on(i)) return false;
+    return device_count() > 0;
+  }();
+  return on_all;
+}
+
+}  // namespace vox::cuda

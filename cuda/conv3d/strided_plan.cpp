@@ -1,0 +1,334 @@
+#include <voxgrad/cuda/conv3d/recent.h>
+#include <voxgrad/cuda/conv3d/strided_plan.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace vox::cuda {
+
+namespace {
+
+constexpr int64_t most_int = std::numeric_limits<int>::max();
+constexpr int64_t shared_limit = 227 * 1024 - 256;  // of a block on Hopper, less the barriers
+constexpr int64_t column_bytes = 32;                // of an instruction's k, for one column or position
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
+
+/// The taps of one axis, as phases and shifts.
+struct AxisTaps {
+  int64_t stride, padding, dilation, kernel, sign;  // shift = sign * q
+  int64_t phases;                                   // that exist on the fine side
+
+  /// The tap that is this shift seen from this phase, or -1.
+  int64_t tap(int64_t phase, int64_t shift) const {
+    const int64_t distance = phase + padding + sign * shift * stride;
+    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel ? distance / dilation
+                                                                                     : -1;
+  }
+  struct Range {
+    int64_t low = 0, high = -1;
+    int64_t count() const { return high - low + 1; }
+  };
+  /// The shifts of a phase; empty if it is dead.
+  Range shifts(int64_t phase) const {
+    Range range;
+    for (int64_t k = 0; k < kernel; ++k) {
+      const int64_t n = k * dilation - padding, r = (n % stride + stride) % stride;
+      if (r != phase) continue;
+      const int64_t shift = sign * ((n - r) / stride);
+      if (range.count() == 0) range = {shift, shift};
+      range = {std::min(range.low, shift), std::max(range.high, shift)};
+    }
+    return range;
+  }
+  std::vector<int64_t> alive() const {
+    std::vector<int64_t> list;
+    for (int64_t r = 0; r < phases; ++r)
+      if (shifts(r).count() > 0) list.push_back(r);
+    return list;
+  }
+  Range shifts(const std::vector<int64_t>& of) const {
+    Range range;
+    for (const int64_t r : of) {
+      const Range one = shifts(r);
+      range = range.count() == 0 ? one : Range{std::min(range.low, one.low), std::max(range.high, one.high)};
+    }
+    return range.count() ? range : Range{0, 0};
+  }
+};
+
+AxisTaps axis_taps(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  return {g.stride[axis], g.padding[axis],     g.dilation[axis],
+          g.kernel[axis], transposed ? -1 : 1, std::min(g.stride[axis], g.big[axis])};
+}
+
+StridedAxis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  const int64_t stride = g.stride[axis], big = g.big[axis], small = g.small[axis];
+  const auto make = [&](int64_t in, int64_t out, int64_t cells, int64_t in_step, int64_t out_step) {
+    return StridedAxis{narrow(in),
+                       narrow(out),
+                       narrow(cells),
+                       narrow(in_step),
+                       narrow(out_step),
+                       narrow(g.padding[axis]),
+                       narrow(g.dilation[axis]),
+                       narrow(stride),
+                       narrow(g.kernel[axis])};
+  };
+  return transposed ? make(small, big, ceil_div(big, stride), 1, stride) : make(big, small, small, stride, 1);
+}
+
+/// Whether all numbers of the geometry are small enough to reckon with.
+bool moderate(const Conv3dGeometry& g, bool transposed) {
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    if (g.stride[axis] > 2 || g.kernel[axis] > 64 || g.dilation[axis] > 1024 || g.padding[axis] > (1 << 20) ||
+        g.big[axis] > (1 << 24) || g.small[axis] > (1 << 24))
+      return false;
+  }
+  const int64_t in = transposed ? g.small_cells() : g.big_cells(),
+                out = transposed ? g.big_cells() : g.small_cells();
+  return in <= most_int && out <= most_int && g.batch <= most_int && g.big_channels <= 1 << 20 &&
+         g.small_channels <= 1 << 20;
+}
+
+struct Builder {
+  const StridedTile& tile;
+  AxisTaps d, h, w;
+  std::vector<int64_t> alive_d, alive_h, alive_w;
+  AxisTaps::Range range_w;
+  StridedPlanned out{};
+  StridedPlan& p = out.plan;
+  int items = 0;
+
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d.
+  struct Phases {
+    int64_t d, h, w;
+  };
+
+  /// Adds a kind for input phase (phase_d, phase_h) and shifts of these ranges. `slots` holds what each slot
+  /// sums over: phases along with the number of the input's phase along w; nothing: an unused slot.
+  bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
+                int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+    const int64_t cells = 64 * 2 * tile.tiles / p.depths;
+    const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
+    const int64_t planes = range_d.count() + p.depths - 1;
+    int64_t phase_pitch = planes * plane;
+    // The two phases of 4 neighbours each fall into different banks.
+    if (in_phases_w == 2) phase_pitch += ((4 - phase_pitch) % 8 + 8) % 8;
+    if (phase_pitch * in_phases_w > 1 << 14) return false;
+    StridedKind kind{{},
+                     narrow(phase_d),
+                     narrow(phase_h),
+                     narrow(range_d.low),
+                     narrow(range_h.low),
+                     narrow(planes),
+                     narrow(plane),
+                     narrow(phase_pitch),
+                     narrow(phase_pitch * in_phases_w),
+                     p.block_weights,
+                     0};
+    for (size_t slot = 0; slot < most_slots; ++slot) {
+      kind.first[slot] = static_cast<uint16_t>(items);
+      if (slot >= slots.size()) continue;
+      for (size_t phase = 0; phase < slots[slot].size(); ++phase) {
+        const Phases& of = slots[slot][phase];
+        for (int64_t a = 0; a < range_d.count(); ++a)
+          for (int64_t b = 0; b < range_h.count(); ++b)
+            for (int64_t c = 0; c < range_w.count(); ++c) {
+              const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
+                            tap_w = w.tap(of.w, range_w.low + c);
+              if (tap_d < 0 || tap_h < 0 || tap_w < 0) continue;
+              if (items == most_items) return false;
+              p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
+                                                     b * p.pitch + c),
+                               static_cast<uint32_t>(kind.stage_weights / 16)};
+              out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
+              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes);
+              ++items;
+            }
+      }
+    }
+    kind.first[most_slots] = static_cast<uint16_t>(items);
+    p.block_weights += kind.stage_weights * p.slabs;
+    p.kind[p.kinds++] = kind;
+    return true;
+  }
+
+  /// The kinds, for a tile of `depths` and stages of `k_steps`.
+  bool build(int depths, int k_steps) {
+    p.depths = depths;
+    p.k_steps = k_steps;
+    p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * tile.step_channels));
+    p.row_blocks = p.kinds = p.block_weights = items = 0;
+    if (p.transposed) {
+      const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
+      for (int first = 0; first == 0 || first < p.rows; first += rows) {
+        if (p.kinds == most_kinds) return false;
+        const int here = std::min(rows, p.rows - first);
+        std::vector<int64_t> phases_d, phases_h;
+        for (int i = 0; i < here; ++i)
+          phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
+        std::vector<std::vector<Phases>> slots(most_slots);
+        for (int i = 0; i < here; ++i)
+          for (int j = 0; j < p.phases_w; ++j)
+            slots[static_cast<size_t>(i * per_row + j)] = {
+                {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
+        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
+      }
+      p.row_blocks = p.kinds;
+      return true;
+    }
+    p.row_blocks = 1;
+    for (const int64_t phase_d : alive_d)
+      for (const int64_t phase_h : alive_h) {
+        std::vector<Phases> phases;
+        for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
+        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
+          return false;
+      }
+    return true;
+  }
+
+  /// Divides shared memory into weights and a ring of at least `least` stages.
+  bool divide(bool resident, int least) {
+    int64_t window = 0, stage_weights = 0, table = 0;
+    const int64_t weights = p.block_weights;
+    for (int i = 0; i < p.kinds; ++i) {
+      const StridedKind& k = p.kind[i];
+      window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
+      stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
+      table = std::max(table,
+                       ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
+    }
+    const int64_t fixed =
+        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
+    const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
+    const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
+    if (fixed > shared_limit || stages < least) return false;
+    p.stages = narrow(stages);
+    p.stage_bytes = narrow(stage);
+    p.weight_bytes = resident ? narrow(weights) : 0;
+    p.table_bytes = narrow(table);
+    p.shared_bytes = narrow(fixed + stages * stage);
+    return true;
+  }
+
+  bool choose_memory() {
+    const auto attempt = [&](bool resident, int k_steps, int least) {
+      return ceil_div(p.in_per_group, tile.step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
+             divide(resident, least);
+    };
+    for (const int k_steps : {4, 2, 1})
+      if (attempt(true, k_steps, 4)) return true;
+    if (attempt(true, 1, 3)) return true;
+    for (const int k_steps : {4, 2, 1})
+      if (attempt(false, k_steps, 3)) return true;
+    return attempt(true, 1, 2) || attempt(false, 1, 2);
+  }
+};
+
+}  // namespace
+
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_channels) {
+  const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
+  const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
+  int width = 64;
+  for (const int w : {48, 32, 16, 8})
+    if (per_block <= w) width = w;
+  size_t phases = 1;
+  if (transposed)
+    for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, step_channels};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
+}
+
+namespace {
+
+std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile) {
+  if (!moderate(g, transposed)) return std::nullopt;
+  Builder b{
+      tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
+      {}};
+  b.alive_d = b.d.alive(), b.alive_h = b.h.alive(), b.alive_w = b.w.alive();
+  b.range_w = b.w.shifts(b.alive_w);
+  StridedPlan& p = b.p;
+  p.transposed = transposed;
+  p.d = strided_axis(g, transposed, 0);
+  p.h = strided_axis(g, transposed, 1);
+  p.w = strided_axis(g, transposed, 2);
+  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
+  p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
+  p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
+  p.in_channel = narrow(transposed ? g.small_cells() : g.big_cells());
+  p.out_channel = narrow(transposed ? g.big_cells() : g.small_cells());
+  p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
+  p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
+  for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
+  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next; if it has an
+  // output.
+  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
+  int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
+  for (const int64_t phase : b.alive_w) {
+    const int64_t last = transposed ? ceil_div(p.w.out - phase, g.stride.w) : p.w.cells;
+    enough = std::max(enough, last + b.w.shifts(phase).high);
+  }
+  const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
+  p.pitch = narrow(pitch), p.low_w = narrow(low);
+
+  if (transposed) {
+    const auto contains = [](const std::vector<int64_t>& v, int64_t i) {
+      return std::ranges::count(v, i) > 0;
+    };
+    for (const bool alive : {true, false})
+      for (int64_t d = 0; d < b.d.phases; ++d)
+        for (int64_t h = 0; h < b.h.phases; ++h) {
+          const bool has_taps = !b.alive_w.empty() && contains(b.alive_d, d) && contains(b.alive_h, h);
+          if (has_taps != alive) continue;
+          p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
+          ++(alive ? p.rows : p.dead_rows);
+        }
+  } else {
+    p.rows = 1;
+  }
+
+  const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
+  int64_t best = std::numeric_limits<int64_t>::max();
+  int depths = 1;
+  for (const int candidate : {1, 2}) {
+    if (candidate > p.d.cells || !b.build(candidate, 1)) continue;
+    const int64_t cells = 128 * tile.tiles / candidate;
+    int64_t loaded = 128 * tile.tiles;
+    for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+    const int64_t cost = ceil_div(p.d.cells, candidate) * ceil_div(positions, cells) * loaded;
+    if (cost < best) best = cost, depths = candidate;
+  }
+  p.depths = depths;
+  if (best == std::numeric_limits<int64_t>::max() || !b.choose_memory()) return std::nullopt;
+  p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / depths));
+  p.depth_blocks = narrow(ceil_div(p.d.cells, depths));
+  if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
+      int64_t{p.groups} * p.channel_blocks > 65535)
+    return std::nullopt;
+  return b.out;
+}
+
+/// What a plan depends on.
+struct PlanKey {
+  Conv3dGeometry geometry;
+  bool transposed;
+  StridedTile tile;
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+}  // namespace
+
+std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
+                                           const StridedTile& tile) {
+  thread_local Recent<PlanKey, std::optional<StridedPlanned>> recent;
+  return recent.of({g, transposed, tile}, [&] { return make_plan(g, transposed, tile); });
+}
+
+}  // namespace vox::cuda

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include <voxgrad/ops/conv3d_geometry.h>
+
+namespace vox::cuda {
+
+// How conv3d and conv_transpose3d with steps of 1 or 2 become products of shifted tiles: what
+// strided_wgmma.cu is told on every call. Built on the host, passed by value.
+//
+// On an axis, tap k touches the fine cell o = i * s - p + k * d of coarse cell i. Written o = s * (i + q) + r
+// with 0 <= r < s, tap k belongs to phase r of the fine grid and, seen from the coarse grid, is a shift by q.
+// conv3d reads phases as if they were further input channels; conv_transpose3d writes phases as if they were
+// further output channels. Either way the work is a list of (shift, phase), each a plain matrix product.
+//
+// Cells, the rows of the products, are those of the coarse grid; in a plane (one depth) they are numbered row
+// after row, `pitch` to a row, so that a shift by (h, w) is h * pitch + w positions further on for all of
+// them. The pitch is long enough for no shift to run from one row into data of the next.
+
+/// The most slots of accumulators, kinds, and products that a plan may hold.
+inline constexpr int most_slots = 8, most_kinds = 4, most_items = 320;
+
+/// One axis.
+struct StridedAxis {
+  int in, out, cells;     ///< extents of input, output and the coarse grid
+  int in_step, out_step;  ///< from a cell to the next: the stride on the fine side, 1 on the other
+  int padding, dilation, stride, kernel;
+};
+
+/// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
+/// along d and h, conv_transpose3d one for each block of phases.
+struct StridedKind {
+  uint16_t first[most_slots + 1];  ///< item of each slot in StridedPlan::item, and the end
+  int phase_d, phase_h;            ///< of the input
+  int low_d, low_h;                ///< the lowest shifts
+  int planes, plane;               ///< depths, and positions in each
+  int phase_pitch,
+      granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
+  int weights;        ///< bytes before its weights in those of a block of columns
+  int stage_weights;  ///< bytes of weights of one stage
+};
+
+/// A product: the tile of cells at a shift times the weights of a tap. Both in units of 16 bytes.
+struct StridedItem {
+  uint32_t position;  ///< in the stage
+  uint32_t weights;   ///< in those of the stage
+};
+
+/// Two phases along d and h.
+struct PhasePair {
+  int8_t d, h;
+};
+
+struct StridedPlan {
+  StridedAxis d, h, w;
+  int batch, groups, in_per_group, out_per_group;
+  int in_channel, out_channel;  ///< cells
+  int pitch, low_w;
+  int phases_w;       ///< that are alive
+  int8_t phase_w[2];  ///< and which
+  int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
+  int dead_rows;
+  PhasePair row[4];       ///< those alive, then those dead
+  int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
+  int channel_blocks;
+  int depths;  ///< that a tile covers
+  int plane_tiles, depth_blocks;
+  int k_steps, slabs;                     ///< of an instruction in a stage; stages of a kind
+  int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
+  int block_weights;                      ///< bytes of all weights of a (group, block of channels)
+  int table_bytes;                        ///< of offsets that the producer keeps
+  int shared_bytes;
+  bool transposed;
+  StridedKind kind[most_kinds];
+  StridedItem item[most_items];
+};
+
+/// The taps of the items, for packing.
+struct StridedTaps {
+  uint16_t of[most_items];
+};
+
+/// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
+/// `channels`.
+struct StridedTile {
+  int channels, slots, tiles;
+  int step_channels;  ///< of an instruction: 8 for TF32, 16 for 16-bit operands
+
+  friend bool operator==(const StridedTile&, const StridedTile&) = default;
+};
+
+/// Nothing if a stride is not 1 or 2, if the window of a tile does not fit shared memory, or if numbers do
+/// not fit their types.
+struct StridedPlanned {
+  StridedPlan plan;
+  StridedTaps taps;
+};
+std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
+
+/// The tile for a geometry.
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_channels);
+
+/// Bytes of staging for the output of one warpgroup: [channel][cell][phase along w], with a pitch of 4 modulo
+/// 16 words.
+constexpr int staging_pitch(int slots) { return 64 * (slots > 1 ? 2 : 1) + 4; }
+constexpr int staging_bytes(const StridedTile& t) { return t.channels * staging_pitch(t.slots) * 4; }
+
+}  // namespace vox::cuda
