@@ -36,14 +36,20 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
     vox::detail::check_same_dtype("nn::BatchNorm3d", input, own);
     vox::detail::check_same_device("nn::BatchNorm3d", input, own);
   }
-  if (!is_training() && options.track_running_stats)
-    return vox::detail::normalize(input, running_mean, running_var, weight, bias, options.eps);
+  const auto wide = [&](const Tensor& t) {  // bf16 and f16 are computed in f32 and rounded once
+    return t.defined() ? t.to(opmath(input.dtype())) : t;
+  };
+  if (!is_training() && options.track_running_stats) {
+    const Tensor y = vox::detail::normalize(wide(input), wide(running_mean), wide(running_var), wide(weight),
+                                            wide(bias), options.eps);
+    return y.to(input.dtype());
+  }
   const int64_t count = input.numel() / options.num_features;
   check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
                     "each channel, got shape ", input.shape(), " (use eval())");
-  const auto result = vox::detail::batch_norm(input, weight, bias, options.eps);
+  const auto result = vox::detail::batch_norm(wide(input), wide(weight), wide(bias), options.eps);
   if (is_training() && options.track_running_stats) track(result.mean, result.variance, count);
-  return result.y;
+  return result.y.to(input.dtype());
 }
 
 void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {

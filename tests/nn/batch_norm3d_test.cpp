@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
