@@ -139,8 +139,8 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
   Tensor y = widened(input.detach()).contiguous();
-  y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out)
-          .to(input.dtype());
+  y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
+  y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
   return y;
@@ -151,8 +151,8 @@ Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axe
   std::vector<int64_t> order = pass_order(axes);
   std::reverse(order.begin(), order.end());
   grad_input = run_passes(cpu::interpolate_passes_adjoint, axis_adjoint_kernel, grad_input, order, axes,
-                          &InterpolateAxis::in)
-                   .to(grad_output.dtype());
+                          &InterpolateAxis::in);
+  grad_input = grad_input.to(grad_output.dtype());
   if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
   return grad_input;

@@ -87,41 +87,51 @@ template <class T>
 }
 
 /// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides beyond 1
-/// the column's phases are stored one after the other, behind it.
+/// the column's phases are stored one after the other, behind it, by update().
 template <class T>
 class Taps {
  public:
-  Taps(const PoolAxes& g, T* column) : stride_(g.stride[2]), dilation_(g.dilation[2]), phase_(pool_phase(g)) {
-    const int64_t reach = pool_reach(g);
-    phases_ = stride_ == 1 ? column : column + reach;
+  Taps(const PoolAxes& g, T* column)
+      : stride_(g.stride[2]),
+        dilation_(g.dilation[2]),
+        phase_(pool_phase(g)),
+        reach_(pool_reach(g)),
+        column_(column) {
+    for (int64_t k = 0; k < prepared && k < g.kernel[2]; ++k) offset_[k] = offset_of(k);
+  }
+  void update() const {
+    T* const phases = column_ + reach_;
     if (stride_ == 2) {
 #pragma GCC ivdep
-      for (int64_t o = 0; o < reach / 2; ++o) {
-        phases_[o] = column[2 * o];
-        phases_[phase_ + o] = column[2 * o + 1];
+      for (int64_t o = 0; o < reach_ / 2; ++o) {
+        phases[o] = column_[2 * o];
+        phases[phase_ + o] = column_[2 * o + 1];
       }
-      if (reach % 2 == 1) phases_[reach / 2] = column[reach - 1];
+      if (reach_ % 2 == 1) phases[reach_ / 2] = column_[reach_ - 1];
     } else if (stride_ > 2) {
-      for (int64_t r = 0; r < stride_ && r < reach; ++r) {
-        for (int64_t o = 0; r + o * stride_ < reach; ++o) phases_[r * phase_ + o] = column[r + o * stride_];
+      for (int64_t r = 0; r < stride_ && r < reach_; ++r) {
+        for (int64_t o = 0; r + o * stride_ < reach_; ++o) phases[r * phase_ + o] = column_[r + o * stride_];
       }
     }
   }
-  const T* at(int64_t k) const {
-    const int64_t offset = k * dilation_;
-    if (stride_ == 1) return phases_ + offset;
-    return phases_ + offset % stride_ * phase_ + offset / stride_;
-  }
+  const T* at(int64_t k) const { return column_ + (k < prepared ? offset_[k] : offset_of(k)); }
 
  private:
-  int64_t stride_, dilation_, phase_;
-  T* phases_;
+  static constexpr int64_t prepared = 8;  // offsets that are divided once, not for every row
+  int64_t offset_of(int64_t k) const {
+    const int64_t offset = k * dilation_;
+    return stride_ == 1 ? offset : reach_ + offset % stride_ * phase_ + offset / stride_;
+  }
+
+  int64_t stride_, dilation_, phase_, reach_;
+  T* column_;
+  int64_t offset_[prepared] = {};
 };
 
 /// y[o] = combine(... combine(tap 0, tap 1) ..., tap K - 1), lane by lane or one by one.
 template <class T, class F>
-[[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, T* column, T* y, F combine) {
-  const Taps<T> taps(g, column);
+[[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, const Taps<T>& taps, T* y, F combine) {
+  taps.update();
   const int64_t n = g.out[2], kernel = g.kernel[2];
   constexpr int most = 4;
   const T* tap[most];
@@ -144,8 +154,7 @@ template <class T, class F>
   }
 }
 
-// ---- Maximum
-// ------------------------------------------------------------------------------------------------
+// ---- Maximum ---------------------------------------------------------------------------------------------
 
 /// column = the larger of it (unless it is not yet written) and four rows, which may be the same ones.
 template <class T>
@@ -166,6 +175,7 @@ void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
 template <class T>
 void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, T* column) {
   pad_column(g, column, lowest<T>);
+  const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
     for (int64_t h = 0; h < g.out[1]; ++h) {
@@ -176,7 +186,7 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
         larger_of_rows(rows, g.in[2], first, middle);
       });
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
-      combine_taps(g, column, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
+      combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
     }
   }
 }
@@ -230,10 +240,11 @@ void first_maximum_of_row(const T* row, PoolIndex<T> begin, int64_t n, bool firs
 }
 
 template <class T>
-void first_maximum_of_taps(const PoolAxes& g, T* column, PoolIndex<T>* column_at, T* y, int64_t* index) {
+void first_maximum_of_taps(const PoolAxes& g, const Taps<T>& values, const Taps<PoolIndex<T>>& places, T* y,
+                           int64_t* index) {
   using I = PoolIndex<T>;
-  const Taps<T> values(g, column);
-  const Taps<I> places(g, column_at);
+  values.update();
+  places.update();
   const int64_t n = g.out[2];
   int64_t o = 0;
   for (; o + lanes<T> <= n; o += lanes<T>) {
@@ -268,6 +279,8 @@ void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, in
   if (index == nullptr) return max_values(g, d_begin, d_end, x, y, column);
   pad_column(g, column, lowest<T>);
   pad_column(g, column_at, no_index<T>);
+  const Taps<T> values(g, column);
+  const Taps<PoolIndex<T>> places(g, column_at);
   const int64_t pad = g.padding[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
     for (int64_t h = 0; h < g.out[1]; ++h) {
@@ -284,18 +297,18 @@ void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, in
         column_at[pad + i] = no_index<T>;
       }
       const int64_t to = (d * g.out[1] + h) * g.out[2];
-      first_maximum_of_taps(g, column, column_at, y + to, index + to);
+      first_maximum_of_taps(g, values, places, y + to, index + to);
     }
   }
 }
 
-// ---- Mean
-// ---------------------------------------------------------------------------------------------------
+// ---- Mean ------------------------------------------------------------------------------------------------
 
 template <class T>
 void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
           T* column) {
   pad_column(g, column, T(0));
+  const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
   const int64_t n = g.in[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
@@ -319,7 +332,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
       });
       T* const to = y + (d * g.out[1] + h) * g.out[2];
       const T area = extent<T>(g, 0, d) * extent<T>(g, 1, h);
-      combine_taps(g, column, to, [](auto a, auto b) { return a + b; });
+      combine_taps(g, taps, to, [](auto a, auto b) { return a + b; });
 #pragma GCC ivdep
       for (int64_t o = 0; o < g.out[2]; ++o) to[o] /= area * divisor_w[o];
     }
