@@ -3,6 +3,7 @@
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/ptx/barrier.cuh>
+#include <voxgrad/cuda/ptx/bulk_store.cuh>
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -280,10 +281,18 @@ struct StridedKernel {
 #pragma unroll
       for (int j = 0; j < sums / 4; ++j)
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-          for (int i = 0; i < per_row; ++i)
-            at[j * 8 * pitch + half * 8 * per_row + i] = sum[(r * per_row + i) * sums + j * 4 + half * 2 + e];
+        for (int half = 0; half < 2; ++half) {
+          float* const cell = at + j * 8 * pitch + half * 8 * per_row;
+          const float first = sum[r * per_row * sums + j * 4 + half * 2 + e];
+          if constexpr (per_row == 1) {
+            *cell = first;
+          } else {
+            // Odd lanes begin with the second phase, so that a warp's 32 words are in 32 banks.
+            const float second = sum[(r * per_row + 1) * sums + j * 4 + half * 2 + e];
+            cell[0] = first;
+            cell[1] = second;
+          }
+        }
     }
   }
 
@@ -344,41 +353,132 @@ struct StridedKernel {
     }
   }
 
-  /// The same in vectors of 16 bytes: `staged` begins with as many unused words as `channel` is beyond a
-  /// multiple of 16 bytes, which is the same for every fourth channel. `whole`: sums, else the bias.
-  template <bool whole>
-  static __device__ __forceinline__ void copy_vectors(const unsigned char* memory, int staged, int bias,
-                                                      int length, char* channel, int64_t channel_bytes,
-                                                      int count) {
+  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells go, in one channel at phases (0,
+  /// 0) along d and h.
+  struct Span {
+    uint32_t offset[4];  // bytes
+    uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
+  };
+  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
+    Span s;
+    s.exists = 0;
+    const int lane = threadIdx.x % 32, elements = 64 * p.w.out_step;
+    const int first_row = position / p.pitch, first_column = position % p.pitch;
+    const int left_d = p.d.out - d * p.d.out_step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int x = lane + 32 * i;
+      const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
+      const int row = first_row + (first_column + cell) / p.pitch, column = (first_column + cell) % p.pitch;
+      const int w = column * p.w.out_step + phase, left_h = p.h.out - row * p.h.out_step;
+      s.offset[i] =
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
+      if (x < elements && left_d > 0 && left_h > 0 && column < p.w.cells && w < p.w.out)
+        s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
+    }
+    return s;
+  }
+
+  /// Writes `count` channels of a span, every fourth from `channel` on. `staged` and `bias` are those of the
+  /// first in shared memory.
+  template <Source source>
+  static __device__ __forceinline__ void copy_span(const unsigned char* memory, int staged, int bias,
+                                                   const Span& span, int shift, char* channel,
+                                                   int64_t channel_bytes, int count, const StridedPlan& p) {
+    constexpr int elements = source == Source::all ? 2 * per_row : 4;
     const int lane = threadIdx.x % 32;
-    const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 3), end = shift + length;
-    const bool vector = 4 * lane >= shift && 4 * lane + 4 <= end;
-    // What is left at both ends: words of the first vector and of the last.
-    const int word = lane < 4 ? lane : (end & ~3) + lane - 4;
-    const bool single =
-        lane < 4 ? lane >= shift && lane < end && (shift > 0 || end < 4) : lane < 8 && end >= 4 && word < end;
-    char* to_vector = channel + (4 * lane - shift) * 4;
-    char* to_word = channel + (word - shift) * 4;
-    int from_vector = staged + lane * 16, from_word = staged + word * 4;
-#pragma unroll 2
-    for (int k = 0; k < count; ++k) {
-      float4 v{};
-      float one = 0;
-      if constexpr (whole) {
-        if (vector) v = *reinterpret_cast<const float4*>(memory + from_vector);
-        if (single) one = *reinterpret_cast<const float*>(memory + from_word);
-        from_vector += 4 * pitch * 4;
-        from_word += 4 * pitch * 4;
-      } else {
-        one = *reinterpret_cast<const float*>(memory + bias);
-        v = make_float4(one, one, one, one);
-        bias += 16;
+    bool wanted[elements];
+    char* to[elements];
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+      wanted[i] = span.exists >> (4 * i + shift) & 1;
+      to[i] = channel + span.offset[i];
+    }
+    // Where each comes from, and the distances to the next element and to the next channel.
+    int from = bias, next = 0, next_channel = 16;
+    if constexpr (source == Source::all) from = staged + lane * 4, next = 128, next_channel = 4 * pitch * 4;
+    if constexpr (source == Source::one) {
+      const int cell = p.w.out_step == 2 ? lane / 2 : lane;
+      if (p.w.out_step == 1 || lane % 2 == p.phase_w[0])
+        from = staged + cell * per_row * 4, next = 128 * per_row / p.w.out_step, next_channel = 4 * pitch * 4;
+    }
+    const auto value = [&](int i) {
+      if constexpr (source == Source::all) return *reinterpret_cast<const float*>(memory + from + i * 128);
+      return *reinterpret_cast<const float*>(memory + from + (i < 2 || p.w.out_step == 2 ? i * next : 0));
+    };
+#pragma unroll 1
+    for (int k = 0; k < count; k += 2) {  // two at a time, so that loads overlap
+      float v[2][elements];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+#pragma unroll
+        for (int i = 0; i < elements; ++i) v[c][i] = value(i);
+        from += next_channel;
       }
-      if (vector) *reinterpret_cast<float4*>(to_vector) = v;
-      if (single) *reinterpret_cast<float*>(to_word) = one;
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        if (c == 1 && k + 1 == count) break;
+#pragma unroll
+        for (int i = 0; i < elements; ++i)
+          if (wanted[i]) *reinterpret_cast<float*>(to[i]) = v[c][i];
+#pragma unroll
+        for (int i = 0; i < elements; ++i) to[i] += channel_bytes;
+      }
+    }
+  }
+
+  /// `length` outputs in a row as vectors of 16 bytes, which begin `shift` words before them, and the words
+  /// at both ends that fill none: one for each of up to 8 lanes. The same for every fourth channel.
+  struct Vectors {
+    int shift, first, count;
+    int word;     // of the lane, counted from the first vector
+    bool single;  // whether it has one
+  };
+  static __device__ __forceinline__ Vectors vectors_of(const char* channel, int length, int lane) {
+    Vectors s;
+    s.shift = static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 3);
+    const int end = s.shift + length;
+    s.first = s.shift > 0;
+    s.count = max(end / 4 - s.first, 0);
+    s.word = lane < 4 ? lane : (end & ~3) + lane - 4;
+    s.single = lane < 4 ? lane >= s.shift && lane < end && (s.shift > 0 || end < 4)
+                        : lane < 8 && end >= 4 && s.word < end;
+    return s;
+  }
+
+  /// Writes the bias to `length` outputs in a row of `count` channels, every fourth from `channel` on.
+  static __device__ __forceinline__ void fill(const unsigned char* memory, int bias, int length,
+                                              char* channel, int64_t channel_bytes, int count) {
+    const int lane = threadIdx.x % 32;
+    const Vectors s = vectors_of(channel, length, lane);
+    const bool vector = lane >= s.first && lane < s.first + s.count;
+    char* to_vector = channel + (4 * lane - s.shift) * 4;
+    char* to_word = channel + (s.word - s.shift) * 4;
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      const float one = *reinterpret_cast<const float*>(memory + bias + k * 16);
+      if (vector) *reinterpret_cast<float4*>(to_vector) = make_float4(one, one, one, one);
+      if (s.single) *reinterpret_cast<float*>(to_word) = one;
       to_vector += channel_bytes;
       to_word += channel_bytes;
     }
+  }
+
+  /// The same with what is staged, which begins with `shift` unused words, by the copy engine: a lane starts
+  /// the copy of a channel. The words at the ends go one by one, those of 4 channels at a time.
+  static __device__ __forceinline__ void copy_bulk(const unsigned char* memory, int staged, int length,
+                                                   char* channel, int64_t channel_bytes, int count) {
+    const int lane = threadIdx.x % 32;
+    const Vectors s = vectors_of(channel, length, lane % 8);
+    if (lane < count && s.count > 0)
+      ptx::bulk_store(channel + lane * channel_bytes + (4 * s.first - s.shift) * 4,
+                      memory + staged + lane * (4 * pitch * 4) + s.first * 16, s.count * 16);
+    ptx::bulk_store_commit();
+#pragma unroll 1
+    for (int k = lane / 8; k < count; k += 4)
+      if (s.single)
+        *reinterpret_cast<float*>(channel + k * channel_bytes + (s.word - s.shift) * 4) =
+            *reinterpret_cast<const float*>(memory + staged + k * (4 * pitch * 4) + s.word * 4);
   }
 
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], unsigned char* memory,
@@ -413,9 +513,9 @@ struct StridedKernel {
                 reinterpret_cast<char*>(to + (int64_t{d + pair.d} * p.h.out + h) * p.w.out + w);
             const int staged = staging + warp * pitch * 4 + cell * per_row * 4;
             if (source == Source::bias)
-              copy_vectors<false>(memory, 0, bias + warp * 4, length, channel, channel_bytes, count);
+              fill(memory, bias + warp * 4, length, channel, channel_bytes, count);
             else if (source == Source::all && straight)
-              copy_vectors<true>(memory, staged, 0, length, channel, channel_bytes, count);
+              copy_bulk(memory, staged, length, channel, channel_bytes, count);
             else
               copy<source>(memory, staged, bias + warp * 4, length, channel, channel_bytes, count, p);
           }
@@ -438,14 +538,32 @@ struct StridedKernel {
                 static_cast<int>(start + int64_t{static_cast<int>(threadIdx.x % 4 * 2) + e} * p.out_channel) &
                 3;
         }
+        ptx::bulk_store_wait_read();
         ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
         stage(sum, reinterpret_cast<float*>(memory + staging), shift, t * rows + r,
               std::make_integer_sequence<int, tiles * rows>{});
+        if (all && straight) ptx::fence_proxy_async();
         ptx::named_barrier<128>(1 + warpgroup);
-        if (all)
+        if constexpr (slots == 1) {
+          if (straight && all) {
+            copy_row(std::integral_constant<Source, Source::all>{}, pair);
+            continue;
+          }
+          // Short rows: lanes go over their ends.
+          const Span span = span_of(tile.depth + block / per_depth, position, p);
+          char* const channel = reinterpret_cast<char*>(to + (int64_t{pair.d} * p.h.out + pair.h) * p.w.out);
+          const int staged = staging + warp * pitch * 4, phases = 2 * pair.d + pair.h;
+          if (all)
+            copy_span<Source::all>(memory, staged, bias + warp * 4, span, phases, channel, channel_bytes,
+                                   count, p);
+          else
+            copy_span<Source::one>(memory, staged, bias + warp * 4, span, phases, channel, channel_bytes,
+                                   count, p);
+        } else if (all) {
           copy_row(std::integral_constant<Source, Source::all>{}, pair);
-        else
+        } else {
           copy_row(std::integral_constant<Source, Source::one>{}, pair);
+        }
       }
 #pragma unroll 1
       for (int r = row_block; r < p.dead_rows; r += p.row_blocks)
@@ -520,6 +638,7 @@ struct StridedKernel {
         write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output, p);
       }
     }
+    ptx::bulk_store_wait_read();
   }
 };
 
@@ -579,6 +698,7 @@ void visit_tile(const StridedTile& t, F f) {
   one(std::integer_sequence<int, 32, 1, 4>{});
   one(std::integer_sequence<int, 48, 1, 2>{});
   one(std::integer_sequence<int, 64, 1, 2>{});
+  one(std::integer_sequence<int, 8, 8, 2>{});
   one(std::integer_sequence<int, 8, 8, 4>{});
   one(std::integer_sequence<int, 16, 8, 2>{});
   one(std::integer_sequence<int, 32, 4, 2>{});
