@@ -63,7 +63,7 @@ Tensor& Tensor::set_requires_grad(bool requires_grad) {
                    "set_requires_grad: only a leaf may change it; this tensor was made by a recorded op ",
                    "(use detach() to get a leaf)");
   check<DTypeError>(!requires_grad || is_floating(dtype()), "set_requires_grad: needs a floating dtype, got ",
-                    dtype(), "; allowed are f32 and f64");
+                    dtype(), "; allowed are f32, f64, bf16 and f16");
   if (requires_grad || impl_->autograd) autograd::meta_of(*this).requires_grad = requires_grad;
   return *this;
 }

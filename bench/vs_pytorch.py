@@ -39,6 +39,8 @@ def arguments():
     a.add_argument("--seconds", type=float, default=1.0, help="for the timed runs of each (default 1)")
     a.add_argument("--minutes", type=float, help="start no row after that; the rest is printed as not run")
     a.add_argument("--compile", action="store_true", help="torch.compile too, in forward")
+    a.add_argument("--no-strict-search", action="store_true",
+                   help="cudnn.benchmark off for PyTorch's strict f32, whose search takes half a minute a row")
     a.add_argument("--smoke", action="store_true", help="tiny shapes: does it work at all?")
     a.add_argument("--seed", type=int, help="of the operands (default: from the clock)")
     a.add_argument("--commit", help="what is measured (default: ask git)")
@@ -115,7 +117,7 @@ def measure(args):
 
     run, start = {"meta": meta(torch, args), "rows": []}, time.monotonic()
     clock = Clock(torch, args.device, stream, args.repeats, args.seconds)
-    bench = Bench(torch, voxgrad, args.device, stream, clock, args.compile)
+    bench = Bench(torch, voxgrad, args.device, stream, clock, args.compile, not args.no_strict_search)
     precisions = args.precisions or (["highest"] if args.device == "cpu" else PRECISIONS)
     for precision in precisions:
         for p in problems(args.device, args.smoke):

@@ -10,6 +10,7 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       PATTERN "cpu" EXCLUDE  # ops/cpu holds kernels; the others declare them, or include what does
       PATTERN "*_kernels.h" EXCLUDE
       PATTERN "broadcast.h" EXCLUDE
+      PATTERN "in_f32.h" EXCLUDE
       PATTERN "reduce_ops.h" EXCLUDE)
   endif()
 endforeach()

@@ -17,6 +17,10 @@ if(VOXGRAD_HAS_CUDA)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
 endif()
 
+include(cmake/isa.cmake)
+foreach(isa IN LISTS VOXGRAD_ISAS)
+  list(APPEND sources $<TARGET_OBJECTS:voxgrad_simd_${isa}>)
+endforeach()
 add_library(voxgrad ${sources})
 add_library(voxgrad::voxgrad ALIAS voxgrad)
 set_target_properties(voxgrad PROPERTIES
@@ -24,6 +28,7 @@ set_target_properties(voxgrad PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 voxgrad_options(voxgrad)
+target_compile_definitions(voxgrad PRIVATE VOXGRAD_X86_ISAS=${VOXGRAD_X86_ISAS})
 target_compile_features(voxgrad PUBLIC cxx_std_20)
 target_include_directories(voxgrad
   PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}>
@@ -38,6 +43,10 @@ if(VOXGRAD_HAS_CUDA)
   target_link_libraries(voxgrad PRIVATE CUDA::cudart_static)
 endif()
 
+# Rounding to 16 bits chooses between two computed values: that becomes vector code where no trap is to be kept.
+set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/copy.cpp ${PROJECT_SOURCE_DIR}/ops/cpu/elementwise.cpp
+  APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math)
+
 # GCC says that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/core/parallel.cpp APPEND PROPERTY COMPILE_OPTIONS -Wno-tsan)
@@ -46,6 +55,7 @@ endif()
 # What tests and benchmarks may use beyond the public headers.
 function(voxgrad_private_access target)
   target_include_directories(${target} PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR} ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE VOXGRAD_X86_ISAS=${VOXGRAD_X86_ISAS})
   target_link_libraries(${target} PRIVATE voxgrad::voxgrad Eigen3::Eigen nlohmann_json::nlohmann_json)
   if(VOXGRAD_HAS_CUDA)
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <voxgrad/core/half.h>
 #include <voxgrad/core/normal.h>
 #include <voxgrad/core/philox.h>
 
@@ -61,6 +62,30 @@ struct Normal<double> {
     out[1] = pair.second;
   }
 };
+
+/// The numbers of D, a distribution of floats, in a 16-bit type: rounded to the nearest, or down.
+template <class D, class T, bool down>
+struct Narrowed {
+  using Element = T;
+  static constexpr int count = D::count;
+  VOX_HOST_DEVICE void draw(PhiloxWords w, T* out) const {
+    float wide[count];
+    D{}.draw(w, wide);
+    for (int i = 0; i < count; ++i) {
+      out[i] = T(wide[i]);
+      if (down && out[i] > wide[i])
+        out[i] = T::from_bits(static_cast<uint16_t>(out[i].bits - 1));  // of x > 0
+    }
+  }
+};
+template <>
+struct Uniform<bfloat16> : Narrowed<Uniform<float>, bfloat16, true> {};
+template <>
+struct Uniform<float16> : Narrowed<Uniform<float>, float16, true> {};
+template <>
+struct Normal<bfloat16> : Narrowed<Normal<float>, bfloat16, false> {};
+template <>
+struct Normal<float16> : Narrowed<Normal<float>, float16, false> {};
 
 /// The upper 64 bits of a * b.
 VOX_HOST_DEVICE inline uint64_t multiply_high(uint64_t a, uint64_t b) {

@@ -114,7 +114,7 @@ Tensor floating_range(double start, double end, double step, TensorOptions optio
   const double count = std::ceil((end - start) / step);
   check<ShapeError>(count < 0x1p60, "arange: ", count, " elements are more than 64 bits can address");
   const Tensor t = empty({static_cast<int64_t>(count)}, {options.dtype});
-  visit_floating("arange", options.dtype, [&]<class T>(T) {
+  visit_floating_storage("arange", options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(start + static_cast<double>(i) * step);
   });
@@ -140,7 +140,7 @@ Tensor eye(int64_t n, TensorOptions options) {
   const Tensor t = zeros({n, n}, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
-    for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T{1};
+    for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T(1);
   });
   return t.to(options.device);
 }

@@ -36,6 +36,12 @@ Tensor from_vector(std::initializer_list<T> values, const Shape& shape, Device d
   return detail::from_host(values.begin(), static_cast<int64_t>(values.size()), shape,
                            {dtype_of<T>(), device});
 }
+/// The 16-bit types have no literals: `from_vector<bfloat16>({1, 0.5}, {2})` rounds those of float.
+template <class T>
+requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, const Shape& shape,
+                                           Device device = Device::cpu()) {
+  return from_vector(std::vector<T>(values.begin(), values.end()), shape, device);
+}
 
 /// A tensor on memory that somebody else owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
 /// ...]. `data` must be memory of `device`, stay valid until `deleter(data)` runs (when the last tensor on it
@@ -81,10 +87,12 @@ Tensor eye(int64_t n, TensorOptions options = {});
 // ---- Random numbers (ops/random.cpp) ----------------------------------------------------------------
 // Each call takes the next place of `generator`'s stream. The same bits on every device.
 
-/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). DTypeError for other dtypes.
+/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64); in bf16 and f16 the numbers of f32, rounded
+/// down, for 1 is not among them. DTypeError for other dtypes.
 Tensor rand(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
-/// Normal with mean 0 and variance 1 (Box-Muller, in double). DTypeError unless f32 or f64.
+/// Normal with mean 0 and variance 1 (Box-Muller, in double); in bf16 and f16 the numbers of f32, rounded.
+/// DTypeError for other dtypes.
 Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
 /// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype holds them all exactly.

@@ -52,7 +52,7 @@ template <class T>
 std::vector<std::string> format(const std::vector<T>& values) {
   std::vector<std::string> cells;
   cells.reserve(values.size());
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (is_floating_v<T>) {
     const FloatFormat as_text(values);
     for (const T value : values) cells.push_back(as_text(static_cast<double>(value)));
   } else if constexpr (std::is_same_v<T, bool>) {

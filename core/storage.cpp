@@ -29,7 +29,7 @@ Storage::~Storage() {
   if (deleter_)
     deleter_(data_);
   else if (data_)
-    detail::deallocate(data_, device_);
+    detail::deallocate(data_, bytes_, device_);
 }
 
 }  // namespace vox

@@ -86,11 +86,15 @@ template std::vector<double> Tensor::to_vector() const;
 template std::vector<int64_t> Tensor::to_vector() const;
 template std::vector<uint8_t> Tensor::to_vector() const;
 template std::vector<bool> Tensor::to_vector() const;
+template std::vector<bfloat16> Tensor::to_vector() const;
+template std::vector<float16> Tensor::to_vector() const;
 template float Tensor::item() const;
 template double Tensor::item() const;
 template int64_t Tensor::item() const;
 template uint8_t Tensor::item() const;
 template bool Tensor::item() const;
+template bfloat16 Tensor::item() const;
+template float16 Tensor::item() const;
 
 namespace detail {
 
@@ -105,7 +109,7 @@ void check_defined(const char* function, const char* argument, const Tensor& t) 
 void check_floating(const char* function, const char* argument, const Tensor& t) {
   check_defined(function, argument, t);
   check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
-                    "; allowed are f32 and f64 (use to(dtype))");
+                    "; allowed are f32, f64, bf16 and f16 (use to(dtype))");
 }
 
 void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {

@@ -17,12 +17,12 @@ namespace vox {
 struct AutogradMeta;  // autograd/meta.h
 struct TensorImpl;
 
-/// A C++ number on its way into a tensor: it takes the tensor's dtype. An integer dtype refuses what it
-/// cannot hold; a floating one rounds, and beyond its range gives an infinity, as a cast does.
+/// A C++ number on its way into a tensor: it takes the tensor's dtype, or the one that ops on it compute in
+/// (x * 0.999 multiplies a bf16 tensor by the f32 0.999, not by 1). An integer dtype refuses what it cannot
+/// hold; a floating one rounds, and beyond its range gives an infinity, as a cast does.
 class Scalar {
  public:
-  template <class T>
-  requires std::is_arithmetic_v<T>
+  template <detail::Number T>
   constexpr Scalar(T value)
       : is_integer_(std::is_integral_v<T> && (std::is_signed_v<T> || static_cast<int64_t>(value) >= 0)),
         integer_(is_integer_ ? static_cast<int64_t>(value) : 0),

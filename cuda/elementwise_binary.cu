@@ -45,28 +45,28 @@ struct Minimum {
 
 /// Ops that wrap around on unsigned integers.
 template <class T>
-void map_ring(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, T p) {
+void map_ring(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, opmath_t<T> p) {
   switch (op) {
     case Binary::add:
-      return map<T>("add", Add<T>{}, a, b, y);
+      return map<T>("add", Add<opmath_t<T>>{}, a, b, y);
     case Binary::sub:
-      return map<T>("sub", Sub<T>{}, a, b, y);
+      return map<T>("sub", Sub<opmath_t<T>>{}, a, b, y);
     case Binary::mul:
-      return map<T>("mul", Mul<T>{}, a, b, y);
+      return map<T>("mul", Mul<opmath_t<T>>{}, a, b, y);
     case Binary::add_scaled:
-      return map<T>("add", AddScaled<T>{p}, a, b, y);
+      return map<T>("add", AddScaled<opmath_t<T>>{p}, a, b, y);
     default:
       throw DTypeError("binary: this op has no kernel for integers");
   }
 }
 
 template <class T>
-void map_any(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, T p) {
-  if (op == Binary::maximum) return map<T>("maximum", Maximum<T>{}, a, b, y);
-  if (op == Binary::minimum) return map<T>("minimum", Minimum<T>{}, a, b, y);
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == Binary::div) return map<T>("div", Div<T>{}, a, b, y);
-    if (op == Binary::pow) return map<T>("pow", Pow<T>{}, a, b, y);
+void map_any(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, opmath_t<T> p) {
+  if (op == Binary::maximum) return map<T>("maximum", Maximum<opmath_t<T>>{}, a, b, y);
+  if (op == Binary::minimum) return map<T>("minimum", Minimum<opmath_t<T>>{}, a, b, y);
+  if constexpr (is_floating_v<T>) {
+    if (op == Binary::div) return map<T>("div", Div<opmath_t<T>>{}, a, b, y);
+    if (op == Binary::pow) return map<T>("pow", Pow<opmath_t<T>>{}, a, b, y);
     map_ring<T>(op, a, b, y, p);
   } else {
     map_ring<std::make_unsigned_t<T>>(op, a, b, y, static_cast<std::make_unsigned_t<T>>(p));
@@ -80,7 +80,7 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
     if constexpr (std::is_same_v<T, bool>)
       throw DTypeError("binary: no arithmetic on dtype bool");
     else
-      map_any<T>(op, a, b, y, detail::element<T>(p));
+      map_any<T>(op, a, b, y, detail::element<opmath_t<T>>(p));
   });
 }
 

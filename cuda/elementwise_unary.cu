@@ -92,21 +92,21 @@ struct Silu {
 
 /// Ops of all arithmetic dtypes but neg and abs.
 template <class T>
-void map_arithmetic(Unary op, const Tensor& x, const Tensor& y, T p, T q) {
+void map_arithmetic(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
   switch (op) {
     case Unary::sign:
-      return map<T>("sign", Sign<T>{}, x, y);
+      return map<T>("sign", Sign<opmath_t<T>>{}, x, y);
     case Unary::relu:
-      return map<T>("relu", Relu<T>{}, x, y);
+      return map<T>("relu", Relu<opmath_t<T>>{}, x, y);
     case Unary::clamp:
-      return map<T>("clamp", Clamp<T>{p, q}, x, y);
+      return map<T>("clamp", Clamp<opmath_t<T>>{p, q}, x, y);
     default:
       throw DTypeError("unary: this op has no kernel for integers");
   }
 }
 
 template <class T>
-void map_integers(Unary op, const Tensor& x, const Tensor& y, T p, T q) {
+void map_integers(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
   using Word = std::make_unsigned_t<T>;
   switch (op) {
     case Unary::neg:
@@ -119,32 +119,33 @@ void map_integers(Unary op, const Tensor& x, const Tensor& y, T p, T q) {
 }
 
 template <class T>
-void map_floating(Unary op, const Tensor& x, const Tensor& y, T p, T q) {
+void map_floating(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
+  using C = opmath_t<T>;
   switch (op) {
     case Unary::neg:
-      return map<T>("neg", Neg<T>{}, x, y);
+      return map<T>("neg", Neg<C>{}, x, y);
     case Unary::abs:
-      return map<T>("abs", Abs<T>{}, x, y);
+      return map<T>("abs", Abs<C>{}, x, y);
     case Unary::exp:
-      return map<T>("exp", Exp<T>{}, x, y);
+      return map<T>("exp", Exp<C>{}, x, y);
     case Unary::log:
-      return map<T>("log", Log<T>{}, x, y);
+      return map<T>("log", Log<C>{}, x, y);
     case Unary::sqrt:
-      return map<T>("sqrt", Sqrt<T>{}, x, y);
+      return map<T>("sqrt", Sqrt<C>{}, x, y);
     case Unary::rsqrt:
-      return map<T>("rsqrt", Rsqrt<T>{}, x, y);
+      return map<T>("rsqrt", Rsqrt<C>{}, x, y);
     case Unary::erf:
-      return map<T>("erf", Erf<T>{}, x, y);
+      return map<T>("erf", Erf<C>{}, x, y);
     case Unary::tanh:
-      return map<T>("tanh", Tanh<T>{}, x, y);
+      return map<T>("tanh", Tanh<C>{}, x, y);
     case Unary::sigmoid:
-      return map<T>("sigmoid", Sigmoid<T>{}, x, y);
+      return map<T>("sigmoid", Sigmoid<C>{}, x, y);
     case Unary::leaky_relu:
-      return map<T>("leaky_relu", LeakyRelu<T>{p}, x, y);
+      return map<T>("leaky_relu", LeakyRelu<C>{p}, x, y);
     case Unary::gelu:
-      return map<T>("gelu", Gelu<T>{}, x, y);
+      return map<T>("gelu", Gelu<C>{}, x, y);
     case Unary::silu:
-      return map<T>("silu", Silu<T>{}, x, y);
+      return map<T>("silu", Silu<C>{}, x, y);
     default:
       return map_arithmetic<T>(op, x, y, p, q);
   }
@@ -154,8 +155,8 @@ void map_floating(Unary op, const Tensor& x, const Tensor& y, T p, T q) {
 
 void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
   visit_dtype(x.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_floating_point_v<T>)
-      map_floating<T>(op, x, y, detail::element<T>(p), detail::element<T>(q));
+    if constexpr (is_floating_v<T>)
+      map_floating<T>(op, x, y, detail::element<opmath_t<T>>(p), detail::element<opmath_t<T>>(q));
     else if constexpr (!std::is_same_v<T, bool>)
       map_integers<T>(op, x, y, detail::element<T>(p), detail::element<T>(q));
     else

@@ -3,10 +3,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/device.h>
 #include <voxgrad/cuda/guard.h>
 
 namespace vox::cuda {
@@ -37,11 +40,51 @@ class Launch {
   /// The same for the result of a CUDA call: `launch.check(cudaMemsetAsync(..., launch.stream()))`.
   void check(cudaError_t code) const;
 
+  /// Lets `kernel` be launched with so many bytes of dynamic shared memory, of which CUDA gives more than
+  /// 48 KiB only on request. It is asked once for each device, and again only for more: asking costs a tenth
+  /// of a launch.
+  template <auto* kernel>
+  void allow_shared_memory(int bytes) const {
+    static std::atomic<int> allowed[max_devices];
+    static std::mutex mutex;
+    std::atomic<int>& here = allowed[guard_.index()];
+    if (bytes <= here.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex);
+    if (bytes <= here.load(std::memory_order_relaxed)) return;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    here.store(bytes, std::memory_order_release);
+  }
+
  private:
+  friend class Workspace;
+
   const char* op_;
   DeviceGuard guard_;
   cudaStream_t stream_ = nullptr;
   cudaError_t earlier_ = cudaSuccess;  // left unread by somebody else before this op
+};
+
+/// Device memory that only the kernels of one launch use, from the pool and back to it in the order of the
+/// launch's stream: a tensor without what makes a tensor (a third of its cost on the host). It counts as
+/// memory in use. The launch must outlive it.
+class Workspace {
+ public:
+  /// Throws OutOfMemoryError. 0 bytes are legal, and give null.
+  Workspace(const Launch& launch, int64_t bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// Its first element; memory of CUDA's is aligned to 256 bytes.
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  const Launch& launch_;
+  int64_t bytes_;
+  void* data_ = nullptr;
 };
 
 /// Number of blocks for a grid-stride loop over n >= 0 elements: at least 1 (CUDA refuses 0), and bounded, so

@@ -8,7 +8,8 @@
 
 // y = f(x) and y = f(a, b), element by element: memory-bound, each byte read and written once. Two kernels an
 // op: *dense*, where a thread moves 16 bytes per operand at a time, and *strided*, where it computes the
-// offsets of one element by the divisions of StridedLayout. Both call f on the same numbers.
+// offsets of one element by the divisions of StridedLayout. Both call f on the same numbers. T is what memory
+// holds; f is a function of opmath_t<T>, floats where T has 16 bits.
 
 namespace vox::cuda {
 
@@ -16,14 +17,17 @@ namespace vox::cuda {
 template <class T>
 struct Operand {
   const T* data;  // null: the number
-  T number;
-  __device__ T operator[](int64_t i) const { return data ? data[i] : number; }
+  opmath_t<T> number;
+  __device__ opmath_t<T> operator[](int64_t i) const { return data ? data[i] : number; }
 };
 
-/// A tensor of another device than the output's is a number operand of ops/elementwise_kernels.h.
+/// A tensor of another device than the output's is a number operand of ops/elementwise_kernels.h; it may be
+/// of the dtype that T is computed in.
 template <class T>
 Operand<T> operand(const Tensor& x, const Tensor& y) {
-  if (x.device() == y.device()) return {static_cast<const T*>(x.impl()->data()), T{}};
+  if (x.device() == y.device()) return {static_cast<const T*>(x.impl()->data()), opmath_t<T>{}};
+  if (is_16_bit_v<T> && x.dtype() == f32)
+    return {nullptr, *static_cast<const opmath_t<T>*>(x.impl()->data())};
   return {nullptr, *static_cast<const T*>(x.impl()->data())};
 }
 /// What Launch is to take note of: nothing for a number.
@@ -38,13 +42,23 @@ struct alignas(16) Packet {
 };
 inline bool is_packet_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
+/// A packet as f takes it.
 template <class T>
-__device__ Packet<T> load_packet(const Operand<T>& x, int64_t packet) {
-  if (x.data) return reinterpret_cast<const Packet<T>*>(x.data)[packet];
-  Packet<T> numbers;
+struct Lanes {
+  opmath_t<T> lane[Packet<T>::size];
+};
+template <class T>
+__device__ Lanes<T> load_lanes(const Operand<T>& x, int64_t packet) {
+  Lanes<T> lanes;
+  if (x.data) {
+    const Packet<T> memory = reinterpret_cast<const Packet<T>*>(x.data)[packet];
 #pragma unroll
-  for (T& lane : numbers.lane) lane = x.number;
-  return numbers;
+    for (int i = 0; i < Packet<T>::size; ++i) lanes.lane[i] = memory.lane[i];
+  } else {
+#pragma unroll
+    for (auto& lane : lanes.lane) lane = x.number;
+  }
+  return lanes;
 }
 
 /// Thread p computes packet p; the last one, if it is not full, element by element.
@@ -57,13 +71,13 @@ struct DenseUnary {
   __device__ void operator()(int64_t p) const {
     constexpr int size = Packet<T>::size;
     if ((p + 1) * size <= numel) {
-      const Packet<T> in = load_packet(x, p);
+      const Lanes<T> in = load_lanes(x, p);
       Packet<T> out;
 #pragma unroll
-      for (int i = 0; i < size; ++i) out.lane[i] = f(in.lane[i]);
+      for (int i = 0; i < size; ++i) out.lane[i] = T(f(in.lane[i]));
       reinterpret_cast<Packet<T>*>(y)[p] = out;
     } else {
-      for (int64_t i = p * size; i < numel; ++i) y[i] = f(x[i]);
+      for (int64_t i = p * size; i < numel; ++i) y[i] = T(f(x[i]));
     }
   }
 };
@@ -76,13 +90,13 @@ struct DenseBinary {
   __device__ void operator()(int64_t p) const {
     constexpr int size = Packet<T>::size;
     if ((p + 1) * size <= numel) {
-      const Packet<T> left = load_packet(a, p), right = load_packet(b, p);
+      const Lanes<T> left = load_lanes(a, p), right = load_lanes(b, p);
       Packet<T> out;
 #pragma unroll
-      for (int i = 0; i < size; ++i) out.lane[i] = f(left.lane[i], right.lane[i]);
+      for (int i = 0; i < size; ++i) out.lane[i] = T(f(left.lane[i], right.lane[i]));
       reinterpret_cast<Packet<T>*>(y)[p] = out;
     } else {
-      for (int64_t i = p * size; i < numel; ++i) y[i] = f(a[i], b[i]);
+      for (int64_t i = p * size; i < numel; ++i) y[i] = T(f(a[i], b[i]));
     }
   }
 };
@@ -95,7 +109,7 @@ struct StridedUnary {
   F f;
   __device__ void operator()(int64_t i) const {
     const auto at = layout.offsets(i);
-    y[at[0]] = f(x[at[1]]);
+    y[at[0]] = T(f(x[at[1]]));
   }
 };
 template <class T, class F>
@@ -106,7 +120,7 @@ struct StridedBinary {
   F f;
   __device__ void operator()(int64_t i) const {
     const auto at = layout.offsets(i);
-    y[at[0]] = f(a[at[1]], b[at[2]]);
+    y[at[0]] = T(f(a[at[1]], b[at[2]]));
   }
 };
 

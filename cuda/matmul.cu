@@ -11,7 +11,8 @@
 // there is used 4 times, each read from memory 64 times. Every element of y adds its k products from first to
 // last, one fused multiply-add each, whatever the strides: these only decide which thread loads what.
 //
-// The next idea would be tensor cores (wgmma), and splitting k where there are few tiles.
+// 16-bit operands become f32 on their way into shared memory. The next idea would be tensor cores (wgmma),
+// and splitting k where there are few tiles.
 
 namespace vox::cuda {
 namespace {
@@ -53,8 +54,9 @@ __device__ void load_tile(const T* data, const Operand<T>& o, int64_t row0, int6
 template <class T>
 __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T> b, T* y, Shape batch,
                                                          int64_t batches, int64_t n, int64_t k, int64_t m) {
-  __shared__ T a_tile[depth][tile + 1];  // (k, n): + 1 spreads the columns that load_tile writes over banks
-  __shared__ T b_tile[depth][tile + 1];  // (k, m)
+  using Acc = opmath_t<T>;
+  __shared__ Acc a_tile[depth][tile + 1];  // (k, n): + 1 spreads the columns that load_tile writes over banks
+  __shared__ Acc b_tile[depth][tile + 1];  // (k, m)
   const int c = threadIdx.x % side, r = threadIdx.x / side;
   const int64_t down = (n + tile - 1) / tile, across = (m + tile - 1) / tile;
 
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T
     const T* a_data = a.data + detail::offset_of(batch, a.batch_strides, p);
     const T* b_data = b.data + detail::offset_of(batch, b.batch_strides, p);
 
-    T sum[own][own] = {};
+    Acc sum[own][own] = {};
     for (int64_t k0 = 0; k0 < k; k0 += depth) {
       load_tile<tile, depth>(a_data, a, row0, k0, n, k, [&](int i, int j, T value) { a_tile[j][i] = value; });
       load_tile<depth, tile>(b_data, b, k0, column0, k, m,
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T
       __syncthreads();
 #pragma unroll
       for (int kk = 0; kk < depth; ++kk) {
-        T left[own], right[own];
+        Acc left[own], right[own];
         for (int i = 0; i < own; ++i) left[i] = a_tile[kk][r + i * side];
         for (int j = 0; j < own; ++j) right[j] = b_tile[kk][c + j * side];
         for (int i = 0; i < own; ++i)
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T
     for (int i = 0; i < own; ++i) {
       for (int j = 0; j < own; ++j) {
         const int64_t row = row0 + r + i * side, column = column0 + c + j * side;
-        if (row < n && column < m) y[(p * n + row) * m + column] = sum[i][j];
+        if (row < n && column < m) y[(p * n + row) * m + column] = T(sum[i][j]);
       }
     }
   }
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T
 }  // namespace
 
 void matmul(const Tensor& a, const Tensor& b, Tensor& y) {
-  visit_floating("matmul", y.dtype(), [&]<class T>(T) {
+  visit_floating_storage("matmul", y.dtype(), [&]<class T>(T) {
     const Launch launch("matmul", y, {&a, &b});
     const int64_t n = a.size(-2), k = a.size(-1), m = b.size(-1), batches = y.numel() / (n * m);
     Shape batch(y.shape().begin(), y.shape().end() - 2);

@@ -68,14 +68,12 @@ void wait_if_comparable(const StreamImpl& stream, const StreamImpl& other) {
   if (capture_of(stream).id == capture_of(other).id) stream.wait("deallocate", other);
 }
 
-/// Frees in the order of `stream`, after the other streams. Errors cannot be thrown: a sticky one comes back
-/// in the next op; any other means that CUDA does not hold this memory (any more), as with memory of a graph
-/// that was never launched.
+/// Frees in the order of `stream`, after the other streams. What CUDA may not hold any more is memory of a
+/// graph that was never launched.
 void free_in(DeviceState& device, const Block& block, const StreamImpl& stream) {
   if (block.stream.get() != &stream) wait_if_comparable(stream, *block.stream);
   for (const auto& other : block.others) wait_if_comparable(stream, *other);
-  ignore_error(cudaFreeAsync(block.data, stream.handle()));
-  device.memory.in_use -= block.bytes;
+  give_to_pool(device, block.data, block.bytes, stream.handle());
 }
 
 void release(DeviceState& device, Block block) {
@@ -109,7 +107,43 @@ void raise_peak(std::atomic<int64_t>& peak, int64_t value) {
   }
 }
 
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  ignore_error(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
+
+void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStream_t stream) {
+  void* data = nullptr;
+  cudaError_t code = cudaErrorMemoryAllocation;
+  if (bytes <= device.total_bytes) {
+    const auto size = static_cast<size_t>(bytes);
+    code = cudaMallocFromPoolAsync(&data, size, device.pool, stream);
+    if (code == cudaErrorMemoryAllocation && !is_capturing(stream)) {
+      ignore_error(code);
+      empty_cache(device);
+      code = cudaMallocFromPoolAsync(&data, size, device.pool, stream);
+    }
+  }
+  if (code == cudaErrorMemoryAllocation) {
+    ignore_error(code);
+    size_t free = 0, total = 0;
+    ignore_error(cudaMemGetInfo(&free, &total));
+    throw OutOfMemoryError(str(op, ": cuda:", device.index, " has no ", bytes, " bytes to give: ", free,
+                               " of ", device.total_bytes, " bytes are free, tensors hold ",
+                               device.memory.in_use.load(), " (use smaller tensors, or drop some)"));
+  }
+  check_cuda(op, code);
+  raise_peak(device.memory.peak_in_use, device.memory.in_use += bytes);
+  return data;
+}
+
+void give_to_pool(DeviceState& device, void* data, int64_t bytes, cudaStream_t stream) noexcept {
+  ignore_error(cudaFreeAsync(data, stream));
+  device.memory.in_use -= bytes;
+}
 
 void* allocate(int64_t bytes, int index) {
   DeviceState& device = device_state("allocate", index);
@@ -119,33 +153,12 @@ void* allocate(int64_t bytes, int index) {
   const DeviceGuard guard("allocate", index);
   const OutsideCapture outside;
   const Capture capture = capture_of(stream);
-  void* data = nullptr;
-  cudaError_t code = cudaErrorMemoryAllocation;
-  if (bytes <= device.total_bytes) {
-    const auto size = static_cast<size_t>(bytes);
-    code = cudaMallocFromPoolAsync(&data, size, device.pool, stream.handle());
-    if (code == cudaErrorMemoryAllocation && !capture.running) {
-      ignore_error(code);
-      empty_cache(device);
-      code = cudaMallocFromPoolAsync(&data, size, device.pool, stream.handle());
-    }
-  }
-  if (code == cudaErrorMemoryAllocation) {
-    ignore_error(code);
-    size_t free = 0, total = 0;
-    ignore_error(cudaMemGetInfo(&free, &total));
-    throw OutOfMemoryError(str("allocate: cuda:", index, " has no ", bytes, " bytes to give: ", free, " of ",
-                               device.total_bytes, " bytes are free, tensors hold ",
-                               device.memory.in_use.load(), " (use smaller tensors, or drop some)"));
-  }
-  check_cuda("allocate", code);
-
+  void* data = take_from_pool("allocate", device, bytes, stream.handle());
   Block block{static_cast<char*>(data), bytes, stream.shared_from_this(), {}, capture.id};
   {
     const std::lock_guard lock(device.memory.mutex);
     device.memory.blocks.insert_or_assign(block.data, std::move(block));
   }
-  raise_peak(device.memory.peak_in_use, device.memory.in_use += bytes);
   return data;
 }
 

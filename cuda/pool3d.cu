@@ -51,7 +51,7 @@ struct MaxPoolGive {
 
   __device__ void operator()(int64_t n) const {
     const int64_t plane = n / geometry.cells() * geometry.windows();
-    x[n] = max_gradient(y + plane, indices + plane, geometry, n % geometry.cells());
+    x[n] = T(max_gradient(y + plane, indices + plane, geometry, n % geometry.cells()));
   }
 };
 
@@ -63,7 +63,7 @@ struct AvgPool {
 
   __device__ void operator()(int64_t n) const {
     const T* plane = x + n / geometry.windows() * geometry.cells();
-    y[n] = window_mean(plane, geometry, n % geometry.windows());
+    y[n] = T(window_mean(plane, geometry, n % geometry.windows()));
   }
 };
 
@@ -75,7 +75,7 @@ struct AvgPoolAdjoint {
 
   __device__ void operator()(int64_t n) const {
     const T* plane = y + n / geometry.cells() * geometry.windows();
-    x[n] = mean_gradient(plane, geometry, n % geometry.cells());
+    x[n] = T(mean_gradient(plane, geometry, n % geometry.cells()));
   }
 };
 
@@ -83,9 +83,9 @@ struct AvgPoolAdjoint {
 
 void max_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices) {
   const Launch launch("max_pool3d", y, {&x, &indices});
-  visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
+  visit_floating_storage("max_pool3d", y.dtype(), [&]<class T>(T) {
     for_each_index(launch, y.numel(),
-                   MaxPool<T>{geometry, -std::numeric_limits<T>::infinity(), detail::ptr<T>(x),
+                   MaxPool<T>{geometry, T(-std::numeric_limits<opmath_t<T>>::infinity()), detail::ptr<T>(x),
                               detail::mutable_ptr<T>(y),
                               indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr});
   });
@@ -93,7 +93,7 @@ void max_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tens
 
 void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& y) {
   const Launch launch("max_pool3d_take", y, {&x, &indices});
-  visit_floating("max_pool3d_take", y.dtype(), [&]<class T>(T) {
+  visit_floating_storage("max_pool3d_take", y.dtype(), [&]<class T>(T) {
     for_each_index(launch, y.numel(),
                    MaxPoolTake<T>{geometry, detail::ptr<T>(x), detail::ptr<int64_t>(indices),
                                   detail::mutable_ptr<T>(y)});
@@ -102,7 +102,7 @@ void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometr
 
 void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& x) {
   const Launch launch("max_pool3d_give", x, {&y, &indices});
-  visit_floating("max_pool3d_give", x.dtype(), [&]<class T>(T) {
+  visit_floating_storage("max_pool3d_give", x.dtype(), [&]<class T>(T) {
     for_each_index(launch, x.numel(),
                    MaxPoolGive<T>{geometry, detail::ptr<T>(y), detail::ptr<int64_t>(indices),
                                   detail::mutable_ptr<T>(x)});
@@ -111,14 +111,14 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
 
 void avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y) {
   const Launch launch("avg_pool3d", y, {&x});
-  visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
+  visit_floating_storage("avg_pool3d", y.dtype(), [&]<class T>(T) {
     for_each_index(launch, y.numel(), AvgPool<T>{geometry, detail::ptr<T>(x), detail::mutable_ptr<T>(y)});
   });
 }
 
 void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry, Tensor& x) {
   const Launch launch("avg_pool3d_adjoint", x, {&y});
-  visit_floating("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
+  visit_floating_storage("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
     for_each_index(launch, x.numel(),
                    AvgPoolAdjoint<T>{geometry, detail::ptr<T>(y), detail::mutable_ptr<T>(x)});
   });

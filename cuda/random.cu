@@ -34,12 +34,13 @@ void fill(const char* op, const Tensor& output, GeneratorState at, D distributio
 }  // namespace
 
 void rand(const Tensor& output, GeneratorState at) {
-  visit_floating("rand", output.dtype(), [&]<class T>(T) { fill("rand", output, at, detail::Uniform<T>{}); });
+  visit_floating_storage("rand", output.dtype(),
+                         [&]<class T>(T) { fill("rand", output, at, detail::Uniform<T>{}); });
 }
 
 void randn(const Tensor& output, GeneratorState at) {
-  visit_floating("randn", output.dtype(),
-                 [&]<class T>(T) { fill("randn", output, at, detail::Normal<T>{}); });
+  visit_floating_storage("randn", output.dtype(),
+                         [&]<class T>(T) { fill("randn", output, at, detail::Normal<T>{}); });
 }
 
 void randint(const Tensor& output, GeneratorState at, int64_t low, uint64_t range) {

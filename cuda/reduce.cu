@@ -16,7 +16,7 @@
 // row's elements lie side by side; if instead the rows do, a thread block owns the same block of 32 rows, 4
 // lanes a thread, so that a warp still reads neighbours. No atomics: every result has one owner.
 //
-// Bytes: each element is read once; block results add 1/1024 of that.
+// Bytes: each element is read once; block results add 1/1024 of that. Those of bf16 and f16 are f32.
 
 namespace vox::cuda {
 namespace {
@@ -31,18 +31,18 @@ constexpr int lanes = 32;
 constexpr int threads = 256;  // 8 warps: enough in flight to cover the latency of memory
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// Where results go: to y if a row was one block, else to the row of block results.
-template <class Op>
+/// Where results go: to y if a row was one block, else to the row of block results. Y is what y holds.
+template <class Op, class Y>
 struct Target {
   typename Op::Acc* partial;
-  typename Op::Result* y;
+  Y* y;
   int64_t length;  // of the rows of x
 
   __device__ void store(int64_t i, typename Op::Acc a) const {
     if (partial)
       partial[i] = a;
     else
-      y[i] = Op::finish(a, length);
+      y[i] = static_cast<Y>(Op::finish(a, length));
   }
 };
 
@@ -78,8 +78,8 @@ struct Block {
   }
 };
 
-template <class Op, class In>
-__global__ void short_rows_kernel(RowView v, const In* x, Target<Op> target) {
+template <class Op, class In, class Y>
+__global__ void short_rows_kernel(RowView v, const In* x, Target<Op, Y> target) {
   for (int64_t row = first_index(); row < v.rows; row += index_step()) {
     const In* at = x + offset_of(v.kept, v.kept_strides, row);
     auto a = Op::init();
@@ -90,8 +90,8 @@ __global__ void short_rows_kernel(RowView v, const In* x, Target<Op> target) {
 }
 
 /// A warp per block of a row.
-template <class Op, class In>
-__global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op> target) {
+template <class Op, class In, class Y>
+__global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Y> target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
     const Block b(v, task % blocks);
@@ -106,8 +106,8 @@ __global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target
 
 /// A thread block of 32 x 8 per block of 32 rows that lie side by side. Thread (c, l) has lanes l, l + 8,
 /// l + 16 and l + 24 of row c.
-template <class Op, class In>
-__global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op> target) {
+template <class Op, class In, class Y>
+__global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Y> target) {
   using Acc = typename Op::Acc;
   constexpr int groups = threads / lanes;
   __shared__ Acc lane[lanes][lanes];  // (lane, row)
@@ -137,8 +137,8 @@ __global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Tar
   }
 }
 
-template <class Op, class In>
-void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const In* x, Target<Op> target) {
+template <class Op, class In, class Y>
+void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const In* x, Target<Op, Y> target) {
   const int64_t side = v.kept.back();
   if (v.length <= short_length) {
     short_rows_kernel<Op><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
@@ -153,13 +153,15 @@ void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const 
   launch.check();
 }
 
+/// Elements of type T; results that are elements are stored as such.
 template <class Op, class T>
 void reduce_with(const Tensor& x, int64_t reduced_dims, Tensor& y) {
   using Acc = typename Op::Acc;
+  using Y = std::conditional_t<std::is_same_v<typename Op::Result, opmath_t<T>>, T, typename Op::Result>;
   RowView v = detail::rows_of(x, reduced_dims);
   if (v.rows == 0) return;
   const Launch launch("reduce", y, {&x});
-  const Target<Op> result{nullptr, detail::mutable_ptr<typename Op::Result>(y), v.length};
+  const Target<Op, Y> result{nullptr, detail::mutable_ptr<Y>(y), v.length};
   const auto blocks_of = [](int64_t length) { return length <= block ? 1 : (length + block - 1) / block; };
   int64_t blocks = blocks_of(v.length);
   if (blocks == 1) return reduce_level<Op>(launch, v, 1, detail::ptr<T>(x), result);
@@ -168,7 +170,7 @@ void reduce_with(const Tensor& x, int64_t reduced_dims, Tensor& y) {
     return empty({checked_mul("reduce", v.rows * blocks, sizeof(Acc))}, {u8, y.device()});
   };
   const auto partial_target = [](const Tensor& memory) {
-    return Target<Op>{static_cast<Acc*>(memory.impl()->data()), nullptr, 0};
+    return Target<Op, Y>{static_cast<Acc*>(memory.impl()->data()), nullptr, 0};
   };
   Tensor partial = scratch();
   reduce_level<Op>(launch, v, blocks, detail::ptr<T>(x), partial_target(partial));
@@ -186,8 +188,13 @@ void reduce_with(const Tensor& x, int64_t reduced_dims, Tensor& y) {
 }  // namespace
 
 void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
-  detail::visit_reduction(kind, x.dtype(),
-                          [&]<class Op, class T>() { reduce_with<Op, T>(x, reduced_dims, y); });
+  detail::visit_reduction(kind, x.dtype(), [&]<class Op, class T>() {
+    if constexpr (std::is_same_v<T, float>) {
+      if (x.dtype() == bf16) return reduce_with<Op, bfloat16>(x, reduced_dims, y);
+      if (x.dtype() == f16) return reduce_with<Op, float16>(x, reduced_dims, y);
+    }
+    reduce_with<Op, T>(x, reduced_dims, y);
+  });
 }
 
 }  // namespace vox::cuda

@@ -1,8 +1,8 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
+#include <voxgrad/ops/batch_norm.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
 
 namespace vox::nn {
 
@@ -13,7 +13,7 @@ BatchNorm3d::BatchNorm3d(const Options& o) : options(o) {
   check<ValueError>(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1),
                     "nn::BatchNorm3d: momentum must be in [0, 1], got ", o.momentum.value_or(0));
   check<DTypeError>(is_floating(o.tensor.dtype), "nn::BatchNorm3d: needs a floating dtype, got ",
-                    o.tensor.dtype, "; allowed are f32 and f64");
+                    o.tensor.dtype, "; allowed are f32, f64, bf16 and f16");
   if (o.affine) {
     weight = register_parameter("weight", ones({o.num_features}, o.tensor));
     bias = register_parameter("bias", zeros({o.num_features}, o.tensor));
@@ -36,23 +36,20 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
     vox::detail::check_same_dtype("nn::BatchNorm3d", input, own);
     vox::detail::check_same_device("nn::BatchNorm3d", input, own);
   }
-  const Shape per_channel = {1, options.num_features, 1, 1, 1};
-  Tensor centred, variance;
-  if (is_training() || !options.track_running_stats) {
-    const int64_t count = input.numel() / options.num_features;
-    check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
-                      "each channel, got shape ", input.shape(), " (use eval())");
-    const Tensor mean = vox::mean(input, {0, 2, 3, 4}, true);
-    centred = input - mean;
-    variance = vox::mean(centred * centred, {0, 2, 3, 4}, true);
-    if (is_training() && options.track_running_stats) track(mean, variance, count);
-  } else {
-    centred = input - running_mean.reshape(per_channel);
-    variance = running_var.reshape(per_channel);
+  const auto wide = [&](const Tensor& t) {  // bf16 and f16 are computed in f32 and rounded once
+    return t.defined() ? t.to(opmath(input.dtype())) : t;
+  };
+  if (!is_training() && options.track_running_stats) {
+    const Tensor y = vox::detail::normalize(wide(input), wide(running_mean), wide(running_var), wide(weight),
+                                            wide(bias), options.eps);
+    return y.to(input.dtype());
   }
-  Tensor scale = rsqrt(variance + options.eps);
-  if (!options.affine) return centred * scale;
-  return centred * (scale * weight.reshape(per_channel)) + bias.reshape(per_channel);
+  const int64_t count = input.numel() / options.num_features;
+  check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
+                    "each channel, got shape ", input.shape(), " (use eval())");
+  const auto result = vox::detail::batch_norm(wide(input), wide(weight), wide(bias), options.eps);
+  if (is_training() && options.track_running_stats) track(result.mean, result.variance, count);
+  return result.y.to(input.dtype());
 }
 
 void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {
@@ -61,8 +58,13 @@ void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t coun
   const double momentum =
       options.momentum ? *options.momentum : 1 / static_cast<double>(num_batches_tracked.item<int64_t>());
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
-  running_mean.mul_(1 - momentum).add_(mean.reshape({options.num_features}), momentum);
-  running_var.mul_(1 - momentum).add_(variance.reshape({options.num_features}), momentum * unbiased);
+  const auto blend = [&](Tensor& running, const Tensor& batch, double share) {
+    Tensor wide = running.to(batch.dtype());  // itself, unless it is kept in 16 bits
+    wide.mul_(1 - momentum).add_(batch.reshape({options.num_features}), share);
+    if (wide.impl() != running.impl()) running.copy_(wide);
+  };
+  blend(running_mean, mean, momentum);
+  blend(running_var, variance, momentum * unbiased);
 }
 
 }  // namespace vox::nn

@@ -14,7 +14,8 @@ Tensor Dropout::forward(const Tensor& input) {
   if (!is_training() || p == 0) return input;
   if (p == 1) return input * 0;
   const Tensor kept = ge(rand(input.shape(), {.device = input.device()}), p);
-  return input * (kept.to(input.dtype()) * (1 / (1 - p)));
+  const DType wide = opmath(input.dtype());  // 16-bit numbers are rounded once
+  return (input.to(wide) * (kept.to(wide) * (1 / (1 - p)))).to(input.dtype());
 }
 
 }  // namespace vox::nn

@@ -15,7 +15,7 @@ class Dropout final : public Module {
   /// Throws ValueError unless 0 <= p <= 1.
   explicit Dropout(const Options& options);
   Dropout() : Dropout(Options{}) {}
-  /// Any shape, f32 or f64.
+  /// Any shape, floating dtype.
   Tensor forward(const Tensor& input) override;
 
   const Options options;

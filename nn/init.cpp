@@ -21,13 +21,13 @@ int64_t kernel_volume(const Tensor& weight) {
 Tensor& uniform_(Tensor& t, double low, double high) {
   check<ValueError>(low <= high, "uniform_: low must be <= high, got ", low, " and ", high);
   const auto guard = no_grad();
-  return t.copy_(rand(t.shape(), t.options()) * (high - low) + low);
+  return t.copy_(rand(t.shape(), {opmath(t.dtype()), t.device()}) * (high - low) + low);
 }
 
 Tensor& normal_(Tensor& t, double mean, double std) {
   check<ValueError>(std >= 0, "normal_: std must be >= 0, got ", std);
   const auto guard = no_grad();
-  return t.copy_(randn(t.shape(), t.options()) * std + mean);
+  return t.copy_(randn(t.shape(), {opmath(t.dtype()), t.device()}) * std + mean);
 }
 
 int64_t fan_in(const Tensor& weight) { return kernel_volume(weight) * weight.shape()[1]; }

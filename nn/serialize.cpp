@@ -15,7 +15,7 @@ namespace {
 /// Wide elements first, so that all are aligned in the file; then by name. The format's reference
 /// implementation orders likewise.
 int place_of(DType dtype) {
-  constexpr DType order[] = {i64, f64, f32, u8, boolean};
+  constexpr DType order[] = {i64, f64, f32, bf16, f16, u8, boolean};
   return static_cast<int>(std::find(std::begin(order), std::end(order), dtype) - std::begin(order));
 }
 

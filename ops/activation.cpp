@@ -57,6 +57,19 @@ struct OutputNode : Node {
   void save(const Tensor&, const Tensor& y, double, double) { saved_y_.save(y); }
 };
 
+/// The same for a formula of several ops: `gradient` gets g and what was kept in the dtype that ops compute
+/// in, so that the gradient of a 16-bit tensor is rounded once.
+template <class Keeping, SavedTensor Keeping::*kept>
+struct ComposedNode : Keeping {
+  virtual Tensor gradient(const Tensor& g, const Tensor& kept_tensor) const = 0;
+  Gradients backward(Gradients g) final {
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    return {gradient(g[0]->to(wide), (this->*kept).get().to(wide)).to(dtype)};
+  }
+};
+using ComposedOfInput = ComposedNode<InputNode, &InputNode::saved_x_>;
+using ComposedOfOutput = ComposedNode<OutputNode, &OutputNode::saved_y_>;
+
 struct NegNode final : UnaryNode {
   const char* name() const override { return "neg"; }
   Gradients backward(Gradients g) override { return {neg(*g[0])}; }
@@ -108,18 +121,14 @@ struct SqrtNode final : OutputNode {
   const char* name() const override { return "sqrt"; }
   Gradients backward(Gradients g) override { return {*g[0] / (2 * saved_y_.get())}; }
 };
-struct RsqrtNode final : OutputNode {
+struct RsqrtNode final : ComposedOfOutput {
   const char* name() const override { return "rsqrt"; }
-  Gradients backward(Gradients g) override {
-    const Tensor y = saved_y_.get();
-    return {*g[0] * (y * y * y * -0.5)};
-  }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * y * y * -0.5); }
 };
-struct ErfNode final : InputNode {
+struct ErfNode final : ComposedOfInput {
   const char* name() const override { return "erf"; }
-  Gradients backward(Gradients g) override {
-    const Tensor x = saved_x_.get();
-    return {*g[0] * (exp(-(x * x)) * (2 * std::numbers::inv_sqrtpi))};
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    return g * (exp(-(x * x)) * (2 * std::numbers::inv_sqrtpi));
   }
 };
 
@@ -135,19 +144,13 @@ Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, floating_
 
 namespace {
 
-struct TanhNode final : OutputNode {
+struct TanhNode final : ComposedOfOutput {
   const char* name() const override { return "tanh"; }
-  Gradients backward(Gradients g) override {
-    const Tensor y = saved_y_.get();
-    return {*g[0] * (1 - y * y)};
-  }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (1 - y * y); }
 };
-struct SigmoidNode final : OutputNode {
+struct SigmoidNode final : ComposedOfOutput {
   const char* name() const override { return "sigmoid"; }
-  Gradients backward(Gradients g) override {
-    const Tensor y = saved_y_.get();
-    return {*g[0] * (y * (1 - y))};
-  }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * (1 - y)); }
 };
 struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
   const char* name() const override { return "relu"; }
@@ -157,21 +160,19 @@ struct LeakyReluNode final : InputNode {
   const char* name() const override { return "leaky_relu"; }
   Gradients backward(Gradients g) override { return {where(gt(saved_x_.get(), 0), *g[0], *g[0] * p_)}; }
 };
-struct GeluNode final : InputNode {
+struct GeluNode final : ComposedOfInput {
   const char* name() const override { return "gelu"; }
-  Gradients backward(Gradients g) override {
-    const Tensor x = saved_x_.get();
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
     const Tensor distribution = (1 + erf(x * std::sqrt(0.5))) * 0.5;
     const Tensor density = exp(x * x * -0.5) * (std::numbers::inv_sqrtpi * std::sqrt(0.5));
-    return {*g[0] * (distribution + x * density)};
+    return g * (distribution + x * density);
   }
 };
-struct SiluNode final : InputNode {
+struct SiluNode final : ComposedOfInput {
   const char* name() const override { return "silu"; }
-  Gradients backward(Gradients g) override {
-    const Tensor x = saved_x_.get();
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
     const Tensor s = sigmoid(x);
-    return {*g[0] * (s * (1 + x * (1 - s)))};
+    return g * (s * (1 + x * (1 - s)));
   }
 };
 

@@ -123,13 +123,25 @@ Tensor mul(const Tensor& a, Scalar b) {
 // ---- div: da = g / b, db = -g (a / b) / b -----------------------------------------------------------------
 
 namespace {
+
+/// db for a tensor or a number a; in the dtype that ops compute in, and rounded once.
+template <class A>
+Tensor divisor_gradient(const Tensor& g, const A& a, const Tensor& b) {
+  const DType wide = opmath(b.dtype());
+  const Tensor d = b.to(wide);
+  if constexpr (std::is_same_v<A, Tensor>)
+    return (-g.to(wide) * (a.to(wide) / d / d)).to(b.dtype());
+  else
+    return (-g.to(wide) * (a / d / d)).to(b.dtype());
+}
+
 struct DivNode final : Node {
   SavedTensor saved_a_{this}, saved_b_{this};
   const char* name() const override { return "div"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get(), b = saved_b_.get();
     return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }),
-            if_needed(1, [&] { return sum_to(-*g[0] * (a / b / b), b.shape()); })};
+            if_needed(1, [&] { return sum_to(divisor_gradient(*g[0], a, b), b.shape()); })};
   }
 };
 
@@ -142,10 +154,7 @@ struct DivNumberNode final : Node {
 struct NumberDivNode final : Node {
   SavedTensor saved_b_{this};
   const char* name() const override { return "div"; }
-  Gradients backward(Gradients g) override {
-    const Tensor b = saved_b_.get();
-    return {-*g[0] * (a_ / b / b)};
-  }
+  Gradients backward(Gradients g) override { return {divisor_gradient(*g[0], a_, saved_b_.get())}; }
   Scalar a_ = 0;
 };
 }  // namespace

@@ -24,7 +24,8 @@ Tensor number(const char* function, Scalar value, DType dtype, const Shape& shap
 void check_arithmetic(const char* function, const char* argument, const Tensor& t) {
   check_defined(function, argument, t);
   check<DTypeError>(t.dtype() != boolean, function,
-                    ": there is no arithmetic on bool; allowed are f32, f64, ", "i64 and u8 (use to(dtype))");
+                    ": there is no arithmetic on bool; allowed are f32, f64, ",
+                    "bf16, f16, i64 and u8 (use to(dtype))");
 }
 
 namespace {
@@ -53,7 +54,7 @@ Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b)
 
 Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
   check_arithmetic(function, "a", a);
-  const Tensor right = number(function, b, a.dtype(), a.shape());
+  const Tensor right = number(function, b, opmath(a.dtype()), a.shape());
   Tensor y = empty_like(a);
   binary_kernel.on(y.device())(op, a, right, y, 0);
   return y;
@@ -61,7 +62,7 @@ Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
 
 Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
   check_arithmetic(function, "b", b);
-  const Tensor left = number(function, a, b.dtype(), b.shape());
+  const Tensor left = number(function, a, opmath(b.dtype()), b.shape());
   Tensor y = empty_like(b);
   binary_kernel.on(y.device())(op, left, b, y, 0);
   return y;

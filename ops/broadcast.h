@@ -12,7 +12,7 @@ namespace vox::detail {
 Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
 
 /// A C++ number as an operand of an elementwise kernel: one element in host memory, repeated over `shape`.
-/// ValueError if `dtype` cannot hold it.
+/// ValueError if `dtype` cannot hold it. Arithmetic takes it in the dtype that it computes in, opmath(dtype).
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
 
 /// Throws unless t is defined and of a dtype other than bool; `argument` names it in the message.

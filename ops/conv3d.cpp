@@ -3,6 +3,7 @@
 #include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 
@@ -34,10 +35,10 @@ using autograd::SavedTensor;
 
 namespace {
 
-constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
-constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
+constexpr ByDevice conv3d_kernel{"conv3d", in_f32<&cpu::conv3d>, VOX_CUDA(&cuda::conv3d)};
+constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", in_f32<&cpu::conv_transpose3d>,
                                            VOX_CUDA(&cuda::conv_transpose3d)};
-constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
+constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", in_f32<&cpu::conv3d_weight_grad>,
                                       VOX_CUDA(&cuda::conv3d_weight_grad)};
 
 Tensor dense(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
@@ -202,9 +203,8 @@ namespace {
 
 void check_operands(const char* function, const char* first_name, const Tensor& first,
                     const char* second_name, const Tensor& second) {
-  check_defined(function, first_name, first);
+  check_floating(function, first_name, first);
   check_defined(function, second_name, second);
-  visit_floating(function, first.dtype(), [](auto) {});
   check_same_dtype(function, first, second);
   check_same_device(function, first, second);
 }
@@ -220,29 +220,31 @@ void check_bias(const char* function, const Tensor& input, const Tensor& bias, i
 
 /// Calls `op` on a batch of one where `input` has no batch dimension.
 template <class Op>
-Tensor with_batch(const char* function, const Tensor& input, Op op) {
+Tensor with_batch(Caller function, const Tensor& input, Op op) {
   check<ShapeError>(input.rank() == 5 || input.rank() == 4, function,
                     ": input must be (N, C, D, H, W) or (C, D, H, W), got shape ", input.shape());
-  return input.rank() == 5 ? op(input) : op(input.unsqueeze(0)).squeeze(0);
+  if (input.rank() == 5) return op(function, input);
+  function.batched = false;
+  return op(function, input.unsqueeze(0)).squeeze(0);
 }
 
 }  // namespace
 
-Tensor conv3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv3dOptions& options) {
   check_operands(function, "input", input, "weight", weight);
-  return with_batch(function, input, [&](const Tensor& x) {
-    const Conv3dGeometry geometry = conv3d_geometry(function, x.shape(), weight.shape(), options);
+  return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
+    const Conv3dGeometry geometry = conv3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.small_channels);
     return conv3d(x, weight, bias, geometry);
   });
 }
 
-Tensor conv_transpose3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options) {
   check_operands(function, "input", input, "weight", weight);
-  return with_batch(function, input, [&](const Tensor& x) {
-    const Conv3dGeometry geometry = conv_transpose3d_geometry(function, x.shape(), weight.shape(), options);
+  return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
+    const Conv3dGeometry geometry = conv_transpose3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.big_channels);
     return conv_transpose3d(x, weight, bias, geometry);
   });

@@ -7,7 +7,8 @@
 
 // The conv3d family. Tensors are (N, C, D, H, W), or (C, D, H, W) without a batch; floating dtypes; weight
 // and bias have the input's dtype and device. An undefined bias means none. An axis of a coarse index i, a
-// fine index o and a tap k is ruled by o = i * stride - padding + k * dilation, and by nothing else.
+// fine index o and a tap k is ruled by o = i * stride - padding + k * dilation, and by nothing else. bf16 and
+// f16 tensors are multiplied and summed in f32, and every output is rounded once.
 
 namespace vox {
 

@@ -5,29 +5,48 @@
 
 namespace vox::detail {
 
+std::ostream& operator<<(std::ostream& out, const Caller::Axes& axes) {
+  if (axes.spatial == 3) return out << axes.triple;
+  if (axes.spatial == 1) return out << axes.triple.w;
+  return out << '(' << axes.triple.h << ',' << axes.triple.w << ')';
+}
+
+std::ostream& operator<<(std::ostream& out, const Caller::Sizes& sizes) {
+  Shape shape = sizes.shape;
+  for (int64_t i = sizes.spatial; i < 3; ++i) shape.erase(2);
+  if (!sizes.batched) shape.erase(0);
+  return out << shape;
+}
+
 namespace {
 
-void check_at_least(const char* function, const char* argument, const Triple& got, int64_t least) {
+void check_at_least(const Caller& function, const char* argument, const Triple& got, int64_t least) {
   check<ValueError>(std::min({got.d, got.h, got.w}) >= least, function, ": ", argument, " must be >= ", least,
-                    " on every axis, got ", got);
+                    " on every axis, got ", function.axes(got));
 }
 
 /// The cells of an input or weight: (D,H,W) of a shape of rank 5, none of them 0.
-Triple extents(const char* function, const char* argument, const Shape& shape) {
+Triple extents(const Caller& function, const char* argument, const Shape& shape,
+               const Caller::Sizes& spoken) {
   check<ShapeError>(shape.rank() == 5, function, ": ", argument, " must have 5 dimensions, got shape ",
                     shape);
   check<ShapeError>(std::min({shape[1], shape[2], shape[3], shape[4]}) >= 1, function, ": ", argument,
-                    " must have at least one channel and one cell on every axis, got shape ", shape);
+                    " must have at least one channel and one cell on every axis, got shape ", spoken);
   return {shape[2], shape[3], shape[4]};
 }
 
 /// dilation * (kernel - 1): how far the last tap lies from the first.
-int64_t reach(const char* function, const Conv3dGeometry& g, int64_t axis) {
+int64_t reach(const Caller& function, const Conv3dGeometry& g, int64_t axis) {
   return checked_mul(function, g.dilation[axis], g.kernel[axis] - 1);
 }
 
-/// What all builders check alike, once channels, groups, kernel and steps are filled in.
-void check_options(const char* function, const Conv3dGeometry& g) {
+/// Fills in and checks what all builders take from their options alike; the kernel is there already.
+template <class Options>
+void take_options(const Caller& function, const Options& options, Conv3dGeometry& g) {
+  g.groups = options.groups;
+  g.stride = options.stride;
+  g.padding = options.padding;
+  g.dilation = options.dilation;
   check_at_least(function, "kernel_size", g.kernel, 1);
   check_at_least(function, "stride", g.stride, 1);
   check_at_least(function, "padding", g.padding, 0);
@@ -35,14 +54,14 @@ void check_options(const char* function, const Conv3dGeometry& g) {
   check<ValueError>(g.groups >= 1, function, ": groups must be >= 1, got ", g.groups);
 }
 
-void check_groups(const char* function, const char* what, int64_t channels, int64_t groups) {
+void check_groups(const Caller& function, const char* what, int64_t channels, int64_t groups) {
   check<ShapeError>(channels % groups == 0, function, ": groups must divide the ", what, ", got groups ",
                     groups, " and ", channels, " channels");
 }
 
 /// floor((big + 2 padding - reach - 1) / stride) + 1, the number of coarse cells whose taps all lie in the
 /// padded fine grid.
-Triple conv3d_output(const char* function, const Conv3dGeometry& g) {
+Triple conv3d_output(const Caller& function, const Conv3dGeometry& g) {
   Triple output;
   for (int64_t axis = 0; axis < 3; ++axis) {
     const int64_t padded = checked_add(function, g.big[axis], checked_mul(function, 2, g.padding[axis]));
@@ -50,14 +69,14 @@ Triple conv3d_output(const char* function, const Conv3dGeometry& g) {
     output[axis] = room < 0 ? 0 : room / g.stride[axis] + 1;
   }
   check<ShapeError>(std::min({output.d, output.h, output.w}) >= 1, function,
-                    ": the output would be empty: input ", g.big, " with padding ", g.padding,
-                    " is smaller than kernel ", g.kernel, " with dilation ", g.dilation,
-                    "; use more padding or a smaller kernel");
+                    ": the output would be empty: input ", function.axes(g.big), " with padding ",
+                    function.axes(g.padding), " is smaller than kernel ", function.axes(g.kernel),
+                    " with dilation ", function.axes(g.dilation), "; use more padding or a smaller kernel");
   return output;
 }
 
 /// (small - 1) * stride - 2 padding + reach + 1: the fine cells without output_padding. May be <= 0.
-Triple conv_transpose3d_output(const char* function, const Conv3dGeometry& g) {
+Triple conv_transpose3d_output(const Caller& function, const Conv3dGeometry& g) {
   Triple output;
   for (int64_t axis = 0; axis < 3; ++axis) {
     const int64_t last_cell = checked_mul(function, g.small[axis] - 1, g.stride[axis]);
@@ -81,14 +100,14 @@ int64_t saturated_add(int64_t a, int64_t b) {
 }
 
 /// The fine grid that the options ask for, by output_padding or by output_size.
-Triple conv_transpose3d_size(const char* function, const Conv3dGeometry& g,
+Triple conv_transpose3d_size(const Caller& function, const Conv3dGeometry& g,
                              const ConvTranspose3dOptions& options) {
   const Triple least = conv_transpose3d_output(function, g), most_padding = most_output_padding(g);
   const Triple size = options.output_size.value_or(Triple());
   check_at_least(function, "output_padding", options.output_padding, 0);
   check<ValueError>(!options.output_size || options.output_padding == Triple(0), function,
-                    ": give output_size or output_padding, not both, got ", size, " and ",
-                    options.output_padding);
+                    ": give output_size or output_padding, not both, got ", function.axes(size), " and ",
+                    function.axes(options.output_padding));
   Triple padding = options.output_padding, most;
   bool legal = true;
   for (int64_t axis = 0; axis < 3; ++axis) {
@@ -96,23 +115,25 @@ Triple conv_transpose3d_size(const char* function, const Conv3dGeometry& g,
     legal &= padding[axis] >= 0 && padding[axis] <= most_padding[axis];
     most[axis] = saturated_add(least[axis], most_padding[axis]);
   }
-  check<ShapeError>(legal || !options.output_size, function, ": output_size ", size,
-                    " is not reachable: ", least, " to ", most, " are, with output_padding (0,0,0) to ",
-                    most_padding);
+  check<ShapeError>(legal || !options.output_size, function, ": output_size ", function.axes(size),
+                    " is not reachable: ", function.axes(least), " to ", function.axes(most),
+                    " are, with output_padding ", function.axes(0), " to ", function.axes(most_padding));
   check<ValueError>(legal, function, ": output_padding must be smaller than stride or dilation, got ",
-                    padding, " with stride ", g.stride, " and dilation ", g.dilation,
-                    "; allowed are (0,0,0) to ", most_padding);
+                    function.axes(padding), " with stride ", function.axes(g.stride), " and dilation ",
+                    function.axes(g.dilation), "; allowed are ", function.axes(0), " to ",
+                    function.axes(most_padding));
   Triple output;
   for (int64_t axis = 0; axis < 3; ++axis) output[axis] = checked_add(function, least[axis], padding[axis]);
   check<ShapeError>(std::min({output.d, output.h, output.w}) >= 1, function,
-                    ": the output would be empty, of size ", output, ": input ", g.small, " with stride ",
-                    g.stride, " and kernel ", g.kernel, " is cropped by padding ", g.padding,
+                    ": the output would be empty, of size ", function.axes(output), ": input ",
+                    function.axes(g.small), " with stride ", function.axes(g.stride), " and kernel ",
+                    function.axes(g.kernel), " is cropped by padding ", function.axes(g.padding),
                     " at both ends; use less padding");
   return output;
 }
 
 /// Refuses element counts that no 64-bit index can address.
-Conv3dGeometry checked(const char* function, const Conv3dGeometry& g) {
+Conv3dGeometry checked(const Caller& function, const Conv3dGeometry& g) {
   for (const Shape& shape : {g.big_shape(), g.small_shape(), g.weight_shape()})
     checked_mul(function, checked_numel(function, shape), 8);
   return g;
@@ -120,46 +141,37 @@ Conv3dGeometry checked(const char* function, const Conv3dGeometry& g) {
 
 }  // namespace
 
-Conv3dGeometry conv3d_geometry(const char* function, const Shape& input, const Shape& weight,
+Conv3dGeometry conv3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                const Conv3dOptions& options) {
   Conv3dGeometry g;
-  g.big = extents(function, "input", input);
-  g.kernel = extents(function, "weight", weight);
+  g.big = extents(function, "input", input, function.input(input));
+  g.kernel = extents(function, "weight", weight, function.weight(weight));
   g.batch = input[0];
   g.big_channels = input[1];
   g.small_channels = weight[0];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
+  take_options(function, options, g);
   check_groups(function, "input channels", g.big_channels, g.groups);
   check_groups(function, "output channels (weight dimension 0)", g.small_channels, g.groups);
   check<ShapeError>(g.small_channels >= 1, function, ": weight must have at least one output channel, got ",
-                    weight);
-  check<ShapeError>(
-      weight[1] == g.big_per_group(), function,
-      ": weight must be (C_out, C_in/groups, kD, kH, kW) with C_in/groups = ", g.big_per_group(),
-      ", got weight ", weight, " for input ", input, " and groups ", g.groups);
+                    function.weight(weight));
+  check<ShapeError>(weight[1] == g.big_per_group(), function, ": weight must be (C_out, C_in/groups, ",
+                    function.taps(), ") with C_in/groups = ", g.big_per_group(), ", got weight ",
+                    function.weight(weight), " for input ", function.input(input), " and groups ", g.groups);
   g.small = conv3d_output(function, g);
   return checked(function, g);
 }
 
-Conv3dGeometry conv_transpose3d_geometry(const char* function, const Shape& input, const Shape& weight,
+Conv3dGeometry conv_transpose3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                          const ConvTranspose3dOptions& options) {
   Conv3dGeometry g;
-  g.small = extents(function, "input", input);
-  g.kernel = extents(function, "weight", weight);
+  g.small = extents(function, "input", input, function.input(input));
+  g.kernel = extents(function, "weight", weight, function.weight(weight));
   g.batch = input[0];
   g.small_channels = input[1];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
-  check<ShapeError>(weight[0] == g.small_channels, function,
-                    ": weight must be (C_in, C_out/groups, kD, kH, kW) with C_in = ", g.small_channels,
-                    ", got weight ", weight, " for input ", input);
+  take_options(function, options, g);
+  check<ShapeError>(weight[0] == g.small_channels, function, ": weight must be (C_in, C_out/groups, ",
+                    function.taps(), ") with C_in = ", g.small_channels, ", got weight ",
+                    function.weight(weight), " for input ", function.input(input));
   check_groups(function, "input channels", g.small_channels, g.groups);
   g.big_channels = checked_mul(function, weight[1], g.groups);
   g.big = conv_transpose3d_size(function, g, options);
@@ -168,18 +180,14 @@ Conv3dGeometry conv_transpose3d_geometry(const char* function, const Shape& inpu
 
 Conv3dGeometry conv3d_weight_grad_geometry(const Shape& big, const Shape& small, Triple kernel_size,
                                            const Conv3dOptions& options) {
-  const char* function = "conv3d_weight_grad";
+  const Caller function = "conv3d_weight_grad";
   Conv3dGeometry g;
-  g.big = extents(function, "big", big);
+  g.big = extents(function, "big", big, function.input(big));
   g.kernel = kernel_size;
   g.batch = big[0];
   g.big_channels = big[1];
-  g.groups = options.groups;
-  g.stride = options.stride;
-  g.padding = options.padding;
-  g.dilation = options.dilation;
-  check_options(function, g);
-  const Triple small_extents = extents(function, "small", small);
+  take_options(function, options, g);
+  const Triple small_extents = extents(function, "small", small, function.input(small));
   g.small_channels = small[1];
   check<ShapeError>(small[0] == g.batch, function, ": big and small must have one batch size, got ", big,
                     " and ", small);

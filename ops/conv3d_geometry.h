@@ -38,6 +38,8 @@ struct Conv3dGeometry {
   constexpr int64_t taps() const { return kernel.d * kernel.h * kernel.w; }
   constexpr int64_t big_per_group() const { return big_channels / groups; }
   constexpr int64_t small_per_group() const { return small_channels / groups; }
+
+  friend constexpr bool operator==(const Conv3dGeometry&, const Conv3dGeometry&) = default;
 };
 
 /// Which of the two grids; for a bias: the one whose channels it has.
@@ -45,13 +47,43 @@ enum class Grid { big, small };
 
 namespace detail {
 
-// `function` is the public call to name in errors. Shapes are those of batched tensors. Throws ShapeError
+/// The public call to name in errors, and what it takes for granted: a conv2d is a conv3d with an axis of one
+/// cell that its caller has never heard of, and input without a batch is a batch of one.
+struct Caller {
+  const char* function;
+  int64_t spatial;  ///< axes; the first ones of three are not the caller's
+  bool batched;
+
+  Caller(const char* name, int64_t axes = 3, bool has_batch = true)
+      : function(name), spatial(axes), batched(has_batch) {}
+  operator const char*() const { return function; }
+  friend std::ostream& operator<<(std::ostream& out, const Caller& caller) { return out << caller.function; }
+
+  /// One number per axis, and a shape, as the caller knows them; to be printed at once.
+  struct Axes {
+    const Triple& triple;
+    int64_t spatial;
+    friend std::ostream& operator<<(std::ostream& out, const Axes& axes);
+  };
+  struct Sizes {
+    const Shape& shape;
+    int64_t spatial;
+    bool batched;
+    friend std::ostream& operator<<(std::ostream& out, const Sizes& sizes);
+  };
+  Axes axes(const Triple& t) const { return {t, spatial}; }
+  Sizes input(const Shape& shape) const { return {shape, spatial, batched}; }
+  Sizes weight(const Shape& shape) const { return {shape, spatial, true}; }
+  const char* taps() const { return spatial == 3 ? "kD, kH, kW" : spatial == 2 ? "kH, kW" : "k"; }
+};
+
+// Shapes are those of batched tensors of rank 5. Throws ShapeError
 // for tensors that do not fit each other or the options, ValueError for options that nothing fits.
 
-Conv3dGeometry conv3d_geometry(const char* function, const Shape& input, const Shape& weight,
+Conv3dGeometry conv3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                const Conv3dOptions& options);
 
-Conv3dGeometry conv_transpose3d_geometry(const char* function, const Shape& input, const Shape& weight,
+Conv3dGeometry conv_transpose3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                          const ConvTranspose3dOptions& options);
 
 Conv3dGeometry conv3d_weight_grad_geometry(const Shape& big, const Shape& small, Triple kernel_size,

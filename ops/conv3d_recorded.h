@@ -20,10 +20,10 @@ struct WeightBiasGrad {
 WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
                                 Grid bias_of);
 
-// The public calls; `function` is the name that errors carry (conv2d is a conv3d that says conv2d).
-Tensor conv3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+// The public calls; `function` is whom errors speak of and to.
+Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv3dOptions& options);
-Tensor conv_transpose3d(const char* function, const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options);
 
 }  // namespace vox::detail

@@ -37,7 +37,7 @@ Tensor lowered(const char* function, int64_t spatial, const Tensor& input, const
 
 Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv1dOptions& o) {
   return lowered("conv1d", 1, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv3d("conv1d", x, w, bias,
+    return detail::conv3d({"conv1d", 1}, x, w, bias,
                           {.stride = {1, 1, o.stride},
                            .padding = {0, 0, o.padding},
                            .dilation = {1, 1, o.dilation},
@@ -47,7 +47,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dOptions& o) {
   return lowered("conv2d", 2, input, weight, [&](const Tensor& x, const Tensor& w) {
-    return detail::conv3d("conv2d", x, w, bias,
+    return detail::conv3d({"conv2d", 2}, x, w, bias,
                           {.stride = {1, o.stride.h, o.stride.w},
                            .padding = {0, o.padding.h, o.padding.w},
                            .dilation = {1, o.dilation.h, o.dilation.w},
@@ -64,7 +64,7 @@ Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor&
                                    .groups = o.groups,
                                    .dilation = {1, 1, o.dilation}};
     if (o.output_size) options.output_size = Triple(1, 1, *o.output_size);
-    return detail::conv_transpose3d("conv_transpose1d", x, w, bias, options);
+    return detail::conv_transpose3d({"conv_transpose1d", 1}, x, w, bias, options);
   });
 }
 
@@ -77,7 +77,7 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor&
                                    .groups = o.groups,
                                    .dilation = {1, o.dilation.h, o.dilation.w}};
     if (o.output_size) options.output_size = Triple(1, o.output_size->h, o.output_size->w);
-    return detail::conv_transpose3d("conv_transpose2d", x, w, bias, options);
+    return detail::conv_transpose3d({"conv_transpose2d", 2}, x, w, bias, options);
   });
 }
 

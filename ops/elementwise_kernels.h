@@ -8,6 +8,7 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise_ops.h>
 
 // What the elementwise ops ask of a device. All tensors of a call have the shape of the output (broadcast
 // operands have stride 0) and any strides; the output does not overlap itself, and an input is either the
@@ -15,28 +16,10 @@
 //
 // A number operand: an input of one repeated element that lies in host memory whatever the output's device,
 // see number() in ops/broadcast.h. CUDA kernels take its value as an argument.
+//
+// bf16 and f16: unary and binary compute in f32 and round once; a number operand of binary is f32 then.
 
 namespace vox {
-
-enum class Unary {
-  neg,
-  abs,
-  sign,
-  exp,
-  log,
-  sqrt,
-  rsqrt,
-  erf,
-  tanh,
-  sigmoid,
-  relu,
-  leaky_relu,
-  gelu,
-  silu,
-  clamp
-};
-enum class Binary { add, sub, mul, div, pow, maximum, minimum, add_scaled };
-enum class Comparison { eq, ne, lt, le, gt, ge };
 
 namespace cpu {
 /// y = op(x). leaky_relu takes its slope, clamp its bounds from p and q. Integers (neg, abs, sign, relu,
@@ -80,6 +63,8 @@ VOX_HOST_DEVICE To convert(From x) {
     return x;
   } else if constexpr (std::is_same_v<To, bool>) {
     return x != From(0);
+  } else if constexpr (std::is_integral_v<To> && is_16_bit_v<From>) {
+    return convert<To>(static_cast<float>(x));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     // Both limits are powers of two or small, so exact in From; above, the comparison must not be rounded.
     constexpr From below = static_cast<From>(std::numeric_limits<To>::min());

@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/index_select_kernels.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -9,7 +10,7 @@ namespace {
 
 constexpr ByDevice check_kernel{"index_select", &cpu::check_indices, VOX_CUDA(&cuda::check_indices)};
 constexpr ByDevice select_kernel{"index_select", &cpu::index_select, VOX_CUDA(&cuda::index_select)};
-constexpr ByDevice add_kernel{"index_add", &cpu::index_add, VOX_CUDA(&cuda::index_add)};
+constexpr ByDevice add_kernel{"index_add", in_f32<&cpu::index_add>, VOX_CUDA(in_f32<&cuda::index_add>)};
 
 using autograd::Gradients;
 using autograd::SavedTensor;

@@ -73,7 +73,7 @@ Tensor& Tensor::mul_(const Tensor& other) {
 
 Tensor& Tensor::mul_(Scalar value) {
   detail::check_arithmetic("mul_", "this", *this);
-  const Tensor factor = detail::number("mul_", value, dtype(), shape());
+  const Tensor factor = detail::number("mul_", value, opmath(dtype()), shape());
   check_writable("mul_", *this);
   detail::begin_in_place("mul_", *this);
   detail::binary_kernel.on(device())(Binary::mul, *this, factor, *this, 0);

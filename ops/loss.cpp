@@ -7,7 +7,8 @@
 
 #include <limits>
 
-// Losses are composed of recorded ops and so need no gradients of their own.
+// Losses are composed of recorded ops and so need no gradients of their own. For 16-bit tensors they compute
+// in f32, gradients too, and round the result once.
 
 namespace vox {
 
@@ -27,7 +28,7 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
   throw ValueError("loss: corrupt value of Reduction");
 }
 
-/// input - target, where both must agree in everything.
+/// input - target in the dtype that ops compute in, where both must agree in everything.
 Tensor difference(const char* function, const Tensor& input, const Tensor& target) {
   detail::check_defined(function, "input", input);
   detail::check_defined(function, "target", target);
@@ -36,7 +37,8 @@ Tensor difference(const char* function, const Tensor& input, const Tensor& targe
   detail::check_floating(function, "input", input);
   check<ShapeError>(input.shape() == target.shape(), function, ": the shapes must be equal, got ",
                     input.shape(), " and ", target.shape(), " (losses do not broadcast; use expand)");
-  return input - target;
+  const DType wide = opmath(input.dtype());
+  return input.to(wide) - target.to(wide);
 }
 
 void check_cross_entropy(const Tensor& input, const Tensor& target) {
@@ -60,11 +62,11 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   const Tensor d = difference("mse_loss", input, target);
-  return reduced(d * d, reduction);
+  return reduced(d * d, reduction).to(input.dtype());
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return reduced(abs(difference("l1_loss", input, target)), reduction);
+  return reduced(abs(difference("l1_loss", input, target)), reduction).to(input.dtype());
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
@@ -73,13 +75,14 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduct
   const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
   one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
   // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
-  const Tensor zero = full({}, 0, input.options());
-  Tensor loss = -sum(where(one_hot, log_softmax(input, 1), zero), {1});  // (N, ...)
-  if (input.device().is_cuda()) {  // a class out of range is hot nowhere
-    const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), input.options());
+  const TensorOptions wide{opmath(input.dtype()), input.device()};
+  const Tensor zero = full({}, 0, wide), scores = log_softmax(input.to(wide.dtype), 1);
+  Tensor loss = -sum(where(one_hot, scores, zero), {1});  // (N, ...)
+  if (input.device().is_cuda()) {                         // a class out of range is hot nowhere
+    const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), wide);
     loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
   }
-  return reduced(loss, reduction);
+  return reduced(loss, reduction).to(input.dtype());
 }
 
 }  // namespace vox

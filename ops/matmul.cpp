@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/matmul.h>
 #include <voxgrad/ops/matmul_kernels.h>
 #include <voxgrad/ops/reduce.h>
@@ -8,7 +9,7 @@ namespace vox {
 
 namespace {
 
-constexpr ByDevice matmul_kernel{"matmul", &cpu::matmul, VOX_CUDA(&cuda::matmul)};
+constexpr ByDevice matmul_kernel{"matmul", in_f32<&cpu::matmul>, VOX_CUDA(&cuda::matmul)};
 
 /// The same elements with batch dimensions `batch`; repeats have stride 0. Off the tape.
 Tensor expand_batch(const Tensor& x, const Shape& batch) {

@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/pool3d_kernels.h>
 
@@ -12,11 +13,11 @@ using autograd::SavedTensor;
 
 namespace {
 
-constexpr ByDevice max_kernel{"max_pool3d", &cpu::max_pool3d, VOX_CUDA(&cuda::max_pool3d)};
-constexpr ByDevice take_kernel{"max_pool3d", &cpu::max_pool3d_take, VOX_CUDA(&cuda::max_pool3d_take)};
-constexpr ByDevice give_kernel{"max_pool3d", &cpu::max_pool3d_give, VOX_CUDA(&cuda::max_pool3d_give)};
-constexpr ByDevice avg_kernel{"avg_pool3d", &cpu::avg_pool3d, VOX_CUDA(&cuda::avg_pool3d)};
-constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", &cpu::avg_pool3d_adjoint,
+constexpr ByDevice max_kernel{"max_pool3d", in_f32<&cpu::max_pool3d>, VOX_CUDA(&cuda::max_pool3d)};
+constexpr ByDevice take_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_take>, VOX_CUDA(&cuda::max_pool3d_take)};
+constexpr ByDevice give_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_give>, VOX_CUDA(&cuda::max_pool3d_give)};
+constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(&cuda::avg_pool3d)};
+constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d_adjoint>,
                                       VOX_CUDA(&cuda::avg_pool3d_adjoint)};
 
 /// Number of windows on one axis (PyTorch's pooling_output_shape).

@@ -5,7 +5,8 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/triple.h>
 
-// Pooling over windows of (N, C, D, H, W) or (C, D, H, W), f32 or f64, with PyTorch's arguments and sizes.
+// Pooling over windows of (N, C, D, H, W) or (C, D, H, W) of floating dtype, with PyTorch's arguments and
+// sizes.
 //
 // On each axis, window o covers the cells o * stride - padding + k * dilation, k = 0 .. kernel_size - 1, that
 // exist. There are floor((in + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 windows; with

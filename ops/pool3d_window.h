@@ -2,11 +2,13 @@
 
 #include <cstdint>
 
+#include <voxgrad/core/half.h>
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/ops/triple.h>
 
 // The arithmetic of pooling, one owner of one output at a time, shared by the CPU and CUDA kernels: what a
-// window takes from the input, and what a cell gathers from the windows over it.
+// window takes from the input, and what a cell gathers from the windows over it. Sums of 16-bit numbers are
+// f32.
 
 namespace vox {
 
@@ -87,8 +89,9 @@ VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, int64_t o
 
 /// Gradient of cell i: the sum over the windows whose maximum it is, by rising window.
 template <class T>
-VOX_HOST_DEVICE T max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g, int64_t i) {
-  T sum = 0;
+VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
+                                         int64_t i) {
+  opmath_t<T> sum = 0;
   for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o) {
     if (indices[o] == i) sum += grad_y[o];
   });
@@ -111,19 +114,20 @@ VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) 
 }
 
 template <class T>
-VOX_HOST_DEVICE T window_mean(const T* x, const Pool3dGeometry& g, int64_t o) {
+VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, int64_t o) {
   const Triple window = position(o, g.out);
-  T sum = 0;
+  opmath_t<T> sum = 0;
   for_each_in(covered_cells(g, window), g.in, [&](int64_t i) { sum += x[i]; });
-  return sum / static_cast<T>(divisor(g, window));
+  return sum / static_cast<opmath_t<T>>(divisor(g, window));
 }
 
 /// Gradient of cell i: the sum of grad_y / divisor over the windows over it, by rising window.
 template <class T>
-VOX_HOST_DEVICE T mean_gradient(const T* grad_y, const Pool3dGeometry& g, int64_t i) {
-  T sum = 0;
-  for_each_in(windows_over(g, position(i, g.in)), g.out,
-              [&](int64_t o) { sum += grad_y[o] / static_cast<T>(divisor(g, position(o, g.out))); });
+VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, int64_t i) {
+  opmath_t<T> sum = 0;
+  for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o) {
+    sum += grad_y[o] / static_cast<opmath_t<T>>(divisor(g, position(o, g.out)));
+  });
   return sum;
 }
 

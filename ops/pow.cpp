@@ -21,19 +21,22 @@ struct PowNode final : Node {
   SavedTensor saved_a_{this}, saved_b_{this}, saved_y_{this};
   const char* name() const override { return "pow"; }
 
+  // In the dtype that ops compute in, and rounded once.
   // At the special points the base is replaced by 1, before the pole: masking the result would leave a
   // 0 * inf for whoever differentiates this again.
   Gradients backward(Gradients g) override {
-    const Tensor a = saved_a_.get(), b = saved_b_.get(), y = saved_y_.get();
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    const Tensor a = saved_a_.get().to(wide), b = saved_b_.get().to(wide), y = saved_y_.get().to(wide);
+    const Tensor grad = g[0]->to(wide);
     const auto base_unless = [&](const Tensor& special) { return where(special, full_like(a, 1), a); };
     return {if_needed(0,
                       [&] {
                         const Tensor base = base_unless(both(eq(a, 0), eq(b, 0)));
-                        return sum_to(*g[0] * (b * pow(base, b - 1)), a.shape());
+                        return sum_to(grad * (b * pow(base, b - 1)), a.shape()).to(dtype);
                       }),
             if_needed(1, [&] {
               const Tensor base = base_unless(both(eq(a, 0), ge(b, 0)));
-              return sum_to(*g[0] * (y * log(base)), b.shape());
+              return sum_to(grad * (y * log(base)), b.shape()).to(dtype);
             })};
   }
 };
@@ -43,7 +46,8 @@ struct PowNumberNode final : Node {
   const char* name() const override { return "pow"; }
   Gradients backward(Gradients g) override {
     if (exponent_ == 0) return {detail::no_gradient(*g[0])};
-    return {*g[0] * (pow(saved_a_.get(), exponent_ - 1) * exponent_)};
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    return {(g[0]->to(wide) * (pow(saved_a_.get().to(wide), exponent_ - 1) * exponent_)).to(dtype)};
   }
   double exponent_ = 0;
 };

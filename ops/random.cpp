@@ -8,7 +8,7 @@ namespace {
 
 void check_floating(const char* function, DType dtype) {
   check<DTypeError>(is_floating(dtype), function, ": needs a floating dtype, got ", dtype,
-                    "; allowed are f32 and f64 (randint() draws whole numbers)");
+                    "; allowed are f32, f64, bf16 and f16 (randint() draws whole numbers)");
 }
 
 /// Whether the dtype holds every whole number from `first` to `last`.
@@ -25,6 +25,10 @@ bool holds_all(DType dtype, int64_t first, int64_t last) {
       return within(0, 255);
     case boolean:
       return within(0, 1);
+    case bf16:
+      return within(-256, 256);
+    case f16:
+      return within(-2048, 2048);
   }
   return false;
 }

@@ -7,8 +7,8 @@
 
 /// Kernels of rand, randn and randint: fill a dense `output` from the place `at` of a stream.
 namespace vox::cpu {
-void rand(const Tensor& output, GeneratorState at);   ///< f32 and f64
-void randn(const Tensor& output, GeneratorState at);  ///< f32 and f64
+void rand(const Tensor& output, GeneratorState at);   ///< floating dtypes
+void randn(const Tensor& output, GeneratorState at);  ///< floating dtypes
 /// low + [0, range), where range = 0 is not allowed and low + range - 1 fits the dtype.
 void randint(const Tensor& output, GeneratorState at, int64_t low, uint64_t range);
 }  // namespace vox::cpu

@@ -2,6 +2,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_kernels.h>
 
@@ -17,7 +18,7 @@ namespace vox {
 
 namespace {
 
-constexpr ByDevice reduce_kernel{"reduce", &cpu::reduce, VOX_CUDA(&cuda::reduce)};
+constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
 
 /// What `dims` and `keepdim` of one call come to.
 struct Plan {
@@ -133,8 +134,9 @@ struct ExtremumNode : autograd::Node {
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
     const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // a NaN that won is unequal to itself
-    const Tensor ties = sum(winners, dims_, true).to(x.dtype());
-    const Tensor share = div(g[0]->reshape(keepdim_shape_), ties);
+    const DType wide = opmath(x.dtype());                        // bf16 cannot count beyond 256
+    const Tensor ties = sum(winners, dims_, true).to(wide);
+    const Tensor share = div(g[0]->reshape(keepdim_shape_).to(wide), ties).to(x.dtype());
     return {where(winners, share, full({}, 0, x.options()))};
   }
   const char* name_ = "";

@@ -96,13 +96,14 @@ VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {
     return Op::lift(x, i);
 }
 
-/// Calls `f.operator()<Op, T>()` with the operation and the element type of a reduction. A bool is a byte, 0
-/// or 1.
+/// Calls `f.operator()<Op, T>()` with the operation and the element type of a reduction, for dtypes of 32
+/// bits or more and the integers. A bool is a byte, 0 or 1.
 template <class F>
 void visit_reduction(ReduceKind kind, DType dtype, F f) {
   if (kind == ReduceKind::mean)
-    return visit_floating("mean", dtype, [&]<class T>(T) { f.template operator()<SumOp<T, true>, T>(); });
-  visit_dtype(dtype, [&]<class E>(E) {
+    return visit_floating("mean", opmath(dtype),
+                          [&]<class T>(T) { f.template operator()<SumOp<T, true>, T>(); });
+  visit_opmath(dtype, [&]<class E>(E) {
     using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
     switch (kind) {
       case ReduceKind::sum:

@@ -3,7 +3,8 @@
 #include <voxgrad/ops/reduce.h>
 
 // softmax and log_softmax along one dimension, composed of reductions and elementwise ops: so they run on
-// every device, and a view gives the bits of its copy. Each is one node of the tape, which saves the result:
+// every device, and a view gives the bits of its copy. 16-bit tensors are computed in f32 and rounded once,
+// gradients too. Each is one node of the tape, which saves the result:
 //   softmax       dx = y * (g - sum(g * y))
 //   log_softmax   dx = g - exp(y) * sum(g)
 
@@ -14,14 +15,16 @@ namespace {
 /// x minus its maximum along `dim`, which keeps exp() within range.
 Tensor shifted(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
-  return x.numel() == 0 ? x.clone() : x - max(x, {dim}, true);
+  const Tensor wide = x.to(opmath(x.dtype()));
+  return wide.numel() == 0 ? wide.clone() : wide - max(wide, {dim}, true);
 }
 
 struct SoftmaxNode final : autograd::Node {
   const char* name() const override { return "softmax"; }
   autograd::Gradients backward(autograd::Gradients g) override {
-    const Tensor y = saved_y_.get();
-    return {y * (*g[0] - sum(*g[0] * y, {dim_}, true))};
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    const Tensor y = saved_y_.get().to(wide), grad = g[0]->to(wide);
+    return {(y * (grad - sum(grad * y, {dim_}, true))).to(dtype)};
   }
   int64_t dim_ = 0;
   autograd::SavedTensor saved_y_{this};
@@ -30,7 +33,9 @@ struct SoftmaxNode final : autograd::Node {
 struct LogSoftmaxNode final : autograd::Node {
   const char* name() const override { return "log_softmax"; }
   autograd::Gradients backward(autograd::Gradients g) override {
-    return {*g[0] - exp(saved_y_.get()) * sum(*g[0], {dim_}, true)};
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    const Tensor grad = g[0]->to(wide);
+    return {(grad - exp(saved_y_.get().to(wide)) * sum(grad, {dim_}, true)).to(dtype)};
   }
   int64_t dim_ = 0;
   autograd::SavedTensor saved_y_{this};
@@ -54,7 +59,7 @@ Tensor softmax(const Tensor& x, int64_t dim) {
   {
     const auto guard = no_grad();
     const Tensor e = exp(shifted("softmax", x, dim));
-    y = e / sum(e, {dim}, true);
+    y = (e / sum(e, {dim}, true)).to(x.dtype());
   }
   return recorded<SoftmaxNode>(x, dim, y);
 }
@@ -66,7 +71,7 @@ Tensor log_softmax(const Tensor& x, int64_t dim) {
   {
     const auto guard = no_grad();
     const Tensor s = shifted("log_softmax", x, dim);
-    y = s - log(sum(exp(s), {dim}, true));
+    y = (s - log(sum(exp(s), {dim}, true))).to(x.dtype());
   }
   return recorded<LogSoftmaxNode>(x, dim, y);
 }

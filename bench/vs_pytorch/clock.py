@@ -15,8 +15,9 @@ class Clock:
 
     def median_ms(self, f):
         """Warm-up, then up to `repeats` runs in about `seconds`, at least three; the result is dropped."""
-        self._times(f, 2)
         estimate = self._times(f, 1)[0]
+        if estimate < 1e3 * self._seconds / 10:  # a run that is no small part of the budget warms up once
+            estimate = self._times(f, 2)[1]
         affordable = int(1e3 * self._seconds / max(estimate, 1e-3))
         return statistics.median(self._times(f, max(3, min(self._repeats, affordable))))
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from .problems import PASSES
 
 
+DTYPES = {"torch.float32": "f32", "torch.bfloat16": "bf16", "torch.float16": "f16"}
+
+
 class _Problem(ctypes.Structure):
     _fields_ = [("input", c_int64 * 5), ("weight", c_int64 * 5), ("stride", c_int64 * 3),
                 ("padding", c_int64 * 3), ("output_padding", c_int64 * 3), ("dilation", c_int64 * 3),
@@ -29,10 +32,10 @@ class Voxgrad:
             raise VoxgradError(f"{name}: {message.decode()}")
 
     def set_precision(self, precision):
-        """Returns the precision that this build will compute with."""
-        computed = c_char_p()
-        self._call("precision", precision.encode(), byref(computed))
-        return computed.value.decode()
+        """Returns whether this build can compute so: f32 at that precision, or tensors of that dtype."""
+        exists = c_int()
+        self._call("precision", precision.encode(), byref(exists))
+        return bool(exists.value)
 
     def set_threads(self, threads):
         self._call("threads", c_int(threads))
@@ -64,12 +67,12 @@ class Run:
                                (p.output_padding,) * 3, (p.dilation,) * 3, p.groups)
         pointers = []
         for tensor in (tensors.x, tensors.weight, None if pass_ == "forward" else tensors.bias, tensors.gy):
-            if tensor is not None and (str(tensor.dtype) != "torch.float32" or not tensor.is_contiguous()):
-                raise ValueError("voxgrad takes dense f32 tensors here")
+            if tensor is not None and (tensor.dtype != tensors.x.dtype or not tensor.is_contiguous()):
+                raise ValueError("voxgrad takes dense tensors of one dtype here")
             pointers.append(c_void_p(None if tensor is None else tensor.data_ptr()))
         self._handle = c_void_p()
         voxgrad._call("prepare", byref(description), c_int(PASSES.index(pass_)), c_int(tensors.x.is_cuda),
-                      *pointers, byref(self._handle))
+                      DTYPES[str(tensors.x.dtype)].encode(), *pointers, byref(self._handle))
         self._run = voxgrad._library.vox_bench_run
         self._run.restype = c_char_p
 

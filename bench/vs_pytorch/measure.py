@@ -1,32 +1,36 @@
 """One row: ours, PyTorch's call and PyTorch's best, on the same fresh operands."""
 
+import time
+
 from .rivals import in_fresh_thread, rivals, set_precision
-from .tensors import LIMITS, Reference, agreement, random_tensors
+from .tensors import LIMITS, Reference, agreement, pytorch_limit, random_tensors
 
 STORAGE = {"bf16": "bfloat16", "f16": "float16"}
 
 
 class Bench:
-    def __init__(self, torch, voxgrad, device, stream, clock, compile_):
+    def __init__(self, torch, voxgrad, device, stream, clock, compile_, strict_search=True):
         self.torch, self.voxgrad, self.device, self.stream = torch, voxgrad, device, stream
-        self.clock, self.compile = clock, compile_
+        self.clock, self.compile, self.strict_search = clock, compile_, strict_search
 
     def row(self, p, pass_, precision):
-        torch = self.torch
+        torch, begin = self.torch, time.monotonic()
         row = {"problem": p.number, "pass": pass_, "precision": precision, "shape": p.input_shape,
                "gflop": p.flops() * (3 if pass_ == "step" else 1) / 1e9}
         if self.device == "cuda":
             row["floor_ms"] = p.floor_ms(pass_, precision)
         if pass_ == "step":
-            row["least_bytes"] = p.least_step_bytes()
+            row["least_bytes"] = p.least_step_bytes(precision)
             row["operand_bytes"] = row["least_bytes"] // 2  # x, weight, bias and the output's gradient
         t = random_tensors(torch, p, self.device, getattr(torch, STORAGE.get(precision, "float32")))
         reference = None if pass_ == "step" else Reference(torch, p, pass_, t)
+        row["reference_seconds"] = round(time.monotonic() - begin, 1)
         theirs = self._pytorch(row, p, pass_, precision, t, reference)
-        if precision in STORAGE:
-            row["ours"] = "not in voxgrad"
-        else:
+        row["pytorch_seconds"] = round(time.monotonic() - begin - row["reference_seconds"], 1)
+        if self.voxgrad.set_precision(precision):
             self._ours(row, p, pass_, precision, t, reference, theirs)
+        else:
+            row["ours"] = "not in this build"
         if self.device == "cuda":
             self.voxgrad.empty_cache()
             torch.cuda.empty_cache()
@@ -36,7 +40,8 @@ class Bench:
         """Returns the results of the plain call."""
         set_precision(self.torch, precision)
         row["rivals_ms"], row["rivals_failed"] = {}, {}
-        call, *others = rivals(self.torch, p, pass_, precision, t, self.compile)
+        call, *others = rivals(self.torch, p, pass_, precision, t, self.compile,
+                                search=precision != "highest" or self.strict_search)
 
         def check():
             addresses = []
@@ -51,7 +56,7 @@ class Bench:
             return results
 
         results = in_fresh_thread(self.torch, self.stream, call, check)
-        self._errors(row, "call", precision, results, reference)
+        self._errors(row, "call", pytorch_limit(precision, pass_), results, reference)
         for rival in (call, *others):
             def checked_ms(rival=rival):
                 self._check_rival(rival, pass_, precision, results)
@@ -74,11 +79,10 @@ class Bench:
         if rival.turned and pass_ in ("grad-weight", "step"):
             del pairs[-2]
         difference = agreement(self.torch, *zip(*pairs))
-        if not difference < 2 * LIMITS[precision]:
+        if not difference < 2 * pytorch_limit(precision, pass_):
             raise RuntimeError(f"wrong: relative difference from the call {difference:.1e}")
 
     def _ours(self, row, p, pass_, precision, t, reference, theirs):
-        row["ours_precision"] = self.voxgrad.set_precision(precision)
         with self.voxgrad.run(pass_, p, t) as run:
             run()
             run.poison()
@@ -88,19 +92,20 @@ class Bench:
             if self.device == "cuda":
                 row["ours_peak_bytes"] = self.voxgrad.memory()[1] - before
             results, row["ours_poisoned"] = run.results(self.torch)
-            self._errors(row, "ours", precision, results, reference)
+            row["result_bytes"] = sum(r.numel() * r.element_size() for r in results)
+            self._errors(row, "ours", LIMITS[precision], results, reference)
             row["agreement"] = agreement(self.torch, results, theirs)
-            row["ours_correct"] &= row["agreement"] < 2 * LIMITS[precision]
+            row["ours_correct"] &= row["agreement"] < LIMITS[precision] + pytorch_limit(precision, pass_)
             del results
             row["ours_ms"] = self.clock.median_ms(run)
         row["ours"] = "ran"
 
-    def _errors(self, row, who, precision, results, reference):
+    def _errors(self, row, who, limit, results, reference):
         correct = all(bool(self.torch.isfinite(r).all()) for r in results)
         if reference is not None:
-            relative, scaled = reference.errors(results[0])
-            row[who + "_error"], row[who + "_scaled_error"] = relative, scaled
-            correct = correct and relative < LIMITS[precision]
+            relative, largest, rms = reference.errors(results[0])
+            row[who + "_error"], row[who + "_scaled_error"], row[who + "_scaled_rms"] = relative, largest, rms
+            correct = correct and relative < limit
         row[who + "_correct"] = correct
 
     def _allocated(self, reset):

@@ -63,9 +63,9 @@ class Problem:
         one = 1e3 * max(self.flops() / FLOPS[precision], bytes_ / BYTES_PER_SECOND)
         return one * (3 if pass_ == "step" else 1)
 
-    def least_step_bytes(self):
-        """What a training step in f32 must hold: operands, output, and a gradient of each, bias included."""
-        return 2 * 4 * (self.elements() + self.c_out)
+    def least_step_bytes(self, precision):
+        """What a training step must hold: operands, output, and a gradient of each, bias included."""
+        return 2 * ELEMENT_BYTES[precision] * (self.elements() + self.c_out)
 
 
 SEVEN = (

@@ -4,6 +4,7 @@ import json
 import math
 import os
 
+from . import targets
 from .problems import PASSES, PRECISIONS, SEVEN
 
 SAME = ("commit", "machine", "driver", "versions", "device", "threads", "smoke")  # in all that is merged
@@ -65,33 +66,42 @@ def ratio(row, rival):
 
 
 HEAD = ("#", "ours ms", "call ms", "best ms", "best is", "best/ours", "call/ours", "floor ms", "of floor",
-        "error ours", "error PyTorch", "max scaled ours", "max scaled PyTorch")
+        "target reached", "error ours", "error PyTorch", "scaled ours: max, rms", "scaled PyTorch: max, rms")
 
 
 def _number(value, form=".3g"):
     return "-" if value is None else format(value, form)
 
 
-def cells(row, number):
-    """One row of the table; `row` is None if it was not run."""
+def tf32_ratio(rows, row):
+    """PyTorch's best TF32 time over ours; None without a row of `high` for the problem and pass."""
+    high = rows.get((row["problem"], row["pass"], "high"))
+    if high is None or "failed" in high or not high["call_correct"] or ratio(row, "best") is None:
+        return None
+    return high["best_ms"] / row["ours_ms"]
+
+
+def cells(row, number, rows=None):
+    """One row of the table; `row` is None if it was not run. `rows` are all, by key."""
     if row is None:
         return [str(number), "not run"] + [""] * (len(HEAD) - 2)
     if "failed" in row:
         return [str(number), "failed: " + row["failed"]] + [""] * (len(HEAD) - 2)
     ours, ran = row["ours"], row["ours"] == "ran"
     if ran:
-        ours = _number(row["ours_ms"])
-        if row["ours_precision"] != row["precision"]:
-            ours += f" ({row['ours_precision']})"
-        if not row["ours_correct"]:
-            ours += " WRONG"
+        ours = _number(row["ours_ms"]) + ("" if row["ours_correct"] else " WRONG")
     floor = row.get("floor_ms")
+
+    def scaled(who):
+        return ", ".join(_number(row.get(who + name), ".1e") for name in ("_scaled_error", "_scaled_rms"))
+
     return [str(number), ours, _number(row["call_ms"]) + ("" if row["call_correct"] else " WRONG"),
             _number(row["best_ms"]), row["best"], _number(ratio(row, "best"), ".2f"),
             _number(ratio(row, "call"), ".2f"), _number(floor),
             f"{100 * floor / row['ours_ms']:.0f} %" if floor and ran else "-",
-            *(_number(row.get(name), ".1e") for name in ("ours_error", "call_error", "ours_scaled_error",
-                                                         "call_scaled_error"))]
+            targets.verdict(row, ratio(row, "best"), tf32_ratio(rows or {}, row)),
+            _number(row.get("ours_error"), ".1e"), _number(row.get("call_error"), ".1e"), scaled("ours"),
+            scaled("call")]
 
 
 def _layout(rows, markdown):
@@ -103,14 +113,13 @@ def _layout(rows, markdown):
 
 
 def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
-    """All tables as text: one per precision and pass, memory, and the geometric means."""
+    """All tables as text: one per precision and pass, memory, and the geometric means against the targets."""
     meta, rows = run["meta"], {key(row): row for row in run["rows"]}
     lines = [f"{name}: {meta[name]}" for name in ("commit", "machine", "driver", "versions", "date", "command",
                                                   "seed", "threads") if meta.get(name) is not None]
     if markdown:
         lines = ["- " + line for line in lines]
     title = "## " if markdown else "== "
-    means = [("precision", "pass", "best/ours", "call/ours", "problems")]
     for precision in PRECISIONS:
         for pass_ in PASSES:
             found = [rows.get((number, pass_, precision)) for number in numbers]
@@ -118,28 +127,68 @@ def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
                 lines += ["", f"{title}{precision}, {pass_}: not run"]
                 continue
             lines += ["", f"{title}{precision}, {pass_}", ""]
-            lines += _layout([HEAD, *(cells(row, n) for row, n in zip(found, numbers))], markdown)
-            ratios = [(ratio(r, "best"), ratio(r, "call")) for r in found if r and ratio(r, "best")]
-            if ratios:
-                means.append((_label(precision, found), pass_,
-                              *(f"{geometric_mean(v):.2f}" for v in zip(*ratios)),
-                              f"{len(ratios)} of {len(numbers)}"))
-    memory = [r for r in run["rows"] if r["pass"] == "step" and r.get("ours_peak_bytes") is not None]
-    if memory:
-        head = ("#", "precision", "least MB", "ours MB", "PyTorch call MB")
-        lines += ["", title + "Peak device memory of a training step, operands included", ""]
-        lines += _layout([head, *(_memory_cells(r) for r in memory)], markdown)
-    lines += ["", title + "Geometric means of the rows with right results", ""]
-    return "\n".join(lines + _layout(means, markdown))
+            lines += _layout([HEAD, *(cells(row, n, rows) for row, n in zip(found, numbers))], markdown)
+    lines += _memory(rows, numbers, title, markdown)
+    lines += ["", title + "Geometric means of the rows with right results, and the targets", ""]
+    return "\n".join(lines + _layout(_means(rows, numbers), markdown))
 
 
-def _label(precision, found):
-    computed = {r["ours_precision"] for r in found if r and "ours_precision" in r} - {precision}
-    return precision + (f" (ours: {', '.join(sorted(computed))})" if computed else "")
+def _means(rows, numbers):
+    """A line for each precision and pass that ran: the means beside what they should be, and how many rows
+    reach the target of a row."""
+    table = [("precision", "pass", "best/ours", "target", "call/ours", "target", "TF32 best/ours", "rows right",
+              "rows that reach theirs")]
+
+    def mean(values):
+        return f"{geometric_mean(values):.2f}" if values else "-"
+
+    for precision in PRECISIONS:
+        for pass_ in PASSES:
+            found = [r for r in (rows.get((n, pass_, precision)) for n in numbers) if r and "failed" not in r]
+            right = [r for r in found if ratio(r, "best")]
+            if not right:
+                continue
+            tf32 = [v for v in (tf32_ratio(rows, r) for r in right) if v] if precision != "high" else []
+            verdicts = [targets.verdict(r, ratio(r, "best"), tf32_ratio(rows, r)) for r in right]
+            reached = sum(v.startswith("yes") for v in verdicts)
+            table.append((precision, pass_, mean([ratio(r, "best") for r in right]),
+                          _number(targets.MEAN_BEST.get((precision, pass_)), "g"),
+                          mean([ratio(r, "call") for r in right]),
+                          _number(targets.MEAN_CALL.get((precision, pass_)), "g"), mean(tf32),
+                          f"{len(right)} of {len(numbers)}",
+                          f"{reached} of {len(numbers)}" if targets.has_target(precision, pass_) else "-"))
+    return table
 
 
-def _memory_cells(row):
+def _memory(rows, numbers, title, markdown):
+    """Device memory beyond the results of each pass, and the peak of a training step beside the least there is:
+    inputs, output and their gradients."""
+    table = [("#", "precision", *(f"{p}: workspace MB" for p in PASSES[:3]), "step: least MB", "ours MB",
+              "over MB", "at most over", "PyTorch call MB")]
+    for precision in PRECISIONS:
+        for number in numbers:
+            found = [rows.get((number, pass_, precision), {}) for pass_ in PASSES]
+            if not any(r.get("ours_peak_bytes") is not None for r in found):
+                continue
+            cells_ = [_workspace(r) for r in found[:3]]
+            table.append((str(number), precision, *cells_, *_step_cells(found[3])))
+    if len(table) == 1:
+        return []
+    return ["", title + "Device memory: workspace of a pass; peak of a training step, operands included", "",
+            *_layout(table, markdown)]
+
+
+def _workspace(row):
+    if row.get("ours_peak_bytes") is None or row.get("result_bytes") is None:
+        return "-"
+    return f"{(row['ours_peak_bytes'] - row['result_bytes']) / 1e6:.1f}"
+
+
+def _step_cells(row):
+    if row.get("ours_peak_bytes") is None:
+        return ("-",) * 5
     operands, least = row["operand_bytes"], row["least_bytes"]
-    return (str(row["problem"]), row["precision"],
-            *(f"{b / 1e6:.1f}" for b in (least, operands + row["ours_peak_bytes"],
-                                         operands + row["call_peak_bytes"])))
+    ours = operands + row["ours_peak_bytes"]
+    reached = "yes" if ours - least <= targets.WORKSPACE else "no"
+    return (*(f"{b / 1e6:.1f}" for b in (least, ours, ours - least)),
+            f"{targets.WORKSPACE / 1e6:.1f}: {reached}", f"{(operands + row['call_peak_bytes']) / 1e6:.1f}")

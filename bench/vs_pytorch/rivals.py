@@ -1,7 +1,7 @@
 """PyTorch's ways to compute a pass: the call that everybody writes, and every trick that may beat it."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .tensors import Tensors
@@ -46,8 +46,8 @@ def in_fresh_thread(torch, stream, rival, f):
     return outcome[0]
 
 
-def rivals(torch, p, pass_, precision, t, compile_):
-    """The plain call first."""
+def rivals(torch, p, pass_, precision, t, compile_, search=True):
+    """The plain call first. Without `search`, cudnn.benchmark stays off and names say so."""
     def cast(tensors, dtype=None, memory_format=None):
         def one(v):
             v = v if dtype is None else v.to(dtype)
@@ -72,6 +72,8 @@ def rivals(torch, p, pass_, precision, t, compile_):
                 run = _transposed(torch, p, pass_, cast(tensors, dtype=torch.bfloat16))
                 return [v.float() for v in run()]
             found.append(Rival("bf16 casts, " + name, through_bf16))
+    if not search:
+        found = [replace(r, benchmark=False, name=r.name + (", no search" if r.benchmark else "")) for r in found]
     return found
 
 

@@ -1,15 +1,10 @@
 #include <voxgrad/voxgrad.h>
-#if __has_include(<voxgrad/ops/precision.h>)
-#include <voxgrad/ops/precision.h>
-#define VOX_BENCH_HAS_PRECISION 1
-#else
-#define VOX_BENCH_HAS_PRECISION 0
-#endif
 
 #include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +31,7 @@ struct VoxBenchRun {
   vox::Tensor x, weight, bias, y, gy;
   vox::ConvTranspose3dOptions options;
   std::vector<vox::Tensor> results;
-  std::vector<const float*> poisoned;
+  std::vector<const void*> poisoned;
 
   vox::Tensor transposed() const { return vox::conv_transpose3d(x, weight, bias, options); }
 
@@ -66,30 +61,36 @@ vox::Device device_of(int cuda) { return cuda ? vox::Device::cuda() : vox::Devic
 
 vox::Triple triple(const int64_t (&v)[3]) { return {v[0], v[1], v[2]}; }
 
-vox::Tensor borrow(float* data, const vox::Shape& shape, vox::Device device) {
-  return vox::from_blob(data, shape, vox::contiguous_strides(shape), device);
+vox::Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::Device device) {
+  return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), device, {});
 }
 
-/// Builds from before ops/precision.h compute everything at `highest`.
-void set_precision([[maybe_unused]] const std::string& name, const char** computed) {
-#if VOX_BENCH_HAS_PRECISION
-  using enum vox::Float32Precision;
-  vox::check<vox::ValueError>(name == "highest" || name == "high" || name == "medium", "precision: got ",
-                              name, ", allowed are highest, high and medium");
-  vox::set_float32_precision(name == "highest" ? highest : name == "high" ? high : medium);
-  *computed = name == "highest" ? "highest" : name == "high" ? "high" : "medium";
-#else
-  *computed = "highest";
-#endif
+/// The dtype of this name, if this build has it: bf16 and f16 came later than this file.
+std::optional<vox::DType> dtype_named(const std::string& name) {
+  for (uint8_t i = 0; i < 32; ++i)
+    if (name == vox::to_string(static_cast<vox::DType>(i))) return static_cast<vox::DType>(i);
+  return {};
 }
+
+/// Whether this build can compute so: f32 at a precision, or a storage dtype.
+bool set_precision(const std::string& name) {
+  using enum vox::Float32Precision;
+  if (name == "bf16" || name == "f16") return dtype_named(name).has_value();
+  vox::check<vox::ValueError>(name == "highest" || name == "high" || name == "medium", "precision: got ",
+                              name, ", allowed are highest, high, medium, bf16 and f16");
+  vox::set_float32_precision(name == "highest" ? highest : name == "high" ? high : medium);
+  return true;
+}
+
+const void* address(const vox::Tensor& t) { return t.impl()->data(); }
 
 }  // namespace
 
 extern "C" {
 
-/// Sets how f32 is computed; `computed` becomes what this build will really compute.
-const char* vox_bench_precision(const char* name, const char** computed) {
-  return guarded([&] { set_precision(name, computed); });
+/// Sets how f32 is computed, or nothing for bf16 and f16; `exists` says whether this build has it.
+const char* vox_bench_precision(const char* name, int* exists) {
+  return guarded([&] { *exists = set_precision(name); });
 }
 
 const char* vox_bench_threads(int threads) {
@@ -116,12 +117,16 @@ const char* vox_bench_empty_cache() {
   return guarded([] { vox::cuda::empty_cache(); });
 }
 
-/// Prepares a pass on dense f32 tensors, which the caller keeps alive until vox_bench_free. `bias` may be
-/// null; `gy` is the output's gradient, not looked at by `forward`. Backward passes run one forward here.
-const char* vox_bench_prepare(const VoxBenchProblem* p, VoxBenchPass pass, int cuda, float* x, float* weight,
-                              float* bias, float* gy, VoxBenchRun** out) {
+/// Prepares a pass on dense tensors of the dtype (f32, bf16, f16), which the caller keeps alive until
+/// vox_bench_free. `bias` may be null; `gy` is the output's gradient, not looked at by `forward`. Backward
+/// passes run one forward here.
+const char* vox_bench_prepare(const VoxBenchProblem* p, VoxBenchPass pass, int cuda, const char* dtype_name,
+                              void* x, void* weight, void* bias, void* gy, VoxBenchRun** out) {
   return guarded([&] {
     const vox::Device device = device_of(cuda);
+    const std::optional<vox::DType> found = dtype_named(dtype_name);
+    vox::check<vox::DTypeError>(found.has_value(), "prepare: this build has no dtype ", dtype_name);
+    const vox::DType dtype = *found;
     auto run = std::make_unique<VoxBenchRun>();
     run->pass = pass;
     run->options = {.stride = triple(p->stride),
@@ -130,17 +135,17 @@ const char* vox_bench_prepare(const VoxBenchProblem* p, VoxBenchPass pass, int c
                     .groups = p->groups,
                     .dilation = triple(p->dilation)};
     const bool parameters = pass == grad_weight || pass == step;
-    run->x = borrow(x, vox::Shape(p->input, p->input + 5), device);
+    run->x = borrow(x, dtype, vox::Shape(p->input, p->input + 5), device);
     run->x.set_requires_grad(pass == grad_input || pass == step);
-    run->weight = borrow(weight, vox::Shape(p->weight, p->weight + 5), device);
+    run->weight = borrow(weight, dtype, vox::Shape(p->weight, p->weight + 5), device);
     run->weight.set_requires_grad(parameters);
     if (bias) {
-      run->bias = borrow(bias, {p->weight[1] * p->groups}, device);
+      run->bias = borrow(bias, dtype, {p->weight[1] * p->groups}, device);
       run->bias.set_requires_grad(parameters);
     }
     if (pass != forward) {
       vox::Tensor y = run->transposed();
-      run->gy = borrow(gy, y.shape(), device);
+      run->gy = borrow(gy, dtype, y.shape(), device);
       if (pass != step) run->y = y;
     }
     *out = run.release();
@@ -177,7 +182,7 @@ const char* vox_bench_poison(VoxBenchRun* run) {
     run->poisoned.clear();
     for (const vox::Tensor& result : run->results) {
       result.detach().fill_(std::numeric_limits<float>::quiet_NaN());
-      run->poisoned.push_back(result.data<float>());
+      run->poisoned.push_back(address(result));
     }
     run->results.clear();
   });
@@ -185,11 +190,11 @@ const char* vox_bench_poison(VoxBenchRun* run) {
 
 /// Copies result `index` into `to`, of as many elements; `was_poisoned` says whether it lies in memory that
 /// held NaN before the run.
-const char* vox_bench_result(const VoxBenchRun* run, int index, float* to, int* was_poisoned) {
+const char* vox_bench_result(const VoxBenchRun* run, int index, void* to, int* was_poisoned) {
   return guarded([&] {
     const vox::Tensor& result = run->results.at(index);
-    borrow(to, result.shape(), result.device()).copy_(result.detach());
-    *was_poisoned = std::count(run->poisoned.begin(), run->poisoned.end(), result.data<float>()) != 0;
+    borrow(to, result.dtype(), result.shape(), result.device()).copy_(result.detach());
+    *was_poisoned = std::count(run->poisoned.begin(), run->poisoned.end(), address(result)) != 0;
   });
 }
 

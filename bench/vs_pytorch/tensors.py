@@ -5,6 +5,14 @@ from typing import Any
 
 SAMPLES = 48  # elements of a weight's gradient that are computed in f64
 LIMITS = {"highest": 1e-5, "high": 2e-3, "medium": 2e-2, "bf16": 2e-2, "f16": 4e-3}  # relative, Frobenius
+# PyTorch's strict sums over a million products and more are off by 2e-5 (61, 73: measured), ours by 1.4e-6.
+PYTORCH_STRICT_WEIGHT_LIMIT = 4e-5
+
+
+def pytorch_limit(precision, pass_):
+    """What PyTorch's own results are held to."""
+    long_sums = precision == "highest" and pass_ in ("grad-weight", "step")
+    return PYTORCH_STRICT_WEIGHT_LIMIT if long_sums else LIMITS[precision]
 
 
 @dataclass
@@ -49,10 +57,11 @@ class Reference:
         return result[self._elements] if self._pass == "grad-weight" else result[:1]
 
     def errors(self, result):
-        """(relative error in the Frobenius norm, max |y - y64| / sum |x||w|)"""
+        """Relative error in the Frobenius norm; largest, and root mean square, of |y - y64| / sum |x||w|."""
         difference = self.sample(result).double() - self.value
         relative = difference.norm() / self.value.norm()
-        return relative.item(), (difference.abs() / self.scale.clamp_min(1e-300)).max().item()
+        scaled = difference.abs() / self.scale.clamp_min(1e-300)
+        return relative.item(), scaled.max().item(), scaled.square().mean().sqrt().item()
 
     def _convolve(self, x, weight, gy):
         f = self._torch.nn.functional

@@ -15,9 +15,10 @@ from vs_pytorch.problems import SEVEN, Problem, problems  # noqa: E402
 
 def row(number=58, pass_="forward", precision="high", **changes):
     made = {"problem": number, "pass": pass_, "precision": precision, "floor_ms": 0.5, "ours": "ran",
-            "ours_precision": precision, "ours_ms": 1.0, "call_ms": 8.0, "best": "transposed, NCDHW",
+            "ours_ms": 1.0, "call_ms": 8.0, "best": "transposed, NCDHW",
             "best_ms": 2.0, "ours_correct": True, "call_correct": True, "ours_error": 1e-4,
-            "call_error": 2e-4, "ours_scaled_error": 1e-5, "call_scaled_error": 2e-5}
+            "call_error": 2e-4, "ours_scaled_error": 1e-5, "call_scaled_error": 2e-5, "ours_scaled_rms": 3e-6,
+            "call_scaled_rms": 4e-6}
     return {**made, **changes}
 
 
@@ -34,7 +35,8 @@ class Problems(unittest.TestCase):
         self.assertEqual(p.output, (3, 3, 3))
         self.assertEqual(p.flops(), 2 * 2 * 3 * 4**3)
         self.assertEqual(p.elements(), 2 * 8 + 2 * 3 * 27 + 6 * 27)
-        self.assertEqual(p.least_step_bytes(), 2 * 4 * (p.elements() + 6))
+        self.assertEqual(p.least_step_bytes("high"), 2 * 4 * (p.elements() + 6))
+        self.assertEqual(p.least_step_bytes("bf16"), 2 * 2 * (p.elements() + 6))
 
     def test_floor_is_the_larger_of_operations_and_bytes(self):
         by_number = {p.number: p for p in SEVEN}
@@ -69,21 +71,21 @@ class Merge(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     def test_ratios_and_share_of_the_floor(self):
-        self.assertEqual(report.cells(row(), 58)[1:9],
-                         ["1", "8", "2", "transposed, NCDHW", "2.00", "8.00", "0.5", "50 %"])
+        self.assertEqual(report.cells(row(), 58)[1:],
+                         ["1", "8", "2", "transposed, NCDHW", "2.00", "8.00", "0.5", "50 %",
+                          "yes: 2.00 of 2.00 x best", "1.0e-04", "2.0e-04", "1.0e-05, 3.0e-06",
+                          "2.0e-05, 4.0e-06"])
 
     def test_a_wrong_result_has_no_ratio(self):
         wrong = report.cells(row(ours_correct=False), 58)
         self.assertEqual((wrong[1], wrong[5], wrong[6]), ("1 WRONG", "-", "-"))
         self.assertIsNone(report.ratio(row(call_correct=False), "best"))
 
-    def test_says_what_was_really_computed(self):
-        self.assertEqual(report.cells(row(ours_precision="highest"), 58)[1], "1 (highest)")
-
-    def test_storage_that_voxgrad_lacks(self):
-        absent = row(precision="bf16", ours="not in voxgrad")
-        del absent["ours_ms"], absent["ours_precision"], absent["ours_correct"]
-        self.assertEqual(report.cells(absent, 58)[1:4], ["not in voxgrad", "8", "2"])
+    def test_storage_that_the_build_lacks(self):
+        absent = row(precision="bf16", ours="not in this build")
+        del absent["ours_ms"], absent["ours_correct"]
+        self.assertEqual(report.cells(absent, 58)[1:4], ["not in this build", "8", "2"])
+        self.assertEqual(report.cells(absent, 58)[9], "-")
 
     def test_rows_not_run_and_failed(self):
         text = report.tables(run(row(58), {"problem": 61, "pass": "forward", "precision": "high",
@@ -95,11 +97,45 @@ class Tables(unittest.TestCase):
     def test_geometric_mean(self):
         text = report.tables(run(row(58, best_ms=2.0), row(61, best_ms=8.0), row(68, ours_correct=False)),
                              markdown=True)
-        self.assertIn("| high | forward | 4.00 | 8.00 | 2 of 7 |", text)
+        self.assertIn("| high | forward | 4.00 | 4 | 8.00 | 10 | - | 2 of 7 | 2 of 7 |", text)
 
     def test_memory_of_a_step(self):
         step = row(pass_="step", least_bytes=4e6, operand_bytes=2e6, ours_peak_bytes=2e6, call_peak_bytes=5e6)
-        self.assertIn("| 58 | high | 4.0 | 4.0 | 7.0 |", report.tables(run(step), markdown=True))
+        passes = [row(pass_="forward", ours_peak_bytes=3e6, result_bytes=2.5e6),
+                  row(pass_="grad-weight", ours_peak_bytes=4e6, result_bytes=1e6)]
+        self.assertIn("| 58 | high | 0.5 | - | 3.0 | 4.0 | 4.0 | 0.0 | 33.6: yes | 7.0 |",
+                      report.tables(run(step, *passes), markdown=True))
+        step["ours_peak_bytes"] = 2e6 + 33.7e6
+        self.assertIn("| 33.7 | 33.6: no | 7.0 |", report.tables(run(step), markdown=True))
+
+
+class Targets(unittest.TestCase):
+    def reached(self, *rows):
+        """The verdict on the last of the rows."""
+        by_key = {report.key(r): r for r in rows}
+        return report.cells(rows[-1], rows[-1]["problem"], by_key)[9]
+
+    def test_against_the_best(self):
+        self.assertEqual(self.reached(row(best_ms=1.9)), "no: 1.90 of 2.00 x best")
+        self.assertEqual(self.reached(row(pass_="grad-input", best_ms=1.9)), "yes: 1.90 of 1.50 x best")
+        self.assertEqual(self.reached(row(precision="bf16", best_ms=1.4)), "no: 1.40 of 1.50 x best")
+
+    def test_near_the_floor_is_enough(self):
+        self.assertEqual(self.reached(row(best_ms=1.0, floor_ms=0.75)), "yes: 75 % of floor")
+        self.assertEqual(self.reached(row(best_ms=1.0, floor_ms=0.74)), "no: 1.00 of 2.00 x best")
+        self.assertEqual(self.reached(row(72, best_ms=1.0, floor_ms=0.6)), "yes: 60 % of floor")
+
+    def test_highest_is_held_against_tf32(self):
+        highest = row(precision="highest", best_ms=20.0)
+        self.assertEqual(self.reached(highest), "- (no row of high)")
+        self.assertEqual(self.reached(row(best_ms=1.1), highest), "yes: 1.10 of 1.00 x TF32 best")
+        self.assertEqual(self.reached(row(best_ms=0.9), highest), "no: 0.90 of 1.00 x TF32 best")
+        self.assertEqual(self.reached(row(68, best_ms=0.85), row(68, precision="highest")),
+                         "yes: 0.85 of 0.83 x TF32 best")
+
+    def test_no_target_and_no_right_result(self):
+        self.assertEqual(self.reached(row(precision="medium")), "-")
+        self.assertEqual(self.reached(row(ours_correct=False)), "-")
 
 
 class CommandLine(unittest.TestCase):

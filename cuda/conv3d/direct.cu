@@ -13,7 +13,7 @@
 // memory for the tensor cores. This file stays as its oracle.
 //
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
-// channels are always 64-bit.
+// channels are always 64-bit. 16-bit tensors are summed in f32 and rounded once.
 
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
@@ -89,7 +89,7 @@ bool fits_32_bits(const Conv3dGeometry& g) {
 /// Calls `f(T{}, Index{})`.
 template <class F>
 void visit(const char* op, const Tensor& t, const Conv3dGeometry& g, F f) {
-  visit_floating(op, t.dtype(), [&]<class T>(T) {
+  visit_floating_storage(op, t.dtype(), [&]<class T>(T) {
     if (fits_32_bits(g))
       f(T{}, int32_t{});
     else
@@ -163,7 +163,9 @@ constexpr int outputs_per_block = 128;
 
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
-    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g) {
+    conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g,
+                  const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   const int64_t blocks_per_volume = (g.small_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.small_channels;
   for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(outputs_per_block)
     const T* x = big + (n * g.big_channels + group * g.big_per_group) * g.big_cells;
     const T* w = weight + sc * g.big_per_group * g.taps;
 
-    T sum = bias ? bias[sc] : T(0);
+    opmath_t<T> sum = bias ? bias[sc] : T(0);
     for (Index kd = 0; kd < g.kernel.d; ++kd) {
       const Index d = i.d * g.stride.d - g.padding.d + kd * g.dilation.d;
       if (d < 0 || d >= g.big.d) continue;
@@ -193,13 +195,15 @@ __global__ void __launch_bounds__(outputs_per_block)
         }
       }
     }
-    small[volume * g.small_cells + flat] = sum;
+    small[volume * g.small_cells + flat] = T(sum);
   }
 }
 
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
-    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g) {
+    conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g,
+                            const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   const int64_t blocks_per_volume = (g.big_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.big_channels;
   const int64_t weight_step = g.big_per_group * g.taps;
@@ -216,7 +220,7 @@ __global__ void __launch_bounds__(outputs_per_block)
     const Touch<Index> td = first_touch(o.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
     const Touch<Index> th = first_touch(o.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
     const Touch<Index> tw = first_touch(o.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
-    T sum = bias ? bias[bc] : T(0);
+    opmath_t<T> sum = bias ? bias[bc] : T(0);
     for (Index kd = td.tap, d = td.cell; kd < g.kernel.d; kd += g.tap_step.d, d -= g.cell_step.d) {
       if (d < 0 || d >= g.small.d) continue;
       for (Index kh = th.tap, h = th.cell; kh < g.kernel.h; kh += g.tap_step.h, h -= g.cell_step.h) {
@@ -231,7 +235,7 @@ __global__ void __launch_bounds__(outputs_per_block)
         }
       }
     }
-    big[volume * g.big_cells + flat] = sum;
+    big[volume * g.big_cells + flat] = T(sum);
   }
 }
 
@@ -242,8 +246,10 @@ constexpr int weights_per_block = 4;
 /// Teams of `team` threads (a power of two) take rows along W in turn, so that short rows leave few idle.
 template <class T, class Index>
 __global__ void __launch_bounds__(summing_threads)
-    weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team) {
-  __shared__ T memory[summing_threads];
+    weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team,
+                       const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
+  __shared__ opmath_t<T> memory[summing_threads];
   const int lane = threadIdx.x % team, first_row = threadIdx.x / team, row_step = summing_threads / team;
   const int64_t quads = (g.small_per_group + weights_per_block - 1) / weights_per_block;  // in a group
   const int64_t jobs = g.small_channels / g.small_per_group * quads * g.big_per_group * g.taps;
@@ -261,7 +267,7 @@ __global__ void __launch_bounds__(summing_threads)
     const auto in_w = touching(reach.w, g.big.w, g.small.w, g.stride.w, g.padding.w);
     const Index height = in_h.last - in_h.first, rows = (in_d.last - in_d.first) * height;
 
-    T sum[weights_per_block] = {};
+    opmath_t<T> sum[weights_per_block] = {};
     for (int64_t n = 0; n < g.batch; ++n) {
       const T* x = big + (n * g.big_channels + bc) * g.big_cells;
       const T* y = small + (n * g.small_channels + sc) * g.small_cells;
@@ -271,7 +277,7 @@ __global__ void __launch_bounds__(summing_threads)
         const T* x_row = x + (od * g.big.h + oh) * g.big.w;
         const T* y_row = y + (d * g.small.h + h) * g.small.w;
         for (Index w = in_w.first + lane; w < in_w.last; w += team) {
-          const T value = x_row[w * g.stride.w - g.padding.w + reach.w];
+          const opmath_t<T> value = x_row[w * g.stride.w - g.padding.w + reach.w];
 #pragma unroll
           for (int r = 0; r < weights_per_block; ++r)
             if (r < count) sum[r] += value * y_row[r * g.small_cells + w];
@@ -280,37 +286,24 @@ __global__ void __launch_bounds__(summing_threads)
     }
 #pragma unroll
     for (int r = 0; r < weights_per_block; ++r) {
-      const T total = block_sum<summing_threads>(sum[r], memory);
+      const opmath_t<T> total = block_sum<summing_threads>(sum[r], memory);
       if (threadIdx.x == 0 && r < count)
-        dweight[((sc + r) * g.big_per_group + b) * g.taps + job % g.taps] = total;
+        dweight[((sc + r) * g.big_per_group + b) * g.taps + job % g.taps] = T(total);
     }
-  }
-}
-
-// A channel has one block, so it is as large as a block can be; double costs nothing beside the loads.
-constexpr int bias_threads = 1024;
-
-template <class T>
-__global__ void __launch_bounds__(bias_threads)
-    bias_grad_kernel(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t cells) {
-  __shared__ double memory[bias_threads];
-  for (int64_t c = blockIdx.x; c < channels; c += gridDim.x) {
-    double sum = 0;
-    for (int64_t n = 0; n < batch; ++n) {
-      const T* from = grad + (n * channels + c) * cells;
-#pragma unroll 4
-      for (int64_t i = threadIdx.x; i < cells; i += bias_threads) sum += static_cast<double>(from[i]);
-    }
-    const double total = block_sum<bias_threads>(sum, memory);
-    if (threadIdx.x == 0) dbias[c] = static_cast<T>(total);
   }
 }
 
 // ---- Launchers --------------------------------------------------------------------------------------------
 
-/// Blocks for `volumes` of `cells` outputs each.
-unsigned forward_grid(int64_t volumes, int64_t cells) {
-  return grid_for(volumes * ((cells + outputs_per_block - 1) / outputs_per_block), 1);
+/// `wanted` undefined means always. What may turn out not to be wanted gets few blocks, since each has to be
+/// started to find that out.
+unsigned grid(int64_t jobs, const Tensor& wanted) {
+  return std::min(grid_for(jobs, 1), wanted.defined() ? 2048u : ~0u);
+}
+
+/// Blocks' worth of outputs in `volumes` of `cells` each.
+int64_t forward_jobs(int64_t volumes, int64_t cells) {
+  return volumes * ((cells + outputs_per_block - 1) / outputs_per_block);
 }
 
 /// The smallest power of two that spans a row, at most a warp.
@@ -322,52 +315,57 @@ int team_for(int64_t width) {
 
 }  // namespace
 
-void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
-                   Conv3dGeometry g) {
+void conv3d_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& weight, const Tensor& bias,
+                      Tensor& small, Conv3dGeometry g) {
   if (g.batch == 0) return;
-  Launch launch("conv3d", small, {&big, &weight, &bias});
+  Launch launch("conv3d", small, {&big, &weight, &bias, &wanted});
   visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = forward_grid(g.batch * g.small_channels, g.small_cells());
-    conv3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
+    const int64_t jobs = forward_jobs(g.batch * g.small_channels, g.small_cells());
+    conv3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
         detail::ptr<T>(big), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(small),
-        params<Index>(g));
+        params<Index>(g), ptr_or_null<int64_t>(wanted));
   });
   launch.check();
+}
+
+void conv_transpose3d_direct_if(const Tensor& wanted, const Tensor& small, const Tensor& weight,
+                                const Tensor& bias, Tensor& big, Conv3dGeometry g) {
+  if (g.batch == 0) return;
+  Launch launch("conv_transpose3d", big, {&small, &weight, &bias, &wanted});
+  visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
+    const int64_t jobs = forward_jobs(g.batch * g.big_channels, g.big_cells());
+    conv_transpose3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
+        detail::ptr<T>(small), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(big),
+        params<Index>(g), ptr_or_null<int64_t>(wanted));
+  });
+  launch.check();
+}
+
+void conv3d_weight_grad_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& small,
+                                  Tensor& dweight, Conv3dGeometry g) {
+  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &wanted});
+  visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
+    const int64_t jobs = (dweight.numel() + weights_per_block - 1) / weights_per_block;
+    weight_grad_kernel<T, Index><<<grid(jobs, wanted), summing_threads, 0, launch.stream()>>>(
+        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
+        team_for(g.small.w), ptr_or_null<int64_t>(wanted));
+  });
+  launch.check();
+}
+
+void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                   Conv3dGeometry g) {
+  conv3d_direct_if({}, big, weight, bias, small, g);
 }
 
 void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
                              Conv3dGeometry g) {
-  if (g.batch == 0) return;
-  Launch launch("conv_transpose3d", big, {&small, &weight, &bias});
-  visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = forward_grid(g.batch * g.big_channels, g.big_cells());
-    conv_transpose3d_kernel<T, Index><<<grid, outputs_per_block, 0, launch.stream()>>>(
-        detail::ptr<T>(small), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(big),
-        params<Index>(g));
-  });
-  launch.check();
-}
-
-void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
-  Launch launch("conv3d_weight_grad", dbias, {&grad});
-  visit_floating("conv3d_weight_grad", grad.dtype(), [&]<class T>(T) {
-    bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
-        detail::ptr<T>(grad), detail::mutable_ptr<T>(dbias), grad.size(0), dbias.numel(),
-        grad.size(2) * grad.size(3) * grad.size(4));
-  });
-  launch.check();
+  conv_transpose3d_direct_if({}, small, weight, bias, big, g);
 }
 
 void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                Grid bias_of, Conv3dGeometry g) {
-  Launch launch("conv3d_weight_grad", dweight, {&big, &small});
-  visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
-    const unsigned grid = grid_for((dweight.numel() + weights_per_block - 1) / weights_per_block, 1);
-    weight_grad_kernel<T, Index><<<grid, summing_threads, 0, launch.stream()>>>(
-        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
-        team_for(g.small.w));
-  });
-  launch.check();
+  conv3d_weight_grad_direct_if({}, big, small, dweight, g);
   if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 

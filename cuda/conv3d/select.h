@@ -19,6 +19,8 @@ struct Conv3dProblem {
   Conv3dGeometry geometry;
   DType dtype;
   Float32Precision precision;
+
+  friend bool operator==(const Conv3dProblem&, const Conv3dProblem&) = default;
 };
 
 /// The names in the table, the first choice first. All are right for what they take; the order is that of

@@ -1,3 +1,4 @@
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@ namespace vox::cuda {
 namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t shared_limit = 227 * 1024 - 512;  // of a block on Hopper, less the barriers
+constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                // of an instruction's k, for one column or position
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -246,8 +247,9 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_chan
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
 }
 
-std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
-                                           const StridedTile& tile) {
+namespace {
+
+std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile) {
   if (!moderate(g, transposed)) return std::nullopt;
   Builder b{
       tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
@@ -322,6 +324,22 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
       int64_t{p.groups} * p.channel_blocks > 65535)
     return std::nullopt;
   return b.out;
+}
+
+/// What a plan depends on.
+struct PlanKey {
+  Conv3dGeometry geometry;
+  bool transposed;
+  StridedTile tile;
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+}  // namespace
+
+std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
+                                           const StridedTile& tile) {
+  thread_local Recent<PlanKey, std::optional<StridedPlanned>> recent;
+  return recent.of({g, transposed, tile}, [&] { return make_plan(g, transposed, tile); });
 }
 
 }  // namespace vox::cuda

@@ -89,6 +89,8 @@ struct StridedTaps {
 struct StridedTile {
   int channels, slots, tiles;
   int step_channels;  ///< of an instruction: 8 for TF32, 16 for 16-bit operands
+
+  friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
 /// Nothing if a stride is not 1 or 2, if the window of a tile does not fit shared memory, or if numbers do

@@ -721,9 +721,9 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
   const StridedPlan& p = planned->plan;
   visit_tile(tile, [&](auto channels, auto slots, auto tiles) {
     const int64_t blocks = int64_t{p.groups} * p.channel_blocks;
-    Tensor packed = empty({std::max<int64_t>(blocks * p.block_weights / 4, 1)}, weight.options());
-    const Launch launch(op, output, {&input, &weight, &bias, &packed});
-    auto* const to = reinterpret_cast<unsigned char*>(detail::mutable_ptr<float>(packed));
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, blocks * p.block_weights);
+    auto* const to = packed.as<unsigned char>();
     const int last = p.kinds - 1;
     const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
     if (items > 0)
@@ -731,7 +731,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
                                    static_cast<unsigned>(blocks)),
                               128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->taps);
     const auto kernel = product_kernel<channels, slots, tiles>;
-    launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes));
+    launch.allow_shared_memory<product_kernel<channels, slots, tiles>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors() / columns, 1, (all_tiles + p.teams - 1) / p.teams);

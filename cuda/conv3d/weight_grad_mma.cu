@@ -23,6 +23,7 @@
 // keep it, with its halo, in shared memory.
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/cuda/conv3d/channel_tiles.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/ptx/mma.cuh>
@@ -232,28 +233,16 @@ Problem problem(const Conv3dGeometry& g, int n_tiles) {
   return p;
 }
 
-/// Calls `f` with the number of tiles of 8 columns in a block: the fewest blocks, and then the least padding.
-template <class F>
-void visit_n_tiles(int64_t columns, F f) {
-  const int64_t tiles = (columns + 7) / 8, blocks = (tiles + 7) / 8;
-  const int64_t per_block = (tiles + blocks - 1) / blocks;
-  if (per_block <= 1) return f(std::integral_constant<int, 1>{});
-  if (per_block <= 2) return f(std::integral_constant<int, 2>{});
-  if (per_block <= 4) return f(std::integral_constant<int, 4>{});
-  if (per_block <= 6) return f(std::integral_constant<int, 6>{});
-  f(std::integral_constant<int, 8>{});
-}
-
 }  // namespace
 
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                             Grid bias_of, Conv3dGeometry g) {
-  visit_n_tiles(g.small_per_group(), [&](auto tiles) {
+  visit_channel_tiles(g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles;
     const Problem p = problem(g, n_tiles);
-    Tensor partials = p.slabs > 1 ? empty({p.slabs, dweight.numel()}, dweight.options()) : dweight;
-    const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &partials});
-    float* const to = detail::mutable_ptr<float>(partials);
+    const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
+    const Workspace partials(launch, p.slabs > 1 ? p.slabs * dweight.numel() * 4 : 0);
+    float* const to = p.slabs > 1 ? partials.as<float>() : detail::mutable_ptr<float>(dweight);
     const unsigned grid = grid_for(p.slabs * p.groups * p.row_blocks * p.column_blocks, 1);
     partial_kernel<n_tiles><<<grid, block_threads, 0, launch.stream()>>>(detail::ptr<float>(big),
                                                                          detail::ptr<float>(small), to, p);

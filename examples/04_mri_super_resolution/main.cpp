@@ -78,9 +78,18 @@ double score_slab(SuperResolution& network, const Comparison& head, Range slab, 
   return psnr(truth, ours, &mask);
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && std::filesystem::is_directory(folder)) return;
+  const std::string reason = error ? error.message() : "it is a file";
+  throw std::runtime_error("--out: cannot make the folder " + folder.string() + ": " + reason +
+                           "; choose another");
+}
+
 int run(const Options& options) {
   const vox::Device device = choose_device(options);
-  std::filesystem::create_directories(options.out);
+  make_folder(options.out);
   Results results;
 
   // 1 and 2. Load and degrade.

@@ -7,8 +7,8 @@
 
 namespace mri {
 
-Progress::Progress(int64_t done, int64_t total, std::FILE* out)
-    : first_(done), total_(total), out_(out), is_terminal_(isatty(fileno(out)) == 1) {}
+Progress::Progress(int64_t done, int64_t total, std::FILE* out, double seconds)
+    : first_(done), total_(total), out_(out), seconds_(seconds), is_terminal_(isatty(fileno(out)) == 1) {}
 
 Progress::~Progress() {
   if (line_stands_) std::fputc('\n', out_);
@@ -18,7 +18,8 @@ std::string Progress::line(int64_t step, double loss, double psnr) const {
   constexpr int kWidth = 24;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double speed = seconds > 0 ? static_cast<double>(step - first_) / seconds : 0;
-  const double left = speed > 0 ? std::ceil(static_cast<double>(total_ - step) / speed) : 0;
+  const double of_steps = speed > 0 ? static_cast<double>(total_ - step) / speed : 0;
+  const double left = std::ceil(std::clamp(seconds_ - seconds, 0.0, of_steps));
   const auto filled = static_cast<int>(kWidth * step / std::max<int64_t>(total_, 1));
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
   char text[200];

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 namespace mri {
@@ -12,8 +13,10 @@ namespace mri {
 /// On a terminal it redraws one line, a few times a second; elsewhere it prints a line every few seconds.
 class Progress {
  public:
-  /// `done` steps were made before, by the run that is being resumed.
-  Progress(int64_t done, int64_t total, std::FILE* out = stderr);
+  /// `done` steps were made before, by the run that is being resumed. The training ends after `seconds` from
+  /// now even if steps are left.
+  Progress(int64_t done, int64_t total, std::FILE* out = stderr,
+           double seconds = std::numeric_limits<double>::infinity());
   /// Ends the line that stands.
   ~Progress();
   Progress(const Progress&) = delete;
@@ -28,6 +31,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   int64_t first_, total_;
   std::FILE* out_;
+  double seconds_;
   bool is_terminal_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_{};

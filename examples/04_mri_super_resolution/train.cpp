@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include <voxgrad/nn/optim/schedule.h>
 
@@ -44,7 +45,9 @@ Outcome train(TrainingState& state, const PatchSampler& patches, const TrainingP
   if (state.step == 0) record_evaluation();
 
   Outcome outcome = Outcome::finished;
-  Progress progress(state.step, plan.steps);
+  const double time =
+      plan.minutes > 0 ? 60 * plan.minutes - seconds_before : std::numeric_limits<double>::infinity();
+  Progress progress(state.step, plan.steps, stderr, time);
   while (state.step < plan.steps) {
     const int64_t step = state.step + 1;
     const double rate =

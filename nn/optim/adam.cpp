@@ -14,17 +14,17 @@ Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& o)
 }
 
 void Adam::update(size_t i, Tensor p, const Tensor& g) {
-  adaptive_step(i, p, options_.weight_decay != 0 ? g + options_.weight_decay * p : g);
+  adaptive_step(i, p, options_.weight_decay != 0 ? g + options_.weight_decay * p.to(g.dtype()) : g);
 }
 
-void Adam::adaptive_step(size_t i, Tensor p, const Tensor& g) {
+void Adam::adaptive_step(size_t i, Tensor p, const Tensor& g, double shrink) {
   const double t = static_cast<double>(updates(i));
   Tensor& m = buffer("exp_avg", i);
   Tensor& v = buffer("exp_avg_sq", i);
   m.mul_(options_.beta1).add_(g, 1 - options_.beta1);
   v.mul_(options_.beta2).add_(g * g, 1 - options_.beta2);
   const double correction1 = 1 - std::pow(options_.beta1, t), correction2 = 1 - std::pow(options_.beta2, t);
-  p.add_(m / (sqrt(v * (1 / correction2)) + options_.eps), -lr() / correction1);
+  move(p, m / (sqrt(v * (1 / correction2)) + options_.eps), -lr() / correction1, shrink);
 }
 
 AdamW::AdamW(std::vector<Tensor> parameters, const Options& o)
@@ -32,8 +32,7 @@ AdamW::AdamW(std::vector<Tensor> parameters, const Options& o)
            {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay}) {}
 
 void AdamW::update(size_t i, Tensor p, const Tensor& g) {
-  p.mul_(1 - lr() * options_.weight_decay);
-  adaptive_step(i, p, g);
+  adaptive_step(i, p, g, 1 - lr() * options_.weight_decay);
 }
 
 }  // namespace vox::optim

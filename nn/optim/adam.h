@@ -17,7 +17,8 @@ struct AdamOptions {
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// where t counts the updates of p.
+/// where t counts the updates of p. It is a number of the host: a step captured in a CUDA graph repeats that
+/// of its capture (SGD has no such number).
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});
@@ -26,8 +27,8 @@ class Adam : public Optimizer {
   void update(size_t i, Tensor parameter, const Tensor& gradient) override;
   std::vector<std::string> buffer_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
-  /// The last two lines of the formula.
-  void adaptive_step(size_t i, Tensor parameter, const Tensor& gradient);
+  /// The last two lines of the formula, on shrink * p.
+  void adaptive_step(size_t i, Tensor parameter, const Tensor& gradient, double shrink = 1);
 
   AdamOptions options_;
 };

@@ -44,7 +44,7 @@ void Optimizer::step() {
     const Tensor g = parameters_[i].grad();
     if (!g.defined()) continue;
     ++updates_[i];
-    update(i, parameters_[i], g);
+    update(i, parameters_[i], g.to(opmath(g.dtype())));
   }
 }
 
@@ -57,10 +57,17 @@ Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   list.resize(parameters_.size());
   const Tensor& p = parameters_[i];
   if (!list[i].defined())
-    list[i] = zeros_like(p);
+    list[i] = zeros(p.shape(), {opmath(p.dtype()), p.device()});
   else
-    list[i] = list[i].to(p.device()).to(p.dtype());  // follows a parameter that Module::to moved
+    list[i] = list[i].to(p.device()).to(opmath(p.dtype()));  // follows a parameter that Module::to moved
   return list[i];
+}
+
+void Optimizer::move(Tensor& p, const Tensor& direction, double scale, double shrink) {
+  Tensor wide = p.detach().to(opmath(p.dtype()));
+  if (shrink != 1) wide.mul_(shrink);
+  wide.add_(direction, scale);
+  if (wide.dtype() != p.dtype()) p.copy_(wide);
 }
 
 Optimizer::State Optimizer::state_dict() const {
@@ -102,8 +109,9 @@ void Optimizer::load_state_dict(const State& state) {
       detail::check_defined("Optimizer::load_state_dict", key.c_str(), found->second);
       check<ShapeError>(found->second.shape() == p.shape(), "Optimizer::load_state_dict: '", key,
                         "' belongs to a parameter of shape ", p.shape(), ", got ", found->second.shape());
-      check<DTypeError>(found->second.dtype() == p.dtype(), "Optimizer::load_state_dict: '", key,
-                        "' belongs to a parameter of dtype ", p.dtype(), ", got ", found->second.dtype());
+      check<DTypeError>(found->second.dtype() == opmath(p.dtype()), "Optimizer::load_state_dict: '", key,
+                        "' belongs to a parameter of dtype ", p.dtype(), " and must be ", opmath(p.dtype()),
+                        ", got ", found->second.dtype());
       list[i] = found->second.detach().to(p.device()).clone();
     }
   }
@@ -126,7 +134,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
     detail::check_defined("clip_grad_norm_", "parameters", p);
     const Tensor g = p.grad();
     if (!g.defined()) continue;
-    const Tensor term = (g * g).sum().to(f64);
+    const Tensor wide = g.to(opmath(g.dtype())), term = (wide * wide).sum().to(f64);
     square = square.defined() ? square + term.to(square.device()) : term;
   }
   const double norm = square.defined() ? std::sqrt(square.item<double>()) : 0;

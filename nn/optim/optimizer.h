@@ -10,6 +10,11 @@ namespace vox::optim {
 
 /// Changes parameters by their gradients. All optimisers work under no_grad(), element by element, so a step
 /// is the same on every run; parameters without a gradient are left alone.
+///
+/// The formulas of bf16 and f16 parameters are computed in f32, and so is what an optimiser keeps (PyTorch
+/// keeps it in the parameter's dtype, where a moment times 0.999 rounds back to itself). The parameter itself
+/// is rounded in every step: changes below half a unit in its last place are lost. Where that hurts, keep f32
+/// parameters and cast in forward().
 class Optimizer {
  public:
   /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., "step", and "updates" (how
@@ -39,7 +44,8 @@ class Optimizer {
   void load_state_dict(const State& state);
 
  protected:
-  /// Updates parameter `i`, given its gradient, for the updates(i)-th time (counted from 1).
+  /// Updates parameter `i`, given its gradient (f32 for a 16-bit parameter), for the updates(i)-th time
+  /// (counted from 1).
   virtual void update(size_t i, Tensor parameter, const Tensor& gradient) = 0;
 
   /// Steps in which parameter i had a gradient.
@@ -48,8 +54,12 @@ class Optimizer {
   /// Names of the buffers kept for each parameter.
   virtual std::vector<std::string> buffer_names() const = 0;
 
-  /// Buffer `name` of parameter i; zeros before its first use.
+  /// Buffer `name` of parameter i; zeros before its first use. Its dtype is the one that ops on the parameter
+  /// compute in.
   Tensor& buffer(const std::string& name, size_t i);
+
+  /// parameter = shrink * parameter + scale * direction. A 16-bit parameter is rounded once, at the end.
+  static void move(Tensor& parameter, const Tensor& direction, double scale, double shrink = 1);
 
  private:
   std::vector<Tensor> parameters_;

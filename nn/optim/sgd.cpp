@@ -12,13 +12,14 @@ SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
 }
 
 void SGD::update(size_t i, Tensor p, const Tensor& gradient) {
-  Tensor g = options_.weight_decay != 0 ? gradient + options_.weight_decay * p : gradient;
+  Tensor g =
+      options_.weight_decay != 0 ? gradient + options_.weight_decay * p.to(gradient.dtype()) : gradient;
   if (options_.momentum != 0) {
     Tensor& m = buffer("momentum", i);
     m.mul_(options_.momentum).add_(g);  // starts at zero, so the first step gives g
     g = options_.nesterov ? g + options_.momentum * m : m;
   }
-  p.add_(g, -lr());
+  move(p, g, -lr());
 }
 
 }  // namespace vox::optim

@@ -1,82 +1,63 @@
 #include <voxgrad/ops/elementwise_kernels.h>
 
+#include <algorithm>
 #include <cstring>
 
-#include <voxgrad/ops/cpu/blocks.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/walk.h>
+#include <voxgrad/ops/strided.h>
 
-// Ops that choose and move elements: compare, where, copy (which converts), fill. See Note [Blocks].
+// Ops that move elements: copy, which converts (see Note [Walks]), and fill.
 
 namespace vox::cpu {
 namespace {
 
-template <class T, class F>
-void compare_lanes(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  map_blocks<bool, T>(
-      y,
-      [f](const Block<T>& left, const Block<T>& right, Block<bool>& out) {
-        for (int64_t i = 0; i < block_size; ++i) out[i] = f(left[i], right[i]);
-      },
-      a, b);
+constexpr ByIsa kernels{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
+                        VOX_X86(&simd::v4::copy_kernels)};
+
+constexpr int64_t fill_grain = 65536;  // elements worth a task: a few microseconds
+
+/// n copies of one element.
+void fill_with(const char* element, char* to, int64_t n, int64_t size) {
+  const auto fill = [&]<class T>(T value) {
+    std::memcpy(&value, element, sizeof value);
+    std::fill_n(reinterpret_cast<T*>(to), n, value);
+  };
+  if (size == 1) return fill(uint8_t{});
+  if (size == 2) return fill(uint16_t{});
+  if (size == 4) return fill(uint32_t{});
+  fill(uint64_t{});
 }
 
 }  // namespace
 
-void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_dtype(a.dtype(), [&]<class T>(T) {
-    switch (op) {
-      case Comparison::eq:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l == r; });
-      case Comparison::ne:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l != r; });
-      case Comparison::lt:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l < r; });
-      case Comparison::le:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l <= r; });
-      case Comparison::gt:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l > r; });
-      case Comparison::ge:
-        return compare_lanes<T>(a, b, y, [](T l, T r) { return l >= r; });
-    }
-  });
-}
-
-void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const auto layout = detail::strided_layout(y, condition, a, b);
-  visit_dtype(y.dtype(), [&]<class T>(T) {
-    parallel_for(layout.numel, block_grain, [&](int64_t begin, int64_t end) {
-      Block<bool> chosen = Block<bool>::Zero();
-      Block<T> left = Block<T>::Zero(), right = Block<T>::Zero(), out;
-      for (; begin < end; begin += block_size) {
-        const int64_t count = std::min(block_size, end - begin);
-        gather(layout, 1, detail::ptr<bool>(condition), begin, count, chosen);
-        gather(layout, 2, detail::ptr<T>(a), begin, count, left);
-        gather(layout, 3, detail::ptr<T>(b), begin, count, right);
-        for (int64_t i = 0; i < block_size; ++i) out[i] = chosen[i] ? left[i] : right[i];
-        scatter(layout, 0, out, begin, count, detail::mutable_ptr<T>(y));
-      }
-    });
-  });
-}
-
 void copy(const Tensor& source, const Tensor& target) {
-  const auto layout = detail::strided_layout(target, source);
-  if (source.dtype() == target.dtype() && layout.is_dense()) {
+  if (source.dtype() == target.dtype()) {
     const int64_t size = size_of(target.dtype());
-    parallel_for(layout.numel, block_grain, [&](int64_t begin, int64_t end) {
-      std::memcpy(static_cast<char*>(target.impl()->data()) + begin * size,
-                  static_cast<const char*>(source.impl()->data()) + begin * size,
-                  static_cast<size_t>((end - begin) * size));
-    });
-    return;
+    const auto kernel = kernels.here().copy;
+    return for_runs(
+        [=](const Run& r) {
+          if (r.step[1] == 1)
+            kernel(r.at[1], r.at[0], r.n * size, r.stream);
+          else
+            fill_with(r.at[1], r.at[0], r.n, size);
+        },
+        target, source);
   }
   visit_dtype(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
-      map_blocks<To, From>(
-          target,
-          [](const Block<From>& x, Block<To>& y) {
-            for (int64_t i = 0; i < block_size; ++i) y[i] = detail::convert<To>(x[i]);
+      for_runs(
+          [](const Run& r) {
+            const From* from = r.pointer<From>(1);
+            To* to = r.pointer<To>(0);
+            if (r.step[1] == 0)
+              std::fill_n(to, r.n, detail::convert<To>(*from));
+            else
+              std::transform(from, from + r.n, to, [](From x) { return detail::convert<To>(x); });
           },
-          source);
+          target, source);
     });
   });
 }
@@ -86,7 +67,7 @@ void fill(const Tensor& target, Scalar value) {
   visit_dtype(target.dtype(), [&]<class T>(T) {
     const T element = detail::element<T>(value);
     T* const data = detail::mutable_ptr<T>(target);
-    parallel_for(layout.numel, block_grain, [&](int64_t begin, int64_t end) {
+    parallel_for(layout.numel, fill_grain, [&](int64_t begin, int64_t end) {
       layout.for_runs(0, begin, end - begin, [&](int64_t offset, int64_t length, int64_t stride) {
         if (stride == 1)
           std::fill_n(data + offset, length, element);

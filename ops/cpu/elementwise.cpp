@@ -1,173 +1,199 @@
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/elementwise.h>
+#include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/elementwise_kernels.h>
 
-#include <cmath>
-#include <functional>
-#include <limits>
+#include <algorithm>
+#include <type_traits>
 
-#include <voxgrad/ops/cpu/blocks.h>
-
-// Elementwise arithmetic and functions, a line each, in Eigen's array expressions over blocks of 64 elements:
-// see Note [Blocks]. One indirect call a block keeps every op to one instantiation per dtype.
+// Elementwise arithmetic and functions: the kernel of the dtype and the instruction set, run by run (Note
+// [Walks]).
 
 namespace vox::cpu {
 namespace {
 
-template <class T>
-using UnaryFunction = std::function<void(const Block<T>& x, Block<T>& y)>;
-template <class T>
-using BinaryFunction = std::function<void(const Block<T>& a, const Block<T>& b, Block<T>& y)>;
+constexpr ByIsa kernels{&simd::baseline::elementwise_kernels, VOX_X86(&simd::v3::elementwise_kernels),
+                        VOX_X86(&simd::v4::elementwise_kernels)};
 
-/// y = f(x) lane by lane, for functions that have no packet version.
-template <class T, class F>
-UnaryFunction<T> lanes(F f) {
-  return [f](const Block<T>& x, Block<T>& y) { y = x.unaryExpr(f); };
-}
-
-/// Recomputes by `f` the lanes where `outside(x)`: the ranges that a packet function gets wrong.
-template <class T, class Outside, class F>
-void repair(const Block<T>& x, Block<T>& y, Outside outside, F f) {
-  bool any = false;
-  for (int64_t i = 0; i < block_size; ++i) any |= outside(x[i]);
-  if (!any) return;
-  for (int64_t i = 0; i < block_size; ++i) {
-    if (outside(x[i])) y[i] = f(x[i]);
-  }
-}
-
-/// -v; integers wrap around (an unsigned subtraction, since a signed overflow is undefined).
 template <class T>
-T negative(T v) {
-  if constexpr (std::is_floating_point_v<T>)
-    return -v;
+const simd::ElementwiseOf<T>& kernels_of() {
+  const simd::ElementwiseKernels& here = kernels.here();
+  if constexpr (std::is_same_v<T, float>)
+    return here.f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return here.f64;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return here.i64;
   else
-    return static_cast<T>(0u - static_cast<std::make_unsigned_t<T>>(v));
+    return here.u8;
 }
 
-/// Ops of all arithmetic dtypes.
-template <class T>
-UnaryFunction<T> function_of(Unary op, T p, T q) {
-  switch (op) {
-    case Unary::neg:
-      return lanes<T>(negative<T>);
-    case Unary::abs:
-      if constexpr (std::is_floating_point_v<T>)
-        return [](const Block<T>& x, Block<T>& y) { y = x.abs(); };
-      else
-        return lanes<T>([](T v) { return v < T(0) ? negative(v) : v; });
-    case Unary::sign:
-      return lanes<T>([](T v) { return v > T(0) ? T(1) : v < T(0) ? T(-1) : v; });
-    case Unary::relu:
-      return lanes<T>([](T v) { return v < T(0) ? T(0) : v; });
-    case Unary::clamp:
-      return lanes<T>([p, q](T v) { return v < p ? p : v > q ? q : v; });
-    default:
-      break;
-  }
-  throw DTypeError("unary: this op has no kernel for integers");
+template <class Kernel>
+Kernel present(const char* function, Kernel kernel) {
+  check<DTypeError>(kernel != nullptr, function, ": this op has no kernel for integers");
+  return kernel;
 }
 
-/// Ops of the floating dtypes. Accuracy: tests/ops/elementwise_test.cpp.
-template <class T>
-UnaryFunction<T> floating_function_of(Unary op, T p, T q) {
-  constexpr T smallest = std::numeric_limits<T>::min();    // of the normal numbers
-  constexpr T log_smallest = sizeof(T) == 4 ? -87 : -708;  // a little above its logarithm
-  switch (op) {
-    case Unary::exp:  // Eigen's stops falling at the smallest normal number
-      return [](const Block<T>& x, Block<T>& y) {
-        y = x.exp();
-        repair(
-            x, y, [](T v) { return v < log_smallest; }, [](T v) { return std::exp(v); });
-      };
-    case Unary::log:  // Eigen's takes all denormal numbers for the smallest normal one
-      return [](const Block<T>& x, Block<T>& y) {
-        y = x.log();
-        repair(
-            x, y, [](T v) { return v > 0 && v < smallest; }, [](T v) { return std::log(v); });
-      };
-    case Unary::sqrt:  // Eigen's is an approximation of 3 ulp, and NaN at infinity
-      return lanes<T>([](T v) { return std::sqrt(v); });
-    case Unary::rsqrt:
-      return lanes<T>([](T v) { return T(1) / std::sqrt(v); });
-    case Unary::erf:
-      return lanes<T>([](T v) { return std::erf(v); });
-    case Unary::tanh:
-      return [](const Block<T>& x, Block<T>& y) { y = x.tanh(); };
-    case Unary::sigmoid:
-      return [](const Block<T>& x, Block<T>& y) { y = (T(1) + (-x).exp()).inverse(); };
-    case Unary::leaky_relu:
-      return lanes<T>([p](T v) { return v < T(0) ? p * v : v; });
-    case Unary::gelu:  // 1 + erf(z) is erfc(-z), which does not cancel for negative z
-      return lanes<T>([](T v) { return T(0.5) * v * std::erfc(v * T(-0.70710678118654752440)); });
-    case Unary::silu:
-      return [](const Block<T>& x, Block<T>& y) { y = x / (T(1) + (-x).exp()); };
-    default:
-      return function_of<T>(op, p, q);
-  }
+// ---- bf16 and f16: through the kernels of f32, in buffers of the first cache level -----------------------
+
+constexpr int64_t buffer_elements = 512;
+using Buffer = float[buffer_elements];
+
+/// Elements first, first + 1, ... of operand k as floats, or the one that it repeats. A number operand holds
+/// a float already.
+template <class S>
+const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
+  if (is_number) return r.pointer<float>(k);
+  const S* from = r.pointer<S>(k) + first * r.step[k];
+  std::copy_n(from, r.step[k] == 0 ? 1 : n, buffer);
+  return buffer;
 }
 
-template <class T>
-T power(T a, T b) {
-  return std::pow(a, b);
+/// Calls f(first, count) for parts of a run that fit a buffer.
+template <class F>
+void for_parts(int64_t n, F f) {
+  for (int64_t first = 0; first < n; first += buffer_elements) f(first, std::min(buffer_elements, n - first));
 }
 
-template <class T>
-BinaryFunction<T> function_of(Binary op, T p) {
-  using A = const Block<T>&;
-  switch (op) {
-    case Binary::add:
-      return [](A a, A b, Block<T>& y) { y = a + b; };
-    case Binary::sub:
-      return [](A a, A b, Block<T>& y) { y = a - b; };
-    case Binary::mul:
-      return [](A a, A b, Block<T>& y) { y = a * b; };
-    case Binary::add_scaled:
-      return [p](A a, A b, Block<T>& y) { y = a + b * p; };
-    case Binary::maximum:  // a NaN in a fails the comparison, one in b is asked for
-      return [](A a, A b, Block<T>& y) {
-        for (int64_t i = 0; i < block_size; ++i) y[i] = a[i] < b[i] || b[i] != b[i] ? b[i] : a[i];
-      };
-    case Binary::minimum:
-      return [](A a, A b, Block<T>& y) {
-        for (int64_t i = 0; i < block_size; ++i) y[i] = a[i] > b[i] || b[i] != b[i] ? b[i] : a[i];
-      };
-    case Binary::div:
-      if constexpr (std::is_floating_point_v<T>) return [](A a, A b, Block<T>& y) { y = a / b; };
-      break;
-    case Binary::pow:
-      if constexpr (std::is_floating_point_v<T>)
-        return [](A a, A b, Block<T>& y) { y = a.binaryExpr(b, &power<T>); };
-      break;
-  }
-  throw DTypeError("binary: this op has no kernel for integers");
+template <class S>
+void round_into(const Buffer& buffer, int64_t n, S* to) {
+  std::transform(buffer, buffer + n, to, [](float x) { return S(x); });
 }
+
+/// Calls f(S{}) with the 16-bit type of the dtype.
+template <class F>
+void visit_16_bit(DType dtype, F f) {
+  dtype == bf16 ? f(bfloat16{}) : f(float16{});
+}
+
+void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y, float p, float q) {
+  visit_16_bit(y.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer in, out;
+            kernel(floats<S>(r, 1, false, first, n, in), out, n, p, q, false);
+            round_into(out, n, r.pointer<S>(0) + first);
+          });
+        },
+        y, x);
+  });
+}
+
+void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y,
+                   float p) {
+  const bool a_number = a.dtype() != y.dtype(), b_number = b.dtype() != y.dtype();
+  visit_16_bit(y.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer left, right, out;
+            kernel(floats<S>(r, 1, a_number, first, n, left), r.step[1],
+                   floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, false);
+            round_into(out, n, r.pointer<S>(0) + first);
+          });
+        },
+        y, a, b);
+  });
+}
+
+void compare_16_bit(simd::CompareRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y) {
+  visit_16_bit(a.dtype(), [&]<class S>(S) {
+    for_runs(
+        [=](const Run& r) {
+          for_parts(r.n, [&](int64_t first, int64_t n) {
+            Buffer left, right;
+            kernel(floats<S>(r, 1, false, first, n, left), r.step[1], floats<S>(r, 2, false, first, n, right),
+                   r.step[2], r.pointer<uint8_t>(0) + first, n);
+          });
+        },
+        y, a, b);
+  });
+}
+
+/// `where` only moves, whatever the bits mean.
+void where_16_bit(const Run& r) {
+  const auto* condition = r.pointer<uint8_t>(1);
+  const auto *a = r.pointer<uint16_t>(2), *b = r.pointer<uint16_t>(3);
+  auto* y = r.pointer<uint16_t>(0);
+  for (int64_t i = 0; i < r.n; ++i) y[i] = condition[i * r.step[1]] ? a[i * r.step[2]] : b[i * r.step[3]];
+}
+
+// ---- All other dtypes ------------------------------------------------------------------------------------
+
+/// A type of the same size for dtypes that are only moved.
+template <class T>
+using Moved = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
 }  // namespace
 
 void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
-  visit_dtype(x.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_floating_point_v<T>)
-      map_blocks<T, T>(y, floating_function_of<T>(op, detail::element<T>(p), detail::element<T>(q)), x);
-    else if constexpr (!std::is_same_v<T, bool>)
-      map_blocks<T, T>(y, function_of<T>(op, detail::element<T>(p), detail::element<T>(q)), x);
-    else
+  visit_opmath(x.dtype(), [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("unary: no arithmetic on dtype bool");
+    } else {
+      const auto kernel = present("unary", kernels_of<T>().unary[static_cast<int>(op)]);
+      const T first = detail::element<T>(p), second = detail::element<T>(q);
+      if constexpr (std::is_same_v<T, float>) {
+        if (is_16_bit(x.dtype())) return unary_16_bit(kernel, x, y, first, second);
+      }
+      for_runs(
+          [=](const Run& r) {
+            if (r.step[1] == 1) return kernel(r.pointer<T>(1), r.pointer<T>(0), r.n, first, second, r.stream);
+            kernel(r.pointer<T>(1), r.pointer<T>(0), 1, first, second, false);
+            std::fill_n(r.pointer<T>(0) + 1, r.n - 1, *r.pointer<T>(0));
+          },
+          y, x);
+    }
   });
 }
 
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p) {
-  visit_dtype(a.dtype(), [&]<class T>(T) {
+  visit_opmath(y.dtype(), [&]<class T>(T) {
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("binary: no arithmetic on dtype bool");
-    } else if constexpr (std::is_same_v<T, int64_t>) {
-      if (op == Binary::maximum || op == Binary::minimum) {
-        map_blocks<T, T>(y, function_of<T>(op, 0), a, b);
-      } else {  // the same bits as unsigned numbers, where overflow is defined
-        map_blocks<uint64_t, uint64_t>(
-            y, function_of<uint64_t>(op, static_cast<uint64_t>(detail::element<T>(p))), a, b);
-      }
     } else {
-      map_blocks<T, T>(y, function_of<T>(op, detail::element<T>(p)), a, b);
+      const auto kernel = present("binary", kernels_of<T>().binary[static_cast<int>(op)]);
+      const T scale = detail::element<T>(p);
+      if constexpr (std::is_same_v<T, float>) {
+        if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, scale);
+      }
+      for_runs(
+          [=](const Run& r) {
+            kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(0), r.n, scale,
+                   r.stream);
+          },
+          y, a, b);
     }
+  });
+}
+
+void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  visit_opmath(a.dtype(), [&]<class E>(E) {
+    using T = Moved<E>;
+    const auto kernel = kernels_of<T>().compare[static_cast<int>(op)];
+    if constexpr (std::is_same_v<T, float>) {
+      if (is_16_bit(a.dtype())) return compare_16_bit(kernel, a, b, y);
+    }
+    for_runs(
+        [=](const Run& r) {
+          kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<uint8_t>(0), r.n);
+        },
+        y, a, b);
+  });
+}
+
+void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
+  if (is_16_bit(y.dtype())) return for_runs([](const Run& r) { where_16_bit(r); }, y, condition, a, b);
+  visit_opmath(y.dtype(), [&]<class E>(E) {
+    using T = Moved<E>;
+    const auto kernel = kernels_of<T>().where;
+    for_runs(
+        [=](const Run& r) {
+          kernel(r.pointer<uint8_t>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(3), r.step[3],
+                 r.pointer<T>(0), r.n, r.stream);
+        },
+        y, condition, a, b);
   });
 }
 

@@ -7,14 +7,18 @@ namespace vox {
 namespace {
 
 TEST(DType, NamesSizesAndTypes) {
-  EXPECT_EQ(str(f32, f64, i64, u8, boolean), "f32f64i64u8bool");
-  for (DType dtype : {f32, f64, i64, u8, boolean}) {
+  EXPECT_EQ(str(f32, f64, i64, u8, boolean, bf16, f16), "f32f64i64u8boolbf16f16");
+  for (DType dtype : {f32, f64, i64, u8, boolean, bf16, f16}) {
     const auto [matches, size] = visit_dtype(dtype, [&]<class T>(T) {
       return std::pair(dtype_of<T>() == dtype, static_cast<int64_t>(sizeof(T)));
     });
     EXPECT_TRUE(matches) << dtype;
     EXPECT_EQ(size, size_of(dtype)) << dtype;
-    EXPECT_EQ(is_floating(dtype), dtype == f32 || dtype == f64);
+    EXPECT_EQ(is_floating(dtype), dtype == f32 || dtype == f64 || dtype == bf16 || dtype == f16);
+    EXPECT_EQ(visit_dtype(dtype, []<class T>(T) { return is_floating_v<T>; }), is_floating(dtype));
+    EXPECT_EQ(visit_dtype(dtype, []<class T>(T) { return dtype_of<opmath_t<T>>(); }), opmath(dtype));
+    EXPECT_EQ(visit_opmath(dtype, []<class T>(T) { return dtype_of<T>(); }), opmath(dtype));
+    EXPECT_EQ(visit_bits(dtype, []<class T>(T) { return static_cast<int64_t>(sizeof(T)); }), size_of(dtype));
   }
   EXPECT_EQ(dtype_of<const float>(), f32);
 }
@@ -32,8 +36,22 @@ TEST(DType, VisitFloatingRefusesTheOthers) {
   }
 }
 
+TEST(DType, SixteenBitsAreStorage) {
+  EXPECT_EQ(opmath(bf16), f32);
+  EXPECT_EQ(opmath(f16), f32);
+  EXPECT_EQ(opmath(f64), f64);
+  EXPECT_EQ(opmath(boolean), boolean);
+  const auto size = []<class T>(T) { return sizeof(T); };
+  EXPECT_EQ(visit_floating_storage("mean", bf16, size), 2u);
+  EXPECT_EQ(visit_floating_storage("mean", f16, size), 2u);
+  EXPECT_EQ(visit_floating_storage("mean", f64, size), 8u);
+  EXPECT_THROW(visit_floating_storage("mean", u8, size), DTypeError);
+  for (DType dtype : {bf16, f16}) EXPECT_THROW(visit_floating("mean", dtype, size), DTypeError);
+}
+
 TEST(DType, ACorruptValueIsAnError) {
   EXPECT_THROW(visit_dtype(static_cast<DType>(77), [](auto) {}), DTypeError);
+  EXPECT_THROW(visit_opmath(static_cast<DType>(77), [](auto) {}), DTypeError);
 }
 
 TEST(Device, NamesAndEquality) {

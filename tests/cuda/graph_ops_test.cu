@@ -4,6 +4,9 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/precision.h>
+
+#include <thread>
 
 #include "tests/cuda/graph.cuh"
 
@@ -63,6 +66,31 @@ TEST_F(CudaGraphOps, ForwardAndBackward) {
     result.copy_(g);
   });
   expect_same(graph, result, gradient);
+}
+
+// A capture in CUDA's strictest mode forbids much to other threads, but no op of ours needs any of it.
+TEST_F(CudaGraphOps, OtherThreadsConvolveDuringACapture) {
+  const PrecisionGuard precision(Float32Precision::high);
+  const Tensor wide = randn({1, 16, 4, 5, 6}, x.options()), weight = randn({16, 16, 3, 3, 3}, x.options());
+  const auto expected = conv_transpose3d(wide, weight).to_vector<float>();
+  cuda::synchronize();
+  std::vector<float> got;
+  Tensor result = empty(x.shape(), x.options());
+  const Graph graph([&] {
+    std::thread([&] {
+      const PrecisionGuard same(Float32Precision::high);
+      const cuda::StreamGuard guard{cuda::Stream()};
+      try {
+        for (int i = 0; i < 10; ++i) got = conv_transpose3d(wide, weight).to_vector<float>();
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+    }).join();
+    result.copy_(relu(x));
+  });
+  EXPECT_EQ(got, expected);
+  graph.launch();
+  EXPECT_EQ(result.to_vector<float>(), relu(x).to_vector<float>());
 }
 
 }  // namespace

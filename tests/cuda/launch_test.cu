@@ -13,12 +13,20 @@ namespace {
 using cuda::for_each_index;
 using cuda::grid_for;
 using cuda::Launch;
+using cuda::Workspace;
 
 struct AddOne {
   uint8_t* data;
   __device__ void operator()(int64_t i) const { data[i] = static_cast<uint8_t>(data[i] + 1); }
 };
 __global__ void nothing_kernel() {}
+/// Writes to the last of its dynamic shared memory.
+template <int number>
+__global__ void last_byte_kernel(uint8_t* to, int bytes) {
+  extern __shared__ uint8_t memory[];
+  memory[bytes - 1] = number;
+  *to = memory[bytes - 1];
+}
 
 Tensor bytes(int64_t n) { return empty({n}, {.dtype = u8, .device = Device::cuda()}); }
 std::vector<uint8_t> host(const Tensor& t) {
@@ -115,6 +123,65 @@ TEST(CudaLaunch, NotesThatItsTensorsAreInUse) {
   const std::vector<uint8_t> values = host(y);
   EXPECT_EQ(std::count(values.begin(), values.end(), 3), n);
   if (again.impl()->data() != address) GTEST_SKIP() << "the pool chose another block: nothing was tested";
+}
+
+TEST(CudaLaunch, GivesKernelsTheSharedMemoryTheyAskFor) {
+  SKIP_WITHOUT_CUDA();
+  const Tensor t = bytes(1);
+  const Launch launch("test", t);
+  const auto run = [&](int size) {
+    last_byte_kernel<5>
+        <<<1, 1, static_cast<size_t>(size), launch.stream()>>>(detail::mutable_ptr<uint8_t>(t), size);
+  };
+  constexpr int default_limit = 48 << 10;
+  run(default_limit + 16);
+  EXPECT_THROW(launch.check(), CudaError) << "this test needs a limit that must be raised";
+  for (const int size : {60 << 10, 50 << 10, 90 << 10}) {  // less than before is no request
+    launch.allow_shared_memory<last_byte_kernel<5>>(size);
+    run(size);
+    EXPECT_NO_THROW(launch.check()) << size;
+  }
+  run(70 << 10);
+  EXPECT_NO_THROW(launch.check());
+  EXPECT_EQ(host(t)[0], 5);
+  EXPECT_THROW(launch.allow_shared_memory<last_byte_kernel<6>>(1 << 30), CudaError);
+  EXPECT_THROW(launch.allow_shared_memory<last_byte_kernel<6>>(1 << 30), CudaError)
+      << "a refusal was forgotten";
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(CudaLaunch, WorkspaceIsMemoryOfTheLaunchAlone) {
+  SKIP_WITHOUT_CUDA();
+  const Tensor t = bytes(1000);
+  const auto before = cuda::memory_stats();
+  cuda::reset_peak_memory_stats();
+  {
+    const Launch launch("test", t);
+    const Workspace none(launch, 0), a(launch, 1000), b(launch, 3000);
+    EXPECT_EQ(none.as<uint8_t>(), nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(b.as<uint8_t>()) % 256, 0u);
+    EXPECT_EQ(cuda::memory_stats().in_use, before.in_use + 4000);
+    launch.check(cudaMemsetAsync(a.as<uint8_t>(), 1, 1000, launch.stream()));
+    launch.check(cudaMemsetAsync(b.as<uint8_t>(), 2, 3000, launch.stream()));
+    launch.check(
+        cudaMemcpyAsync(t.impl()->data(), a.as<uint8_t>(), 1000, cudaMemcpyDeviceToDevice, launch.stream()));
+  }
+  EXPECT_EQ(cuda::memory_stats().in_use, before.in_use);
+  EXPECT_EQ(cuda::memory_stats().peak_in_use, before.in_use + 4000);
+  const std::vector<uint8_t> values = host(t);
+  EXPECT_EQ(std::count(values.begin(), values.end(), 1), 1000);
+}
+
+TEST(CudaLaunch, AWorkspaceThatCannotBeHadIsAnErrorOfTheOp) {
+  SKIP_WITHOUT_CUDA();
+  const Tensor t = bytes(1);
+  const int64_t before = cuda::memory_stats().in_use;
+  const std::string message = message_of<OutOfMemoryError>([&] {
+    const Launch launch("my_op", t);
+    const Workspace impossible(launch, int64_t{1} << 58);
+  });
+  EXPECT_EQ(message.find("my_op: "), 0u) << message;
+  EXPECT_EQ(cuda::memory_stats().in_use, before);
 }
 
 TEST(CudaLaunch, MakesTheDeviceOfItsOutputCurrent) {

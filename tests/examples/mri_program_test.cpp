@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "comparison.h"
 #include "files.h"
 #include "mri_images.h"
 #include "options.h"
+#include "progress.h"
 #include "report.h"
 #include "resample.h"
 
@@ -33,6 +37,30 @@ TEST(MriOptions, ReadsBothSpellings) {
   EXPECT_TRUE(options.resume);
   EXPECT_EQ(options.out, "somewhere");
   EXPECT_EQ(options.threads, 2);
+}
+
+/// What Progress prints for one step of many, made 20 ms after it began.
+std::string progress_line(int64_t steps, double seconds) {
+  std::FILE* file = std::tmpfile();
+  {
+    Progress progress(0, steps, file, seconds);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    progress.update(1, 0.5, 3);
+  }
+  std::rewind(file);
+  char text[300] = "";
+  EXPECT_NE(std::fgets(text, sizeof text, file), nullptr);
+  std::fclose(file);
+  return text;
+}
+
+TEST(MriProgress, TimeLeftIsThatOfTheStepsOrOfTheClock) {
+  // A million steps of 20 ms and more are hours; 90 s less than one second are 1:30.
+  EXPECT_EQ(progress_line(1'000'000, std::numeric_limits<double>::infinity()).find("  1:30 left"),
+            std::string::npos);
+  EXPECT_NE(progress_line(1'000'000, 90.0).find("  1:30 left"), std::string::npos);
+  EXPECT_NE(progress_line(1'000'000, 0.001).find("  0:00 left"), std::string::npos);
+  EXPECT_NE(progress_line(2, 90.0).find("  0:01 left"), std::string::npos);
 }
 
 TEST(MriOptions, RefusesWhatItDoesNotKnow) {

@@ -132,8 +132,15 @@ void compare_with_reference(const Arguments& a, const Tensor& x, const Tensor& w
                             .padding = array_of(a.padding),
                             .dilation = array_of(a.dilation)};
   const testing::Values bias = b.defined() ? values(b) : testing::Values();
-  ASSERT_EQ(values(y), a.transposed ? reference::conv_transpose3d(r, values(x), values(w), bias)
-                                    : reference::conv3d(r, values(x), values(w), bias));
+  const testing::Values exact = a.transposed ? reference::conv_transpose3d(r, values(x), values(w), bias)
+                                             : reference::conv3d(r, values(x), values(w), bias);
+  ASSERT_EQ(values(y), testing::rounded(exact, y.dtype()));
+}
+
+/// Mostly f32, which has the most kernels.
+DType dtype_of_call(int i) {
+  constexpr DType dtypes[] = {f32, bf16, f32, f16};
+  return dtypes[i % 4];
 }
 
 class Conv3dFuzz : public testing::DeviceTest {};
@@ -152,11 +159,13 @@ TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
     const Shape expected = expected_shape(a);
     SCOPED_TRACE(str("call ", i, ": input ", a.input, " weight ", a.weight, " stride ", a.stride, " padding ",
                      a.padding, " output_padding ", a.output_padding, " dilation ", a.dilation, " groups ",
-                     a.groups, " transposed ", a.transposed, " bias ", a.bias ? a.bias_length : 0));
+                     a.groups, " transposed ", a.transposed, " bias ", a.bias ? a.bias_length : 0, " ",
+                     dtype_of_call(i)));
     const auto seed = static_cast<uint64_t>(i);
-    const Tensor x = testing::integer_tensor(a.input, seed, f32, device());
-    const Tensor w = testing::integer_tensor(a.weight, seed + 1, f32, device());
-    const Tensor b = a.bias ? testing::integer_tensor({a.bias_length}, seed + 2, f32, device()) : Tensor();
+    const DType dtype = dtype_of_call(i);
+    const Tensor x = testing::integer_tensor(a.input, seed, dtype, device());
+    const Tensor w = testing::integer_tensor(a.weight, seed + 1, dtype, device());
+    const Tensor b = a.bias ? testing::integer_tensor({a.bias_length}, seed + 2, dtype, device()) : Tensor();
     if (expected.empty()) {
       ASSERT_THROW(call(a, x, w, b), Error);
       continue;
@@ -181,7 +190,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
   for (int i = 0; i < calls; ++i) {
     const Arguments a = draw(source);
     const Triple kernel = source.triple(1, 3);
-    const Tensor big = testing::integer_tensor(a.input, 1, f32, device());
+    const Tensor big = testing::integer_tensor(a.input, 1, dtype_of_call(i), device());
     // Mostly a grid that fits, if one does.
     Shape small{a.input[0], source.between(1, 2) * std::clamp<int64_t>(a.groups, 1, 3), 1, 1, 1};
     for (int64_t axis = 0; axis < 3; ++axis) {
@@ -191,7 +200,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
       if (a.stride[axis] > 0 && room >= 0 && room < 100 && !source.one_in(20))
         small[2 + axis] = static_cast<int64_t>(room / a.stride[axis] + 1);
     }
-    const Tensor s = testing::integer_tensor(small, 2, f32, device());
+    const Tensor s = testing::integer_tensor(small, 2, dtype_of_call(i), device());
     try {
       const Tensor dw = conv3d_weight_grad(big, s, kernel, {a.stride, a.padding, a.dilation, a.groups});
       ASSERT_EQ(dw.shape(), (Shape{small[1], a.input[1] / a.groups, kernel.d, kernel.h, kernel.w}));
@@ -206,7 +215,8 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
                                 testing::array_of(a.padding),
                                 testing::array_of(a.dilation)};
       if (dw.numel() * s.numel() < 50'000) {
-        ASSERT_EQ(values(dw), reference::weight_grad(r, values(big), values(s)));
+        ASSERT_EQ(values(dw),
+                  testing::rounded(reference::weight_grad(r, values(big), values(s)), dw.dtype()));
       }
       ++accepted;
     } catch (const Error&) {

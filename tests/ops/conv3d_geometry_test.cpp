@@ -130,7 +130,7 @@ TEST_P(Conv3dRefusals, Operands) {
   expect_error<DTypeError>([] { conv_transpose3d(make(x4), make(w4), make({2}, f64)); }, {"f32", "f64"});
   const Tensor whole = zeros(x4, {.dtype = i64, .device = device()});
   expect_error<DTypeError>([&] { conv_transpose3d(whole, zeros(w4, whole.options())); },
-                           {"i64", "f32 and f64"});
+                           {"i64", "f32, f64, bf16 and f16"});
 }
 
 TEST(Conv3dRefusalsCuda, MixedDevices) {

@@ -62,18 +62,19 @@ class Conv3dGolden : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dGolden, testing::devices(), testing::device_name);
 
 TEST_P(Conv3dGolden, Forward) {
-  for (const DType dtype : {f32, f64}) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
     for (const Golden& c : golden_cases()) {
       const Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
       const Tensor b =
           c.bias.empty() ? Tensor() : tensor(c.bias, {static_cast<int64_t>(c.bias.size())}, dtype, device());
-      EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), c.y) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), testing::rounded(c.y, dtype))
+          << c.id << ' ' << dtype;
     }
   }
 }
 
 TEST_P(Conv3dGolden, G18ZerosBetween) {
-  for (const DType dtype : {f32, f64}) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
     const Tensor x = tensor(Values(8, 1), {1, 1, 2, 2, 2}, dtype, device());
     const Tensor y = conv_transpose3d(x, tensor({1}, line(1), dtype, device()), {}, {.stride = 2});
     EXPECT_EQ(y.shape(), (Shape{1, 1, 3, 3, 3}));
@@ -111,30 +112,31 @@ TEST_P(Conv3dGolden, Gradients) {
        {1, 1, 2, 2, 3, 3, 4, 4},
        {1, 1, 1, 1}},
   };
-  for (const DType dtype : {f32, f64}) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
     for (const GoldenGradient& c : cases) {
       Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
       Tensor b = tensor(Values(static_cast<size_t>(c.out_channels), 0), {c.out_channels}, dtype, device());
       x.set_requires_grad(), w.set_requires_grad(), b.set_requires_grad();
       Tensor y = conv_transpose3d(x, w, b, c.options);
       y.backward(tensor(c.gy, y.shape(), dtype, device()));
-      EXPECT_EQ(values(x.grad()), c.dx) << c.id << ' ' << dtype;
-      EXPECT_EQ(values(w.grad()), c.dw) << c.id << ' ' << dtype;
-      EXPECT_EQ(values(b.grad()), c.db) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(x.grad()), testing::rounded(c.dx, dtype)) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(w.grad()), testing::rounded(c.dw, dtype)) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(b.grad()), testing::rounded(c.db, dtype)) << c.id << ' ' << dtype;
     }
   }
 }
 
 // conv3d by hand: y[i] = sum over k of x[i*s - p + k*d] * w[k].
 TEST_P(Conv3dGolden, Conv3dForward) {
-  for (const DType dtype : {f32, f64}) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
     const Tensor x = tensor({1, 2, 3, 4}, line(4), dtype, device());
     const Tensor w = tensor({1, 10, 100}, line(3), dtype, device());
-    EXPECT_EQ(values(conv3d(x, w)), (Values{321, 432}));
-    EXPECT_EQ(values(conv3d(x, w, tensor({5}, {1}, dtype, device()))), (Values{326, 437}));
-    EXPECT_EQ(values(conv3d(x, w, {}, {.stride = 2, .padding = along_w(1, 0)})), (Values{210, 432}));
+    EXPECT_EQ(values(conv3d(x, w)), testing::rounded({321, 432}, dtype));
+    EXPECT_EQ(values(conv3d(x, w, tensor({5}, {1}, dtype, device()))), testing::rounded({326, 437}, dtype));
+    EXPECT_EQ(values(conv3d(x, w, {}, {.stride = 2, .padding = along_w(1, 0)})),
+              testing::rounded({210, 432}, dtype));
     EXPECT_EQ(values(conv3d(x, w, {}, {.padding = along_w(2, 0), .dilation = along_w(2)})),
-              (Values{310, 420, 31, 42}));
+              testing::rounded({310, 420, 31, 42}, dtype));
   }
 }
 

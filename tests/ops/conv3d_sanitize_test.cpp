@@ -6,8 +6,8 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// One small geometry per kernel and edge, cheap enough for compute-sanitizer: 32- and 64-bit indices, f32 and
-// f64, with and without bias, volumes shorter and longer than a block.
+// One small geometry per kernel and edge, cheap enough for compute-sanitizer: 32- and 64-bit indices, all
+// floating dtypes, with and without bias, volumes shorter and longer than a block.
 
 namespace vox {
 namespace {
@@ -28,7 +28,7 @@ TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
       detail::conv_transpose3d_geometry("long", {1, 5, 3, 7, 9}, {5, 3, 2, 3, 2}, {.stride = {1, 2, 2}}));
   for (const Conv3dGeometry& g : geometries) {
     const reference::Conv3d r = testing::reference_of(g);
-    for (const DType dtype : {f32, f64}) {
+    for (const DType dtype : {f32, f64, bf16, f16}) {
       const auto make = [&](const Shape& shape, uint64_t seed) {
         return testing::integer_tensor(shape, seed, dtype, device());
       };
@@ -36,18 +36,20 @@ TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
                    w = make(g.weight_shape(), 3);
       const Tensor bias_small = make({g.small_channels}, 4), bias_big = make({g.big_channels}, 5);
       const auto b = values(big), s = values(small), wv = values(w);
-      EXPECT_EQ(values(detail::conv3d(big, w, {}, g)), reference::conv3d(r, b, wv));
-      EXPECT_EQ(values(detail::conv3d(big, w, bias_small, g)),
-                reference::conv3d(r, b, wv, values(bias_small)));
-      EXPECT_EQ(values(detail::conv_transpose3d(small, w, {}, g)), reference::conv_transpose3d(r, s, wv));
-      EXPECT_EQ(values(detail::conv_transpose3d(small, w, bias_big, g)),
-                reference::conv_transpose3d(r, s, wv, values(bias_big)));
-      EXPECT_EQ(values(detail::conv3d_weight_grad(big, small, g)), reference::weight_grad(r, b, s));
+      const auto expect_equal = [dtype](const Tensor& got, const testing::Values& exact) {
+        EXPECT_EQ(values(got), testing::rounded(exact, dtype));
+      };
+      expect_equal(detail::conv3d(big, w, {}, g), reference::conv3d(r, b, wv));
+      expect_equal(detail::conv3d(big, w, bias_small, g), reference::conv3d(r, b, wv, values(bias_small)));
+      expect_equal(detail::conv_transpose3d(small, w, {}, g), reference::conv_transpose3d(r, s, wv));
+      expect_equal(detail::conv_transpose3d(small, w, bias_big, g),
+                   reference::conv_transpose3d(r, s, wv, values(bias_big)));
+      expect_equal(detail::conv3d_weight_grad(big, small, g), reference::weight_grad(r, b, s));
       const auto of_big = detail::weight_bias_grad(big, small, g, Grid::big);
-      EXPECT_EQ(values(of_big.weight), reference::weight_grad(r, b, s));
-      EXPECT_EQ(values(of_big.bias), reference::bias_grad(b, g.batch, g.big_channels, r.big_cells()));
+      expect_equal(of_big.weight, reference::weight_grad(r, b, s));
+      expect_equal(of_big.bias, reference::bias_grad(b, g.batch, g.big_channels, r.big_cells()));
       const auto of_small = detail::weight_bias_grad(big, small, g, Grid::small);
-      EXPECT_EQ(values(of_small.bias), reference::bias_grad(s, g.batch, g.small_channels, r.small_cells()));
+      expect_equal(of_small.bias, reference::bias_grad(s, g.batch, g.small_channels, r.small_cells()));
     }
   }
 }

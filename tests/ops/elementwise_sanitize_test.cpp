@@ -20,7 +20,7 @@ class ElementwiseSanitize : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(, ElementwiseSanitize, testing::devices(), testing::device_name);
 
 TEST_P(ElementwiseSanitize, PacketsAndRests) {
-  for (DType dtype : {f32, f64, i64, u8}) {
+  for (DType dtype : {f32, f64, i64, u8, bf16, f16}) {
     for (int64_t n : {1, 15, 16, 17, 100}) {
       const Tensor x = counting(n + 1, dtype), shifted = x.slice(0, 1, n + 1);
       EXPECT_EQ((shifted - x.slice(0, 0, n)).to(i64).to_vector<int64_t>(),

@@ -277,7 +277,10 @@ TEST_P(ElementwiseTest, LayoutDoesNotChangeABit) {
                                      big.slice(0, 1, 5, 2),
                                      big.select(2, 4),
                                      big.select(3, 1).transpose(0, 2),
-                                     big.slice(3, 0, 1).expand({5, 7, 11, 6})};
+                                     big.slice(3, 0, 1).expand({5, 7, 11, 6}),
+                                     big.select(0, 2).select(0, 1).select(0, 3).select(0, 0).expand({9, 70}),
+                                     numbers<float>({6, 150}, 3).permute({1, 0}),
+                                     numbers<float>({3, 5, 7, 37}, 4).permute({3, 2, 1, 0})};
   for (const UnaryCase& c : unary_cases()) {
     for (const Tensor& view : views)
       EXPECT_TRUE(same_bits(host<float>(c.op(view)), host<float>(c.op(view.contiguous())))) << c.name;

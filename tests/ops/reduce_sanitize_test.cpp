@@ -25,6 +25,8 @@ TEST_P(ReduceSanitize, RowsAndColumns) {
     const Tensor columns = x.transpose(0, 1).contiguous();
     EXPECT_EQ(sum(x, {1}).to_vector<double>(), sum(columns, {0}).to_vector<double>());
     EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), argmax(columns, {0}).to_vector<int64_t>());
+    EXPECT_TRUE(same_bits(sum(x.to(bf16), {1}), sum(columns.to(bf16), {0})));
+    EXPECT_TRUE(same_bits(min(x.to(f16), {1}), min(columns.to(f16), {0})));
     EXPECT_EQ(max(x.to(u8)).item<uint8_t>(), max(columns.to(u8)).item<uint8_t>());
   }
 }
@@ -35,9 +37,11 @@ TEST_P(ReduceSanitize, BlocksThatNoStrideWalks) {
 }
 
 TEST_P(ReduceSanitize, MatmulTilesThatEndEarly) {
-  const Tensor a = whole({2, 65, 17}, {f32, device()}), b = whole({17, 66}, {f32, device()});
-  const Tensor y = matmul(a, b), transposed = matmul(b.transpose(0, 1), a.transpose(1, 2));
-  EXPECT_EQ(y.to_vector<float>(), transposed.transpose(1, 2).to_vector<float>());
+  for (const DType dtype : {f32, bf16, f16}) {
+    const Tensor a = whole({2, 65, 17}, {dtype, device()}), b = whole({17, 66}, {dtype, device()});
+    const Tensor y = matmul(a, b), transposed = matmul(b.transpose(0, 1), a.transpose(1, 2));
+    EXPECT_TRUE(same_bits(y, transposed.transpose(1, 2)));
+  }
 }
 
 }  // namespace

@@ -17,13 +17,23 @@ using Values = std::vector<double>;
 
 inline Tensor tensor(const Values& values, const Shape& shape, DType dtype = f64,
                      Device device = Device::cpu()) {
-  return visit_floating("tests", dtype, [&]<class T>(T) {
-    return from_vector<T>(std::vector<T>(values.begin(), values.end()), shape, device);
+  return visit_floating_storage("tests", dtype, [&]<class T>(T) {
+    std::vector<T> elements;
+    for (const double v : values) elements.push_back(static_cast<T>(v));
+    return from_vector<T>(elements, shape, device);
   });
 }
 
+/// The values as elements of `dtype`: what is computed exactly, and rounded once.
+inline Values rounded(Values values, DType dtype) {
+  visit_floating_storage("tests", dtype, [&]<class T>(T) {
+    for (double& v : values) v = static_cast<T>(v);
+  });
+  return values;
+}
+
 inline Values values(const Tensor& t) {
-  return visit_floating("tests", t.dtype(), [&]<class T>(T) {
+  return visit_floating_storage("tests", t.dtype(), [&]<class T>(T) {
     const std::vector<T> v = t.to_vector<T>();
     return Values(v.begin(), v.end());
   });

@@ -1,0 +1,1 @@
+"""What bench/conv3d_sweep.py is made of."""

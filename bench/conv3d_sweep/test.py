@@ -1,0 +1,82 @@
+"""Tests of what reads a sweep: floors, jumps, the picture and the command line. CTest runs it."""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(BENCH))
+from conv3d_sweep import cliffs, picture  # noqa: E402
+
+
+def row(point, ms, operations=1e9, bytes_=1e6, **changes):
+    made = {"line": "volume", "point": point, "pass": "conv3d", "precision": "high", "kernel": "k", "ms": ms,
+            "operations": operations, "bytes": bytes_, "shape": "(1,1)"}
+    return {**made, **changes}
+
+
+def sweep(*rows):
+    return {"device": "a GPU", "geometries": len(rows), "launch_ms": 0.002, "rows": list(rows)}
+
+
+class Cliffs(unittest.TestCase):
+    def test_floor_is_the_largest_of_operations_bytes_and_launch(self):
+        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, operations=356e9), 0.002), 1)
+        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, bytes_=4.3e9), 0.002), 1)
+        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, operations=1, bytes_=1), 0.002), 0.002)
+
+    def test_a_jump_up_and_one_down(self):
+        found = cliffs.cliffs(sweep(row("1", 1), row("2", 2.5), row("3", 1.1)))
+        self.assertEqual([(a["point"], b["point"]) for _, a, b, _ in found], [("2", "1"), ("2", "3")])
+        self.assertAlmostEqual(found[0][-1], 2.5)
+
+    def test_work_that_grows_is_no_jump(self):
+        self.assertEqual(cliffs.cliffs(sweep(row("1", 1), row("2", 8, operations=8e9))), [])
+
+    def test_what_the_floor_explains_is_no_jump(self):
+        # Four times fewer operations on the same bytes: at the limit of memory the time stays.
+        a, b = row("1", 1, operations=4e9, bytes_=4.3e9), row("2", 1, operations=1e9, bytes_=4.3e9)
+        self.assertEqual(cliffs.cliffs(sweep(a, b)), [])
+        self.assertEqual(len(cliffs.cliffs(sweep(a, {**b, "ms": 2.1}))), 1)
+
+    def test_only_neighbours_are_compared(self):
+        for other in ({"pass": "weight_grad"}, {"line": "batch"}, {"precision": "highest"}):
+            self.assertEqual(cliffs.cliffs(sweep(row("1", 1), row("2", 9, **other))), [])
+
+
+class Picture(unittest.TestCase):
+    def test_is_an_svg_with_the_jumps_in_red(self):
+        measured = sweep(row("1", 1), row("2", 3), row("3", 3))
+        text = picture.svg(measured, cliffs.cliffs(measured), "a<b")
+        xml.etree.ElementTree.fromstring(text)
+        self.assertIn("time / floor, a&lt;b", text)
+        self.assertEqual(text.count("<circle"), 3)
+        self.assertEqual(text.count('stroke="#d00000"'), 1)
+
+
+class CommandLine(unittest.TestCase):
+    def call(self, measured, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sweep.json"
+            path.write_text(json.dumps(measured), encoding="utf-8")
+            return subprocess.run([sys.executable, str(BENCH / "conv3d_sweep.py"), str(path), *arguments],
+                                  capture_output=True, text=True, check=False)
+
+    def test_a_jump_fails_the_command(self):
+        smooth = sweep(row("1", 1), row("2", 1))
+        self.assertEqual(self.call(smooth).returncode, 0)
+        steep = copy.deepcopy(smooth)
+        steep["rows"][1]["ms"] = 4
+        done = self.call(steep)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("4.0x  high, conv3d, volume", done.stdout)
+        self.assertEqual(self.call(steep, "--precision", "highest").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,226 @@
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <voxgrad/voxgrad.h>
+
+// Elementwise, reduction, pooling, normalisation and interpolation ops on the CPU against the machine's copy
+// bandwidth. Every iteration times a copy of 64 MB (memcpy on all threads, bytes read plus bytes written) and
+// then the op, so that a machine that is busy with something else slows both.
+//
+//   GB/s        bytes of the op's inputs and outputs, each counted once, by its fastest iteration
+//   of_copy     the same, as a share of the fastest copy among these iterations
+//   Gelem/s     elements of the larger side, by the fastest iteration
+//
+// Names end in the layout of the first input: dense, channels_last (N, D, H, W, C in memory), or reversed
+// (all dimensions, the one of stride 1 comes first).
+
+namespace {
+
+using vox::Shape;
+using vox::Tensor;
+using Run = std::function<void()>;
+
+const Shape volume = {4, 32, 32, 64, 64};       // 64 MiB of f32
+const Shape half_volume = {4, 32, 16, 32, 32};  // 8 MiB
+
+double seconds_of(const Run& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double bytes_of(const std::vector<Tensor>& tensors) {
+  double bytes = 0;
+  for (const Tensor& t : tensors) bytes += static_cast<double>(t.numel() * vox::size_of(t.dtype()));
+  return bytes;
+}
+
+/// memcpy of 64 MiB, one piece a thread.
+class Copy {
+ public:
+  Copy() : from_(vox::ones(volume)), to_(vox::ones(volume)) {}
+  double bytes() const { return 2.0 * static_cast<double>(size()); }
+  double seconds() {
+    const char* from = reinterpret_cast<const char*>(from_.data<float>());
+    char* to = reinterpret_cast<char*>(to_.mutable_data<float>());
+    const int64_t threads = vox::get_num_threads();
+    return seconds_of([&] {
+      vox::parallel_for(size(), (size() + threads - 1) / threads, [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+      });
+    });
+  }
+
+ private:
+  int64_t size() const { return from_.numel() * 4; }
+  Tensor from_, to_;
+};
+
+void measure(benchmark::State& state, double bytes, double elements, const Run& run) {
+  Copy copy;
+  copy.seconds();
+  run();
+  double fastest = 1e30, fastest_copy = 1e30;
+  for (auto _ : state) {
+    fastest_copy = std::min(fastest_copy, copy.seconds());
+    const double seconds = seconds_of(run);
+    state.SetIterationTime(seconds);
+    fastest = std::min(fastest, seconds);
+  }
+  state.counters["GB/s"] = bytes / fastest * 1e-9;
+  state.counters["of_copy"] = bytes / fastest / (copy.bytes() / fastest_copy);
+  state.counters["Gelem/s"] = elements / fastest * 1e-9;
+}
+
+void add(const std::string& name, const std::function<void(benchmark::State&)>& body) {
+  benchmark::RegisterBenchmark(name.c_str(), body)->Unit(benchmark::kMillisecond)->UseManualTime();
+}
+
+/// 64 MiB seen as `volume`.
+Tensor input_of(const std::string& layout, vox::DType dtype = vox::f32) {
+  Shape shape = volume;
+  if (dtype == vox::f64) shape[0] /= 2;
+  const auto permuted = [&](const Shape& dims) {  // dimension i of the result is dims[i] of the memory
+    Shape memory = shape;
+    for (int64_t i = 0; i < 5; ++i) memory[dims[i]] = shape[i];
+    return vox::randn(memory, {.dtype = dtype}).permute(dims);
+  };
+  if (layout == "channels_last") return permuted({0, 4, 1, 2, 3});
+  if (layout == "reversed") return permuted({4, 3, 2, 1, 0});
+  return vox::randn(shape, {.dtype = dtype});
+}
+const char* const layouts[] = {"dense", "channels_last", "reversed"};
+
+void add_unary(const std::string& name, const std::function<Tensor(const Tensor&)>& op,
+               vox::DType dtype = vox::f32) {
+  for (const std::string layout : layouts) {
+    add(name + "/" + layout, [=](benchmark::State& state) {
+      const Tensor x = input_of(layout, dtype);
+      const double bytes = bytes_of({x, op(x)});
+      measure(state, bytes, static_cast<double>(x.numel()), [&] { benchmark::DoNotOptimize(op(x)); });
+    });
+  }
+}
+
+void add_binary(const std::string& name, const std::function<Tensor(const Tensor&, const Tensor&)>& op) {
+  for (const std::string layout : layouts) {
+    add(name + "/" + layout, [=](benchmark::State& state) {
+      const Tensor a = input_of(layout), b = vox::abs(input_of("dense")) + 0.5;
+      measure(state, bytes_of({a, b, b}), static_cast<double>(a.numel()),
+              [&] { benchmark::DoNotOptimize(op(a, b)); });
+    });
+  }
+}
+
+/// The gradient of `op` at a dense input, given a dense gradient. Counted: `extra` tensors of the input's
+/// size that the formula needs, the output's gradient, and the input's.
+void add_backward(const std::string& name, const Shape& shape, const std::function<Tensor(const Tensor&)>& op,
+                  double extra) {
+  add(name + "_backward/dense", [=](benchmark::State& state) {
+    const Tensor x = vox::randn(shape).set_requires_grad();
+    const Tensor y = op(x), gy = vox::randn(y.shape());
+    const double bytes = bytes_of({x, gy}) + extra * bytes_of({x});
+    measure(state, bytes, static_cast<double>(std::max(x.numel(), y.numel())), [&] {
+      benchmark::DoNotOptimize(vox::grad({y}, {x}, {.grad_outputs = {gy}, .retain_graph = true}));
+    });
+  });
+}
+
+void add_all() {
+  add_unary("copy", [](const Tensor& x) { return x.clone(); });
+  add_binary("add", [](const Tensor& a, const Tensor& b) { return a + b; });
+  add_binary("mul", [](const Tensor& a, const Tensor& b) { return a * b; });
+  add_unary("mul_number", [](const Tensor& x) { return x * 0.5; });
+  add_unary("relu", vox::relu);
+  add_backward("relu", volume, vox::relu, 1);
+  add_unary("exp", vox::exp);
+  add_unary("tanh", vox::tanh);
+  add_unary("sigmoid", vox::sigmoid);
+  add_unary("silu", vox::silu);
+  add_unary("log", [](const Tensor& x) { return vox::log(x); });
+  add_unary("erf", vox::erf);
+  add_unary("gelu", vox::gelu);
+  add_binary("pow", [](const Tensor& a, const Tensor& b) { return vox::pow(b, a); });
+  add_unary("exp_f64", vox::exp, vox::f64);
+  add_unary("tanh_f64", vox::tanh, vox::f64);
+  add_unary(
+      "log_f64", [](const Tensor& x) { return vox::log(x); }, vox::f64);
+
+  add_unary("sum", [](const Tensor& x) { return vox::sum(x); });
+  add_unary("sum_per_channel", [](const Tensor& x) { return vox::sum(x, {0, 2, 3, 4}); });
+  add_unary("sum_over_channels", [](const Tensor& x) { return vox::sum(x, {1}); });
+  add_unary("sum_last", [](const Tensor& x) { return vox::sum(x, {4}); });
+  add_unary("max", [](const Tensor& x) { return vox::max(x); });
+  add_backward(
+      "sum", volume,
+      [](const Tensor& x) {
+        return vox::sum(x, {0, 2, 3, 4});
+      },
+      0);
+  add_unary("softmax_channels", [](const Tensor& x) { return vox::softmax(x, 1); });
+
+  const auto max_pool = [](const Tensor& x) { return vox::max_pool3d(x, {.kernel_size = 2}); };
+  const auto avg_pool = [](const Tensor& x) { return vox::avg_pool3d(x, {.kernel_size = 2}); };
+  const auto wide_max = [](const Tensor& x) {
+    return vox::max_pool3d(x, {.kernel_size = 3, .stride = 2, .padding = 1});
+  };
+  add_unary("max_pool3d_2", max_pool);
+  add_unary("avg_pool3d_2", avg_pool);
+  add_unary("max_pool3d_3", wide_max);
+  add_backward("max_pool3d_2", volume, max_pool, 0.25);  // the indices
+  add_backward("avg_pool3d_2", volume, avg_pool, 0);
+  add_backward("max_pool3d_3", volume, wide_max, 0.25);
+
+  const auto trilinear = [](const Tensor& x) {
+    return vox::interpolate(x, {.size = vox::Triple(2 * x.size(2), 2 * x.size(3), 2 * x.size(4)),
+                                .mode = vox::InterpolateOptions::Mode::trilinear});
+  };
+  const auto nearest = [](const Tensor& x) {
+    return vox::interpolate(x, {.size = vox::Triple(2 * x.size(2), 2 * x.size(3), 2 * x.size(4)),
+                                .mode = vox::InterpolateOptions::Mode::nearest});
+  };
+  for (const auto& [name, op] :
+       {std::pair<std::string, std::function<Tensor(const Tensor&)>>{"trilinear_x2", trilinear},
+        {"nearest_x2", nearest}}) {
+    add(name + "/dense", [op = op](benchmark::State& state) {
+      const Tensor x = vox::randn(half_volume);
+      const Tensor y = op(x);
+      measure(state, bytes_of({x, y}), static_cast<double>(y.numel()),
+              [&] { benchmark::DoNotOptimize(op(x)); });
+    });
+    add_backward(name, half_volume, op, 0);
+  }
+
+  const auto norm = std::make_shared<vox::nn::BatchNorm3d>(vox::nn::BatchNorm3d::Options{.num_features = 32});
+  const auto batch_norm = [norm](const Tensor& x) { return norm->forward(x); };
+  add_unary("batch_norm_train", batch_norm);
+  add_backward("batch_norm", volume, batch_norm, 1);
+  const auto frozen =
+      std::make_shared<vox::nn::BatchNorm3d>(vox::nn::BatchNorm3d::Options{.num_features = 32});
+  frozen->eval();
+  add_unary("batch_norm_eval", [frozen](const Tensor& x) {
+    const auto guard = vox::no_grad();
+    return frozen->forward(x);
+  });
+
+  add("adam_step/dense", [](benchmark::State& state) {
+    Tensor p = vox::randn(volume).set_requires_grad();
+    p.set_grad(vox::randn(volume));
+    vox::optim::Adam adam({p}, {.lr = 1e-6});
+    measure(state, 7 * bytes_of({p}), static_cast<double>(p.numel()), [&] { adam.step(); });
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  add_all();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}

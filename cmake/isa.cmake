@@ -1,0 +1,35 @@
+# The kernels of ops/cpu/simd, once per instruction set (Note [Instruction sets] in ops/cpu/isa.h):
+# object libraries voxgrad_simd_<isa> for each of VOXGRAD_ISAS.
+
+include(CheckCXXCompilerFlag)
+set(VOXGRAD_ISAS baseline)
+set(VOXGRAD_X86_ISAS 0)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  check_cxx_compiler_flag(-march=x86-64-v4 VOXGRAD_HAVE_MARCH_V4)
+  if(VOXGRAD_HAVE_MARCH_V4)
+    list(APPEND VOXGRAD_ISAS v3 v4)
+    set(VOXGRAD_X86_ISAS 1)
+  endif()
+endif()
+
+file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
+# Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: no fma but where it is written, in vectors and in
+# the rests of loops alike. And no traps that a choice between two computed values could set off.
+foreach(name IN ITEMS elementwise interpolate normalize pool3d reduce)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
+    COMPILE_OPTIONS -ffp-contract=off -fno-trapping-math)
+endforeach()
+foreach(isa IN LISTS VOXGRAD_ISAS)
+  set(target voxgrad_simd_${isa})
+  add_library(${target} OBJECT ${simd_sources})
+  voxgrad_options(${target} EIGEN voxgrad_eigen_${isa})
+  target_compile_definitions(${target} PRIVATE VOXGRAD_ISA=${isa})
+  # Optimised in every build type: what is not inlined would be a symbol outside the namespace, and tests of
+  # unoptimised vector code take for ever. No exceptions: kernels throw nothing.
+  target_compile_options(${target} PRIVATE -O3 -fno-exceptions -ffp-contract=fast -fno-math-errno -Wno-psabi)
+  if(NOT isa STREQUAL "baseline")
+    target_compile_options(${target} PRIVATE -march=x86-64-${isa})
+  endif()
+  target_include_directories(${target} PRIVATE ${VOXGRAD_INCLUDE_DIR})
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:Eigen3::Eigen>)
+endforeach()

@@ -1,0 +1,136 @@
+#include <voxgrad/cuda/conv3d/flat_product.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace vox::cuda {
+
+namespace {
+
+constexpr int64_t most_int = std::numeric_limits<int>::max();
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
+
+FlatAxis flat_axis(const Conv3dGeometry& g, bool transposed, int64_t axis, int64_t phase) {
+  const int64_t in = (transposed ? g.small : g.big)[axis], out = (transposed ? g.big : g.small)[axis];
+  const int64_t kernel = g.kernel[axis], stride = g.stride[axis], padding = g.padding[axis],
+                dilation = g.dilation[axis];
+  if (!transposed)
+    return {
+        narrow(in), narrow(out), narrow(kernel), narrow(-padding), narrow(kernel > 1 ? dilation : 1), 1, 0, 0,
+        1};
+  const int64_t common = std::gcd(stride, dilation), pace = stride / common, step = dilation / common;
+  FlatAxis a{narrow(in),
+             narrow((out - 1 - phase) / stride + 1),
+             0,
+             0,
+             narrow(step),
+             narrow(stride),
+             narrow(phase),
+             0,
+             narrow(-pace)};
+  for (int64_t k = 0; k < std::min(kernel, pace); ++k) {
+    const int64_t distance = phase + padding - k * dilation;
+    if (distance % stride) continue;
+    const int64_t last = (kernel - 1 - k) / pace;  // the tap that reads the lowest cell
+    a.taps = narrow(last + 1);
+    a.first_tap = narrow(k + last * pace);
+    a.base = narrow(distance / stride - last * step);
+    if (a.taps == 1) a.tap_step = 1;
+    break;
+  }
+  return a;
+}
+
+/// Positions from one row (of cells, or of rows) to the next, such that a tap `halo` cells beyond the last
+/// one's first reads zeros: those of its own row, which begin the next as well, or some put between.
+int64_t pitch_of(const FlatAxis& a) {
+  const int64_t halo = int64_t{a.taps - 1} * a.tap_step, cells = a.cells;
+  const int64_t shared = std::max({cells, int64_t{a.in_cells} - a.base, cells + halo + a.base});
+  return std::min(cells + halo, shared);
+}
+
+/// Divides shared memory. Where the weights of all taps of a window fit twice, planes of the input stream
+/// past them, a few at a time; else weights stream past the planes of a tile, in chunks of taps, all of equal
+/// size.
+bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
+  const int64_t taps = int64_t{p.rows} * p.w.taps, all_planes = tile.depths + tile.taps_d - 1;
+  const int64_t plane = plane_bytes(p, tile), tap = tap_bytes(tile);
+  const int64_t enough = std::clamp<int64_t>(all_planes, 2, 5);
+  if (2 * taps * tap + enough * plane <= shared) {
+    p.stages = 2;
+    p.chunk = narrow(taps);
+    p.planes = narrow(std::min((shared - 2 * taps * tap) / plane, 2 * all_planes));
+    return true;
+  }
+  p.stages = 3;
+  for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
+    const int64_t left = shared - (all_planes + ahead) * plane;
+    if (left <= 0) continue;
+    const int64_t chunk = std::min(left / (p.stages * tap), taps);
+    if (chunk < (ahead ? std::min<int64_t>(taps, 3) : 1)) continue;
+    p.planes = narrow(all_planes + ahead);
+    p.chunk = narrow(ceil_div(taps, ceil_div(taps, chunk)));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Divisor divisor_of(int64_t d) {
+  // With shift 31 + log2(d), rounded up, the multiplier has 32 bits and its error is below 1 / n.
+  int bits = 0;
+  while (int64_t{1} << bits < d) ++bits;
+  const uint64_t scale = uint64_t{1} << (31 + bits), divisor = static_cast<uint64_t>(d);
+  return {narrow(d), static_cast<uint32_t>((scale + divisor - 1) / divisor), 31 + bits};
+}
+
+FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase) {
+  return {flat_axis(g, transposed, 0, phase.d), flat_axis(g, transposed, 1, phase.h),
+          flat_axis(g, transposed, 2, phase.w)};
+}
+
+std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
+                                        const FlatTile& tile, int64_t shared) {
+  FlatProduct p{};
+  p.d = axes.d, p.h = axes.h, p.w = axes.w;
+  const int64_t pitch_w = pitch_of(p.w), pitch_h = pitch_of(p.h);
+  const int64_t positions = ((g.batch - 1) * pitch_h + p.h.cells - 1) * pitch_w + p.w.cells;
+  const int64_t in_channels = transposed ? g.small_channels : g.big_channels,
+                out_channels = transposed ? g.big_channels : g.small_channels;
+  const int64_t in_channel = transposed ? g.small_cells() : g.big_cells();
+  const int64_t images = std::min(g.batch, most_window / (pitch_h * pitch_w) + 2);  // in one window
+  if (g.batch * pitch_h * pitch_w > most_int - 2 * most_window || in_channels > most_int ||
+      out_channels > most_int || in_channels * in_channel > most_int / images)
+    return std::nullopt;
+
+  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
+  p.in_per_group = narrow(in_channels / g.groups), p.out_per_group = narrow(out_channels / g.groups);
+  p.in_channel = in_channel;
+  p.out_channel = transposed ? g.big_cells() : g.small_cells();
+  p.out_h = narrow((transposed ? g.big : g.small).h), p.out_w = narrow((transposed ? g.big : g.small).w);
+  p.pitch_w = divisor_of(pitch_w), p.pitch_h = divisor_of(pitch_h);
+  p.column_shift = p.w.tap_step, p.row_shift = narrow(p.h.tap_step * pitch_w);
+
+  p.tiles = narrow(ceil_div(positions, tile.positions));
+  p.depth_blocks = narrow(p.d.tap_step * ceil_div(ceil_div(p.d.cells, p.d.tap_step), tile.depths));
+  p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
+
+  // As many rows of taps to a window as it may hold, in groups of equal size.
+  const int64_t columns = int64_t{p.w.taps - 1} * p.column_shift,
+                room = most_window - tile.positions - columns;
+  if (p.d.taps % tile.taps_d || room < 0) return std::nullopt;
+  const int64_t rows = std::min<int64_t>(p.h.taps, room / (int64_t{p.h.tap_step} * pitch_w) + 1);
+  p.row_groups = narrow(ceil_div(p.h.taps, rows));
+  p.rows = narrow(ceil_div(p.h.taps, p.row_groups));
+  p.window = narrow(tile.positions + (p.rows - 1) * int64_t{p.row_shift} + columns);
+  p.slabs = narrow(ceil_div(p.in_per_group, tile.slab));
+  p.depth_groups = p.d.taps / tile.taps_d;
+  if (!divide_shared(p, tile, shared)) return std::nullopt;
+  return p;
+}
+
+}  // namespace vox::cuda

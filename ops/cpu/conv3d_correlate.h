@@ -1,0 +1,24 @@
+#pragma once
+
+#include <voxgrad/ops/cpu/conv3d_lattice.h>
+
+namespace vox::cpu {
+
+/// Either forward op, seen from its output: S is the storage, T the arithmetic.
+///
+///   output[n, out, o] = bias[out] + sum over in, taps of weight[..] * input[n, in, cell(o, tap)]
+template <class S, class T>
+struct Correlation {
+  const S *input, *weight, *bias;  // no bias: null
+  S* output;
+  int64_t batch, groups;
+  int64_t in_channels, out_channels;                        // per group
+  int64_t weight_per_in, weight_per_out, weight_per_group;  // steps in the weight
+  Triple kernel;
+  std::array<std::vector<Lattice>, 3> phases;
+
+  /// All outputs. False, and nothing done, if even the smallest tile is too large for this way.
+  bool run() const;
+};
+
+}  // namespace vox::cpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+
+// Note [Instruction sets]
+//
+// The files of ops/cpu/simd are compiled several times: for the portable baseline of the build and, on
+// x86-64, for the levels v3 (AVX2, FMA) and v4 (AVX-512) of the psABI. Each build is a namespace of its own
+// (vox::cpu::simd::v4, the macro VOXGRAD_ISA), and its Eigen is one too (voxgrad_eigen_v4). Which one runs
+// is decided once, by cpuid or by the environment variable VOXGRAD_CPU_ISA.
+//
+// The linker keeps one copy of an inline function or template that several objects contain. Would a file
+// built for v4 contain a std::vector<float>, its copy could become the whole program's, which then dies on an
+// older processor. So these files include <cstddef>, <cstdint>, intrinsics, Eigen and headers of plain
+// structs and nothing else; tests/isa_symbols.cmake reads the symbols of their objects.
+//
+// Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
+// they may differ: here, and only here, the compiler may fuse a * b + c into one rounding
+// (-ffp-contract=fast).
+
+/// `VOX_X86(&v4::f)` is the kernel where the build has the x86-64 levels, and a null pointer elsewhere.
+#if VOXGRAD_X86_ISAS
+#define VOX_X86(kernel) kernel
+#else
+#define VOX_X86(kernel) nullptr
+#endif
+
+namespace vox::cpu {
+
+enum class Isa { baseline, v3, v4 };
+
+/// The instruction set in use: the best that this processor and this build have, or that of the environment
+/// variable VOXGRAD_CPU_ISA (baseline, v3 or v4). Throws ValueError if the variable is set to anything else,
+/// or to one that is not to be had here.
+Isa isa();
+
+/// Whether this processor and this build have it.
+bool has_isa(Isa isa);
+
+/// Another one from now on, for tests: no kernel may be running. Throws ValueError if it is not to be had.
+void set_isa(Isa isa);
+
+const char* to_string(Isa isa);
+
+/// What isa() is at first: it asks once.
+Isa isa_from_environment();
+
+/// One table of kernels (a plain struct of function pointers) per instruction set:
+///
+///     constexpr ByIsa kernels{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
+///                             VOX_X86(&simd::v4::copy_kernels)};
+///     kernels.here().f32(...);
+template <class Table>
+struct ByIsa {
+  const Table *baseline, *v3, *v4;
+
+  constexpr ByIsa(const Table* base, const Table* level3, const Table* level4)
+      : baseline(base), v3(level3), v4(level4) {}
+  constexpr ByIsa(const Table* base, std::nullptr_t, std::nullptr_t)
+      : baseline(base), v3(nullptr), v4(nullptr) {}
+
+  const Table& here() const {
+    const Isa chosen = isa();
+    return *(chosen == Isa::v4 ? v4 : chosen == Isa::v3 ? v3 : baseline);
+  }
+};
+
+}  // namespace vox::cpu

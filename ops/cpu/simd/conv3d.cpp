@@ -1,0 +1,155 @@
+// The inner loops of the conv3d family: a block of sums lives in registers, as many as there are.
+//
+//   correlate: rows (output channels) x vectors (of positions); per channel and tap one load for each vector,
+//   one
+//              broadcast weight for each row, and a multiply-add for each pair
+//   contract:  rows (channels of small) x columns (channel of big, tap), each a vector of partial sums over
+//              positions; per vector of positions one load for each row and column
+//
+// With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads, of which the 3 unaligned count
+// twice.
+
+#include <voxgrad/ops/cpu/simd/conv3d.h>
+#include <voxgrad/ops/cpu/simd/lane_sums.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
+#include <voxgrad/ops/cpu/simd/vec.h>
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+namespace {
+
+inline constexpr int max_rows = vector_registers == 32 ? 8 : 4;
+
+/// Vectors of positions beside `rows` rows: sums, one vector each and a weight fit the registers.
+constexpr int vectors_for(int rows) {
+  const int fit = (vector_registers - 2) / (rows + 1);
+  return fit > 6 ? 6 : fit;
+}
+
+template <class T, int rows, int vectors>
+void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
+  Vec<T> sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v)
+      sum[r][v] = b.start ? Vec<T>{} + b.start[r] : load(b.y + r * b.y_step + at + v * lanes<T>);
+  }
+  for (int64_t c = 0; c < b.channels; ++c) {
+    const T* channel = b.x + c * b.x_step + at;
+    const T* weights = b.w + c * b.w_step;
+    for (int64_t t = 0; t < b.taps; ++t) {
+      const T* from = channel + b.offsets[t].x;
+      const T* w = weights + b.offsets[t].w * rows;
+      Vec<T> x[vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) x[v] = load(from + v * lanes<T>);
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; ++v) sum[r][v] += w[r] * x[v];
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) store(b.y + r * b.y_step + at + v * lanes<T>, sum[r][v]);
+  }
+}
+
+template <class T, int rows>
+void correlate_rows(const CorrelateBlock<T>& b) {
+  constexpr int vectors = vectors_for(rows), step = vectors * lanes<T>;
+  int64_t at = 0;
+  for (; at + step <= b.positions; at += step) correlate_positions<T, rows, vectors>(b, at);
+  // What is left in as few rounds as possible; a round of two vectors costs little more than one of one.
+  for (; at + lanes<T> < b.positions; at += 2 * lanes<T>) correlate_positions<T, rows, 2>(b, at);
+  for (; at < b.positions; at += lanes<T>) correlate_positions<T, rows, 1>(b, at);
+}
+
+template <class T>
+void correlate(const CorrelateBlock<T>& b) {
+  static constexpr void (*by_rows[])(const CorrelateBlock<T>&) = {
+      correlate_rows<T, 1>, correlate_rows<T, 2>, correlate_rows<T, 3>, correlate_rows<T, 4>,
+      correlate_rows<T, 5>, correlate_rows<T, 6>, correlate_rows<T, 7>, correlate_rows<T, 8>};
+  by_rows[b.rows - 1](b);
+}
+
+template <class T, int rows, int columns>
+void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0, T* to) {
+  Vec<T> sum[rows][columns] = {};
+  const T* small = b.small + r0 * b.small_row;
+  for (int64_t d = 0; d < b.depths; ++d) {
+    for (int64_t h = 0; h < b.heights; ++h, small += b.widths) {
+      const T* big[columns];
+#pragma GCC unroll 8
+      for (int q = 0; q < columns; ++q)
+        big[q] = b.big + d * b.big_depth + h * b.big_height + b.offsets[q0 + q];
+      for (int64_t i = 0; i < b.widths; i += lanes<T>) {
+        Vec<T> x[columns];
+#pragma GCC unroll 8
+        for (int q = 0; q < columns; ++q) x[q] = load(big[q] + i);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; ++r) {
+          const Vec<T> s = in_register(load(small + r * b.small_row + i));
+#pragma GCC unroll 8
+          for (int q = 0; q < columns; ++q) sum[r][q] += s * x[q];
+        }
+      }
+    }
+  }
+  T sums[rows * columns];
+  sums_of_lanes<T, rows * columns>(sum[0], sums);
+  for (int i = 0; i < rows * columns; ++i) to[i] += sums[i];
+}
+
+/// Cuts (rows, columns) into blocks of sums and calls f.operator()<rows, columns>(first row, first column)
+/// for each.
+template <int rows, class F>
+void for_columns(int64_t columns, int64_t r, const F& f) {
+  constexpr int sums = vector_registers == 32 ? 24 : 12, most = sums / rows > 6 ? 6 : sums / rows;
+  int64_t q = 0;
+  for (; q + most <= columns; q += most) f.template operator()<rows, most>(r, q);
+  for (; q + 2 <= columns; q += 2) f.template operator()<rows, 2>(r, q);
+  for (; q < columns; ++q) f.template operator()<rows, 1>(r, q);
+}
+template <class F>
+void for_blocks(int64_t rows, int64_t columns, const F& f) {
+  int64_t r = 0;
+  for (; r + max_rows <= rows; r += max_rows) for_columns<max_rows>(columns, r, f);
+  for (; r + 4 <= rows; r += 4) for_columns<4>(columns, r, f);
+  for (; r + 2 <= rows; r += 2) for_columns<2>(columns, r, f);
+  for (; r < rows; ++r) for_columns<1>(columns, r, f);
+}
+
+template <class T>
+void contract(const ContractBlock<T>& b) {
+  T* to = b.sums;
+  for_blocks(b.rows, b.columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    contract_columns<T, rows, columns>(b, r, q, to);
+    to += rows * columns;
+  });
+}
+
+template <class T>
+void order_sums(const T* sums, int64_t all_rows, int64_t all_columns, T* to, int64_t step) {
+  for_blocks(all_rows, all_columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    for (int i = 0; i < rows; ++i)
+      for (int k = 0; k < columns; ++k) to[(r + i) * step + q + k] = *sums++;
+  });
+}
+
+template <class T>
+constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
+                                      .lanes = lanes<T>,
+                                      .correlate = correlate<T>,
+                                      .contract = contract<T>,
+                                      .order_sums = order_sums<T>,
+                                      .every_second = every_second<T>,
+                                      .interleave = interleave<T>};
+
+}  // namespace
+
+const ConvKernels conv_kernels{kernels_of<float>, kernels_of<double>};
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA

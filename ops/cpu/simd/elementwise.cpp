@@ -1,0 +1,236 @@
+// Elementwise arithmetic and functions, a line each.
+//
+// Note [Same bits everywhere]
+//
+// An element's result must depend on its operands only, not on whether the compiler computes it in a vector,
+// in the rest of a loop, or through a buffer. IEEE operations are the same in vectors and alone; so it is
+// enough that every function is straight-line code of them, calls no library (whose vector and scalar
+// versions differ), and that the compiler may not fuse a * b + c on its own: this file is built with
+// -ffp-contract=off and says fma() where it wants one.
+
+#include <voxgrad/ops/cpu/simd/elementwise.h>
+#include <voxgrad/ops/cpu/simd/math.h>
+#include <voxgrad/ops/cpu/simd/stream.h>
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+namespace {
+
+template <class T>
+inline constexpr bool is_real = false;
+template <>
+inline constexpr bool is_real<float> = true;
+template <>
+inline constexpr bool is_real<double> = true;
+
+// ---- Loops -----------------------------------------------------------------------------------------------
+
+template <class T, class F>
+[[gnu::always_inline]] inline void unary_run(const T* x, T* y, int64_t n, bool stream, F f) {
+  write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) to[i] = f(x[first + i]);
+  });
+}
+
+/// `stream` is known to be false where Y is smaller than a T.
+template <class T, class Y, class F>
+[[gnu::always_inline]] inline void binary_run(const T* a, int64_t a_step, const T* b, int64_t b_step, Y* y,
+                                              int64_t n, bool stream, F f) {
+  if (a_step == 0) {
+    const T left = *a;
+    if (b_step == 0) {
+      const T right = *b;
+      write_run(y, n, stream, [=](int64_t, Y* to, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) to[i] = f(left, right);
+      });
+    } else {
+      write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < count; ++i) to[i] = f(left, b[first + i]);
+      });
+    }
+  } else if (b_step == 0) {
+    const T right = *b;
+    write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = f(a[first + i], right);
+    });
+  } else {
+    write_run(y, n, stream, [=](int64_t first, Y* to, int64_t count) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = f(a[first + i], b[first + i]);
+    });
+  }
+}
+
+// ---- Functions -------------------------------------------------------------------------------------------
+
+/// As unsigned numbers, whose overflow is defined.
+template <class T>
+struct WrappingOf {
+  using type = T;
+};
+template <>
+struct WrappingOf<int64_t> {
+  using type = uint64_t;
+};
+template <class T>
+using Wrapping = typename WrappingOf<T>::type;
+
+template <class T>
+[[gnu::always_inline]] inline T negative(T v) {
+  if constexpr (is_real<T>)
+    return -v;
+  else
+    return static_cast<T>(Wrapping<T>(0) - static_cast<Wrapping<T>>(v));
+}
+
+template <class T>
+[[gnu::always_inline]] inline T magnitude(T v) {
+  if constexpr (is_real<T>)
+    return absolute(v);
+  else
+    return v < T(0) ? negative(v) : v;
+}
+
+[[gnu::always_inline]] inline float square_root(float v) { return __builtin_sqrtf(v); }
+[[gnu::always_inline]] inline double square_root(double v) { return __builtin_sqrt(v); }
+
+template <class T, Unary op>
+void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
+  unary_run(x, y, n, stream, [p, q]([[gnu::unused]] T v) -> T {
+    if constexpr (op == Unary::neg) return negative(v);
+    if constexpr (op == Unary::abs) return magnitude(v);
+    if constexpr (op == Unary::sign) return v > T(0) ? T(1) : v < T(0) ? T(-1) : v;
+    if constexpr (op == Unary::relu) return v < T(0) ? T(0) : v;
+    if constexpr (op == Unary::clamp) return v < p ? p : v > q ? q : v;
+    if constexpr (is_real<T>) {
+      if constexpr (op == Unary::exp) return exp(v);
+      if constexpr (op == Unary::log) return log(v);
+      if constexpr (op == Unary::sqrt) return square_root(v);
+      if constexpr (op == Unary::rsqrt) return T(1) / square_root(v);
+      if constexpr (op == Unary::erf) return erf(v);
+      if constexpr (op == Unary::tanh) return tanh(v);
+      if constexpr (op == Unary::sigmoid) return sigmoid(v);
+      if constexpr (op == Unary::leaky_relu) return v < T(0) ? p * v : v;
+      if constexpr (op == Unary::gelu) return gelu(v);
+      if constexpr (op == Unary::silu) return silu(v);
+    }
+  });
+}
+
+/// IEEE's powers of zeros, negative numbers, infinities and NaN are libm's: those elements are done again.
+void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, float* y, int64_t n, float,
+             bool) {
+  constexpr int64_t block = 512;
+  float result[block];
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t count = n - begin < block ? n - begin : block;
+    const float *left = a + begin * a_step, *right = b + begin * b_step;
+    binary_run(left, a_step, right, b_step, result, count, false,
+               [](float l, float r) { return pow_of_positive(l, r); });
+    const auto is_special = [=](int64_t i) {
+      const float l = left[i * a_step], r = right[i * b_step];
+      return !(l > 0) | !(l < __builtin_inff()) | !(absolute(r) < __builtin_inff());
+    };
+    int specials = 0;
+    for (int64_t i = 0; i < count; ++i) specials += is_special(i);
+    for (int64_t i = 0; specials > 0 && i < count; ++i) {
+      if (is_special(i)) result[i] = __builtin_powf(left[i * a_step], right[i * b_step]);
+    }
+    __builtin_memcpy(y + begin, result, static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
+template <class T, Binary op>
+void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, bool stream) {
+  binary_run(a, a_step, b, b_step, y, n, stream, [p]([[gnu::unused]] T l, [[gnu::unused]] T r) -> T {
+    using W = Wrapping<T>;
+    if constexpr (op == Binary::add) return static_cast<T>(static_cast<W>(l) + static_cast<W>(r));
+    if constexpr (op == Binary::sub) return static_cast<T>(static_cast<W>(l) - static_cast<W>(r));
+    if constexpr (op == Binary::mul) return static_cast<T>(static_cast<W>(l) * static_cast<W>(r));
+    if constexpr (op == Binary::add_scaled)
+      return static_cast<T>(static_cast<W>(l) + static_cast<W>(r) * static_cast<W>(p));
+    // A NaN in l fails the comparison, one in r is asked for.
+    if constexpr (op == Binary::maximum) return (l < r) | (r != r) ? r : l;
+    if constexpr (op == Binary::minimum) return (l > r) | (r != r) ? r : l;
+    if constexpr (is_real<T>) {
+      if constexpr (op == Binary::div) return l / r;
+      if constexpr (op == Binary::pow) return __builtin_pow(l, r);
+    }
+  });
+}
+
+template <class T, Comparison op>
+void compare(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y, int64_t n) {
+  binary_run(a, a_step, b, b_step, y, n, false, [](T l, T r) -> uint8_t {
+    if constexpr (op == Comparison::eq) return l == r;
+    if constexpr (op == Comparison::ne) return l != r;
+    if constexpr (op == Comparison::lt) return l < r;
+    if constexpr (op == Comparison::le) return l <= r;
+    if constexpr (op == Comparison::gt) return l > r;
+    if constexpr (op == Comparison::ge) return l >= r;
+  });
+}
+
+template <class T>
+void where(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step, const T* b, int64_t b_step,
+           T* y, int64_t n, bool stream) {
+  if (c_step == 1 && a_step == 1 && b_step == 0) {  // relu's and clamp's gradients
+    const T other = *b;
+    return write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = condition[first + i] ? a[first + i] : other;
+    });
+  }
+  if (c_step == 1 && a_step == 1 && b_step == 1) {
+    return write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = condition[first + i] ? a[first + i] : b[first + i];
+    });
+  }
+  for (int64_t i = 0; i < n; ++i) y[i] = condition[i * c_step] ? a[i * a_step] : b[i * b_step];
+}
+
+// ---- Tables, in the order of the enums --------------------------------------------------------------------
+
+template <class T>
+constexpr ElementwiseOf<T> real_table(BinaryRun<T> pow) {
+  using U = Unary;
+  using B = Binary;
+  using C = Comparison;
+  return {
+      {unary<T, U::neg>, unary<T, U::abs>, unary<T, U::sign>, unary<T, U::exp>, unary<T, U::log>,
+       unary<T, U::sqrt>, unary<T, U::rsqrt>, unary<T, U::erf>, unary<T, U::tanh>, unary<T, U::sigmoid>,
+       unary<T, U::relu>, unary<T, U::leaky_relu>, unary<T, U::gelu>, unary<T, U::silu>, unary<T, U::clamp>},
+      {binary<T, B::add>, binary<T, B::sub>, binary<T, B::mul>, binary<T, B::div>, pow, binary<T, B::maximum>,
+       binary<T, B::minimum>, binary<T, B::add_scaled>},
+      {compare<T, C::eq>, compare<T, C::ne>, compare<T, C::lt>, compare<T, C::le>, compare<T, C::gt>,
+       compare<T, C::ge>},
+      where<T>};
+}
+
+template <class T>
+constexpr ElementwiseOf<T> integer_table() {
+  using U = Unary;
+  using B = Binary;
+  using C = Comparison;
+  return {{unary<T, U::neg>, unary<T, U::abs>, unary<T, U::sign>, nullptr, nullptr, nullptr, nullptr, nullptr,
+           nullptr, nullptr, unary<T, U::relu>, nullptr, nullptr, nullptr, unary<T, U::clamp>},
+          {binary<T, B::add>, binary<T, B::sub>, binary<T, B::mul>, nullptr, nullptr, binary<T, B::maximum>,
+           binary<T, B::minimum>, binary<T, B::add_scaled>},
+          {compare<T, C::eq>, compare<T, C::ne>, compare<T, C::lt>, compare<T, C::le>, compare<T, C::gt>,
+           compare<T, C::ge>},
+          where<T>};
+}
+
+constexpr ElementwiseOf<float> f32_table = real_table<float>(pow_f32);
+constexpr ElementwiseOf<double> f64_table = real_table<double>(binary<double, Binary::pow>);
+constexpr ElementwiseOf<int64_t> i64_table = integer_table<int64_t>();
+constexpr ElementwiseOf<uint8_t> u8_table = integer_table<uint8_t>();
+
+}  // namespace
+
+const ElementwiseKernels elementwise_kernels{f32_table, f64_table, i64_table, u8_table};
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA

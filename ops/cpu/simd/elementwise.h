@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/ops/elementwise_ops.h>
+
+// Elementwise kernels on dense runs of any length. An element's result does not depend on where in the run it
+// lies: see Note [Same bits everywhere] in elementwise_run.h. Outputs may be their inputs, element for
+// element.
+
+namespace vox::cpu::simd {
+
+/// y[i] = op(x[i]); leaky_relu takes its slope, clamp its bounds from p and q. `stream`: past the cache.
+template <class T>
+using UnaryRun = void (*)(const T* x, T* y, int64_t n, T p, T q, bool stream);
+
+/// y[i] = op(a[i * a_step], b[i * b_step]), steps 0 or 1; add_scaled is a + p * b.
+template <class T>
+using BinaryRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p,
+                           bool stream);
+
+/// The same with results 0 or 1.
+template <class T>
+using CompareRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y, int64_t n);
+
+/// y[i] = condition[i * c_step] ? a[i * a_step] : b[i * b_step]
+template <class T>
+using WhereRun = void (*)(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step, const T* b,
+                          int64_t b_step, T* y, int64_t n, bool stream);
+
+/// Null where an op is not for T. Integers wrap around.
+template <class T>
+struct ElementwiseOf {
+  UnaryRun<T> unary[unary_count];
+  BinaryRun<T> binary[binary_count];
+  CompareRun<T> compare[comparison_count];
+  WhereRun<T> where;
+};
+
+struct ElementwiseKernels {
+  const ElementwiseOf<float>& f32;
+  const ElementwiseOf<double>& f64;
+  const ElementwiseOf<int64_t>& i64;
+  const ElementwiseOf<uint8_t>& u8;
+};
+
+namespace baseline {
+extern const ElementwiseKernels elementwise_kernels;
+}
+namespace v3 {
+extern const ElementwiseKernels elementwise_kernels;
+}
+namespace v4 {
+extern const ElementwiseKernels elementwise_kernels;
+}
+
+}  // namespace vox::cpu::simd

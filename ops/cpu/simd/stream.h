@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+// Note [Streaming]
+//
+// An ordinary store first reads the cache line that it will overwrite: a copy of n bytes moves 3n through
+// memory. Stores past the cache ("non-temporal") do not. They pay where a result is larger than the cache,
+// and cost where it would still be found there, so callers ask for them by size.
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+
+inline constexpr int64_t cache_line = 64;
+
+/// Copies `bytes`, a multiple of 64, past the cache; `to` is 64-byte aligned. Such stores are not ordered
+/// with others: whoever asked for them calls finish_streaming() (ops/cpu/walk.h) at the end of its chunk.
+[[gnu::always_inline]] inline void stream_lines(void* to, const void* from, int64_t bytes) {
+  char* t = static_cast<char*>(to);
+  const char* f = static_cast<const char*>(from);
+#if defined(__AVX512F__)
+  for (int64_t i = 0; i < bytes; i += 64)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(t + i), _mm512_loadu_si512(f + i));
+#elif defined(__AVX__)
+  for (int64_t i = 0; i < bytes; i += 32)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(t + i),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(f + i)));
+#elif defined(__SSE2__)
+  for (int64_t i = 0; i < bytes; i += 16)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(t + i),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(f + i)));
+#else
+  std::memcpy(t, f, static_cast<size_t>(bytes));
+#endif
+}
+
+/// Calls f(first, to, count) for consecutive parts of a run y[0..n): f writes elements first, first + 1, ...
+/// of the run to `to`, which is y's memory or a buffer that is then streamed.
+template <class T, class F>
+[[gnu::always_inline]] inline void write_run(T* y, int64_t n, bool stream, F f) {
+  constexpr int64_t block = 4096 / sizeof(T), line = cache_line / sizeof(T);
+  if (!stream || n < 2 * line) return f(int64_t{0}, y, n);
+  alignas(64) T buffer[block];
+  const auto address = reinterpret_cast<uintptr_t>(y);
+  int64_t i = static_cast<int64_t>((0 - address) % cache_line / sizeof(T));
+  if (i > 0) f(int64_t{0}, y, i);
+  while (n - i >= line) {
+    const int64_t left = (n - i) / line * line, count = left < block ? left : block;
+    f(i, buffer, count);
+    stream_lines(y + i, buffer, count * static_cast<int64_t>(sizeof(T)));
+    i += count;
+  }
+  if (i < n) f(i, y + i, n - i);
+}
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <voxgrad/core/tensor.h>
+
+// Note [Walks]
+//
+// Elementwise kernels (ops/cpu/simd) want dense runs. A walk brings operands of any strides into that form:
+//
+//   direct      the innermost dimension is a long run of every operand, which is dense in it or repeats one
+//               element: the kernel reads and writes the tensors themselves
+//   tiles       an input is dense along another dimension than the output, as after permute: tiles of both
+//               dimensions are transposed into a buffer of the first cache level, for the kernel to read
+//   buffered    all else (short rows, slices with steps): 1024 elements at a time are gathered and scattered
+//
+// The dimensions are walked in the order of the output's memory, which for elementwise work is as good as
+// any. Kernels promise that where an element lies in a run does not change its bits.
+
+namespace vox::cpu {
+
+/// What a kernel gets: operand k's elements lie at at[k], next to each other (step 1) or all the same (step
+/// 0). Operand 0 is the output, of step 1.
+struct Run {
+  static constexpr int max_operands = 4;
+  char* at[max_operands];
+  int64_t step[max_operands];
+  int64_t n;
+  bool stream;  ///< whether results should bypass the cache, see Note [Streaming]
+
+  template <class T>
+  T* pointer(int k) const {
+    return reinterpret_cast<T*>(at[k]);
+  }
+};
+
+/// Outputs of at least this size are written past the cache: larger than what its share of one would keep.
+inline constexpr int64_t stream_bytes = int64_t{16} << 20;
+
+/// Orders streamed stores before whatever this thread does next; for the end of a chunk.
+void finish_streaming();
+
+using RunFunction = void (*)(const void* f, const Run& run);
+void walk(const Tensor* const* operands, int count, RunFunction function, const void* f);
+
+/// Calls f(run) for runs of the output and the inputs, in parallel: together they cover every element once.
+/// All have one shape; the output does not overlap itself, and an input is the output itself or does not
+/// overlap it.
+template <class F, class... Inputs>
+void for_runs(const F& f, const Tensor& output, const Inputs&... inputs) {
+  const Tensor* operands[] = {&output, &inputs...};
+  static_assert(sizeof...(inputs) < Run::max_operands);
+  walk(
+      operands, 1 + static_cast<int>(sizeof...(inputs)),
+      [](const void* body, const Run& run) { (*static_cast<const F*>(body))(run); }, &f);
+}
+
+}  // namespace vox::cpu
