@@ -204,7 +204,10 @@ void add_all() {
   const auto frozen =
       std::make_shared<vox::nn::BatchNorm3d>(vox::nn::BatchNorm3d::Options{.num_features = 32});
   frozen->eval();
-  add_unary("batch_norm_eval", [frozen](const Tensor& x) { return frozen->forward(x); });
+  add_unary("batch_norm_eval", [frozen](const Tensor& x) {
+    const auto guard = vox::no_grad();
+    return frozen->forward(x);
+  });
 
   add("adam_step/dense", [](benchmark::State& state) {
     Tensor p = vox::randn(volume).set_requires_grad();

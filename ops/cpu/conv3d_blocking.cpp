@@ -6,7 +6,7 @@ namespace vox::cpu {
 namespace {
 
 constexpr double lanes = 16, threads = 16;
-constexpr double copy_cost = 0.3;  // of one element into the tile, in multiply-adds of vectors: measured
+constexpr double copy_cost = 0.6, strided_copy_cost = 1.0;  // of one element into the tile
 
 /// The lengths that cut n into 1, 2, 3, ... parts.
 std::vector<int64_t> lengths(int64_t n, int64_t most) {
@@ -21,9 +21,9 @@ std::vector<int64_t> lengths(int64_t n, int64_t most) {
 
 }  // namespace
 
-Triple choose_tile(const std::array<TileAxis, 3>& axes, const TileCosts& costs) {
-  Triple best{0, 0, 0};
-  double least = 0;
+TileChoice choose_tile(const std::array<TileAxis, 3>& axes, const TileCosts& costs) {
+  TileChoice best;
+  const double copy = axes[2].step == 1 ? copy_cost : strided_copy_cost;
   const std::vector<int64_t> depths = lengths(axes[0].outputs, 64), heights = lengths(axes[1].outputs, 256);
   const int64_t width = lengths(axes[2].outputs, 256).front();
   for (const int64_t w : {width, std::min<int64_t>(width, 64), std::min<int64_t>(width, 16)}) {
@@ -33,19 +33,19 @@ Triple choose_tile(const std::array<TileAxis, 3>& axes, const TileCosts& costs) 
         const double size = costs.channels * static_cast<double>(layout.classes()) *
                             static_cast<double>(layout.extent(0)) * static_cast<double>(layout.plane());
         const double bytes = size * static_cast<double>(costs.element);
-        const double positions = static_cast<double>(d) * static_cast<double>((h - 1) * layout.extent(2) + w);
+        const double positions = static_cast<double>(d) * static_cast<double>((h - 1) * layout.pitch() + w);
         const bool one = d == 1 && h == 1;  // the smallest may be a little too large
         if (bytes > static_cast<double>(costs.bytes) * (one ? 8 : 1)) continue;
         if (positions > static_cast<double>(costs.positions) && !one) continue;
         const double vectors = static_cast<double>(d) * std::ceil(positions / static_cast<double>(d) / lanes);
         const double tiles = static_cast<double>(layout.tiles()) * costs.copies;
-        const double cost =
-            (size * copy_cost + vectors * costs.products + positions * costs.per_position + costs.per_tile) *
-            std::ceil(tiles / threads) * threads;
-        if (best.w == 0 || cost < least) least = cost, best = {d, h, w};
+        const double cost = (size * copy + vectors * costs.products + positions * costs.per_position +
+                             static_cast<double>(d) * costs.per_plane + costs.per_tile) *
+                            std::ceil(tiles / threads) * threads;
+        if (!best || cost < best.cost) best = {{d, h, w}, cost};
       }
     }
-    if (best.w != 0) break;
+    if (best) break;
   }
   return best;
 }

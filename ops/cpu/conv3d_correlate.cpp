@@ -5,28 +5,30 @@
 // in memory that stays in the first cache; then it puts the rows where they belong. A sum goes bias, channel
 // by channel, tap by tap, whatever the box: so the bits of an output do not depend on the tiling.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d_blocking.h>
 #include <voxgrad/ops/cpu/conv3d_correlate.h>
 #include <voxgrad/ops/cpu/conv3d_kernel_table.h>
 
-#include <memory>
 #include <tuple>
+#include <type_traits>
 
 namespace vox::cpu {
 namespace {
 
 constexpr int64_t tile_bytes = 384 * 1024;  // beside weights in a second-level cache of 1 MB
 constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
+constexpr double call_cost = 150;  // of correlate(), beside its sums, in multiply-adds of vectors
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// One combination of phases that has taps.
 struct Phase {
   const Lattice *d, *h, *w;
-  int64_t w_index;               // of w among the phases of its axis
-  std::vector<int64_t> offsets;  // in the tile
-  int64_t weights;               // where its packed weights begin, in units of one pair of channels
+  int64_t w_index;  // of w among the phases of its axis
+  std::vector<simd::TapOffsets> offsets;
+  int64_t weights;  // where its packed weights begin, in units of one pair of channels
 
   int64_t taps() const { return static_cast<int64_t>(offsets.size()); }
 };
@@ -40,24 +42,35 @@ class Run {
       for (const Lattice& h : c.phases[1])
         for (const Lattice& w : c.phases[2]) taps_ += d.taps * h.taps * w.taps;
     blocks_ = (c.out_channels + simd_.rows - 1) / simd_.rows;
-    slices_ = 1;
+    for (int64_t i = 0; i <= blocks_; ++i) block_begin_.push_back(cut(c.out_channels, blocks_, i));
   }
 
   bool plan() {
-    TileCosts costs{.channels = 0,
-                    .products = static_cast<double>(c_.out_channels * taps_ * c_.in_channels),
-                    .per_position = 0.1 * static_cast<double>(c_.out_channels),
-                    .per_tile = 3000,
-                    .element = sizeof(T),
-                    .bytes = tile_bytes,
-                    .positions = 4096,
-                    .copies = static_cast<double>(c_.batch * c_.groups)};
-    for (chunk_ = c_.in_channels;; chunk_ = (chunk_ + 1) / 2) {
-      costs.channels = static_cast<double>(chunk_);
-      layout_.tile = choose_tile(layout_.axes, costs);
-      if (layout_.tile.w != 0 || chunk_ == 1) break;
+    int64_t phases = 0;
+    for (const Lattice& d : c_.phases[0])
+      for (const Lattice& h : c_.phases[1])
+        for (const Lattice& w : c_.phases[2]) phases += d.taps * h.taps * w.taps > 0;
+    // Fewer input channels at a time make room for a larger box, with less halo.
+    TileChoice best;
+    for (int64_t chunks = 1; chunks <= c_.in_channels; chunks *= 2) {
+      const int64_t channels = (c_.in_channels + chunks - 1) / chunks;
+      const auto outputs = static_cast<double>(c_.out_channels);
+      TileChoice choice =
+          choose_tile(layout_.axes, {.channels = static_cast<double>(channels),
+                                     .products = outputs * static_cast<double>(taps_ * channels),
+                                     .per_position = outputs * (chunks > 1 ? 0.3 : 0.1),
+                                     .per_plane = call_cost * static_cast<double>(blocks_ * phases),
+                                     .per_tile = 3000,
+                                     .element = sizeof(T),
+                                     .bytes = tile_bytes,
+                                     .positions = 4096,
+                                     .copies = static_cast<double>(c_.batch * c_.groups)});
+      choice.cost *= static_cast<double>(chunks);
+      if (choice && (!best || choice.cost < best.cost)) best = choice, chunk_ = channels;
+      if (best && chunks >= 16) break;
     }
-    if (layout_.tile.w == 0) return false;
+    if (!best) return false;
+    layout_.tile = best.tile;
     // With few boxes, threads share the output channels of one; with many weights, their packed copy is made
     // in several goes. With several chunks, sums wait in memory meanwhile.
     const int64_t tasks = c_.batch * c_.groups * layout_.tiles();
@@ -101,14 +114,17 @@ class Run {
         first_phase_.push_back(phases_.size());
         for (const Lattice& w : c_.phases[2]) {
           if (d.taps * h.taps * w.taps == 0) continue;
-          phases_.push_back({&d, &h, &w, &w - c_.phases[2].data(), layout_.offsets(d, h, w), weights});
+          std::vector<simd::TapOffsets> offsets;
+          for (const int64_t x : layout_.offsets(d, h, w))
+            offsets.push_back({x, static_cast<int64_t>(offsets.size())});
+          phases_.push_back({&d, &h, &w, &w - c_.phases[2].data(), std::move(offsets), weights});
           weights += d.taps * h.taps * w.taps;
         }
       }
     first_phase_.push_back(phases_.size());
   }
 
-  int64_t block_begin(int64_t block) const { return cut(c_.out_channels, blocks_, block); }
+  int64_t block_begin(int64_t block) const { return block_begin_[static_cast<size_t>(block)]; }
   int64_t slice_begin(int64_t slice) const { return cut(blocks_, slices_, slice); }
   int64_t slice_output(int64_t slice) const { return block_begin(slice_begin(slice)); }
   int64_t weights_of(int64_t slice_of_all) const {  // in front of it, in units of (tap, in channel)
@@ -125,10 +141,9 @@ class Run {
   void pack_weights(int64_t first, int64_t count) {
     packed_from_ = weights_of(first);
     const int64_t size = (weights_of(first + count) - packed_from_) * taps_ * c_.in_channels;
-    if (size > packed_size_) {
-      packed_ = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(size));
-      packed_size_ = size;
-    }
+    if (!packed_memory_.defined() || packed_memory_.numel() < size)
+      packed_memory_ = empty({size}, {.dtype = dtype_of<T>()});
+    packed_ = detail::mutable_ptr<T>(packed_memory_);
     const int64_t phases = static_cast<int64_t>(phases_.size());
     if (phases == 0) return;
     parallel_for(count * phases, phases, [&](int64_t begin, int64_t end) {
@@ -143,7 +158,7 @@ class Run {
 
   void pack_block(int64_t group, int64_t slice, const Phase& phase, int64_t block) const {
     const auto& [ld, lh, lw] = std::tie(*phase.d, *phase.h, *phase.w);
-    T* to = packed_.get() + packed_at(group, slice, phase, block);
+    T* to = packed_ + packed_at(group, slice, phase, block);
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
     const S* from = c_.weight + group * c_.weight_per_group + begin * c_.weight_per_out;
     for (int64_t in = 0; in < c_.in_channels; ++in, from += c_.weight_per_in)
@@ -170,7 +185,8 @@ class Run {
     T* tile = scratch<T, 0>(chunk_ * channel + slack);
     std::fill_n(tile + chunk_ * channel, slack, T(0));
     const int64_t widths = static_cast<int64_t>(c_.phases[2].size());
-    const int64_t row = round_up(layout_.positions(box), simd_.lanes), per_phase = simd_.rows * row;
+    const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes,
+                  per_phase = simd_.rows * row;
     const bool chunks = chunk_ < c_.in_channels;
     const int64_t planes = static_cast<int64_t>(first_phase_.size() - 1) *
                            (slice_begin(slice + 1) - slice_begin(slice)) * box.count[0];
@@ -186,8 +202,7 @@ class Run {
         for (int64_t b = slice_begin(slice); b < slice_begin(slice + 1); ++b) {
           for (int64_t j = 0; j < std::min(box.count[0], d.outputs - box.first[0]); ++j) {
             for (size_t p = first_phase_[dh]; p < first_phase_[dh + 1]; ++p)
-              add(group, slice, phases_[p], b, tile + j * layout_.plane(), c, channels,
-                  layout_.positions(box), sums);
+              add(group, slice, phases_[p], b, tile, c, channels, box, j, sums);
             if (c + channels == c_.in_channels) store(n, group, dh, b, box, j, sums);
             if (chunks) sums.memory += widths * per_phase;
           }
@@ -196,24 +211,56 @@ class Run {
     }
   }
 
+  /// Adds up one block of output channels in plane `plane` of a box, for one phase.
   void add(int64_t group, int64_t slice, const Phase& phase, int64_t block, const T* tile, int64_t c,
-           int64_t channels, int64_t positions, const Sums& sums) const {
+           int64_t channels, const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
     T start[16] = {};
     if (c_.bias)
       for (int64_t r = 0; r < rows; ++r)
         start[r] = static_cast<T>(c_.bias[group * c_.out_channels + begin + r]);
-    simd_.correlate({.x = tile,
-                     .x_step = layout_.channel(),
-                     .offsets = phase.offsets.data(),
-                     .w = packed_.get() + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
-                     .channels = channels,
-                     .taps = phase.taps(),
-                     .start = c == 0 ? start : nullptr,
-                     .y = sums.of(phase.w_index),
-                     .y_step = sums.row,
-                     .rows = rows,
-                     .positions = positions});
+    simd::CorrelateBlock<T> b{.x = tile + plane * layout_.plane(),
+                              .w = packed_ + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
+                              .x_step = layout_.channel(),
+                              .w_step = phase.taps() * rows,
+                              .channels = channels,
+                              .taps = phase.taps(),
+                              .offsets = phase.offsets.data(),
+                              .start = c == 0 ? start : nullptr,
+                              .y = sums.of(phase.w_index),
+                              .y_step = sums.row,
+                              .rows = rows,
+                              .positions = layout_.positions(box)};
+    // Taps that read the padding in D, or in all of a row, are left out. Not worth it for short rows; and not
+    // row by row with sums that wait in memory, because a segment also overwrites the beginning of the next.
+    const Lattice::Range d = phase.d->taps_inside(box.first[0] + plane);
+    const bool by_row = layout_.pitch() >= 4 * simd_.lanes && chunk_ == c_.in_channels;
+    for (int64_t row = 0, end = 0; row < box.count[1]; row = end) {
+      Lattice::Range h{0, phase.h->taps};
+      end = box.count[1];
+      if (by_row) {
+        h = phase.h->taps_inside(box.first[1] + row);
+        for (end = row + 1; end < box.count[1] && phase.h->taps_inside(box.first[1] + end) == h;) ++end;
+      }
+      simd::CorrelateBlock<T> segment = b;
+      segment.x += row * layout_.pitch();
+      segment.y += row * layout_.pitch();
+      segment.positions = (end - row - 1) * layout_.pitch() + box.count[2];
+      choose_taps(phase, d, h, segment);
+      simd_.correlate(segment);
+    }
+  }
+
+  static void choose_taps(const Phase& phase, Lattice::Range d, Lattice::Range h,
+                          simd::CorrelateBlock<T>& b) {
+    const int64_t heights = phase.h->taps, widths = phase.w->taps;
+    b.taps = (d.last - d.first) * (h.last - h.first) * widths;
+    if (b.taps == phase.taps()) return;
+    simd::TapOffsets* chosen = scratch<simd::TapOffsets, 4>(b.taps);
+    b.offsets = chosen;
+    for (int64_t md = d.first; md < d.last; ++md)
+      chosen = std::copy_n(phase.offsets.data() + (md * heights + h.first) * widths,
+                           (h.last - h.first) * widths, chosen);
   }
 
   /// Finished rows of one block, plane and pair of phases (D, H), into the output.
@@ -232,13 +279,20 @@ class Run {
                               h.output * width;
       for (int64_t j = 0; j < rows; ++j) {
         S* row = to + (h.out_first + (box.first[1] + j) * h.out_step) * width;
+        const T* sums_row = sums.memory + (out - block_begin(block)) * sums.row + j * layout_.pitch();
+        if (std::is_same_v<S, T> && alive == 2 && widths.size() == 2) {
+          const int64_t first = box.first[2];
+          simd_.interleave(sums_row, std::min(box.count[2], widths[0].outputs - first),
+                           sums_row + sums.per_phase, std::min(box.count[2], widths[1].outputs - first),
+                           reinterpret_cast<T*>(row) + 2 * first);
+          continue;
+        }
         if (alive < widths.size()) fill_row(row, c_.bias ? c_.bias[channel] : S(0), box);
         for (size_t p = first_phase_[dh]; p < first_phase_[dh + 1]; ++p) {
           const Lattice& w = *phases_[p].w;
           const int64_t count = std::min(box.count[2], w.outputs - box.first[2]);
-          const T* from =
-              sums.of(phases_[p].w_index) + (out - block_begin(block)) * sums.row + j * layout_.extent(2);
-          store_cells(from, count, row + w.out_first + box.first[2] * w.out_step, w.out_step);
+          store_cells(sums_row + phases_[p].w_index * sums.per_phase, count,
+                      row + w.out_first + box.first[2] * w.out_step, w.out_step);
         }
       }
     }
@@ -253,7 +307,7 @@ class Run {
 
   static void store_cells(const T* from, int64_t count, S* to, int64_t step) {
     if (step == 1)
-      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<S>(from[i]);
+      copy_row(from, count, to);
     else
       for (int64_t i = 0; i < count; ++i) to[i * step] = static_cast<S>(from[i]);
   }
@@ -261,14 +315,16 @@ class Run {
   const Correlation<S, T>& c_;
   const simd::ConvKernelsOf<T>& simd_;
   TileLayout layout_;
-  int64_t taps_ = 0;                 // of all phases
-  int64_t blocks_;                   // of output channels, per group
-  int64_t slices_;                   // of blocks, per group
-  int64_t chunk_ = 0;                // input channels of a tile
-  std::vector<Phase> phases_;        // those with taps, (d, h, w)
-  std::vector<size_t> first_phase_;  // of each pair (d, h), and the end
-  std::unique_ptr<T[]> packed_;
-  int64_t packed_size_ = 0, packed_from_ = 0;
+  int64_t taps_ = 0;                  // of all phases
+  std::vector<int64_t> block_begin_;  // and the end
+  int64_t blocks_;                    // of output channels, per group
+  int64_t slices_ = 1;                // of blocks, per group
+  int64_t chunk_ = 0;                 // input channels of a tile
+  std::vector<Phase> phases_;         // those with taps, (d, h, w)
+  std::vector<size_t> first_phase_;   // of each pair (d, h), and the end
+  Tensor packed_memory_;
+  T* packed_ = nullptr;
+  int64_t packed_from_ = 0;
 };
 
 }  // namespace

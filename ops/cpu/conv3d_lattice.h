@@ -32,15 +32,18 @@ struct Lattice {
 
   int64_t input_cell(int64_t j, int64_t m) const { return in_first + j * in_step + m * in_per_tap; }
 
-  /// The outputs [first, last) for which tap m reads inside the input.
   struct Range {
     int64_t first, last;
+    friend bool operator==(const Range&, const Range&) = default;
   };
-  Range inside(int64_t m) const {
-    const int64_t a = input_cell(0, m);
-    if (a >= input) return {0, 0};
-    const int64_t first = a >= 0 ? 0 : (-a - 1) / in_step + 1;
-    return {std::min(first, outputs), std::min(outputs, (input - 1 - a) / in_step + 1)};
+
+  /// The taps [first, last) that read inside the input for output j.
+  Range taps_inside(int64_t j) const {
+    const auto inside = [&](int64_t m) { return input_cell(j, m) >= 0 && input_cell(j, m) < input; };
+    Range range{0, taps};
+    while (range.first < taps && !inside(range.first)) ++range.first;
+    while (range.last > range.first && !inside(range.last - 1)) --range.last;
+    return range;
   }
 };
 

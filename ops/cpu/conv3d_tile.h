@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include <voxgrad/ops/cpu/conv3d_kernel_table.h>
 #include <voxgrad/ops/cpu/conv3d_lattice.h>
 
 // Note [Tiles]
@@ -81,6 +83,17 @@ struct TileAxis {
 
   int64_t classes() const { return static_cast<int64_t>(origins.size()); }
 
+  /// Cells at the beginning, and as many at the end, that lie outside of the input in every class.
+  int64_t shared_zeros() const {
+    int64_t zeros = halo;
+    for (const int64_t origin : origins) {
+      const int64_t before = origin >= 0 ? 0 : (-origin - 1) / step + 1;
+      const int64_t inside = origin >= input ? 0 : (input - 1 - origin) / step + 1;  // and those before
+      zeros = std::min({zeros, before, std::max<int64_t>(outputs + halo - inside, 0)});
+    }
+    return zeros;
+  }
+
   /// Where the tile keeps cell u of output 0.
   Place place(int64_t u) const {
     for (size_t k = 0; k < origins.size(); ++k) {
@@ -107,7 +120,12 @@ struct TileLayout {
   Triple tile;  ///< outputs along each axis
 
   int64_t extent(int64_t axis) const { return tile[axis] + axes[static_cast<size_t>(axis)].halo; }
-  int64_t plane() const { return extent(1) * extent(2); }
+
+  /// Cells from row to row. A tile of whole rows has zeros of the padding at both ends of each, and those at
+  /// the end of one serve as those at the beginning of the next: so a "full" correlation has no useless
+  /// positions.
+  int64_t pitch() const { return extent(2) - (tile.w >= axes[2].outputs ? axes[2].shared_zeros() : 0); }
+  int64_t plane() const { return (extent(1) - 1) * pitch() + extent(2); }
   int64_t classes() const { return axes[0].classes() * axes[1].classes() * axes[2].classes(); }
   int64_t channel() const { return classes() * extent(0) * plane(); }
   int64_t tiles(int64_t axis) const {
@@ -131,7 +149,7 @@ struct TileLayout {
   }
 
   /// Positions of one output plane of a box: its rows, less the halo of the last.
-  int64_t positions(const Box& b) const { return (b.count[1] - 1) * extent(2) + b.count[2]; }
+  int64_t positions(const Box& b) const { return (b.count[1] - 1) * pitch() + b.count[2]; }
 
   /// Where the taps of a correlation lie, relative to the position of the output: taps in row-major order.
   std::vector<int64_t> offsets(const Lattice& d, const Lattice& h, const Lattice& w) const {
@@ -144,13 +162,22 @@ struct TileLayout {
           const auto pw = axes[2].place(w.input_cell(0, mw));
           const int64_t in_class =
               (pd.in_class * axes[1].classes() + ph.in_class) * axes[2].classes() + pw.in_class;
-          all.push_back((in_class * extent(0) + pd.shift) * plane() + ph.shift * extent(2) + pw.shift);
+          all.push_back((in_class * extent(0) + pd.shift) * plane() + ph.shift * pitch() + pw.shift);
         }
       }
     }
     return all;
   }
 };
+
+/// n numbers, from storage to arithmetic or back.
+template <class S, class T>
+void copy_row(const S* from, int64_t n, T* to) {
+  if constexpr (std::is_same_v<S, T>)
+    std::copy_n(from, n, to);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+}
 
 /// `count` cells of a row of the input from cell `first` on, in steps; zero outside of it.
 template <class S, class T>
@@ -163,9 +190,9 @@ void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_
     to += before;
     const int64_t n = end - before;
     if (step == 1)
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
-    else if (step == 2)
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[2 * i]);
+      copy_row(from, n, to);
+    else if (std::is_same_v<S, T> && step == 2)
+      conv_kernels<T>().every_second(reinterpret_cast<const T*>(from), n, to);
     else
       for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i * step]);
     to += n;
@@ -188,10 +215,10 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
           for (int64_t ed = 0; ed < extent_d; ++ed) {
             const int64_t d = origin_d + (box.first[0] + ed) * ad.step;
             if (d < 0 || d >= ad.input) {
-              to = std::fill_n(to, extent_h * extent_w, T(0));
+              to = std::fill_n(to, layout.plane(), T(0));
               continue;
             }
-            for (int64_t eh = 0; eh < extent_h; ++eh, to += extent_w) {
+            for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
               if (h < 0 || h >= ah.input)
                 std::fill_n(to, extent_w, T(0));
@@ -199,16 +226,22 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
                 copy_cells(input + (d * ah.input + h) * aw.input, aw.input, origin_w + box.first[2] * aw.step,
                            aw.step, extent_w, to);
             }
+            to += extent_w - layout.pitch();  // the zeros at the end of the last row
           }
   }
 }
 
-/// Memory of this thread that outlives the call, so that no tile pays for fresh pages. One per T and `use`.
+/// Memory of this thread that outlives the call, so that no tile pays for fresh pages. One per T and `use`;
+/// begins at a cache line.
 template <class T, int use>
 T* scratch(int64_t count) {
-  thread_local std::vector<T> memory;
-  if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-  return memory.data();
+  struct alignas(64) Line {
+    T elements[64 / sizeof(T)];
+  };
+  thread_local std::vector<Line> memory;
+  const size_t lines = static_cast<size_t>(count) / (64 / sizeof(T)) + 1;
+  if (memory.size() < lines) memory.resize(lines);
+  return memory.data()->elements;
 }
 
 }  // namespace vox::cpu

@@ -5,6 +5,7 @@
 // a range of the tiles; simd's contract() holds some sums at a time in registers. Blocks, ranges and the
 // order in which ranges are added up follow from the shapes alone.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d_blocking.h>
 #include <voxgrad/ops/cpu/conv3d_kernel_table.h>
@@ -12,16 +13,15 @@
 #include <voxgrad/ops/cpu/finite.h>
 
 #include <atomic>
-#include <memory>
 
 namespace vox::cpu {
 namespace {
 
-constexpr int64_t most_rows = 32, most_columns = 16;  // channels of small and big in a block
+constexpr int64_t most_rows = 64, most_columns = 16;  // channels of small and big in a block
 constexpr int64_t tile_bytes = 384 * 1024;            // of big
-constexpr int64_t first_cache = 24 * 1024;            // for four rows of small
+constexpr int64_t first_cache = 24 * 1024;            // for as many rows of small as have sums in registers
 constexpr int64_t partial_bytes = 32 * 1024 * 1024;   // for the sums of all ranges but the first
-constexpr int64_t tasks_wanted = 64;
+constexpr int64_t tasks_wanted = 32;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -34,19 +34,17 @@ class Run {
   bool run() {
     if (!plan()) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps(), tasks = owners_ * ranges_;
-    const auto partial = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(ranges_ * numel));
+    const Tensor memory = empty({ranges_ * numel}, {.dtype = dtype_of<T>()});
+    T* partial = detail::mutable_ptr<T>(memory);
     parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t)
-        task(t / ranges_, t % ranges_, partial.get() + t % ranges_ * numel);
+      for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
     });
     if (!finite_) return false;
-    parallel_for(numel, 1 << 14, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        T sum = partial[static_cast<size_t>(i)];
-        for (int64_t range = 1; range < ranges_; ++range)
-          sum += partial[static_cast<size_t>(range * numel + i)];
-        dweight_[i] = static_cast<S>(sum);
-      }
+    parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
+      T* sum = partial;
+      for (int64_t range = 1; range < ranges_; ++range)
+        for (int64_t i = begin; i < end; ++i) sum[i] += partial[range * numel + i];
+      for (int64_t i = begin; i < end; ++i) dweight_[i] = static_cast<S>(sum[i]);
     });
     return true;
   }
@@ -56,20 +54,31 @@ class Run {
     const Lattices lattices = conv3d_lattices(g_);
     for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller({lattices[a]});
     row_blocks_ = ceil_div(g_.small_per_group(), most_rows);
-    column_blocks_ = ceil_div(g_.big_per_group(), most_columns);
-    owners_ = g_.groups * row_blocks_ * column_blocks_;
     const auto rows = static_cast<double>(ceil_div(g_.small_per_group(), row_blocks_));
-    const auto channels = static_cast<double>(ceil_div(g_.big_per_group(), column_blocks_));
-    const double sums = rows * channels * static_cast<double>(g_.taps());
-    layout_.tile = choose_tile(layout_.axes, {.channels = channels,
-                                              .products = sums,
-                                              .per_position = 0.3 * rows,
-                                              .per_tile = 3000 + 4 * sums,
-                                              .element = sizeof(T),
-                                              .bytes = tile_bytes,
-                                              .positions = first_cache / 4 / static_cast<int64_t>(sizeof(T)),
-                                              .copies = static_cast<double>(g_.batch * owners_)});
-    if (layout_.tile.w == 0) return false;
+    // The fewer channels of big a block has, the more positions its tile holds, and the less is sums' ends.
+    TileChoice best;
+    for (int64_t most = most_columns; most > 0; most /= 2) {
+      const int64_t blocks = ceil_div(g_.big_per_group(), most), owners = g_.groups * row_blocks_ * blocks;
+      const auto channels = static_cast<double>(ceil_div(g_.big_per_group(), blocks));
+      const double sums = rows * channels * static_cast<double>(g_.taps());
+      const TileChoice choice =
+          choose_tile(layout_.axes, {.channels = channels,
+                                     .products = sums,
+                                     .per_position = 0.3 * rows,
+                                     .per_plane = 0,
+                                     .per_tile = 3000 + 4 * sums,
+                                     .element = sizeof(T),
+                                     .bytes = tile_bytes,
+                                     .positions = first_cache / simd_.rows / static_cast<int64_t>(sizeof(T)),
+                                     .copies = static_cast<double>(g_.batch * owners)});
+      if (choice && (!best || choice.cost < best.cost)) {
+        best = choice;
+        column_blocks_ = blocks;
+        owners_ = owners;
+      }
+    }
+    if (!best) return false;
+    layout_.tile = best.tile;
     const int64_t tiles = std::max<int64_t>(g_.batch * layout_.tiles(), 1);
     const int64_t bytes =
         g_.small_channels * g_.big_per_group() * g_.taps() * static_cast<int64_t>(sizeof(T));
@@ -92,53 +101,61 @@ class Run {
                   channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
     const int64_t step = g_.big_per_group() * g_.taps();
     dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
-    for (int64_t r = 0; r < rows; ++r) std::fill_n(dw + r * step, channels * g_.taps(), T(0));
+    T* sums = scratch<T, 5>(rows * channels * g_.taps());
+    std::fill_n(sums, rows * channels * g_.taps(), T(0));
     const int64_t tiles = g_.batch * layout_.tiles();
     for (int64_t t = cut(tiles, ranges_, range); t < cut(tiles, ranges_, range + 1) && finite_; ++t) {
       const int64_t n = t / layout_.tiles();
       const S* small =
           small_ + (n * g_.small_channels + group * g_.small_per_group() + row) * g_.small_cells();
       const S* big = big_ + (n * g_.big_channels + group * g_.big_per_group() + channel) * g_.big_cells();
-      add_tile(layout_.box(t % layout_.tiles()), small, rows, big, channels, dw, step);
+      add_tile(layout_.box(t % layout_.tiles()), small, rows, big, channels, sums);
     }
+    simd_.order_sums(sums, rows, channels * g_.taps(), dw, step);
   }
 
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
-                T* dw, int64_t step) {
+                T* sums) {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
-    const int64_t positions = ceil_div(layout_.positions(box), simd_.lanes) * simd_.lanes;
+    // One vector loop over all rows of a plane, with the halo's cells between them; or a loop per row, if
+    // that makes fewer vectors.
+    const int64_t flat = round_up(layout_.positions(box)), by_row = round_up(box.count[2]);
+    const bool rowwise = by_row * box.count[1] < flat;
+    const int64_t heights = rowwise ? box.count[1] : 1, widths = rowwise ? by_row : flat;
+    const int64_t row = box.count[0] * heights * widths;
     T* x = scratch<T, 2>(channels * channel + slack);
-    T* s = scratch<T, 3>(rows * box.count[0] * positions);
+    T* s = scratch<T, 3>(rows * row);
     std::fill_n(x + channels * channel, slack, T(0));
     pack_tile(big, channels, layout_, box, x);
-    pack_small(small, rows, box, positions, s);
-    if (!all_finite(x, channels * channel) || !all_finite(s, rows * box.count[0] * positions))
-      finite_ = false;
+    pack_small(small, rows, box, rowwise ? by_row : layout_.pitch(), heights * widths, s);
+    if (!all_finite(x, channels * channel) || !all_finite(s, rows * row)) finite_ = false;
     simd_.contract({.small = s,
-                    .small_row = box.count[0] * positions,
-                    .small_plane = positions,
+                    .small_row = row,
                     .big = x,
-                    .big_plane = layout_.plane(),
+                    .big_depth = layout_.plane(),
+                    .big_height = layout_.pitch(),
                     .offsets = offsets_.data(),
-                    .dw = dw,
-                    .dw_row = step,
+                    .sums = sums,
                     .rows = rows,
                     .columns = channels * g_.taps(),
-                    .planes = box.count[0],
-                    .positions = positions});
+                    .depths = box.count[0],
+                    .heights = heights,
+                    .widths = widths});
   }
 
-  /// Rows of `small` at the pitch of the tile.
-  void pack_small(const S* small, int64_t channels, const TileLayout::Box& box, int64_t positions,
+  int64_t round_up(int64_t n) const { return ceil_div(n, simd_.lanes) * simd_.lanes; }
+
+  /// Rows of `small` at a pitch, zeros between them and to the end of each plane.
+  void pack_small(const S* small, int64_t channels, const TileLayout::Box& box, int64_t pitch, int64_t plane,
                   T* to) const {
-    const int64_t pitch = layout_.extent(2), width = box.count[2];
+    const int64_t width = box.count[2];
     for (int64_t c = 0; c < channels; ++c, small += g_.small_cells())
-      for (int64_t d = 0; d < box.count[0]; ++d, to += positions) {
+      for (int64_t d = 0; d < box.count[0]; ++d, to += plane) {
         const S* from = small + ((box.first[0] + d) * g_.small.h + box.first[1]) * g_.small.w + box.first[2];
         for (int64_t h = 0; h < box.count[1]; ++h, from += g_.small.w) {
           T* row = to + h * pitch;
-          for (int64_t w = 0; w < width; ++w) row[w] = static_cast<T>(from[w]);
-          std::fill(row + width, h + 1 < box.count[1] ? row + pitch : to + positions, T(0));
+          copy_row(from, width, row);
+          std::fill(row + width, h + 1 < box.count[1] ? row + pitch : to + plane, T(0));
         }
       }
   }

@@ -6,11 +6,12 @@
 //   contract:  rows (channels of small) x columns (channel of big, tap), each a vector of partial sums over
 //              positions; per vector of positions one load for each row and column
 //
-// With 32 registers both have 24 sums and 8 + 3 or 4 + 6 operands: more multiply-adds than loads, though an
-// unaligned load of 64 bytes counts twice.
+// With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads, of which the 3 unaligned count
+// twice.
 
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/lane_sums.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
@@ -33,11 +34,12 @@ void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
     for (int v = 0; v < vectors; ++v)
       sum[r][v] = b.start ? Vec<T>{} + b.start[r] : load(b.y + r * b.y_step + at + v * lanes<T>);
   }
-  const T* w = b.w;
   for (int64_t c = 0; c < b.channels; ++c) {
     const T* channel = b.x + c * b.x_step + at;
-    for (int64_t t = 0; t < b.taps; ++t, w += rows) {
-      const T* from = channel + b.offsets[t];
+    const T* weights = b.w + c * b.w_step;
+    for (int64_t t = 0; t < b.taps; ++t) {
+      const T* from = channel + b.offsets[t].x;
+      const T* w = weights + b.offsets[t].w * rows;
       Vec<T> x[vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) x[v] = load(from + v * lanes<T>);
@@ -74,57 +76,80 @@ void correlate(const CorrelateBlock<T>& b) {
 }
 
 template <class T, int rows, int columns>
-void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0) {
+void contract_columns(const ContractBlock<T>& b, int64_t r0, int64_t q0, T* to) {
   Vec<T> sum[rows][columns] = {};
-  for (int64_t p = 0; p < b.planes; ++p) {
-    const T* small = b.small + r0 * b.small_row + p * b.small_plane;
-    const T* big[columns];
+  const T* small = b.small + r0 * b.small_row;
+  for (int64_t d = 0; d < b.depths; ++d) {
+    for (int64_t h = 0; h < b.heights; ++h, small += b.widths) {
+      const T* big[columns];
 #pragma GCC unroll 8
-    for (int q = 0; q < columns; ++q) big[q] = b.big + p * b.big_plane + b.offsets[q0 + q];
-    for (int64_t i = 0; i < b.positions; i += lanes<T>) {
-      Vec<T> s[rows];
+      for (int q = 0; q < columns; ++q)
+        big[q] = b.big + d * b.big_depth + h * b.big_height + b.offsets[q0 + q];
+      for (int64_t i = 0; i < b.widths; i += lanes<T>) {
+        Vec<T> x[columns];
 #pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r) s[r] = load(small + r * b.small_row + i);
+        for (int q = 0; q < columns; ++q) x[q] = load(big[q] + i);
 #pragma GCC unroll 8
-      for (int q = 0; q < columns; ++q) {
-        const Vec<T> x = load(big[q] + i);
+        for (int r = 0; r < rows; ++r) {
+          const Vec<T> s = in_register(load(small + r * b.small_row + i));
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r) sum[r][q] += s[r] * x;
+          for (int q = 0; q < columns; ++q) sum[r][q] += s * x[q];
+        }
       }
     }
   }
   T sums[rows * columns];
   sums_of_lanes<T, rows * columns>(sum[0], sums);
-  for (int r = 0; r < rows; ++r)
-    for (int q = 0; q < columns; ++q) b.dw[(r0 + r) * b.dw_row + q0 + q] += sums[r * columns + q];
+  for (int i = 0; i < rows * columns; ++i) to[i] += sums[i];
 }
 
-template <class T, int rows>
-void contract_rows(const ContractBlock<T>& b, int64_t r0) {
-  constexpr int columns = vector_registers == 32 ? 6 : 3;
+/// Cuts (rows, columns) into blocks of sums and calls f.operator()<rows, columns>(first row, first column)
+/// for each.
+template <int rows, class F>
+void for_columns(int64_t columns, int64_t r, const F& f) {
+  constexpr int sums = vector_registers == 32 ? 24 : 12, most = sums / rows > 6 ? 6 : sums / rows;
   int64_t q = 0;
-  for (; q + columns <= b.columns; q += columns) contract_columns<T, rows, columns>(b, r0, q);
-  for (; q + 2 <= b.columns; q += 2) contract_columns<T, rows, 2>(b, r0, q);
-  for (; q < b.columns; ++q) contract_columns<T, rows, 1>(b, r0, q);
+  for (; q + most <= columns; q += most) f.template operator()<rows, most>(r, q);
+  for (; q + 2 <= columns; q += 2) f.template operator()<rows, 2>(r, q);
+  for (; q < columns; ++q) f.template operator()<rows, 1>(r, q);
+}
+template <class F>
+void for_blocks(int64_t rows, int64_t columns, const F& f) {
+  int64_t r = 0;
+  for (; r + max_rows <= rows; r += max_rows) for_columns<max_rows>(columns, r, f);
+  for (; r + 4 <= rows; r += 4) for_columns<4>(columns, r, f);
+  for (; r + 2 <= rows; r += 2) for_columns<2>(columns, r, f);
+  for (; r < rows; ++r) for_columns<1>(columns, r, f);
 }
 
 template <class T>
 void contract(const ContractBlock<T>& b) {
-  int64_t r = 0;
-  for (; r + 4 <= b.rows; r += 4) contract_rows<T, 4>(b, r);
-  for (; r + 2 <= b.rows; r += 2) contract_rows<T, 2>(b, r);
-  for (; r < b.rows; ++r) contract_rows<T, 1>(b, r);
+  T* to = b.sums;
+  for_blocks(b.rows, b.columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    contract_columns<T, rows, columns>(b, r, q, to);
+    to += rows * columns;
+  });
 }
+
+template <class T>
+void order_sums(const T* sums, int64_t all_rows, int64_t all_columns, T* to, int64_t step) {
+  for_blocks(all_rows, all_columns, [&]<int rows, int columns>(int64_t r, int64_t q) {
+    for (int i = 0; i < rows; ++i)
+      for (int k = 0; k < columns; ++k) to[(r + i) * step + q + k] = *sums++;
+  });
+}
+
+template <class T>
+constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
+                                      .lanes = lanes<T>,
+                                      .correlate = correlate<T>,
+                                      .contract = contract<T>,
+                                      .order_sums = order_sums<T>,
+                                      .every_second = every_second<T>,
+                                      .interleave = interleave<T>};
 
 }  // namespace
 
-const ConvKernels conv_kernels{.f32 = {.rows = max_rows,
-                                       .lanes = lanes<float>,
-                                       .correlate = correlate<float>,
-                                       .contract = contract<float>},
-                               .f64 = {.rows = max_rows,
-                                       .lanes = lanes<double>,
-                                       .correlate = correlate<double>,
-                                       .contract = contract<double>}};
+const ConvKernels conv_kernels{kernels_of<float>, kernels_of<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

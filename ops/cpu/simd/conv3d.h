@@ -7,34 +7,38 @@
 
 namespace vox::cpu::simd {
 
-/// y[r][i] += sum over channels c and taps t of w[c][t][r] * x[c][i + offsets[t]], in this order, for
-/// positions i in [0, positions) and rows r.
+/// Where a tap reads, and where its weights lie.
+struct TapOffsets {
+  int64_t x, w;
+};
+
+/// y[r][i] += sum over channels c and taps t of w[c][t][r] * x[c][i + t.x], in this order, for positions i in
+/// [0, positions) and rows r.
 template <class T>
 struct CorrelateBlock {
-  const T* x;      ///< channel c begins at x + c * x_step; readable one vector beyond the last position
-  int64_t x_step;  //
-  const int64_t* offsets;  ///< where tap t reads
-  const T* w;              ///< (channels, taps, rows), dense
+  const T* x;  ///< channel c begins at x + c * x_step; readable one vector beyond the last position
+  const T* w;  ///< those of channel c and tap t begin at w + c * w_step + t.w * rows, one per row
+  int64_t x_step, w_step;
   int64_t channels, taps;
+  const TapOffsets* offsets;
   const T* start;  ///< what the rows start from, or null: from what y holds
   T* y;            ///< row r begins at y + r * y_step; written up to a whole vector beyond the last position
   int64_t y_step;
-  int64_t rows;  ///< 1 to ConvKernels::rows
+  int64_t rows;  ///< 1 to ConvKernelsOf::rows
   int64_t positions;
 };
 
-/// dw[r][q] += sum over planes p and positions i of small[r][p][i] * big[p][i + offsets[q]]. `positions` is a
-/// whole number of vectors.
+/// sums(r, q) += sum over d, h, w of small[r][d][h][w] * big[d][h][w + offsets[q]]. The widths are a whole
+/// number of vectors.
 template <class T>
 struct ContractBlock {
-  const T* small;  ///< row r, plane p begins at small + r * small_row + p * small_plane
-  int64_t small_row, small_plane;
-  const T* big;  ///< plane p begins at big + p * big_plane
-  int64_t big_plane;
+  const T* small;  ///< row r begins at small + r * small_row; (depths, heights, widths), dense
+  int64_t small_row;
+  const T* big;  ///< (d, h) begins at big + d * big_depth + h * big_height
+  int64_t big_depth, big_height;
   const int64_t* offsets;
-  T* dw;  ///< row r begins at dw + r * dw_row
-  int64_t dw_row;
-  int64_t rows, columns, planes, positions;
+  T* sums;  ///< rows * columns, in an order of the kernel's own that depends on these two alone
+  int64_t rows, columns, depths, heights, widths;
 };
 
 template <class T>
@@ -43,6 +47,11 @@ struct ConvKernelsOf {
   int64_t lanes;  ///< elements of a vector
   void (*correlate)(const CorrelateBlock<T>&);
   void (*contract)(const ContractBlock<T>&);
+  /// Brings the sums of contract() into the order to[r * step + q].
+  void (*order_sums)(const T* sums, int64_t rows, int64_t columns, T* to, int64_t step);
+  void (*every_second)(const T* from, int64_t n, T* to);  ///< to[i] = from[2 * i]
+  /// to = a[0], b[0], a[1], b[1], ...; na is nb or nb + 1.
+  void (*interleave)(const T* a, int64_t na, const T* b, int64_t nb, T* to);
 };
 
 struct ConvKernels {
