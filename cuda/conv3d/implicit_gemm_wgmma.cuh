@@ -14,13 +14,11 @@
 // position: every tap is the same plane, shifted. Producer lanes stand for positions, so that loads from
 // NCDHW coalesce and the 16-byte stores are free of bank conflicts; values are rounded once.
 //
-// Weights of a tap: [granule][column][16 bytes], columns being (tap along d, descending) x (channel). The
-// plane q of a tile meets outputs j = q - td for all taps td that there are, and since these columns and the
-// sums of neighbouring depths both lie side by side, ONE instruction of up to taps_d * channels columns
-// serves them all: a wide instruction is an efficient one, and few output channels become many columns.
-//
-// wgmma keeps instructions of one shape in order, but not those of different shapes on the same sums: so a
-// warpgroup waits for its products before the next plane, while the other one keeps the tensor cores busy.
+// Weights of a tap: [granule][column][16 bytes], columns being (tap along d, descending) x (channel). A plane
+// is multiplied once for each output depth that it serves, by instructions of `channels` columns. They are
+// all of one shape, which keeps those on the same sums in order, so they are waited for only to give slots
+// back, one plane late. (One instruction for all depths of a plane would be wider and read the input less
+// often, but differs in shape from plane to plane, and ptxas then waits for each.)
 //
 // Nothing is shared between blocks: no atomics, and the bits never change. Non-finite values: whatever an Inf
 // or NaN of the input touches is Inf or NaN, and nothing else; one in the weights makes NaN also of outputs
