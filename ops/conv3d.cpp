@@ -3,7 +3,6 @@
 #include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
-#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 
@@ -35,10 +34,10 @@ using autograd::SavedTensor;
 
 namespace {
 
-constexpr ByDevice conv3d_kernel{"conv3d", in_f32<&cpu::conv3d>, VOX_CUDA(&cuda::conv3d)};
-constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", in_f32<&cpu::conv_transpose3d>,
+constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
+constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
                                            VOX_CUDA(&cuda::conv_transpose3d)};
-constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", in_f32<&cpu::conv3d_weight_grad>,
+constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
                                       VOX_CUDA(&cuda::conv3d_weight_grad)};
 
 Tensor dense(const Tensor& t) { return t.defined() ? t.contiguous() : t; }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
-constexpr int64_t column_bytes = 32;                // of an instruction's k, for one column or position
+constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
@@ -111,7 +111,7 @@ struct Builder {
   /// sums over: phases along with the number of the input's phase along w; nothing: an unused slot.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
-    const int64_t cells = tile_cells() / p.depths;
+    const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
@@ -155,8 +155,6 @@ struct Builder {
     p.kind[p.kinds++] = kind;
     return true;
   }
-
-  int64_t tile_cells() const { return 64 * tile.tiles * 2 / p.teams; }
 
   /// The kinds, for a tile of `depths` and stages of `k_steps`.
   bool build(int depths, int k_steps) {
@@ -207,13 +205,13 @@ struct Builder {
     const int64_t fixed =
         2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
-    const int64_t stages = std::min<int64_t>((shared_limit - fixed) / (stage * p.teams), 8);
+    const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
-    p.shared_bytes = narrow(fixed + stages * stage * p.teams);
+    p.shared_bytes = narrow(fixed + stages * stage);
     return true;
   }
 
@@ -242,8 +240,7 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_chan
   size_t phases = 1;
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1)
-    return {transposed ? std::min(width, 32) : width, 1, transposed || width > 32 ? 2 : 4, step_channels};
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, step_channels};
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
 }
 
@@ -297,28 +294,20 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
     p.rows = 1;
   }
 
-  // Teams where their rings fit; then the depth of tiles that loads least.
   const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
-  for (p.teams = transposed ? 2 : 1; p.teams >= 1; --p.teams) {
-    int64_t best = std::numeric_limits<int64_t>::max();
-    int depths = 0;
-    for (const int candidate : {1, 2}) {
-      p.depths = candidate;
-      if (candidate > p.d.cells || (p.teams == 2 && candidate > tile.tiles) || !b.choose_memory()) continue;
-      int64_t loaded = b.tile_cells();
-      for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
-      const int64_t cost =
-          ceil_div(p.d.cells, candidate) * ceil_div(positions, b.tile_cells() / candidate) * loaded;
-      if (cost < best) best = cost, depths = candidate;
-    }
-    if (depths == 0) continue;
-    p.depths = depths;
-    b.choose_memory();
-    break;
+  int64_t best = std::numeric_limits<int64_t>::max();
+  int depths = 1;
+  for (const int candidate : {1, 2}) {
+    if (candidate > p.d.cells || !b.build(candidate, 1)) continue;
+    const int64_t cells = 128 * tile.tiles / candidate;
+    int64_t loaded = 128 * tile.tiles;
+    for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+    const int64_t cost = ceil_div(p.d.cells, candidate) * ceil_div(positions, cells) * loaded;
+    if (cost < best) best = cost, depths = candidate;
   }
-  if (p.teams == 0) return std::nullopt;
-  const int depths = p.depths;
-  p.plane_tiles = narrow(ceil_div(positions, b.tile_cells() / depths));
+  p.depths = depths;
+  if (best == std::numeric_limits<int64_t>::max() || !b.choose_memory()) return std::nullopt;
+  p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / depths));
   p.depth_blocks = narrow(ceil_div(p.d.cells, depths));
   if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
       int64_t{p.groups} * p.channel_blocks > 65535)

@@ -67,7 +67,6 @@ struct StridedPlan {
   int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
   int channel_blocks;
   int depths;  ///< that a tile covers
-  int teams;   ///< 2: each group of producers has a warpgroup of consumers of its own
   int plane_tiles, depth_blocks;
   int k_steps, slabs;                     ///< of an instruction in a stage; stages of a kind
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
@@ -84,8 +83,8 @@ struct StridedTaps {
   uint16_t of[most_items];
 };
 
-/// What a warpgroup computes at once: `tiles` times 64 cells, `slots` phases times `channels`. A tile of the
-/// plan is what a team does, so two of these or one.
+/// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
+/// `channels`.
 struct StridedTile {
   int channels, slots, tiles;
   int step_channels;  ///< of an instruction: 8 for TF32, 16 for 16-bit operands

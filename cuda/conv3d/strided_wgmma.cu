@@ -1,3 +1,30 @@
+// conv3d and conv_transpose3d with steps of 1 and 2, f32 by TF32 on Hopper's tensor cores (wgmma).
+//
+// Seen from the coarse grid every tap is a shift by whole cells and one of the phases of the fine grid
+// (strided_plan.h). So both ops are sums of plain products
+//
+//   conv_transpose3d   output[phase][m, n] = bias[n] + sum over k, shifts  input[m + shift, k] * weight[k, n]
+//   conv3d             output[m, n] = bias[n] + sum over k, phases, shifts  input[phase][m + shift, k] * ...
+//   m: a coarse cell     n: an output channel of the group     k: an input channel
+//
+// and a block loads what its tile of cells reads, with its halo, once for all of them. Phases without taps
+// are written with the bias: every output is written once, and no product with an inserted zero is computed.
+//
+// Who owns what: a block works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
+// `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn: 8
+// channels (times k_steps) of the window, rounded, as [4 channels][depth][position][16 bytes]. That is an
+// operand of wgmma without swizzle, in which every shift is a start address; conv3d's two phases along w are
+// planes of their own, read in one pass so that loads coalesce. Weights come packed in the order of their
+// use, once for all tiles if they fit, else with each stage. Sums go through shared memory to global memory
+// as rows in which both phases along w lie one behind the other. Nothing is shared between blocks: no
+// atomics, and the bits never change.
+//
+// Non-finite values: as implicit_gemm_mma.cu says.
+//
+// What holds it back are the cycles of shared memory: an instruction with n = 32 reads 2 KiB of cells for 1
+// KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
+// by the copy engine.
+
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
@@ -136,10 +163,9 @@ struct StridedKernel {
   /// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
   template <bool all>
   static __device__ __forceinline__ void load(float (&v)[batch][8], const uint32_t (&offset)[batch],
-                                              int rounds, const char* from, int64_t channel_bytes, int left) {
+                                              const char* from, int64_t channel_bytes, int left) {
 #pragma unroll
     for (int u = 0; u < batch; ++u) {
-      if (u >= rounds) break;
       const char* at = from + offset[u];
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
@@ -154,7 +180,7 @@ struct StridedKernel {
                                                  const Columns& columns, const Shared& shared,
                                                  int producer_group, const StridedPlan& p) {
     const int thread = threadIdx.x % producers;
-    const int positions = 128 * tiles / p.teams / p.depths;
+    const int positions = 128 * tiles / p.depths;
     const int phases_w = p.transposed ? 1 : p.phases_w;
     const unsigned char* const weights =
         packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
@@ -167,12 +193,8 @@ struct StridedKernel {
       ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
       ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
     }
-    const int team = p.teams == 2 ? producer_group : 0;
-    unsigned char* const ring_start = shared.stages + team * p.stages * p.stage_bytes;
-    ptx::Mbarrier* const full = shared.full + team * most_stages;
-    ptx::Mbarrier* const empty = shared.empty + team * most_stages;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    for (int number = blockIdx.x * p.teams + team; number < all_tiles; number += gridDim.x * p.teams) {
+    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
       const Tile tile = tile_of(number, positions, p);
       const char* const image = reinterpret_cast<const char*>(
           input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
@@ -184,21 +206,20 @@ struct StridedKernel {
         const int granule_bytes = kind.granule_pitch * 16;
         bool located = false;
         for (int slab = 0; slab < p.slabs; ++slab, ring.advance(p.stages), turn ^= 1) {
-          if (p.teams == 1 && turn != producer_group) continue;
+          if (turn != producer_group) continue;
           if (!located) {
             ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
             locate(table, thread, tile, kind, p);
             ptx::named_barrier<producers>(3 + producer_group);
             located = true;
           }
-          unsigned char* const stage = ring_start + ring.stage * p.stage_bytes;
+          unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
           bool waited = false;
           for (int step = 0; step < p.k_steps; ++step) {
             const int channel = (slab * p.k_steps + step) * 8, left = p.in_per_group - channel;
             const char* const from = image + channel * channel_bytes;
             unsigned char* to = stage + step * 2 * granule_bytes + own_position * 16;
-            for (int first = thread; first - thread < count; first += batch * producers) {
-              const int rounds = (count - (first - thread) + producers - 1) / producers;
+            for (int first = thread; first < count; first += batch * producers) {
               uint32_t offset[batch];
               float v[batch][8];
 #pragma unroll
@@ -207,17 +228,17 @@ struct StridedKernel {
                 offset[u] = i < count ? table[i] : ~0u;
               }
               if (left >= 8)
-                load<true>(v, offset, rounds, from, channel_bytes, left);
+                load<true>(v, offset, from, channel_bytes, left);
               else
-                load<false>(v, offset, rounds, from, channel_bytes, left);
+                load<false>(v, offset, from, channel_bytes, left);
               if (!waited) {
-                ptx::mbarrier_wait(empty[ring.stage], ring.parity ^ 1);
+                ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
                 waited = true;
                 if (thread == 0 && !p.weight_bytes) {
-                  ptx::mbarrier_arrive_expecting(full[ring.stage], kind.stage_weights);
+                  ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
                   ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
                                  weights + kind.weights + int64_t{slab} * kind.stage_weights,
-                                 kind.stage_weights, full[ring.stage]);
+                                 kind.stage_weights, shared.full[ring.stage]);
                 }
               }
 #pragma unroll
@@ -228,7 +249,7 @@ struct StridedKernel {
             }
           }
           __syncwarp();
-          if (thread % 32 == 0) ptx::mbarrier_arrive(full[ring.stage]);
+          if (thread % 32 == 0) ptx::mbarrier_arrive(shared.full[ring.stage]);
         }
       }
     }
@@ -239,7 +260,7 @@ struct StridedKernel {
   /// The products of one stage, of which all have been seen off when it returns.
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
-                                                  int first_position, int jump, const StridedKind& kind,
+                                                  int first_position, const StridedKind& kind,
                                                   const StridedPlan& p) {
     const int granule = kind.granule_pitch * 16;
     const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
@@ -252,13 +273,12 @@ struct StridedKernel {
 #pragma unroll
       for (int slot = 0; slot < slots; ++slot) {
         const int last = kind.first[slot + 1];
-#pragma unroll 1
+#pragma unroll 2
         for (int i = kind.first[slot]; i < last; ++i) {
           const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<Operand::tf32, channels>(
-                sum[t] + slot * sums, a_high | (a + t * 64 + (t >= tiles / 2 ? jump : 0)), b_high | b);
+            ptx::wgmma<Operand::tf32, channels>(sum[t] + slot * sums, a_high | (a + t * 64), b_high | b);
         }
       }
       a_low += granule / 8;
@@ -268,116 +288,108 @@ struct StridedKernel {
     ptx::wgmma_wait<0>();
   }
 
-  /// Sums of one pair of phases to [channel][cell][phase along w], where a thread's two channels of 8 begin
-  /// with `shift` unused words.
-  template <int r>
-  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], float* staging,
-                                                   const int (&shift)[2]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells go, in one channel at phases (0,
+  /// 0) along d and h.
+  struct Span {
+    bool straight;       // one row: elements lie one behind the other
+    uint32_t offset[4];  // bytes; only the first if straight
+    uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
+  };
+  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
+    Span s;
+    s.exists = 0;
+    const int lane = threadIdx.x % 32, elements = 64 * p.w.out_step;
+    const int first_row = position / p.pitch, first_column = position % p.pitch;
+    s.straight = first_column + 64 <= p.pitch;
+    const int left_d = p.d.out - d * p.d.out_step;
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      float* const at = staging + (lane % 4 * 2 + e) * pitch + (warp * 16 + lane / 4) * per_row + shift[e];
-#pragma unroll
-      for (int j = 0; j < sums / 4; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-          for (int i = 0; i < per_row; ++i)
-            at[j * 8 * pitch + half * 8 * per_row + i] = sum[(r * per_row + i) * sums + j * 4 + half * 2 + e];
+    for (int i = 0; i < 4; ++i) {
+      const int x = lane + 32 * i;
+      const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
+      int row = first_row, column = first_column + cell;
+      if (!s.straight) row += column / p.pitch, column %= p.pitch;
+      const int w = column * p.w.out_step + phase, left_h = p.h.out - row * p.h.out_step;
+      s.offset[i] =
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
+      if (x < elements && left_d > 0 && left_h > 0 && column < p.w.cells && w < p.w.out)
+        s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
     }
+    return s;
+  }
+
+  /// Sums of one pair of phases to [channel][cell][phase along w].
+  template <int r>
+  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], float* staging) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    float* const at = staging + lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * per_row;
+#pragma unroll
+    for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float* const cell = at + (j * 8 + e % 2) * pitch + e / 2 * 8 * per_row;
+        if constexpr (per_row == 2)
+          *reinterpret_cast<float2*>(cell) =
+              make_float2(sum[(r * 2) * sums + j * 4 + e], sum[(r * 2 + 1) * sums + j * 4 + e]);
+        else
+          *cell = sum[j * 4 + e];
+      }
   }
 
   /// Stages sums of pair `number` % rows of phases and of tile `number` / rows.
   template <int... numbers>
   static __device__ __forceinline__ void stage(const float (&sum)[tiles][slots * sums], float* staging,
-                                               const int (&shift)[2], int number,
-                                               std::integer_sequence<int, numbers...>) {
-    ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging, shift) : void()), ...);
+                                               int number, std::integer_sequence<int, numbers...>) {
+    ((number == numbers ? stage_row<numbers % rows>(sum[numbers / rows], staging) : void()), ...);
   }
 
-  /// Where the outputs of some neighbouring cells come from: staged sums of all phases along w, of one of
-  /// two, or the bias alone.
+  /// What the elements of a span are: sums of all phases along w, of one of two, or the bias alone.
   enum class Source { all, one, bias };
 
-  /// Writes `length` outputs that lie one behind the other, of `count` channels, every fourth from `channel`
-  /// on, whole lines of 128 bytes at a time. `staged` and `bias` are those of the first in shared memory.
-  template <Source source>
-  static __device__ __forceinline__ void copy(const unsigned char* memory, int staged, int bias, int length,
-                                              char* channel, int64_t channel_bytes, int count,
-                                              const StridedPlan& p) {
+  /// Writes `count` channels of a span, every fourth from `channel` on. `staged` and `bias` are those of the
+  /// first in shared memory.
+  template <Source source, bool straight>
+  static __device__ __forceinline__ void copy(const unsigned char* memory, int staged, int bias,
+                                              const Span& span, int shift, char* channel,
+                                              int64_t channel_bytes, int count, const StridedPlan& p) {
+    constexpr int elements = source == Source::all ? 2 * per_row : 4;
     const int lane = threadIdx.x % 32;
-    const int chunks = (length + 62) / 32;
+    bool wanted[elements];
+    char* to[elements];
+#pragma unroll
+    for (int i = 0; i < elements; ++i) {
+      wanted[i] = span.exists >> (4 * i + shift) & 1;
+      to[i] = channel + span.offset[straight ? 0 : i];
+    }
+    // Where each comes from, and the distances to the next element and to the next channel.
+    int from = bias, next = 0, next_channel = 16;
+    if constexpr (source == Source::all) from = staged + lane * 4, next = 128, next_channel = 4 * pitch * 4;
+    if constexpr (source == Source::one) {
+      const int cell = p.w.out_step == 2 ? lane / 2 : lane;
+      if (p.w.out_step == 1 || lane % 2 == p.phase_w[0])
+        from = staged + cell * per_row * 4, next = 128 * per_row / p.w.out_step, next_channel = 4 * pitch * 4;
+    }
+    const auto value = [&](int i) {
+      if constexpr (source == Source::all) return *reinterpret_cast<const float*>(memory + from + i * 128);
+      return *reinterpret_cast<const float*>(memory + from + (i < 2 || p.w.out_step == 2 ? i * next : 0));
+    };
 #pragma unroll 1
     for (int k = 0; k < count; k += 2) {  // two at a time, so that loads overlap
-      float v[2][5];
-      int x[2];
-      char* to[2];
+      float v[2][elements];
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        x[c] = lane - static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 31);
-        to[c] = channel + x[c] * 4;
-        channel += channel_bytes;
-        const float first = source == Source::all ? 0 : *reinterpret_cast<const float*>(memory + bias);
-        const bool alive = source == Source::one && (p.w.out_step == 1 || (x[c] & 1) == p.phase_w[0]);
 #pragma unroll
-        for (int i = 0; i < 5; ++i) {
-          const int at = x[c] + 32 * i;
-          const bool exists = static_cast<unsigned>(at) < static_cast<unsigned>(length);
-          v[c][i] = first;
-          if (source == Source::all && exists)
-            v[c][i] = *reinterpret_cast<const float*>(memory + staged + at * 4);
-          if (source == Source::one && exists && alive)
-            v[c][i] =
-                *reinterpret_cast<const float*>(memory + staged + (at >> (p.w.out_step - 1)) * per_row * 4);
-        }
-        staged += 4 * pitch * 4;
-        bias += 16;
+        for (int i = 0; i < elements; ++i) v[c][i] = source == Source::bias && i > 0 ? v[c][0] : value(i);
+        from += next_channel;
       }
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         if (c == 1 && k + 1 == count) break;
 #pragma unroll
-        for (int i = 0; i < 5; ++i)
-          if (i < chunks && static_cast<unsigned>(x[c] + 32 * i) < static_cast<unsigned>(length))
-            *reinterpret_cast<float*>(to[c] + 128 * i) = v[c][i];
+        for (int i = 0; i < elements; ++i)
+          if (wanted[i]) *reinterpret_cast<float*>(straight ? to[0] + 128 * i : to[i]) = v[c][i];
+#pragma unroll
+        for (int i = 0; i < (straight ? 1 : elements); ++i) to[i] += channel_bytes;
       }
-    }
-  }
-
-  /// The same in vectors of 16 bytes: `staged` begins with as many unused words as `channel` is beyond a
-  /// multiple of 16 bytes, which is the same for every fourth channel. `whole`: sums, else the bias.
-  template <bool whole>
-  static __device__ __forceinline__ void copy_vectors(const unsigned char* memory, int staged, int bias,
-                                                      int length, char* channel, int64_t channel_bytes,
-                                                      int count) {
-    const int lane = threadIdx.x % 32;
-    const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(channel) >> 2 & 3), end = shift + length;
-    const bool vector = 4 * lane >= shift && 4 * lane + 4 <= end;
-    // What is left at both ends: words of the first vector and of the last.
-    const int word = lane < 4 ? lane : (end & ~3) + lane - 4;
-    const bool single =
-        lane < 4 ? lane >= shift && lane < end && (shift > 0 || end < 4) : lane < 8 && end >= 4 && word < end;
-    char* to_vector = channel + (4 * lane - shift) * 4;
-    char* to_word = channel + (word - shift) * 4;
-    int from_vector = staged + lane * 16, from_word = staged + word * 4;
-#pragma unroll 2
-    for (int k = 0; k < count; ++k) {
-      float4 v{};
-      float one = 0;
-      if constexpr (whole) {
-        if (vector) v = *reinterpret_cast<const float4*>(memory + from_vector);
-        if (single) one = *reinterpret_cast<const float*>(memory + from_word);
-        from_vector += 4 * pitch * 4;
-        from_word += 4 * pitch * 4;
-      } else {
-        one = *reinterpret_cast<const float*>(memory + bias);
-        v = make_float4(one, one, one, one);
-        bias += 16;
-      }
-      if (vector) *reinterpret_cast<float4*>(to_vector) = v;
-      if (single) *reinterpret_cast<float*>(to_word) = one;
-      to_vector += channel_bytes;
-      to_word += channel_bytes;
     }
   }
 
@@ -393,59 +405,30 @@ struct StridedKernel {
                                    p.out_channel;
     const int first_row = row_block * rows, alive_rows = min(rows, p.rows - first_row);
     const bool all = p.w.out_step == per_row && (!p.transposed || p.phases_w == per_row);
-    const int per_depth = 2 * tiles / p.teams / p.depths;  // tiles of 64 cells
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
-      const int block = (p.teams == 1 ? warpgroup * tiles : 0) + t;
-      const int d = (tile.depth + block / per_depth) * p.d.out_step;
-      const int position = tile.position + block % per_depth * 64;
-      const bool straight = position % p.pitch + 64 <= p.pitch;
-      // The cells of the tile, row by row.
-      const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>,
-                                               const PhasePair& pair) {
-        int row = position / p.pitch, column = position % p.pitch;
-        for (int cell = 0; cell < 64; ++row, column = 0) {
-          const int h = row * p.h.out_step + pair.h, w = column * p.w.out_step;
-          const int cells = min(64 - cell, p.pitch - column);
-          const int length = min(min(cells, p.w.cells - column) * p.w.out_step, p.w.out - w);
-          if (d + pair.d < p.d.out && h < p.h.out && length > 0) {
-            char* const channel =
-                reinterpret_cast<char*>(to + (int64_t{d + pair.d} * p.h.out + h) * p.w.out + w);
-            const int staged = staging + warp * pitch * 4 + cell * per_row * 4;
-            if (source == Source::bias)
-              copy_vectors<false>(memory, 0, bias + warp * 4, length, channel, channel_bytes, count);
-            else if (source == Source::all && straight)
-              copy_vectors<true>(memory, staged, 0, length, channel, channel_bytes, count);
-            else
-              copy<source>(memory, staged, bias + warp * 4, length, channel, channel_bytes, count, p);
-          }
-          cell += cells;
-        }
+      const int depth = p.depths == 2 ? warpgroup : 0;
+      const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
+      const Span span = span_of(tile.depth + depth, position, p);
+      const auto copy_row = [&]<Source source>(std::integral_constant<Source, source>, const PhasePair& row) {
+        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
+        const int staged = staging + warp * pitch * 4, shift = 2 * row.d + row.h;
+        if (span.straight)
+          copy<source, true>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
+        else
+          copy<source, false>(memory, staged, bias + warp * 4, span, shift, channel, channel_bytes, count, p);
       };
       // Pairs of phases: those of this block that are alive, and its share of the others.
 #pragma unroll 1
       for (int r = 0; r < alive_rows; ++r) {
-        const PhasePair& pair = p.row[first_row + r];
-        int shift[2] = {0, 0};
-        if (all && straight) {
-          const int64_t start =
-              (reinterpret_cast<intptr_t>(to) >> 2) - int64_t{warp} * p.out_channel +
-              (int64_t{d + pair.d} * p.h.out + position / p.pitch * p.h.out_step + pair.h) * p.w.out +
-              position % p.pitch * p.w.out_step;
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
-            shift[e] =
-                static_cast<int>(start + int64_t{static_cast<int>(threadIdx.x % 4 * 2) + e} * p.out_channel) &
-                3;
-        }
         ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
-        stage(sum, reinterpret_cast<float*>(memory + staging), shift, t * rows + r,
+        stage(sum, reinterpret_cast<float*>(memory + staging), t * rows + r,
               std::make_integer_sequence<int, tiles * rows>{});
         ptx::named_barrier<128>(1 + warpgroup);
         if (all)
-          copy_row(std::integral_constant<Source, Source::all>{}, pair);
+          copy_row(std::integral_constant<Source, Source::all>{}, p.row[first_row + r]);
         else
-          copy_row(std::integral_constant<Source, Source::one>{}, pair);
+          copy_row(std::integral_constant<Source, Source::one>{}, p.row[first_row + r]);
       }
 #pragma unroll 1
       for (int r = row_block; r < p.dead_rows; r += p.row_blocks)
@@ -457,7 +440,7 @@ struct StridedKernel {
                                                  const Shared& shared, int warpgroup,
                                                  const float* __restrict__ bias, float* __restrict__ output,
                                                  const StridedPlan& p) {
-    const int positions = 128 * tiles / p.teams / p.depths;
+    const int positions = 128 * tiles / p.depths;
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
     const int all_staging = static_cast<int>(shared.staging - memory);
@@ -472,13 +455,8 @@ struct StridedKernel {
     ptx::named_barrier<consumer_threads>(5);
     Ring ring;
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
-    const int team = p.teams == 2 ? warpgroup : 0;
-    const unsigned char* const ring_start = shared.stages + team * p.stages * p.stage_bytes;
-    ptx::Mbarrier* const full = shared.full + team * most_stages;
-    ptx::Mbarrier* const empty = shared.empty + team * most_stages;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int step = gridDim.x * p.teams;
-    for (int number = blockIdx.x * p.teams + team; number < all_tiles; number += step) {
+    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
       const Tile tile = tile_of(number, positions, p);
       for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
         float sum[tiles][slots * sums];
@@ -499,21 +477,17 @@ struct StridedKernel {
         for (int k = first_kind; k < first_kind + kinds; ++k) {
           const StridedKind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
-          const bool half = p.teams == 2 && p.depths == 2;  // each depth has half of the tiles of a warpgroup
-          const int jump = half ? kind.plane - tiles / 2 * 64 : 0;
-          const int first_position = p.teams == 2    ? 0
-                                     : p.depths == 2 ? warpgroup * kind.plane
-                                                     : warpgroup * tiles * 64;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
           for (int slab = 0; slab < p.slabs; ++slab) {
-            const unsigned char* const stage = ring_start + ring.stage * p.stage_bytes;
+            const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
             const unsigned char* const weights =
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;
-            ptx::mbarrier_wait(full[ring.stage], ring.parity);
+            ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
-            multiply(sum, stage, weights, first_position, jump, kind, p);
-            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty[ring.stage]);
+            multiply(sum, stage, weights, first_position, kind, p);
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
             ring.advance(p.stages);
           }
         }
@@ -531,15 +505,15 @@ __global__ void __launch_bounds__(block_threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Kernel = StridedKernel<channels, slots, tiles>;
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ ptx::Mbarrier full[2 * most_stages], empty[2 * most_stages], weights_here;
+  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
   Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
-  shared.weights = shared.stages + p.teams * p.stages * p.stage_bytes;
+  shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * most_stages; ++i) {
+    for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], producers / 32 + (p.weight_bytes ? 0 : 1));
-      ptx::mbarrier_init(empty[i], consumer_warps / p.teams);
+      ptx::mbarrier_init(empty[i], consumer_warps);
     }
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
@@ -571,9 +545,6 @@ void visit_tile(const StridedTile& t, F f) {
   const auto one = [&]<int c, int s, int n>(std::integer_sequence<int, c, s, n>) {
     with(integral_constant<int, c>{}, integral_constant<int, s>{}, integral_constant<int, n>{});
   };
-  one(std::integer_sequence<int, 8, 1, 2>{});
-  one(std::integer_sequence<int, 16, 1, 2>{});
-  one(std::integer_sequence<int, 32, 1, 2>{});
   one(std::integer_sequence<int, 8, 1, 4>{});
   one(std::integer_sequence<int, 16, 1, 4>{});
   one(std::integer_sequence<int, 32, 1, 4>{});
@@ -614,7 +585,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
     launch.allow_shared_memory<product_kernel<channels, slots, tiles>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int in_parallel = std::clamp(multiprocessors() / columns, 1, (all_tiles + p.teams - 1) / p.teams);
+    const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);
     kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
              p.shared_bytes, launch.stream()>>>(detail::ptr<float>(input), to,
                                                 bias.defined() ? detail::ptr<float>(bias) : nullptr,

@@ -287,7 +287,7 @@ class Run {
                            reinterpret_cast<T*>(row) + 2 * first);
           continue;
         }
-        if (alive < widths.size()) fill_row(row, c_.bias ? c_.bias[channel] : S(0), box);
+        if (alive < widths.size()) fill_row(row, c_.bias ? c_.bias[channel] : S(T(0)), box);
         for (size_t p = first_phase_[dh]; p < first_phase_[dh + 1]; ++p) {
           const Lattice& w = *phases_[p].w;
           const int64_t count = std::min(box.count[2], w.outputs - box.first[2]);
@@ -339,5 +339,7 @@ bool Correlation<S, T>::run() const {
 
 template struct Correlation<float, float>;
 template struct Correlation<double, double>;
+template struct Correlation<bfloat16, float>;
+template struct Correlation<float16, float>;
 
 }  // namespace vox::cpu

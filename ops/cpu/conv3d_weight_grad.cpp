@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t most_rows = 64, most_columns = 16;  // channels of small and big in a block
 constexpr int64_t tile_bytes = 384 * 1024;            // of big
-constexpr int64_t first_cache = 24 * 1024;            // for as many rows of small as have sums in registers
-constexpr int64_t partial_bytes = 32 * 1024 * 1024;   // for the sums of all ranges but the first
+constexpr int64_t first_cache = 48 * 1024;  // for the rows of small that have sums in registers: measured
+constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges but the first
 constexpr int64_t tasks_wanted = 32;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -179,6 +179,10 @@ bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3d
 
 template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);
 template bool weight_grad_by_tiles<double, double>(const double*, const double*, double*,
+                                                   const Conv3dGeometry&);
+template bool weight_grad_by_tiles<bfloat16, float>(const bfloat16*, const bfloat16*, bfloat16*,
+                                                    const Conv3dGeometry&);
+template bool weight_grad_by_tiles<float16, float>(const float16*, const float16*, float16*,
                                                    const Conv3dGeometry&);
 
 }  // namespace vox::cpu

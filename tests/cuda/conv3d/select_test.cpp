@@ -41,6 +41,13 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
   const bool hopper = cuda::has_wgmma();
+  for (const int64_t stride : {2, 3}) {
+    const Conv3dGeometry g = detail::conv_transpose3d_geometry("select", {1, 16, 2, 2, 2}, {16, 16, 3, 3, 3},
+                                                               {.stride = {1, stride, stride}});
+    const std::string_view strided = hopper && stride == 2 ? "strided_wgmma" : "implicit_gemm_mma";
+    EXPECT_EQ(chosen(high, g), strided);
+    EXPECT_EQ(chosen(high, g, f32, Conv3dPass::conv3d), strided);
+  }
   const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
     return chosen(precision, g, f32, Conv3dPass::weight_grad);
   };

@@ -5,7 +5,8 @@
 
 #include "tests/support/conv3d.h"
 
-// The matrix kernels against the direct ones, on grids of many tiles: whole numbers, so equality.
+// The tiled kernels against the direct ones, on grids of many tiles: whole numbers, so equality. CTest runs
+// these once for each instruction set.
 
 namespace vox {
 namespace {
@@ -24,6 +25,14 @@ const std::vector<TransposeCase> cases{
     {"many taps", 1, 2, 2, {4, 5, 6}, {9, 11, 10}, {2, 1, 3}, {3, 2, 4}, {1, 0, 2}, 1, 1},
     {"a tile of one row", 1, 2, 3, {1, 1, 700}, {1, 1, 5}, {1, 1, 2}, {0, 0, 2}, {0, 0, 1}, 1, 1},
     {"cropped to the halo", 1, 2, 2, {3, 3, 3}, 2, 1, {1, 1, 1}, 0, 1, 1},
+    {"rows with shared zeros, in segments", 1, 3, 10, {5, 9, 80}, {3, 5, 3}, 1, {1, 2, 1}, 0, 1, 1},
+    {"a full correlation", 1, 5, 11, {4, 6, 64}, {3, 5, 7}, 1, 0, 0, 1, 1},
+    {"rows longer than a tile", 2, 3, 5, {2, 3, 300}, {1, 2, 4}, {1, 1, 2}, {0, 1, 1}, 0, {1, 1, 3}, 1},
+    {"taps further apart than the row", 1, 3, 4, {6, 7, 8}, 3, 1, {9, 10, 11}, 0, {9, 10, 11}, 1},
+    {"channels in chunks", 1, 12, 1030, {2, 3, 33}, {2, 3, 3}, {1, 2, 2}, {0, 1, 1}, 0, 1, 1},
+    {"weights of several megabytes", 1, 256, 192, {3, 3, 3}, 3, 1, 1, 0, 1, 1},
+    {"1x1x1", 2, 40, 24, {3, 20, 30}, 1, 1, 0, 0, 1, 1},
+    {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
     {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
 };
 
@@ -31,7 +40,7 @@ class Conv3dCpu : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dCpu, ::testing::Values(f32, f64),
                          [](const auto& info) { return to_string(info.param); });
 
-TEST_P(Conv3dCpu, MatrixKernelsEqualTheDirectOnes) {
+TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
   for (const TransposeCase& c : cases) {
     SCOPED_TRACE(c.name);
     const Conv3dGeometry g = c.geometry();
@@ -60,6 +69,40 @@ TEST_P(Conv3dCpu, MatrixKernelsEqualTheDirectOnes) {
           cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, Float32Precision::highest);
         },
         [&](Tensor& dw) { cpu::conv3d_weight_grad_direct(big, small, dw, g); }));
+  }
+}
+
+// Whole numbers up to 256 are exact in bf16 and f16, and so are these sums in f32: one rounding at the end.
+TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
+  const TransposeCase c{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3};
+  const Conv3dGeometry g = c.geometry();
+  const auto highest = Float32Precision::highest;
+  for (const DType dtype : {bf16, f16}) {
+    SCOPED_TRACE(to_string(dtype));
+    const auto both = [&](const Shape& shape, auto kernel) {
+      Tensor half = empty(shape, {.dtype = dtype}), wide = empty(shape);
+      const auto make = [](const Shape& s, uint64_t seed) { return testing::integer_tensor(s, seed, f32); };
+      const Tensor big = make(g.big_shape(), 1), small = make(g.small_shape(), 2),
+                   weight = make(g.weight_shape(), 3), bias = make({g.big_channels}, 4);
+      kernel(big.to(dtype), small.to(dtype), weight.to(dtype), bias.to(dtype), half);
+      kernel(big, small, weight, bias, wide);
+      return values(half.to(f32)) == values(wide.to(dtype).to(f32));
+    };
+    EXPECT_TRUE(both(g.small_shape(), [&](const auto& big, const auto&, const auto& weight, const auto&,
+                                          auto& y) { cpu::conv3d(big, weight, {}, y, g, highest); }));
+    EXPECT_TRUE(
+        both(g.big_shape(), [&](const auto&, const auto& small, const auto& weight, const auto& bias,
+                                auto& y) { cpu::conv_transpose3d(small, weight, bias, y, g, highest); }));
+    EXPECT_TRUE(
+        both(g.weight_shape(), [&](const auto& big, const auto& small, const auto&, const auto&, auto& dw) {
+          Tensor none;
+          cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, highest);
+        }));
+    EXPECT_TRUE(
+        both({g.big_channels}, [&](const auto& big, const auto& small, const auto&, const auto&, auto& db) {
+          Tensor dw = empty(g.weight_shape(), {.dtype = big.dtype()});
+          cpu::conv3d_weight_grad(big, small, dw, db, Grid::big, g, highest);
+        }));
   }
 }
 
