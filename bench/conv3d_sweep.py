@@ -16,6 +16,7 @@ def main():
     a.add_argument("json", help="what bench_conv3d_sweep printed")
     a.add_argument("--svg", help="draw the sweep there")
     a.add_argument("--precision", help="look at this one only")
+    a.add_argument("--note", default="", help="a few words for the picture's title, such as the commit")
     args = a.parse_args()
     with open(args.json, encoding="utf-8") as file:
         sweep = json.load(file)
@@ -24,7 +25,7 @@ def main():
     found = cliffs.cliffs(sweep)
     print(cliffs.report(sweep, found))
     if args.svg:
-        Path(args.svg).write_text(picture.svg(sweep, found), encoding="utf-8")
+        Path(args.svg).write_text(picture.svg(sweep, found, args.note), encoding="utf-8")
     sys.exit(1 if found else 0)
 
 

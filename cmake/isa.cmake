@@ -15,7 +15,7 @@ endif()
 file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
 # Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: no fma but where it is written, in vectors and in
 # the rests of loops alike. And no traps that a choice between two computed values could set off.
-foreach(name IN ITEMS elementwise)
+foreach(name IN ITEMS elementwise interpolate normalize pool3d reduce)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
     COMPILE_OPTIONS -ffp-contract=off -fno-trapping-math)
 endforeach()

@@ -42,13 +42,15 @@ void Launch::check(cudaError_t code) const {
 }
 
 Workspace::Workspace(const Launch& launch, int64_t bytes) : launch_(launch), bytes_(bytes) {
-  if (bytes > 0)
-    data_ =
-        take_from_pool(launch.op_, device_state(launch.op_, launch.guard_.index()), bytes, launch.stream_);
+  if (bytes == 0) return;
+  const OutsideCapture outside;
+  data_ = take_from_pool(launch.op_, device_state(launch.op_, launch.guard_.index()), bytes, launch.stream_);
 }
 
 Workspace::~Workspace() {
-  if (data_) give_to_pool(device_state(launch_.op_, launch_.guard_.index()), data_, bytes_, launch_.stream_);
+  if (!data_) return;
+  const OutsideCapture outside;
+  give_to_pool(device_state(launch_.op_, launch_.guard_.index()), data_, bytes_, launch_.stream_);
 }
 
 }  // namespace vox::cuda

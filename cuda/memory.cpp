@@ -116,7 +116,6 @@ bool is_capturing(cudaStream_t stream) {
 }  // namespace
 
 void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStream_t stream) {
-  const OutsideCapture outside;
   void* data = nullptr;
   cudaError_t code = cudaErrorMemoryAllocation;
   if (bytes <= device.total_bytes) {
@@ -142,7 +141,6 @@ void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStr
 }
 
 void give_to_pool(DeviceState& device, void* data, int64_t bytes, cudaStream_t stream) noexcept {
-  const OutsideCapture outside;
   ignore_error(cudaFreeAsync(data, stream));
   device.memory.in_use -= bytes;
 }
@@ -153,6 +151,7 @@ void* allocate(int64_t bytes, int index) {
   free_deferred(device);
 
   const DeviceGuard guard("allocate", index);
+  const OutsideCapture outside;
   const Capture capture = capture_of(stream);
   void* data = take_from_pool("allocate", device, bytes, stream.handle());
   Block block{static_cast<char*>(data), bytes, stream.shared_from_this(), {}, capture.id};

@@ -36,8 +36,8 @@ struct Memory {
   std::atomic<int64_t> peak_in_use{0};
 };
 
-/// `bytes` > 0 of the device's pool, in the order of `stream`; the device is current. Throws
-/// OutOfMemoryError.
+/// `bytes` > 0 of the device's pool, in the order of `stream`. The caller has made the device current, and
+/// holds an OutsideCapture: CUDA takes this for a call that might touch a capture. Throws OutOfMemoryError.
 void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStream_t stream);
 /// Gives them back in the order of `stream`. An error is left to the next op: a sticky one comes back there,
 /// and any other means that CUDA does not hold this memory (any more).

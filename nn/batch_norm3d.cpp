@@ -1,8 +1,8 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
+#include <voxgrad/ops/batch_norm.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
 
 namespace vox::nn {
 
@@ -36,26 +36,20 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
     vox::detail::check_same_dtype("nn::BatchNorm3d", input, own);
     vox::detail::check_same_device("nn::BatchNorm3d", input, own);
   }
-  const Shape per_channel = {1, options.num_features, 1, 1, 1};
-  const DType wide = opmath(input.dtype());  // bf16 and f16 are computed in f32 and rounded once
-  const Tensor x = input.to(wide);
-  Tensor centred, variance;
-  if (is_training() || !options.track_running_stats) {
-    const int64_t count = input.numel() / options.num_features;
-    check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
-                      "each channel, got shape ", input.shape(), " (use eval())");
-    const Tensor mean = vox::mean(x, {0, 2, 3, 4}, true);
-    centred = x - mean;
-    variance = vox::mean(centred * centred, {0, 2, 3, 4}, true);
-    if (is_training() && options.track_running_stats) track(mean, variance, count);
-  } else {
-    centred = x - running_mean.reshape(per_channel).to(wide);
-    variance = running_var.reshape(per_channel).to(wide);
+  const auto wide = [&](const Tensor& t) {  // bf16 and f16 are computed in f32 and rounded once
+    return t.defined() ? t.to(opmath(input.dtype())) : t;
+  };
+  if (!is_training() && options.track_running_stats) {
+    const Tensor y = vox::detail::normalize(wide(input), wide(running_mean), wide(running_var), wide(weight),
+                                            wide(bias), options.eps);
+    return y.to(input.dtype());
   }
-  Tensor scale = rsqrt(variance + options.eps);
-  if (!options.affine) return (centred * scale).to(input.dtype());
-  scale = scale * weight.reshape(per_channel).to(wide);
-  return (centred * scale + bias.reshape(per_channel).to(wide)).to(input.dtype());
+  const int64_t count = input.numel() / options.num_features;
+  check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
+                    "each channel, got shape ", input.shape(), " (use eval())");
+  const auto result = vox::detail::batch_norm(wide(input), wide(weight), wide(bias), options.eps);
+  if (is_training() && options.track_running_stats) track(result.mean, result.variance, count);
+  return result.y.to(input.dtype());
 }
 
 void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {

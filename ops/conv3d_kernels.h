@@ -7,7 +7,7 @@
 // The kernels of the conv3d family: the same entries on both devices. Inputs are contiguous tensors of one
 // floating dtype and device, with the geometry's shapes; outputs are allocated by the caller and wholly
 // overwritten. An undefined bias means none. The same bits on every run, for any number of threads. The
-// precision concerns f32 on CUDA; other dtypes and the CPU compute in their own.
+// precision concerns f32 on CUDA, where bf16 and f16 are summed in f32 (the CPU gets those by in_f32 only).
 
 namespace vox::cpu {
 

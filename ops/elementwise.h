@@ -4,7 +4,7 @@
 
 // Elementwise ops. Two tensors must have one dtype and device, and broadcast by NumPy's rule; a C++ number
 // takes the tensor's dtype. All whose result has a floating dtype are differentiable; the gradient of sign is
-// zero.
+// zero. bf16 and f16 are computed in f32, in which they take a number too, and rounded once.
 
 namespace vox {
 

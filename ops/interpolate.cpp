@@ -4,6 +4,7 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/interpolate_kernels.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -107,14 +108,38 @@ Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const Interp
   return y;
 }
 
+/// Whether the CPU does all passes plane by plane: with planes for every thread, and little ones.
+bool plane_by_plane(const Tensor& x, const Shape& result) {
+  constexpr int64_t enough = 16, most_elements = int64_t{1} << 21;
+  const int64_t planes = x.shape()[0] * x.shape()[1];
+  return x.device().is_cpu() && planes >= enough && x.numel() / planes <= most_elements &&
+         checked_numel("interpolate", result) / planes <= most_elements;
+}
+
+/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; x itself if there is
+/// none.
+template <class Passes, class Kernel>
+Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
+                  const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
+  Shape shape = x.shape();
+  for (const int64_t i : order) shape[first_spatial_dim + i] = axes[static_cast<size_t>(i)].*to;
+  if (!order.empty() && plane_by_plane(x, shape)) {
+    Tensor y = empty(shape, x.options());
+    if (y.numel() > 0) passes(x, order, axes, y);
+    return y;
+  }
+  for (const int64_t i : order) {
+    const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
+    x = run_pass(kernel, x, first_spatial_dim + i, axis, axis.*to);
+  }
+  return x;
+}
+
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
   Tensor y = widened(input.detach()).contiguous();
-  for (const int64_t i : pass_order(axes)) {
-    const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
-    y = run_pass(axis_kernel, y, first_spatial_dim + i, axis, axis.out);
-  }
+  y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
   y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
@@ -123,11 +148,10 @@ Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
   Tensor grad_input = widened(grad_output.detach()).contiguous();
-  const std::vector<int64_t> order = pass_order(axes);
-  for (auto i = order.rbegin(); i != order.rend(); ++i) {
-    const InterpolateAxis& axis = axes[static_cast<size_t>(*i)];
-    grad_input = run_pass(axis_adjoint_kernel, grad_input, first_spatial_dim + *i, axis, axis.in);
-  }
+  std::vector<int64_t> order = pass_order(axes);
+  std::reverse(order.begin(), order.end());
+  grad_input = run_passes(cpu::interpolate_passes_adjoint, axis_adjoint_kernel, grad_input, order, axes,
+                          &InterpolateAxis::in);
   grad_input = grad_input.to(grad_output.dtype());
   if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;

@@ -28,8 +28,8 @@ struct InterpolateOptions {
   bool align_corners = false;  ///< trilinear only
 };
 
-/// Resizes (N, C, D, H, W) of floating dtype, with the index rules of torch.nn.functional.interpolate. On each
-/// axis, with ratio = in / out, or 1 / scale_factor where that was given, output cell o reads the input at
+/// Resizes (N, C, D, H, W), floating, with the index rules of torch.nn.functional.interpolate. On each axis,
+/// with ratio = in / out, or 1 / scale_factor where that was given, output cell o reads the input at
 ///
 ///   nearest                    floor(o * ratio)
 ///   trilinear                  max(0, (o + 0.5) * ratio - 0.5), between its two neighbours

@@ -11,7 +11,7 @@ LEFT, RIGHT, TOP, BOTTOM = 34, 8, 26, 44  # margins inside a panel
 HEAD = 58
 
 
-def svg(sweep, found):
+def svg(sweep, found, note=""):
     precisions = list(dict.fromkeys(r["precision"] for r in sweep["rows"]))
     panels = list(dict.fromkeys((r["precision"], r["line"]) for r in sweep["rows"]))
     by_key = lines(sweep)
@@ -22,7 +22,7 @@ def svg(sweep, found):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDTH}" height="{HEAD + rows * HEIGHT}" '
            'font-family="sans-serif" font-size="10">', '<rect width="100%" height="100%" fill="white"/>',
            f'<text x="10" y="20" font-size="15">conv3d family on {escape(sweep["device"])}, '
-           f'{sweep["geometries"]} geometries: time / floor</text>']
+           f'{sweep["geometries"]} geometries: time / floor{escape(note and ", " + note)}</text>']
     x = 10
     for pass_, colour in COLOURS.items():
         out.append(f'<rect x="{x}" y="34" width="14" height="4" fill="{colour}"/>'

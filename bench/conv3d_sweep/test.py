@@ -52,8 +52,9 @@ class Cliffs(unittest.TestCase):
 class Picture(unittest.TestCase):
     def test_is_an_svg_with_the_jumps_in_red(self):
         measured = sweep(row("1", 1), row("2", 3), row("3", 3))
-        text = picture.svg(measured, cliffs.cliffs(measured))
+        text = picture.svg(measured, cliffs.cliffs(measured), "a<b")
         xml.etree.ElementTree.fromstring(text)
+        self.assertIn("time / floor, a&lt;b", text)
         self.assertEqual(text.count("<circle"), 3)
         self.assertEqual(text.count('stroke="#d00000"'), 1)
 

@@ -293,25 +293,6 @@ __global__ void __launch_bounds__(summing_threads)
   }
 }
 
-// A channel has one block, so it is as large as a block can be; double costs nothing beside the loads.
-constexpr int bias_threads = 1024;
-
-template <class T>
-__global__ void __launch_bounds__(bias_threads)
-    bias_grad_kernel(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t cells) {
-  __shared__ double memory[bias_threads];
-  for (int64_t c = blockIdx.x; c < channels; c += gridDim.x) {
-    double sum = 0;
-    for (int64_t n = 0; n < batch; ++n) {
-      const T* from = grad + (n * channels + c) * cells;
-#pragma unroll 4
-      for (int64_t i = threadIdx.x; i < cells; i += bias_threads) sum += static_cast<double>(from[i]);
-    }
-    const double total = block_sum<bias_threads>(sum, memory);
-    if (threadIdx.x == 0) dbias[c] = static_cast<T>(total);
-  }
-}
-
 // ---- Launchers --------------------------------------------------------------------------------------------
 
 /// `wanted` undefined means always. What may turn out not to be wanted gets few blocks, since each has to be
@@ -386,16 +367,6 @@ void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& d
                                Grid bias_of, Conv3dGeometry g) {
   conv3d_weight_grad_direct_if({}, big, small, dweight, g);
   if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
-}
-
-void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
-  Launch launch("conv3d_weight_grad", dbias, {&grad});
-  visit_floating_storage("conv3d_weight_grad", grad.dtype(), [&]<class T>(T) {
-    bias_grad_kernel<T><<<grid_for(dbias.numel(), 1), bias_threads, 0, launch.stream()>>>(
-        detail::ptr<T>(grad), detail::mutable_ptr<T>(dbias), grad.size(0), dbias.numel(),
-        grad.size(2) * grad.size(3) * grad.size(4));
-  });
-  launch.check();
 }
 
 }  // namespace vox::cuda

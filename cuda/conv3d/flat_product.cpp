@@ -57,8 +57,8 @@ int64_t pitch_of(const FlatAxis& a) {
 /// size.
 bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, all_planes = tile.depths + tile.taps_d - 1;
-  const int64_t plane = plane_bytes(p), tap = tap_bytes(tile);
-  const int64_t enough = std::min<int64_t>(all_planes, 5);
+  const int64_t plane = plane_bytes(p, tile), tap = tap_bytes(tile);
+  const int64_t enough = std::clamp<int64_t>(all_planes, 2, 5);
   if (2 * taps * tap + enough * plane <= shared) {
     p.stages = 2;
     p.chunk = narrow(taps);
@@ -66,7 +66,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     return true;
   }
   p.stages = 3;
-  for (int64_t ahead = 2; ahead >= 0; --ahead) {
+  for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
     const int64_t left = shared - (all_planes + ahead) * plane;
     if (left <= 0) continue;
     const int64_t chunk = std::min(left / (p.stages * tap), taps);
@@ -79,6 +79,14 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
 }
 
 }  // namespace
+
+Divisor divisor_of(int64_t d) {
+  // With shift 31 + log2(d), rounded up, the multiplier has 32 bits and its error is below 1 / n.
+  int bits = 0;
+  while (int64_t{1} << bits < d) ++bits;
+  const uint64_t scale = uint64_t{1} << (31 + bits), divisor = static_cast<uint64_t>(d);
+  return {narrow(d), static_cast<uint32_t>((scale + divisor - 1) / divisor), 31 + bits};
+}
 
 FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase) {
   return {flat_axis(g, transposed, 0, phase.d), flat_axis(g, transposed, 1, phase.h),
@@ -104,7 +112,7 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
   p.in_channel = in_channel;
   p.out_channel = transposed ? g.big_cells() : g.small_cells();
   p.out_h = narrow((transposed ? g.big : g.small).h), p.out_w = narrow((transposed ? g.big : g.small).w);
-  p.pitch_w = narrow(pitch_w), p.pitch_h = narrow(pitch_h);
+  p.pitch_w = divisor_of(pitch_w), p.pitch_h = divisor_of(pitch_h);
   p.column_shift = p.w.tap_step, p.row_shift = narrow(p.h.tap_step * pitch_w);
 
   p.tiles = narrow(ceil_div(positions, tile.positions));

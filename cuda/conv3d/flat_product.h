@@ -13,7 +13,7 @@ namespace vox::cuda {
 //
 // Cell j and tap t of an axis read input cell j + base + t * tap_step and write output cell
 // j * out_step + out_base: conv3d with stride 1, and each phase of conv_transpose3d with any stride
-// (CONV3D.md, Phases).
+// (the outputs of one residue modulo it).
 //
 // The flat plane. Cells of one depth, of all images, are numbered image after image and row after row, a row
 // being `pitch_w` positions long and an image `pitch_h` rows. Input cells that tap (0, 0) reads get the
@@ -36,18 +36,31 @@ struct FlatAxis {
 };
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
-/// plane is multiplied by `taps_d` taps along d in one instruction. k comes in slabs of `slab` channels.
+/// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
+/// each of the `parts` that a value is split into.
 struct FlatTile {
   int positions, depths, channels, taps_d;
-  int slab;
+  int slab, parts;
 };
+
+/// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
+struct Divisor {
+  int divisor = 1;
+  uint32_t multiplier = uint32_t{1} << 31;
+  int shift = 31;
+
+  constexpr int quotient(int n) const {
+    return static_cast<int>((uint64_t{static_cast<uint32_t>(n)} * multiplier) >> shift);
+  }
+};
+Divisor divisor_of(int64_t d);
 
 struct FlatProduct {
   FlatAxis d, h, w;
   int batch, groups, in_per_group, out_per_group;
   int64_t in_channel, out_channel;  ///< elements: all cells of a channel
   int out_h, out_w;                 ///< extents of the whole output
-  int pitch_w, pitch_h;
+  Divisor pitch_w, pitch_h;
   int row_shift, column_shift;
 
   // What there is to do. Depths whose numbers have one remainder modulo the tap step read the same planes, so
@@ -69,11 +82,13 @@ struct FlatProduct {
 /// The most positions that a window may have.
 inline constexpr int most_window = 640;
 
-/// Bytes of shared memory for planes and stages; a granule of 16 bytes holds slab / 2 channels of a position.
-inline int64_t plane_bytes(const FlatProduct& p) { return int64_t{p.window} * 32; }
-inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32; }
+/// Bytes of shared memory.
+inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
+  return int64_t{p.window} * 32 * t.parts;
+}
+inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32 * t.parts; }
 inline int64_t shared_bytes(const FlatProduct& p, const FlatTile& t) {
-  return p.planes * plane_bytes(p) + p.stages * p.chunk * tap_bytes(t);
+  return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }
 
 /// The axes of the phase (residues of output cells modulo the stride; all 0 for conv3d). Some may have no

@@ -7,11 +7,11 @@ namespace vox::cuda {
 namespace {
 
 // Tells by its largest block which of the build's machine codes a GPU was given.
-constexpr int with_wgmma = 128, without = 64;
+constexpr int with_wgmma = 128;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __global__ void __launch_bounds__(with_wgmma) build_kernel() {}
 #else
-__global__ void __launch_bounds__(without) build_kernel() {}
+__global__ void __launch_bounds__(with_wgmma / 2) build_kernel() {}
 #endif
 
 bool runs_on(int device) {

@@ -26,6 +26,7 @@
 // or NaN of the input touches is Inf or NaN, and nothing else; one in the weights makes NaN also of outputs
 // whose tap with it falls outside the input.
 
+#include <voxgrad/core/half.h>
 #include <voxgrad/cuda/conv3d/flat_product.h>
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
@@ -42,22 +43,57 @@ namespace vox::cuda::flat {
 struct Tf32 {
   static constexpr ptx::Operand operand = ptx::Operand::tf32;
   using Element = uint32_t;
-  static __device__ __forceinline__ Element round(float x) { return ptx::to_tf32(x); }
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return ptx::to_tf32(x); }
+};
+
+/// Rounded to 16 bits, or stored so.
+struct Bf16 {
+  static constexpr ptx::Operand operand = ptx::Operand::bf16;
+  using Element = bfloat16;
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return bfloat16(x); }
+};
+struct F16 {
+  static constexpr ptx::Operand operand = ptx::Operand::f16;
+  using Element = float16;
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return float16(x); }
+};
+
+/// f32 as a sum of two TF32 numbers, high and low. Of their four products the last is below the rounding of
+/// f32 and left out. The tensor cores truncate when they add, so their sums move to f32 registers before they
+/// are long.
+struct Tf32x3 {
+  static constexpr ptx::Operand operand = ptx::Operand::tf32;
+  using Element = uint32_t;
+  static constexpr int parts = 2;
+  static __device__ __forceinline__ Element part(float x, int i) {
+    const uint32_t high = ptx::to_tf32(x);
+    return i == 0 ? high : ptx::to_tf32(x - __uint_as_float(high));
+  }
+  /// Inf, NaN, and what rounds to Inf have no low part.
+  static __device__ __forceinline__ bool has_parts(float x) {
+    return (ptx::to_tf32(x) & 0x7f800000u) != 0x7f800000u;
+  }
 };
 
 /// How a kernel cuts the work.
-template <class Operand_, int channels_, int depths_, int taps_d_>
+template <class Storage_, class Operand_, int channels_, int depths_, int taps_d_>
 struct Tile {
+  using Storage = Storage_;
   using Operand = Operand_;
   using Element = typename Operand::Element;
   static constexpr int positions = 256, channels = channels_, depths = depths_, taps_d = taps_d_;
+  static constexpr int parts = Operand::parts;
+  static constexpr bool split = parts > 1;
   static constexpr int granule = 16 / sizeof(Element);  // channels
   static constexpr int slab = 2 * granule;              // k of one instruction
   static constexpr int planes = depths + taps_d - 1;    // that a tile reads at one group of taps
-  static constexpr int tap_bytes = taps_d * channels * 32;
-  static constexpr FlatTile host{positions, depths, channels, taps_d, slab};
+  static constexpr int tap_bytes = taps_d * channels * 32 * parts;
+  static constexpr FlatTile host{positions, depths, channels, taps_d, slab, parts};
 
-  static constexpr int sums = depths * channels;  // of a thread: two 64 x (depths * channels) tiles
+  static constexpr int sums = depths * channels * parts;  // of a thread: two 64 x (depths * channels) tiles
   static constexpr int consumer_registers = sums > 176 ? 216 : sums > 144 ? 208 : 192;
   static constexpr int producer_registers = 256 - consumer_registers;
   static_assert(sums <= 192 && channels % 8 == 0);
@@ -147,8 +183,9 @@ __device__ __forceinline__ int taps_in(int row_group, const FlatProduct& p) {
 /// granule], zeros for channels that do not exist.
 template <class Tile>
 __global__ void __launch_bounds__(256)
-    pack_kernel(const float* weight, typename Tile::Element* packed, const __grid_constant__ FlatProduct p,
-                bool transposed, int kernel_h, int kernel_w, int64_t kernel_taps, int64_t numel) {
+    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
+                const __grid_constant__ FlatProduct p, bool transposed, int kernel_h, int kernel_w,
+                int64_t kernel_taps, int64_t numel, int64_t* not_split) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
        i += int64_t{gridDim.x} * blockDim.x) {
     int64_t rest = i;
@@ -158,7 +195,7 @@ __global__ void __launch_bounds__(256)
       return index;
     };
     const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
-    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2);
+    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2), part = next(Tile::parts);
     const int tw = next(p.w.taps), th = next(p.h.taps);
     const int d = p.d.first_tap + (next(p.depth_groups) * Tile::taps_d + td) * p.d.tap_pace;
     const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
@@ -170,9 +207,11 @@ __global__ void __launch_bounds__(256)
       // The weight is (small channels, big channels of the group, taps); the transposed op reads small.
       const int64_t row = transposed ? (group * p.in_per_group + in) * p.out_per_group + out
                                      : (group * p.out_per_group + out) * p.in_per_group + in;
-      value = weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w];
+      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
     }
-    packed[i] = Tile::Operand::round(value);
+    packed[i] = Tile::Operand::part(value, part);
+    if constexpr (Tile::split)
+      if (!Tile::Operand::has_parts(value)) *not_split = 1;
   }
 }
 
@@ -211,98 +250,120 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
 
 // ---- Input ------------------------------------------------------------------------------------------------
 
-/// A warp's share of all planes. Its work comes in units, 32 positions of one granule; the loads of a unit of
-/// the next plane start as soon as its registers are free of this one, so there are always as many loads
-/// under way as registers can hold.
+/// A position of the flat plane.
+struct Place {
+  int image, h, w;
+};
+__device__ __forceinline__ Place place_of(int flat, const FlatProduct& p) {
+  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
+  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
+}
+
+/// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
+/// A lane takes every 32nd position of the window, some of them at a time: all of their loads, then all of
+/// their stores. (Loads of later positions between these stores do not help: a warp has six scoreboards, and
+/// a store would wait for the later loads as well.)
 template <class Tile>
-__device__ void bring_input(const float* input, unsigned char* planes_memory, Barriers& barriers, int warp,
-                            int lane, const FlatProduct& p) {
+__device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
+                            Barriers& barriers, int warp, int lane, const FlatProduct& p,
+                            int64_t* not_split) {
   using Element = typename Tile::Element;
   constexpr int granule = Tile::granule;
-  constexpr int units = (2 * most_window / 32 + loader_warps - 1) / loader_warps;  // of a warp, at most
-  const int units_of_granule = (p.window + 31) / 32;
+  constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
+                batches = (most_window / 32 + batch - 1) / batch;
   constexpr uint32_t outside = 0xffffffff;
+  using Storage = typename Tile::Storage;
+  bool all_split = true;
 
-  float value[units][granule] = {};
-  uint32_t from[units];  // of the first image in the tile, at input cell d = 0: where the position lies
-  const auto granule_of = [&](int u) { return warp + u * loader_warps >= units_of_granule; };
-  const auto position_of = [&](int u) {
-    return (warp + u * loader_warps - (granule_of(u) ? units_of_granule : 0)) * 32 + lane;
-  };
-
+  uint32_t from[batches][batch];  // where the lane's positions lie, from the first image's depth 0 on
   Ring ring{p.planes};
-  bool loaded = false;
-  const auto store = [&](int u, unsigned char* plane) {
-    const int position = position_of(u);
-    if (position >= p.window) return;
-    static_assert(sizeof(Element) == 4);
-    const uint4 bits{Tile::Operand::round(value[u][0]), Tile::Operand::round(value[u][1]),
-                     Tile::Operand::round(value[u][2]), Tile::Operand::round(value[u][3])};
-    reinterpret_cast<uint4*>(plane)[granule_of(u) * p.window + position] = bits;
-  };
-  // Stores the plane in registers, if there is one, and loads the next, if there is one.
-  const auto step = [&](auto load) {
-    if (loaded) ring.wait_empty(barriers);
-    unsigned char* const plane = planes_memory + ring.slot * p.window * 32;
-#pragma unroll
-    for (int u = 0; u < units; ++u) {
-      if (warp + u * loader_warps >= 2 * units_of_granule) break;
-      if (loaded) store(u, plane);
-      load(u);
-    }
-    if (loaded) {
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
-      ring.advance();
-    }
-    loaded = true;
-  };
+  const int loaders = min(loader_warps, p.planes);
+  if (warp >= loaders) return;
+  int turn = 0;  // whose the next plane is
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
-    const int image_positions = p.pitch_w * p.pitch_h;
-    const int first_image = job.tile * Tile::positions / image_positions;
-    const float* const source =
-        input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
+    const int first_image = place_of(job.tile * Tile::positions, p).image;
+    const int64_t image_numel = int64_t{p.groups} * p.in_per_group * p.in_channel;
+    const Storage* const source =
+        input + first_image * image_numel + int64_t{job.group} * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `from` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
       const Planes planes = planes_of<Tile>(job, depth_group, p);
-      if (planes.first >= planes.end) return;
-      if (located != row_group) {
-        located = row_group;
+      for (int q = planes.first; q < planes.end; ++q) {
+        const bool mine = turn == warp;
+        turn = turn + 1 == loaders ? 0 : turn + 1;
+        if (mine) {
+          if (located != row_group) {
+            located = row_group;
 #pragma unroll
-        for (int u = 0; u < units; ++u) {
-          const int flat = job.tile * Tile::positions + position_of(u) + row_group * p.rows * p.row_shift;
-          const int row = flat / p.pitch_w, image = row / p.pitch_h;
-          const int h = row - image * p.pitch_h + p.h.base, w = flat - row * p.pitch_w + p.w.base;
-          const bool inside = position_of(u) < p.window && image < p.batch &&
-                              static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                              static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-          from[u] = inside ? static_cast<uint32_t>((image - first_image) * p.groups * p.in_per_group *
-                                                       static_cast<int>(p.in_channel) +
+            for (int b = 0; b < batches; ++b) {
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const int position = (b * batch + u) * 32 + lane;
+                const Place at =
+                    place_of(job.tile * Tile::positions + position + row_group * p.rows * p.row_shift, p);
+                const int h = at.h + p.h.base, w = at.w + p.w.base;
+                const bool inside = position < p.window && at.image < p.batch &&
+                                    static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                                    static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+                from[b][u] =
+                    inside ? static_cast<uint32_t>((at.image - first_image) * static_cast<int>(image_numel) +
                                                    h * p.w.in_cells + w)
                            : outside;
-        }
-      }
-      for (int q = planes.first; q < planes.end; ++q) {
-        const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
-        const float* const plane_source = source + slab * Tile::slab * p.in_channel + cell;
-        step([&](int u) {
-          const int channel = granule_of(u) * granule;
-          const int left = p.in_per_group - slab * Tile::slab - channel;
-          const float* at = plane_source + channel * p.in_channel + from[u];
-#pragma unroll
-          for (int c = 0; c < granule; ++c) {
-            value[u][c] = from[u] != outside && c < left ? __ldg(at) : 0.0f;
-            at += p.in_channel;
+              }
+            }
           }
-        });
+          const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
+          auto* plane = reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32 * Tile::parts);
+          bool empty = false;
+          for (int channel = slab * Tile::slab; channel < (slab + 1) * Tile::slab; channel += granule) {
+            const Storage* const channel_source = source + channel * p.in_channel + cell;
+            const int left = p.in_per_group - channel;
+#pragma unroll
+            for (int b = 0; b < batches; ++b) {
+              if (b * batch * 32 >= p.window) break;
+              float value[batch][granule];
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const Storage* at = channel_source + from[b][u];
+#pragma unroll
+                for (int c = 0; c < granule; ++c) {
+                  value[u][c] = from[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
+                  at += p.in_channel;
+                }
+              }
+              if (!empty) ring.wait_empty(barriers);
+              empty = true;
+#pragma unroll
+              for (int u = 0; u < batch; ++u) {
+                const int position = (b * batch + u) * 32 + lane;
+                if (position >= p.window) continue;
+#pragma unroll
+                for (int part = 0; part < Tile::parts; ++part) {
+                  alignas(16) Element bits[granule];
+#pragma unroll
+                  for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
+                  plane[part * 2 * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+                }
+                if constexpr (Tile::split) {
+#pragma unroll
+                  for (int c = 0; c < granule; ++c) all_split &= Tile::Operand::has_parts(value[u][c]);
+                }
+              }
+            }
+            plane += p.window;
+          }
+          ptx::fence_proxy_async();
+          __syncwarp();
+          if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
+        }
+        ring.advance();
       }
     });
   }
-  if (loaded) step([](int) {});
+  if (!all_split) *not_split = 1;
 }
 
 // ---- Products ---------------------------------------------------------------------------------------------
@@ -312,25 +373,59 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
   (f(std::integral_constant<int, q>{}), ...);
 }
 
+/// A slot that a warp has done with, but for products still under way.
+struct Released {
+  Barriers& barriers;
+  int slot = -1;  // none
+
+  __device__ __forceinline__ void later(int s) { slot = s; }
+  __device__ __forceinline__ void now(int lane) {
+    if (slot >= 0 && lane == 0) ptx::mbarrier_arrive(barriers.empty[slot]);
+    slot = -1;
+  }
+};
+
 /// A warpgroup's half of every tile.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
-                         Barriers& plane_barriers, Barriers& stage_barriers, const float* bias, float* output,
-                         int warpgroup, int warp, int lane, const FlatProduct& p) {
-  constexpr int channels = Tile::channels;
+                         Barriers& plane_barriers, Barriers& stage_barriers,
+                         const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
+                         int warp, int lane, const FlatProduct& p) {
+  using Storage = typename Tile::Storage;
+  constexpr int channels = Tile::channels, depths = Tile::depths;
   constexpr int own_positions = Tile::positions / 2;
   Ring plane_ring{p.planes}, stage_ring{p.stages};
-  float sum[2][Tile::depths][channels / 2];
+  Released old_plane{plane_barriers}, old_stage{stage_barriers};
+  float sum[2][depths][channels / 2];                                        // in the tensor cores' order
+  float total[2][Tile::split ? depths : 1][Tile::split ? channels / 2 : 1];  // what sums moved to
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
+    const int first_channel = job.channel_block * channels + lane % 4 * 2;
+    float first[channels / 8][2];  // bias of the thread's columns, two of every 8
+#pragma unroll
+    for (int n = 0; n < channels / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int channel = first_channel + n * 8 + e;
+        first[n][e] = bias && channel < p.out_per_group
+                          ? static_cast<float>(bias[job.group * p.out_per_group + channel])
+                          : 0.0f;
+      }
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int j = 0; j < Tile::depths; ++j)
+      for (int j = 0; j < depths; ++j) {
 #pragma unroll
-        for (int s = 0; s < channels / 2; ++s) sum[half][j][s] = 0;
+        for (int s = 0; s < channels / 2; ++s) {
+          if constexpr (Tile::split)
+            total[half][j][s] = 0;
+          else
+            sum[half][j][s] = 0;
+        }
+      }
     }
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
@@ -349,11 +444,12 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           // Plane q meets outputs low to high with taps q - low down to q - high.
           constexpr int q = plane_number;
           constexpr int low = q < Tile::taps_d ? 0 : q - Tile::taps_d + 1;
-          constexpr int high = q < Tile::depths ? q : Tile::depths - 1;
+          constexpr int high = q < depths ? q : depths - 1;
           if (q < planes.first || q >= planes.end) return;
           at.wait_full(plane_barriers);
           uint64_t a = ptx::shared_matrix(
-              planes_memory + (at.slot * p.window * 2 + warpgroup * own_positions + first_shift) * 16,
+              planes_memory +
+                  (at.slot * p.window * 2 * Tile::parts + warpgroup * own_positions + first_shift) * 16,
               p.window * 16, 128);
           uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
           int column = first_column;
@@ -362,8 +458,20 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 #pragma unroll
             for (int j = low; j <= high; ++j) {
               const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
-              ptx::wgmma<Tile::Operand::operand, channels>(sum[0][j], a, weights);
-              ptx::wgmma<Tile::Operand::operand, channels>(sum[1][j], ptx::moved(a, 64 * 16), weights);
+#pragma unroll
+              for (int half = 0; half < 2; ++half) {
+                const uint64_t input = ptx::moved(a, half * 64 * 16);
+                const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
+                  ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
+                };
+                if constexpr (Tile::split) {
+                  const uint64_t low_weights = ptx::moved(weights, Tile::tap_bytes / 2);
+                  const uint64_t low_input = input + p.window * 2;
+                  product(low_input, weights, tap > 0);
+                  product(input, low_weights, true);
+                }
+                product(input, weights, true);
+              }
             }
             b = ptx::moved(b, Tile::tap_bytes);
             a += p.column_shift;  // positions, which are as long as the unit of addresses
@@ -373,46 +481,63 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
             }
           }
           ptx::wgmma_commit();
-          ptx::wgmma_wait<0>();
-          if (last && lane == 0) ptx::mbarrier_arrive(plane_barriers.empty[at.slot]);
+          ptx::wgmma_wait<Tile::split ? 0 : 1>();
+          if constexpr (Tile::split) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+#pragma unroll
+              for (int j = low; j <= high; ++j) {
+#pragma unroll
+                for (int s = 0; s < channels / 2; ++s) total[half][j][s] += sum[half][j][s];
+              }
+            }
+          }
+          old_plane.now(lane);
+          old_stage.now(lane);
+          if (last) old_plane.later(at.slot);
           at.advance();
         });
-        if (lane == 0) ptx::mbarrier_arrive(stage_barriers.empty[stage_ring.slot]);
+        old_stage.now(lane);  // only if there was no plane
+        old_stage.later(stage_ring.slot);
         stage_ring.advance();
       }
       plane_ring = at;
     });
+    ptx::wgmma_wait<0>();
+    old_plane.now(lane);
+    old_stage.now(lane);
 
-    // Sums to outputs. A thread holds two rows of 64 in each half, and two columns of every 8.
-    const int first_channel = job.channel_block * channels + lane % 4 * 2;
+    // A thread holds two rows of 64 in each half, and two columns of every 8.
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;
     const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-        const int flat = job.tile * Tile::positions + warpgroup * own_positions + half * 64 + warp % 4 * 16 +
-                         upper * 8 + lane / 4;
-        const int row = flat / p.pitch_w, image = row / p.pitch_h;
-        const int h = row - image * p.pitch_h, w = flat - row * p.pitch_w;
-        if (image >= p.batch || h >= p.h.cells || w >= p.w.cells) continue;
-        float* const at = output + (int64_t{image} * p.groups + job.group) * p.out_per_group * p.out_channel +
-                          (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane +
-                          (int64_t{h} * p.h.out_step + p.h.out_base) * p.out_w +
-                          (w * p.w.out_step + p.w.out_base);
+      for (int row = 0; row < 2; ++row) {
+        const Place place = place_of(job.tile * Tile::positions + warpgroup * own_positions + half * 64 +
+                                         warp % 4 * 16 + row * 8 + lane / 4,
+                                     p);
+        if (place.image >= p.batch || place.h >= p.h.cells || place.w >= p.w.cells) continue;
+        Storage* const at =
+            output +
+            ((int64_t{place.image} * p.groups + job.group) * p.out_per_group + first_channel) *
+                p.out_channel +
+            (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane +
+            (int64_t{place.h} * p.h.out_step + p.h.out_base) * p.out_w +
+            (place.w * p.w.out_step + p.w.out_base);
 #pragma unroll
-        for (int n = 0; n < channels / 8; ++n) {
+        for (int j = 0; j < depths; ++j) {
+          if (j >= job.depths) break;
+          Storage* to = at + j * out_depth;
+          const float* from = sum[half][j];
+          if constexpr (Tile::split) from = total[half][j];
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int channel = first_channel + n * 8 + e;
-            if (channel >= p.out_per_group) continue;
-            const float first = bias ? bias[job.group * p.out_per_group + channel] : 0.0f;
-            float* to = at + channel * p.out_channel;
+          for (int n = 0; n < channels / 8; ++n) {
 #pragma unroll
-            for (int j = 0; j < Tile::depths; ++j) {
-              if (j < job.depths) *to = sum[half][j][n * 4 + upper * 2 + e] + first;
-              to += out_depth;
-            }
+            for (int e = 0; e < 2; ++e)
+              if (first_channel + n * 8 + e < p.out_per_group)
+                to[e * p.out_channel] = Storage(from[n * 4 + row * 2 + e] + first[n][e]);
+            to += 8 * p.out_channel;
           }
         }
       }
@@ -424,8 +549,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 
 template <class Tile>
 __global__ void __launch_bounds__(block_threads, 1)
-    product_kernel(const float* __restrict__ input, const typename Tile::Element* __restrict__ packed,
-                   const float* bias, float* output, const __grid_constant__ FlatProduct p) {
+    product_kernel(const typename Tile::Storage* __restrict__ input,
+                   const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
+                   typename Tile::Storage* output, const __grid_constant__ FlatProduct p,
+                   int64_t* not_split) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
@@ -436,7 +563,7 @@ __global__ void __launch_bounds__(block_threads, 1)
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < p.planes; ++s) {
-      ptx::mbarrier_init(plane_barriers.full[s], loader_warps);
+      ptx::mbarrier_init(plane_barriers.full[s], 1);
       ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps);
     }
     for (int s = 0; s < p.stages; ++s) {
@@ -453,7 +580,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < consumer_warps + loader_warps)
-      bring_input<Tile>(input, planes, plane_barriers, warp - consumer_warps, lane, p);
+      bring_input<Tile>(input, planes, plane_barriers, warp - consumer_warps, lane, p, not_split);
     else if (lane == 0)
       bring_weights<Tile>(packed, stages, stage_barriers, p);
   }

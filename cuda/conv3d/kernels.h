@@ -25,9 +25,6 @@ void conv_transpose3d_direct_if(const Tensor& wanted, const Tensor& small, const
 void conv3d_weight_grad_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& small,
                                   Tensor& dweight, Conv3dGeometry g);
 
-/// dbias = the sum of grad over batch and cells.
-void conv3d_bias_grad(const Tensor& grad, Tensor& dbias);
-
 // implicit_gemm_mma.cu: f32 by TF32
 void conv3d_implicit_gemm_mma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                               Conv3dGeometry g);
@@ -41,9 +38,32 @@ void conv3d_implicit_gemm_wgmma(const Tensor& big, const Tensor& weight, const T
 void conv_transpose3d_implicit_gemm_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                           Tensor& big, Conv3dGeometry g);
 
-// weight_grad_wgmma.cu: f32 by TF32 on Hopper, where weight_grad_plan has a plan; workspace of 32 MiB at most
+// implicit_gemm_wgmma_bf16.cu, _f16.cu: the same of 16-bit operands; bf16 also of f32, rounded
+bool implicit_gemm_wgmma_16_takes(const Conv3dGeometry& g, bool transposed);
+void conv3d_implicit_gemm_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                     Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_wgmma_bf16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                               Tensor& big, Conv3dGeometry g);
+void conv3d_implicit_gemm_wgmma_f16(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                    Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                              Tensor& big, Conv3dGeometry g);
+
+// implicit_gemm_wgmma_split.cu: the same of f32 at `highest`
+bool implicit_gemm_wgmma_split_takes(const Conv3dGeometry& g, bool transposed);
+void conv3d_implicit_gemm_wgmma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                      Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_wgmma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                                Tensor& big, Conv3dGeometry g);
+
+// weight_grad_wgmma.cu: f32 by TF32, bf16 and f16 on Hopper, where weight_grad_plan has a plan; workspace of
+// 32 MiB at most
 void conv3d_weight_grad_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                               Grid bias_of, Conv3dGeometry g);
+
+// weight_grad_split_wgmma.cu: f32 as accurate as its own arithmetic, otherwise likewise
+void conv3d_weight_grad_split_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                                    Grid bias_of, Conv3dGeometry g);
 
 // strided_wgmma.cu: f32 by TF32 on Hopper, steps of 1 or 2
 bool strided_wgmma_takes(const Conv3dGeometry& g, bool transposed);
@@ -52,8 +72,18 @@ void conv3d_strided_wgmma(const Tensor& big, const Tensor& weight, const Tensor&
 void conv_transpose3d_strided_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                     Tensor& big, Conv3dGeometry g);
 
-// weight_grad_mma.cu: likewise; workspace of 32 MiB at most
+// implicit_gemm_mma_split.cu: f32, as accurate as f32 arithmetic
+void conv3d_implicit_gemm_mma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                    Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_mma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                              Tensor& big, Conv3dGeometry g);
+
+// weight_grad_mma.cu: f32 by TF32; workspace of 32 MiB at most
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                             Grid bias_of, Conv3dGeometry g);
+
+// bias_grad.cu: any floating dtype
+/// dbias = the sum of grad over batch and cells.
+void conv3d_bias_grad(const Tensor& grad, Tensor& dbias);
 
 }  // namespace vox::cuda

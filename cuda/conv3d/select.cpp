@@ -53,10 +53,17 @@ bool tf32(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
 }
 
+bool split_tf32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_bits(p.geometry); }
+
 bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  return tf32_on_hopper(p) && weight_grad_plan(p.geometry).has_value();
+  const bool storage = tf32(p) || (is_16_bit(p.dtype) && axes_fit_32_bits(p.geometry));
+  return storage && has_wgmma() && weight_grad_plan(p.geometry, false).has_value();
+}
+
+bool weight_grad_in_split_slices(const Conv3dProblem& p) {
+  return split_tf32(p) && has_wgmma() && weight_grad_plan(p.geometry, true).has_value();
 }
 
 bool strided_tf32(const Conv3dProblem& p) {
@@ -69,11 +76,43 @@ bool unit_step_tf32(const Conv3dProblem& p) {
          implicit_gemm_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
 }
 
+/// conv3d or conv_transpose3d where wgmma runs.
+bool forward_on_hopper(const Conv3dProblem& p) {
+  return p.pass != Conv3dPass::weight_grad && has_wgmma() && axes_fit_32_bits(p.geometry);
+}
+
+bool unit_step_bf16(const Conv3dProblem& p) {
+  return (p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium)) &&
+         forward_on_hopper(p) &&
+         implicit_gemm_wgmma_16_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
+bool unit_step_f16(const Conv3dProblem& p) {
+  return p.dtype == f16 && forward_on_hopper(p) &&
+         implicit_gemm_wgmma_16_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
+bool unit_step_split(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision == Float32Precision::highest && forward_on_hopper(p) &&
+         implicit_gemm_wgmma_split_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
-/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding.
-bool at_least_8_channels_a_group(const Conv3dProblem& p) {
-  return tf32(p) && std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
+/// from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in weight_grad,
+/// whose `direct` is slower still, always. What was not measured with fewer than 8 does not run with fewer.
+bool channels_fill_tiles(const Conv3dProblem& p) {
+  const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
+  if (p.dtype != f32 || p.precision == Float32Precision::highest) return std::min(big, small) >= 8;
+  const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
+  return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
+}
+
+bool at_least_8_channels_a_group(const Conv3dProblem& p) { return tf32(p) && channels_fill_tiles(p); }
+
+bool split_of_at_least_8_channels_a_group(const Conv3dProblem& p) {
+  return split_tf32(p) && channels_fill_tiles(p);
 }
 
 int64_t longest_stride(const Conv3dProblem& p) {
@@ -82,7 +121,11 @@ int64_t longest_stride(const Conv3dProblem& p) {
 }
 
 bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
-  return at_least_8_channels_a_group(p) && weight_grad_in_slices(p);
+  return channels_fill_tiles(p) && weight_grad_in_slices(p);
+}
+
+bool split_slices_of_8_channels_a_group(const Conv3dProblem& p) {
+  return channels_fill_tiles(p) && weight_grad_in_split_slices(p);
 }
 
 bool strided_and_8_channels(const Conv3dProblem& p) {
@@ -93,17 +136,37 @@ bool unit_stride_and_8_channels(const Conv3dProblem& p) {
   return at_least_8_channels_a_group(p) && longest_stride(p) == 1 && unit_step_tf32(p);
 }
 
+/// For the kernels beside which there is only `direct`, any stride pays.
+bool has_8_channels(const Conv3dProblem& p) {
+  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+}
+bool bf16_and_8_channels(const Conv3dProblem& p) {
+  return has_8_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1) && unit_step_bf16(p);
+}
+bool f16_and_8_channels(const Conv3dProblem& p) { return has_8_channels(p) && unit_step_f16(p); }
+bool split_and_8_channels(const Conv3dProblem& p) { return has_8_channels(p) && unit_step_split(p); }
+
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
     {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
+    {"weight_grad_split_wgmma", weight_grad_in_split_slices, split_slices_of_8_channels_a_group, nullptr,
+     nullptr, conv3d_weight_grad_split_wgmma},
     {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
      conv_transpose3d_strided_wgmma, nullptr},
+    {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_and_8_channels, conv3d_implicit_gemm_wgmma_bf16,
+     conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
+    {"implicit_gemm_wgmma_f16", unit_step_f16, f16_and_8_channels, conv3d_implicit_gemm_wgmma_f16,
+     conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
+    {"implicit_gemm_wgmma_split", unit_step_split, split_and_8_channels, conv3d_implicit_gemm_wgmma_split,
+     conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
     {"implicit_gemm_wgmma", unit_step_tf32, unit_stride_and_8_channels, conv3d_implicit_gemm_wgmma,
      conv_transpose3d_implicit_gemm_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
+    {"implicit_gemm_mma_split", split_tf32, split_of_at_least_8_channels_a_group,
+     conv3d_implicit_gemm_mma_split, conv_transpose3d_implicit_gemm_mma_split, nullptr},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
 };
 

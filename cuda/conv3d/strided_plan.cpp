@@ -10,8 +10,8 @@ namespace vox::cuda {
 namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t shared_limit = 227 * 1024 - 256;  // of a block on Hopper, less the barriers
-constexpr int64_t column_bytes = 32;                // of an instruction's k, for one column or position
+constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
+constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
@@ -199,9 +199,9 @@ struct Builder {
       const StridedKind& k = p.kind[i];
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      table = std::max(table,
-                       ceil_div(int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w), 256) * 1024);
+      table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
+    table = ceil_div(table, 128) * 128;  // one for each group of producers
     const int64_t fixed =
         2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);

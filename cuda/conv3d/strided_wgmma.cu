@@ -1,3 +1,30 @@
+// conv3d and conv_transpose3d with steps of 1 and 2, f32 by TF32 on Hopper's tensor cores (wgmma).
+//
+// Seen from the coarse grid every tap is a shift by whole cells and one of the phases of the fine grid
+// (strided_plan.h). So both ops are sums of plain products
+//
+//   conv_transpose3d   output[phase][m, n] = bias[n] + sum over k, shifts  input[m + shift, k] * weight[k, n]
+//   conv3d             output[m, n] = bias[n] + sum over k, phases, shifts  input[phase][m + shift, k] * ...
+//   m: a coarse cell     n: an output channel of the group     k: an input channel
+//
+// and a block loads what its tile of cells reads, with its halo, once for all of them. Phases without taps
+// are written with the bias: every output is written once, and no product with an inserted zero is computed.
+//
+// Who owns what: a block works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
+// `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn: 8
+// channels (times k_steps) of the window, rounded, as [4 channels][depth][position][16 bytes]. That is an
+// operand of wgmma without swizzle, in which every shift is a start address; conv3d's two phases along w are
+// planes of their own, read in one pass so that loads coalesce. Weights come packed in the order of their
+// use, once for all tiles if they fit, else with each stage. Sums go through shared memory to global memory
+// as rows in which both phases along w lie one behind the other. Nothing is shared between blocks: no
+// atomics, and the bits never change.
+//
+// Non-finite values: as implicit_gemm_mma.cu says.
+//
+// What holds it back are the cycles of shared memory: an instruction with n = 32 reads 2 KiB of cells for 1
+// KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
+// by the copy engine.
+
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
@@ -545,9 +572,9 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
   const StridedPlan& p = planned->plan;
   visit_tile(tile, [&](auto channels, auto slots, auto tiles) {
     const int64_t blocks = int64_t{p.groups} * p.channel_blocks;
-    Tensor packed = empty({std::max<int64_t>(blocks * p.block_weights / 4, 1)}, weight.options());
-    const Launch launch(op, output, {&input, &weight, &bias, &packed});
-    auto* const to = reinterpret_cast<unsigned char*>(detail::mutable_ptr<float>(packed));
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, blocks * p.block_weights);
+    auto* const to = packed.as<unsigned char>();
     const int last = p.kinds - 1;
     const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
     if (items > 0)
@@ -555,7 +582,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
                                    static_cast<unsigned>(blocks)),
                               128, 0, launch.stream()>>>(detail::ptr<float>(weight), to, p, planned->taps);
     const auto kernel = product_kernel<channels, slots, tiles>;
-    launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes));
+    launch.allow_shared_memory<product_kernel<channels, slots, tiles>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);

@@ -17,13 +17,6 @@ constexpr Int up(Int a, Int b) {
   return (a + b - 1) / b;
 }
 
-/// The warpgroups' products of 64 rows that the kernel exists for, by columns: as many as registers hold.
-std::initializer_list<int> products_a_warpgroup(int columns) {
-  static constexpr std::initializer_list<int> for_24{1, 4, 7}, for_32{1, 4, 5, 7}, for_48{1, 4, 6},
-      for_64{1, 3, 4};
-  return columns <= 24 ? for_24 : columns == 32 ? for_32 : columns == 48 ? for_48 : for_64;
-}
-
 /// Phases and extents of an axis, but for what depends on the tile.
 std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
   PhasedAxis a{};
@@ -70,27 +63,34 @@ void lay_out(WeightGradPlan& p) {
   p.plane_words = (p.columns + 1) * 4;
   p.big_entries = h.extent * (w.tile + w.reach) * w.phases;
   p.small_entries = h.tile * w.tile;
-  const int64_t words = int64_t{d.extent} * p.slot_words + 2 * p.small_entries / 4 * p.plane_words +
+  const int64_t words = int64_t{d.extent} * p.slot_words + 2 * p.parts * p.tile_words() +
                         2 * (p.big_entries + p.small_entries) + 2 * p.products * 8;
   p.shared_bytes = static_cast<int>(std::min<int64_t>(4 * words, 1 << 30));
 }
 
-/// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step.
+/// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step,
+/// which the other slows down. Rows of memory cost some words more than they have, as they begin and end
+/// within sectors of 32 bytes.
 double cycles(const WeightGradPlan& p) {
   const auto& [d, h, w] = p.axis;
   const double rows = static_cast<double>(h.small) / h.tiles, pairs = up(w.small, 16 * w.tiles);
-  const double multiply = rows * pairs * 2 * p.products * (16 + p.columns / 4.0) * 1.25;
-  const double plane = p.octets * 8.0 * p.big_entries, tile = 1.0 * p.small_entries * p.columns;
+  const double product =
+      p.parts == 1 ? (16 + p.columns / 4.0) * 1.5 : std::max(28.0, p.columns / 2.0) * 3 * 1.2;
+  const double multiply = rows * pairs * 2 * p.products * product;
+  const double across = (w.tile + w.reach) * w.phases;
+  const double plane = p.octets * 8 * h.extent * (across + 20), tile = h.tile * (w.tile + 20) * p.columns;
   const double load = d.phases * plane / 3 + tile / 6;
-  double more = 0;  // at the beginning of a column of steps
+  double more = 0;  // planes at the beginning of a column of steps
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
-  const double step = std::max(multiply, load) + 500 + (more * plane / 3 + 1500) / d.small;
+  const double per_column = more * plane / 3 + multiply + 2000;
+  const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
   const double waves = static_cast<double>(up<int64_t>(p.slices * p.slabs, multiprocessors));
-  return waves * (static_cast<double>(up(p.steps, p.slabs)) * step + 10000);
+  return waves * (static_cast<double>(up(p.steps, p.slabs)) * step + per_column + 10000);
 }
 
-std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g) {
+std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
   WeightGradPlan p{};
+  p.parts = split ? 2 : 1;
   for (int i = 0; i < 3; ++i) {
     const auto axis = phased(g, i);
     if (!axis) return std::nullopt;
@@ -112,7 +112,8 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g) {
   std::optional<WeightGradPlan> best;
   double fewest = 0;
   const int all_octets = up(p.big_per_group, 8);
-  const int most_products = *(products_a_warpgroup(p.columns).end() - 1);
+  const ProductCounts counts = warpgroup_products(p.columns, split);
+  const int most_products = *std::ranges::max_element(counts.of);
   for (p.octet_blocks = all_octets; p.octet_blocks > 0; --p.octet_blocks) {
     p.octets = up(all_octets, p.octet_blocks);
     if (p.octets > 1 && p.octets * p.taps > 16 * most_products) break;
@@ -120,12 +121,10 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g) {
     p.tap_blocks = up(p.taps, 16 * most_products);
     p.slice_taps = up(p.taps, p.tap_blocks);
     const int products = up(p.octets_in_slice(), 8);
-    for (const int m : products_a_warpgroup(p.columns)) {
-      p.first_products = m;
-      if (2 * m >= products) break;
-    }
+    p.first_products = *std::ranges::find_if(counts.of, [&](int count) { return 2 * count >= products; });
     p.products = std::max(products, 2 * p.first_products - 1);
     p.slices = int64_t{p.groups} * p.column_blocks * p.tap_blocks * p.octet_blocks;
+    if (p.slices > limit) continue;
     for (const int rows : {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32}) {
       if (rows > p.axis[1].small) break;
       cut(p.axis[1], rows, false);
@@ -154,9 +153,9 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g) {
 
 }  // namespace
 
-std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g) {
-  thread_local Recent<Conv3dGeometry, std::optional<WeightGradPlan>> recent;
-  return recent.of(g, [&] { return best_plan(g); });
+std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g, bool split) {
+  thread_local Recent<Conv3dGeometry, std::optional<WeightGradPlan>> recent[2];
+  return recent[split].of(g, [&] { return best_plan(g, split); });
 }
 
 }  // namespace vox::cuda

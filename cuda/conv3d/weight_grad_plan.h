@@ -33,6 +33,18 @@ struct PhasedAxis {
   int low, reach;           ///< cells low ... low + tile + reach - 1 hold all phases' windows
 };
 
+/// Products of 64 rows that a warpgroup can hold, by columns: those that the kernel exists for, ascending,
+/// and zeros. With split factors there are further accumulators.
+struct ProductCounts {
+  int of[4];
+};
+constexpr ProductCounts warpgroup_products(int columns, bool split) {
+  if (columns <= 24) return {1, 4, 7};
+  if (columns <= 32) return split ? ProductCounts{1, 4, 5} : ProductCounts{1, 4, 5, 7};
+  if (columns <= 48) return split ? ProductCounts{1, 4} : ProductCounts{1, 4, 6};
+  return split ? ProductCounts{1, 3} : ProductCounts{1, 3, 4};
+}
+
 struct WeightGradPlan {
   PhasedAxis axis[3];
   int batch, groups, big_per_group, small_per_group;
@@ -48,6 +60,7 @@ struct WeightGradPlan {
 
   // Shared memory, in words of 4 bytes.
   int channel_pitch, slot_words;   // of big, [slot][channel][row][column]
+  int parts;                       // of an element of small: 1, or 2 if it is split
   int plane_words;                 // of small, [position / 4][column, and one more][4 positions]
   int big_entries, small_entries;  // elements of a slot, of a tile of small, a channel
   bool deep;                       // a step reads a slot that an earlier one wrote
@@ -55,11 +68,13 @@ struct WeightGradPlan {
 
   /// Octets of rows.
   constexpr int octets_in_slice() const { return octets * slice_taps; }
+  constexpr int tile_words() const { return small_entries / 4 * plane_words; }
   constexpr int64_t slice_floats() const { return int64_t{products} * 64 * columns; }
 };
 
 /// The plan for a geometry, or nothing where the kernel does not take it: its window does not fit in shared
-/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits.
-std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g);
+/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits. `split`: for factors
+/// split in two.
+std::optional<WeightGradPlan> weight_grad_plan(const Conv3dGeometry& g, bool split);
 
 }  // namespace vox::cuda

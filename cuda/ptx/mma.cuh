@@ -14,6 +14,13 @@ __device__ __forceinline__ uint32_t to_tf32(float x) {
   return bits;
 }
 
+/// The same as the tensor cores see it: they ignore the lowest 13 bits, which are left as they come. Half the
+/// instructions. (A NaN that has no other bits than those is an infinity to them.)
+__device__ __forceinline__ uint32_t to_tf32_uncut(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return fabsf(x) < __uint_as_float(0x7f800000) ? bits + 0x1000 : bits;
+}
+
 /// d (16 x 8, f32) += a (16 x 8, TF32) * b (8 x 8, TF32). With row = lane / 4 and column = lane % 4, a lane
 /// holds a at (row, column), (row + 8, column), (row, column + 4), (row + 8, column + 4); b at (k = column,
 /// n = row), (k = column + 4, n = row); d at (row, 2 column), (row, 2 column + 1), and the same of row + 8.

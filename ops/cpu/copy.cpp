@@ -1,19 +1,23 @@
 #include <voxgrad/ops/elementwise_kernels.h>
 
+#include <algorithm>
 #include <cstring>
 
-#include <voxgrad/ops/cpu/blocks.h>
+#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/copy.h>
 #include <voxgrad/ops/cpu/walk.h>
+#include <voxgrad/ops/strided.h>
 
-// Ops that move elements: copy (which converts, see Note [Blocks]) and fill.
+// Ops that move elements: copy, which converts (see Note [Walks]), and fill.
 
 namespace vox::cpu {
 namespace {
 
 constexpr ByIsa kernels{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
                         VOX_X86(&simd::v4::copy_kernels)};
+
+constexpr int64_t fill_grain = 65536;  // elements worth a task: a few microseconds
 
 /// n copies of one element.
 void fill_with(const char* element, char* to, int64_t n, int64_t size) {
@@ -42,14 +46,18 @@ void copy(const Tensor& source, const Tensor& target) {
         },
         target, source);
   }
-  visit_opmath(source.dtype(), [&]<class From>(From) {
+  visit_dtype(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
-      map_blocks<To, From>(
-          target,
-          [](const Block<From>& x, Block<To>& y) {
-            for (int64_t i = 0; i < block_size; ++i) y[i] = detail::convert<To>(x[i]);
+      for_runs(
+          [](const Run& r) {
+            const From* from = r.pointer<From>(1);
+            To* to = r.pointer<To>(0);
+            if (r.step[1] == 0)
+              std::fill_n(to, r.n, detail::convert<To>(*from));
+            else
+              std::transform(from, from + r.n, to, [](From x) { return detail::convert<To>(x); });
           },
-          source);
+          target, source);
     });
   });
 }
@@ -59,7 +67,7 @@ void fill(const Tensor& target, Scalar value) {
   visit_dtype(target.dtype(), [&]<class T>(T) {
     const T element = detail::element<T>(value);
     T* const data = detail::mutable_ptr<T>(target);
-    parallel_for(layout.numel, block_grain, [&](int64_t begin, int64_t end) {
+    parallel_for(layout.numel, fill_grain, [&](int64_t begin, int64_t end) {
       layout.for_runs(0, begin, end - begin, [&](int64_t offset, int64_t length, int64_t stride) {
         if (stride == 1)
           std::fill_n(data + offset, length, element);

@@ -34,8 +34,7 @@ Kernel present(const char* function, Kernel kernel) {
   return kernel;
 }
 
-// ---- bf16 and f16: through the kernels of f32, in buffers of the first cache level
-// --------------------------
+// ---- bf16 and f16: through the kernels of f32, in buffers of the first cache level -----------------------
 
 constexpr int64_t buffer_elements = 512;
 using Buffer = float[buffer_elements];
@@ -120,8 +119,7 @@ void where_16_bit(const Run& r) {
   for (int64_t i = 0; i < r.n; ++i) y[i] = condition[i * r.step[1]] ? a[i * r.step[2]] : b[i * r.step[3]];
 }
 
-// ---- All other dtypes
-// ---------------------------------------------------------------------------------------
+// ---- All other dtypes ------------------------------------------------------------------------------------
 
 /// A type of the same size for dtypes that are only moved.
 template <class T>

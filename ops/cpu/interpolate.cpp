@@ -1,96 +1,220 @@
-// One axis of an interpolation and its adjoint, on x as (outer, in, inner) and y as (outer, out, inner).
-// One chunk owns whole rows of `inner` elements of what it writes. Both directions gather through the same
-// table of taps, so they are exact transposes of each other; per element two reads, one write and at most
-// three operations for the forward.
+// Interpolation and its adjoint, one axis after the other: a pass sees x as (outer, in, inner) and y as
+// (outer, out, inner). Both directions gather through the same table of taps, so they are exact transposes of
+// each other; per element two reads, one write and at most three operations for the forward.
+//
+// interpolate_passes runs all passes plane by plane, so that what lies between them stays in the cache; the
+// bits are those of one pass at a time.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/axis_view.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/simd/interpolate.h>
+#include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/interpolate_kernels.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 namespace vox::cpu {
 
 namespace {
 
-template <class T>
-struct Tap {
-  int64_t index;
-  T weight, weight_next;
-};
+constexpr ByIsa kernels{&simd::baseline::interpolate_kernels, VOX_X86(&simd::v3::interpolate_kernels),
+                        VOX_X86(&simd::v4::interpolate_kernels)};
+constexpr ByIsa copies{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
+                       VOX_X86(&simd::v4::copy_kernels)};
 
 template <class T>
-std::vector<Tap<T>> taps(const InterpolateAxis& axis) {
-  std::vector<Tap<T>> table;
-  table.reserve(static_cast<size_t>(axis.out));
-  for (int64_t o = 0; o < axis.out; ++o) {
-    const InterpolateTap tap = axis.tap(o);
-    const T next = static_cast<T>(tap.weight_next);
-    table.push_back({tap.index, T(1) - next, next});
-  }
-  return table;
+const simd::InterpolateOf<T>& kernels_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels.here().f32;
+  else
+    return kernels.here().f64;
 }
 
+/// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and next[o], which is the same cell
+/// where the second weight is 0, so that nothing is read beyond the end.
+template <class T>
+class ForwardPass {
+ public:
+  explicit ForwardPass(const InterpolateAxis& axis) : in_(axis.in), out_(axis.out) {
+    for (int64_t o = 0; o < axis.out; ++o) {
+      const InterpolateTap tap = axis.tap(o);
+      const T next = static_cast<T>(tap.weight_next);
+      index_.push_back(static_cast<int32_t>(tap.index));
+      next_.push_back(static_cast<int32_t>(next == 0 ? tap.index : tap.index + 1));
+      weight_.push_back(T(1) - next);
+      next_weight_.push_back(next);
+    }
+  }
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+
+  /// Rows [begin, end) of (outer, out): each `inner` elements of y.
+  void run(const T* x, T* y, int64_t begin, int64_t end, int64_t inner, bool stream) const {
+    const auto& kernel = kernels_of<T>();
+    const auto copy_bytes = copies.here().copy;
+    const int64_t bytes = inner * static_cast<int64_t>(sizeof(T));
+    int64_t outer = begin / out_, o = begin % out_;
+    for (int64_t row = begin; row < end;) {
+      const T* from = x + outer * in_ * inner;
+      if (inner == 1) {
+        const int64_t count = std::min(out_ - o, end - row);
+        kernel.blend_along(from, index_.data() + o, next_.data() + o, weight_.data() + o,
+                           next_weight_.data() + o, y + row, count);
+        row += count;
+        o += count;
+      } else {
+        const auto i = static_cast<size_t>(o);
+        const T* a = from + index_[i] * inner;
+        T* const to = y + row * inner;
+        if (next_weight_[i] == 0)  // 0 * inf spoils nothing
+          copy_bytes(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(to), bytes, stream);
+        else
+          kernel.blend(a, a + inner, weight_[i], next_weight_[i], to, inner, stream);
+        ++row;
+        ++o;
+      }
+      if (o == out_) o = 0, ++outer;
+    }
+  }
+
+ private:
+  int64_t in_, out_;
+  std::vector<int32_t> index_, next_;
+  std::vector<T> weight_, next_weight_;
+};
+
+/// For every cell of the input the outputs that read it, by rising output, with their weights.
+template <class T>
+class AdjointPass {
+ public:
+  explicit AdjointPass(const InterpolateAxis& axis) : in_(axis.in), out_(axis.out) {
+    for (int64_t i = 0; i < axis.in; ++i) {
+      begins_.push_back(static_cast<int64_t>(outputs_.size()));
+      const int64_t last = axis.first_output(i + 1);
+      for (int64_t o = axis.first_output(std::max<int64_t>(i - 1, 0)); o < last; ++o) {
+        const InterpolateTap tap = axis.tap(o);
+        const T next = static_cast<T>(tap.weight_next), weight = tap.index == i ? T(1) - next : next;
+        if (weight == 0) continue;
+        outputs_.push_back(o);
+        weights_.push_back(weight);
+      }
+    }
+    begins_.push_back(static_cast<int64_t>(outputs_.size()));
+  }
+  // What a pass of the adjoint reads is the forward's output.
+  int64_t in() const { return out_; }
+  int64_t out() const { return in_; }
+
+  void run(const T* grad_y, T* grad_x, int64_t begin, int64_t end, int64_t inner, bool) const {
+    const auto& kernel = kernels_of<T>();
+    std::vector<const T*> rows;
+    int64_t outer = begin / in_, i = begin % in_;
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = grad_y + outer * out_ * inner;
+      const int64_t first = begins_[static_cast<size_t>(i)],
+                    count = begins_[static_cast<size_t>(i + 1)] - first;
+      const T* weights = weights_.data() + first;
+      const int64_t* outputs = outputs_.data() + first;
+      if (inner == 1) {
+        T sum = 0;
+        for (int64_t k = 0; k < count; ++k) sum += weights[k] * from[outputs[k]];
+        grad_x[row] = sum;
+      } else {
+        rows.clear();
+        for (int64_t k = 0; k < count; ++k) rows.push_back(from + outputs[k] * inner);
+        kernel.weighted_sum(rows.data(), weights, count, grad_x + row * inner, inner);
+      }
+      if (++i == in_) i = 0, ++outer;
+    }
+  }
+
+ private:
+  int64_t in_, out_;
+  std::vector<int64_t> begins_, outputs_;
+  std::vector<T> weights_;
+};
+
 /// Rows that make a chunk of about 10 microseconds.
-int64_t rows_per_chunk(int64_t inner) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, inner)); }
+int64_t rows_per_chunk(int64_t inner) { return std::max<int64_t>(1, 32768 / std::max<int64_t>(1, inner)); }
+
+template <template <class> class Pass>
+void one_pass(const char* function, const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y) {
+  visit_floating(function, y.dtype(), [&]<class T>(T) {
+    const AxisView view(y.shape(), dim);
+    const Pass<T> pass(axis);
+    const T* from = detail::ptr<T>(x);
+    T* to = detail::mutable_ptr<T>(y);
+    parallel_for(view.outer * pass.out(), rows_per_chunk(view.inner),
+                 [&](int64_t begin, int64_t end) { pass.run(from, to, begin, end, view.inner, false); });
+  });
+}
+
+template <template <class> class Pass>
+void all_passes(const char* function, const Tensor& x, const std::vector<int64_t>& order,
+                const InterpolateAxes& axes, Tensor& y) {
+  visit_floating(function, y.dtype(), [&]<class T>(T) {
+    std::vector<Pass<T>> passes;
+    for (const int64_t dim : order) passes.emplace_back(axes[static_cast<size_t>(dim)]);
+    int64_t sizes[3], planes = 1, most = 0;
+    for (int64_t i = 0; i < 2; ++i) planes *= x.shape()[i];
+    for (int64_t i = 0; i < 3; ++i) sizes[i] = x.shape()[2 + i];
+    const int64_t plane_in = sizes[0] * sizes[1] * sizes[2];
+    int64_t plane_out = plane_in;
+    for (size_t p = 0; p < passes.size(); ++p) {
+      plane_out = plane_out / passes[p].in() * passes[p].out();
+      most = std::max(most, plane_out);
+    }
+    const T* from = detail::ptr<T>(x);
+    T* to = detail::mutable_ptr<T>(y);
+    const bool stream = y.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
+    const int64_t grain = std::max<int64_t>(1, 32768 / std::max(plane_in, plane_out));
+    parallel_for(planes, grain, [&](int64_t begin, int64_t end) {
+      // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+      const Tensor buffers = empty({2, passes.size() > 1 ? most : 0}, {y.dtype(), Device::cpu()});
+      for (int64_t plane = begin; plane < end; ++plane) {
+        int64_t size[3] = {sizes[0], sizes[1], sizes[2]};
+        const T* source = from + plane * plane_in;
+        for (size_t p = 0; p < passes.size(); ++p) {
+          const bool last = p + 1 == passes.size();
+          T* const target = last ? to + plane * plane_out
+                                 : detail::mutable_ptr<T>(buffers) + static_cast<int64_t>(p % 2) * most;
+          const auto dim = static_cast<size_t>(order[p]);
+          size[dim] = passes[p].out();
+          int64_t outer = 1, inner = 1;
+          for (size_t d = 0; d < 3; ++d) (d < dim ? outer : inner) *= d == dim ? 1 : size[d];
+          passes[p].run(source, target, 0, outer * size[dim], inner, last && stream);
+          source = target;
+        }
+      }
+      if (stream) finish_streaming();
+    });
+  });
+}
 
 }  // namespace
 
 void interpolate_axis(const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y) {
-  visit_floating("interpolate", y.dtype(), [&]<class T>(T) {
-    const AxisView view(y.shape(), dim);
-    const int64_t inner = view.inner;
-    const auto table = taps<T>(axis);
-    const T* from = detail::ptr<T>(x);
-    T* to = detail::mutable_ptr<T>(y);
-
-    parallel_for(view.outer * axis.out, rows_per_chunk(inner), [&](int64_t begin, int64_t end) {
-      int64_t outer = begin / axis.out, o = begin % axis.out;
-      for (int64_t row = begin; row < end; ++row) {
-        const Tap<T>& tap = table[static_cast<size_t>(o)];
-        const T* a = from + (outer * axis.in + tap.index) * inner;
-        T* out = to + row * inner;
-        if (tap.weight_next == 0) {  // so that nothing is read beyond the end, and 0 * inf spoils nothing
-          std::copy(a, a + inner, out);
-        } else {
-          const T* b = a + inner;
-          for (int64_t k = 0; k < inner; ++k) out[k] = tap.weight * a[k] + tap.weight_next * b[k];
-        }
-        if (++o == axis.out) o = 0, ++outer;
-      }
-    });
-  });
+  one_pass<ForwardPass>("interpolate", x, dim, axis, y);
 }
 
 void interpolate_axis_adjoint(const Tensor& grad_y, int64_t dim, const InterpolateAxis& axis,
                               Tensor& grad_x) {
-  visit_floating("interpolate_adjoint", grad_x.dtype(), [&]<class T>(T) {
-    const AxisView view(grad_x.shape(), dim);
-    const int64_t inner = view.inner;
-    const auto table = taps<T>(axis);
-    std::vector<int64_t> first(static_cast<size_t>(axis.in + 1));  // first[i]: the first tap on i or beyond
-    for (int64_t i = 0; i <= axis.in; ++i) first[static_cast<size_t>(i)] = axis.first_output(i);
-    const T* from = detail::ptr<T>(grad_y);
-    T* to = detail::mutable_ptr<T>(grad_x);
+  one_pass<AdjointPass>("interpolate_adjoint", grad_y, dim, axis, grad_x);
+}
 
-    parallel_for(view.outer * axis.in, rows_per_chunk(inner), [&](int64_t begin, int64_t end) {
-      int64_t outer = begin / axis.in, i = begin % axis.in;
-      for (int64_t row = begin; row < end; ++row) {
-        T* out = to + row * inner;
-        std::fill(out, out + inner, T(0));
-        const int64_t last = first[static_cast<size_t>(i + 1)];
-        for (int64_t o = first[static_cast<size_t>(std::max<int64_t>(i - 1, 0))]; o < last; ++o) {
-          const Tap<T>& tap = table[static_cast<size_t>(o)];
-          const T weight = tap.index == i ? tap.weight : tap.weight_next;
-          if (weight == 0) continue;
-          const T* g = from + (outer * axis.out + o) * inner;
-          for (int64_t k = 0; k < inner; ++k) out[k] += weight * g[k];
-        }
-        if (++i == axis.in) i = 0, ++outer;
-      }
-    });
-  });
+void interpolate_passes(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
+                        Tensor& y) {
+  all_passes<ForwardPass>("interpolate", x, order, axes, y);
+}
+
+void interpolate_passes_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,
+                                const InterpolateAxes& axes, Tensor& grad_x) {
+  all_passes<AdjointPass>("interpolate_adjoint", grad_y, order, axes, grad_x);
 }
 
 }  // namespace vox::cpu

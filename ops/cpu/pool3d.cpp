@@ -1,42 +1,110 @@
-// Pooling and its gradients: one owner per output element, everything is gathered (see pool3d_window.h for
-// the formulas). Reads about one kernel volume per window; the next idea would be to pool one axis at a time.
+// Pooling and its gradients, a slab (some depths of one plane) of the output at a time. Maximum, mean and the
+// mean's adjoint are rows of ops/cpu/simd/pool3d.cpp. The maximum's adjoint scatters: the task that owns a
+// slab of cells adds, by rising window, the gradients whose index lies in it; so each cell sums in one order,
+// whatever the slabs.
 
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/simd/pool3d.h>
+#include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/pool3d_kernels.h>
 
+#include <algorithm>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 namespace vox::cpu {
 
 namespace {
 
-constexpr int64_t elements_per_chunk = 2048;
+constexpr int64_t elements_per_chunk = 32768;
 
-/// f(plane, index within it) for every element of `out`, of which a plane has `per_plane`.
-template <class F>
-void for_each_element(const Tensor& out, int64_t per_plane, F f) {
-  parallel_for(out.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
-    int64_t plane = begin / per_plane, i = begin % per_plane;
-    for (int64_t n = begin; n < end; ++n) {
-      f(plane, i);
-      if (++i == per_plane) i = 0, ++plane;
+constexpr ByIsa kernels{&simd::baseline::pool3d_kernels, VOX_X86(&simd::v3::pool3d_kernels),
+                        VOX_X86(&simd::v4::pool3d_kernels)};
+constexpr ByIsa copies{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
+                       VOX_X86(&simd::v4::copy_kernels)};
+
+template <class T>
+const simd::Pool3dOf<T>& kernels_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels.here().f32;
+  else
+    return kernels.here().f64;
+}
+
+simd::PoolAxes axes_of(const Pool3dGeometry& g) {
+  simd::PoolAxes a{};
+  for (int64_t i = 0; i < 3; ++i) {
+    a.in[i] = g.in[i], a.out[i] = g.out[i], a.kernel[i] = g.kernel[i];
+    a.stride[i] = g.stride[i], a.padding[i] = g.padding[i], a.dilation[i] = g.dilation[i];
+  }
+  a.count_padding = g.count_include_pad;
+  return a;
+}
+
+/// What divisor() comes to along W.
+template <class T>
+std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
+  std::vector<T> divisors;
+  for (int64_t o = 0; o < g.out.w; ++o) {
+    const int64_t pad = g.count_include_pad ? g.padding.w : 0;
+    const int64_t start = o * g.stride.w - g.padding.w;
+    divisors.push_back(static_cast<T>(std::min(start + g.kernel.w, g.in.w + pad) - std::max(start, -pad)));
+  }
+  return divisors;
+}
+
+/// Calls f(plane, d_begin, d_end, cells) for slabs of windows, `cells` being where the plane begins.
+template <class T, class F>
+void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
+  const int64_t cells = g.cells(), planes = x.numel() / cells;
+  const int64_t cost = std::max<int64_t>(1, g.kernel.d * g.kernel.h * g.in.w * g.out.h);  // of one depth
+  const int64_t depth = std::clamp<int64_t>(elements_per_chunk / cost, 1, g.out.d);
+  const int64_t slabs = (g.out.d + depth - 1) / depth;
+  const T* from = detail::ptr<T>(x);
+  parallel_for(planes * slabs, std::max<int64_t>(1, elements_per_chunk / (cost * depth)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t task = begin; task < end; ++task) {
+                   const int64_t plane = task / slabs, d = task % slabs * depth;
+                   f(plane, d, std::min(d + depth, g.out.d), from + plane * cells);
+                 }
+               });
+}
+
+/// Window by window: for planes whose cells 32 bits cannot number.
+template <class T>
+void max_pool3d_of_huge_planes(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
+  const T* from = detail::ptr<T>(x);
+  T* to = detail::mutable_ptr<T>(y);
+  int64_t* index = detail::mutable_ptr<int64_t>(indices);
+  parallel_for(y.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const T* cells = from + o / g.windows() * g.cells();
+      index[o] = max_index(cells, g, o % g.windows());
+      to[o] = index[o] < 0 ? -std::numeric_limits<T>::infinity() : cells[index[o]];
     }
   });
 }
 
 }  // namespace
 
-void max_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices) {
+void max_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
-    const T* from = detail::ptr<T>(x);
+    if (indices.defined() && g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max())
+      return max_pool3d_of_huge_planes<T>(x, g, y, indices);
     T* to = detail::mutable_ptr<T>(y);
-    int64_t* index_to = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
-    const int64_t cells = geometry.cells(), windows = geometry.windows();
-    for_each_element(y, windows, [&](int64_t plane, int64_t o) {
-      const T* cell = from + plane * cells;
-      const int64_t best = max_index(cell, geometry, o);
-      to[plane * windows + o] = best < 0 ? -std::numeric_limits<T>::infinity() : cell[best];
-      if (index_to) index_to[plane * windows + o] = best;
+    int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
+    const auto& kernel = kernels_of<T>();
+    const simd::PoolAxes axes = axes_of(g);
+    const auto room = static_cast<size_t>(pool_column_size(axes));
+    for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
+      std::vector<T> column(room);
+      std::vector<simd::PoolIndex<T>> column_index(index ? room : 0);
+      const int64_t first = plane * g.windows();
+      kernel.max(axes, d_begin, d_end, cells, to + first, index ? index + first : nullptr, column.data(),
+                 column_index.data());
     });
   });
 }
@@ -47,44 +115,84 @@ void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometr
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(y);
     const int64_t cells = geometry.cells(), windows = geometry.windows();
-    for_each_element(y, windows, [&](int64_t plane, int64_t o) {
-      const int64_t n = plane * windows + o;
-      to[n] = index[n] < 0 ? T(0) : from[plane * cells + index[n]];
+    parallel_for(y.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end;) {
+        const int64_t plane = n / windows, stop = std::min(end, (plane + 1) * windows);
+        for (; n < stop; ++n) to[n] = index[n] < 0 ? T(0) : from[plane * cells + index[n]];
+      }
     });
   });
 }
 
-void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& x) {
+void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& g, Tensor& x) {
   visit_floating("max_pool3d_give", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(x);
-    const int64_t cells = geometry.cells(), windows = geometry.windows();
-    for_each_element(x, cells, [&](int64_t plane, int64_t i) {
-      to[plane * cells + i] = max_gradient(from + plane * windows, index + plane * windows, geometry, i);
-    });
+    const auto copy_bytes = copies.here().copy;
+    const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
+    const int64_t slice = g.in.h * g.in.w, window_slice = g.out.h * g.out.w;
+    constexpr int64_t slab_elements = 16384;
+    const int64_t depth = std::clamp<int64_t>(slab_elements / slice, 1, g.in.d);
+    const int64_t slabs = (g.in.d + depth - 1) / depth;
+    const int64_t tasks = x.numel() / g.cells() * slabs;
+    parallel_for(
+        tasks, std::max<int64_t>(1, elements_per_chunk / (depth * slice)), [&](int64_t begin, int64_t end) {
+          std::vector<T> sums(static_cast<size_t>(depth * slice));
+          for (int64_t task = begin; task < end; ++task) {
+            const int64_t plane = task / slabs, first = task % slabs * depth,
+                          last = std::min(first + depth, g.in.d) - 1;
+            const int64_t lowest = first * slice, count = (last + 1 - first) * slice;
+            std::fill_n(sums.data(), count, T(0));
+            const auto windows = [&](int64_t d) {
+              return windows_over(d, g.out.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d);
+            };
+            const int64_t origin = plane * g.windows(), stop = origin + windows(last).end * window_slice;
+            for (int64_t o = origin + windows(first).begin * window_slice; o < stop; ++o) {
+              const int64_t i = index[o] - lowest;
+              if (i >= 0 && i < count) sums[static_cast<size_t>(i)] += from[o];
+            }
+            copy_bytes(reinterpret_cast<const char*>(sums.data()),
+                       reinterpret_cast<char*>(to + plane * g.cells() + lowest),
+                       count * static_cast<int64_t>(sizeof(T)), stream);
+          }
+          if (stream) finish_streaming();
+        });
   });
 }
 
-void avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y) {
+void avg_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
-    const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
-    const int64_t cells = geometry.cells(), windows = geometry.windows();
-    for_each_element(y, windows, [&](int64_t plane, int64_t o) {
-      to[plane * windows + o] = window_mean(from + plane * cells, geometry, o);
+    const auto& kernel = kernels_of<T>();
+    const simd::PoolAxes axes = axes_of(g);
+    const std::vector<T> divisors = divisors_along_w<T>(g);
+    for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
+      std::vector<T> column(static_cast<size_t>(pool_column_size(axes)));
+      kernel.mean(axes, d_begin, d_end, cells, divisors.data(), to + plane * g.windows(), column.data());
     });
   });
 }
 
-void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry, Tensor& x) {
+void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
   visit_floating("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
-    const int64_t cells = geometry.cells(), windows = geometry.windows();
-    for_each_element(x, cells, [&](int64_t plane, int64_t i) {
-      to[plane * cells + i] = mean_gradient(from + plane * windows, geometry, i);
-    });
+    const auto& kernel = kernels_of<T>();
+    const simd::PoolAxes axes = axes_of(g);
+    const std::vector<T> divisors = divisors_along_w<T>(g);
+    const int64_t slice = g.in.h * g.in.w;
+    const int64_t depth = std::clamp<int64_t>(elements_per_chunk / slice, 1, g.in.d);
+    const int64_t slabs = (g.in.d + depth - 1) / depth;
+    parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
+                 [&](int64_t begin, int64_t end) {
+                   std::vector<T> column(static_cast<size_t>(g.out.w));
+                   for (int64_t task = begin; task < end; ++task) {
+                     const int64_t plane = task / slabs, d = task % slabs * depth;
+                     kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
+                                         divisors.data(), to + plane * g.cells(), column.data());
+                   }
+                 });
   });
 }
 

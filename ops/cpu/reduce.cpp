@@ -1,9 +1,13 @@
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
+#include <voxgrad/ops/elementwise_kernels.h>
 #include <voxgrad/ops/reduce_kernels.h>
 #include <voxgrad/ops/reduce_ops.h>
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <vector>
 
 // Reductions on the CPU.
@@ -12,9 +16,10 @@
 // lanes meet in a binary tree. The results of the blocks are a row again, reduced in the same way. So the
 // order of the additions follows from the row's length; a lane is also what a vector register holds.
 //
-// Memory: a block that is dense is read in place, any other gathered into a buffer first. Where the rows lie
-// side by side (their elements are far apart, the neighbours of one element belong to other rows), 256 rows
-// are reduced together, lane by lane, in the very same order.
+// Memory: a block that is dense is read in place, any other gathered into a buffer first; a tensor of which
+// all were others is copied as a whole. Where the rows lie side by side (their elements are far apart, the
+// neighbours of one element belong to other rows), 256 rows are reduced together, lane by lane, in the very
+// same order.
 //
 // Work: a task is a block of a row, or of 256 rows. It reads each element once.
 
@@ -29,6 +34,27 @@ constexpr int64_t lanes = 16;
 constexpr int64_t tile = 256;             // rows that are reduced together: 1 KiB of neighbours
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
 
+constexpr ByIsa kernels{&simd::baseline::reduce_kernels, VOX_X86(&simd::v3::reduce_kernels),
+                        VOX_X86(&simd::v4::reduce_kernels)};
+
+/// The instruction set's kernels for an Op whose loops it has; null for all others.
+template <class Op>
+const simd::ReduceOf<typename Op::Acc>* kernels_of() {
+  using T = typename Op::Acc;
+  constexpr bool is_sum =
+      std::is_same_v<Op, detail::SumOp<T, false>> || std::is_same_v<Op, detail::SumOp<T, true>>;
+  constexpr bool is_max = std::is_same_v<Op, detail::ExtremumOp<T, true>>;
+  const simd::ReduceKernels& k = kernels.here();
+  if constexpr (std::is_same_v<T, float>)
+    return is_sum ? &k.sum_f32 : is_max ? &k.max_f32 : &k.min_f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return is_sum ? &k.sum_f64 : is_max ? &k.max_f64 : &k.min_f64;
+  else
+    return nullptr;
+}
+template <class Op>
+inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;
+
 /// The tree over the lanes that n elements have filled. `Lane` combines into its left argument.
 template <class Combine>
 void meet(int64_t n, Combine combine) {
@@ -42,6 +68,7 @@ void meet(int64_t n, Combine combine) {
 template <class Op, class In>
 typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
   using Acc = typename Op::Acc;
+  if constexpr (has_kernels<Op>) return kernels_of<Op>()->block(x, n);
   std::array<Acc, lanes> lane;
   lane.fill(Op::init());
   int64_t i = 0;
@@ -87,18 +114,39 @@ void reduce_tile(const RowView& v, const T* rows, int64_t width, int64_t first, 
   std::array<std::array<Acc, tile>, lanes> lane;
   for (int64_t j = 0; j < std::min(n, lanes); ++j) lane[j].fill(Op::init());
   const int64_t stride = v.reduced_strides.back();
+  [[maybe_unused]] const auto* const kernel = kernels_of<Op>();
   for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       Acc* into = lane[(at + i) % lanes].data();
       const T* x = rows + offset + i * stride;
-      const int64_t index = first + at + i;
-      for (int64_t c = 0; c < width; ++c) into[c] = Op::combine(into[c], Op::lift(x[c], index));
+      [[maybe_unused]] const int64_t index = first + at + i;
+      if constexpr (has_kernels<Op>) {
+        kernel->combine(into, x, width);
+      } else {
+        for (int64_t c = 0; c < width; ++c) into[c] = Op::combine(into[c], Op::lift(x[c], index));
+      }
     }
   });
   meet(n, [&](int64_t a, int64_t b) {
-    for (int64_t c = 0; c < width; ++c) lane[a][c] = Op::combine(lane[a][c], lane[b][c]);
+    if constexpr (has_kernels<Op>) {
+      kernel->combine(lane[a].data(), lane[b].data(), width);
+    } else {
+      for (int64_t c = 0; c < width; ++c) lane[a][c] = Op::combine(lane[a][c], lane[b][c]);
+    }
   });
   for (int64_t c = 0; c < width; ++c) store(c, lane[0][c]);
+}
+
+/// Whether rows lie side by side, so that they are best reduced together.
+bool side_by_side(const RowView& v) {
+  return v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8;
+}
+
+/// Whether a copy that is dense, made tile by tile (Note [Walks]), costs less than gathering every element.
+bool better_copied(const RowView& v) {
+  const bool is_dense = v.reduced_strides.back() == 1 && (v.reduced.rank() == 1 || v.reduced.back() >= 64);
+  const bool is_one = v.reduced.rank() == 1 && v.reduced_strides.back() == 0;
+  return v.rows * v.length >= 4096 && !is_dense && !is_one && !(side_by_side(v) && v.kept.back() >= 32);
 }
 
 /// Calls store(row, block, result) for all blocks of all rows.
@@ -107,7 +155,7 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   const int64_t longest = std::min(v.length, block);
   const auto in_block = [&](int64_t b) { return std::min(block, v.length - b * block); };
   const int64_t side = v.kept.back();  // rows side by side, if their stride is 1
-  if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && side >= 8) {
+  if (side_by_side(v)) {
     const int64_t tiles = (side + tile - 1) / tile;
     const int64_t grain = std::max<int64_t>(1, task_elements / (longest * std::min(side, tile)));
     parallel_for(v.rows / side * tiles * blocks, grain, [&](int64_t begin, int64_t end) {
@@ -164,6 +212,11 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
 }  // namespace
 
 void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
+  if (better_copied(detail::rows_of(x, reduced_dims)) && !x.is_contiguous()) {
+    const Tensor dense = empty_like(x);
+    copy(x, dense);
+    return reduce(kind, dense, reduced_dims, y);
+  }
   detail::visit_reduction(kind, x.dtype(),
                           [&]<class Op, class T>() { reduce_with<Op, T>(x, reduced_dims, y); });
 }

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
@@ -6,6 +7,7 @@
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace vox {
@@ -117,6 +119,43 @@ TEST_P(BatchNorm3dTest, WithoutRunningStatisticsEvaluationUsesTheBatch) {
   const Tensor x = testing::normal({2, 2, 2, 2, 2}, f64_here());
   const Tensor training = layer(x);
   EXPECT_TRUE(testing::same_bits(layer.eval()(x), training));
+}
+
+// Both ways of computing it, the kernels and the composition, on one large enough tensor of few channels and
+// of many.
+TEST_P(BatchNorm3dTest, ManyChannelsAndFewGiveTheSame) {
+  for (const int64_t channels : {2, 16}) {
+    BatchNorm3d layer({.num_features = channels, .tensor = f64_here()});
+    Tensor x = testing::normal({2, channels, 16, 33, 65}, f64_here());
+    const Statistics s = statistics(x);
+    x.set_requires_grad();
+    const Tensor g = testing::normal(x.shape(), f64_here(), 2);
+    const Tensor y = layer(x);
+    const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
+    const std::vector<double> in = x.to_vector<double>(), gs = g.to_vector<double>(),
+                              out = y.to_vector<double>(), got = gx.to_vector<double>();
+    const int64_t volume = 16 * 33 * 65;
+    std::vector<double> g_mean(channels), g_xhat(channels), scale(channels);
+    for (int64_t c = 0; c < channels; ++c) scale[c] = 1 / std::sqrt(s.squares[c] / s.count + 1e-5);
+    const auto xhat = [&](size_t i, int64_t c) { return (in[i] - s.mean[c]) * scale[c]; };
+    for (size_t i = 0; i < in.size(); ++i) {
+      const int64_t c = static_cast<int64_t>(i) / volume % channels;
+      g_mean[c] += gs[i] / s.count;
+      g_xhat[c] += gs[i] * xhat(i, c) / s.count;
+    }
+    double worst = 0;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const int64_t c = static_cast<int64_t>(i) / volume % channels;
+      worst = std::max(worst, std::abs(out[i] - xhat(i, c)));
+      worst = std::max(worst, std::abs(got[i] - scale[c] * (gs[i] - g_mean[c] - xhat(i, c) * g_xhat[c])));
+    }
+    EXPECT_LT(worst, 1e-12) << channels;
+    if (device().is_cpu()) {
+      EXPECT_TRUE(testing::same_on_any_threads([&] { return layer(x.detach()); }));
+      EXPECT_TRUE(
+          testing::same_on_any_threads([&] { return vox::grad({layer(x)}, {x}, {.grad_outputs = {g}})[0]; }));
+    }
+  }
 }
 
 TEST_P(BatchNorm3dTest, Gradients) {

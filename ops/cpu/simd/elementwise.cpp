@@ -22,8 +22,7 @@ inline constexpr bool is_real<float> = true;
 template <>
 inline constexpr bool is_real<double> = true;
 
-// ---- Loops
-// --------------------------------------------------------------------------------------------------
+// ---- Loops -----------------------------------------------------------------------------------------------
 
 template <class T, class F>
 [[gnu::always_inline]] inline void unary_run(const T* x, T* y, int64_t n, bool stream, F f) {
@@ -64,8 +63,7 @@ template <class T, class Y, class F>
   }
 }
 
-// ---- Functions
-// ----------------------------------------------------------------------------------------------
+// ---- Functions -------------------------------------------------------------------------------------------
 
 /// As unsigned numbers, whose overflow is defined.
 template <class T>

@@ -10,9 +10,7 @@ namespace {
 TEST(Recent, MakesWhatIsNotAmongTheLastKeysAndNothingElse) {
   Recent<int, int, 2> squares;
   int made = 0;
-  const auto square = [&](int key) {
-    return squares.of(key, [&] { return ++made, key * key; });
-  };
+  const auto square = [&](int key) { return squares.of(key, [&] { return ++made, key * key; }); };
   EXPECT_EQ(square(3), 9);
   EXPECT_EQ(square(4), 16);
   EXPECT_EQ(square(3), 9);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/cuda/conv3d/hopper.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/conv3d.h>
 
@@ -23,24 +24,46 @@ Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
                                            {.groups = groups});
 }
 
+/// The first choice where both grids step by one.
+std::string_view first_choice() { return cuda::has_wgmma() ? "implicit_gemm_wgmma" : "implicit_gemm_mma"; }
+
 std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = geometry(16, 16),
                         DType dtype = f32, Conv3dPass pass = Conv3dPass::conv_transpose3d) {
   return chosen_conv3d_kernel({pass, g, dtype, precision});
 }
 
 TEST(Conv3dSelect, TheTable) {
-  EXPECT_EQ(chosen(highest), "direct");
-  EXPECT_EQ(chosen(high), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(medium), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(highest), cuda::has_wgmma() ? "implicit_gemm_wgmma_split" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(high), first_choice());
+  EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f16), cuda::has_wgmma() ? "implicit_gemm_wgmma_f16" : "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
-  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::weight_grad), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(highest, geometry(16, 16), f32, Conv3dPass::weight_grad), "direct");
-  EXPECT_EQ(chosen(high, geometry(8, 8)), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(high, geometry(16, 7)), "direct");
-  EXPECT_EQ(chosen(high, geometry(7, 16)), "direct");
-  EXPECT_EQ(chosen(high, geometry(16, 16, 2)), "implicit_gemm_mma");
-  EXPECT_EQ(chosen(high, geometry(16, 16, 4)), "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
+  const bool hopper = cuda::has_wgmma();
+  for (const int64_t stride : {2, 3}) {
+    const Conv3dGeometry g = detail::conv_transpose3d_geometry("select", {1, 16, 2, 2, 2}, {16, 16, 3, 3, 3},
+                                                               {.stride = {1, stride, stride}});
+    const std::string_view strided = hopper && stride == 2 ? "strided_wgmma" : "implicit_gemm_mma";
+    EXPECT_EQ(chosen(high, g), strided);
+    EXPECT_EQ(chosen(high, g, f32, Conv3dPass::conv3d), strided);
+  }
+  const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
+    return chosen(precision, g, f32, Conv3dPass::weight_grad);
+  };
+  const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
+  EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(high, geometry(1, 1)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_split_wgmma" : "direct");
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 7)), "direct");
+  // Channels of a group that fill a sixteenth of their tiles.
+  EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(1, 4)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(1, 3)), "direct");
+  EXPECT_EQ(chosen(high, geometry(2, 2)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(16, 16, 8)), first_choice());
+  EXPECT_EQ(chosen(high, geometry(16, 16, 16)), "direct");
 }
 
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
@@ -55,9 +78,9 @@ TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
     EXPECT_EQ(chosen(high), "direct");
     std::string_view elsewhere;
     std::thread([&] { elsewhere = chosen(high); }).join();
-    EXPECT_EQ(elsewhere, "implicit_gemm_mma");
+    EXPECT_EQ(elsewhere, first_choice());
   }
-  EXPECT_EQ(chosen(high), "implicit_gemm_mma");
+  EXPECT_EQ(chosen(high), first_choice());
 }
 
 TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {

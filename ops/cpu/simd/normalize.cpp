@@ -1,0 +1,75 @@
+// Built like elementwise.cpp, see Note [Same bits everywhere] there.
+
+#include <voxgrad/ops/cpu/simd/normalize.h>
+#include <voxgrad/ops/cpu/simd/stream.h>
+#include <voxgrad/ops/cpu/simd/vec.h>
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+namespace {
+
+constexpr int lane_count = 16;
+
+/// lane[j] += f(j-th, (j + 16)-th, ... element of n), then the tree over the lanes. f(i) is of element i, or
+/// of the vector that begins there.
+template <class T, class VectorF, class F>
+[[gnu::always_inline]] inline T sum_of(int64_t n, VectorF vector_f, F f) {
+  constexpr int vectors = lane_count / lanes<T>;
+  Vec<T> sum[vectors] = {};
+  int64_t i = 0;
+  for (; i + lane_count <= n; i += lane_count) {
+    for (int v = 0; v < vectors; ++v) sum[v] += vector_f(i + v * lanes<T>);
+  }
+  T lane[lane_count];
+  for (int v = 0; v < vectors; ++v) store(lane + v * lanes<T>, sum[v]);
+  for (int64_t j = 0; i + j < n; ++j) lane[j] += f(i + j);
+  for (int half = lane_count / 2; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
+  }
+  return lane[0];
+}
+
+template <class T>
+T squares(const T* x, T mean, int64_t n) {
+  return sum_of<T>(
+      n,
+      [=](int64_t i) {
+        const Vec<T> d = load(x + i) - mean;
+        return d * d;
+      },
+      [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+}
+
+template <class T>
+void gradient_sums(const T* g, const T* x, T mean, int64_t n, T* sum, T* product) {
+  *sum = sum_of<T>(
+      n, [=](int64_t i) { return load(g + i); }, [=](int64_t i) { return g[i]; });
+  *product = sum_of<T>(
+      n, [=](int64_t i) { return load(g + i) * (load(x + i) - mean); },
+      [=](int64_t i) { return g[i] * (x[i] - mean); });
+}
+
+template <class T>
+void apply(const T* x, T mean, T scale, T shift, T* y, int64_t n, bool stream) {
+  write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) to[i] = (x[first + i] - mean) * scale + shift;
+  });
+}
+
+template <class T>
+void gradient(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n, bool stream) {
+  write_run(grad_x, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = scale * ((g[first + i] - g_mean) - (x[first + i] - mean) * slope);
+  });
+}
+
+template <class T>
+constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>};
+
+}  // namespace
+
+const NormalizeKernels normalize_kernels{table<float>, table<double>};
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -1,0 +1,406 @@
+// Pooling by rows of windows: first down the columns, over all rows of cells under them, which are long dense
+// runs; then along the row, where the windows step. So a cell is read once for every row of windows over it,
+// not for every window. The column's ends are padded with what changes nothing, so no window needs a test.
+// Built like elementwise.cpp, see Note [Same bits everywhere] there.
+
+#include <voxgrad/ops/cpu/simd/pool3d.h>
+#include <voxgrad/ops/cpu/simd/vec.h>
+
+#include <cstddef>
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+
+template <>
+struct VecOf<int32_t> {
+  typedef int32_t type __attribute__((vector_size(vector_bytes)));
+};
+template <>
+struct VecOf<int64_t> {
+  typedef int64_t type __attribute__((vector_size(vector_bytes)));
+};
+
+namespace {
+
+template <class T>
+inline constexpr T lowest = -__builtin_huge_val();
+
+/// The larger one; NaN if either is. For numbers and for vectors.
+template <class V>
+[[gnu::always_inline]] inline V larger(V a, V b) {
+  return (b > a) | (b != b) ? b : a;
+}
+
+/// The part of an axis that a loop visits: begin, begin + step, ... below end.
+struct Range {
+  int64_t begin, end, step;
+};
+
+inline Range cells_under(const PoolAxes& g, int axis, int64_t o) {
+  const int64_t dilation = g.dilation[axis];
+  int64_t begin = o * g.stride[axis] - g.padding[axis];
+  const int64_t end = begin + (g.kernel[axis] - 1) * dilation + 1;
+  if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
+  return {begin, end < g.in[axis] ? end : g.in[axis], dilation};
+}
+
+/// For dilation 1.
+inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
+  const int64_t stride = g.stride[axis], first = i + g.padding[axis] - g.kernel[axis] + 1;
+  const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
+  const int64_t end = (i + g.padding[axis]) / stride + 1;
+  return {begin, end < g.out[axis] ? end : g.out[axis], 1};
+}
+
+/// What one axis contributes to the divisor of window o's mean.
+template <class T>
+T extent(const PoolAxes& g, int axis, int64_t o) {
+  const int64_t pad = g.count_padding ? g.padding[axis] : 0;
+  const int64_t start = o * g.stride[axis] - g.padding[axis], stop = start + g.kernel[axis];
+  const int64_t begin = start > -pad ? start : -pad, limit = g.in[axis] + pad;
+  return static_cast<T>((stop < limit ? stop : limit) - begin);
+}
+
+/// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), four at a time.
+template <class T, class F>
+[[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
+  const Range over_d = cells_under(g, 0, d), over_h = cells_under(g, 1, h);
+  const T* rows[4];
+  int count = 0;
+  bool first = true;
+  for (int64_t i = over_d.begin; i < over_d.end; i += over_d.step) {
+    for (int64_t j = over_h.begin; j < over_h.end; j += over_h.step) {
+      rows[count++] = x + (i * g.in[1] + j) * g.in[2];
+      if (count == 4) {
+        f(rows, count, first);
+        count = 0;
+        first = false;
+      }
+    }
+  }
+  if (count > 0) f(rows, count, first);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void pad_column(const PoolAxes& g, T* column, T value) {
+  for (int64_t i = 0; i < g.padding[2]; ++i) column[i] = value;
+  for (int64_t i = g.padding[2] + g.in[2]; i < pool_reach(g); ++i) column[i] = value;
+}
+
+/// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides beyond 1
+/// the column's phases are stored one after the other, behind it, by update().
+template <class T>
+class Taps {
+ public:
+  Taps(const PoolAxes& g, T* column)
+      : stride_(g.stride[2]),
+        dilation_(g.dilation[2]),
+        phase_(pool_phase(g)),
+        reach_(pool_reach(g)),
+        column_(column) {
+    for (int64_t k = 0; k < prepared && k < g.kernel[2]; ++k) offset_[k] = offset_of(k);
+  }
+  void update() const {
+    T* const phases = column_ + reach_;
+    if (stride_ == 2) {
+#pragma GCC ivdep
+      for (int64_t o = 0; o < reach_ / 2; ++o) {
+        phases[o] = column_[2 * o];
+        phases[phase_ + o] = column_[2 * o + 1];
+      }
+      if (reach_ % 2 == 1) phases[reach_ / 2] = column_[reach_ - 1];
+    } else if (stride_ > 2) {
+      for (int64_t r = 0; r < stride_ && r < reach_; ++r) {
+        for (int64_t o = 0; r + o * stride_ < reach_; ++o) phases[r * phase_ + o] = column_[r + o * stride_];
+      }
+    }
+  }
+  const T* at(int64_t k) const { return column_ + (k < prepared ? offset_[k] : offset_of(k)); }
+
+ private:
+  static constexpr int64_t prepared = 8;  // offsets that are divided once, not for every row
+  int64_t offset_of(int64_t k) const {
+    const int64_t offset = k * dilation_;
+    return stride_ == 1 ? offset : reach_ + offset % stride_ * phase_ + offset / stride_;
+  }
+
+  int64_t stride_, dilation_, phase_, reach_;
+  T* column_;
+  int64_t offset_[prepared] = {};
+};
+
+/// y[o] = combine(... combine(tap 0, tap 1) ..., tap K - 1), lane by lane or one by one.
+template <class T, class F>
+[[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, const Taps<T>& taps, T* y, F combine) {
+  taps.update();
+  const int64_t n = g.out[2], kernel = g.kernel[2];
+  constexpr int most = 4;
+  const T* tap[most];
+  for (int64_t done = 0; done < kernel; done += most) {
+    const int64_t count = kernel - done < most ? kernel - done : most;
+    for (int64_t k = 0; k < count; ++k) tap[k] = taps.at(done + k);
+    int64_t o = 0;
+    for (; o + lanes<T> <= n; o += lanes<T>) {
+      Vec<T> v = load(tap[0] + o);
+      if (done > 0) v = combine(load(y + o), v);
+      for (int64_t k = 1; k < count; ++k) v = combine(v, load(tap[k] + o));
+      store(y + o, v);
+    }
+    for (; o < n; ++o) {
+      T v = tap[0][o];
+      if (done > 0) v = combine(y[o], v);
+      for (int64_t k = 1; k < count; ++k) v = combine(v, tap[k][o]);
+      y[o] = v;
+    }
+  }
+}
+
+// ---- Maximum ---------------------------------------------------------------------------------------------
+
+/// column = the larger of it (unless it is not yet written) and four rows, which may be the same ones.
+template <class T>
+void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
+  const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const d = rows[3];
+  int64_t i = 0;
+  for (; i + lanes<T> <= n; i += lanes<T>) {
+    Vec<T> v = larger(larger(load(a + i), load(b + i)), larger(load(c + i), load(d + i)));
+    if (!first) v = larger(load(column + i), v);
+    store(column + i, v);
+  }
+  for (; i < n; ++i) {
+    const T v = larger(larger(a[i], b[i]), larger(c[i], d[i]));
+    column[i] = first ? v : larger(column[i], v);
+  }
+}
+
+template <class T>
+void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, T* column) {
+  pad_column(g, column, lowest<T>);
+  const Taps<T> taps(g, column);
+  T* const middle = column + g.padding[2];
+  for (int64_t d = d_begin; d < d_end; ++d) {
+    for (int64_t h = 0; h < g.out[1]; ++h) {
+      bool any = false;
+      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+        any = true;
+        for (int r = count; r < 4; ++r) rows[r] = rows[0];
+        larger_of_rows(rows, g.in[2], first, middle);
+      });
+      for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
+      combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
+    }
+  }
+}
+
+/// Whether b, at a later place than a, takes its place: the first maximum stays, and the first NaN.
+template <class V>
+[[gnu::always_inline]] inline auto beats(V b, V a) {
+  return (b > a) | ((b != b) & (a == a));
+}
+/// Whether b takes a's place, wherever they are.
+template <class V, class I>
+[[gnu::always_inline]] inline auto beats_at(V b, I b_at, V a, I a_at) {
+  return beats(b, a) | (((b == a) | ((b != b) & (a != a))) & (b_at < a_at));
+}
+
+template <class T>
+inline constexpr PoolIndex<T> no_index = sizeof(T) == 4 ? INT32_MAX : INT64_MAX;
+
+/// The vector 0, 1, 2, ...
+template <class I>
+[[gnu::always_inline]] inline Vec<I> counting() {
+  Vec<I> v;
+  for (int i = 0; i < lanes<I>; ++i) v[i] = i;
+  return v;
+}
+
+template <class T>
+void first_maximum_of_row(const T* row, PoolIndex<T> begin, int64_t n, bool first, T* column,
+                          PoolIndex<T>* at) {
+  using I = PoolIndex<T>;
+  int64_t i = 0;
+  Vec<I> place = counting<I>() + begin;
+  for (; i + lanes<T> <= n; i += lanes<T>) {
+    Vec<T> v = load(row + i);
+    Vec<I> p = place;
+    if (!first) {
+      const Vec<T> best = load(column + i);
+      const auto wins = beats(v, best);
+      v = wins ? v : best;
+      p = wins ? p : load(at + i);
+    }
+    store(column + i, v);
+    store(at + i, p);
+    place += static_cast<I>(lanes<T>);
+  }
+  for (; i < n; ++i) {
+    if (!first && !beats(row[i], column[i])) continue;
+    column[i] = row[i];
+    at[i] = begin + static_cast<I>(i);
+  }
+}
+
+template <class T>
+void first_maximum_of_taps(const PoolAxes& g, const Taps<T>& values, const Taps<PoolIndex<T>>& places, T* y,
+                           int64_t* index) {
+  using I = PoolIndex<T>;
+  values.update();
+  places.update();
+  const int64_t n = g.out[2];
+  int64_t o = 0;
+  for (; o + lanes<T> <= n; o += lanes<T>) {
+    Vec<T> v = load(values.at(0) + o);
+    Vec<I> p = load(places.at(0) + o);
+    for (int64_t k = 1; k < g.kernel[2]; ++k) {
+      const Vec<T> other = load(values.at(k) + o);
+      const Vec<I> other_at = load(places.at(k) + o);
+      const auto wins = beats_at(other, other_at, v, p);
+      v = wins ? other : v;
+      p = wins ? other_at : p;
+    }
+    store(y + o, v);
+    for (int i = 0; i < lanes<T>; ++i) index[o + i] = p[i] == no_index<T> ? -1 : p[i];
+  }
+  for (; o < n; ++o) {
+    T v = values.at(0)[o];
+    I p = places.at(0)[o];
+    for (int64_t k = 1; k < g.kernel[2]; ++k) {
+      if (!beats_at(values.at(k)[o], places.at(k)[o], v, p)) continue;
+      v = values.at(k)[o];
+      p = places.at(k)[o];
+    }
+    y[o] = v;
+    index[o] = p == no_index<T> ? -1 : p;
+  }
+}
+
+template <class T>
+void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index, T* column,
+         PoolIndex<T>* column_at) {
+  if (index == nullptr) return max_values(g, d_begin, d_end, x, y, column);
+  pad_column(g, column, lowest<T>);
+  pad_column(g, column_at, no_index<T>);
+  const Taps<T> values(g, column);
+  const Taps<PoolIndex<T>> places(g, column_at);
+  const int64_t pad = g.padding[2];
+  for (int64_t d = d_begin; d < d_end; ++d) {
+    for (int64_t h = 0; h < g.out[1]; ++h) {
+      bool any = false;
+      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+        any = true;
+        for (int r = 0; r < count; ++r) {
+          first_maximum_of_row(rows[r], static_cast<PoolIndex<T>>(rows[r] - x), g.in[2], first && r == 0,
+                               column + pad, column_at + pad);
+        }
+      });
+      for (int64_t i = 0; !any && i < g.in[2]; ++i) {
+        column[pad + i] = lowest<T>;
+        column_at[pad + i] = no_index<T>;
+      }
+      const int64_t to = (d * g.out[1] + h) * g.out[2];
+      first_maximum_of_taps(g, values, places, y + to, index + to);
+    }
+  }
+}
+
+// ---- Mean ------------------------------------------------------------------------------------------------
+
+template <class T>
+void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
+          T* column) {
+  pad_column(g, column, T(0));
+  const Taps<T> taps(g, column);
+  T* const middle = column + g.padding[2];
+  const int64_t n = g.in[2];
+  for (int64_t d = d_begin; d < d_end; ++d) {
+    for (int64_t h = 0; h < g.out[1]; ++h) {
+      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+        const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
+        if (first && count == 4) {
+#pragma GCC ivdep
+          for (int64_t i = 0; i < n; ++i) middle[i] = ((a[i] + b[i]) + c[i]) + e[i];
+          return;
+        }
+        for (int r = 0; r < count; ++r) {
+          const T* const row = rows[r];
+          if (first && r == 0) {
+            for (int64_t i = 0; i < n; ++i) middle[i] = row[i];
+          } else {
+#pragma GCC ivdep
+            for (int64_t i = 0; i < n; ++i) middle[i] += row[i];
+          }
+        }
+      });
+      T* const to = y + (d * g.out[1] + h) * g.out[2];
+      const T area = extent<T>(g, 0, d) * extent<T>(g, 1, h);
+      combine_taps(g, taps, to, [](auto a, auto b) { return a + b; });
+#pragma GCC ivdep
+      for (int64_t o = 0; o < g.out[2]; ++o) to[o] /= area * divisor_w[o];
+    }
+  }
+}
+
+/// One row of cells, from the rows of windows over it.
+template <class T>
+void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y, const T* divisor_w, T* x,
+                      T* column) {
+  const int64_t n = g.out[2];
+  for (int64_t o = 0; o < n; ++o) column[o] = 0;
+  for (int64_t i = over_d.begin; i < over_d.end; ++i) {
+    for (int64_t j = over_h.begin; j < over_h.end; ++j) {
+      const T* const row = y + (i * g.out[1] + j) * n;
+      const T area = extent<T>(g, 0, i) * extent<T>(g, 1, j);
+#pragma GCC ivdep
+      for (int64_t o = 0; o < n; ++o) column[o] += row[o] / (area * divisor_w[o]);
+    }
+  }
+  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n) {
+#pragma GCC ivdep
+    for (int64_t o = 0; o < n; ++o) {
+      x[2 * o] = column[o];
+      x[2 * o + 1] = column[o];
+    }
+    return;
+  }
+  for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
+  for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {  // so that the earliest window over a cell comes first
+    const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
+    const int64_t begin = first < 0 ? (-first + stride - 1) / stride : 0;
+    int64_t end = last < 0 ? 0 : last / stride + 1;
+    end = end < n ? end : n;
+    T* const to = x + first;
+#pragma GCC ivdep
+    for (int64_t o = begin; o < end; ++o) to[o * stride] += column[o];
+  }
+}
+
+inline bool equal(Range a, Range b) { return a.begin == b.begin && a.end == b.end; }
+
+template <class T>
+void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w, T* x,
+                  T* column) {
+  const int64_t width = g.in[2], slice = g.in[1] * width;
+  for (int64_t d = d_begin; d < d_end; ++d) {
+    const Range over_d = windows_over(g, 0, d);
+    T* const to = x + d * slice;
+    if (d > d_begin && equal(over_d, windows_over(g, 0, d - 1))) {  // under the same windows: the same sums
+      __builtin_memcpy(to, to - slice, static_cast<size_t>(slice) * sizeof(T));
+      continue;
+    }
+    for (int64_t h = 0; h < g.in[1]; ++h) {
+      const Range over_h = windows_over(g, 1, h);
+      if (h > 0 && equal(over_h, windows_over(g, 1, h - 1)))
+        __builtin_memcpy(to + h * width, to + (h - 1) * width, static_cast<size_t>(width) * sizeof(T));
+      else
+        mean_adjoint_row(g, over_d, over_h, y, divisor_w, to + h * width, column);
+    }
+  }
+}
+
+template <class T>
+constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>};
+
+}  // namespace
+
+const Pool3dKernels pool3d_kernels{table<float>, table<double>};
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+
+namespace vox::cpu::simd {
+
+/// The three axes of pooling in D, H, W order: window o of an axis covers cells o * stride - padding +
+/// k * dilation, k < kernel. A plane of cells, and one of windows, is dense.
+struct PoolAxes {
+  int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  bool count_padding;  // of the mean
+};
+
+/// Elements that the windows of a row reach over, the padding included, and that one phase of them has (those
+/// whose number leaves one rest when divided by the stride).
+static inline int64_t pool_reach(const PoolAxes& a) {
+  const int64_t reach = (a.out[2] - 1) * a.stride[2] + (a.kernel[2] - 1) * a.dilation[2] + 1;
+  const int64_t padded = a.padding[2] + a.in[2];
+  return reach > padded ? reach : padded;
+}
+static inline int64_t pool_phase(const PoolAxes& a) { return pool_reach(a) / a.stride[2] + 1; }
+
+/// Elements of room that one call needs in `column`.
+static inline int64_t pool_column_size(const PoolAxes& a) {
+  return pool_reach(a) + pool_phase(a) * a.stride[2];
+}
+
+/// What numbers a plane's cells, in lanes as wide as T's.
+template <class T>
+struct PoolIndexOf {
+  using type = int64_t;
+};
+template <>
+struct PoolIndexOf<float> {
+  using type = int32_t;
+};
+template <class T>
+using PoolIndex = typename PoolIndexOf<T>::type;
+
+/// Windows (or cells) with d in [d_begin, d_end) of one plane.
+template <class T>
+struct Pool3dOf {
+  /// y = the first maximum (or NaN) of each window, index = its cell, or -1 and -infinity for a window
+  /// without cells; `index` and `column_index` may be null. With indices, a plane has fewer cells than the
+  /// largest PoolIndex<T>.
+  void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
+              T* column, PoolIndex<T>* column_index);
+  /// y = the mean of each window. divisor_w[o]: what the divisors come to along W.
+  void (*mean)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
+               T* column);
+  /// x = the sum, over the windows over each cell, of y / divisor. Dilation is 1.
+  void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
+                       T* x, T* column);
+};
+
+struct Pool3dKernels {
+  const Pool3dOf<float>& f32;
+  const Pool3dOf<double>& f64;
+};
+
+namespace baseline {
+extern const Pool3dKernels pool3d_kernels;
+}
+namespace v3 {
+extern const Pool3dKernels pool3d_kernels;
+}
+namespace v4 {
+extern const Pool3dKernels pool3d_kernels;
+}
+
+}  // namespace vox::cpu::simd

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+namespace vox::cpu::simd {
+
+/// The inner loops of a reduction, see ops/cpu/reduce.cpp for the order.
+template <class T>
+struct ReduceOf {
+  /// One dense block: element i goes to lane i % 16, and the lanes meet in a binary tree.
+  T (*block)(const T* x, int64_t n);
+  /// into[i] = combine(into[i], x[i])
+  void (*combine)(T* into, const T* x, int64_t n);
+};
+
+/// NaN wins max and min.
+struct ReduceKernels {
+  ReduceOf<float> sum_f32, max_f32, min_f32;
+  ReduceOf<double> sum_f64, max_f64, min_f64;
+};
+
+namespace baseline {
+extern const ReduceKernels reduce_kernels;
+}
+namespace v3 {
+extern const ReduceKernels reduce_kernels;
+}
+namespace v4 {
+extern const ReduceKernels reduce_kernels;
+}
+
+}  // namespace vox::cpu::simd

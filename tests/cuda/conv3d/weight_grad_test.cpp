@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// Weight gradients beyond what one table of cases for all kernels holds (kernels_test.cpp): long sums in many
+// slabs, dweight in many slices, large tensors, the bias, and errors at `highest`.
+
+namespace vox {
+namespace {
+
+using cuda::Conv3dPass;
+using enum Float32Precision;
+
+class WeightGradCuda : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  static std::string_view kernel() { return GetParam(); }
+  static bool takes(const Conv3dGeometry& g, Float32Precision precision = high) {
+    return cuda::conv3d_kernel_takes(kernel(), {Conv3dPass::weight_grad, g, f32, precision});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, WeightGradCuda, ::testing::ValuesIn(cuda::conv3d_kernel_names()),
+                         [](const auto& info) { return std::string(info.param); });
+
+constexpr TensorOptions on_gpu{.device = Device::cuda()};
+
+Tensor weight_grad(std::string_view kernel, const Tensor& big, const Tensor& small, const Conv3dGeometry& g,
+                   Float32Precision precision = high) {
+  const cuda::ForceConv3dKernel only(kernel);
+  Tensor dweight = full(g.weight_shape(), std::numeric_limits<double>::quiet_NaN(), big.options()), none;
+  cuda::conv3d_weight_grad(big, small, dweight, none, Grid::small, g, precision);
+  return dweight;
+}
+
+double largest(const Tensor& t) { return abs(t).max().to(f64).item<double>(); }
+
+Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options = {}) {
+  return detail::conv_transpose3d_geometry("weight_grad", input, weight, options);
+}
+
+// The first has no tile size that divides its rows, and is cut into slabs anywhere; then more taps and more
+// channels than a block holds, on both sides, also by one; and rows that are cut in the middle.
+TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
+  if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
+  const Conv3dGeometry geometries[]{
+      geometry({3, 17, 23, 37, 41}, {17, 19, 3, 3, 3}, {.stride = {1, 2, 1}, .padding = {1, 0, 2}}),
+      geometry({2, 9, 6, 14, 18}, {9, 10, 7, 7, 7}, {.padding = 3}),
+      geometry({1, 8, 6, 9, 18}, {8, 8, 9, 3, 9}, {.stride = {3, 1, 2}, .dilation = {1, 2, 1}}),
+      geometry({2, 65, 5, 8, 16}, {65, 129, 2, 2, 2}, {.stride = 2}),
+      geometry({2, 130, 3, 9, 17}, {130, 70, 1, 1, 1}),
+      geometry({2, 48, 4, 6, 1000}, {48, 24, 3, 3, 3}, {.padding = 1}),
+      geometry({9, 24, 1, 33, 80}, {24, 16, 1, 5, 5}, {.groups = 3}),
+  };
+  int compared = 0;
+  for (const Conv3dGeometry& g : geometries) {
+    if (!takes(g)) continue;
+    const Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
+    EXPECT_EQ(largest(weight_grad(kernel(), big, small, g) - weight_grad("direct", big, small, g, highest)),
+              0)
+        << g.big_shape() << ' ' << g.weight_shape();
+    ++compared;
+  }
+  if (kernel().starts_with("weight_grad")) {
+    EXPECT_GE(compared, 6);
+  }
+}
+
+// Numbers of 16 bits, read four at a time and one by one: the sums are exact in f32 and rounded once.
+TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
+  for (const int64_t width : {20, 21}) {
+    const Conv3dGeometry g =
+        geometry({2, 17, 5, 9, width}, {17, 12, 3, 3, 3}, {.stride = {1, 1, 2}, .padding = 1});
+    for (const DType dtype : {bf16, f16}) {
+      if (!cuda::conv3d_kernel_takes(kernel(), {Conv3dPass::weight_grad, g, dtype, highest})) continue;
+      const Tensor big = randint(-4, 5, g.big_shape(), on_gpu).to(dtype);
+      const Tensor small = randint(-4, 5, g.small_shape(), on_gpu).to(dtype);
+      EXPECT_TRUE(testing::values(weight_grad(kernel(), big, small, g).to(f32)) ==
+                  testing::values(weight_grad("direct", big, small, g).to(f32)))
+          << dtype << ' ' << width;
+    }
+  }
+}
+
+TEST_P(WeightGradCuda, AnEmptyBatchGivesZeros) {
+  const Conv3dGeometry g = geometry({0, 8, 3, 4, 5}, {8, 16, 2, 3, 3});
+  if (!takes(g)) return;
+  EXPECT_EQ(largest(weight_grad(kernel(), empty(g.big_shape(), on_gpu), empty(g.small_shape(), on_gpu), g)),
+            0);
+}
+
+// R7: offsets beyond 32 bits, in a batch and in one image. All is zero but a few elements, so sums are exact.
+TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
+  if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
+  for (const Shape& shape : {Shape{9, 8, 32, 1024, 1024}, Shape{1, 8, 270, 1024, 1024}}) {
+    const Conv3dGeometry g = geometry(shape, {8, 8, 1, 1, 2}, {.padding = {0, 0, 0}});
+    if (!takes(g)) continue;
+    Tensor big = zeros(g.big_shape(), on_gpu), small = zeros(g.small_shape(), on_gpu);
+    std::mt19937_64 random(3);
+    std::vector<double> expected(8 * 8 * 2);
+    for (int i = 0; i < 40; ++i) {
+      const auto pick = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+      const int64_t n = i == 0 ? shape[0] - 1 : pick(shape[0]), d = i == 0 ? shape[2] - 1 : pick(shape[2]);
+      const int64_t h = i * 25, w = pick(shape[4]), s = pick(8), b = pick(8), tap = pick(2);
+      small.select(0, n).select(0, s).select(0, d).select(0, h).select(0, w).fill_(2);
+      big.select(0, n).select(0, b).select(0, d).select(0, h).select(0, w + tap).fill_(i + 1);
+      expected[static_cast<size_t>((s * 8 + b) * 2 + tap)] += 2 * (i + 1);  // rows h are all different
+    }
+    EXPECT_TRUE(testing::values(weight_grad(kernel(), big, small, g)) == expected) << shape;
+  }
+}
+
+// All kernels share the bias's; many parts of a channel, or one.
+TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
+  for (const Shape& input : {Shape{3, 16, 9, 40, 50}, Shape{1, 16, 1, 2, 3}}) {
+    const Conv3dGeometry g = geometry(input, {16, 24, 2, 2, 2}, {.stride = 2});
+    if (!takes(g)) continue;
+    const Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
+    for (const Grid grid : {Grid::big, Grid::small}) {
+      const Tensor& of = grid == Grid::big ? big : small;
+      Tensor dweight = empty(g.weight_shape(), on_gpu);
+      Tensor dbias = full({of.size(1)}, std::numeric_limits<double>::quiet_NaN(), on_gpu);
+      const cuda::ForceConv3dKernel only(kernel());
+      cuda::conv3d_weight_grad(big, small, dweight, dbias, grid, g, high);
+      EXPECT_TRUE(testing::values(dbias) == testing::values(sum(of, {0, 2, 3, 4})));
+    }
+  }
+}
+
+struct Errors {
+  double largest, rms;
+};
+
+/// |y - exact| / scale, over all elements.
+Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
+  const Tensor error = abs(y.to(f64) - exact) / scale;
+  return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
+}
+
+// At `highest`: on normal data, and data of very different sizes, no more than twice the error of f32
+// arithmetic; scale is the sum of absolute products, in f64. On data of one sign the tensor core's truncation
+// shows, as it always goes one way: some units of f32's last place (6e-8), where `direct`, which adds in a
+// tree, has half of one.
+TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
+  const Conv3dGeometry g = geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}});
+  if (!takes(g, highest)) return;
+  const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
+  for (const char* kind : {"normal", "positive", "scaled"}) {
+    Tensor big = randn(g.big_shape(), on_gpu), small = randn(g.small_shape(), on_gpu);
+    if (kind == std::string_view("positive")) big = abs(big), small = abs(small);
+    if (kind == std::string_view("scaled")) big = big * exp(sizes * 69.0);  // 1e-30, 1, 1e30
+    const auto in_f64 = [&](const Tensor& a, const Tensor& b) {
+      return weight_grad("direct", a.to(f64), b.to(f64), g, highest);
+    };
+    const Tensor exact = in_f64(big, small), scale = in_f64(abs(big), abs(small));
+    const Errors f32_errors = errors(weight_grad("direct", big, small, g, highest), exact, scale);
+    const Errors mine = errors(weight_grad(kernel(), big, small, g, highest), exact, scale);
+    const bool one_sign = kind == std::string_view("positive");
+    EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * f32_errors.largest) << kind;
+    EXPECT_LE(mine.rms, one_sign ? 3e-7 : 2 * f32_errors.rms) << kind;
+  }
+}
+
+// R8 at `highest`: what a non-finite value does not touch stays as it is, also where zeros are multiplied.
+TEST_P(WeightGradCuda, NonFiniteValuesSpreadNowhereAtHighest) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const Conv3dGeometry g = geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}});
+  if (!takes(g, highest)) return;
+  for (const double bad : {inf, -inf, std::numeric_limits<double>::quiet_NaN(), 3.4e38}) {
+    for (const bool in_big : {true, false}) {
+      Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
+      (in_big ? big : small).reshape({-1}).select(0, 11).fill_(bad);
+      const auto got = testing::values(weight_grad(kernel(), big, small, g, highest));
+      const auto expected = testing::values(weight_grad("direct", big, small, g, highest));
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+            << bad << ' ' << in_big << " at " << i << ": " << got[i] << ", not " << expected[i];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vox

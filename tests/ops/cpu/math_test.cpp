@@ -1,0 +1,214 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/elementwise.h>
+#include <voxgrad/ops/cpu/walk.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+// The elementwise kernels of each instruction set: their accuracy against long double, their edges, and that
+// an element's bits depend on nothing but its operands.
+
+namespace vox::cpu {
+namespace {
+
+constexpr ByIsa kernels{&simd::baseline::elementwise_kernels, VOX_X86(&simd::v3::elementwise_kernels),
+                        VOX_X86(&simd::v4::elementwise_kernels)};
+
+template <class T>
+const simd::ElementwiseOf<T>& table() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels.here().f32;
+  else
+    return kernels.here().f64;
+}
+
+class MathTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!has_isa(GetParam())) GTEST_SKIP() << "not on this processor";
+    set_isa(GetParam());
+  }
+  void TearDown() override { set_isa(before_); }
+
+ private:
+  Isa before_ = isa();
+};
+INSTANTIATE_TEST_SUITE_P(, MathTest, ::testing::Values(Isa::baseline, Isa::v3, Isa::v4),
+                         [](const auto& info) { return to_string(info.param); });
+
+template <class T>
+std::vector<T> run(Unary op, const std::vector<T>& x) {
+  std::vector<T> y(x.size());
+  table<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125), T(2),
+                                         false);
+  return y;
+}
+
+template <class T>
+double ulps(T got, long double expected) {
+  const T rounded = static_cast<T>(expected);
+  if (got == rounded) return 0;
+  const T size = std::abs(rounded), unit = std::nextafter(size, std::numeric_limits<T>::infinity()) - size;
+  return static_cast<double>(std::abs((got - expected) / unit));
+}
+
+struct Accuracy {
+  const char* name;
+  Unary op;
+  long double (*reference)(long double);
+  double low, high;  // of f32
+  double bound;      // in ulp
+  bool f64;          // ours there too, not libm's
+};
+
+const Accuracy accuracies[] = {
+    {"exp", Unary::exp, [](long double x) { return std::exp(x); }, -103.5, 88.7, 1.02, true},
+    {"log", Unary::log, [](long double x) { return std::log(x); }, 0, 1e4, 1, true},
+    {"log near 1", Unary::log, [](long double x) { return std::log(x); }, 0.5, 2, 1, true},
+    {"log of denormals", Unary::log, [](long double x) { return std::log(x); }, 0, 1e-37, 1, true},
+    {"tanh", Unary::tanh, [](long double x) { return std::tanh(x); }, -10, 10, 2.5, true},
+    {"tanh near 0", Unary::tanh, [](long double x) { return std::tanh(x); }, -1e-3, 1e-3, 2.5, true},
+    {"sigmoid", Unary::sigmoid, [](long double x) { return 1 / (1 + std::exp(-x)); }, -87, 40, 3, true},
+    {"silu", Unary::silu, [](long double x) { return x / (1 + std::exp(-x)); }, -82, 40, 3, true},
+    {"erf", Unary::erf, [](long double x) { return std::erf(x); }, -5, 5, 0.52, false},
+    {"erf near 0", Unary::erf, [](long double x) { return std::erf(x); }, -1e-3, 1e-3, 0.52, false},
+    {"gelu", Unary::gelu, [](long double x) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, -13, 9, 0.52,
+     false},
+    {"rsqrt", Unary::rsqrt, [](long double x) { return 1 / std::sqrt(x); }, 0, 100, 1.5, true},
+};
+
+template <class T>
+void check_accuracy() {
+  std::mt19937_64 engine(1);
+  for (const Accuracy& a : accuracies) {
+    if (sizeof(T) == 8 && !a.f64) continue;
+    std::uniform_real_distribution<double> uniform(a.low, a.high);
+    std::vector<T> x(100'000);
+    for (T& v : x) v = static_cast<T>(uniform(engine));
+    const std::vector<T> y = run(a.op, x);
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) worst = std::max(worst, ulps(y[i], a.reference(x[i])));
+    EXPECT_LE(worst, a.bound) << a.name << (sizeof(T) == 4 ? " f32" : " f64");
+  }
+}
+
+TEST_P(MathTest, IsAsAccurateAsMathSaysF32) { check_accuracy<float>(); }
+TEST_P(MathTest, IsAsAccurateAsMathSaysF64) { check_accuracy<double>(); }
+
+TEST_P(MathTest, ExpReachesDenormalsAndBothEnds) {
+  EXPECT_LE(ulps(run<float>(Unary::exp, {-100})[0], std::exp(-100.0L)), 1);
+  EXPECT_LE(ulps(run<double>(Unary::exp, {-744})[0], std::exp(-744.0L)), 1);
+  EXPECT_LE(ulps(run<double>(Unary::exp, {709.5})[0], std::exp(709.5L)), 1);
+  EXPECT_EQ(run<float>(Unary::exp, {-104, 88.8f, -1e30f, 1e30f}),
+            (std::vector<float>{0, std::numeric_limits<float>::infinity(), 0,
+                                std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(run<double>(Unary::exp, {-746, 710, 0}),
+            (std::vector<double>{0, std::numeric_limits<double>::infinity(), 1}));
+}
+
+template <class T>
+void check_special_values() {
+  constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  constexpr T tiny = std::numeric_limits<T>::denorm_min();
+  const auto at = [](Unary op, T x) { return run<T>(op, std::vector<T>(17, x))[16]; };
+  for (const Unary op : {Unary::exp, Unary::log, Unary::tanh, Unary::sigmoid, Unary::silu, Unary::erf,
+                         Unary::gelu, Unary::sqrt, Unary::rsqrt, Unary::relu, Unary::leaky_relu, Unary::clamp,
+                         Unary::sign, Unary::abs, Unary::neg})
+    EXPECT_TRUE(std::isnan(at(op, nan))) << static_cast<int>(op);
+  EXPECT_EQ(at(Unary::exp, -inf), 0);
+  EXPECT_EQ(at(Unary::exp, inf), inf);
+  EXPECT_EQ(at(Unary::log, 0), -inf);
+  EXPECT_EQ(at(Unary::log, T(-0.0)), -inf);
+  EXPECT_EQ(at(Unary::log, inf), inf);
+  EXPECT_EQ(at(Unary::log, 1), 0);
+  EXPECT_TRUE(std::isnan(at(Unary::log, -1)));
+  EXPECT_TRUE(std::isnan(at(Unary::log, -inf)));
+  EXPECT_LE(ulps(at(Unary::log, tiny), std::log(static_cast<long double>(tiny))), 1);
+  for (const Unary op : {Unary::tanh, Unary::erf}) {
+    EXPECT_EQ(at(op, inf), 1);
+    EXPECT_EQ(at(op, -inf), -1);
+    EXPECT_TRUE(std::signbit(at(op, T(-0.0))));
+  }
+  EXPECT_EQ(at(Unary::tanh, tiny), tiny);
+  EXPECT_EQ(at(Unary::sigmoid, -inf), 0);
+  EXPECT_EQ(at(Unary::sigmoid, inf), 1);
+  EXPECT_EQ(at(Unary::sigmoid, 0), T(0.5));
+  EXPECT_EQ(at(Unary::silu, inf), inf);
+  EXPECT_TRUE(std::isnan(at(Unary::silu, -inf)));
+  EXPECT_TRUE(std::isnan(at(Unary::gelu, -inf)));
+  EXPECT_EQ(at(Unary::gelu, inf), inf);
+  EXPECT_TRUE(std::signbit(at(Unary::relu, T(-0.0))));
+}
+
+TEST_P(MathTest, SpecialValuesF32) { check_special_values<float>(); }
+TEST_P(MathTest, SpecialValuesF64) { check_special_values<double>(); }
+
+TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> edges = {0, -0.f, 1, -1, 2, -2, 0.5f, 3, inf, -inf, nan, 1e-40f, 1e38f, -7.5f};
+  std::vector<float> a, b;
+  for (const float l : edges) {
+    for (const float r : edges) a.push_back(l), b.push_back(r);
+  }
+  for (int i = 1; i <= 2000; ++i)
+    a.push_back(static_cast<float>(i) * 0.013f), b.push_back(static_cast<float>(i % 61) - 30.3f);
+  std::vector<float> y(a.size());
+  table<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
+                                                       static_cast<int64_t>(a.size()), 0, false);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double expected = std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]));
+    if (std::isnan(expected))
+      EXPECT_TRUE(std::isnan(y[i])) << a[i] << "^" << b[i];
+    else
+      EXPECT_LE(ulps(y[i], expected), 0.51) << a[i] << "^" << b[i];
+  }
+}
+
+/// Runs of every length from every start, past the cache and not: the bits of one long run.
+template <class T>
+void check_same_bits() {
+  constexpr int64_t most = 300;
+  std::vector<T> a(most), b(most);
+  for (int64_t i = 0; i < most; ++i) {
+    a[static_cast<size_t>(i)] = static_cast<T>(0.037 * static_cast<double>(i) - 4.1);
+    b[static_cast<size_t>(i)] = static_cast<T>(7.9 - 0.0513 * static_cast<double>(i));
+  }
+  const auto expect_same = [&](const std::vector<T>& whole, const T* part, int64_t first, int64_t n, int op) {
+    EXPECT_EQ(std::memcmp(whole.data() + first, part, static_cast<size_t>(n) * sizeof(T)), 0)
+        << "op " << op << " from " << first << ", length " << n;
+  };
+  alignas(64) T y[most + 16];
+  for (const bool stream : {false, true}) {
+    for (int op = 0; op < unary_count + binary_count; ++op) {
+      const auto go = [&](int64_t first, int64_t n, T* to) {
+        if (op < unary_count)
+          table<T>().unary[op](a.data() + first, to, n, T(0.125), T(2), stream);
+        else
+          table<T>().binary[op - unary_count](a.data() + first, 1, b.data() + first, 1, to, n, T(0.3),
+                                              stream);
+      };
+      std::vector<T> whole(most);
+      go(0, most, whole.data());
+      for (const int64_t first : {0, 1, 3, 8, 13}) {
+        for (int64_t n = 1; n + first <= most; n += n < 70 ? 1 : 53) {
+          T* const to = y + (n + first) % 16;  // any alignment
+          go(first, n, to);
+          finish_streaming();
+          expect_same(whole, to, first, n, op);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MathTest, WhereAnElementLiesDoesNotChangeItsBitsF32) { check_same_bits<float>(); }
+TEST_P(MathTest, WhereAnElementLiesDoesNotChangeItsBitsF64) { check_same_bits<double>(); }
+
+}  // namespace
+}  // namespace vox::cpu
