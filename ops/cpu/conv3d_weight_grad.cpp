@@ -17,8 +17,9 @@
 namespace vox::cpu {
 namespace {
 
-constexpr int64_t most_rows = 64, most_columns = 16;  // channels of small and big in a block
-constexpr int64_t tile_bytes = 384 * 1024;            // of big
+constexpr int64_t most_rows = 64, most_columns = 128;  // channels of small and big in a block
+constexpr double most_sums = 80e3;                     // of a block: they stay in the second cache
+constexpr int64_t tile_bytes = 384 * 1024;             // of big
 constexpr int64_t first_cache = 48 * 1024;  // for the rows of small that have sums in registers: measured
 constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges but the first
 constexpr int64_t tasks_wanted = 32;
@@ -61,6 +62,7 @@ class Run {
       const int64_t blocks = ceil_div(g_.big_per_group(), most), owners = g_.groups * row_blocks_ * blocks;
       const auto channels = static_cast<double>(ceil_div(g_.big_per_group(), blocks));
       const double sums = rows * channels * static_cast<double>(g_.taps());
+      if (sums > most_sums && most > 1) continue;
       const TileChoice choice =
           choose_tile(layout_.axes, {.channels = channels,
                                      .products = sums,

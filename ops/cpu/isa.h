@@ -11,8 +11,8 @@
 //
 // The linker keeps one copy of an inline function or template that several objects contain. Would a file
 // built for v4 contain a std::vector<float>, its copy could become the whole program's, which then dies on an
-// older processor. So these files include <cstddef>, <cstdint>, intrinsics, Eigen and headers of plain
-// structs and nothing else; tests/isa_symbols.cmake reads the symbols of their objects.
+// older processor. So these files include <cstddef>, <cstdint>, <utility> (for its types), intrinsics, Eigen
+// and headers of plain structs, nothing else; tests/isa_symbols.cmake reads the symbols of their objects.
 //
 // Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
 // they may differ: here, and only here, the compiler may fuse a * b + c into one rounding
