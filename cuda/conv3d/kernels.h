@@ -61,8 +61,8 @@ void conv_transpose3d_implicit_gemm_wgmma_split(const Tensor& small, const Tenso
 void conv3d_weight_grad_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                               Grid bias_of, Conv3dGeometry g);
 
-// weight_grad_split_wgmma.cu: f32 as accurate as its own arithmetic, otherwise likewise
-void conv3d_weight_grad_split_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+// weight_grad_wgmma_split.cu: f32 as accurate as its own arithmetic, otherwise likewise
+void conv3d_weight_grad_wgmma_split(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                     Grid bias_of, Conv3dGeometry g);
 
 // strided_wgmma.cu: f32 by TF32 on Hopper, steps of 1 or 2

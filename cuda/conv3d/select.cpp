@@ -16,8 +16,8 @@ namespace {
 /// A kernel may be for some of the passes only; the others are null.
 struct Row {
   std::string_view name;
-  bool (*right_for)(const Conv3dProblem&);
-  bool (*best_for)(const Conv3dProblem&);  // of those from here down; implies right_for
+  bool (*right_for)(const Conv3dProblem&);  // of the passes that it is for
+  bool (*pays)(const Conv3dProblem&);       // against what is below, where it is right
   decltype(&conv3d_direct) conv3d;
   decltype(&conv_transpose3d_direct) conv_transpose3d;
   decltype(&conv3d_weight_grad_direct) weight_grad;
@@ -28,7 +28,7 @@ struct Row {
                                                   : weight_grad != nullptr;
   }
   bool takes(const Conv3dProblem& p) const { return has(p.pass) && right_for(p); }
-  bool suits(const Conv3dProblem& p) const { return has(p.pass) && best_for(p); }
+  bool suits(const Conv3dProblem& p) const { return takes(p) && pays(p); }
 };
 
 // ---- What the kernels can take ----------------------------------------------------------------------------
@@ -49,52 +49,40 @@ bool axes_fit_32_bits(const Conv3dGeometry& g) {
   return true;
 }
 
-bool tf32(const Conv3dProblem& p) {
-  return p.dtype == f32 && p.precision != Float32Precision::highest && axes_fit_32_bits(p.geometry);
-}
+bool small_f32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_bits(p.geometry); }
+bool tf32(const Conv3dProblem& p) { return small_f32(p) && p.precision != Float32Precision::highest; }
 
-bool split_tf32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_bits(p.geometry); }
-
-bool tf32_on_hopper(const Conv3dProblem& p) { return tf32(p) && has_wgmma(); }
+bool on_hopper(const Conv3dProblem& p) { return has_wgmma() && axes_fit_32_bits(p.geometry); }
+bool transposed(const Conv3dProblem& p) { return p.pass == Conv3dPass::conv_transpose3d; }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  const bool storage = tf32(p) || (is_16_bit(p.dtype) && axes_fit_32_bits(p.geometry));
-  return storage && has_wgmma() && weight_grad_plan(p.geometry, false).has_value();
+  return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad_plan(p.geometry, false).has_value();
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
-  return split_tf32(p) && has_wgmma() && weight_grad_plan(p.geometry, true).has_value();
+  return p.dtype == f32 && on_hopper(p) && weight_grad_plan(p.geometry, true).has_value();
 }
 
 bool strided_tf32(const Conv3dProblem& p) {
-  return p.pass != Conv3dPass::weight_grad && tf32_on_hopper(p) &&
-         strided_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+  return tf32(p) && on_hopper(p) && strided_wgmma_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_tf32(const Conv3dProblem& p) {
-  return p.pass != Conv3dPass::weight_grad && tf32_on_hopper(p) &&
-         implicit_gemm_wgmma_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
-}
-
-/// conv3d or conv_transpose3d where wgmma runs.
-bool forward_on_hopper(const Conv3dProblem& p) {
-  return p.pass != Conv3dPass::weight_grad && has_wgmma() && axes_fit_32_bits(p.geometry);
+  return tf32(p) && on_hopper(p) && implicit_gemm_wgmma_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_bf16(const Conv3dProblem& p) {
-  return (p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium)) &&
-         forward_on_hopper(p) &&
-         implicit_gemm_wgmma_16_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+  return (p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium)) && on_hopper(p) &&
+         implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_f16(const Conv3dProblem& p) {
-  return p.dtype == f16 && forward_on_hopper(p) &&
-         implicit_gemm_wgmma_16_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+  return p.dtype == f16 && on_hopper(p) && implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_split(const Conv3dProblem& p) {
-  return p.dtype == f32 && p.precision == Float32Precision::highest && forward_on_hopper(p) &&
-         implicit_gemm_wgmma_split_takes(p.geometry, p.pass == Conv3dPass::conv_transpose3d);
+  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
+         implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
 }
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
@@ -104,15 +92,9 @@ bool unit_step_split(const Conv3dProblem& p) {
 /// whose `direct` is slower still, always. What was not measured with fewer than 8 does not run with fewer.
 bool channels_fill_tiles(const Conv3dProblem& p) {
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
-  if (p.dtype != f32 || p.precision == Float32Precision::highest) return std::min(big, small) >= 8;
+  if (!tf32(p)) return std::min(big, small) >= 8;
   const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
   return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
-}
-
-bool at_least_8_channels_a_group(const Conv3dProblem& p) { return tf32(p) && channels_fill_tiles(p); }
-
-bool split_of_at_least_8_channels_a_group(const Conv3dProblem& p) {
-  return split_tf32(p) && channels_fill_tiles(p);
 }
 
 int64_t longest_stride(const Conv3dProblem& p) {
@@ -120,53 +102,35 @@ int64_t longest_stride(const Conv3dProblem& p) {
   return std::max({stride.d, stride.h, stride.w});
 }
 
-bool slices_of_8_channels_a_group(const Conv3dProblem& p) {
-  return channels_fill_tiles(p) && weight_grad_in_slices(p);
-}
+bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 2; }
+bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
-bool split_slices_of_8_channels_a_group(const Conv3dProblem& p) {
-  return channels_fill_tiles(p) && weight_grad_in_split_slices(p);
+/// A stride of f32 has a better kernel below.
+bool bf16_or_unit_stride(const Conv3dProblem& p) {
+  return channels_fill_tiles(p) && (p.dtype == bf16 || longest_stride(p) == 1);
 }
-
-bool strided_and_8_channels(const Conv3dProblem& p) {
-  return at_least_8_channels_a_group(p) && longest_stride(p) == 2 && strided_tf32(p);
-}
-
-bool unit_stride_and_8_channels(const Conv3dProblem& p) {
-  return at_least_8_channels_a_group(p) && longest_stride(p) == 1 && unit_step_tf32(p);
-}
-
-/// For the kernels beside which there is only `direct`, any stride pays.
-bool has_8_channels(const Conv3dProblem& p) {
-  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
-}
-bool bf16_and_8_channels(const Conv3dProblem& p) {
-  return has_8_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1) && unit_step_bf16(p);
-}
-bool f16_and_8_channels(const Conv3dProblem& p) { return has_8_channels(p) && unit_step_f16(p); }
-bool split_and_8_channels(const Conv3dProblem& p) { return has_8_channels(p) && unit_step_split(p); }
 
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
-    {"weight_grad_wgmma", weight_grad_in_slices, slices_of_8_channels_a_group, nullptr, nullptr,
+    {"weight_grad_wgmma", weight_grad_in_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
-    {"weight_grad_split_wgmma", weight_grad_in_split_slices, split_slices_of_8_channels_a_group, nullptr,
-     nullptr, conv3d_weight_grad_split_wgmma},
-    {"strided_wgmma", strided_tf32, strided_and_8_channels, conv3d_strided_wgmma,
-     conv_transpose3d_strided_wgmma, nullptr},
-    {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_and_8_channels, conv3d_implicit_gemm_wgmma_bf16,
+    {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
+     conv3d_weight_grad_wgmma_split},
+    {"strided_wgmma", strided_tf32, stride_of_two, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
+     nullptr},
+    {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_or_unit_stride, conv3d_implicit_gemm_wgmma_bf16,
      conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
-    {"implicit_gemm_wgmma_f16", unit_step_f16, f16_and_8_channels, conv3d_implicit_gemm_wgmma_f16,
+    {"implicit_gemm_wgmma_f16", unit_step_f16, channels_fill_tiles, conv3d_implicit_gemm_wgmma_f16,
      conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
-    {"implicit_gemm_wgmma_split", unit_step_split, split_and_8_channels, conv3d_implicit_gemm_wgmma_split,
+    {"implicit_gemm_wgmma_split", unit_step_split, channels_fill_tiles, conv3d_implicit_gemm_wgmma_split,
      conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
-    {"implicit_gemm_wgmma", unit_step_tf32, unit_stride_and_8_channels, conv3d_implicit_gemm_wgmma,
+    {"implicit_gemm_wgmma", unit_step_tf32, unit_stride, conv3d_implicit_gemm_wgmma,
      conv_transpose3d_implicit_gemm_wgmma, nullptr},
-    {"implicit_gemm_mma", tf32, at_least_8_channels_a_group, conv3d_implicit_gemm_mma,
+    {"implicit_gemm_mma", tf32, channels_fill_tiles, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
-    {"implicit_gemm_mma_split", split_tf32, split_of_at_least_8_channels_a_group,
-     conv3d_implicit_gemm_mma_split, conv_transpose3d_implicit_gemm_mma_split, nullptr},
+    {"implicit_gemm_mma_split", small_f32, channels_fill_tiles, conv3d_implicit_gemm_mma_split,
+     conv_transpose3d_implicit_gemm_mma_split, nullptr},
     {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
 };
 

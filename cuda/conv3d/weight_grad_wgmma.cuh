@@ -19,7 +19,7 @@
 // tile of coarse rows, and the planes of big stay in a ring for the steps that share them.
 //
 // weight_grad_shared.cuh, weight_grad_produce.cuh and weight_grad_consume.cuh are its parts;
-// weight_grad_wgmma.cu and weight_grad_split_wgmma.cu the two kernels that come of it.
+// weight_grad_wgmma.cu and weight_grad_wgmma_split.cu the two kernels that come of it.
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/channel_tiles.h>

@@ -54,7 +54,7 @@ TEST(Conv3dSelect, TheTable) {
   const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
   EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
   EXPECT_EQ(weight_grad_at(high, geometry(1, 1)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_split_wgmma" : "direct");
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_wgmma_split" : "direct");
   EXPECT_EQ(weight_grad_at(highest, geometry(16, 7)), "direct");
   // Channels of a group that fill a sixteenth of their tiles.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());

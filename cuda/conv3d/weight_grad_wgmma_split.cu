@@ -10,7 +10,7 @@
 
 namespace vox::cuda {
 
-void conv3d_weight_grad_split_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+void conv3d_weight_grad_wgmma_split(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                     Grid bias_of, Conv3dGeometry g) {
   Tensor wild = zeros({1}, {.dtype = i64, .device = dweight.device()});
   {
