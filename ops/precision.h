@@ -6,7 +6,7 @@ namespace vox {
 /// CPU always computes in f32.
 enum class Float32Precision {
   highest,  ///< as accurate as f32 arithmetic (the default)
-  high,     ///< operands rounded to TF32 (10 bits of mantissa, to nearest), sums in f32
+  high,     ///< operands rounded to TF32 (10 bits of mantissa), sums in f32
   medium,   ///< operands may be rounded to bf16 (7 bits), sums in f32
 };
 
