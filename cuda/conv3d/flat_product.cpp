@@ -99,12 +99,15 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
   p.d = axes.d, p.h = axes.h, p.w = axes.w;
   const int64_t pitch_w = pitch_of(p.w), pitch_h = pitch_of(p.h);
   const int64_t positions = ((g.batch - 1) * pitch_h + p.h.cells - 1) * pitch_w + p.w.cells;
+  const int64_t reach = int64_t{p.h.taps - 1} * p.h.tap_step * pitch_w;  // of the last row of taps
   const int64_t in_channels = transposed ? g.small_channels : g.big_channels,
                 out_channels = transposed ? g.big_channels : g.small_channels;
   const int64_t in_channel = transposed ? g.small_cells() : g.big_cells();
   const int64_t images = std::min(g.batch, most_window / (pitch_h * pitch_w) + 2);  // in one window
-  if (g.batch * pitch_h * pitch_w > most_int - 2 * most_window || in_channels > most_int ||
-      out_channels > most_int || in_channels * in_channel > most_int / images)
+  // The kernel numbers positions in 32 bits: those of the last tile, and as far as its taps' windows go.
+  constexpr int64_t most_positions = most_int - 2 * most_window;
+  if (g.batch * pitch_h * pitch_w > most_positions || positions + reach > most_positions ||
+      in_channels > most_int || out_channels > most_int || in_channels * in_channel > most_int / images)
     return std::nullopt;
 
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);

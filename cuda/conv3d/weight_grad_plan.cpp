@@ -55,8 +55,14 @@ void cut(PhasedAxis& a, int tile, bool depth) {
   }
 }
 
-void lay_out(WeightGradPlan& p) {
+/// Lays out shared memory; says whether it suffices. Spans may be as long as taps are apart, so products of
+/// extents are bounded before they are taken in 32 bits.
+bool lay_out(WeightGradPlan& p) {
   const auto& [d, h, w] = p.axis;
+  constexpr int64_t most_words = most_shared / 4;
+  if (d.extent > most_words || int64_t{h.extent} * w.extent > most_words ||
+      int64_t{h.extent} * (w.tile + w.reach) * w.phases > most_words)
+    return false;
   // 4 modulo 8 words from channel to channel: the 8 x 4 words that a warp loads lie in different banks.
   p.channel_pitch = up(h.extent * w.extent + 4, 8) * 8 - 4;
   p.slot_words = p.octets * 8 * p.channel_pitch;
@@ -65,7 +71,9 @@ void lay_out(WeightGradPlan& p) {
   p.small_entries = h.tile * w.tile;
   const int64_t words = int64_t{d.extent} * p.slot_words + 2 * p.parts * p.tile_words() +
                         2 * (p.big_entries + p.small_entries) + 2 * p.products * 8;
-  p.shared_bytes = static_cast<int>(std::min<int64_t>(4 * words, 1 << 30));
+  if (words > most_words) return false;
+  p.shared_bytes = static_cast<int>(4 * words);
+  return true;
 }
 
 /// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step,
@@ -135,8 +143,7 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
         if (width == last || width > 1024) continue;
         last = width;
         cut(p.axis[2], width, false);
-        lay_out(p);
-        if (p.shared_bytes > most_shared) continue;
+        if (!lay_out(p)) continue;
         p.steps = int64_t{p.batch} * p.axis[1].tiles * p.axis[2].tiles * p.axis[0].small;
         for (int waves = 1; waves <= 3; ++waves) {
           p.slabs = std::max<int64_t>(1, std::min({waves * multiprocessors / p.slices, p.steps,

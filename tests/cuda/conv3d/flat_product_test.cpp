@@ -132,6 +132,23 @@ TEST(Conv3dFlatProduct, EqualsTheReference) {
   EXPECT_GT(compared, 150);
 }
 
+// The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.
+TEST(Conv3dFlatProduct, PositionsFit32Bits) {
+  for (const int64_t dilation : {60'000, 65'000, 65'600, 80'000, 120'000}) {
+    const auto g =
+        detail::conv3d_geometry("flat", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
+                                {.padding = Triple(0, dilation / 2, 0), .dilation = Triple(1, dilation, 1)});
+    const FlatAxes axes = cuda::flat_axes(g, false, Triple(0));
+    const FlatTile tile{256, 6, 16, 1, 8, 1};
+    const auto p = cuda::flat_product(g, false, axes, tile, most_shared);
+    EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;
+    if (!p) continue;
+    const int64_t last = int64_t{p->tiles} * tile.positions + cuda::most_window +
+                         int64_t{p->row_groups - 1} * p->rows * p->row_shift;
+    EXPECT_LT(last, int64_t{1} << 31) << dilation;
+  }
+}
+
 TEST(Conv3dFlatProduct, DivisorsAreExact) {
   std::mt19937_64 random(6);
   for (const int64_t d : {1, 2, 3, 7, 66, 98, 255, 256, 65535, 65537, 2147483647})
