@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
+constexpr int64_t step_channels = 8;                 // of TF32, of an instruction
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
@@ -89,7 +90,8 @@ bool moderate(const Conv3dGeometry& g, bool transposed) {
   }
   const int64_t in = transposed ? g.small_cells() : g.big_cells(),
                 out = transposed ? g.big_cells() : g.small_cells();
-  return in <= most_int && out <= most_int && g.batch <= most_int && g.big_channels <= 1 << 20 &&
+  constexpr int64_t most_cells = int64_t{1} << 30;  // the kernel counts a channel's bytes in 32 bits
+  return in <= most_cells && out <= most_cells && g.batch <= most_int && g.big_channels <= 1 << 20 &&
          g.small_channels <= 1 << 20;
 }
 
@@ -160,7 +162,7 @@ struct Builder {
   bool build(int depths, int k_steps) {
     p.depths = depths;
     p.k_steps = k_steps;
-    p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * tile.step_channels));
+    p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * step_channels));
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
       const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
@@ -217,7 +219,7 @@ struct Builder {
 
   bool choose_memory() {
     const auto attempt = [&](bool resident, int k_steps, int least) {
-      return ceil_div(p.in_per_group, tile.step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
+      return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
              divide(resident, least);
     };
     for (const int k_steps : {4, 2, 1})
@@ -231,7 +233,7 @@ struct Builder {
 
 }  // namespace
 
-StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_channels) {
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed) {
   const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
   const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
   int width = 64;
@@ -240,8 +242,8 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_chan
   size_t phases = 1;
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, step_channels};
-  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, step_channels};
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2};
 }
 
 namespace {

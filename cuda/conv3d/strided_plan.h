@@ -87,8 +87,6 @@ struct StridedTaps {
 /// `channels`.
 struct StridedTile {
   int channels, slots, tiles;
-  int step_channels;  ///< of an instruction: 8 for TF32, 16 for 16-bit operands
-
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
@@ -101,7 +99,7 @@ struct StridedPlanned {
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
 
 /// The tile for a geometry.
-StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, int step_channels);
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed);
 
 /// Bytes of staging for the output of one warpgroup: [channel][cell][phase along w], with a pitch of 4 modulo
 /// 16 words.

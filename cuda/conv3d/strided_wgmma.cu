@@ -25,7 +25,6 @@
 // KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
 // by the copy engine.
 
-#include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 #include <voxgrad/cuda/launch.h>
@@ -50,9 +49,6 @@ constexpr int producers = 128;  // in a group; the two groups fill stages in tur
 constexpr int block_threads = consumer_threads + 2 * producers;
 constexpr int batch = 5;  // positions that a producer has in flight, of 8 channels each
 constexpr int most_stages = 8;
-
-template <Operand operand>
-constexpr int step_channels = operand == Operand::tf32 ? 8 : 16;
 
 /// What a block works on: the tiles number blockIdx.x, blockIdx.x + gridDim.x ... of a block of channels.
 struct Columns {
@@ -567,7 +563,7 @@ int multiprocessors() {
 void strided(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
              const Conv3dGeometry& g, bool transposed) {
   if (g.batch == 0) return;
-  const StridedTile tile = strided_tile(g, transposed, step_channels<Operand::tf32>);
+  const StridedTile tile = strided_tile(g, transposed);
   const auto planned = strided_plan(g, transposed, tile);
   const StridedPlan& p = planned->plan;
   visit_tile(tile, [&](auto channels, auto slots, auto tiles) {
@@ -597,7 +593,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
 }  // namespace
 
 bool strided_wgmma_takes(const Conv3dGeometry& g, bool transposed) {
-  return strided_plan(g, transposed, strided_tile(g, transposed, step_channels<Operand::tf32>)).has_value();
+  return strided_plan(g, transposed, strided_tile(g, transposed)).has_value();
 }
 
 void conv3d_strided_wgmma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
