@@ -14,13 +14,17 @@ __global__ void __launch_bounds__(with_wgmma) build_kernel() {}
 __global__ void __launch_bounds__(with_wgmma / 2) build_kernel() {}
 #endif
 
-bool runs_on(int device) {
+/// Asks the driver, which makes no context.
+bool is_hopper(int device) {
   int major = 0, minor = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      major != 9 || minor != 0)
-    return false;
-  const DeviceGuard guard("conv3d", device);
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         major == 9 && minor == 0;
+}
+
+/// Of the current device. GPUs of one compute capability get the same machine code, so one of them speaks for
+/// all, and the others get no context.
+bool build_has_wgmma() {
   const OutsideCapture outside;
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, build_kernel) == cudaSuccess &&
@@ -32,8 +36,8 @@ bool runs_on(int device) {
 bool has_wgmma() {
   static const bool on_all = [] {
     for (int i = 0; i < device_count(); ++i)
-      if (!runs_on(i)) return false;
-    return device_count() > 0;
+      if (!is_hopper(i)) return false;
+    return device_count() > 0 && build_has_wgmma();
   }();
   return on_all;
 }
