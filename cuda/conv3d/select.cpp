@@ -87,12 +87,17 @@ bool unit_step_split(const Conv3dProblem& p) {
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
+bool eight_channels(const Conv3dProblem& p) {
+  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+}
+
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
-/// from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in weight_grad,
-/// whose `direct` is slower still, always. What was not measured with fewer than 8 does not run with fewer.
+/// by TF32 from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in
+/// weight_grad, whose `direct` is slower still, always. What was not measured with fewer than 8 does not run
+/// with fewer: 16-bit tensors, `highest`, and the bf16 kernel of `medium`, which then takes those of `high`.
 bool channels_fill_tiles(const Conv3dProblem& p) {
+  if (!tf32(p)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
-  if (!tf32(p)) return std::min(big, small) >= 8;
   const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
   return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
 }
@@ -107,7 +112,7 @@ bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && long
 
 /// A stride of f32 has a better kernel below.
 bool bf16_or_unit_stride(const Conv3dProblem& p) {
-  return channels_fill_tiles(p) && (p.dtype == bf16 || longest_stride(p) == 1);
+  return eight_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1);
 }
 
 // ---- The table: the first row that suits is taken ---------------------------------------------------------

@@ -61,6 +61,10 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
   EXPECT_EQ(chosen(high, geometry(1, 4)), first_choice());
   EXPECT_EQ(chosen(high, geometry(1, 3)), "direct");
+  // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
+  EXPECT_EQ(chosen(medium, geometry(1, 4)), first_choice());
+  EXPECT_EQ(chosen(medium, geometry(16, 7)), first_choice());
+  EXPECT_EQ(chosen(medium, geometry(1, 3)), "direct");
   EXPECT_EQ(chosen(high, geometry(2, 2)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 16, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 16, 16)), "direct");
