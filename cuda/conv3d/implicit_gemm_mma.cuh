@@ -38,7 +38,9 @@
 #include <voxgrad/cuda/conv3d/channel_tiles.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/ops/conv3d_geometry.h>
+#include <voxgrad/cuda/conv3d/division.cuh>
 #include <voxgrad/cuda/conv3d/phases.cuh>
+#include <voxgrad/cuda/conv3d/split_tf32.cuh>
 #include <voxgrad/cuda/ptx/cp_async.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 
@@ -57,16 +59,6 @@ constexpr int pitch = block_cells + most_halo;
 static_assert(pitch % 32 == 8);
 // One thread for each of the cells beyond the block's, and channel of a step.
 static_assert(most_halo * step_groups * slice == block_threads);
-
-/// a / b and a % b, with 32-bit arithmetic where it does.
-struct Division {
-  int64_t quotient, remainder;
-};
-__device__ __forceinline__ Division divide(int64_t a, int64_t b) {
-  if ((a | b) >> 32) return {a / b, a % b};
-  const auto x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
-  return {x / y, x % y};
-}
 
 /// Where the loops over groups stand: chunks of taps along W run fastest, slices of channels slowest.
 struct Position {
@@ -114,14 +106,6 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Whether x has no split into two TF32 numbers: rounded, it is infinite or NaN.
-__device__ __forceinline__ bool beyond_tf32(float x) { return !(fabsf(x) < __uint_as_float(0x7f7ff000)); }
-
-__device__ __forceinline__ uint32_t high_part(float x) { return ptx::to_tf32(x); }
-__device__ __forceinline__ uint32_t low_part(float x, uint32_t high) {
-  return ptx::to_tf32(x - __uint_as_float(high));
-}
-
 /// Weights in the order in which lanes want them: [group and block of channels][slice][tap][n / 8][lane][2],
 /// zeros for channels that do not exist; split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
@@ -145,10 +129,10 @@ __global__ void __launch_bounds__(256)
                                        : (group * p.out_per_group + out) * p.in_per_group + in;
       value = weight[row * p.taps + tap];
     }
-    const uint32_t high = high_part(value);
+    const uint32_t high = tf32_high(value);
     packed[i / 2 * (2 * parts) + r] = __uint_as_float(high);
     if constexpr (split) {
-      packed[i / 2 * 4 + 2 + r] = __uint_as_float(low_part(value, high));
+      packed[i / 2 * 4 + 2 + r] = __uint_as_float(tf32_low(value, high));
       if (beyond_tf32(value)) *wild = 1;
     }
   }
@@ -189,8 +173,8 @@ __device__ __forceinline__ void multiply_split(float (&sum)[2][n_tiles][4], cons
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       const float whole = __uint_as_float(high[r][q]);
-      high[r][q] = high_part(whole);
-      low[r][q] = low_part(whole, high[r][q]);
+      high[r][q] = tf32_high(whole);
+      low[r][q] = tf32_low(whole, high[r][q]);
     }
   }
 #pragma unroll

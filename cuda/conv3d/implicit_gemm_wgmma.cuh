@@ -26,6 +26,7 @@
 
 #include <voxgrad/core/half.h>
 #include <voxgrad/cuda/conv3d/flat_product.h>
+#include <voxgrad/cuda/conv3d/split_tf32.cuh>
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -67,12 +68,8 @@ struct Tf32x3 {
   using Element = uint32_t;
   static constexpr int parts = 2;
   static __device__ __forceinline__ Element part(float x, int i) {
-    const uint32_t high = ptx::to_tf32(x);
-    return i == 0 ? high : ptx::to_tf32(x - __uint_as_float(high));
-  }
-  /// Inf, NaN, and what rounds to Inf have no low part.
-  static __device__ __forceinline__ bool has_parts(float x) {
-    return (ptx::to_tf32(x) & 0x7f800000u) != 0x7f800000u;
+    const uint32_t high = tf32_high(x);
+    return i == 0 ? high : tf32_low(x, high);
   }
 };
 
@@ -126,8 +123,7 @@ struct Ring {
   }
 };
 
-// ---- The order of the work, the same for consumers and producers
-// -------------------------------------------
+// ---- The order of the work, of consumers and producers alike ----------------------------------------------
 
 struct Job {
   int channel_block, tile, group;
@@ -209,7 +205,7 @@ __global__ void __launch_bounds__(256)
     }
     packed[i] = Tile::Operand::part(value, part);
     if constexpr (Tile::split)
-      if (!Tile::Operand::has_parts(value)) *not_split = 1;
+      if (!has_tf32_low(tf32_high(value))) *not_split = 1;
   }
 }
 
@@ -347,7 +343,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
                 }
                 if constexpr (Tile::split) {
 #pragma unroll
-                  for (int c = 0; c < granule; ++c) all_split &= Tile::Operand::has_parts(value[u][c]);
+                  for (int c = 0; c < granule; ++c) all_split &= has_tf32_low(tf32_high(value[u][c]));
                 }
               }
             }

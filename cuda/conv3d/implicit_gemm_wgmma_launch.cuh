@@ -3,8 +3,8 @@
 // Launches implicit_gemm_wgmma.cuh: each .cu file that includes this has one kind of operands, so that they
 // compile side by side.
 
-#include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/multiprocessors.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma.cuh>
 
@@ -92,13 +92,6 @@ void fill_dead(const Launch& launch, const Tensor& bias, Tensor& output, const C
       vox::detail::mutable_ptr<Storage>(output), bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr,
       output.numel(), static_cast<int>(g.big_channels), g.big, g.stride, live);
   launch.check();
-}
-
-inline int multiprocessors(const Launch& launch) {
-  int device = 0, count = 0;
-  launch.check(cudaGetDevice(&device));
-  launch.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
 }
 
 template <class Tile>

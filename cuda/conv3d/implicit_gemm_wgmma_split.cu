@@ -1,6 +1,7 @@
 // implicit_gemm_wgmma.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. What has no
 // such parts (Inf, NaN, and the last numbers before Inf) leaves a mark, and `direct` does the work over.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_launch.cuh>
 
 namespace vox::cuda {

@@ -26,6 +26,7 @@
 // by the copy engine.
 
 #include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/multiprocessors.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/ptx/barrier.cuh>
@@ -73,8 +74,8 @@ struct Ring {
 
 /// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
 /// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
-/// would be to nearest; the error's mean is zero, its variance 12 % larger. TF32 numbers stay what they are,
-/// as do NaN and Inf.
+/// would be to nearest; the error's mean is zero, its variance 12 % larger. TF32 numbers stay
+/// what they are, as do NaN and Inf.
 __device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
 
 /// 8 numbers of a granule pair: rounded, in the order of shared memory.
@@ -553,13 +554,6 @@ void visit_tile(const StridedTile& t, F f) {
   one(std::integer_sequence<int, 64, 2, 2>{});
 }
 
-int multiprocessors() {
-  int device = 0, count = 0;
-  check_cuda("conv3d", cudaGetDevice(&device));
-  check_cuda("conv3d", cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
-}
-
 void strided(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
              const Conv3dGeometry& g, bool transposed) {
   if (g.batch == 0) return;
@@ -581,7 +575,7 @@ void strided(const char* op, const Tensor& input, const Tensor& weight, const Te
     launch.allow_shared_memory<product_kernel<channels, slots, tiles>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int in_parallel = std::clamp(multiprocessors() / columns, 1, all_tiles);
+    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
     kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
              p.shared_bytes, launch.stream()>>>(detail::ptr<float>(input), to,
                                                 bias.defined() ? detail::ptr<float>(bias) : nullptr,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <voxgrad/cuda/conv3d/split_tf32.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad_shared.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
@@ -134,7 +135,7 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
       if constexpr (masked) cut_fragment(whole[i], i * 8 + k, tail);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        high[i][j] = tf32_part(whole[i][j]);
+        high[i][j] = tf32_high_of_finite(whole[i][j]);
         low[i][j] = __float_as_uint(__uint_as_float(whole[i][j]) - __uint_as_float(high[i][j]));
       }
     }

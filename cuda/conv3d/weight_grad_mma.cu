@@ -22,10 +22,10 @@
 // As in the forward kernel every element of big passes through registers once per tap; the next idea is to
 // keep it, with its halo, in shared memory.
 
-#include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/channel_tiles.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/division.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 
 #include <algorithm>
@@ -59,16 +59,6 @@ struct Row {
   int64_t offset;
   int d, h, w;
 };
-
-/// a / b and a % b, with 32-bit arithmetic where it does.
-struct Division {
-  int64_t quotient, remainder;
-};
-__device__ __forceinline__ Division divide(int64_t a, int64_t b) {
-  if ((a | b) >> 32) return {a / b, a % b};
-  const auto x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
-  return {x / y, x % y};
-}
 
 __device__ __forceinline__ bool within(int i, int size) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(size);

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <voxgrad/core/half.h>
+#include <voxgrad/cuda/conv3d/split_tf32.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad_shared.cuh>
+#include <voxgrad/cuda/ptx/barrier.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
-#include <voxgrad/cuda/ptx/shared.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 #include <type_traits>
@@ -58,9 +59,6 @@ __device__ void list_small(const WeightGradPlan& p, const Shared& s, const Colum
                        position / 4 * p.plane_words + position % 4};
   }
 }
-
-/// Whether x has no split into two TF32 numbers: rounded, it is infinite or NaN.
-__device__ __forceinline__ bool beyond_tf32(float x) { return !(fabsf(x) < __uint_as_float(0x7f7ff000)); }
 
 /// An element as it comes, f32 or the bits of a bf16 or f16, and what the tensor core gets of it. Numbers of
 /// 16 bits are TF32 numbers as they are.
@@ -199,7 +197,7 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
             x = values[j][c][i];
           else
             x = values[j][c];
-          high[i] = split ? tf32_part(__float_as_uint(x.value(storage))) : x.factor(storage);
+          high[i] = split ? tf32_high_of_finite(__float_as_uint(x.value(storage))) : x.factor(storage);
           if constexpr (split) {
             low[i] = ptx::to_tf32_uncut(x.of - __uint_as_float(high[i]));
             wild |= beyond_tf32(x.of);
@@ -267,10 +265,10 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
     const bool fresh = step == 0 || d == 0;
     if (fresh) {
       column = column_of(p, i);
-      ptx::sync_some<1, producing_threads>();  // all are done with the lists
+      ptx::named_barrier<producing_threads, 1>();  // all are done with the lists
       list_big(p, s, column, thread);
       list_small(p, s, column, quads, thread);
-      ptx::sync_some<1, producing_threads>();
+      ptx::named_barrier<producing_threads, 1>();
     }
     if (step >= 2) ptx::mbarrier_wait(s.empty[buffer], (step / 2 - 1) % 2);
 

@@ -30,9 +30,6 @@ __device__ __forceinline__ Slice slice_of(const WeightGradPlan& p, int64_t slice
           static_cast<int>(by_taps % p.tap_blocks) * p.slice_taps, octet_block * p.octets};
 }
 
-/// The nearest TF32 number, of a finite x. Where x is split, the rest is x less this.
-__device__ __forceinline__ uint32_t tf32_part(uint32_t x) { return (x + 0x1000) & ~0x1fffu; }
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /// An element to bring: where it is in its plane (negative: outside, a zero) and where it goes (negative:

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <voxgrad/cuda/ptx/shared.cuh>
+
 // Barriers in shared memory that count arrivals and bytes, and the copies that report to them. sm_90 and
 // later. PTX ISA, "mbarrier" and "cp.async.bulk".
 //
@@ -12,17 +14,10 @@ namespace vox::cuda::ptx {
 
 using Mbarrier = uint64_t;
 
-namespace detail {
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-}  // namespace detail
-
 /// Makes a barrier for so many arrivals. One thread does it, then calls mbarrier_init_done, then all of them
 /// __syncthreads.
 __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(detail::shared_address(&barrier)),
-               "r"(arrivals)
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address_of(&barrier)), "r"(arrivals)
                : "memory");
 }
 
@@ -32,15 +27,14 @@ __device__ __forceinline__ void mbarrier_init_done() {
 }
 
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(detail::shared_address(&barrier)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address_of(&barrier)) : "memory");
 }
 
 /// Arrives, and announces bytes that bulk copies are to bring in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expecting(Mbarrier& barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(detail::shared_address(&barrier)),
-      "r"(bytes)
-      : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address_of(&barrier)),
+               "r"(bytes)
+               : "memory");
 }
 
 /// Waits until the phase of this parity is over: returns at once if the barrier is already in the next one.
@@ -48,7 +42,7 @@ __device__ __forceinline__ void mbarrier_arrive_expecting(Mbarrier& barrier, uin
 __device__ __forceinline__ void mbarrier_wait(Mbarrier& barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra wait;\n}" ::"r"(detail::shared_address(&barrier)),
+      "@!done bra wait;\n}" ::"r"(shared_address_of(&barrier)),
       "r"(parity)
       : "memory");
 }
@@ -59,8 +53,8 @@ __device__ __forceinline__ void bulk_copy(void* to_shared, const void* from_glob
                                           Mbarrier& barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          detail::shared_address(to_shared)),
-      "l"(from_global), "r"(bytes), "r"(detail::shared_address(&barrier))
+          shared_address_of(to_shared)),
+      "l"(from_global), "r"(bytes), "r"(shared_address_of(&barrier))
       : "memory");
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Shared memory by its own 32-bit addresses, and barriers of some of a block's warps.
+// Shared memory by its own 32-bit addresses.
 
 namespace vox::cuda::ptx {
 
@@ -17,12 +17,6 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   uint32_t word;
   asm volatile("ld.shared.u32 %0, [%1 + %2];" : "=r"(word) : "r"(address), "n"(offset));
   return word;
-}
-
-/// __syncthreads for `threads` threads, whole warps, that name the same barrier: 1 to 15.
-template <int barrier, int threads>
-__device__ __forceinline__ void sync_some() {
-  asm volatile("bar.sync %0, %1;" ::"n"(barrier), "n"(threads) : "memory");
 }
 
 }  // namespace vox::cuda::ptx
