@@ -1,4 +1,5 @@
 #include <voxgrad/cuda/conv3d/flat_product.h>
+#include <voxgrad/cuda/conv3d/integers.h>
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +10,6 @@ namespace vox::cuda {
 namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
 
 FlatAxis flat_axis(const Conv3dGeometry& g, bool transposed, int64_t axis, int64_t phase) {
   const int64_t in = (transposed ? g.small : g.big)[axis], out = (transposed ? g.big : g.small)[axis];
@@ -119,7 +117,7 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
   p.column_shift = p.w.tap_step, p.row_shift = narrow(p.h.tap_step * pitch_w);
 
   p.tiles = narrow(ceil_div(positions, tile.positions));
-  p.depth_blocks = narrow(p.d.tap_step * ceil_div(ceil_div(p.d.cells, p.d.tap_step), tile.depths));
+  p.depth_blocks = narrow(int64_t{p.d.tap_step} * ceil_div(ceil_div(p.d.cells, p.d.tap_step), tile.depths));
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
 
   // As many rows of taps to a window as it may hold, in groups of equal size.

@@ -1,3 +1,4 @@
+#include <voxgrad/cuda/conv3d/integers.h>
 #include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
@@ -13,9 +14,6 @@ constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
 constexpr int64_t step_channels = 8;                 // of TF32, of an instruction
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int narrow(int64_t i) { return static_cast<int>(i); }  // what is narrowed has been checked, or is small
 
 /// The taps of one axis, as phases and shifts.
 struct AxisTaps {
@@ -304,7 +302,7 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
     const int64_t cells = 128 * tile.tiles / candidate;
     int64_t loaded = 128 * tile.tiles;
     for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
-    const int64_t cost = ceil_div(p.d.cells, candidate) * ceil_div(positions, cells) * loaded;
+    const int64_t cost = int64_t{ceil_div(p.d.cells, candidate)} * ceil_div(positions, cells) * loaded;
     if (cost < best) best = cost, depths = candidate;
   }
   p.depths = depths;

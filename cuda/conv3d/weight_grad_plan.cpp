@@ -1,4 +1,5 @@
 #include <voxgrad/cuda/conv3d/channel_tiles.h>
+#include <voxgrad/cuda/conv3d/integers.h>
 #include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/weight_grad_plan.h>
 
@@ -12,11 +13,6 @@ constexpr int multiprocessors = 132;    // of an H100 or H200; a constant, as th
 constexpr int most_shared = 225 << 10;  // bytes, of the 227 KiB of a block; barriers need some
 constexpr int64_t most_workspace = int64_t{32} << 20;
 
-template <class Int>
-constexpr Int up(Int a, Int b) {
-  return (a + b - 1) / b;
-}
-
 /// Phases and extents of an axis, but for what depends on the tile.
 std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
   PhasedAxis a{};
@@ -24,7 +20,6 @@ std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
   for (const int64_t size : {g.big[i], g.small[i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i],
                              g.kernel[i] * g.dilation[i], g.small[i] * g.stride[i]})
     if (size > limit) return std::nullopt;
-  const auto narrow = [](int64_t value) { return static_cast<int>(value); };
   a.big = narrow(g.big[i]), a.small = narrow(g.small[i]), a.kernel = narrow(g.kernel[i]);
   a.stride = narrow(g.stride[i]), a.padding = narrow(g.padding[i]), a.dilation = narrow(g.dilation[i]);
   int high = 0;
@@ -48,7 +43,7 @@ std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
 
 /// Tiles of `tile` cells.
 void cut(PhasedAxis& a, int tile, bool depth) {
-  a.tile = tile, a.tiles = up(a.small, tile), a.extent = 0;
+  a.tile = tile, a.tiles = ceil_div(a.small, tile), a.extent = 0;
   for (int p = 0; p < a.phases; ++p) {
     a.offset[p] = a.extent;
     a.extent += depth ? a.span[p] + 1 : tile + a.span[p] - 1;
@@ -64,7 +59,7 @@ bool lay_out(WeightGradPlan& p) {
       int64_t{h.extent} * (w.tile + w.reach) * w.phases > most_words)
     return false;
   // 4 modulo 8 words from channel to channel: the 8 x 4 words that a warp loads lie in different banks.
-  p.channel_pitch = up(h.extent * w.extent + 4, 8) * 8 - 4;
+  p.channel_pitch = ceil_div(h.extent * w.extent + 4, 8) * 8 - 4;
   p.slot_words = p.octets * 8 * p.channel_pitch;
   p.plane_words = (p.columns + 1) * 4;
   p.big_entries = h.extent * (w.tile + w.reach) * w.phases;
@@ -81,7 +76,7 @@ bool lay_out(WeightGradPlan& p) {
 /// within sectors of 32 bytes.
 double cycles(const WeightGradPlan& p) {
   const auto& [d, h, w] = p.axis;
-  const double rows = static_cast<double>(h.small) / h.tiles, pairs = up(w.small, 16 * w.tiles);
+  const double rows = static_cast<double>(h.small) / h.tiles, pairs = ceil_div(w.small, 16 * w.tiles);
   const double product =
       p.parts == 1 ? (16 + p.columns / 4.0) * 1.5 : std::max(28.0, p.columns / 2.0) * 3 * 1.2;
   const double multiply = rows * pairs * 2 * p.products * product;
@@ -92,8 +87,8 @@ double cycles(const WeightGradPlan& p) {
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
   const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
-  const double waves = static_cast<double>(up<int64_t>(p.slices * p.slabs, multiprocessors));
-  return waves * (static_cast<double>(up(p.steps, p.slabs)) * step + per_column + 10000);
+  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, multiprocessors));
+  return waves * (static_cast<double>(ceil_div(p.steps, p.slabs)) * step + per_column + 10000);
 }
 
 std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
@@ -114,21 +109,21 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
   p.big_cells = g.big_cells(), p.small_cells = g.small_cells();
   p.taps = static_cast<int>(g.taps());
   visit_channel_tiles(p.small_per_group, [&](auto tiles) { p.columns = 8 * tiles; });
-  p.column_blocks = up(p.small_per_group, p.columns);
+  p.column_blocks = ceil_div(p.small_per_group, p.columns);
   cut(p.axis[0], 1, true);
 
   std::optional<WeightGradPlan> best;
   double fewest = 0;
-  const int all_octets = up(p.big_per_group, 8);
+  const int all_octets = ceil_div(p.big_per_group, 8);
   const ProductCounts counts = warpgroup_products(p.columns, split);
   const int most_products = *std::ranges::max_element(counts.of);
   for (p.octet_blocks = all_octets; p.octet_blocks > 0; --p.octet_blocks) {
-    p.octets = up(all_octets, p.octet_blocks);
+    p.octets = ceil_div(all_octets, p.octet_blocks);
     if (p.octets > 1 && p.octets * p.taps > 16 * most_products) break;
-    if (up(all_octets, p.octets) != p.octet_blocks) continue;
-    p.tap_blocks = up(p.taps, 16 * most_products);
-    p.slice_taps = up(p.taps, p.tap_blocks);
-    const int products = up(p.octets_in_slice(), 8);
+    if (ceil_div(all_octets, p.octets) != p.octet_blocks) continue;
+    p.tap_blocks = ceil_div(p.taps, 16 * most_products);
+    p.slice_taps = ceil_div(p.taps, p.tap_blocks);
+    const int products = ceil_div(p.octets_in_slice(), 8);
     p.first_products = most_products;
     for (const int count : counts.of)
       if (2 * count >= products) p.first_products = std::min(p.first_products, count);
@@ -139,7 +134,7 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
       if (rows > p.axis[1].small) break;
       cut(p.axis[1], rows, false);
       for (int cuts = 1, last = 0; cuts <= 8; ++cuts) {
-        const int width = up(up(p.axis[2].small, cuts), 16) * 16;
+        const int width = ceil_div(ceil_div(p.axis[2].small, cuts), 16) * 16;
         if (width == last || width > 1024) continue;
         last = width;
         cut(p.axis[2], width, false);
