@@ -12,8 +12,8 @@ MEAN_CALL = {("high", "forward"): 10.0, ("high", "step"): 3.0}
 # `highest` against PyTorch's best TF32: not slower, on 68 within 1.2 times.
 TF32 = {number: 1 / 1.2 if number == 68 else 1.0 for number in (58, 61, 68, 70, 72, 73, 77)}
 TF32_PASSES = ("forward", "grad-input", "grad-weight")
-# Bytes that a pass may hold beyond its results: grad-weight's partial sums. Packed weights are the only other
-# workspace, and far smaller.
+# Bytes that a pass of these problems may hold beyond its results: grad-weight's partial sums (32 MiB, or one
+# padded copy of dweight, which is far smaller here). Packed weights are the only other workspace, and smaller.
 WORKSPACE = 32 << 20
 
 

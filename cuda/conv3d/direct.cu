@@ -5,12 +5,12 @@
 //   conv3d_weight_grad  dweight[sc,bc,k] = sum over n, i of big[n,bc,o] * small[n,sc,i]
 //
 // Who owns what: a thread owns one output of the forward ops; a block owns `weights_per_block` weights and
-// sums them in an order that the geometry fixes. Nothing is shared, so there are no atomics, no workspace,
-// and the bits never change.
+// sums them in an order that the geometry fixes. Nothing is shared, so there are no atomics, no workspace
+// (but that of the bias gradient, bias_grad.cu), and the bits never change.
 //
 // Two loads for each multiply-add (one, and 1/weights_per_block, for weight_grad): the load units bind, at a
-// few per cent of the arithmetic peak. The next idea is implicit_gemm: tiles of both operands in shared
-// memory for the tensor cores. This file stays as its oracle.
+// few per cent of the arithmetic peak. implicit_gemm_mma.cuh keeps tiles of both operands in shared memory,
+// for the tensor cores; this file stays as the oracle of the others, and for what they do not take.
 //
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
 // channels are always 64-bit. 16-bit tensors are summed in f32 and rounded once.

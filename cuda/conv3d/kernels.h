@@ -57,7 +57,7 @@ void conv_transpose3d_implicit_gemm_wgmma_split(const Tensor& small, const Tenso
                                                 Tensor& big, Conv3dGeometry g);
 
 // weight_grad_wgmma.cu: f32 by TF32, bf16 and f16 on Hopper, where weight_grad_plan has a plan; workspace of
-// 32 MiB at most
+// 32 MiB at most, or one padded copy of dweight in f32 if that is larger
 void conv3d_weight_grad_wgmma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                               Grid bias_of, Conv3dGeometry g);
 
