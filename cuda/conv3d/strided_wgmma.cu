@@ -23,7 +23,7 @@
 //
 // What holds it back are the cycles of shared memory: an instruction with n = 32 reads 2 KiB of cells for 1
 // KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
-// by the copy engine.
+// by the copy engine; a kernel that does the latter was made, and not run.
 
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
@@ -74,7 +74,7 @@ struct Ring {
 
 /// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
 /// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
-/// would be to nearest; the error's mean is zero, its variance 12 % larger. TF32 numbers stay
+/// would be to nearest; the error's mean is zero, its variance, calculated, 12 % larger. TF32 numbers stay
 /// what they are, as do NaN and Inf.
 __device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
 
