@@ -121,7 +121,10 @@ std::optional<WeightGradPlan> best_plan(const Conv3dGeometry& g, bool split) {
     p.tap_blocks = up(p.taps, 16 * most_products);
     p.slice_taps = up(p.taps, p.tap_blocks);
     const int products = up(p.octets_in_slice(), 8);
-    p.first_products = *std::ranges::find_if(counts.of, [&](int count) { return 2 * count >= products; });
+    for (const int count : counts.of) {
+      p.first_products = count;
+      if (2 * count >= products) break;
+    }
     p.products = std::max(products, 2 * p.first_products - 1);
     p.slices = int64_t{p.groups} * p.column_blocks * p.tap_blocks * p.octet_blocks;
     if (p.slices > limit) continue;
