@@ -2,11 +2,14 @@
 # object libraries voxgrad_simd_<isa> for each of VOXGRAD_ISAS.
 
 include(CheckCXXCompilerFlag)
+include(CheckCXXSourceCompiles)
 set(VOXGRAD_ISAS baseline)
 set(VOXGRAD_X86_ISAS 0)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   check_cxx_compiler_flag(-march=x86-64-v4 VOXGRAD_HAVE_MARCH_V4)
-  if(VOXGRAD_HAVE_MARCH_V4)
+  # What ops/cpu/isa.cpp asks: older Clang knows the flag, but not the question.
+  check_cxx_source_compiles("int main() { return __builtin_cpu_supports(\"x86-64-v4\"); }" VOXGRAD_HAVE_CPU_SUPPORTS_V4)
+  if(VOXGRAD_HAVE_MARCH_V4 AND VOXGRAD_HAVE_CPU_SUPPORTS_V4)
     list(APPEND VOXGRAD_ISAS v3 v4)
     set(VOXGRAD_X86_ISAS 1)
   endif()
