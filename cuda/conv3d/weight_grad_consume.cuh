@@ -125,7 +125,7 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
 #pragma unroll
     for (int i = 0; i < columns / 2; ++i) sum[m][i] = 0;
   uint32_t whole[2][4], high[2][4], low[2][4];
-  uint32_t at[2];
+  uint32_t at[2] = {};
 
   // While the tensor core is at it, the next fragments come, and the other warpgroup splits its own.
   const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail, bool more) {

@@ -68,13 +68,17 @@ template <class T>
 struct Loaded {
   T of;
   __device__ __forceinline__ float value(Storage storage) const {
-    if constexpr (std::is_same_v<T, float>) return of;
-    if (storage == Storage::bf16) return __uint_as_float(uint32_t{of} << 16);
-    return detail::float16_value_on_gpu(of);
+    if constexpr (std::is_same_v<T, float>)
+      return of;
+    else
+      return storage == Storage::bf16 ? __uint_as_float(uint32_t{of} << 16)
+                                      : detail::float16_value_on_gpu(of);
   }
   __device__ __forceinline__ uint32_t factor(Storage storage) const {
-    if constexpr (std::is_same_v<T, float>) return ptx::to_tf32_uncut(of);
-    return __float_as_uint(value(storage));
+    if constexpr (std::is_same_v<T, float>)
+      return ptx::to_tf32_uncut(of);
+    else
+      return __float_as_uint(value(storage));
   }
 };
 

@@ -150,7 +150,7 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
     }
   }
   // A kernel is for one pass at least, and takes most geometries.
-  EXPECT_GT(std::ranges::max(compared), 200);
+  EXPECT_GT(std::ranges::max(compared), 150);
   for (const int n : compared) EXPECT_TRUE(n == 0 || n > 90) << n;  // of 108 without a stride, or of 253
 }
 
@@ -227,7 +227,8 @@ TEST_P(Conv3dKernelsCuda, MoreThanTwoTo32OutputsAtSamples) {
     const Tensor w = testing::tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
     const Tensor y =
         run(GetParam(), Conv3dPass::conv_transpose3d, x, w, testing::tensor({1}, {1}, f32, device), g);
-    const Tensor back = run(GetParam(), Conv3dPass::conv3d, y, w, {}, g);
+    const Mode back_by = takes(Conv3dPass::conv3d, g) ? GetParam() : Mode{"direct"};
+    const Tensor back = run(back_by, Conv3dPass::conv3d, y, w, {}, g);
     std::mt19937_64 random(1);
     const auto at = [](const Tensor& t, int64_t i) {
       return t.reshape({t.numel()}).select(0, i).item<float>();
