@@ -1,4 +1,4 @@
-# voxgrad_options(target [EIGEN name]): the flags of the library, its tests, examples and benchmarks. All of them are
+# voxgrad_options(target): the flags of the library, its tests, examples and benchmarks. All of them are
 # PRIVATE: a program that links voxgrad gets C++20 and an include folder, and no flag.
 
 include(CheckCXXCompilerFlag)
@@ -7,10 +7,6 @@ if(VOXGRAD_NATIVE)
 endif()
 
 function(voxgrad_options target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" EIGEN "")
-  if(NOT arg_EIGEN)
-    set(arg_EIGEN voxgrad_eigen)
-  endif()
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF
     POSITION_INDEPENDENT_CODE ON
@@ -31,7 +27,6 @@ function(voxgrad_options target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()
   # A user's program may bring its own Eigen, compiled with other flags. Under one name the linker would
-  # merge the two, so ours is called voxgrad_eigen (the macro renames the namespace, not the #include), or as
-  # EIGEN says: one name per instruction set.
-  target_compile_definitions(${target} PRIVATE Eigen=${arg_EIGEN})
+  # merge the two, so ours is called voxgrad_eigen (the macro renames the namespace, not the #include).
+  target_compile_definitions(${target} PRIVATE Eigen=voxgrad_eigen)
 endfunction()

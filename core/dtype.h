@@ -87,29 +87,7 @@ constexpr DType dtype_of() {
 template <class T>
 inline constexpr bool is_floating_v = std::is_floating_point_v<T> || is_16_bit_v<T>;
 
-/// Calls `f(T{})` with the C++ type of `dtype`: how a launcher turns a run-time dtype into a template.
-template <class F>
-decltype(auto) visit_dtype(DType dtype, F&& f) {
-  switch (dtype) {
-    case f32:
-      return f(float{});
-    case f64:
-      return f(double{});
-    case i64:
-      return f(int64_t{});
-    case u8:
-      return f(uint8_t{});
-    case boolean:
-      return f(bool{});
-    case bf16:
-      return f(bfloat16{});
-    case f16:
-      return f(float16{});
-  }
-  throw DTypeError("visit_dtype: corrupt dtype value");
-}
-
-/// The same with the type that ops on `dtype` compute in: float for bf16 and f16 too.
+/// Calls `f(T{})` with the C++ type that ops on `dtype` compute in: float for bf16 and f16 too.
 template <class F>
 decltype(auto) visit_opmath(DType dtype, F&& f) {
   switch (opmath(dtype)) {
@@ -126,6 +104,14 @@ decltype(auto) visit_opmath(DType dtype, F&& f) {
     default:
       throw DTypeError("visit_opmath: corrupt dtype value");
   }
+}
+
+/// The same with the C++ type of `dtype` itself: how a launcher turns a run-time dtype into a template.
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& f) {
+  if (dtype == bf16) return f(bfloat16{});
+  if (dtype == f16) return f(float16{});
+  return visit_opmath(dtype, std::forward<F>(f));
 }
 
 /// The same with a type of the same size that only moves: bits of bf16 and f16 stay as they are, those of a

@@ -26,11 +26,7 @@
 namespace vox::detail {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool keeps_blocks = false;
-#else
-constexpr bool keeps_blocks = true;
-#endif
+constexpr bool keeps_blocks = !VOX_ADDRESS_SANITIZER;
 constexpr int64_t smallest_kept = int64_t{1} << 16;  // half of what glibc takes from the kernel each time
 constexpr int64_t most_idle_bytes = int64_t{1} << 30;
 constexpr size_t most_idle_blocks = 256;
@@ -75,16 +71,10 @@ class IdleBlocks {
     return nullptr;
   }
 
-  void give_back_to_system(int64_t bytes) {
-    std::vector<IdleBlock> leaving;
-    {
-      const std::lock_guard lock(mutex_);
-      while (bytes > 0 && !blocks_.empty()) {
-        bytes -= blocks_.front().capacity;
-        leaving.push_back(remove(0));
-      }
-    }
-    for (const IdleBlock& block : leaving) free_block(block.data, block.capacity);
+  /// The oldest block, or one of null.
+  IdleBlock take_oldest() {
+    const std::lock_guard lock(mutex_);
+    return blocks_.empty() ? IdleBlock{nullptr, 0} : remove(0);
   }
 
   /// Whether the block was kept.
@@ -120,15 +110,25 @@ IdleBlocks& idle_blocks() {
   return blocks;
 }
 
+/// At least `bytes` of idle memory, or all of it. One block at a time: this runs where memory is short.
+void give_back_to_system(int64_t bytes) {
+  while (bytes > 0) {
+    const IdleBlock block = idle_blocks().take_oldest();
+    if (block.data == nullptr) return;
+    free_block(block.data, block.capacity);
+    bytes -= block.capacity;
+  }
+}
+
 }  // namespace
 
 void* allocate_host(int64_t bytes) {
   const int64_t capacity = capacity_of(bytes);
   if (!keeps_blocks || bytes < smallest_kept) return fresh(capacity);
   if (void* data = idle_blocks().take(capacity)) return data;
-  idle_blocks().give_back_to_system(capacity);
+  give_back_to_system(capacity);
   if (void* data = fresh(capacity)) return data;
-  idle_blocks().give_back_to_system(most_idle_bytes);
+  give_back_to_system(most_idle_bytes);
   return fresh(capacity);
 }
 

@@ -2,9 +2,23 @@
 
 #include <cstdint>
 
+/// 1 under AddressSanitizer, which must see every block freed. GCC defines a macro, Clang has a feature.
+#if defined(__SANITIZE_ADDRESS__)
+#define VOX_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VOX_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef VOX_ADDRESS_SANITIZER
+#define VOX_ADDRESS_SANITIZER 0
+#endif
+
 namespace vox::detail {
 
-/// 64-byte aligned memory for `bytes` > 0 on the host, or null if there is none. See Note [Host memory].
+/// 64-byte aligned memory for `bytes` > 0 on the host, or null if there is none. See Note [Host memory]:
+/// of the memory given back, up to 1 GiB in blocks of 64 KiB and more stays with the process for later
+/// requests.
 void* allocate_host(int64_t bytes);
 
 /// Gives memory of allocate_host(bytes) back. Never throws.

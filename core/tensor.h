@@ -206,10 +206,14 @@ Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& s
 /// keeps the old memory.
 void set_data(const Tensor& t, const Tensor& data);
 
-/// First element, for kernels: no checks, no version bump.
+/// First element, for kernels: no checks, no version bump. ptr_or_null is for operands that may be undefined.
 template <class T>
 const T* ptr(const Tensor& t) {
   return static_cast<const T*>(t.impl()->data());
+}
+template <class T>
+const T* ptr_or_null(const Tensor& t) {
+  return t.defined() ? ptr<T>(t) : nullptr;
 }
 template <class T>
 T* mutable_ptr(const Tensor& t) {

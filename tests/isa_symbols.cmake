@@ -16,7 +16,7 @@ string(REPLACE "[" "(" text "${text}")  # CMake's lists take brackets for quotes
 string(REPLACE "]" ")" text "${text}")
 string(REGEX MATCHALL "[^\n]+ [WVu] [^\n]*" weak "${text}")
 foreach(line IN LISTS weak)
-  if(NOT line MATCHES "simd::${ISA}::|voxgrad_eigen_${ISA}::")
+  if(NOT line MATCHES "simd::${ISA}::")
     list(APPEND foreign "${line}")
   endif()
 endforeach()

@@ -73,11 +73,6 @@ bool streams(const Tensor& y) {
   return y.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
 }
 
-template <class T>
-const T* data_or_null(const Tensor& t) {
-  return t.defined() ? detail::ptr<T>(t) : nullptr;
-}
-
 }  // namespace
 
 void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias, double eps,
@@ -85,7 +80,8 @@ void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias
   visit_floating("batch_norm", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
     const auto& kernel = kernels_of<T>();
-    const T *x = detail::ptr<T>(x_tensor), *w = data_or_null<T>(weight), *b = data_or_null<T>(bias);
+    const T *x = detail::ptr<T>(x_tensor), *w = detail::ptr_or_null<T>(weight),
+            *b = detail::ptr_or_null<T>(bias);
     T *y = detail::mutable_ptr<T>(y_tensor), *means = detail::mutable_ptr<T>(mean),
       *variances = detail::mutable_ptr<T>(variance);
     const bool stream = streams<T>(y_tensor);
@@ -118,7 +114,7 @@ void scale_channels(const Tensor& x_tensor, const Tensor& mean, const Tensor& sc
     const Channels channels(x_tensor);
     const auto& kernel = kernels_of<T>();
     const T *x = detail::ptr<T>(x_tensor), *m = detail::ptr<T>(mean), *s = detail::ptr<T>(scale),
-            *b = data_or_null<T>(shift);
+            *b = detail::ptr_or_null<T>(shift);
     T* y = detail::mutable_ptr<T>(y_tensor);
     const bool stream = streams<T>(y_tensor);
     const int64_t grain = std::max<int64_t>(1, 32768 / channels.size);
@@ -138,7 +134,7 @@ void batch_norm_gradient(const Tensor& g_tensor, const Tensor& x_tensor, const T
   visit_floating("batch_norm_gradient", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
     const auto& kernel = kernels_of<T>();
-    const T *g = detail::ptr<T>(g_tensor), *x = detail::ptr<T>(x_tensor), *w = data_or_null<T>(weight),
+    const T *g = detail::ptr<T>(g_tensor), *x = detail::ptr<T>(x_tensor), *w = detail::ptr_or_null<T>(weight),
             *means = detail::ptr<T>(mean), *variances = detail::ptr<T>(variance);
     T *gx = detail::mutable_ptr<T>(grad_x), *gw = detail::mutable_ptr<T>(grad_weight),
       *gb = detail::mutable_ptr<T>(grad_bias);

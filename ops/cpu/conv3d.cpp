@@ -49,11 +49,6 @@ bool finite(const Tensor& t) {
   });
 }
 
-template <class T>
-const T* ptr_or_null(const Tensor& t) {
-  return t.defined() ? detail::ptr<T>(t) : nullptr;
-}
-
 constexpr ByIsa sum_kernels{&simd::baseline::sum_kernels, VOX_X86(&simd::v3::sum_kernels),
                             VOX_X86(&simd::v4::sum_kernels)};
 
@@ -92,7 +87,7 @@ void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor&
                       return Correlation<T, opmath_t<T>>{
                           .input = detail::ptr<T>(big),
                           .weight = detail::ptr<T>(weight),
-                          .bias = ptr_or_null<T>(bias),
+                          .bias = detail::ptr_or_null<T>(bias),
                           .output = detail::mutable_ptr<T>(small),
                           .batch = g.batch,
                           .groups = g.groups,
@@ -115,7 +110,7 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
         return Correlation<T, opmath_t<T>>{
             .input = detail::ptr<T>(small),
             .weight = detail::ptr<T>(weight),
-            .bias = ptr_or_null<T>(bias),
+            .bias = detail::ptr_or_null<T>(bias),
             .output = detail::mutable_ptr<T>(big),
             .batch = g.batch,
             .groups = g.groups,

@@ -16,15 +16,13 @@
 // reads, of all input channels, into memory of its own that fits the second-level cache, with zeros for the
 // padding:
 //
-//   outputs     h\w 0 1 2 3       tile (kernel 1x3, padding 1)   . 0 1 2 3 . <- one row of the input, with
-//   halo
+//   outputs     h\w 0 1 2 3       tile (kernel 1x3, padding 1)   . 0 1 2 3 . <- one row with its halo
 //                 0 a b c d                                      . 4 5 6 7 .
 //                 1 e f g h
 //
 // A row of the tile is `extent` = outputs + halo cells long. With position = h * extent + w, tap m reads
-// position
-// + a constant, whatever h: so the whole plane is one long vector loop ("flat plane"). It also computes
-// `halo` outputs per row that mean nothing; nobody stores them.
+// at position + a constant, whatever h: so the whole plane is one long vector loop ("flat plane"). It also
+// computes `halo` outputs per row that mean nothing; nobody stores them.
 //
 // Strides: output j reads the cells j * step + u, one u per tap. Cells with the same remainder of u modulo
 // step are neighbours for neighbouring j, so the tile keeps one row per remainder (a "class"). Where the taps

@@ -15,6 +15,7 @@
 #include <voxgrad/ops/interpolate_kernels.h>
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -35,17 +36,22 @@ const simd::InterpolateOf<T>& kernels_of() {
     return kernels.here().f64;
 }
 
-/// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and next[o], which is the same cell
-/// where the second weight is 0, so that nothing is read beyond the end.
+/// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and the next cell. For gathers of
+/// neighbouring outputs there are near[o] and near_next[o], which is the same cell where the second weight is
+/// 0, so that nothing is read beyond the end; they have 32 bits, so an axis beyond that goes row by row.
 template <class T>
 class ForwardPass {
  public:
-  explicit ForwardPass(const InterpolateAxis& axis) : in_(axis.in), out_(axis.out) {
+  explicit ForwardPass(const InterpolateAxis& axis)
+      : in_(axis.in), out_(axis.out), gathers_(in_ <= std::numeric_limits<int32_t>::max()) {
     for (int64_t o = 0; o < axis.out; ++o) {
       const InterpolateTap tap = axis.tap(o);
       const T next = static_cast<T>(tap.weight_next);
-      index_.push_back(static_cast<int32_t>(tap.index));
-      next_.push_back(static_cast<int32_t>(next == 0 ? tap.index : tap.index + 1));
+      index_.push_back(tap.index);
+      if (gathers_) {
+        near_.push_back(static_cast<int32_t>(tap.index));
+        near_next_.push_back(static_cast<int32_t>(next == 0 ? tap.index : tap.index + 1));
+      }
       weight_.push_back(T(1) - next);
       next_weight_.push_back(next);
     }
@@ -61,9 +67,9 @@ class ForwardPass {
     int64_t outer = begin / out_, o = begin % out_;
     for (int64_t row = begin; row < end;) {
       const T* from = x + outer * in_ * inner;
-      if (inner == 1) {
+      if (inner == 1 && gathers_) {
         const int64_t count = std::min(out_ - o, end - row);
-        kernel.blend_along(from, index_.data() + o, next_.data() + o, weight_.data() + o,
+        kernel.blend_along(from, near_.data() + o, near_next_.data() + o, weight_.data() + o,
                            next_weight_.data() + o, y + row, count);
         row += count;
         o += count;
@@ -84,7 +90,9 @@ class ForwardPass {
 
  private:
   int64_t in_, out_;
-  std::vector<int32_t> index_, next_;
+  bool gathers_;
+  std::vector<int64_t> index_;
+  std::vector<int32_t> near_, near_next_;
   std::vector<T> weight_, next_weight_;
 };
 

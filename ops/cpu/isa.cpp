@@ -24,14 +24,10 @@ std::atomic<int> chosen{-1};  // an Isa; -1: not asked for yet
 
 bool has_isa(Isa isa) {
 #if VOXGRAD_X86_ISAS
-  // The levels' features beyond these came with the same processors.
-  if (isa == Isa::v3)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2");
-  if (isa == Isa::v4)
-    return has_isa(Isa::v3) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
+  // All of a level that -march=x86-64-v3 and -v4 let the compiler use, and that the system saves the
+  // registers.
+  if (isa == Isa::v3) return __builtin_cpu_supports("x86-64-v3");
+  if (isa == Isa::v4) return __builtin_cpu_supports("x86-64-v4");
 #endif
   return isa == Isa::baseline;
 }

@@ -6,17 +6,18 @@
 //
 // The files of ops/cpu/simd are compiled several times: for the portable baseline of the build and, on
 // x86-64, for the levels v3 (AVX2, FMA) and v4 (AVX-512) of the psABI. Each build is a namespace of its own
-// (vox::cpu::simd::v4, the macro VOXGRAD_ISA), and its Eigen is one too (voxgrad_eigen_v4). Which one runs
-// is decided once, by cpuid or by the environment variable VOXGRAD_CPU_ISA.
+// (vox::cpu::simd::v4, the macro VOXGRAD_ISA). Which one runs is decided once, by cpuid or by the environment
+// variable VOXGRAD_CPU_ISA.
 //
 // The linker keeps one copy of an inline function or template that several objects contain. Would a file
 // built for v4 contain a std::vector<float>, its copy could become the whole program's, which then dies on an
-// older processor. So these files include <cstddef>, <cstdint>, <utility> (for its types), intrinsics, Eigen
-// and headers of plain structs, nothing else; tests/isa_symbols.cmake reads the symbols of their objects.
+// older processor. So these files include <cstddef>, <cstdint>, <cstring>, <utility> (for its types),
+// intrinsics and headers of plain structs, nothing else; tests/isa_symbols.cmake reads the symbols of their
+// objects.
 //
 // Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
-// they may differ: here, and only here, the compiler may fuse a * b + c into one rounding
-// (-ffp-contract=fast).
+// they may differ: v3 and v4 have a fused a * b + c, which kernels ask for by name (simd/math.h), and which
+// in the files that cmake/isa.cmake lists, the convolutions', the compiler may use wherever it likes.
 
 /// `VOX_X86(&v4::f)` is the kernel where the build has the x86-64 levels, and a null pointer elsewhere.
 #if VOXGRAD_X86_ISAS

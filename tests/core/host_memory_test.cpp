@@ -18,11 +18,7 @@ using detail::idle_host_bytes;
 
 constexpr int64_t mib = int64_t{1} << 20;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool keeps_blocks = false;
-#else
-constexpr bool keeps_blocks = true;
-#endif
+constexpr bool keeps_blocks = !VOX_ADDRESS_SANITIZER;
 
 TEST(HostMemoryTest, IsAlignedAndWholeForEverySize) {
   for (int64_t bytes : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{4097}, mib - 1, mib, mib + 1,

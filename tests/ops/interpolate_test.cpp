@@ -6,6 +6,7 @@
 
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/core/host_memory.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>
@@ -221,6 +222,25 @@ TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
     EXPECT_EQ(values(vox::interpolate(view, options)), expected);
   }
   vox::set_num_threads(threads);
+}
+
+// 8 GiB of addresses, of which a few pages are touched.
+TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
+#if VOX_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep notes on every byte of it";
+#endif
+  const int64_t width = (int64_t{1} << 31) + 9;
+  Tensor x;
+  try {
+    x = vox::empty({1, 1, 1, 1, width});
+  } catch (const vox::OutOfMemoryError&) {
+    GTEST_SKIP() << "no 8 GiB of addresses";
+  }
+  x.slice(4, 0, 2).copy_(vox::full({1, 1, 1, 1, 2}, 3));
+  x.slice(4, width / 2 - 1, width / 2 + 2).copy_(vox::full({1, 1, 1, 1, 3}, 5));
+  x.slice(4, width - 2, width).copy_(vox::full({1, 1, 1, 1, 2}, 7));
+  const Tensor y = vox::interpolate(x, {.size = Triple{1, 1, 3}, .mode = trilinear, .align_corners = true});
+  EXPECT_EQ(values(y), (Values{3, 5, 7}));
 }
 
 TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {

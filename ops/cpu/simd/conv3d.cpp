@@ -1,8 +1,7 @@
 // The inner loops of the conv3d family: a block of sums lives in registers, as many as there are.
 //
-//   correlate: rows (output channels) x vectors (of positions); per channel and tap one load for each vector,
-//   one
-//              broadcast weight for each row, and a multiply-add for each pair
+//   correlate: rows (output channels) x vectors (of positions); per channel and tap one load for each
+//              vector, one broadcast weight for each row, and a multiply-add for each pair
 //   contract:  rows (channels of small) x columns (channel of big, tap), each a vector of partial sums over
 //              positions; per vector of positions one load for each row and column
 //

@@ -5,7 +5,7 @@
 #include <voxgrad/ops/elementwise_ops.h>
 
 // Elementwise kernels on dense runs of any length. An element's result does not depend on where in the run it
-// lies: see Note [Same bits everywhere] in elementwise_run.h. Outputs may be their inputs, element for
+// lies: see Note [Same bits everywhere] in elementwise.cpp. Outputs may be their inputs, element for
 // element.
 
 namespace vox::cpu::simd {
