@@ -45,11 +45,12 @@ using ptx::Operand;
 
 // ---- Helpers ----------------------------------------------------------------------------------------------
 
-constexpr int consumer_threads = 256, consumer_warps = consumer_threads / 32;
+constexpr int consumer_threads = 256;
+[[maybe_unused]] constexpr int consumer_warps = consumer_threads / 32;  // where there is no wgmma, as below
 constexpr int producers = 128;  // in a group; the two groups fill stages in turn
 constexpr int block_threads = consumer_threads + 2 * producers;
 constexpr int batch = 5;  // positions that a producer has in flight, of 8 channels each
-constexpr int most_stages = 8;
+[[maybe_unused]] constexpr int most_stages = 8;
 
 /// What a block works on: the tiles number blockIdx.x, blockIdx.x + gridDim.x ... of a block of channels.
 struct Columns {
@@ -58,7 +59,7 @@ struct Columns {
 struct Tile {
   int image, depth, position;
 };
-__device__ __forceinline__ Tile tile_of(int number, int positions, const StridedPlan& p) {
+[[maybe_unused]] __device__ __forceinline__ Tile tile_of(int number, int positions, const StridedPlan& p) {
   const int plane = number / p.plane_tiles;
   return {plane / p.depth_blocks, plane % p.depth_blocks * p.depths, number % p.plane_tiles * positions};
 }
@@ -67,10 +68,10 @@ __device__ __forceinline__ Tile tile_of(int number, int positions, const Strided
 struct Ring {
   int stage = 0;
   uint32_t parity = 0;
-  __device__ __forceinline__ void advance(int stages) {
-    if (++stage == stages) stage = 0, parity ^= 1;
-  }
 };
+[[maybe_unused]] __device__ __forceinline__ void advance(Ring& ring, int stages) {
+  if (++ring.stage == stages) ring.stage = 0, ring.parity ^= 1;
+}
 
 /// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
 /// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
@@ -79,7 +80,8 @@ struct Ring {
 __device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
 
 /// 8 numbers of a granule pair: rounded, in the order of shared memory.
-__device__ __forceinline__ void store_step(unsigned char* at, int granule_bytes, const float (&v)[8]) {
+[[maybe_unused]] __device__ __forceinline__ void store_step(unsigned char* at, int granule_bytes,
+                                                            const float (&v)[8]) {
   *reinterpret_cast<uint4*>(at) = make_uint4(rounded(v[0]), rounded(v[1]), rounded(v[2]), rounded(v[3]));
   *reinterpret_cast<uint4*>(at + granule_bytes) =
       make_uint4(rounded(v[4]), rounded(v[5]), rounded(v[6]), rounded(v[7]));
@@ -202,7 +204,7 @@ struct StridedKernel {
         const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
         const int granule_bytes = kind.granule_pitch * 16;
         bool located = false;
-        for (int slab = 0; slab < p.slabs; ++slab, ring.advance(p.stages), turn ^= 1) {
+        for (int slab = 0; slab < p.slabs; ++slab, advance(ring, p.stages), turn ^= 1) {
           if (turn != producer_group) continue;
           if (!located) {
             ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
@@ -485,7 +487,7 @@ struct StridedKernel {
             ptx::fence_proxy_async();
             multiply(sum, stage, weights, first_position, kind, p);
             if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
-            ring.advance(p.stages);
+            advance(ring, p.stages);
           }
         }
         write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output, p);
