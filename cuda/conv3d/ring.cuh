@@ -1,0 +1,45 @@
+#pragma once
+
+// Rings of slots in shared memory, which producing warps fill and multiplying warps empty.
+
+#include <voxgrad/cuda/ptx/mbarrier.cuh>
+
+namespace vox::cuda::flat {
+
+constexpr int most_slots = 24;
+
+/// Barriers of the slots of a ring, in shared memory.
+struct Barriers {
+  ptx::Mbarrier full[most_slots], empty[most_slots];
+};
+constexpr int barrier_bytes = 1024;
+static_assert(2 * sizeof(Barriers) <= barrier_bytes);
+
+/// Where one side of a ring stands.
+struct Ring {
+  int slots;
+  int slot = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == slots) slot = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void wait_full(Barriers& b) const { ptx::mbarrier_wait(b.full[slot], parity); }
+  __device__ __forceinline__ void wait_empty(Barriers& b) const {
+    ptx::mbarrier_wait(b.empty[slot], parity ^ 1);
+  }
+};
+
+/// A slot that a warp has done with, but for products still under way.
+struct Released {
+  Barriers& barriers;
+  int slot = -1;  // none
+
+  __device__ __forceinline__ void later(int s) { slot = s; }
+  __device__ __forceinline__ void now(int lane) {
+    if (slot >= 0 && lane == 0) ptx::mbarrier_arrive(barriers.empty[slot]);
+    slot = -1;
+  }
+};
+
+}  // namespace vox::cuda::flat
