@@ -7,23 +7,99 @@
 
 namespace vox::cuda::flat {
 
+/// The positions of a window that a lane stands for, every 32nd, and the bringing of them. Some of them at a
+/// time: all of their loads, then all of their stores. (Loads of later positions between these stores do not
+/// help: a warp has six scoreboards, and a store would wait for the later loads as well.)
+template <class Tile>
+class LaneWindow {
+ public:
+  using Storage = typename Tile::Storage;
+
+  /// For the window that starts at a position of the flat plane; cells are counted from `first_image`'s on.
+  __device__ __forceinline__ void locate(int first_position, int first_image, int lane,
+                                         const FlatProduct& p) {
+    const int image_numel = static_cast<int>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+#pragma unroll
+    for (int b = 0; b < batches; ++b) {
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+        const int position = (b * batch + u) * 32 + lane;
+        const Place at = place_of(first_position + position, p);
+        const int h = at.h + p.h.base, w = at.w + p.w.base;
+        const bool inside = position < p.window && at.image < p.batch &&
+                            static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                            static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+        from_[b][u] =
+            inside ? static_cast<uint32_t>((at.image - first_image) * image_numel + h * p.w.in_cells + w)
+                   : outside;
+      }
+    }
+  }
+
+  /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
+  /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
+  /// the first store. False if a value cannot be split.
+  template <class Wait>
+  __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
+                                        const FlatProduct& p, Wait wait) const {
+    bool waited = false, all_split = true;
+#pragma unroll 1
+    for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
+#pragma unroll
+      for (int b = 0; b < batches; ++b) {
+        if (b * batch * 32 >= p.window) break;
+        float value[batch][granule];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          const Storage* at = source + from_[b][u];
+#pragma unroll
+          for (int c = 0; c < granule; ++c) {
+            value[u][c] = from_[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
+            at += p.in_channel;
+          }
+        }
+        if (!waited) wait();
+        waited = true;
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          const int position = (b * batch + u) * 32 + lane;
+          if (position >= p.window) continue;
+#pragma unroll
+          for (int part = 0; part < Tile::parts; ++part) {
+            alignas(16) Element bits[granule];
+#pragma unroll
+            for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
+            plane[part * 2 * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+          }
+          if constexpr (Tile::split) {
+#pragma unroll
+            for (int c = 0; c < granule; ++c) all_split &= has_tf32_low(tf32_high(value[u][c]));
+          }
+        }
+      }
+      source += granule * p.in_channel;
+      plane += p.window;
+    }
+    return all_split;
+  }
+
+ private:
+  using Element = typename Tile::Element;
+  static constexpr int granule = Tile::granule;
+  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
+                       batches = (most_window / 32 + batch - 1) / batch;
+  static constexpr uint32_t outside = 0xffffffff;
+
+  uint32_t from_[batches][batch];  // where the positions lie
+};
+
 /// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
-/// A lane takes every 32nd position of the window, some of them at a time: all of their loads, then all of
-/// their stores. (Loads of later positions between these stores do not help: a warp has six scoreboards, and
-/// a store would wait for the later loads as well.)
 template <class Tile>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
                             Barriers& barriers, int warp, int lane, const FlatProduct& p,
                             int64_t* not_split) {
-  using Element = typename Tile::Element;
-  constexpr int granule = Tile::granule;
-  constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
-                batches = (most_window / 32 + batch - 1) / batch;
-  constexpr uint32_t outside = 0xffffffff;
-  using Storage = typename Tile::Storage;
   bool all_split = true;
-
-  uint32_t from[batches][batch];  // where the lane's positions lie, from the first image's depth 0 on
+  LaneWindow<Tile> window;
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
   if (warp >= loaders) return;
@@ -32,82 +108,29 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
-    const int first_image = place_of(job.tile * Tile::positions, p).image;
-    const int64_t image_numel = int64_t{p.groups} * p.in_per_group * p.in_channel;
-    const Storage* const source =
-        input + first_image * image_numel + int64_t{job.group} * p.in_per_group * p.in_channel;
-    int located = -1;  // the group of rows that `from` is for
+    const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
+    const typename Tile::Storage* const source = input + (int64_t{first_image} * p.groups + job.group) *
+                                                             p.in_per_group *
+                                                             static_cast<int64_t>(p.in_channel);
+    int located = -1;  // the group of rows that `window` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
       const Planes planes = planes_of<Tile>(job, depth_group, p);
-      for (int q = planes.first; q < planes.end; ++q) {
+      for (int q = planes.first; q < planes.end; ++q, ring.advance()) {
         const bool mine = turn == warp;
         turn = turn + 1 == loaders ? 0 : turn + 1;
-        if (mine) {
-          if (located != row_group) {
-            located = row_group;
-#pragma unroll
-            for (int b = 0; b < batches; ++b) {
-#pragma unroll
-              for (int u = 0; u < batch; ++u) {
-                const int position = (b * batch + u) * 32 + lane;
-                const Place at =
-                    place_of(job.tile * Tile::positions + position + row_group * p.rows * p.row_shift, p);
-                const int h = at.h + p.h.base, w = at.w + p.w.base;
-                const bool inside = position < p.window && at.image < p.batch &&
-                                    static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                                    static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-                from[b][u] =
-                    inside ? static_cast<uint32_t>((at.image - first_image) * static_cast<int>(image_numel) +
-                                                   h * p.w.in_cells + w)
-                           : outside;
-              }
-            }
-          }
-          const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
-          auto* plane = reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32 * Tile::parts);
-          bool empty = false;
-          for (int channel = slab * Tile::slab; channel < (slab + 1) * Tile::slab; channel += granule) {
-            const Storage* const channel_source = source + channel * p.in_channel + cell;
-            const int left = p.in_per_group - channel;
-#pragma unroll
-            for (int b = 0; b < batches; ++b) {
-              if (b * batch * 32 >= p.window) break;
-              float value[batch][granule];
-#pragma unroll
-              for (int u = 0; u < batch; ++u) {
-                const Storage* at = channel_source + from[b][u];
-#pragma unroll
-                for (int c = 0; c < granule; ++c) {
-                  value[u][c] = from[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
-                  at += p.in_channel;
-                }
-              }
-              if (!empty) ring.wait_empty(barriers);
-              empty = true;
-#pragma unroll
-              for (int u = 0; u < batch; ++u) {
-                const int position = (b * batch + u) * 32 + lane;
-                if (position >= p.window) continue;
-#pragma unroll
-                for (int part = 0; part < Tile::parts; ++part) {
-                  alignas(16) Element bits[granule];
-#pragma unroll
-                  for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
-                  plane[part * 2 * p.window + position] = *reinterpret_cast<const uint4*>(bits);
-                }
-                if constexpr (Tile::split) {
-#pragma unroll
-                  for (int c = 0; c < granule; ++c) all_split &= has_tf32_low(tf32_high(value[u][c]));
-                }
-              }
-            }
-            plane += p.window;
-          }
-          ptx::fence_proxy_async();
-          __syncwarp();
-          if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
-        }
-        ring.advance();
+        if (!mine) continue;
+        if (located != row_group)
+          window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
+        located = row_group;
+        const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
+        const int channel = slab * Tile::slab;
+        all_split &=
+            window.bring(source + channel * p.in_channel + cell, p.in_per_group - channel,
+                         reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32 * Tile::parts),
+                         lane, p, [&] { ring.wait_empty(barriers); });
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
       }
     });
   }
