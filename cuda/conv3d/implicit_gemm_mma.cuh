@@ -110,7 +110,7 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 /// zeros for channels that do not exist; split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
 __global__ void __launch_bounds__(256)
-    pack_kernel(const float* weight, float* packed, Problem p, int64_t* wild) {
+    pack_kernel(const float* weight, float* packed, Problem p, int64_t* not_split) {
   constexpr int parts = split ? 2 : 1;
   const int64_t numel = p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 64;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(256)
     packed[i / 2 * (2 * parts) + r] = __uint_as_float(high);
     if constexpr (split) {
       packed[i / 2 * 4 + 2 + r] = __uint_as_float(tf32_low(value, high));
-      if (beyond_tf32(value)) *wild = 1;
+      if (beyond_tf32(value)) *not_split = 1;
     }
   }
 }
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
                                                  : n_tiles <= 6 ? 4
                                                                 : 3)
     product_kernel(const float* __restrict__ input, const float* __restrict__ packed, const float* bias,
-                   float* output, const __grid_constant__ Problem p, int64_t* wild) {
+                   float* output, const __grid_constant__ Problem p, int64_t* not_split) {
   constexpr int tap_floats = n_tiles * (split ? 128 : 64);     // of a slice's weights
   __shared__ uint32_t in_tile[2][step_groups * slice][pitch];  // [channel][cell]
   extern __shared__ __align__(16) float w_tile[];              // [2][group][tap of the chunk][n / 8][lane][2]
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int row = lane / 4, column = lane % 4;
   const int64_t jobs = p.tiles * p.groups * p.blocks_n * p.phases;
-  bool met_wild = false;
+  bool cannot_split = false;
 
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     // Phases fastest: those that write to the same lines run at the same time.
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
     float staged[step_groups][slice], staged_beyond = 0;
     const auto staged_bits = [&](float x) {
       if constexpr (!split) return ptx::to_tf32(x);
-      met_wild |= beyond_tf32(x);
+      cannot_split |= beyond_tf32(x);
       return __float_as_uint(x);
     };
     Position loading, multiplying;
@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
     }
   }
   if constexpr (split)
-    if (met_wild) *wild = 1;
+    if (cannot_split) *not_split = 1;
 }
 
 // ---- Launchers --------------------------------------------------------------------------------------------
@@ -433,24 +433,25 @@ inline Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
   return p;
 }
 
-/// The product, in two launches. Split, *wild becomes 1 if a value has no split; `output` is then of no use.
+/// The product, in two launches. Split, *not_split becomes 1 if a value has no split; `output` is then of no
+/// use.
 template <bool split>
 void implicit_gemm_mma(const Launch& launch, const char* op, const Tensor& input, const Tensor& weight,
                        const Tensor& bias, Tensor& output, const Conv3dGeometry& g, bool transposed,
-                       int64_t* wild) {
+                       int64_t* not_split) {
   visit_channel_tiles<split ? 4 : 8>(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles, tap_floats = n_tiles * (split ? 128 : 64);
     const Problem p = problem(g, transposed, n_tiles);
     const int64_t packed_numel = checked_numel(op, {p.groups * p.blocks_n, p.slices, p.taps, tap_floats});
     const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
     pack_kernel<n_tiles, split><<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(
-        detail::ptr<float>(weight), packed.as<float>(), p, wild);
+        detail::ptr<float>(weight), packed.as<float>(), p, not_split);
     const unsigned grid = grid_for(p.tiles * p.groups * p.blocks_n * p.phases, 1);
     const int shared = 2 * step_groups * p.chunk * tap_floats * static_cast<int>(sizeof(float));
     launch.allow_shared_memory<product_kernel<n_tiles, split>>(shared);
     product_kernel<n_tiles, split><<<grid, block_threads, shared, launch.stream()>>>(
         detail::ptr<float>(input), packed.as<float>(), bias.defined() ? detail::ptr<float>(bias) : nullptr,
-        detail::mutable_ptr<float>(output), p, wild);
+        detail::mutable_ptr<float>(output), p, not_split);
     launch.check();
   });
 }

@@ -13,25 +13,25 @@ namespace vox::cuda {
 void conv3d_implicit_gemm_mma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                     Tensor& small, Conv3dGeometry g) {
   if (g.batch == 0) return;
-  Tensor wild = zeros({1}, {.dtype = i64, .device = small.device()});
+  Tensor not_split = zeros({1}, {.dtype = i64, .device = small.device()});
   {
-    const Launch launch("conv3d", small, {&big, &weight, &bias, &wild});
+    const Launch launch("conv3d", small, {&big, &weight, &bias, &not_split});
     mma::implicit_gemm_mma<true>(launch, "conv3d", big, weight, bias, small, g, false,
-                                 detail::mutable_ptr<int64_t>(wild));
+                                 detail::mutable_ptr<int64_t>(not_split));
   }
-  conv3d_direct_if(wild, big, weight, bias, small, g);
+  conv3d_direct_if(not_split, big, weight, bias, small, g);
 }
 
 void conv_transpose3d_implicit_gemm_mma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                               Tensor& big, Conv3dGeometry g) {
   if (g.batch == 0) return;
-  Tensor wild = zeros({1}, {.dtype = i64, .device = big.device()});
+  Tensor not_split = zeros({1}, {.dtype = i64, .device = big.device()});
   {
-    const Launch launch("conv_transpose3d", big, {&small, &weight, &bias, &wild});
+    const Launch launch("conv_transpose3d", big, {&small, &weight, &bias, &not_split});
     mma::implicit_gemm_mma<true>(launch, "conv_transpose3d", small, weight, bias, big, g, true,
-                                 detail::mutable_ptr<int64_t>(wild));
+                                 detail::mutable_ptr<int64_t>(not_split));
   }
-  conv_transpose3d_direct_if(wild, small, weight, bias, big, g);
+  conv_transpose3d_direct_if(not_split, small, weight, bias, big, g);
 }
 
 }  // namespace vox::cuda

@@ -29,6 +29,22 @@ __device__ __forceinline__ void cut_fragment(uint32_t (&a)[4], int position, int
   if (position + 4 >= tail) a[2] = a[3] = 0;
 }
 
+/// Sums of `count` products, as a thread holds them.
+template <int count, int sums>
+__device__ __forceinline__ void clear(float (&sum)[count][sums]) {
+#pragma unroll
+  for (int m = 0; m < count; ++m)
+#pragma unroll
+    for (int i = 0; i < sums; ++i) sum[m][i] = 0;
+}
+template <int count, int sums>
+__device__ __forceinline__ void store(const float (&sum)[count][sums], int first, int thread, float* to) {
+#pragma unroll
+  for (int m = 0; m < count; ++m)
+#pragma unroll
+    for (int i = 0; i < sums; ++i) to[((first + m) * sums + i) * group_threads + thread] = sum[m][i];
+}
+
 /// A warpgroup's `count` products of 64 rows, from the first-th of the block, over all steps.
 template <int columns, int count>
 __device__ __forceinline__ void consume(const WeightGradPlan& p, const Shared& s, int first, int steps,
@@ -42,10 +58,7 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const Shared& s
   // Fragments are loaded `ahead` products before they are used; a set of registers waits for its product.
   constexpr int sets = count, ahead = sets / 2;
   float sum[count][columns / 2];
-#pragma unroll
-  for (int m = 0; m < count; ++m)
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i) sum[m][i] = 0;
+  clear(sum);
   uint32_t a[sets][4];
   uint32_t at[count][2];
 
@@ -98,11 +111,7 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const Shared& s
     ptx::mbarrier_arrive(s.empty[buffer]);
   }
 
-#pragma unroll
-  for (int m = 0; m < count; ++m)
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i)
-      to[((first + m) * (columns / 2) + i) * group_threads + thread] = sum[m][i];
+  store(sum, first, thread, to);
 }
 
 /// The same with both factors split in two TF32 numbers, x = high + low: three products, of which low * low
@@ -121,10 +130,7 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
   constexpr int pairs_in_part = 2;
 
   float sum[count][columns / 2], part[columns / 2];
-#pragma unroll
-  for (int m = 0; m < count; ++m)
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i) sum[m][i] = 0;
+  clear(sum);
   uint32_t whole[2][4], high[2][4], low[2][4];
   uint32_t at[2] = {};
 
@@ -187,11 +193,7 @@ __device__ __forceinline__ void consume_split(const WeightGradPlan& p, const Sha
     ptx::mbarrier_arrive(s.empty[buffer]);
   }
 
-#pragma unroll
-  for (int m = 0; m < count; ++m)
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i)
-      to[((first + m) * (columns / 2) + i) * group_threads + thread] = sum[m][i];
+  store(sum, first, thread, to);
 }
 
 #endif

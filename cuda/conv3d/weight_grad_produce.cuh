@@ -108,7 +108,7 @@ struct LoadedQuad<uint16_t> {
 template <bool split, int at_once, class T>
 __device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Shared& s, const T* from,
                                             Storage storage, bool exists, int channels, uint32_t* to,
-                                            int thread, bool& wild) {
+                                            int thread, bool& cannot_split) {
   int entry = thread, octet = 0;
   const auto settle = [&] {
     while (entry >= p.big_entries) entry -= p.big_entries, ++octet;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Share
       for (int c = 0; c < 8; ++c) {
         if constexpr (split) {
           *place = __float_as_uint(values[j][c].of);  // consumers split it
-          wild |= beyond_tf32(values[j][c].of);
+          cannot_split |= beyond_tf32(values[j][c].of);
         } else {
           *place = values[j][c].factor(storage);
         }
@@ -155,7 +155,7 @@ __device__ __forceinline__ void bring_plane(const WeightGradPlan& p, const Share
 template <bool split, bool quads, int at_once, class T>
 __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared& s, const T* from,
                                            Storage storage, int channels, uint32_t* to, int thread,
-                                           bool& wild) {
+                                           bool& cannot_split) {
   const int entries = p.small_entries / (quads ? 4 : 1);
   int entry = thread, group = 0;
   const auto settle = [&] {
@@ -204,7 +204,7 @@ __device__ __forceinline__ void bring_tile(const WeightGradPlan& p, const Shared
           high[i] = split ? tf32_high_of_finite(__float_as_uint(x.value(storage))) : x.factor(storage);
           if constexpr (split) {
             low[i] = ptx::to_tf32_uncut(x.of - __uint_as_float(high[i]));
-            wild |= beyond_tf32(x.of);
+            cannot_split |= beyond_tf32(x.of);
           }
         }
         if constexpr (quads) {
@@ -230,7 +230,7 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
   const int64_t small_plane = int64_t{p.axis[1].small} * p.axis[2].small;
   const int64_t big_plane = int64_t{p.axis[1].big} * p.axis[2].big;
   const int buffer_words = p.parts * p.tile_words();
-  bool wild = false;
+  bool cannot_split = false;
   const int big_channels = p.big_per_group - slice.first_octet * 8;
   const int small_channels = p.small_per_group - slice.first_column;
 
@@ -289,7 +289,7 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
     const auto bring = [&](int phase, int plane) {
       const int z = (d + depth.first[phase] + plane) * depth.stride + depth.residue[phase];
       bring_plane<split, at_once>(p, s, from_big + z * big_plane, storage, within(z, depth.big), big_channels,
-                                  s.big + slot(phase, plane, step) * p.slot_words, thread, wild);
+                                  s.big + slot(phase, plane, step) * p.slot_words, thread, cannot_split);
     };
     for (int phase = 0; phase < depth.phases; ++phase) bring(phase, depth.span[phase] - 1);
     const T* const from_small =
@@ -300,9 +300,10 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
     uint32_t* const tile = s.small + buffer * buffer_words;
     if (quads)
       bring_tile<split, true, (at_once + 1) / 3>(p, s, from_small, storage, small_channels, tile, thread,
-                                                 wild);
+                                                 cannot_split);
     else
-      bring_tile<split, false, at_once>(p, s, from_small, storage, small_channels, tile, thread, wild);
+      bring_tile<split, false, at_once>(p, s, from_small, storage, small_channels, tile, thread,
+                                        cannot_split);
     if (fresh && p.deep) {  // the other planes' slots may be in use by the step before
       if (step >= 1) ptx::mbarrier_wait(s.empty[1 - buffer], (step - 1) / 2 % 2);
       for (int phase = 0; phase < depth.phases; ++phase)
@@ -312,7 +313,7 @@ __device__ __forceinline__ bool produce(const WeightGradPlan& p, const Shared& s
     ptx::mbarrier_arrive(s.full[buffer]);
     if (++d == depth.small) d = 0, ++i;
   }
-  return wild;
+  return cannot_split;
 }
 
 #endif

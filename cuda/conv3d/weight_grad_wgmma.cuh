@@ -62,7 +62,7 @@ __device__ __forceinline__ void consume_by(const WeightGradPlan& p, const Shared
 template <int columns, int count, bool split>
 __global__ void __launch_bounds__(block_threads, 1)
     partial_kernel(const void* __restrict__ big, const void* __restrict__ small, Storage storage, bool quads,
-                   float* partials, int64_t* wild, const __grid_constant__ WeightGradPlan p) {
+                   float* partials, int64_t* not_split, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint32_t memory[];
   const Shared s = shared_memory(p, memory);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(block_threads, 1)
           storage, quads, begin, steps);
     };
     if constexpr (split) {
-      if (bring(float{})) *wild = 1;
+      if (bring(float{})) *not_split = 1;
     } else if (storage == Storage::f32) {
       bring(float{});
     } else {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(block_threads, 1)
 
 template <int columns, int count, bool split>
 void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small, float* partials,
-                    int64_t* wild, const WeightGradPlan& p) {
+                    int64_t* not_split, const WeightGradPlan& p) {
   const DType dtype = small.dtype();
   const Storage storage = dtype == bf16 ? Storage::bf16 : dtype == f16 ? Storage::f16 : Storage::f32;
   const void* const from = small.impl()->data();
@@ -125,14 +125,14 @@ void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small
   constexpr auto* kernel = partial_kernel<columns, count, split>;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
   kernel<<<static_cast<unsigned>(p.slices * p.slabs), block_threads, static_cast<size_t>(p.shared_bytes),
-           launch.stream()>>>(big.impl()->data(), from, storage, quads, partials, wild, p);
+           launch.stream()>>>(big.impl()->data(), from, storage, quads, partials, not_split, p);
 }
 
-/// dweight by the plan, in two launches. With `split`, *wild becomes 1 if a value has no split; dweight is
-/// then of no use.
+/// dweight by the plan, in two launches. With `split`, *not_split becomes 1 if a value has no split; dweight
+/// is then of no use.
 template <bool split>
 void weight_grad_in_slices(const Launch& launch, const Tensor& big, const Tensor& small, Tensor& dweight,
-                           int64_t* wild, const WeightGradPlan& p) {
+                           int64_t* not_split, const WeightGradPlan& p) {
   const Workspace partials(launch, p.slabs * p.slices * p.slice_floats() * int64_t{sizeof(float)});
   visit_channel_tiles(p.small_per_group, [&](auto tiles) {
     constexpr int columns = 8 * tiles;
@@ -140,7 +140,7 @@ void weight_grad_in_slices(const Launch& launch, const Tensor& big, const Tensor
       constexpr int count = warpgroup_products(columns, split).of[choice];
       if constexpr (count > 0)
         if (p.first_products == count)
-          launch_partial<columns, count, split>(launch, big, small, partials.as<float>(), wild, p);
+          launch_partial<columns, count, split>(launch, big, small, partials.as<float>(), not_split, p);
     };
     launch_if(std::integral_constant<int, 0>{});
     launch_if(std::integral_constant<int, 1>{});

@@ -12,13 +12,13 @@ namespace vox::cuda {
 
 void conv3d_weight_grad_wgmma_split(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                     Grid bias_of, Conv3dGeometry g) {
-  Tensor wild = zeros({1}, {.dtype = i64, .device = dweight.device()});
+  Tensor not_split = zeros({1}, {.dtype = i64, .device = dweight.device()});
   {
-    const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &wild});
-    weight_grad_in_slices<true>(launch, big, small, dweight, detail::mutable_ptr<int64_t>(wild),
+    const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &not_split});
+    weight_grad_in_slices<true>(launch, big, small, dweight, detail::mutable_ptr<int64_t>(not_split),
                                 *weight_grad_plan(g, true));
   }
-  conv3d_weight_grad_direct_if(wild, big, small, dweight, g);
+  conv3d_weight_grad_direct_if(not_split, big, small, dweight, g);
   if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
