@@ -1,0 +1,108 @@
+#pragma once
+
+// The consumers of strided_wgmma.cuh: products of the stages by two warpgroups, in whose registers sums are.
+
+#include <voxgrad/cuda/conv3d/strided_wgmma_rows.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+namespace vox::cuda::strided {
+
+template <class Block>
+struct Products {
+  static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
+  static constexpr int sums = Block::sums, pitch = Block::pitch;
+
+  /// The products of one stage, of which all have been seen off when it returns.
+  static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
+                                                  const unsigned char* stage, const unsigned char* weights,
+                                                  int first_position, const StridedKind& kind,
+                                                  const StridedPlan& p) {
+    const int granule = kind.granule_pitch * 16;
+    const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
+    const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
+    // The lower halves hold the addresses, in units of 16 bytes.
+    const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
+    uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
+    ptx::wgmma_fence();
+    for (int step = 0; step < p.k_steps; ++step) {
+#pragma unroll
+      for (int slot = 0; slot < slots; ++slot) {
+        const int last = kind.first[slot + 1];
+#pragma unroll 2
+        for (int i = kind.first[slot]; i < last; ++i) {
+          const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+            ptx::wgmma<ptx::Operand::tf32, channels>(sum[t] + slot * sums, a_high | (a + t * 64), b_high | b);
+        }
+      }
+      a_low += granule / 8;
+      b_low += channels * 2;
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+  }
+
+  static __device__ __forceinline__ void consume(const Columns& columns, unsigned char* memory,
+                                                 const Shared& shared, int warpgroup,
+                                                 const float* __restrict__ bias, float* __restrict__ output,
+                                                 const StridedPlan& p) {
+    const int positions = 128 * tiles / p.depths;
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
+    const int all_staging = static_cast<int>(shared.staging - memory);
+    const int staging = all_staging + warpgroup * channels * pitch * 4,
+              bias_at = all_staging + 2 * channels * pitch * 4;
+    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
+      const int in_group = columns.channel_block * channels + c;
+      const bool exists = bias && c < channels && in_group < p.out_per_group;
+      reinterpret_cast<float*>(memory + bias_at)[c] =
+          exists ? bias[columns.group * p.out_per_group + in_group] : 0.0f;
+    }
+    ptx::named_barrier<consumer_threads>(5);
+    Ring ring;
+    if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+      const Tile tile = tile_of(number, positions, p);
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
+        float sum[tiles][slots * sums];
+        const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float first = pair_bias[j * 8 + e];
+#pragma unroll
+            for (int t = 0; t < tiles; ++t)
+#pragma unroll
+              for (int slot = 0; slot < slots; ++slot)
+                sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
+          }
+        // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
+        const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
+        for (int k = first_kind; k < first_kind + kinds; ++k) {
+          const StridedKind& kind = p.kind[k];
+          if (kind.stage_weights == 0) continue;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          for (int slab = 0; slab < p.slabs; ++slab) {
+            const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+            const unsigned char* const weights =
+                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                               : stage + p.k_steps * kind.granule_pitch * 32;
+            ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
+            // For the producers' stores: they would have to wait for all of their loads.
+            ptx::fence_proxy_async();
+            multiply(sum, stage, weights, first_position, kind, p);
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
+            advance(ring, p.stages);
+          }
+        }
+        Rows<Block>::write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output,
+                           p);
+      }
+    }
+  }
+};
+
+}  // namespace vox::cuda::strided
