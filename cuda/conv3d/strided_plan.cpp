@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
-constexpr int64_t step_channels = 8;                 // of TF32, of an instruction
 
 /// The taps of one axis, as phases and shifts.
 struct AxisTaps {
@@ -101,6 +100,7 @@ struct Builder {
   StridedPlanned out{};
   StridedPlan& p = out.plan;
   int items = 0;
+  int64_t step_channels = column_bytes / tile.bytes.operand;  // of an instruction
 
   /// Phases, of the input for conv3d and of the output for conv_transpose3d.
   struct Phases {
@@ -231,7 +231,7 @@ struct Builder {
 
 }  // namespace
 
-StridedTile strided_tile(const Conv3dGeometry& g, bool transposed) {
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes) {
   const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
   const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
   int width = 64;
@@ -240,8 +240,8 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed) {
   size_t phases = 1;
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2};
-  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2};
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
 namespace {

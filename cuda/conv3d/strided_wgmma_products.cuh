@@ -9,6 +9,7 @@ namespace vox::cuda::strided {
 
 template <class Block>
 struct Products {
+  using Storage = typename Block::Storage;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums, pitch = Block::pitch;
 
@@ -33,7 +34,8 @@ struct Products {
           const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<ptx::Operand::tf32, channels>(sum[t] + slot * sums, a_high | (a + t * 64), b_high | b);
+            ptx::wgmma<Block::Operand::operand, channels>(sum[t] + slot * sums, a_high | (a + t * 64),
+                                                          b_high | b);
         }
       }
       a_low += granule / 8;
@@ -45,8 +47,8 @@ struct Products {
 
   static __device__ __forceinline__ void consume(const Columns& columns, unsigned char* memory,
                                                  const Shared& shared, int warpgroup,
-                                                 const float* __restrict__ bias, float* __restrict__ output,
-                                                 const StridedPlan& p) {
+                                                 const Storage* __restrict__ bias,
+                                                 Storage* __restrict__ output, const StridedPlan& p) {
     const int positions = 128 * tiles / p.depths;
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
@@ -57,7 +59,7 @@ struct Products {
       const int in_group = columns.channel_block * channels + c;
       const bool exists = bias && c < channels && in_group < p.out_per_group;
       reinterpret_cast<float*>(memory + bias_at)[c] =
-          exists ? bias[columns.group * p.out_per_group + in_group] : 0.0f;
+          exists ? static_cast<float>(bias[columns.group * p.out_per_group + in_group]) : 0.0f;
     }
     ptx::named_barrier<consumer_threads>(5);
     Ring ring;
@@ -94,12 +96,12 @@ struct Products {
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
             multiply(sum, stage, weights, first_position, kind, p);
-            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.empty[ring.stage]);
+            ptx::mbarrier_arrive(shared.empty[ring.stage]);
             advance(ring, p.stages);
           }
         }
-        Rows<Block>::write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp, output,
-                           p);
+        Results<Block>::write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp,
+                              output, p);
       }
     }
   }

@@ -3,11 +3,12 @@
 // What the parts of strided_wgmma.cuh share: who is in a block, what it works on, and its shared memory.
 
 #include <voxgrad/cuda/conv3d/strided_plan.h>
+#include <voxgrad/cuda/conv3d/wgmma_operands.cuh>
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 
 namespace vox::cuda::strided {
 
-constexpr int consumer_threads = 256, consumer_warps = consumer_threads / 32;
+constexpr int consumer_threads = 256;
 constexpr int producers = 128;  // in a group; the two groups fill stages in turn
 constexpr int block_threads = consumer_threads + 2 * producers;
 constexpr int most_stages = 8;
@@ -39,13 +40,16 @@ struct Shared {
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
-/// What a block computes at once (StridedTile), with its sums.
-template <int channels_, int slots_, int tiles_>
+/// What a block computes at once (StridedTile), of which numbers, with its sums.
+template <class Storage_, class Operand_, int channels_, int slots_, int tiles_>
 struct Block {
+  using Storage = Storage_;  // in tensors
+  using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
+  static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread
-  static constexpr int pitch = staging_pitch(slots);
+  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
 };
 
 }  // namespace vox::cuda::strided

@@ -1,0 +1,197 @@
+#pragma once
+
+// Rows of 16-bit numbers (strided_wgmma_rows.cuh): how sums are rounded and staged, and copied to the output.
+// A cell's two phases along w are a word. Rows may begin in the middle of one; where they lie straight, they
+// are copied by the words of the output, made of two staged ones if need be.
+
+#include <voxgrad/cuda/conv3d/strided_wgmma_shared.cuh>
+#include <voxgrad/cuda/ptx/packed.cuh>
+
+namespace vox::cuda::strided {
+
+template <class Block>
+struct Rows16 {
+  using Operand = typename Block::Operand;
+  static constexpr int slots = Block::slots, sums = Block::sums, pitch = Block::pitch;
+
+  /// Where the elements of cells lane and lane + 32 of a span of 64 go, in one channel at phases (0, 0) along
+  /// d and h.
+  struct Span {
+    bool straight;       // one row: elements lie one behind the other
+    int elements;        // that exist, if straight
+    uint32_t offset[2];  // bytes; if straight, the first is that of the first element
+    uint32_t exists;     // bit 8 i + 4 (phase along w) + 2 d + h: at phases (d, h)
+  };
+  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
+    Span s;
+    s.exists = 0;
+    const int lane = threadIdx.x % 32;
+    const int first_row = position / p.pitch, first_column = position % p.pitch;
+    s.straight = first_column + 64 <= p.pitch;
+    const int here = min(64, p.w.cells - first_column) * p.w.out_step;
+    s.elements = min(here, p.w.out - first_column * p.w.out_step);
+    const int left_d = p.d.out - d * p.d.out_step;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int row = first_row, column = first_column + (s.straight ? 0 : lane + 32 * i);
+      if (!s.straight) row += column / p.pitch, column %= p.pitch;
+      const int w = column * p.w.out_step, left_h = p.h.out - row * p.h.out_step;
+      s.offset[i] =
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 2;
+      const uint32_t phases = left_d <= 0 || left_h <= 0 ? 0
+                                                         : 1 | (left_h > 1) << 1 | (left_d > 1) << 2 |
+                                                               (left_d > 1 && left_h > 1) << 3;
+      if (column < p.w.cells && w < p.w.out) s.exists |= phases << 8 * i;
+      if (column < p.w.cells && w + 1 < p.w.out && p.w.out_step == 2) s.exists |= phases << (8 * i + 4);
+    }
+    return s;
+  }
+
+  /// Sums of one pair of phases to [channel][cell][phase along w], the bias where a phase has no taps; where
+  /// cells step by one there is one phase.
+  template <int r>
+  static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], unsigned char* staging,
+                                                   const float* bias, const StridedPlan& p) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int channel = lane % 4 * 2, cell = warp * 16 + lane / 4;
+    const float* const first = sum + (slots > 1 ? r * 2 * sums : 0);
+    if (p.w.out_step == 1) {
+      uint16_t* const at = reinterpret_cast<uint16_t*>(staging) + channel * pitch * 2 + cell;
+#pragma unroll
+      for (int i = 0; i < sums; ++i)
+        at[(i / 4 * 8 + i % 2) * pitch * 2 + i / 2 % 2 * 8] =
+            static_cast<uint16_t>(ptx::packed<Operand::operand>(first[i], 0));
+    } else {
+      uint32_t* const at = reinterpret_cast<uint32_t*>(staging) + channel * pitch + cell;
+      const bool swap = p.phase_w[0] == 1;
+#pragma unroll
+      for (int i = 0; i < sums; ++i) {
+        const int of = i / 4 * 8 + i % 2;
+        const float second = slots > 1 ? first[sums + i] : bias[channel + of];
+        const uint32_t word = ptx::packed<Operand::operand>(first[i], second);
+        at[of * pitch + i / 2 % 2 * 8] = swap ? ptx::swapped(word) : word;
+      }
+    }
+  }
+
+  static constexpr int at_once = 4;  // channels, so that loads overlap
+
+  /// Writes `count` channels of a straight span, every fourth from `channel` on. `odd`: it begins in the
+  /// middle of a word of the output. `staged` and `bias` are those of the first in shared memory.
+  template <bool alive, bool odd>
+  static __device__ __forceinline__ void copy_straight(const unsigned char* memory, int staged, int bias,
+                                                       int elements, char* channel, int64_t channel_bytes,
+                                                       int count) {
+    const int lane = threadIdx.x % 32;
+    const bool lone = odd && lane == 0 && elements > 0;  // the first, which is half a word
+    bool whole[2], half[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int element = 2 * (lane + 32 * i) + odd;
+      whole[i] = element + 1 < elements;
+      half[i] = element + 1 == elements;
+    }
+    char* to = channel + (2 * lane + odd) * 2;
+    int from = alive ? staged + lane * 4 : bias;
+#pragma unroll 1
+    for (int k = 0; k < count; k += at_once) {
+      uint32_t v[at_once][2], first[at_once];
+#pragma unroll
+      for (int c = 0; c < at_once; ++c) {
+        if (k + c < count) {
+          if constexpr (alive) {
+            const uint32_t* const word = reinterpret_cast<const uint32_t*>(memory + from);
+            first[c] = word[0];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              v[c][i] = odd ? ptx::straddling(word[32 * i], word[32 * i + 1]) : word[32 * i];
+          } else {
+            const float value = *reinterpret_cast<const float*>(memory + from);
+            first[c] = v[c][0] = v[c][1] = ptx::packed<Operand::operand>(value, value);
+          }
+        }
+        from += alive ? 4 * pitch * 4 : 16;
+      }
+#pragma unroll
+      for (int c = 0; c < at_once; ++c) {
+        if (k + c >= count) break;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (whole[i]) *reinterpret_cast<uint32_t*>(to + 128 * i) = v[c][i];
+          if (half[i]) *reinterpret_cast<uint16_t*>(to + 128 * i) = static_cast<uint16_t>(v[c][i]);
+        }
+        if (lone) *reinterpret_cast<uint16_t*>(to - 2) = static_cast<uint16_t>(first[c]);
+        to += channel_bytes;
+      }
+    }
+  }
+
+  /// The same of a span that runs over the end of a row.
+  template <bool alive>
+  static __device__ __forceinline__ void copy_bent(const unsigned char* memory, int staged, int bias,
+                                                   const Span& span, int shift, char* channel,
+                                                   int64_t channel_bytes, int count, bool words) {
+    const int lane = threadIdx.x % 32;
+    bool low[2], high[2], whole[2];
+    char* to[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to[i] = channel + span.offset[i];
+      low[i] = span.exists >> (8 * i + shift) & 1;
+      high[i] = span.exists >> (8 * i + 4 + shift) & 1;
+      whole[i] = low[i] && high[i] && reinterpret_cast<uintptr_t>(to[i]) % 4 == 0;
+      if (whole[i]) low[i] = high[i] = false;
+    }
+    int from = alive ? staged + lane * (words ? 4 : 2) : bias;
+#pragma unroll 1
+    for (int k = 0; k < count; k += at_once) {
+      uint32_t v[at_once][2];
+#pragma unroll
+      for (int c = 0; c < at_once; ++c) {
+        if (k + c < count) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            if constexpr (alive)
+              v[c][i] = words ? *reinterpret_cast<const uint32_t*>(memory + from + 128 * i)
+                              : *reinterpret_cast<const uint16_t*>(memory + from + 64 * i);
+            else if (i == 0) {
+              const float value = *reinterpret_cast<const float*>(memory + from);
+              v[c][0] = v[c][1] = ptx::packed<Operand::operand>(value, value);
+            }
+          }
+        }
+        from += alive ? 4 * pitch * 4 : 16;
+      }
+#pragma unroll
+      for (int c = 0; c < at_once; ++c) {
+        if (k + c >= count) break;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (whole[i]) *reinterpret_cast<uint32_t*>(to[i]) = v[c][i];
+          if (low[i]) *reinterpret_cast<uint16_t*>(to[i]) = static_cast<uint16_t>(v[c][i]);
+          if (high[i]) *reinterpret_cast<uint16_t*>(to[i] + 2) = static_cast<uint16_t>(v[c][i] >> 16);
+          to[i] += channel_bytes;
+        }
+      }
+    }
+  }
+
+  /// Writes `count` channels of a span, every fourth from `channel` on: what is staged, or the bias alone.
+  template <bool alive>
+  static __device__ __forceinline__ void copy_row(const unsigned char* memory, int staged, int bias,
+                                                  const Span& span, int shift, char* channel,
+                                                  int64_t channel_bytes, int count, const StridedPlan& p) {
+    if (!span.straight) {
+      copy_bent<alive>(memory, staged, bias, span, shift, channel, channel_bytes, count, p.w.out_step == 2);
+      return;
+    }
+    if (!(span.exists >> shift & 1)) return;
+    char* const first = channel + span.offset[0];
+    if (reinterpret_cast<uintptr_t>(first) % 4 == 0)
+      copy_straight<alive, false>(memory, staged, bias, span.elements, first, channel_bytes, count);
+    else
+      copy_straight<alive, true>(memory, staged, bias, span.elements, first, channel_bytes, count);
+  }
+};
+
+}  // namespace vox::cuda::strided
