@@ -220,11 +220,9 @@ struct Builder {
       return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
              divide(resident, least);
     };
-    for (const int k_steps : {4, 2, 1})
-      if (attempt(true, k_steps, 4)) return true;
-    if (attempt(true, 1, 3)) return true;
-    for (const int k_steps : {4, 2, 1})
-      if (attempt(false, k_steps, 3)) return true;
+    for (const bool resident : {true, false})
+      for (const int k_steps : {4, 2, 1})
+        if (attempt(resident, k_steps, 3)) return true;
     return attempt(true, 1, 2) || attempt(false, 1, 2);
   }
 };

@@ -13,7 +13,8 @@ struct Products {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums, pitch = Block::pitch;
 
-  /// The products of one stage, of which all have been seen off when it returns.
+  /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
+  template <int k_steps>
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
                                                   int first_position, const StridedKind& kind,
@@ -23,23 +24,22 @@ struct Products {
     const uint64_t b0 = ptx::shared_matrix(weights, channels * 16, 128);
     // The lower halves hold the addresses, in units of 16 bytes.
     const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
-    uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
+    const uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
     ptx::wgmma_fence();
-    for (int step = 0; step < p.k_steps; ++step) {
 #pragma unroll
-      for (int slot = 0; slot < slots; ++slot) {
-        const int last = kind.first[slot + 1];
+    for (int slot = 0; slot < slots; ++slot) {
+      const int last = kind.first[slot + 1];
 #pragma unroll 2
-        for (int i = kind.first[slot]; i < last; ++i) {
-          const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
+      for (int i = kind.first[slot]; i < last; ++i) {
+        const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
+#pragma unroll
+        for (int step = 0; step < k_steps; ++step)
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
-            ptx::wgmma<Block::Operand::operand, channels>(sum[t] + slot * sums, a_high | (a + t * 64),
-                                                          b_high | b);
-        }
+            ptx::wgmma<Block::Operand::operand, channels>(sum[t] + slot * sums,
+                                                          a_high | (a + step * (granule / 8) + t * 64),
+                                                          b_high | (b + step * channels * 2));
       }
-      a_low += granule / 8;
-      b_low += channels * 2;
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
@@ -95,7 +95,12 @@ struct Products {
             ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
-            multiply(sum, stage, weights, first_position, kind, p);
+            if (p.k_steps == 4)
+              multiply<4>(sum, stage, weights, first_position, kind, p);
+            else if (p.k_steps == 2)
+              multiply<2>(sum, stage, weights, first_position, kind, p);
+            else
+              multiply<1>(sum, stage, weights, first_position, kind, p);
             ptx::mbarrier_arrive(shared.empty[ring.stage]);
             advance(ring, p.stages);
           }

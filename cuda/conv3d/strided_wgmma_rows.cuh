@@ -40,11 +40,16 @@ struct Results {
                                   columns.group * p.out_per_group + channel0 + warp) *
                                      p.out_channel;
     const int first_row = row_block * rows, alive_rows = min(rows, p.rows - first_row);
+    Place place = place_of(tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64), p);
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
       const int depth = p.depths == 2 ? warpgroup : 0;
-      const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64) + t * 64;
-      const typename Rows::Span span = Rows::span_of(tile.depth + depth, position, p);
+      if (place.column >= p.pitch) {  // after the first span
+        const Place next = place_of(place.column, p);
+        place = {place.row + next.row, next.column};
+      }
+      const typename Rows::Span span = Rows::span_of(tile.depth + depth, place, p);
+      place.column += 64;
       const auto copy_row = [&]<bool alive>(std::bool_constant<alive>, const PhasePair& row) {
         char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
         Rows::template copy_row<alive>(memory, staging + warp * pitch * 4, bias + warp * 4, span,

@@ -7,6 +7,8 @@
 #include <voxgrad/cuda/conv3d/strided_wgmma_shared.cuh>
 #include <voxgrad/cuda/ptx/packed.cuh>
 
+#include <type_traits>
+
 namespace vox::cuda::strided {
 
 template <class Block>
@@ -22,27 +24,29 @@ struct Rows16 {
     uint32_t offset[2];  // bytes; if straight, the first is that of the first element
     uint32_t exists;     // bit 8 i + 4 (phase along w) + 2 d + h: at phases (d, h)
   };
-  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
+  static __device__ __forceinline__ Span span_of(int d, const Place& first, const StridedPlan& p) {
     Span s;
     s.exists = 0;
     const int lane = threadIdx.x % 32;
-    const int first_row = position / p.pitch, first_column = position % p.pitch;
-    s.straight = first_column + 64 <= p.pitch;
-    const int here = min(64, p.w.cells - first_column) * p.w.out_step;
-    s.elements = min(here, p.w.out - first_column * p.w.out_step);
+    s.straight = first.column + 64 <= p.pitch;
+    const int here = min(64, p.w.cells - first.column) * p.w.out_step;
+    s.elements = min(here, p.w.out - first.column * p.w.out_step);
     const int left_d = p.d.out - d * p.d.out_step;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      int row = first_row, column = first_column + (s.straight ? 0 : lane + 32 * i);
-      if (!s.straight) row += column / p.pitch, column %= p.pitch;
-      const int w = column * p.w.out_step, left_h = p.h.out - row * p.h.out_step;
+      Place at = first;
+      if (!s.straight) {
+        at = place_of(first.column + lane + 32 * i, p);
+        at.row += first.row;
+      }
+      const int w = at.column * p.w.out_step, left_h = p.h.out - at.row * p.h.out_step;
       s.offset[i] =
-          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 2;
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + at.row * p.h.out_step) * p.w.out + w) * 2;
       const uint32_t phases = left_d <= 0 || left_h <= 0 ? 0
                                                          : 1 | (left_h > 1) << 1 | (left_d > 1) << 2 |
                                                                (left_d > 1 && left_h > 1) << 3;
-      if (column < p.w.cells && w < p.w.out) s.exists |= phases << 8 * i;
-      if (column < p.w.cells && w + 1 < p.w.out && p.w.out_step == 2) s.exists |= phases << (8 * i + 4);
+      if (at.column < p.w.cells && w < p.w.out) s.exists |= phases << 8 * i;
+      if (at.column < p.w.cells && w + 1 < p.w.out && p.w.out_step == 2) s.exists |= phases << (8 * i + 4);
     }
     return s;
   }
@@ -63,18 +67,35 @@ struct Rows16 {
             static_cast<uint16_t>(ptx::packed<Operand::operand>(first[i], 0));
     } else {
       uint32_t* const at = reinterpret_cast<uint32_t*>(staging) + channel * pitch + cell;
-      const bool swap = p.phase_w[0] == 1;
+      const auto words = [&](auto swap) {
 #pragma unroll
-      for (int i = 0; i < sums; ++i) {
-        const int of = i / 4 * 8 + i % 2;
-        const float second = slots > 1 ? first[sums + i] : bias[channel + of];
-        const uint32_t word = ptx::packed<Operand::operand>(first[i], second);
-        at[of * pitch + i / 2 % 2 * 8] = swap ? ptx::swapped(word) : word;
-      }
+        for (int i = 0; i < sums; ++i) {
+          const int of = i / 4 * 8 + i % 2;
+          const float second = slots > 1 ? first[sums + i] : bias[channel + of];
+          at[of * pitch + i / 2 % 2 * 8] = swap ? ptx::packed<Operand::operand>(second, first[i])
+                                                : ptx::packed<Operand::operand>(first[i], second);
+        }
+      };
+      if (p.phase_w[0] == 0)
+        words(std::false_type{});
+      else
+        words(std::true_type{});
     }
   }
 
-  static constexpr int at_once = 4;  // channels, so that loads overlap
+  /// Calls copy(channels) until `count` of them are copied, four together so that loads overlap.
+  template <class F>
+  static __device__ __forceinline__ void by_fours(int count, F copy) {
+#pragma unroll 1
+    for (; count >= 4; count -= 4) copy(std::integral_constant<int, 4>{});
+#pragma unroll 1
+    for (; count > 0; --count) copy(std::integral_constant<int, 1>{});
+  }
+
+  static __device__ __forceinline__ uint32_t bias_twice(const unsigned char* at) {
+    const float value = *reinterpret_cast<const float*>(at);
+    return ptx::packed<Operand::operand>(value, value);
+  }
 
   /// Writes `count` channels of a straight span, every fourth from `channel` on. `odd`: it begins in the
   /// middle of a word of the output. `staged` and `bias` are those of the first in shared memory.
@@ -83,47 +104,36 @@ struct Rows16 {
                                                        int elements, char* channel, int64_t channel_bytes,
                                                        int count) {
     const int lane = threadIdx.x % 32;
-    const bool lone = odd && lane == 0 && elements > 0;  // the first, which is half a word
-    bool whole[2], half[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int element = 2 * (lane + 32 * i) + odd;
-      whole[i] = element + 1 < elements;
-      half[i] = element + 1 == elements;
-    }
+    const bool wanted[2]{2 * lane + odd + 1 < elements, 2 * lane + odd + 65 < elements};
     char* to = channel + (2 * lane + odd) * 2;
-    int from = alive ? staged + lane * 4 : bias;
-#pragma unroll 1
-    for (int k = 0; k < count; k += at_once) {
-      uint32_t v[at_once][2], first[at_once];
+    const unsigned char* from = memory + (alive ? staged + lane * 4 : bias);
+    constexpr int next = alive ? 4 * pitch * 4 : 16;
+    by_fours(count, [&](auto channels) {
+      uint32_t v[channels][2];
 #pragma unroll
-      for (int c = 0; c < at_once; ++c) {
-        if (k + c < count) {
-          if constexpr (alive) {
-            const uint32_t* const word = reinterpret_cast<const uint32_t*>(memory + from);
-            first[c] = word[0];
+      for (int c = 0; c < channels; ++c, from += next) {
+        const uint32_t* const word = reinterpret_cast<const uint32_t*>(from);
 #pragma unroll
-            for (int i = 0; i < 2; ++i)
-              v[c][i] = odd ? ptx::straddling(word[32 * i], word[32 * i + 1]) : word[32 * i];
-          } else {
-            const float value = *reinterpret_cast<const float*>(memory + from);
-            first[c] = v[c][0] = v[c][1] = ptx::packed<Operand::operand>(value, value);
-          }
-        }
-        from += alive ? 4 * pitch * 4 : 16;
+        for (int i = 0; i < 2; ++i)
+          v[c][i] = !alive ? bias_twice(from)
+                    : odd  ? ptx::straddling(word[32 * i], word[32 * i + 1])
+                           : word[32 * i];
       }
 #pragma unroll
-      for (int c = 0; c < at_once; ++c) {
-        if (k + c >= count) break;
+      for (int c = 0; c < channels; ++c, to += channel_bytes)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (whole[i]) *reinterpret_cast<uint32_t*>(to + 128 * i) = v[c][i];
-          if (half[i]) *reinterpret_cast<uint16_t*>(to + 128 * i) = static_cast<uint16_t>(v[c][i]);
-        }
-        if (lone) *reinterpret_cast<uint16_t*>(to - 2) = static_cast<uint16_t>(first[c]);
-        to += channel_bytes;
-      }
-    }
+        for (int i = 0; i < 2; ++i)
+          if (wanted[i]) *reinterpret_cast<uint32_t*>(to + 128 * i) = v[c][i];
+    });
+    // The elements at the ends that are no whole words, with a lane for each channel.
+    const auto single = [&](int element) {
+      if (lane >= count) return;
+      const unsigned char* const at = memory + (alive ? staged + element * 2 : bias) + lane * next;
+      *reinterpret_cast<uint16_t*>(channel + lane * channel_bytes + element * 2) =
+          alive ? *reinterpret_cast<const uint16_t*>(at) : static_cast<uint16_t>(bias_twice(at));
+    };
+    if (odd && elements > 0) single(0);
+    if (elements > odd && (elements - odd) % 2) single(elements - 1);
   }
 
   /// The same of a span that runs over the end of a row.
@@ -142,29 +152,18 @@ struct Rows16 {
       whole[i] = low[i] && high[i] && reinterpret_cast<uintptr_t>(to[i]) % 4 == 0;
       if (whole[i]) low[i] = high[i] = false;
     }
-    int from = alive ? staged + lane * (words ? 4 : 2) : bias;
-#pragma unroll 1
-    for (int k = 0; k < count; k += at_once) {
-      uint32_t v[at_once][2];
+    const unsigned char* from = memory + (alive ? staged + lane * (words ? 4 : 2) : bias);
+    by_fours(count, [&](auto channels) {
+      uint32_t v[channels][2];
 #pragma unroll
-      for (int c = 0; c < at_once; ++c) {
-        if (k + c < count) {
+      for (int c = 0; c < channels; ++c, from += alive ? 4 * pitch * 4 : 16)
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            if constexpr (alive)
-              v[c][i] = words ? *reinterpret_cast<const uint32_t*>(memory + from + 128 * i)
-                              : *reinterpret_cast<const uint16_t*>(memory + from + 64 * i);
-            else if (i == 0) {
-              const float value = *reinterpret_cast<const float*>(memory + from);
-              v[c][0] = v[c][1] = ptx::packed<Operand::operand>(value, value);
-            }
-          }
-        }
-        from += alive ? 4 * pitch * 4 : 16;
-      }
+        for (int i = 0; i < 2; ++i)
+          v[c][i] = !alive  ? bias_twice(from)
+                    : words ? *reinterpret_cast<const uint32_t*>(from + 128 * i)
+                            : *reinterpret_cast<const uint16_t*>(from + 64 * i);
 #pragma unroll
-      for (int c = 0; c < at_once; ++c) {
-        if (k + c >= count) break;
+      for (int c = 0; c < channels; ++c)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (whole[i]) *reinterpret_cast<uint32_t*>(to[i]) = v[c][i];
@@ -172,8 +171,7 @@ struct Rows16 {
           if (high[i]) *reinterpret_cast<uint16_t*>(to[i] + 2) = static_cast<uint16_t>(v[c][i] >> 16);
           to[i] += channel_bytes;
         }
-      }
-    }
+    });
   }
 
   /// Writes `count` channels of a span, every fourth from `channel` on: what is staged, or the bias alone.

@@ -18,23 +18,25 @@ struct Rows32 {
     uint32_t offset[4];  // bytes; only the first if straight
     uint32_t exists;     // bit 4 i + 2 d + h: at phases (d, h)
   };
-  static __device__ __forceinline__ Span span_of(int d, int position, const StridedPlan& p) {
+  static __device__ __forceinline__ Span span_of(int d, const Place& first, const StridedPlan& p) {
     Span s;
     s.exists = 0;
     const int lane = threadIdx.x % 32, elements = 64 * p.w.out_step;
-    const int first_row = position / p.pitch, first_column = position % p.pitch;
-    s.straight = first_column + 64 <= p.pitch;
+    s.straight = first.column + 64 <= p.pitch;
     const int left_d = p.d.out - d * p.d.out_step;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int x = lane + 32 * i;
       const int cell = p.w.out_step == 2 ? x / 2 : x, phase = p.w.out_step == 2 ? x % 2 : 0;
-      int row = first_row, column = first_column + cell;
-      if (!s.straight) row += column / p.pitch, column %= p.pitch;
-      const int w = column * p.w.out_step + phase, left_h = p.h.out - row * p.h.out_step;
+      Place at{first.row, first.column + cell};
+      if (!s.straight) {
+        at = place_of(at.column, p);
+        at.row += first.row;
+      }
+      const int w = at.column * p.w.out_step + phase, left_h = p.h.out - at.row * p.h.out_step;
       s.offset[i] =
-          static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w) * 4;
-      if (x < elements && left_d > 0 && left_h > 0 && column < p.w.cells && w < p.w.out)
+          static_cast<uint32_t>((d * p.d.out_step * p.h.out + at.row * p.h.out_step) * p.w.out + w) * 4;
+      if (x < elements && left_d > 0 && left_h > 0 && at.column < p.w.cells && w < p.w.out)
         s.exists |= (1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3) << 4 * i;
     }
     return s;

@@ -25,6 +25,15 @@ __device__ __forceinline__ Tile tile_of(int number, int positions, const Strided
   return {plane / p.depth_blocks, plane % p.depth_blocks * p.depths, number % p.plane_tiles * positions};
 }
 
+/// A position as a row of cells and a column of the pitch.
+struct Place {
+  int row, column;
+};
+__device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
+  const auto at = static_cast<unsigned>(position), pitch = static_cast<unsigned>(p.pitch);
+  return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
+}
+
 /// Where a block's rings stand.
 struct Ring {
   int stage = 0;

@@ -25,7 +25,4 @@ __device__ __forceinline__ uint32_t straddling(uint32_t word, uint32_t next) {
   return __byte_perm(word, next, 0x5432);
 }
 
-/// Its halves, the other way round.
-__device__ __forceinline__ uint32_t swapped(uint32_t word) { return __byte_perm(word, 0, 0x1032); }
-
 }  // namespace vox::cuda::ptx
