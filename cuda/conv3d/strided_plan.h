@@ -109,13 +109,4 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
-/// Staging for the output of one warpgroup: [channel][cell][phase along w], of 16 bits always with room for
-/// two phases. The pitch, in words, is 4 modulo 16.
-constexpr int staging_pitch(int slots, int storage_bytes) {
-  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
-}
-constexpr int staging_bytes(const StridedTile& t) {
-  return t.channels * staging_pitch(t.slots, t.bytes.storage) * 4;
-}
-
 }  // namespace vox::cuda

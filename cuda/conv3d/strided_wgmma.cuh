@@ -17,8 +17,8 @@
 // channels (times k_steps) of the window, rounded, as [4 channels][depth][position][16 bytes]. That is an
 // operand of wgmma without swizzle, in which every shift is a start address; conv3d's two phases along w are
 // planes of their own, read in one pass so that loads coalesce. Weights come packed in the order of their
-// use, once for all tiles if they fit, else with each stage. Sums go through shared memory to global memory
-// as rows in which both phases along w lie one behind the other. Nothing is shared between blocks: no
+// use, once for all tiles if they fit, else with each stage. Sums go from registers to rows of the output in
+// pairs of phases along w. Nothing is shared between blocks: no
 // atomics, and the bits never change.
 //
 // Non-finite values: as implicit_gemm_mma.cu says.
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
-  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
+  shared.bias = reinterpret_cast<float*>(shared.weights + p.weight_bytes + p.table_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     produce<Block>(input, packed, columns, shared, warpgroup - 2, p);
   } else {
     ptx::grow_registers_to<168>();
-    Products<Block>::consume(columns, memory, shared, warpgroup, bias, output, p);
+    Products<Block>::consume(columns, shared, warpgroup, bias, output, p);
   }
 #endif
 }

@@ -10,7 +10,7 @@
 
 namespace vox::cuda::strided {
 
-constexpr int batch = 5;  // positions that a producer has in flight, of 8 channels each
+constexpr int batch = 4;  // positions that a producer has in flight, of 8 channels each
 
 /// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
 /// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5

@@ -11,7 +11,7 @@ template <class Block>
 struct Products {
   using Storage = typename Block::Storage;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
-  static constexpr int sums = Block::sums, pitch = Block::pitch;
+  static constexpr int sums = Block::sums;
 
   /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
   template <int k_steps>
@@ -45,21 +45,15 @@ struct Products {
     ptx::wgmma_wait<0>();
   }
 
-  static __device__ __forceinline__ void consume(const Columns& columns, unsigned char* memory,
-                                                 const Shared& shared, int warpgroup,
+  static __device__ __forceinline__ void consume(const Columns& columns, const Shared& shared, int warpgroup,
                                                  const Storage* __restrict__ bias,
                                                  Storage* __restrict__ output, const StridedPlan& p) {
     const int positions = 128 * tiles / p.depths;
-    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
-    // Behind the staging of both warpgroups: the bias of the block's channels, and zeros.
-    const int all_staging = static_cast<int>(shared.staging - memory);
-    const int staging = all_staging + warpgroup * channels * pitch * 4,
-              bias_at = all_staging + 2 * channels * pitch * 4;
-    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
+    for (int c = threadIdx.x; c < channels; c += consumer_threads) {
       const int in_group = columns.channel_block * channels + c;
-      const bool exists = bias && c < channels && in_group < p.out_per_group;
-      reinterpret_cast<float*>(memory + bias_at)[c] =
-          exists ? static_cast<float>(bias[columns.group * p.out_per_group + in_group]) : 0.0f;
+      shared.bias[c] = bias && in_group < p.out_per_group
+                           ? static_cast<float>(bias[columns.group * p.out_per_group + in_group])
+                           : 0.0f;
     }
     ptx::named_barrier<consumer_threads>(5);
     Ring ring;
@@ -69,7 +63,7 @@ struct Products {
       const Tile tile = tile_of(number, positions, p);
       for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
         float sum[tiles][slots * sums];
-        const float* const pair_bias = reinterpret_cast<const float*>(memory + bias_at) + threadIdx.x % 4 * 2;
+        const float* const pair_bias = shared.bias + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int j = 0; j < sums / 4; ++j)
 #pragma unroll
@@ -105,8 +99,7 @@ struct Products {
             advance(ring, p.stages);
           }
         }
-        Results<Block>::write(sum, memory, staging, bias_at, tile, columns, row_block, warpgroup, warp,
-                              output, p);
+        Results<Block>::write(sum, shared.bias, tile, columns, row_block, warpgroup, output, p);
       }
     }
   }

@@ -44,8 +44,9 @@ __device__ __forceinline__ void advance(Ring& ring, int stages) {
 }
 
 struct Shared {
-  unsigned char *stages, *weights, *staging;
+  unsigned char *stages, *weights;
   uint32_t* table;
+  float* bias;  // of the block's channels
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
@@ -56,9 +57,8 @@ struct Block {
   using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
-  static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
-  static constexpr int sums = channels / 2;  // of a slot, in a thread
-  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
+  static constexpr int rows = slots > 1 ? slots / 2 : 1;                  // pairs of phases along d and h
+  static constexpr int sums = channels / 2;                               // of a slot, in a thread
 };
 
 }  // namespace vox::cuda::strided
