@@ -72,6 +72,18 @@ void conv3d_strided_wgmma(const Tensor& big, const Tensor& weight, const Tensor&
 void conv_transpose3d_strided_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                     Tensor& big, Conv3dGeometry g);
 
+// strided_wgmma_bf16.cu, _f16.cu: the same of 16-bit operands; bf16 also of f32, rounded
+bool strided_wgmma_bf16_takes(const Conv3dGeometry& g, bool transposed, DType dtype);
+void conv3d_strided_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                               Conv3dGeometry g);
+void conv_transpose3d_strided_wgmma_bf16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                         Tensor& big, Conv3dGeometry g);
+bool strided_wgmma_f16_takes(const Conv3dGeometry& g, bool transposed);
+void conv3d_strided_wgmma_f16(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                              Conv3dGeometry g);
+void conv_transpose3d_strided_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                        Tensor& big, Conv3dGeometry g);
+
 // implicit_gemm_mma_split.cu: f32, as accurate as f32 arithmetic
 void conv3d_implicit_gemm_mma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                     Tensor& small, Conv3dGeometry g);

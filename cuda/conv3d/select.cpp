@@ -67,13 +67,24 @@ bool strided_tf32(const Conv3dProblem& p) {
   return tf32(p) && on_hopper(p) && strided_wgmma_takes(p.geometry, transposed(p));
 }
 
+bool is_bf16(const Conv3dProblem& p) {
+  return p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium);
+}
+
+bool strided_bf16(const Conv3dProblem& p) {
+  return is_bf16(p) && on_hopper(p) && strided_wgmma_bf16_takes(p.geometry, transposed(p), p.dtype);
+}
+
+bool strided_f16(const Conv3dProblem& p) {
+  return p.dtype == f16 && on_hopper(p) && strided_wgmma_f16_takes(p.geometry, transposed(p));
+}
+
 bool unit_step_tf32(const Conv3dProblem& p) {
   return tf32(p) && on_hopper(p) && implicit_gemm_wgmma_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_bf16(const Conv3dProblem& p) {
-  return (p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium)) && on_hopper(p) &&
-         implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
+  return is_bf16(p) && on_hopper(p) && implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
 }
 
 bool unit_step_f16(const Conv3dProblem& p) {
@@ -108,6 +119,7 @@ int64_t longest_stride(const Conv3dProblem& p) {
 }
 
 bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 2; }
+bool stride_of_two_16(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 2; }
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 /// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and
@@ -123,6 +135,10 @@ constexpr Row table[]{
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma_split},
+    {"strided_wgmma_bf16", strided_bf16, stride_of_two_16, conv3d_strided_wgmma_bf16,
+     conv_transpose3d_strided_wgmma_bf16, nullptr},
+    {"strided_wgmma_f16", strided_f16, stride_of_two_16, conv3d_strided_wgmma_f16,
+     conv_transpose3d_strided_wgmma_f16, nullptr},
     {"strided_wgmma", strided_tf32, stride_of_two, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
      nullptr},
     {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_or_unit_stride, conv3d_implicit_gemm_wgmma_bf16,

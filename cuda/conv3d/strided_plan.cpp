@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
-constexpr int64_t step_channels = 8;                 // of TF32, of an instruction
 
 /// The taps of one axis, as phases and shifts.
 struct AxisTaps {
@@ -101,6 +100,7 @@ struct Builder {
   StridedPlanned out{};
   StridedPlan& p = out.plan;
   int items = 0;
+  int64_t step_channels = column_bytes / tile.bytes.operand;  // of an instruction
 
   /// Phases, of the input for conv3d and of the output for conv_transpose3d.
   struct Phases {
@@ -173,7 +173,7 @@ struct Builder {
         std::vector<std::vector<Phases>> slots(most_slots);
         for (int i = 0; i < here; ++i)
           for (int j = 0; j < p.phases_w; ++j)
-            slots[static_cast<size_t>(i * per_row + j)] = {
+            slots[static_cast<size_t>(i * per_row + (per_row == 2 ? p.phase_w[j] : 0))] = {
                 {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
         if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
       }
@@ -202,8 +202,7 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed =
-        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
+    const int64_t fixed = tile.channels * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;
@@ -220,18 +219,16 @@ struct Builder {
       return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
              divide(resident, least);
     };
-    for (const int k_steps : {4, 2, 1})
-      if (attempt(true, k_steps, 4)) return true;
-    if (attempt(true, 1, 3)) return true;
-    for (const int k_steps : {4, 2, 1})
-      if (attempt(false, k_steps, 3)) return true;
+    for (const bool resident : {true, false})
+      for (const int k_steps : {4, 2, 1})
+        if (attempt(resident, k_steps, 3)) return true;
     return attempt(true, 1, 2) || attempt(false, 1, 2);
   }
 };
 
 }  // namespace
 
-StridedTile strided_tile(const Conv3dGeometry& g, bool transposed) {
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes) {
   const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
   const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
   int width = 64;
@@ -240,8 +237,8 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed) {
   size_t phases = 1;
   if (transposed)
     for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2};
-  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2};
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
 namespace {

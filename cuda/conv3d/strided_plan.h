@@ -83,10 +83,18 @@ struct StridedTaps {
   uint16_t of[most_items];
 };
 
+/// Bytes of a number as the tensor cores have it, and in tensors. 32 bytes of each row are an instruction's
+/// k.
+struct StridedBytes {
+  int operand = 4, storage = 4;
+  friend bool operator==(const StridedBytes&, const StridedBytes&) = default;
+};
+
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
 /// `channels`.
 struct StridedTile {
   int channels, slots, tiles;
+  StridedBytes bytes = {};
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
@@ -99,11 +107,6 @@ struct StridedPlanned {
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
 
 /// The tile for a geometry.
-StridedTile strided_tile(const Conv3dGeometry& g, bool transposed);
-
-/// Bytes of staging for the output of one warpgroup: [channel][cell][phase along w], with a pitch of 4 modulo
-/// 16 words.
-constexpr int staging_pitch(int slots) { return 64 * (slots > 1 ? 2 : 1) + 4; }
-constexpr int staging_bytes(const StridedTile& t) { return t.channels * staging_pitch(t.slots) * 4; }
+StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
 }  // namespace vox::cuda

@@ -47,6 +47,13 @@ TEST(Conv3dSelect, TheTable) {
     const std::string_view strided = hopper && stride == 2 ? "strided_wgmma" : "implicit_gemm_mma";
     EXPECT_EQ(chosen(high, g), strided);
     EXPECT_EQ(chosen(high, g, f32, Conv3dPass::conv3d), strided);
+    const bool two = hopper && stride == 2;
+    EXPECT_EQ(chosen(medium, g), two ? "strided_wgmma_bf16" : "implicit_gemm_mma");
+    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+      if (!two) continue;
+      EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");
+      EXPECT_EQ(chosen(high, g, f16, pass), "strided_wgmma_f16");
+    }
   }
   const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
     return chosen(precision, g, f32, Conv3dPass::weight_grad);

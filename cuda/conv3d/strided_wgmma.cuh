@@ -1,0 +1,70 @@
+#pragma once
+
+// conv3d and conv_transpose3d with steps of 1 and 2, f32 by TF32 on Hopper's tensor cores (wgmma).
+//
+// Seen from the coarse grid every tap is a shift by whole cells and one of the phases of the fine grid
+// (strided_plan.h). So both ops are sums of plain products
+//
+//   conv_transpose3d   output[phase][m, n] = bias[n] + sum over k, shifts  input[m + shift, k] * weight[k, n]
+//   conv3d             output[m, n] = bias[n] + sum over k, phases, shifts  input[phase][m + shift, k] * ...
+//   m: a coarse cell     n: an output channel of the group     k: an input channel
+//
+// and a block loads what its tile of cells reads, with its halo, once for all of them. Phases without taps
+// are written with the bias: every output is written once, and no product with an inserted zero is computed.
+//
+// Who owns what: a block works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
+// `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn: 8
+// channels (times k_steps) of the window, rounded, as [4 channels][depth][position][16 bytes]. That is an
+// operand of wgmma without swizzle, in which every shift is a start address; conv3d's two phases along w are
+// planes of their own, read in one pass so that loads coalesce. Weights come packed in the order of their
+// use, once for all tiles if they fit, else with each stage. Sums go from registers to rows of the output in
+// pairs of phases along w. Nothing is shared between blocks: no
+// atomics, and the bits never change.
+//
+// Non-finite values: as implicit_gemm_mma.cu says.
+//
+// What holds it back are the cycles of shared memory: an instruction with n = 32 reads 2 KiB of cells for 1
+// KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
+// by the copy engine; a kernel that does the latter was made, and not run.
+
+#include <voxgrad/cuda/conv3d/strided_wgmma_input.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_products.cuh>
+
+namespace vox::cuda::strided {
+
+template <class Block>
+__global__ void __launch_bounds__(block_threads, 1)
+    product_kernel(const typename Block::Storage* __restrict__ input,
+                   const unsigned char* __restrict__ packed, const typename Block::Storage* __restrict__ bias,
+                   typename Block::Storage* __restrict__ output, const __grid_constant__ StridedPlan p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
+  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
+  shared.weights = shared.stages + p.stages * p.stage_bytes;
+  shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
+  shared.bias = reinterpret_cast<float*>(shared.weights + p.weight_bytes + p.table_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < p.stages; ++i) {
+      ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(empty[i], consumer_threads);
+    }
+    ptx::mbarrier_init(weights_here, 1);
+    ptx::mbarrier_init_done();
+  }
+  __syncthreads();
+  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
+                        static_cast<int>(blockIdx.y) % p.channel_blocks};
+  // From lane 0, so that the compiler knows that warps do not part here.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  if (warpgroup >= 2) {
+    ptx::shrink_registers_to<88>();
+    produce<Block>(input, packed, columns, shared, warpgroup - 2, p);
+  } else {
+    ptx::grow_registers_to<168>();
+    Products<Block>::consume(columns, shared, warpgroup, bias, output, p);
+  }
+#endif
+}
+
+}  // namespace vox::cuda::strided

@@ -1,0 +1,175 @@
+#pragma once
+
+// The producers of strided_wgmma.cuh: input from global memory, rounded, to the stages.
+
+#include <voxgrad/cuda/conv3d/strided_wgmma_shared.cuh>
+#include <voxgrad/cuda/ptx/barrier.cuh>
+#include <voxgrad/cuda/ptx/packed.cuh>
+
+#include <type_traits>
+
+namespace vox::cuda::strided {
+
+constexpr int batch = 4;  // positions that a producer has in flight, of 8 channels each
+
+/// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
+/// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
+/// would be to nearest; the error's mean is zero, its variance, calculated, 12 % larger. TF32 numbers stay
+/// what they are, as do NaN and Inf.
+__device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
+
+/// What 8 channels of a position are as loaded, and how they lie in a stage: a granule of 16 bits, or two of
+/// TF32.
+template <class Block>
+struct Octet {
+  using Storage = typename Block::Storage;
+  using Operand = typename Block::Operand;
+  static constexpr bool as_loaded = sizeof(Storage) == 2;
+  using Number = std::conditional_t<as_loaded, uint16_t, float>;
+  static constexpr int granules = 8 / Block::granule, in_step = 2 / granules;
+
+  static __device__ __forceinline__ void store(unsigned char* at, int granule_bytes, const Number (&v)[8]) {
+    if constexpr (Operand::operand == ptx::Operand::tf32) {
+      *reinterpret_cast<uint4*>(at) = make_uint4(rounded(v[0]), rounded(v[1]), rounded(v[2]), rounded(v[3]));
+      *reinterpret_cast<uint4*>(at + granule_bytes) =
+          make_uint4(rounded(v[4]), rounded(v[5]), rounded(v[6]), rounded(v[7]));
+    } else {
+      uint32_t pair[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if constexpr (as_loaded)
+          pair[i] = v[2 * i] | static_cast<uint32_t>(v[2 * i + 1]) << 16;
+        else
+          pair[i] = ptx::packed<Operand::operand>(v[2 * i], v[2 * i + 1]);
+      *reinterpret_cast<uint4*>(at) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+  }
+};
+
+/// For each position of a kind's window, where its input lies in a channel, in bytes; ~0 outside.
+__device__ __forceinline__ void locate(uint32_t* table, int thread, int number_bytes, const Tile& tile,
+                                       const StridedKind& kind, const StridedPlan& p) {
+  const int phases_w = p.transposed ? 1 : p.phases_w;
+  const int per_plane = kind.plane * phases_w;
+  // A thread's positions of a plane are `producers` apart, and so are their columns, modulo rows.
+  const int step = producers / phases_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
+  const int phase = phases_w == 2 ? thread % 2 : 0;
+  const int first = tile.position + thread / phases_w;
+  const int first_row = first / p.pitch, first_column = first % p.pitch;
+  const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
+  for (int plane = 0; plane < kind.planes; ++plane) {
+    const int d = (tile.depth + plane + kind.low_d) * p.d.in_step + kind.phase_d;
+    const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
+    int row = first_row, column = first_column;
+    for (int i = thread; i < per_plane; i += producers) {
+      const int h = (row + kind.low_h) * p.h.in_step + kind.phase_h, w = column * p.w.in_step + low_w;
+      const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
+                          static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+      table[plane * per_plane + i] =
+          inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u;
+      row += step_rows;
+      column += step_columns;
+      if (column >= p.pitch) column -= p.pitch, ++row;
+    }
+  }
+}
+
+/// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
+template <bool all, class Number>
+__device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&offset)[batch], const char* from,
+                                     int64_t channel_bytes, int left) {
+#pragma unroll
+  for (int u = 0; u < batch; ++u) {
+    const char* at = from + offset[u];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      v[u][c] = offset[u] != ~0u && (all || c < left) ? __ldg(reinterpret_cast<const Number*>(at)) : Number{};
+      at += channel_bytes;
+    }
+  }
+}
+
+template <class Block>
+__device__ __forceinline__ void produce(const typename Block::Storage* __restrict__ input,
+                                        const unsigned char* __restrict__ packed, const Columns& columns,
+                                        const Shared& shared, int producer_group, const StridedPlan& p) {
+  const int thread = threadIdx.x % producers;
+  using Octet = strided::Octet<Block>;
+  constexpr int number_bytes = sizeof(typename Block::Storage);
+  const int positions = 128 * Block::tiles / p.depths;
+  const int phases_w = p.transposed ? 1 : p.phases_w;
+  const unsigned char* const weights =
+      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
+  uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
+  const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
+  const int round_positions = producers / phases_w;
+  Ring ring;
+  int turn = 0;
+  if (thread == 0 && producer_group == 0 && p.weight_bytes) {
+    ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
+    ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
+  }
+  const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+  for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(number, positions, p);
+    const char* const image = reinterpret_cast<const char*>(
+        input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
+    for (int k = 0; k < p.kinds; ++k) {
+      const StridedKind& kind = p.kind[k];
+      if (kind.stage_weights == 0) continue;
+      const int count = kind.planes * kind.plane * phases_w;
+      const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
+      const int granule_bytes = kind.granule_pitch * 16;
+      bool located = false;
+      for (int slab = 0; slab < p.slabs; ++slab, advance(ring, p.stages), turn ^= 1) {
+        if (turn != producer_group) continue;
+        if (!located) {
+          ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
+          locate(table, thread, number_bytes, tile, kind, p);
+          ptx::named_barrier<producers>(3 + producer_group);
+          located = true;
+        }
+        unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+        bool waited = false;
+        for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
+          const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
+                    left = p.in_per_group - channel;
+          const char* const from = image + channel * channel_bytes;
+          unsigned char* to = stage + octet * Octet::granules * granule_bytes + own_position * 16;
+          for (int first = thread; first < count; first += batch * producers) {
+            uint32_t offset[batch];
+            typename Octet::Number v[batch][8];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {
+              const int i = first + u * producers;
+              offset[u] = i < count ? table[i] : ~0u;
+            }
+            if (left >= 8)
+              load<true>(v, offset, from, channel_bytes, left);
+            else
+              load<false>(v, offset, from, channel_bytes, left);
+            if (!waited) {
+              ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
+              waited = true;
+              if (thread == 0 && !p.weight_bytes) {
+                ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
+                ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
+                               weights + kind.weights + int64_t{slab} * kind.stage_weights,
+                               kind.stage_weights, shared.full[ring.stage]);
+              }
+            }
+#pragma unroll
+            for (int u = 0; u < batch; ++u)
+              if (first + u * producers < count)
+                Octet::store(to + u * round_positions * 16, granule_bytes, v[u]);
+            to += batch * round_positions * 16;
+          }
+        }
+        // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
+        ptx::mbarrier_arrive(shared.full[ring.stage]);
+      }
+    }
+  }
+}
+
+}  // namespace vox::cuda::strided

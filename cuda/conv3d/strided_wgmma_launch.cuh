@@ -1,0 +1,106 @@
+#pragma once
+
+// Launches strided_wgmma.cuh: each .cu file that includes this has one kind of operands, so that they compile
+// side by side.
+
+#include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/multiprocessors.h>
+#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/strided_wgmma.cuh>
+
+#include <utility>
+
+namespace vox::cuda::strided {
+
+/// Weights as stages want them: [group and block of channels][kind][slab][item][step of k][granule][channel]
+/// [16 bytes]. blockIdx is (item, slab, group and block of channels).
+template <class Block>
+__global__ void __launch_bounds__(128)
+    pack_kernel(const typename Block::Storage* weight, unsigned char* packed,
+                const __grid_constant__ StridedPlan p, const __grid_constant__ StridedTaps taps) {
+  using Operand = typename Block::Operand;
+  using Element = typename Operand::Element;
+  constexpr int channels = Block::channels, granule = Block::granule;
+  const int number = blockIdx.x, slab = blockIdx.y;
+  const int group = blockIdx.z / p.channel_blocks, channel_block = blockIdx.z % p.channel_blocks;
+  int k = 0;
+  while (number >= p.kind[k].first[most_slots]) ++k;
+  Element* const to =
+      reinterpret_cast<Element*>(packed + int64_t{blockIdx.z} * p.block_weights + p.kind[k].weights +
+                                 int64_t{slab} * p.kind[k].stage_weights + p.item[number].weights * 16);
+  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
+  for (int i = threadIdx.x; i < p.k_steps * channels * granule * 2; i += blockDim.x) {
+    const int in = slab * p.k_steps * granule * 2 + i / (channels * granule) * granule + i % granule;
+    const int out = channel_block * channels + i / granule % channels;
+    float value = 0;
+    if (in < p.in_per_group && out < p.out_per_group) {
+      // The weight is (small channels, big channels of the group, taps); conv_transpose3d reads small.
+      const int64_t row = p.transposed ? (int64_t{group} * p.in_per_group + in) * p.out_per_group + out
+                                       : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;
+      value = static_cast<float>(weight[row * all_taps + taps.of[number]]);
+    }
+    to[i] = Operand::part(value, 0);
+  }
+}
+
+/// Calls `f` with the Block of a tile.
+template <class Storage, class Operand, class F>
+void visit_tile(const StridedTile& t, F f) {
+  const auto one =
+      [&]<int channels, int slots, int tiles>(std::integer_sequence<int, channels, slots, tiles>) {
+        if (t.channels == channels && t.slots == slots && t.tiles == tiles)
+          f(Block<Storage, Operand, channels, slots, tiles>{});
+      };
+  one(std::integer_sequence<int, 8, 1, 4>{});
+  one(std::integer_sequence<int, 16, 1, 4>{});
+  one(std::integer_sequence<int, 32, 1, 4>{});
+  one(std::integer_sequence<int, 48, 1, 2>{});
+  one(std::integer_sequence<int, 64, 1, 2>{});
+  one(std::integer_sequence<int, 8, 8, 4>{});
+  one(std::integer_sequence<int, 16, 8, 2>{});
+  one(std::integer_sequence<int, 32, 4, 2>{});
+  one(std::integer_sequence<int, 48, 2, 2>{});
+  one(std::integer_sequence<int, 64, 2, 2>{});
+}
+
+template <class Storage, class Operand>
+constexpr StridedBytes bytes_of{sizeof(typename Operand::Element), sizeof(Storage)};
+
+template <class Storage, class Operand>
+bool takes(const Conv3dGeometry& g, bool transposed) {
+  return strided_plan(g, transposed, strided_tile(g, transposed, bytes_of<Storage, Operand>)).has_value();
+}
+
+template <class Storage, class Operand>
+void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+         const Conv3dGeometry& g, bool transposed) {
+  if (g.batch == 0) return;
+  const StridedTile tile = strided_tile(g, transposed, bytes_of<Storage, Operand>);
+  const auto planned = strided_plan(g, transposed, tile);
+  const StridedPlan& p = planned->plan;
+  visit_tile<Storage, Operand>(tile, [&](auto block) {
+    using Block = decltype(block);
+    const int64_t blocks = int64_t{p.groups} * p.channel_blocks;
+    const Launch launch(op, output, {&input, &weight, &bias});
+    const Workspace packed(launch, blocks * p.block_weights);
+    auto* const to = packed.as<unsigned char>();
+    const int last = p.kinds - 1;
+    const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
+    if (items > 0)
+      pack_kernel<Block>
+          <<<dim3(static_cast<unsigned>(items), static_cast<unsigned>(p.slabs),
+                  static_cast<unsigned>(blocks)),
+             128, 0, launch.stream()>>>(vox::detail::ptr<Storage>(weight), to, p, planned->taps);
+    launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
+    const int columns = p.groups * p.channel_blocks;
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
+    product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
+                            block_threads, p.shared_bytes, launch.stream()>>>(
+        vox::detail::ptr<Storage>(input), to, bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr,
+        vox::detail::mutable_ptr<Storage>(output), p);
+    launch.check();
+  });
+}
+
+}  // namespace vox::cuda::strided

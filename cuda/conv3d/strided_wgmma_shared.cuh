@@ -1,0 +1,64 @@
+#pragma once
+
+// What the parts of strided_wgmma.cuh share: who is in a block, what it works on, and its shared memory.
+
+#include <voxgrad/cuda/conv3d/strided_plan.h>
+#include <voxgrad/cuda/conv3d/wgmma_operands.cuh>
+#include <voxgrad/cuda/ptx/mbarrier.cuh>
+
+namespace vox::cuda::strided {
+
+constexpr int consumer_threads = 256;
+constexpr int producers = 128;  // in a group; the two groups fill stages in turn
+constexpr int block_threads = consumer_threads + 2 * producers;
+constexpr int most_stages = 8;
+
+/// What a block works on: the tiles number blockIdx.x, blockIdx.x + gridDim.x ... of a block of channels.
+struct Columns {
+  int group, channel_block;
+};
+struct Tile {
+  int image, depth, position;
+};
+__device__ __forceinline__ Tile tile_of(int number, int positions, const StridedPlan& p) {
+  const int plane = number / p.plane_tiles;
+  return {plane / p.depth_blocks, plane % p.depth_blocks * p.depths, number % p.plane_tiles * positions};
+}
+
+/// A position as a row of cells and a column of the pitch.
+struct Place {
+  int row, column;
+};
+__device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
+  const auto at = static_cast<unsigned>(position), pitch = static_cast<unsigned>(p.pitch);
+  return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
+}
+
+/// Where a block's rings stand.
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+};
+__device__ __forceinline__ void advance(Ring& ring, int stages) {
+  if (++ring.stage == stages) ring.stage = 0, ring.parity ^= 1;
+}
+
+struct Shared {
+  unsigned char *stages, *weights;
+  uint32_t* table;
+  float* bias;  // of the block's channels
+  ptx::Mbarrier *full, *empty, *weights_here;
+};
+
+/// What a block computes at once (StridedTile), of which numbers, with its sums.
+template <class Storage_, class Operand_, int channels_, int slots_, int tiles_>
+struct Block {
+  using Storage = Storage_;  // in tensors
+  using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
+  static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
+  static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
+  static constexpr int rows = slots > 1 ? slots / 2 : 1;                  // pairs of phases along d and h
+  static constexpr int sums = channels / 2;                               // of a slot, in a thread
+};
+
+}  // namespace vox::cuda::strided

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+// Two 16-bit numbers in a word.
+
+namespace vox::cuda::ptx {
+
+/// `low` and `high`, each rounded to nearest, even on ties. NaN becomes 0x7fff.
+template <Operand operand>
+__device__ __forceinline__ uint32_t packed(float low, float high) {
+  static_assert(operand != Operand::tf32);
+  uint32_t word;
+  if constexpr (operand == Operand::bf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+}  // namespace vox::cuda::ptx
