@@ -50,6 +50,13 @@ int64_t pitch_of(const FlatAxis& a) {
   return std::min(cells + halo, shared);
 }
 
+/// Of rows: where the input's can be words, a position more may have to be put between them (see
+/// rows_are_words), unless that is much for so short ones.
+int64_t row_pitch_of(const FlatAxis& w, const FlatTile& tile) {
+  const int64_t pitch = pitch_of(w);
+  return tile.of_16_bits && w.in_cells % 2 == 0 && w.in_cells >= 16 ? pitch + pitch % 2 : pitch;
+}
+
 /// Divides shared memory. Where the weights of all taps of a window fit twice, planes of the input stream
 /// past them, a few at a time; else weights stream past the planes of a tile, in chunks of taps, all of equal
 /// size.
@@ -95,7 +102,7 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
                                         const FlatTile& tile, int64_t shared) {
   FlatProduct p{};
   p.d = axes.d, p.h = axes.h, p.w = axes.w;
-  const int64_t pitch_w = pitch_of(p.w), pitch_h = pitch_of(p.h);
+  const int64_t pitch_w = row_pitch_of(p.w, tile), pitch_h = pitch_of(p.h);
   const int64_t positions = ((g.batch - 1) * pitch_h + p.h.cells - 1) * pitch_w + p.w.cells;
   const int64_t reach = int64_t{p.h.taps - 1} * p.h.tap_step * pitch_w;  // of the last row of taps
   const int64_t in_channels = transposed ? g.small_channels : g.big_channels,

@@ -41,6 +41,7 @@ struct FlatAxis {
 struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
+  bool of_16_bits = false;  ///< what the input stores
 };
 
 /// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
@@ -62,6 +63,7 @@ struct FlatProduct {
   int out_h, out_w;                 ///< extents of the whole output
   Divisor pitch_w, pitch_h;
   int row_shift, column_shift;
+  bool in_words = false;  ///< 16-bit input is read as words: rows_are_words(), and so is its address
 
   // What there is to do. Depths whose numbers have one remainder modulo the tap step read the same planes, so
   // they are blocked separately.
@@ -78,6 +80,15 @@ struct FlatProduct {
 
   constexpr int64_t jobs() const { return int64_t{groups} * depth_blocks * tiles * channel_blocks; }
 };
+
+/// Whether two positions of the flat plane, where the first one's cell along w is even, are always two
+/// neighbouring cells of a row of the input, from an even index on, or both outside: a word of 16-bit
+/// numbers.
+constexpr bool rows_are_words(const FlatProduct& p) {
+  const int pitch = p.pitch_w.divisor;
+  if (p.w.in_cells % 2 || pitch % 2) return false;
+  return p.w.base % 2 == 0 || (p.w.base < 0 && pitch + p.w.base > p.w.in_cells);
+}
 
 /// The most positions that a window may have.
 inline constexpr int most_window = 640;

@@ -25,6 +25,7 @@
 // whose tap with it falls outside the input.
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_input.cuh>
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_load16.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_products.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_weights.cuh>
 
@@ -46,12 +47,12 @@ __global__ void __launch_bounds__(block_threads, 1)
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < p.planes; ++s) {
-      ptx::mbarrier_init(plane_barriers.full[s], 1);
-      ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps);
+      ptx::mbarrier_init(plane_barriers.full[s], lanes);
+      ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps * lanes);
     }
     for (int s = 0; s < p.stages; ++s) {
       ptx::mbarrier_init(stage_barriers.full[s], 1);
-      ptx::mbarrier_init(stage_barriers.empty[s], consumer_warps);
+      ptx::mbarrier_init(stage_barriers.empty[s], consumer_warps * lanes);
     }
     ptx::mbarrier_init_done();
   }
@@ -62,9 +63,18 @@ __global__ void __launch_bounds__(block_threads, 1)
     multiply<Tile>(planes, stages, plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, p);
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
-    if (warp < consumer_warps + loader_warps)
-      bring_input<Tile>(input, planes, plane_barriers, warp - consumer_warps, lane, p, not_split);
-    else if (lane == 0)
+    if (warp < consumer_warps + loader_warps) {
+      const int loader = warp - consumer_warps;
+      const auto bring = [&]<class Window>() {
+        bring_input<Tile, Window>(input, planes, plane_barriers, loader, lane, p, not_split);
+      };
+      if constexpr (!is_16_bit_v<typename Tile::Storage>)
+        bring.template operator()<LaneWindow<Tile>>();
+      else if (p.in_words)
+        bring.template operator()<HalfWindow<Tile, 2>>();
+      else
+        bring.template operator()<HalfWindow<Tile, 1>>();
+    } else if (lane == 0)
       bring_weights<Tile>(packed, stages, stage_barriers, p);
   }
 #endif

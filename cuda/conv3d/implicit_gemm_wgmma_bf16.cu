@@ -5,7 +5,8 @@
 namespace vox::cuda {
 
 bool implicit_gemm_wgmma_16_takes(const Conv3dGeometry& g, bool transposed) {
-  return flat::takes<float, flat::Bf16>(g, transposed);  // f16 is cut in the same way
+  return flat::takes<float, flat::Bf16>(g, transposed) &&
+         flat::takes<bfloat16, flat::Bf16>(g, transposed);  // f16 is cut in the same way
 }
 
 void conv3d_implicit_gemm_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias,

@@ -94,12 +94,13 @@ class LaneWindow {
 };
 
 /// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
-template <class Tile>
+/// `Window` says what a lane brings.
+template <class Tile, class Window>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
                             Barriers& barriers, int warp, int lane, const FlatProduct& p,
                             int64_t* not_split) {
   bool all_split = true;
-  LaneWindow<Tile> window;
+  Window window;
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
   if (warp >= loaders) return;
@@ -129,8 +130,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
                          reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32 * Tile::parts),
                          lane, p, [&] { ring.wait_empty(barriers); });
         ptx::fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
+        ptx::mbarrier_arrive(barriers.full[ring.slot]);
       }
     });
   }

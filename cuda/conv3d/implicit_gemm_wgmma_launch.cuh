@@ -96,10 +96,12 @@ void fill_dead(const Launch& launch, const Tensor& bias, Tensor& output, const C
 
 template <class Tile>
 void launch_product(const Launch& launch, const Tensor& input, const Tensor& weight, const Tensor& bias,
-                    Tensor& output, const Conv3dGeometry& g, bool transposed, const FlatProduct& p,
+                    Tensor& output, const Conv3dGeometry& g, bool transposed, FlatProduct p,
                     int64_t* not_split) {
   using Element = typename Tile::Element;
   using Storage = typename Tile::Storage;
+  p.in_words = is_16_bit_v<Storage> && rows_are_words(p) &&
+               reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
   const int64_t numel = packed_numel<Tile>(p);
   const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
   pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(

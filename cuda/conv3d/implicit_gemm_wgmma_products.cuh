@@ -4,7 +4,7 @@
 
 #include <type_traits>
 #include <utility>
-#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_store.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
@@ -15,7 +15,8 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
   (f(std::integral_constant<int, q>{}), ...);
 }
 
-/// A warpgroup's half of every tile.
+/// A warpgroup's half of every tile. Its positions are blocks of 8, even ones in one accumulator and odd ones
+/// in the other, so that a warp's rows of both are 32 neighbours.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
                          Barriers& plane_barriers, Barriers& stage_barriers,
@@ -80,7 +81,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           uint64_t a = ptx::shared_matrix(
               planes_memory +
                   (at.slot * p.window * 2 * Tile::parts + warpgroup * own_positions + first_shift) * 16,
-              p.window * 16, 128);
+              p.window * 16, 2 * 8 * 16);
           uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
           int column = first_column;
           ptx::wgmma_fence();
@@ -90,7 +91,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
               for (int half = 0; half < 2; ++half) {
-                const uint64_t input = ptx::moved(a, half * 64 * 16);
+                const uint64_t input = ptx::moved(a, half * 8 * 16);
                 const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
                   ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
                 };
@@ -122,55 +123,41 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               }
             }
           }
-          old_plane.now(lane);
-          old_stage.now(lane);
+          old_plane.now();
+          old_stage.now();
           if (last) old_plane.later(at.slot);
           at.advance();
         });
-        old_stage.now(lane);  // only if there was no plane
+        old_stage.now();  // only if there was no plane
         old_stage.later(stage_ring.slot);
         stage_ring.advance();
       }
       plane_ring = at;
     });
     ptx::wgmma_wait<0>();
-    old_plane.now(lane);
-    old_stage.now(lane);
+    old_plane.now();
+    old_stage.now();
 
-    // A thread holds two rows of 64 in each half, and two columns of every 8.
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;
     const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
+    const int channel = job.channel_block * channels;
+    const RunStore<Storage> store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
+                                      (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
+                                  p.out_per_group - channel,
+                                  job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32,
+                                  lane, p);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int j = 0; j < depths; ++j) {
+      if (j >= job.depths) break;
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const Place place = place_of(job.tile * Tile::positions + warpgroup * own_positions + half * 64 +
-                                         warp % 4 * 16 + row * 8 + lane / 4,
-                                     p);
-        if (place.image >= p.batch || place.h >= p.h.cells || place.w >= p.w.cells) continue;
-        Storage* const at =
-            output +
-            ((int64_t{place.image} * p.groups + job.group) * p.out_per_group + first_channel) *
-                p.out_channel +
-            (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane +
-            (int64_t{place.h} * p.h.out_step + p.h.out_base) * p.out_w +
-            (place.w * p.w.out_step + p.w.out_base);
-#pragma unroll
-        for (int j = 0; j < depths; ++j) {
-          if (j >= job.depths) break;
-          Storage* to = at + j * out_depth;
-          const float* from = sum[half][j];
-          if constexpr (Tile::split) from = total[half][j];
-#pragma unroll
-          for (int n = 0; n < channels / 8; ++n) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              if (first_channel + n * 8 + e < p.out_per_group)
-                to[e * p.out_channel] = Storage(from[n * 4 + row * 2 + e] + first[n][e]);
-            to += 8 * p.out_channel;
-          }
-        }
-      }
+      for (int n = 0; n < channels / 8; ++n)
+        store.eight(n * 8, j * out_depth, p, [&](int block, int e) {
+          const int half = block % 2, s = n * 4 + block / 2 * 2 + e;
+          if constexpr (Tile::split)
+            return total[half][j][s] + first[n][e];
+          else
+            return sum[half][j][s] + first[n][e];
+        });
     }
   }
 }

@@ -20,7 +20,7 @@ struct Tile {
   static constexpr int slab = 2 * granule;              // k of one instruction
   static constexpr int planes = depths + taps_d - 1;    // that a tile reads at one group of taps
   static constexpr int tap_bytes = taps_d * channels * 32 * parts;
-  static constexpr FlatTile host{positions, depths, channels, taps_d, slab, parts};
+  static constexpr FlatTile host{positions, depths, channels, taps_d, slab, parts, is_16_bit_v<Storage>};
 
   static constexpr int sums = depths * channels * parts;  // of a thread: two 64 x (depths * channels) tiles
   static constexpr int consumer_registers = sums > 176 ? 216 : sums > 144 ? 208 : 192;

@@ -1,12 +1,15 @@
 #pragma once
 
-// Rings of slots in shared memory, which producing warps fill and multiplying warps empty.
+// Rings of slots in shared memory, which producing warps fill and multiplying warps empty. Every lane arrives
+// for itself: barriers count lanes, and a warp that is done needs no __syncwarp and no branch for one of its
+// lanes.
 
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 
 namespace vox::cuda::flat {
 
 constexpr int most_slots = 24;
+constexpr uint32_t lanes = 32;  // of a warp, that arrive
 
 /// Barriers of the slots of a ring, in shared memory.
 struct Barriers {
@@ -36,8 +39,8 @@ struct Released {
   int slot = -1;  // none
 
   __device__ __forceinline__ void later(int s) { slot = s; }
-  __device__ __forceinline__ void now(int lane) {
-    if (slot >= 0 && lane == 0) ptx::mbarrier_arrive(barriers.empty[slot]);
+  __device__ __forceinline__ void now() {
+    if (slot >= 0) ptx::mbarrier_arrive(barriers.empty[slot]);
     slot = -1;
   }
 };

@@ -79,8 +79,23 @@ void multiply(const FlatProduct& p, const FlatTile& t, const Conv3dGeometry& g, 
     }
 }
 
+/// What rows_are_words promises, of the first rows and images.
+bool has_words(const FlatProduct& p) {
+  const auto cell = [&](int flat) {
+    const Place at = place_of(flat, p);
+    const int h = at.h + p.h.base, w = at.w + p.w.base;
+    const bool inside = h >= 0 && h < p.h.in_cells && w >= 0 && w < p.w.in_cells;
+    return inside ? (at.image * p.h.in_cells + h) * p.w.in_cells + w : -1;
+  };
+  for (int flat = p.w.base & 1; flat < 3 * p.pitch_h.divisor * p.pitch_w.divisor; flat += 2) {
+    const int first = cell(flat), second = cell(flat + 1);
+    if (first < 0 ? second >= 0 : (first % 2 != 0 || second != first + 1)) return false;
+  }
+  return (p.w.base & 1) == 0 || cell(0) < 0;
+}
+
 Values by_products(const Conv3dGeometry& g, bool transposed, const Values& in, const Values& weight,
-                   int depths) {
+                   int depths, bool of_16_bits) {
   Values out(static_cast<size_t>(transposed ? g.big_cells() : g.small_cells()), 0.0);
   const Triple phases = transposed ? g.stride : Triple(1);
   for (int64_t d = 0; d < std::min(phases.d, g.big.d); ++d)
@@ -89,12 +104,15 @@ Values by_products(const Conv3dGeometry& g, bool transposed, const Values& in, c
         const FlatAxes axes = cuda::flat_axes(g, transposed, {d, h, w});
         if (axes.dead()) continue;
         const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
-        const FlatTile tile{256, depths, 16, taps_d, 8, 1};
+        const FlatTile tile{256, depths, 16, taps_d, 8, 1, of_16_bits};
         const auto p = cuda::flat_product(g, transposed, axes, tile, most_shared);
         EXPECT_TRUE(p.has_value());
         if (!p) continue;
         EXPECT_LE(shared_bytes(*p, tile), most_shared);
         EXPECT_LE(p->window, cuda::most_window);
+        if (rows_are_words(*p)) {
+          EXPECT_TRUE(has_words(*p));
+        }
         multiply(*p, tile, g, in, weight, out);
       }
   return out;
@@ -124,12 +142,40 @@ TEST(Conv3dFlatProduct, EqualsTheReference) {
     const auto r = testing::reference_of(g);
     const Values expected =
         transposed ? reference::conv_transpose3d(r, in, weight, {}) : reference::conv3d(r, in, weight, {});
-    EXPECT_TRUE(by_products(g, transposed, in, weight, static_cast<int>(between(1, 7))) == expected)
+    EXPECT_TRUE(by_products(g, transposed, in, weight, static_cast<int>(between(1, 7)), i % 3 == 0) ==
+                expected)
         << "big " << g.big_shape() << " small " << g.small_shape() << " kernel " << kernel << " stride "
         << stride << " padding " << padding << " dilation " << dilation << " transposed " << transposed;
     ++compared;
   }
   EXPECT_GT(compared, 150);
+}
+
+TEST(Conv3dFlatProduct, LongEvenRowsOf16BitsAreWords) {
+  int words = 0;
+  for (const int64_t width : {4, 15, 16, 17, 64, 66})
+    for (const int64_t taps : {1, 2, 3, 4, 7})
+      for (const int64_t padding : {0, 1, 2, 5})
+        for (const bool transposed : {false, true}) {
+          if (width + 2 * padding < taps || (transposed && width + taps - 1 <= 2 * padding)) continue;
+          const Conv3dGeometry g =
+              transposed ? detail::conv_transpose3d_geometry("flat", {2, 8, 3, 5, width}, {8, 8, 1, 3, taps},
+                                                             {.padding = {0, 1, padding}})
+                         : detail::conv3d_geometry("flat", {2, 8, 3, 5, width}, {8, 8, 1, 3, taps},
+                                                   {.padding = {0, 1, padding}});
+          const FlatAxes axes = cuda::flat_axes(g, transposed, Triple(0));
+          const auto p = cuda::flat_product(g, transposed, axes, {256, 6, 16, 1, 16, 1, true}, most_shared);
+          ASSERT_TRUE(p.has_value());
+          const bool cropped = transposed && padding > taps - 1;  // rows may begin amid a word
+          if (width % 2 || (width >= 16 && !cropped)) {
+            EXPECT_EQ(rows_are_words(*p), width % 2 == 0) << width << ' ' << taps << ' ' << padding;
+          }
+          if (rows_are_words(*p)) {
+            EXPECT_TRUE(has_words(*p)) << width << ' ' << taps << ' ' << padding;
+            ++words;
+          }
+        }
+  EXPECT_GT(words, 100);
 }
 
 // The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.

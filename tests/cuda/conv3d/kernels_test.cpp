@@ -77,12 +77,21 @@ std::string kernel_name(const ::testing::TestParamInfo<Mode>& info) {
   return std::string(m.kernel) + (m.kernel.ends_with("_bf16") && m.dtype == f32 ? "_of_f32" : "");
 }
 
+/// A copy that begins `offset` elements into a buffer, which ends with it.
+Tensor moved_by(int64_t offset, const Tensor& x) {
+  Tensor view =
+      empty({x.numel() + offset}, x.options()).slice(0, offset, offset + x.numel()).reshape(x.shape());
+  view.copy_(x);
+  return view;
+}
+
 /// The contraction of two operands (big, small, weight in this order, less the one computed) by one kernel.
+/// The result begins `offset` elements into its buffer.
 Tensor run(const Mode& mode, Conv3dPass pass, const Tensor& a, const Tensor& b, const Tensor& bias,
-           const Conv3dGeometry& g) {
+           const Conv3dGeometry& g, int64_t offset = 0) {
   const cuda::ForceConv3dKernel only(mode.kernel);
   const Float32Precision precision = mode.precision;
-  const auto allocate = [&](const Shape& shape) { return full(shape, nan, a.options()); };
+  const auto allocate = [&](const Shape& shape) { return moved_by(offset, full(shape, nan, a.options())); };
   if (pass == Conv3dPass::conv3d) {
     Tensor small = allocate(g.small_shape());
     cuda::conv3d(a, b, bias, small, g, precision);
@@ -115,21 +124,22 @@ Shapes shapes_of(Conv3dPass pass, const Conv3dGeometry& g) {
   return {g.big_shape(), g.small_shape(), 0};
 }
 
-void compare(const Mode& mode, Conv3dPass pass, const Conv3dGeometry& g, bool with_bias) {
+/// Operands and result begin `offset` elements into their buffers.
+void compare(const Mode& mode, Conv3dPass pass, const Conv3dGeometry& g, bool with_bias, int64_t offset = 0) {
   const Shapes shapes = shapes_of(pass, g);
   const Values a = testing::integers(testing::numel(shapes.a), 1),
                b = testing::integers(testing::numel(shapes.b), 2);
   const Values bias = with_bias ? testing::integers(shapes.bias, 3) : Values();
   const auto on_gpu = [&](const Values& v, const Shape& shape) {
-    return testing::tensor(v, shape, mode.dtype, Device::cuda());
+    return moved_by(offset, testing::tensor(v, shape, mode.dtype, Device::cuda()));
   };
   const Tensor y = run(mode, pass, on_gpu(a, shapes.a), on_gpu(b, shapes.b),
-                       bias.empty() ? Tensor() : on_gpu(bias, {shapes.bias}), g);
+                       bias.empty() ? Tensor() : on_gpu(bias, {shapes.bias}), g, offset);
   const Values exact = reference_of(pass, testing::reference_of(g), a, b, bias);
   EXPECT_TRUE(values(y) == testing::rounded(exact, mode.dtype))
       << name_of(pass) << ": big " << g.big_shape() << " small " << g.small_shape() << " weight "
       << g.weight_shape() << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding
-      << " dilation " << g.dilation << (with_bias ? " bias" : "");
+      << " dilation " << g.dilation << (with_bias ? " bias" : "") << " offset " << offset;
 }
 
 // ---- Whole numbers ----------------------------------------------------------------------------------------
@@ -368,6 +378,36 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
       compare(GetParam(), pass, g, pass != Conv3dPass::weight_grad);
     }
   }
+}
+
+// Numbers of 16 bits are read and written as words where they can be: rows that begin at odd elements, since
+// their length, a plane's, a channel's or the tensor's offset is odd; rows of one cell; padding that puts a
+// word across two rows of the kernel's numbering, cropping that cuts one; cells two apart.
+TEST_P(Conv3dKernelsSanitizeCuda, RowsThatBeginAnywhere) {
+  const auto geometry = [&](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
+    return detail::conv_transpose3d_geometry("words", input, weight, options);
+  };
+  const Conv3dGeometry geometries[]{
+      geometry({2, 9, 4, 4, 32}, {9, 17, 3, 3, 3}, {}),             // even everywhere
+      geometry({2, 9, 3, 4, 32}, {9, 8, 3, 3, 3}, {.padding = 1}),  // taps from -1 on
+      geometry({3, 9, 3, 3, 31}, {9, 8, 1, 2, 2}, {}),              // odd rows and planes
+      geometry({3, 9, 3, 4, 31}, {9, 8, 1, 2, 2}, {}),              // odd rows, even planes
+      geometry({2, 17, 3, 3, 16}, {17, 24, 1, 1, 2}, {}),           // a pitch put up to an even one
+      geometry({3, 8, 5, 7, 1}, {8, 40, 3, 2, 1}, {}),              // rows of one cell
+      geometry({3, 8, 3, 1, 1}, {8, 8, 2, 1, 1}, {}),               // planes of one cell
+      geometry({2, 8, 3, 5, 2}, {8, 64, 1, 2, 1}, {}),              // rows of one word
+      geometry({2, 8, 4, 3, 18}, {8, 8, 1, 1, 1}, {}),              // no zeros between rows and images
+      geometry({2, 8, 3, 9, 20}, {8, 8, 1, 2, 3}, {.padding = {0, 2, 3}}),  // cropped by an odd number
+      geometry({2, 8, 3, 9, 20}, {8, 8, 1, 2, 3}, {.padding = {0, 2, 4}}),  // by an even one
+      geometry({2, 8, 3, 4, 18}, {8, 8, 2, 3, 4}, {.stride = {1, 1, 2}, .padding = {0, 1, 1}}),
+      geometry({1, 16, 3, 4, 22}, {16, 8, 3, 2, 3}, {.groups = 2, .dilation = {1, 2, 3}}),
+      geometry({1, 8, 2, 5, 300}, {8, 8, 2, 3, 3}, {.padding = {0, 0, 1}}),  // a window of one row of taps
+  };
+  for (const Conv3dGeometry& g : geometries)
+    for (const Conv3dPass pass : passes)
+      for (const int64_t offset : {0, 1, 2, 3})
+        if (takes(pass, g))
+          compare(GetParam(), pass, g, offset % 2 == 1 && pass != Conv3dPass::weight_grad, offset);
 }
 
 }  // namespace
