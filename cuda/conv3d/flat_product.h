@@ -41,6 +41,7 @@ struct FlatAxis {
 struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
+  int most_window = 640;  ///< the most positions that a window may have
 };
 
 /// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
@@ -79,9 +80,6 @@ struct FlatProduct {
   constexpr int64_t jobs() const { return int64_t{groups} * depth_blocks * tiles * channel_blocks; }
 };
 
-/// The most positions that a window may have.
-inline constexpr int most_window = 640;
-
 /// Bytes of shared memory.
 inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
   return int64_t{p.window} * 32 * t.parts;
@@ -99,8 +97,12 @@ struct FlatAxes {
 };
 FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase);
 
-/// The product cut into tiles that fit `shared` bytes of shared memory; nothing if it does not fit, or if
-/// numbers would not fit their types.
+/// The product cut into tiles, but for shared memory: planes, stages and chunk are 0. Nothing if a window would
+/// be too large, or if numbers would not fit their types.
+std::optional<FlatProduct> flat_cut(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
+                                    const FlatTile& tile);
+
+/// The same in `shared` bytes of shared memory; nothing also if it does not fit.
 std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
                                         const FlatTile& tile, int64_t shared);
 

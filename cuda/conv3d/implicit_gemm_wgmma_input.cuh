@@ -87,7 +87,7 @@ class LaneWindow {
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
   static constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
-                       batches = (most_window / 32 + batch - 1) / batch;
+                       batches = (Tile::host.most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
   uint32_t from_[batches][batch];  // where the positions lie

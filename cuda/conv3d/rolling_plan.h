@@ -1,0 +1,51 @@
+#pragma once
+
+#include <voxgrad/cuda/conv3d/flat_product.h>
+
+// How rolling_wgmma cuts a flat product (flat_product.h) whose cells step by one along all axes.
+//
+// Output depth j of a tile is the sum over planes v = j .. j + taps - 1, plane v being input cell v + base
+// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots: depth j has
+// slot j % taps, where plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1) is ready.
+//
+// The steps of all tiles, one for each depth that a tile has, stand in a row, which is cut into as many equal
+// pieces as there are blocks. So a march may begin in the middle of a tile: then its first taps - 1 planes
+// serve only the depths from there on. A sum does not depend on where its march began.
+
+namespace vox::cuda {
+
+/// The product of conv3d, or conv_transpose3d, with its shared memory divided: `shared` bytes. Nothing if it
+/// does not fit, or does not step by one, or has another number of taps along d than the tile.
+std::optional<FlatProduct> rolling_product(const Conv3dGeometry& g, bool transposed, const FlatTile& tile,
+                                           int64_t shared);
+
+/// Depths of all tiles.
+constexpr int64_t rolling_steps(const FlatProduct& p) {
+  return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
+}
+
+/// A piece of the row of steps that lies in one tile.
+struct March {
+  int group, channel_block, tile;
+  int first, end;              ///< depths that are stored
+  int first_plane, end_plane;  ///< of the planes first .. end + taps - 2, those inside the input
+};
+
+/// The march that begins with this step and goes as far as `end`, or to the last depth of its tile.
+constexpr March march_at(int64_t step, int64_t end, const FlatProduct& p) {
+  March m{};
+  m.first = static_cast<int>(step % p.d.cells);
+  const int64_t depths = end - step;
+  m.end = depths < p.d.cells - m.first ? m.first + static_cast<int>(depths) : p.d.cells;
+  const int last = m.end + p.d.taps - 1, inside = p.d.in_cells - p.d.base;
+  m.first_plane = m.first < -p.d.base ? -p.d.base : m.first;
+  m.end_plane = last < inside ? last : inside;
+  int64_t rest = step / p.d.cells;
+  m.tile = static_cast<int>(rest % p.tiles);
+  rest /= p.tiles;
+  m.channel_block = static_cast<int>(rest % p.channel_blocks);
+  m.group = static_cast<int>(rest / p.channel_blocks);
+  return m;
+}
+
+}  // namespace vox::cuda
