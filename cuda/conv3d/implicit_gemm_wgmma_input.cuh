@@ -86,7 +86,7 @@ class LaneWindow {
  private:
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
+  static constexpr int batch = Tile::loads / granule,
                        batches = (Tile::host.most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 

@@ -25,6 +25,36 @@ bool divide_for_march(FlatProduct& p, const FlatTile& tile, int64_t shared) {
   return false;
 }
 
+/// The end of the longest piece of steps from `step` on that has at most so many planes, at least `taps`.
+int64_t piece_end(int64_t step, int64_t planes, const FlatProduct& p) {
+  const int64_t all = rolling_steps(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1);
+  while (step < all) {
+    if (step % p.d.cells == 0) {  // whole tiles
+      const int64_t tiles = std::min(planes / of_tile, (all - step) / p.d.cells);
+      step += tiles * p.d.cells;
+      planes -= tiles * of_tile;
+      if (step == all) break;
+    }
+    const March rest = march_at(step, all, p);
+    if (rest.planes() > planes) {
+      const int64_t end = rest.first_plane + planes - (p.d.taps - 1);
+      return end > rest.first ? step + end - rest.first : step;
+    }
+    step += rest.end - rest.first;
+    planes -= rest.planes();
+  }
+  return all;
+}
+
+/// Cuts pieces of at most so many planes; whether the blocks are enough for all steps.
+bool cut(RollingPlan& plan, int64_t planes, int most_blocks) {
+  const int64_t all = rolling_steps(plan.product);
+  plan.cuts[0] = 0;
+  for (plan.blocks = 0; plan.blocks < most_blocks && plan.cuts[plan.blocks] < all; ++plan.blocks)
+    plan.cuts[plan.blocks + 1] = piece_end(plan.cuts[plan.blocks], planes, plan.product);
+  return plan.cuts[plan.blocks] == all;
+}
+
 }  // namespace
 
 std::optional<FlatProduct> rolling_product(const Conv3dGeometry& g, bool transposed, const FlatTile& tile,
@@ -35,6 +65,23 @@ std::optional<FlatProduct> rolling_product(const Conv3dGeometry& g, bool transpo
   auto p = flat_cut(g, transposed, axes, tile);
   if (!p || !divide_for_march(*p, tile, shared)) return std::nullopt;
   return p;
+}
+
+RollingPlan rolling_plan(const FlatProduct& p, int multiprocessors) {
+  RollingPlan plan{p, 0, {}};
+  const int most = std::min(multiprocessors, RollingPlan::most_blocks);
+  // Each cut costs taps - 1 planes, and a piece may leave as many unused.
+  const int64_t planes = ceil_div(rolling_steps(p) / p.d.cells * march_at(0, p.d.cells, p).planes(), most);
+  int64_t least = std::max<int64_t>(planes, p.d.taps), enough = least + 2 * (p.d.taps - 1);
+  while (least < enough) {
+    const int64_t middle = (least + enough) / 2;
+    if (cut(plan, middle, most))
+      enough = middle;
+    else
+      least = middle + 1;
+  }
+  while (!cut(plan, enough, most)) ++enough;
+  return plan;
 }
 
 }  // namespace vox::cuda

@@ -5,30 +5,43 @@
 // How rolling_wgmma cuts a flat product (flat_product.h) whose cells step by one along all axes.
 //
 // Output depth j of a tile is the sum over planes v = j .. j + taps - 1, plane v being input cell v + base
-// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots: depth j has
-// slot j % taps, where plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1) is ready.
+// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots: depth j
+// has slot j % taps, where plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1) is
+// ready.
 //
-// The steps of all tiles, one for each depth that a tile has, stand in a row, which is cut into as many equal
-// pieces as there are blocks. So a march may begin in the middle of a tile: then its first taps - 1 planes
-// serve only the depths from there on. A sum does not depend on where its march began.
+// The depths of all tiles, which are the steps, stand in a row, and every block takes a piece of it. A march
+// that begins in the middle of a tile has taps - 1 planes that serve only the depths from there on: pieces
+// are cut so that the longest has as few planes as possible. A sum does not depend on where its march began.
 
 namespace vox::cuda {
 
-/// The product of conv3d, or conv_transpose3d, with its shared memory divided: `shared` bytes. Nothing if it
-/// does not fit, or does not step by one, or has another number of taps along d than the tile.
+struct RollingPlan {
+  static constexpr int most_blocks = 192;  // the kernel takes the cuts as an argument
+
+  FlatProduct product;
+  int blocks;
+  int64_t cuts[most_blocks + 1];  ///< block b has the steps cuts[b] .. cuts[b + 1] - 1
+};
+
+/// The product of conv3d, or of conv_transpose3d, with `shared` bytes of shared memory divided. Nothing if it
+/// does not fit, or does not step by one, or has not the tile's number of taps along d.
 std::optional<FlatProduct> rolling_product(const Conv3dGeometry& g, bool transposed, const FlatTile& tile,
                                            int64_t shared);
 
-/// Depths of all tiles.
 constexpr int64_t rolling_steps(const FlatProduct& p) {
   return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
 }
 
-/// A piece of the row of steps that lies in one tile.
+/// Its steps on so many multiprocessors.
+RollingPlan rolling_plan(const FlatProduct& p, int multiprocessors);
+
+/// The piece of a row of steps that lies in one tile.
 struct March {
   int group, channel_block, tile;
   int first, end;              ///< depths that are stored
   int first_plane, end_plane;  ///< of the planes first .. end + taps - 2, those inside the input
+
+  constexpr int planes() const { return end_plane > first_plane ? end_plane - first_plane : 0; }
 };
 
 /// The march that begins with this step and goes as far as `end`, or to the last depth of its tile.

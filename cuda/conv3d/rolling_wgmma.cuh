@@ -3,14 +3,14 @@
 // The flat product (flat_product.h) with sums that roll along d, by wgmma.
 //
 // Who owns what: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512 flat
-// positions (rolling_plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 bring the input and warp 15
-// the weights, through two rings of shared memory with a pair of mbarriers (full, empty) to a slot.
+// positions (rolling_plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 bring the input and warp
+// 15 the weights, through two rings of shared memory with a pair of mbarriers (full, empty) to a slot.
 //
-// An input plane serves taps_d depths of the output. A wgmma reads its rows of the input anew each time, so one
-// instruction multiplies them for all these depths: its columns are (slot) x (channel), the sums of as many
-// depths as there are taps. After a plane one depth is ready; it is stored, and its slot begins anew with the
-// depth taps_d further on. So all instructions have one shape and the same sums, whatever the plane, and every
-// plane is loaded once. What changes from plane to plane is which tap a slot has: the weights turn.
+// An input plane serves taps_d depths of the output. A wgmma reads its rows of the input anew each time, so
+// one instruction multiplies them for all these depths: its columns are (slot) x (channel), the sums of as
+// many depths as there are taps. After a plane one depth is ready; it is stored, and its slot begins anew
+// with the depth taps_d further on. So all instructions have one shape and the same sums, whatever the plane,
+// and every plane is loaded once. What changes from plane to plane is which tap a slot has: the weights turn.
 //
 // Input plane: [granule][position of the window][16 bytes], as in implicit_gemm_wgmma.cuh, by the same code.
 //
@@ -26,8 +26,9 @@ template <class Tile>
 __global__ void __launch_bounds__(flat::block_threads, 1)
     product_kernel(const typename Tile::Storage* __restrict__ input,
                    const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
-                   typename Tile::Storage* output, const __grid_constant__ FlatProduct p) {
+                   typename Tile::Storage* output, const __grid_constant__ RollingPlan plan) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const FlatProduct& p = plan.product;
   extern __shared__ __align__(1024) unsigned char memory[];
   flat::Barriers& plane_barriers = reinterpret_cast<flat::Barriers*>(memory)[0];
   flat::Barriers& stage_barriers = reinterpret_cast<flat::Barriers*>(memory)[1];
@@ -51,14 +52,14 @@ __global__ void __launch_bounds__(flat::block_threads, 1)
 
   if (warp < flat::consumer_warps) {
     ptx::grow_registers_to<Tile::consumer_registers>();
-    rolling::multiply<Tile>(planes, stages, reinterpret_cast<float*>(results) + warp * 8 * Tile::results_pitch,
-                   plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, p);
+    rolling::multiply<Tile>(planes, stages, reinterpret_cast<float*>(results) + warp * Tile::warp_results,
+                            plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, plan);
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < flat::consumer_warps + flat::loader_warps)
-      rolling::bring_input<Tile>(input, planes, plane_barriers, warp - flat::consumer_warps, lane, p);
+      rolling::bring_input<Tile>(input, planes, plane_barriers, warp - flat::consumer_warps, lane, plan);
     else if (lane == 0)
-      rolling::bring_weights<Tile>(packed, stages, stage_barriers, p);
+      rolling::bring_weights<Tile>(packed, stages, stage_barriers, plan);
   }
 #endif
 }

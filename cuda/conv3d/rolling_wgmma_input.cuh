@@ -9,19 +9,20 @@ namespace vox::cuda::rolling {
 
 template <class Tile>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
-                            flat::Barriers& barriers, int warp, int lane, const FlatProduct& p) {
+                            flat::Barriers& barriers, int warp, int lane, const RollingPlan& plan) {
+  const FlatProduct& p = plan.product;
   flat::LaneWindow<Tile> window;
   flat::Ring ring{p.planes};
   const int loaders = min(flat::loader_warps, p.planes);
   if (warp >= loaders) return;
   int turn = 0;  // whose the next plane is
 
-  for_each_march(p, [&](const March& m) {
+  for_each_march(plan, [&](const March& m) {
     const int first_position = m.tile * Tile::positions,
               first_image = flat::place_of(first_position, p).image;
-    const typename Tile::Storage* const source =
-        input +
-        (int64_t{first_image} * p.groups + m.group) * p.in_per_group * static_cast<int64_t>(p.in_channel);
+    const typename Tile::Storage* const source = input + (int64_t{first_image} * p.groups + m.group) *
+                                                             p.in_per_group *
+                                                             static_cast<int64_t>(p.in_channel);
     int located = -1;  // the group of rows that `window` is for
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const int64_t cell = int64_t{v + p.d.base} * p.h.in_cells * p.w.in_cells;

@@ -17,13 +17,15 @@ template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages, float* results,
                          flat::Barriers& plane_barriers, flat::Barriers& stage_barriers,
                          const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
-                         int warp, int lane, const FlatProduct& p) {
+                         int warp, int lane, const RollingPlan& plan) {
+  const FlatProduct& p = plan.product;
   constexpr int taps_d = Tile::taps_d, columns = Tile::columns, tiles = Tile::tiles;
   flat::Ring plane_ring{p.planes}, stage_ring{p.stages};
   flat::Released old_plane{plane_barriers}, old_stage{stage_barriers};
   float sum[tiles][columns / 2];  // in the tensor cores' order
 
-  for_each_march(p, [&](const March& m) {
+  for_each_march(plan, [&](const March& m) {
+    keep_bias<Tile>(results, bias, m, lane, p);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
 #pragma unroll
@@ -41,14 +43,18 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {
             const int chunk = min(p.chunk, taps - first_tap);
             stage_ring.wait_full(stage_barriers);
-            uint64_t b = ptx::shared_matrix(stages + stage_ring.slot * p.chunk * Tile::tap_bytes,
-                                            columns * 16, 128);
-            ptx::wgmma_fence();
+            uint64_t b =
+                ptx::shared_matrix(stages + stage_ring.slot * p.chunk * Tile::tap_bytes, columns * 16, 128);
 #pragma unroll 1
             for (int tap = 0; tap < chunk; ++tap) {
+              ptx::wgmma_fence();
 #pragma unroll
               for (int t = 0; t < tiles; ++t)
                 ptx::wgmma<Tile::Operand::operand, columns>(sum[t], ptx::moved(a, t * 128), b);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>();  // for the tap before
+              old_plane.now(lane);
+              old_stage.now(lane);
               b = ptx::moved(b, Tile::tap_bytes);
               a += p.column_shift;  // positions, which are as long as the unit of addresses
               if (++column == p.w.taps) {
@@ -56,10 +62,6 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
                 a += p.row_shift - p.w.taps * p.column_shift;
               }
             }
-            ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
-            old_plane.now(lane);
-            old_stage.now(lane);
             old_stage.later(stage_ring.slot);
             stage_ring.advance();
           }
@@ -71,13 +73,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       old_plane.now(lane);
       old_stage.now(lane);
 
-      const int ready = v - (taps_d - 1);
-      const Results<Tile> to(output, bias, m, ready, warpgroup * 4 + warp % 4, lane, p);
-      const int ready_slot = (v + 1) % taps_d;
-      flat::for_each_of(std::make_integer_sequence<int, taps_d>{}, [&](auto slot) {
-        if (ready_slot == slot && ready >= m.first) to.template store<slot>(sum, results, lane, p);
-      });
-      // Selects, since branches that write some of the sums make ptxas move all of them.
+      const int ready = v - (taps_d - 1), ready_slot = (v + 1) % taps_d;
+      if (ready >= m.first)
+        store<Tile>(sum, ready_slot, results, output, m, ready, warpgroup * 4 + warp % 4, lane, p);
+        // Selects, since branches that write some of the sums make ptxas move all of them.
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
 #pragma unroll

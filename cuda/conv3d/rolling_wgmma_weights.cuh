@@ -2,8 +2,8 @@
 
 // The weights of rolling_wgmma: packed by a kernel of their own, and brought by one thread.
 //
-// Of a tap (h, w) they lie as [granule][column][16 bytes], columns being (slot) x (channel). Which tap along d
-// a slot has changes from plane to plane, with period taps_d: there is a copy for each such `turn`.
+// Of a tap (h, w) they lie as [granule][column][16 bytes], columns being (slot) x (channel). Which tap along
+// d a slot has changes from plane to plane, with period taps_d: there is a copy for each such `turn`.
 
 #include <voxgrad/cuda/conv3d/ring.cuh>
 #include <voxgrad/cuda/conv3d/rolling_wgmma_work.cuh>
@@ -54,10 +54,11 @@ int64_t packed_numel(const FlatProduct& p) {
 /// One thread: all chunks of weights, in the order of their use.
 template <class Tile>
 __device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages,
-                              flat::Barriers& barriers, const FlatProduct& p) {
+                              flat::Barriers& barriers, const RollingPlan& plan) {
+  const FlatProduct& p = plan.product;
   flat::Ring ring{p.stages};
   const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
-  for_each_march(p, [&](const March& m) {
+  for_each_march(plan, [&](const March& m) {
     const int64_t first_turn = (int64_t{m.group} * p.channel_blocks + m.channel_block) * Tile::taps_d;
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +

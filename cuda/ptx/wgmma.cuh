@@ -76,11 +76,11 @@ struct Wgmma;
 #define VOX_NAMES_36 VOX_NAMES_32 ",%32,%33,%34,%35"
 #define VOX_NAMES_40 VOX_NAMES_36 ",%36,%37,%38,%39"
 #define VOX_NAMES_48 VOX_NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
-#define VOX_NAMES_72 VOX_NAMES_48 \
+#define VOX_NAMES_72                                 \
+  VOX_NAMES_48                                       \
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
   ",%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
 #define VOX_NAMES_80 VOX_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define VOX_NAMES_96 VOX_NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 
 #define VOX_SUMS_4_FROM(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define VOX_SUMS_8_FROM(i) VOX_SUMS_4_FROM(i), VOX_SUMS_4_FROM(i + 4)
@@ -95,7 +95,6 @@ struct Wgmma;
 #define VOX_SUMS_48 VOX_SUMS_40, VOX_SUMS_8_FROM(40)
 #define VOX_SUMS_72 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56), VOX_SUMS_8_FROM(64)
 #define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
-#define VOX_SUMS_96 VOX_SUMS_80, VOX_SUMS_8_FROM(80), VOX_SUMS_8_FROM(88)
 
 // The instruction with n columns: r = n / 2 accumulators a thread, and the numbers that follow r. The last
 // operands of those of 16 bits say that neither matrix is transposed.
@@ -141,7 +140,6 @@ VOX_WGMMA(80, 40, 41, 42, 43, 44, 45)
 VOX_WGMMA(96, 48, 49, 50, 51, 52, 53)
 VOX_WGMMA(144, 72, 73, 74, 75, 76, 77)
 VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
-VOX_WGMMA(192, 96, 97, 98, 99, 100, 101)
 
 #undef VOX_WGMMA
 #undef VOX_NAMES_4
@@ -155,7 +153,6 @@ VOX_WGMMA(192, 96, 97, 98, 99, 100, 101)
 #undef VOX_NAMES_48
 #undef VOX_NAMES_72
 #undef VOX_NAMES_80
-#undef VOX_NAMES_96
 #undef VOX_SUMS_4_FROM
 #undef VOX_SUMS_8_FROM
 #undef VOX_SUMS_4
@@ -169,7 +166,6 @@ VOX_WGMMA(192, 96, 97, 98, 99, 100, 101)
 #undef VOX_SUMS_48
 #undef VOX_SUMS_72
 #undef VOX_SUMS_80
-#undef VOX_SUMS_96
 
 }  // namespace detail
 
