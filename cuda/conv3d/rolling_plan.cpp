@@ -25,6 +25,9 @@ bool divide_for_march(FlatProduct& p, const FlatTile& tile, int64_t shared) {
   return false;
 }
 
+/// Of a wgmma with so many columns, for 64 rows and 32 bytes of k: measured.
+int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
+
 /// The end of the longest piece of steps from `step` on that has at most so many planes, at least `taps`.
 int64_t piece_end(int64_t step, int64_t planes, const FlatProduct& p) {
   const int64_t all = rolling_steps(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1);
@@ -68,7 +71,7 @@ std::optional<FlatProduct> rolling_product(const Conv3dGeometry& g, bool transpo
 }
 
 RollingPlan rolling_plan(const FlatProduct& p, int multiprocessors) {
-  RollingPlan plan{p, 0, {}};
+  RollingPlan plan{p, 0, 0, {}};
   const int most = std::min(multiprocessors, RollingPlan::most_blocks);
   // Each cut costs taps - 1 planes, and a piece may leave as many unused.
   const int64_t planes = ceil_div(rolling_steps(p) / p.d.cells * march_at(0, p.d.cells, p).planes(), most);
@@ -81,7 +84,24 @@ RollingPlan rolling_plan(const FlatProduct& p, int multiprocessors) {
       least = middle + 1;
   }
   while (!cut(plan, enough, most)) ++enough;
+  plan.planes = enough;
   return plan;
+}
+
+int64_t rolling_cycles(const RollingPlan& plan, const FlatTile& tile, int load_cycles) {
+  const FlatProduct& p = plan.product;
+  const int64_t taps = int64_t{p.h.taps} * p.w.taps, loads = int64_t{p.row_groups} * p.window * load_cycles;
+  return plan.planes * p.slabs *
+         std::max(taps * tile.positions / 64 * instruction_cycles(tile.taps_d * tile.channels), loads);
+}
+
+int64_t flat_cycles(const FlatProduct& p, const FlatTile& tile, int multiprocessors, int load_cycles) {
+  const int64_t depths = std::min(tile.depths, p.d.cells), taps = int64_t{p.h.taps} * p.w.taps;
+  const int64_t products = depths * std::min(p.d.taps, p.d.in_cells) * taps * tile.positions / 64;
+  const int64_t planes = p.depth_groups * std::min<int64_t>(depths + tile.taps_d - 1, p.d.in_cells),
+                loads = planes * p.row_groups * p.window * load_cycles;
+  return ceil_div(p.jobs(), multiprocessors) * p.slabs *
+         std::max(products * instruction_cycles(tile.channels), loads);
 }
 
 }  // namespace vox::cuda

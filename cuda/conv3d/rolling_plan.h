@@ -19,6 +19,7 @@ struct RollingPlan {
   static constexpr int most_blocks = 192;  // the kernel takes the cuts as an argument
 
   FlatProduct product;
+  int64_t planes;  ///< of the longest piece
   int blocks;
   int64_t cuts[most_blocks + 1];  ///< block b has the steps cuts[b] .. cuts[b + 1] - 1
 };
@@ -34,6 +35,13 @@ constexpr int64_t rolling_steps(const FlatProduct& p) {
 
 /// Its steps on so many multiprocessors.
 RollingPlan rolling_plan(const FlatProduct& p, int multiprocessors);
+
+/// Cycles for a plan as the products take them, with operands in shared memory, or the loads, if those take
+/// longer: so many cycles for a position of a window.
+int64_t rolling_cycles(const RollingPlan& plan, const FlatTile& tile, int load_cycles);
+
+/// The same for implicit_gemm_wgmma, whose blocks take tiles of some depths in turn.
+int64_t flat_cycles(const FlatProduct& p, const FlatTile& tile, int multiprocessors, int load_cycles);
 
 /// The piece of a row of steps that lies in one tile.
 struct March {

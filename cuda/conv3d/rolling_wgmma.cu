@@ -4,8 +4,12 @@
 
 namespace vox::cuda {
 
-bool rolling_wgmma_takes(const Conv3dGeometry& g, bool transposed, int64_t least_steps) {
-  return rolling::takes<float, flat::Tf32>(g, transposed, least_steps);
+bool rolling_wgmma_takes(const Conv3dGeometry& g, bool transposed) {
+  return rolling::takes<float, flat::Tf32>(g, transposed);
+}
+
+bool rolling_wgmma_pays(const Conv3dGeometry& g, bool transposed) {
+  return rolling::pays<float, flat::Tf32>(g, transposed);
 }
 
 void conv3d_rolling_wgmma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,

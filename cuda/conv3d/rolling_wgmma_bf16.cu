@@ -4,8 +4,13 @@
 
 namespace vox::cuda {
 
-bool rolling_wgmma_16_takes(const Conv3dGeometry& g, bool transposed, int64_t least_steps) {
-  return rolling::takes<float, flat::Bf16>(g, transposed, least_steps);  // all 16-bit ones are cut in one way
+bool rolling_wgmma_16_takes(const Conv3dGeometry& g, bool transposed) {
+  return rolling::takes<float, flat::Bf16>(g, transposed);  // all 16-bit ones are cut in one way
+}
+
+bool rolling_wgmma_16_pays(const Conv3dGeometry& g, bool transposed, DType storage) {
+  return storage == f32 ? rolling::pays<float, flat::Bf16>(g, transposed)
+                        : rolling::pays<bfloat16, flat::Bf16>(g, transposed);
 }
 
 void conv3d_rolling_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,

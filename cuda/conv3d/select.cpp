@@ -125,14 +125,11 @@ int64_t longest_stride(const Conv3dProblem& p) {
 bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 2; }
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
-/// A block starts its march with taps along d - 1 planes that serve few depths: it should then have some
-/// more.
-constexpr int64_t enough_steps = 4 * 132;
 bool long_march(const Conv3dProblem& p) {
-  return channels_fill_tiles(p) && rolling_wgmma_takes(p.geometry, transposed(p), enough_steps);
+  return channels_fill_tiles(p) && rolling_wgmma_pays(p.geometry, transposed(p));
 }
 bool long_march_16(const Conv3dProblem& p) {
-  return eight_channels(p) && rolling_wgmma_16_takes(p.geometry, transposed(p), enough_steps);
+  return eight_channels(p) && rolling_wgmma_16_pays(p.geometry, transposed(p), p.dtype);
 }
 
 /// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and

@@ -153,9 +153,9 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
     }
   }
   // A kernel is for one pass at least, and takes most geometries, or most of those that it is for.
-  EXPECT_GT(std::ranges::max(compared), rolls(kernel()) ? 30 : 150);
+  EXPECT_GT(std::ranges::max(compared), rolls(kernel()) ? 60 : 150);
   for (const int n : compared)  // of 108 without a stride, or of 253
-    EXPECT_TRUE(n == 0 || n > (rolls(kernel()) ? 30 : 90)) << n;
+    EXPECT_TRUE(n == 0 || n > (rolls(kernel()) ? 60 : 90)) << n;
 }
 
 // `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.
@@ -380,7 +380,7 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   for (const int64_t taps : {2, 3, 5})
     for (const int64_t out : {16, 24, 32, 48, 64})
       flat({2, 9, 4, 5, 6}, {9, out, taps, 2, 3}, {.padding = {1, 0, 1}});
-  flat({1, 8, 2, 12, 13}, {8, 17, 3, 3, 3}, {.padding = {2, 1, 1}, .dilation = {1, 2, 3}});
+  flat({1, 8, 4, 12, 13}, {8, 17, 3, 3, 3}, {.padding = {2, 1, 1}, .dilation = {1, 2, 3}});
   for (const Conv3dGeometry& g : geometries) {
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
