@@ -98,8 +98,8 @@ FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase) {
           flat_axis(g, transposed, 2, phase.w)};
 }
 
-std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
-                                        const FlatTile& tile, int64_t shared) {
+std::optional<FlatProduct> flat_cut(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
+                                    const FlatTile& tile) {
   FlatProduct p{};
   p.d = axes.d, p.h = axes.h, p.w = axes.w;
   const int64_t pitch_w = row_pitch_of(p.w, tile), pitch_h = pitch_of(p.h);
@@ -108,9 +108,9 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
   const int64_t in_channels = transposed ? g.small_channels : g.big_channels,
                 out_channels = transposed ? g.big_channels : g.small_channels;
   const int64_t in_channel = transposed ? g.small_cells() : g.big_cells();
-  const int64_t images = std::min(g.batch, most_window / (pitch_h * pitch_w) + 2);  // in one window
+  const int64_t images = std::min(g.batch, tile.most_window / (pitch_h * pitch_w) + 2);  // in one window
   // The kernel numbers positions in 32 bits: those of the last tile, and as far as its taps' windows go.
-  constexpr int64_t most_positions = most_int - 2 * most_window;
+  const int64_t most_positions = most_int - 2 * tile.most_window;
   if (g.batch * pitch_h * pitch_w > most_positions || positions + reach > most_positions ||
       in_channels > most_int || out_channels > most_int || in_channels * in_channel > most_int / images)
     return std::nullopt;
@@ -129,7 +129,7 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
 
   // As many rows of taps to a window as it may hold, in groups of equal size.
   const int64_t columns = int64_t{p.w.taps - 1} * p.column_shift,
-                room = most_window - tile.positions - columns;
+                room = tile.most_window - tile.positions - columns;
   if (p.d.taps % tile.taps_d || room < 0) return std::nullopt;
   const int64_t rows = std::min<int64_t>(p.h.taps, room / (int64_t{p.h.tap_step} * pitch_w) + 1);
   p.row_groups = narrow(ceil_div(p.h.taps, rows));
@@ -137,7 +137,13 @@ std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed
   p.window = narrow(tile.positions + (p.rows - 1) * int64_t{p.row_shift} + columns);
   p.slabs = narrow(ceil_div(p.in_per_group, tile.slab));
   p.depth_groups = p.d.taps / tile.taps_d;
-  if (!divide_shared(p, tile, shared)) return std::nullopt;
+  return p;
+}
+
+std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
+                                        const FlatTile& tile, int64_t shared) {
+  auto p = flat_cut(g, transposed, axes, tile);
+  if (p && !divide_shared(*p, tile, shared)) return std::nullopt;
   return p;
 }
 

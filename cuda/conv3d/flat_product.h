@@ -42,6 +42,7 @@ struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
   bool of_16_bits = false;  ///< what the input stores
+  int most_window = 640;    ///< the most positions that a window may have
 };
 
 /// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
@@ -90,9 +91,6 @@ constexpr bool rows_are_words(const FlatProduct& p) {
   return p.w.base % 2 == 0 || (p.w.base < 0 && pitch + p.w.base > p.w.in_cells);
 }
 
-/// The most positions that a window may have.
-inline constexpr int most_window = 640;
-
 /// Bytes of shared memory.
 inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
   return int64_t{p.window} * 32 * t.parts;
@@ -110,8 +108,12 @@ struct FlatAxes {
 };
 FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase);
 
-/// The product cut into tiles that fit `shared` bytes of shared memory; nothing if it does not fit, or if
-/// numbers would not fit their types.
+/// The product cut into tiles, but for shared memory: planes, stages and chunk are 0. Nothing if a window
+/// would be too large, or if numbers would not fit their types.
+std::optional<FlatProduct> flat_cut(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
+                                    const FlatTile& tile);
+
+/// The same in `shared` bytes of shared memory; nothing also if it does not fit.
 std::optional<FlatProduct> flat_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
                                         const FlatTile& tile, int64_t shared);
 

@@ -25,7 +25,6 @@
 // whose tap with it falls outside the input.
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_input.cuh>
-#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_load16.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_products.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_weights.cuh>
 
@@ -64,18 +63,12 @@ __global__ void __launch_bounds__(block_threads, 1)
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < consumer_warps + loader_warps) {
-      const int loader = warp - consumer_warps;
-      const auto bring = [&]<class Window>() {
-        bring_input<Tile, Window>(input, planes, plane_barriers, loader, lane, p, not_split);
-      };
-      if constexpr (!is_16_bit_v<typename Tile::Storage>)
-        bring.template operator()<LaneWindow<Tile>>();
-      else if (p.in_words)
-        bring.template operator()<HalfWindow<Tile, 2>>();
-      else
-        bring.template operator()<HalfWindow<Tile, 1>>();
-    } else if (lane == 0)
+      with_window<Tile>(p, [&]<class Window>() {
+        bring_input<Tile, Window>(input, planes, plane_barriers, warp - consumer_warps, lane, p, not_split);
+      });
+    } else if (lane == 0) {
       bring_weights<Tile>(packed, stages, stage_barriers, p);
+    }
   }
 #endif
 }

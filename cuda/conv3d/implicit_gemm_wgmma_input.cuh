@@ -2,6 +2,7 @@
 
 // The input of implicit_gemm_wgmma: planes of a window, loaded, rounded and stored by warps.
 
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_load16.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
 
@@ -86,12 +87,23 @@ class LaneWindow {
  private:
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
-                       batches = (most_window / 32 + batch - 1) / batch;
+  static constexpr int batch = Tile::loads / granule,
+                       batches = (Tile::host.most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
   uint32_t from_[batches][batch];  // where the positions lie
 };
+
+/// f.template operator()<Window>(), with what brings a window of the tile's numbers.
+template <class Tile, class F>
+__device__ __forceinline__ void with_window(const FlatProduct& p, F f) {
+  if constexpr (!is_16_bit_v<typename Tile::Storage>)
+    f.template operator()<LaneWindow<Tile>>();
+  else if (p.in_words)
+    f.template operator()<HalfWindow<Tile, 2>>();
+  else
+    f.template operator()<HalfWindow<Tile, 1>>();
+}
 
 /// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
 /// `Window` says what a lane brings.
@@ -110,9 +122,8 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at<Tile>(i, p);
     const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
-    const typename Tile::Storage* const source = input + (int64_t{first_image} * p.groups + job.group) *
-                                                             p.in_per_group *
-                                                             static_cast<int64_t>(p.in_channel);
+    const typename Tile::Storage* const source =
+        input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
       const Planes planes = planes_of<Tile>(job, depth_group, p);

@@ -94,14 +94,20 @@ void fill_dead(const Launch& launch, const Tensor& bias, Tensor& output, const C
   launch.check();
 }
 
+/// Whether 16-bit input can be read as words.
+template <class Storage>
+bool in_words(const FlatProduct& p, const Tensor& input) {
+  return is_16_bit_v<Storage> && rows_are_words(p) &&
+         reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
+}
+
 template <class Tile>
 void launch_product(const Launch& launch, const Tensor& input, const Tensor& weight, const Tensor& bias,
                     Tensor& output, const Conv3dGeometry& g, bool transposed, FlatProduct p,
                     int64_t* not_split) {
   using Element = typename Tile::Element;
   using Storage = typename Tile::Storage;
-  p.in_words = is_16_bit_v<Storage> && rows_are_words(p) &&
-               reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
+  p.in_words = in_words<Storage>(p, input);
   const int64_t numel = packed_numel<Tile>(p);
   const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
   pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(

@@ -90,7 +90,7 @@ class HalfWindow {
  private:
   using Run = std::conditional_t<run == 2, uint32_t, uint16_t>;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = 2, most_runs = (most_window + run - 1) / (32 * run) + 1,
+  static constexpr int batch = 2, most_runs = (Tile::host.most_window + run - 1) / (32 * run) + 1,
                        batches = (most_runs + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 

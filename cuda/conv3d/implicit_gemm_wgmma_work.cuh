@@ -25,6 +25,7 @@ struct Tile {
   static constexpr int sums = depths * channels * parts;  // of a thread: two 64 x (depths * channels) tiles
   static constexpr int consumer_registers = sums > 176 ? 216 : sums > 144 ? 208 : 192;
   static constexpr int producer_registers = 256 - consumer_registers;
+  static constexpr int loads = producer_registers < 48 ? 16 : 20;  // of a lane, under way
   static_assert(sums <= 192 && channels % 8 == 0);
 };
 

@@ -49,6 +49,27 @@ void conv3d_implicit_gemm_wgmma_f16(const Tensor& big, const Tensor& weight, con
 void conv_transpose3d_implicit_gemm_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                               Tensor& big, Conv3dGeometry g);
 
+// rolling_wgmma.cu: f32 by TF32 on Hopper, where cells step by one, and 2, 3 or 5 taps along d by one. `pays`
+// is against implicit_gemm_wgmma.
+bool rolling_wgmma_takes(const Conv3dGeometry& g, bool transposed);
+bool rolling_wgmma_pays(const Conv3dGeometry& g, bool transposed);
+void conv3d_rolling_wgmma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                          Conv3dGeometry g);
+void conv_transpose3d_rolling_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                    Tensor& big, Conv3dGeometry g);
+
+// rolling_wgmma_bf16.cu, _f16.cu: the same of 16-bit operands; bf16 also of f32, rounded
+bool rolling_wgmma_16_takes(const Conv3dGeometry& g, bool transposed);
+bool rolling_wgmma_16_pays(const Conv3dGeometry& g, bool transposed, DType storage);
+void conv3d_rolling_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                               Conv3dGeometry g);
+void conv_transpose3d_rolling_wgmma_bf16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                         Tensor& big, Conv3dGeometry g);
+void conv3d_rolling_wgmma_f16(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                              Conv3dGeometry g);
+void conv_transpose3d_rolling_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                        Tensor& big, Conv3dGeometry g);
+
 // implicit_gemm_wgmma_split.cu: the same of f32 at `highest`
 bool implicit_gemm_wgmma_split_takes(const Conv3dGeometry& g, bool transposed);
 void conv3d_implicit_gemm_wgmma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,

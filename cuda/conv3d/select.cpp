@@ -91,6 +91,18 @@ bool unit_step_f16(const Conv3dProblem& p) {
   return p.dtype == f16 && on_hopper(p) && implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
 }
 
+bool rolling_tf32(const Conv3dProblem& p) {
+  return tf32(p) && on_hopper(p) && rolling_wgmma_takes(p.geometry, transposed(p));
+}
+
+bool rolling_bf16(const Conv3dProblem& p) {
+  return is_bf16(p) && on_hopper(p) && rolling_wgmma_16_takes(p.geometry, transposed(p));
+}
+
+bool rolling_f16(const Conv3dProblem& p) {
+  return p.dtype == f16 && on_hopper(p) && rolling_wgmma_16_takes(p.geometry, transposed(p));
+}
+
 bool unit_step_split(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
          implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
@@ -122,6 +134,13 @@ bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && lo
 bool stride_of_two_16(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 2; }
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
+bool long_march(const Conv3dProblem& p) {
+  return channels_fill_tiles(p) && rolling_wgmma_pays(p.geometry, transposed(p));
+}
+bool long_march_16(const Conv3dProblem& p) {
+  return eight_channels(p) && rolling_wgmma_16_pays(p.geometry, transposed(p), p.dtype);
+}
+
 /// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and
 /// 3.02 there).
 bool bf16_or_unit_stride(const Conv3dProblem& p) {
@@ -140,6 +159,12 @@ constexpr Row table[]{
     {"strided_wgmma_f16", strided_f16, stride_of_two_16, conv3d_strided_wgmma_f16,
      conv_transpose3d_strided_wgmma_f16, nullptr},
     {"strided_wgmma", strided_tf32, stride_of_two, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
+     nullptr},
+    {"rolling_wgmma_bf16", rolling_bf16, long_march_16, conv3d_rolling_wgmma_bf16,
+     conv_transpose3d_rolling_wgmma_bf16, nullptr},
+    {"rolling_wgmma_f16", rolling_f16, long_march_16, conv3d_rolling_wgmma_f16,
+     conv_transpose3d_rolling_wgmma_f16, nullptr},
+    {"rolling_wgmma", rolling_tf32, long_march, conv3d_rolling_wgmma, conv_transpose3d_rolling_wgmma,
      nullptr},
     {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_or_unit_stride, conv3d_implicit_gemm_wgmma_bf16,
      conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},

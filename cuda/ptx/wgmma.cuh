@@ -73,6 +73,14 @@ struct Wgmma;
 #define VOX_NAMES_16 VOX_NAMES_12 ",%12,%13,%14,%15"
 #define VOX_NAMES_24 VOX_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define VOX_NAMES_32 VOX_NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define VOX_NAMES_36 VOX_NAMES_32 ",%32,%33,%34,%35"
+#define VOX_NAMES_40 VOX_NAMES_36 ",%36,%37,%38,%39"
+#define VOX_NAMES_48 VOX_NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define VOX_NAMES_72                                 \
+  VOX_NAMES_48                                       \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
+  ",%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
+#define VOX_NAMES_80 VOX_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
 
 #define VOX_SUMS_4_FROM(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define VOX_SUMS_8_FROM(i) VOX_SUMS_4_FROM(i), VOX_SUMS_4_FROM(i + 4)
@@ -82,6 +90,11 @@ struct Wgmma;
 #define VOX_SUMS_16 VOX_SUMS_8, VOX_SUMS_8_FROM(8)
 #define VOX_SUMS_24 VOX_SUMS_16, VOX_SUMS_8_FROM(16)
 #define VOX_SUMS_32 VOX_SUMS_24, VOX_SUMS_8_FROM(24)
+#define VOX_SUMS_36 VOX_SUMS_32, VOX_SUMS_4_FROM(32)
+#define VOX_SUMS_40 VOX_SUMS_32, VOX_SUMS_8_FROM(32)
+#define VOX_SUMS_48 VOX_SUMS_40, VOX_SUMS_8_FROM(40)
+#define VOX_SUMS_72 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56), VOX_SUMS_8_FROM(64)
+#define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
 
 // The instruction with n columns: r = n / 2 accumulators a thread, and the numbers that follow r. The last
 // operands of those of 16 bits say that neither matrix is transposed.
@@ -122,6 +135,11 @@ VOX_WGMMA(24, 12, 13, 14, 15, 16, 17)
 VOX_WGMMA(32, 16, 17, 18, 19, 20, 21)
 VOX_WGMMA(48, 24, 25, 26, 27, 28, 29)
 VOX_WGMMA(64, 32, 33, 34, 35, 36, 37)
+VOX_WGMMA(72, 36, 37, 38, 39, 40, 41)
+VOX_WGMMA(80, 40, 41, 42, 43, 44, 45)
+VOX_WGMMA(96, 48, 49, 50, 51, 52, 53)
+VOX_WGMMA(144, 72, 73, 74, 75, 76, 77)
+VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
 
 #undef VOX_WGMMA
 #undef VOX_NAMES_4
@@ -130,6 +148,11 @@ VOX_WGMMA(64, 32, 33, 34, 35, 36, 37)
 #undef VOX_NAMES_16
 #undef VOX_NAMES_24
 #undef VOX_NAMES_32
+#undef VOX_NAMES_36
+#undef VOX_NAMES_40
+#undef VOX_NAMES_48
+#undef VOX_NAMES_72
+#undef VOX_NAMES_80
 #undef VOX_SUMS_4_FROM
 #undef VOX_SUMS_8_FROM
 #undef VOX_SUMS_4
@@ -138,10 +161,15 @@ VOX_WGMMA(64, 32, 33, 34, 35, 36, 37)
 #undef VOX_SUMS_16
 #undef VOX_SUMS_24
 #undef VOX_SUMS_32
+#undef VOX_SUMS_36
+#undef VOX_SUMS_40
+#undef VOX_SUMS_48
+#undef VOX_SUMS_72
+#undef VOX_SUMS_80
 
 }  // namespace detail
 
-/// d (64 x n, f32; n is 8, 16, 24, 32, 48 or 64) = a (64 x k) * b (k x n), plus d itself if `accumulate` (of
+/// d (64 x n, f32; n is one of those above) = a (64 x k) * b (k x n), plus d itself if `accumulate` (of
 /// all threads alike). k is 32 bytes of the operand. `d` points to n / 2 registers of the thread, and has to
 /// be an array, or a part of one that begins at a compile-time index. With warp = thread / 32 within the
 /// warpgroup, row = lane / 4 and pair = lane % 4, d[4 j + 2 h + e] is element (16 warp + row + 8 h, 8 j + 2

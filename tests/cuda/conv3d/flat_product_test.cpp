@@ -109,7 +109,7 @@ Values by_products(const Conv3dGeometry& g, bool transposed, const Values& in, c
         EXPECT_TRUE(p.has_value());
         if (!p) continue;
         EXPECT_LE(shared_bytes(*p, tile), most_shared);
-        EXPECT_LE(p->window, cuda::most_window);
+        EXPECT_LE(p->window, tile.most_window);
         if (rows_are_words(*p)) {
           EXPECT_TRUE(has_words(*p));
         }
@@ -189,7 +189,7 @@ TEST(Conv3dFlatProduct, PositionsFit32Bits) {
     const auto p = cuda::flat_product(g, false, axes, tile, most_shared);
     EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;
     if (!p) continue;
-    const int64_t last = int64_t{p->tiles} * tile.positions + cuda::most_window +
+    const int64_t last = int64_t{p->tiles} * tile.positions + tile.most_window +
                          int64_t{p->row_groups - 1} * p->rows * p->row_shift;
     EXPECT_LT(last, int64_t{1} << 31) << dilation;
   }
