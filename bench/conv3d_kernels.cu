@@ -1,9 +1,11 @@
-// The kernels of the conv3d family on a GPU, one by one, at `high`: the seven problems of KernelBench level 1
-// that are 3-D transposed convolutions, at full batch, without bias. Per problem, pass and kernel: the median
-// over 10 runs of the device's own time, the L2 cache flushed before each, and useful TFLOP/s.
+// The kernels of the conv3d family on a GPU, one by one: the seven problems of KernelBench level 1 that are
+// 3-D transposed convolutions, at full batch, without bias. Per problem, pass and kernel: the median over 10
+// runs of the device's own time, the L2 cache flushed before each, and useful TFLOP/s.
 //
-//   bench_conv3d_kernels [kernel...]     all kernels that take the problem, or those named; a * marks the one
-//                                        that is chosen
+//   bench_conv3d_kernels [highest|high|medium|bf16|f16] [kernel...]
+//
+// f32 at a precision (`high` if none is given), or tensors of 16 bits; all kernels that take the problem, or
+// those named. A * marks the one that is chosen.
 
 #include <cuda_runtime.h>
 
@@ -63,14 +65,28 @@ double milliseconds(Run run) {
   return (times[4] + times[5]) / 2;
 }
 
-void measure(const Problem& p, Conv3dPass pass, std::string_view kernel) {
+/// What numbers are stored as, and computed in.
+struct Arithmetic {
+  std::string_view name;
+  vox::DType dtype;
+  vox::Float32Precision precision;
+};
+
+constexpr Arithmetic arithmetics[] = {{"high", vox::f32, vox::Float32Precision::high},
+                                      {"highest", vox::f32, vox::Float32Precision::highest},
+                                      {"medium", vox::f32, vox::Float32Precision::medium},
+                                      {"bf16", vox::bf16, vox::Float32Precision::highest},
+                                      {"f16", vox::f16, vox::Float32Precision::highest}};
+
+void measure(const Problem& p, Conv3dPass pass, const Arithmetic& in, std::string_view kernel) {
   const auto g = vox::detail::conv_transpose3d_geometry("bench_conv3d_kernels", p.input, p.weight, p.options);
-  const vox::cuda::Conv3dProblem problem{pass, g, vox::f32, vox::Float32Precision::high};
+  const vox::cuda::Conv3dProblem problem{pass, g, in.dtype, in.precision};
   if (!vox::cuda::conv3d_kernel_takes(kernel, problem)) return;
   const bool chosen = vox::cuda::chosen_conv3d_kernel(problem) == kernel;
   const vox::TensorOptions options{.device = vox::Device::cuda()};
-  Tensor big = vox::randn(g.big_shape(), options), small = vox::randn(g.small_shape(), options);
-  Tensor weight = vox::randn(g.weight_shape(), options), no_bias;
+  const auto normal = [&](const vox::Shape& shape) { return vox::randn(shape, options).to(in.dtype); };
+  Tensor big = normal(g.big_shape()), small = normal(g.small_shape()), weight = normal(g.weight_shape()),
+         no_bias;
   const vox::cuda::ForceConv3dKernel only(kernel);
   const double ms = milliseconds([&] {
     if (pass == Conv3dPass::conv3d)
@@ -94,9 +110,14 @@ int main(int argc, char** argv) {
     std::puts("no GPU here");
     return 0;
   }
-  auto kernels = vox::cuda::conv3d_kernel_names();
-  if (argc > 1) kernels.assign(argv + 1, argv + argc);
+  std::vector<std::string_view> kernels(argv + 1, argv + argc);
+  const Arithmetic* in = arithmetics;
+  if (!kernels.empty()) {
+    const auto* named = std::ranges::find(arithmetics, kernels[0], &Arithmetic::name);
+    if (named != std::end(arithmetics)) in = named, kernels.erase(kernels.begin());
+  }
+  if (kernels.empty()) kernels = vox::cuda::conv3d_kernel_names();
   for (const Problem& p : problems)
     for (const Conv3dPass pass : {Conv3dPass::conv_transpose3d, Conv3dPass::conv3d, Conv3dPass::weight_grad})
-      for (const std::string_view kernel : kernels) measure(p, pass, kernel);
+      for (const std::string_view kernel : kernels) measure(p, pass, *in, kernel);
 }
