@@ -190,7 +190,7 @@ void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_
     if (step == 1)
       copy_row(from, n, to);
     else if (std::is_same_v<S, T> && step == 2)
-      conv_kernels<T>().every_second(reinterpret_cast<const T*>(from), n, to);
+      conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, to);
     else
       for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i * step]);
     to += n;

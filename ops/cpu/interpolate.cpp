@@ -23,18 +23,8 @@ namespace vox::cpu {
 
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::interpolate_kernels, VOX_X86(&simd::v3::interpolate_kernels),
-                        VOX_X86(&simd::v4::interpolate_kernels)};
-constexpr ByIsa copies{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
-                       VOX_X86(&simd::v4::copy_kernels)};
-
-template <class T>
-const simd::InterpolateOf<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels.here().f32;
-  else
-    return kernels.here().f64;
-}
+constexpr ByIsa kernels = VOX_BY_ISA(interpolate_kernels);
+constexpr ByIsa copies = VOX_BY_ISA(copy_kernels);
 
 /// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and the next cell. For gathers of
 /// neighbouring outputs there are near[o] and near_next[o], which is the same cell where the second weight is
@@ -61,7 +51,7 @@ class ForwardPass {
 
   /// Rows [begin, end) of (outer, out): each `inner` elements of y.
   void run(const T* x, T* y, int64_t begin, int64_t end, int64_t inner, bool stream) const {
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const auto copy_bytes = copies.here().copy;
     const int64_t bytes = inner * static_cast<int64_t>(sizeof(T));
     int64_t outer = begin / out_, o = begin % out_;
@@ -119,7 +109,7 @@ class AdjointPass {
   int64_t out() const { return in_; }
 
   void run(const T* grad_y, T* grad_x, int64_t begin, int64_t end, int64_t inner, bool) const {
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     std::vector<const T*> rows;
     int64_t outer = begin / in_, i = begin % in_;
     for (int64_t row = begin; row < end; ++row) {

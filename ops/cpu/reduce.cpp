@@ -34,8 +34,7 @@ constexpr int64_t lanes = 16;
 constexpr int64_t tile = 256;             // rows that are reduced together: 1 KiB of neighbours
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
 
-constexpr ByIsa kernels{&simd::baseline::reduce_kernels, VOX_X86(&simd::v3::reduce_kernels),
-                        VOX_X86(&simd::v4::reduce_kernels)};
+constexpr ByIsa kernels = VOX_BY_ISA(reduce_kernels);
 
 /// The instruction set's kernels for an Op whose loops it has; null for all others.
 template <class Op>
@@ -44,13 +43,12 @@ const simd::ReduceOf<typename Op::Acc>* kernels_of() {
   constexpr bool is_sum =
       std::is_same_v<Op, detail::SumOp<T, false>> || std::is_same_v<Op, detail::SumOp<T, true>>;
   constexpr bool is_max = std::is_same_v<Op, detail::ExtremumOp<T, true>>;
-  const simd::ReduceKernels& k = kernels.here();
-  if constexpr (std::is_same_v<T, float>)
-    return is_sum ? &k.sum_f32 : is_max ? &k.max_f32 : &k.min_f32;
-  else if constexpr (std::is_same_v<T, double>)
-    return is_sum ? &k.sum_f64 : is_max ? &k.max_f64 : &k.min_f64;
-  else
+  if constexpr (!std::is_floating_point_v<T>) {
     return nullptr;
+  } else {
+    const simd::ReductionsOf<T>& k = kernels.of<T>();
+    return is_sum ? &k.sum : is_max ? &k.max : &k.min;
+  }
 }
 template <class Op>
 inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;

@@ -20,8 +20,7 @@ void finish_streaming() {
 
 namespace {
 
-constexpr ByIsa transpose{&simd::baseline::transpose_kernels, VOX_X86(&simd::v3::transpose_kernels),
-                          VOX_X86(&simd::v4::transpose_kernels)};
+constexpr ByIsa transpose = VOX_BY_ISA(transpose_kernels);
 
 constexpr int most = Run::max_operands;
 constexpr int64_t grain = 32768;           // elements of a chunk

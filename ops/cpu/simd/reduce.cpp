@@ -55,11 +55,13 @@ void combine(T* into, const T* x, int64_t n) {
 }
 
 template <class T, class Op>
-constexpr ReduceOf<T> table{block<T, Op>, combine<T, Op>};
+constexpr ReduceOf<T> loops{block<T, Op>, combine<T, Op>};
+
+template <class T>
+constexpr ReductionsOf<T> table{loops<T, Sum>, loops<T, Max>, loops<T, Min>};
 
 }  // namespace
 
-const ReduceKernels reduce_kernels{table<float, Sum>,  table<float, Max>,  table<float, Min>,
-                                   table<double, Sum>, table<double, Max>, table<double, Min>};
+const ReduceKernels reduce_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

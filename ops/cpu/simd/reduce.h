@@ -14,9 +14,14 @@ struct ReduceOf {
 };
 
 /// NaN wins max and min.
+template <class T>
+struct ReductionsOf {
+  ReduceOf<T> sum, max, min;
+};
+
 struct ReduceKernels {
-  ReduceOf<float> sum_f32, max_f32, min_f32;
-  ReduceOf<double> sum_f64, max_f64, min_f64;
+  ReductionsOf<float> f32;
+  ReductionsOf<double> f64;
 };
 
 namespace baseline {
