@@ -36,8 +36,8 @@ INSTANTIATE_TEST_SUITE_P(, MathTest, ::testing::Values(Isa::baseline, Isa::v3, I
 template <class T>
 std::vector<T> run(Unary op, const std::vector<T>& x) {
   std::vector<T> y(x.size());
-  kernels.of<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125), T(2),
-                                         false);
+  kernels.of<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125),
+                                              T(2), false);
   return y;
 }
 
@@ -151,7 +151,7 @@ TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
     a.push_back(static_cast<float>(i) * 0.013f), b.push_back(static_cast<float>(i % 61) - 30.3f);
   std::vector<float> y(a.size());
   kernels.of<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
-                                                       static_cast<int64_t>(a.size()), 0, false);
+                                                            static_cast<int64_t>(a.size()), 0, false);
   for (size_t i = 0; i < a.size(); ++i) {
     const double expected = std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]));
     if (std::isnan(expected))
@@ -182,7 +182,7 @@ void check_same_bits() {
           kernels.of<T>().unary[op](a.data() + first, to, n, T(0.125), T(2), stream);
         else
           kernels.of<T>().binary[op - unary_count](a.data() + first, 1, b.data() + first, 1, to, n, T(0.3),
-                                              stream);
+                                                   stream);
       };
       std::vector<T> whole(most);
       go(0, most, whole.data());
