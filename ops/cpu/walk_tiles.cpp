@@ -67,8 +67,9 @@ Tiling tiling_of(const Layout& w) {
     t.folds = true;
     for (int k = 0; k < w.operands; ++k)
       t.folds = t.folds && (is_gathered(w, k) || w.strides[k][1] == w.strides[k][0] * w.sizes[0]);
+    const int64_t before = t.row_count;
     if (t.folds) find_rows(w, t.leading, 1, t);
-    if (t.row_count < 16) {  // nothing gained
+    if (t.row_count < std::min<int64_t>(16, before)) {  // nothing gained
       t.folds = false;
       find_rows(w, t.leading, 0, t);
     }
@@ -152,6 +153,7 @@ class TileWalk {
       if (is_gathered(w_, k)) gather(part, k);
     }
     run_.n = part.columns * part.fold;
+    ahead_column_ = ahead_fold_ = 0;
     for (int64_t r = 0; r < part.rows; ++r) {
       for (int k = 0; k < w_.operands; ++k) {
         run_.at[k] = is_gathered(w_, k) ? buffered_row(k, r) : part.base[k] + offset_[k][r];
@@ -159,7 +161,7 @@ class TileWalk {
           prefetch(part.base[k] + offset_[k][r + 2], run_.n * w_.element[k]);
       }
       function(f, run_);
-      if (next) prefetch_share(after, r, part.rows);
+      if (next) prefetch_share(after, part.rows);
     }
   }
 
@@ -192,14 +194,15 @@ class TileWalk {
     return part;
   }
 
-  /// The r-th of `shares` shares of what the leading input has in that tile.
-  [[gnu::always_inline]] void prefetch_share(const Part& part, int64_t r, int64_t shares) const {
+  /// A share, one of `shares`, of what the leading input has in that tile, where the last one left off.
+  [[gnu::always_inline]] void prefetch_share(const Part& part, int64_t shares) {
     const int k = t_.leading;
     const char* from = part.base[k] + part.row * w_.element[k];
-    const int64_t all = part.columns * part.fold;
-    for (int64_t c = r * all / shares; c < (r + 1) * all / shares; ++c)
-      prefetch(from + c % part.columns * w_.strides[k][0] + c / part.columns * w_.strides[k][1],
+    for (int64_t n = blocks(part.columns * part.fold, shares); n > 0 && ahead_fold_ < part.fold; --n) {
+      prefetch(from + ahead_column_ * w_.strides[k][0] + ahead_fold_ * w_.strides[k][1],
                part.rows * w_.element[k]);
+      if (++ahead_column_ == part.columns) ahead_column_ = 0, ++ahead_fold_;
+    }
   }
 
   /// From row to row of a buffer; a cache line more, so that not all rows lie in the same sets of the cache.
@@ -232,8 +235,9 @@ class TileWalk {
   const Tiling& t_;
   Run run_{};
   Tensor buffers_;
-  int64_t buffer_[most] = {};        // where an operand's begins
-  int64_t offset_[most][most_rows];  // of a tile's rows
+  int64_t buffer_[most] = {};                  // where an operand's begins
+  int64_t offset_[most][most_rows];            // of a tile's rows
+  int64_t ahead_column_ = 0, ahead_fold_ = 0;  // of the next tile, to be prefetched
 };
 
 }  // namespace
