@@ -171,17 +171,20 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const std::vector<T> divisors = divisors_along_w<T>(g);
+    const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
     const int64_t slice = g.in.h * g.in.w;
     const int64_t depth = std::clamp<int64_t>(elements_per_chunk / slice, 1, g.in.d);
     const int64_t slabs = (g.in.d + depth - 1) / depth;
     parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
                  [&](int64_t begin, int64_t end) {
-                   std::vector<T> column(static_cast<size_t>(g.out.w));
+                   std::vector<T> column(static_cast<size_t>(g.out.w)), sums(static_cast<size_t>(slice));
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t plane = task / slabs, d = task % slabs * depth;
                      kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
-                                         divisors.data(), to + plane * g.cells(), column.data());
+                                         divisors.data(), to + plane * g.cells(), column.data(), sums.data(),
+                                         stream);
                    }
+                   if (stream) finish_streaming();
                  });
   });
 }

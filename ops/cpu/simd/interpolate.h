@@ -21,8 +21,8 @@ struct InterpolateOf {
   /// order, from b = begins[r] to begins[r + 1]; rows of n elements.
   void (*sum_rows)(const T* x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
                    int64_t rows, int64_t n);
-  /// For `rows` rows of `out` elements each, and i < n: y[i] = 0 + weights[i] * x[first[i]] + weights[n + i] *
-  /// x[first[i] + 1] + ..., count[i] times, in this order. No count exceeds `taps`; `first` does not fall.
+  /// For `rows` rows of `out` elements each, and i < n: y[i] = 0 + weights[i] * x[first[i]] + weights[n + i]
+  /// * x[first[i] + 1] + ..., count[i] times, in this order. No count exceeds `taps`; `first` does not fall.
   void (*sum_along)(const T* x, int64_t rows, int64_t out, const int32_t* first, const int32_t* count,
                     int64_t taps, const T* weights, T* y, int64_t n);
 };

@@ -4,7 +4,8 @@
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
 #include <voxgrad/ops/cpu/simd/pool3d.h>
-#include <voxgrad/ops/cpu/simd/vec.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
+#include <voxgrad/ops/cpu/simd/stream.h>
 
 #include <cstddef>
 
@@ -27,7 +28,8 @@ inline constexpr T lowest = -__builtin_huge_val();
 /// The larger one; NaN if either is. For numbers and for vectors.
 template <class V>
 [[gnu::always_inline]] inline V larger(V a, V b) {
-  return (b > a) | (b != b) ? b : a;
+  const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+  return b != b ? b : of_numbers;
 }
 
 /// The part of an axis that a loop visits: begin, begin + step, ... below end.
@@ -154,6 +156,47 @@ template <class T, class F>
   }
 }
 
+// ---- Windows of 2 x 2 x 2 cells, 2 apart
+// -------------------------------------------------------------------
+
+/// Whether windows (d, all h) are of 2 x 2 rows of cells, two by two along W: then no column is needed.
+inline bool are_pairs(const PoolAxes& g, int64_t d) {
+  bool pairs = g.in[2] >= 2 * g.out[2] && g.padding[2] == 0;
+  for (int axis = 0; axis < 3; ++axis)
+    pairs = pairs && g.kernel[axis] == 2 && g.stride[axis] == 2 && g.dilation[axis] == 1;
+  const int64_t begin = 2 * d - g.padding[0];
+  return pairs && g.padding[1] == 0 && 2 * g.out[1] <= g.in[1] && begin >= 0 && begin + 2 <= g.in[0];
+}
+
+/// Windows (d, all h): finish(along W of (down the four rows), o) for window o of its row, lane by lane or
+/// one by one.
+template <class T, class Down, class Along, class Finish>
+[[gnu::always_inline]] inline void combine_pairs(const PoolAxes& g, const T* x, int64_t d, T* y, Down down,
+                                                 Along along, Finish finish) {
+  constexpr int64_t ahead = 1024 / sizeof(T);
+  constexpr auto all = std::make_index_sequence<lanes<T>>();
+  const int64_t width = g.in[2], slice = g.in[1] * width, n = g.out[2];
+  for (int64_t h = 0; h < g.out[1]; ++h, y += n) {
+    const T *const a = x + (2 * d - g.padding[0]) * slice + 2 * h * width, *const b = a + width,
+                   *const c = a + slice, *const e = c + width;
+    int64_t o = 0;
+    for (; o + lanes<T> <= n; o += lanes<T>) {
+      Vec<T> v[2];
+      for (int half = 0; half < 2; ++half) {
+        const int64_t i = 2 * o + half * lanes<T>;
+        for (const T* row : {a, b, c, e}) __builtin_prefetch(row + i + ahead);
+        v[half] = down(load(a + i), load(b + i), load(c + i), load(e + i));
+      }
+      store(y + o,
+            finish(along(detail::even_lanes<T>(v[0], v[1], all), detail::odd_lanes<T>(v[0], v[1], all)), o));
+    }
+    for (; o < n; ++o) {
+      const auto at = [=](int64_t i) { return down(a[i], b[i], c[i], e[i]); };
+      y[o] = finish(along(at(2 * o), at(2 * o + 1)), o);
+    }
+  }
+}
+
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
 /// column = the larger of it (unless it is not yet written) and four rows, which may be the same ones.
@@ -178,6 +221,13 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
+    if (are_pairs(g, d)) {
+      combine_pairs(
+          g, x, d, y + d * g.out[1] * g.out[2],
+          [](auto p, auto q, auto r, auto s) { return larger(larger(p, q), larger(r, s)); },
+          [](auto p, auto q) { return larger(p, q); }, [](auto v, int64_t) { return v; });
+      continue;
+    }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
       for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
@@ -312,6 +362,20 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
   T* const middle = column + g.padding[2];
   const int64_t n = g.in[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
+    if (are_pairs(g, d)) {
+      const T area = 2 * extent<T>(g, 0, d);  // none of the padding is in a window
+      combine_pairs(
+          g, x, d, y + d * g.out[1] * g.out[2],
+          [](auto p, auto q, auto r, auto s) { return ((p + q) + r) + s; },
+          [](auto p, auto q) { return p + q; },
+          [=]<class V>(V v, int64_t o) {
+            if constexpr (sizeof(V) == sizeof(T))
+              return v / (area * divisor_w[o]);
+            else
+              return v / (area * load(divisor_w + o));
+          });
+      continue;
+    }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
         const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
@@ -353,14 +417,8 @@ void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y,
       for (int64_t o = 0; o < n; ++o) column[o] += row[o] / (area * divisor_w[o]);
     }
   }
-  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n) {
-#pragma GCC ivdep
-    for (int64_t o = 0; o < n; ++o) {
-      x[2 * o] = column[o];
-      x[2 * o + 1] = column[o];
-    }
-    return;
-  }
+  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n)
+    return interleave(column, n, column, n, x);
   for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
   for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {  // so that the earliest window over a cell comes first
     const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
@@ -377,22 +435,22 @@ inline bool equal(Range a, Range b) { return a.begin == b.begin && a.end == b.en
 
 template <class T>
 void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w, T* x,
-                  T* column) {
-  const int64_t width = g.in[2], slice = g.in[1] * width;
+                  T* column, T* slice, bool stream) {
+  const int64_t width = g.in[2], size = g.in[1] * width;
   for (int64_t d = d_begin; d < d_end; ++d) {
     const Range over_d = windows_over(g, 0, d);
-    T* const to = x + d * slice;
-    if (d > d_begin && equal(over_d, windows_over(g, 0, d - 1))) {  // under the same windows: the same sums
-      __builtin_memcpy(to, to - slice, static_cast<size_t>(slice) * sizeof(T));
-      continue;
-    }
-    for (int64_t h = 0; h < g.in[1]; ++h) {
+    // A slice, or a row, under the same windows as the last one has the same sums.
+    const bool again = d > d_begin && equal(over_d, windows_over(g, 0, d - 1));
+    for (int64_t h = 0; !again && h < g.in[1]; ++h) {
       const Range over_h = windows_over(g, 1, h);
+      T* const row = slice + h * width;
       if (h > 0 && equal(over_h, windows_over(g, 1, h - 1)))
-        __builtin_memcpy(to + h * width, to + (h - 1) * width, static_cast<size_t>(width) * sizeof(T));
+        __builtin_memcpy(row, row - width, static_cast<size_t>(width) * sizeof(T));
       else
-        mean_adjoint_row(g, over_d, over_h, y, divisor_w, to + h * width, column);
+        mean_adjoint_row(g, over_d, over_h, y, divisor_w, row, column);
     }
+    copy_run(reinterpret_cast<const char*>(slice), reinterpret_cast<char*>(x + d * size),
+             size * static_cast<int64_t>(sizeof(T)), stream);
   }
 }
 

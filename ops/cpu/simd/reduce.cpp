@@ -19,14 +19,16 @@ struct Max {
   static constexpr double init = -__builtin_huge_val();
   template <class V>
   [[gnu::always_inline]] static inline V of(V a, V b) {
-    return (b > a) | (b != b) ? b : a;
+    const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+    return b != b ? b : of_numbers;
   }
 };
 struct Min {
   static constexpr double init = __builtin_huge_val();
   template <class V>
   [[gnu::always_inline]] static inline V of(V a, V b) {
-    return (b < a) | (b != b) ? b : a;
+    const V of_numbers = b < a ? b : a;
+    return b != b ? b : of_numbers;
   }
 };
 
