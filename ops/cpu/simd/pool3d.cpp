@@ -32,6 +32,10 @@ template <class V>
   return b != b ? b : of_numbers;
 }
 
+/// How far ahead of a row's loads prefetches go: rows of a plane follow each other.
+template <class T>
+inline constexpr int64_t ahead = 1024 / sizeof(T);
+
 /// The part of an axis that a loop visits: begin, begin + step, ... below end.
 struct Range {
   int64_t begin, end, step;
@@ -173,7 +177,6 @@ inline bool are_pairs(const PoolAxes& g, int64_t d) {
 template <class T, class Down, class Along, class Finish>
 [[gnu::always_inline]] inline void combine_pairs(const PoolAxes& g, const T* x, int64_t d, T* y, Down down,
                                                  Along along, Finish finish) {
-  constexpr int64_t ahead = 1024 / sizeof(T);
   constexpr auto all = std::make_index_sequence<lanes<T>>();
   const int64_t width = g.in[2], slice = g.in[1] * width, n = g.out[2];
   for (int64_t h = 0; h < g.out[1]; ++h, y += n) {
@@ -184,7 +187,7 @@ template <class T, class Down, class Along, class Finish>
       Vec<T> v[2];
       for (int half = 0; half < 2; ++half) {
         const int64_t i = 2 * o + half * lanes<T>;
-        for (const T* row : {a, b, c, e}) __builtin_prefetch(row + i + ahead);
+        for (const T* row : {a, b, c, e}) __builtin_prefetch(row + i + ahead<T>);
         v[half] = down(load(a + i), load(b + i), load(c + i), load(e + i));
       }
       store(y + o,
@@ -205,6 +208,7 @@ void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
   const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const d = rows[3];
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
+    for (int r = 0; r < 4; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
     Vec<T> v = larger(larger(load(a + i), load(b + i)), larger(load(c + i), load(d + i)));
     if (!first) v = larger(load(column + i), v);
     store(column + i, v);
