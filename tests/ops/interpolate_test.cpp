@@ -227,8 +227,16 @@ TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
 // 8 GiB of addresses, of which a few pages are touched.
 TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
   for (const DType dtype : {vox::f32, vox::f64}) {
-    for (const auto& [in, out] : {std::pair{40, 97}, {17, 64}, {33, 50}, {64, 31}, {100, 300}, {5, 40},
-                                  {16, 112}, {64, 128}, {31, 62}, {9, 8}}) {
+    for (const auto& [in, out] : {std::pair{40, 97},
+                                  {17, 64},
+                                  {33, 50},
+                                  {64, 31},
+                                  {100, 300},
+                                  {5, 40},
+                                  {16, 112},
+                                  {64, 128},
+                                  {31, 62},
+                                  {9, 8}}) {
       for (const auto mode : {nearest, trilinear}) {
         Tensor x = integers({1, 3, 1, 5, in}, dtype).set_requires_grad();
         Tensor y = vox::interpolate(x, {.size = Triple(1, 5, out), .mode = mode});
