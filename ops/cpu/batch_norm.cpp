@@ -17,27 +17,14 @@
 namespace vox::cpu {
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::normalize_kernels, VOX_X86(&simd::v3::normalize_kernels),
-                        VOX_X86(&simd::v4::normalize_kernels)};
-constexpr ByIsa sums{&simd::baseline::reduce_kernels, VOX_X86(&simd::v3::reduce_kernels),
-                     VOX_X86(&simd::v4::reduce_kernels)};
+constexpr ByIsa kernels = VOX_BY_ISA(normalize_kernels);
+constexpr ByIsa sums = VOX_BY_ISA(reduce_kernels);
 
 constexpr int64_t block = 1024;
 
 template <class T>
-const simd::NormalizeOf<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels.here().f32;
-  else
-    return kernels.here().f64;
-}
-
-template <class T>
 T block_sum(const T* x, int64_t n) {
-  if constexpr (std::is_same_v<T, float>)
-    return sums.here().sum_f32.block(x, n);
-  else
-    return sums.here().sum_f64.block(x, n);
+  return sums.of<T>().sum.block(x, n);
 }
 
 /// The sum of a row, block by block; the row is overwritten.
@@ -79,7 +66,7 @@ void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias
                 Tensor& y_tensor, Tensor& mean, Tensor& variance) {
   visit_floating("batch_norm", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const T *x = detail::ptr<T>(x_tensor), *w = detail::ptr_or_null<T>(weight),
             *b = detail::ptr_or_null<T>(bias);
     T *y = detail::mutable_ptr<T>(y_tensor), *means = detail::mutable_ptr<T>(mean),
@@ -112,7 +99,7 @@ void scale_channels(const Tensor& x_tensor, const Tensor& mean, const Tensor& sc
                     Tensor& y_tensor) {
   visit_floating("batch_norm", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const T *x = detail::ptr<T>(x_tensor), *m = detail::ptr<T>(mean), *s = detail::ptr<T>(scale),
             *b = detail::ptr_or_null<T>(shift);
     T* y = detail::mutable_ptr<T>(y_tensor);
@@ -133,7 +120,7 @@ void batch_norm_gradient(const Tensor& g_tensor, const Tensor& x_tensor, const T
                          Tensor& grad_weight, Tensor& grad_bias) {
   visit_floating("batch_norm_gradient", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const T *g = detail::ptr<T>(g_tensor), *x = detail::ptr<T>(x_tensor), *w = detail::ptr_or_null<T>(weight),
             *means = detail::ptr<T>(mean), *variances = detail::ptr<T>(variance);
     T *gx = detail::mutable_ptr<T>(grad_x), *gw = detail::mutable_ptr<T>(grad_weight),

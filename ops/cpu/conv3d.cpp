@@ -49,11 +49,7 @@ bool finite(const Tensor& t) {
   });
 }
 
-constexpr ByIsa sum_kernels{&simd::baseline::sum_kernels, VOX_X86(&simd::v3::sum_kernels),
-                            VOX_X86(&simd::v4::sum_kernels)};
-
-double sum_of(const float* x, int64_t n) { return sum_kernels.here().f32(x, n); }
-double sum_of(const double* x, int64_t n) { return sum_kernels.here().f64(x, n); }
+constexpr ByIsa sum_kernels = VOX_BY_ISA(sum_kernels);
 
 /// Sum of every channel over batch and cells, in double: pieces of rows first, then these in order.
 template <class T>
@@ -67,7 +63,7 @@ void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t
       const T* from = grad + (n * channels + c) * cells + first;
       const int64_t count = std::min(piece, cells - first);
       double sum = 0;
-      with_opmath(from, count, [&](const auto* x, int64_t k) { sum += sum_of(x, k); });
+      with_opmath(from, count, [&]<class U>(const U* x, int64_t k) { sum += sum_kernels.of<U>()(x, k); });
       sums[static_cast<size_t>(t)] = sum;
     }
   });

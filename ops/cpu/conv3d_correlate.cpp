@@ -36,7 +36,7 @@ struct Phase {
 template <class S, class T>
 class Run {
  public:
-  explicit Run(const Correlation<S, T>& c) : c_(c), simd_(conv_kernels<T>()) {
+  explicit Run(const Correlation<S, T>& c) : c_(c), simd_(conv_kernels.of<T>()) {
     for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller(c.phases[a]);
     for (const Lattice& d : c.phases[0])
       for (const Lattice& h : c.phases[1])

@@ -190,7 +190,7 @@ void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_
     if (step == 1)
       copy_row(from, n, to);
     else if (std::is_same_v<S, T> && step == 2)
-      conv_kernels<T>().every_second(reinterpret_cast<const T*>(from), n, to);
+      conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, to);
     else
       for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i * step]);
     to += n;
@@ -218,6 +218,14 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
             }
             for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
+              if (const int64_t next = h + ah.step;
+                  next >= 0 && next < ah.input) {  // too short to be foreseen
+                const S* row = input + (d * ah.input + next) * aw.input;
+                const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),
+                              end = std::min(first + extent_w * aw.step, aw.input);
+                for (int64_t i = first; i < end; i += 64 / static_cast<int64_t>(sizeof(S)))
+                  __builtin_prefetch(row + i);
+              }
               if (h < 0 || h >= ah.input)
                 std::fill_n(to, extent_w, T(0));
               else

@@ -30,7 +30,7 @@ template <class S, class T>
 class Run {
  public:
   Run(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
-      : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels<T>()) {}
+      : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {}
 
   bool run() {
     if (!plan()) return false;

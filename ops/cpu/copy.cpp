@@ -14,8 +14,7 @@
 namespace vox::cpu {
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
-                        VOX_X86(&simd::v4::copy_kernels)};
+constexpr ByIsa kernels = VOX_BY_ISA(copy_kernels);
 
 constexpr int64_t fill_grain = 65536;  // elements worth a task: a few microseconds
 

@@ -12,21 +12,7 @@
 namespace vox::cpu {
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::elementwise_kernels, VOX_X86(&simd::v3::elementwise_kernels),
-                        VOX_X86(&simd::v4::elementwise_kernels)};
-
-template <class T>
-const simd::ElementwiseOf<T>& kernels_of() {
-  const simd::ElementwiseKernels& here = kernels.here();
-  if constexpr (std::is_same_v<T, float>)
-    return here.f32;
-  else if constexpr (std::is_same_v<T, double>)
-    return here.f64;
-  else if constexpr (std::is_same_v<T, int64_t>)
-    return here.i64;
-  else
-    return here.u8;
-}
+constexpr ByIsa kernels = VOX_BY_ISA(elementwise_kernels);
 
 template <class Kernel>
 Kernel present(const char* function, Kernel kernel) {
@@ -132,7 +118,7 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("unary: no arithmetic on dtype bool");
     } else {
-      const auto kernel = present("unary", kernels_of<T>().unary[static_cast<int>(op)]);
+      const auto kernel = present("unary", kernels.of<T>().unary[static_cast<int>(op)]);
       const T first = detail::element<T>(p), second = detail::element<T>(q);
       if constexpr (std::is_same_v<T, float>) {
         if (is_16_bit(x.dtype())) return unary_16_bit(kernel, x, y, first, second);
@@ -153,7 +139,7 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
     if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("binary: no arithmetic on dtype bool");
     } else {
-      const auto kernel = present("binary", kernels_of<T>().binary[static_cast<int>(op)]);
+      const auto kernel = present("binary", kernels.of<T>().binary[static_cast<int>(op)]);
       const T scale = detail::element<T>(p);
       if constexpr (std::is_same_v<T, float>) {
         if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, scale);
@@ -171,7 +157,7 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
   visit_opmath(a.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
-    const auto kernel = kernels_of<T>().compare[static_cast<int>(op)];
+    const auto kernel = kernels.of<T>().compare[static_cast<int>(op)];
     if constexpr (std::is_same_v<T, float>) {
       if (is_16_bit(a.dtype())) return compare_16_bit(kernel, a, b, y);
     }
@@ -187,7 +173,7 @@ void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tens
   if (is_16_bit(y.dtype())) return for_runs([](const Run& r) { where_16_bit(r); }, y, condition, a, b);
   visit_opmath(y.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
-    const auto kernel = kernels_of<T>().where;
+    const auto kernel = kernels.of<T>().where;
     for_runs(
         [=](const Run& r) {
           kernel(r.pointer<uint8_t>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(3), r.step[3],

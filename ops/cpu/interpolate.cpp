@@ -9,7 +9,6 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/axis_view.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/simd/copy.h>
 #include <voxgrad/ops/cpu/simd/interpolate.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/interpolate_kernels.h>
@@ -23,18 +22,7 @@ namespace vox::cpu {
 
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::interpolate_kernels, VOX_X86(&simd::v3::interpolate_kernels),
-                        VOX_X86(&simd::v4::interpolate_kernels)};
-constexpr ByIsa copies{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
-                       VOX_X86(&simd::v4::copy_kernels)};
-
-template <class T>
-const simd::InterpolateOf<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels.here().f32;
-  else
-    return kernels.here().f64;
-}
+constexpr ByIsa kernels = VOX_BY_ISA(interpolate_kernels);
 
 /// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and the next cell. For gathers of
 /// neighbouring outputs there are near[o] and near_next[o], which is the same cell where the second weight is
@@ -61,30 +49,21 @@ class ForwardPass {
 
   /// Rows [begin, end) of (outer, out): each `inner` elements of y.
   void run(const T* x, T* y, int64_t begin, int64_t end, int64_t inner, bool stream) const {
-    const auto& kernel = kernels_of<T>();
-    const auto copy_bytes = copies.here().copy;
-    const int64_t bytes = inner * static_cast<int64_t>(sizeof(T));
-    int64_t outer = begin / out_, o = begin % out_;
+    const auto& kernel = kernels.of<T>();
     for (int64_t row = begin; row < end;) {
+      const int64_t outer = row / out_, o = row % out_;
       const T* from = x + outer * in_ * inner;
+      int64_t count = std::min(out_ - o, end - row);
       if (inner == 1 && gathers_) {
-        const int64_t count = std::min(out_ - o, end - row);
-        kernel.blend_along(from, near_.data() + o, near_next_.data() + o, weight_.data() + o,
+        const int64_t rows = o == 0 && count == out_ ? (end - row) / out_ : 1;
+        kernel.blend_along(from, rows, in_, near_.data() + o, near_next_.data() + o, weight_.data() + o,
                            next_weight_.data() + o, y + row, count);
-        row += count;
-        o += count;
+        count *= rows;
       } else {
-        const auto i = static_cast<size_t>(o);
-        const T* a = from + index_[i] * inner;
-        T* const to = y + row * inner;
-        if (next_weight_[i] == 0)  // 0 * inf spoils nothing
-          copy_bytes(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(to), bytes, stream);
-        else
-          kernel.blend(a, a + inner, weight_[i], next_weight_[i], to, inner, stream);
-        ++row;
-        ++o;
+        kernel.blend_rows(from, index_.data() + o, weight_.data() + o, next_weight_.data() + o,
+                          y + row * inner, count, inner, stream);
       }
-      if (o == out_) o = 0, ++outer;
+      row += count;
     }
   }
 
@@ -96,7 +75,10 @@ class ForwardPass {
   std::vector<T> weight_, next_weight_;
 };
 
-/// For every cell of the input the outputs that read it, by rising output, with their weights.
+/// For every cell of the input the outputs that read it, by rising output, with their weights. The outputs
+/// are neighbours of each other: taps rise, and only those before the first may have no weight. For sums
+/// along the innermost axis there are weights with those of one tap of all cells side by side; its outputs
+/// are numbered with 32 bits, so an axis beyond that goes cell by cell.
 template <class T>
 class AdjointPass {
  public:
@@ -113,38 +95,52 @@ class AdjointPass {
       }
     }
     begins_.push_back(static_cast<int64_t>(outputs_.size()));
+    if (out_ <= std::numeric_limits<int32_t>::max()) prepare_sums_along();
   }
   // What a pass of the adjoint reads is the forward's output.
   int64_t in() const { return out_; }
   int64_t out() const { return in_; }
 
   void run(const T* grad_y, T* grad_x, int64_t begin, int64_t end, int64_t inner, bool) const {
-    const auto& kernel = kernels_of<T>();
-    std::vector<const T*> rows;
-    int64_t outer = begin / in_, i = begin % in_;
-    for (int64_t row = begin; row < end; ++row) {
+    const auto& kernel = kernels.of<T>();
+    for (int64_t row = begin; row < end;) {
+      const int64_t outer = row / in_, i = row % in_;
       const T* from = grad_y + outer * out_ * inner;
-      const int64_t first = begins_[static_cast<size_t>(i)],
-                    count = begins_[static_cast<size_t>(i + 1)] - first;
-      const T* weights = weights_.data() + first;
-      const int64_t* outputs = outputs_.data() + first;
-      if (inner == 1) {
-        T sum = 0;
-        for (int64_t k = 0; k < count; ++k) sum += weights[k] * from[outputs[k]];
-        grad_x[row] = sum;
+      if (inner == 1 && i == 0 && end - row >= in_ && taps_ > 0) {
+        const int64_t whole = (end - row) / in_;
+        kernel.sum_along(from, whole, out_, first_.data(), count_.data(), taps_, weights_along_.data(),
+                         grad_x + row, in_);
+        row += whole * in_;
       } else {
-        rows.clear();
-        for (int64_t k = 0; k < count; ++k) rows.push_back(from + outputs[k] * inner);
-        kernel.weighted_sum(rows.data(), weights, count, grad_x + row * inner, inner);
+        const int64_t count = std::min(in_ - i, end - row);
+        kernel.sum_rows(from, begins_.data() + i, outputs_.data(), weights_.data(), grad_x + row * inner,
+                        count, inner);
+        row += count;
       }
-      if (++i == in_) i = 0, ++outer;
     }
   }
 
  private:
-  int64_t in_, out_;
+  void prepare_sums_along() {
+    int32_t first = 0;  // does not fall, even where a cell has no output
+    for (size_t i = 0; i + 1 < begins_.size(); ++i) {
+      const int64_t count = begins_[i + 1] - begins_[i];
+      if (count > 0) first = static_cast<int32_t>(outputs_[static_cast<size_t>(begins_[i])]);
+      first_.push_back(first);
+      count_.push_back(static_cast<int32_t>(count));
+      taps_ = std::max(taps_, count);
+    }
+    weights_along_.resize(static_cast<size_t>(taps_ * in_));
+    for (size_t i = 0; i < count_.size(); ++i) {
+      for (int64_t k = 0; k < count_[i]; ++k)
+        weights_along_[static_cast<size_t>(k * in_) + i] = weights_[static_cast<size_t>(begins_[i] + k)];
+    }
+  }
+
+  int64_t in_, out_, taps_ = 0;
   std::vector<int64_t> begins_, outputs_;
-  std::vector<T> weights_;
+  std::vector<T> weights_, weights_along_;
+  std::vector<int32_t> first_, count_;
 };
 
 /// Rows that make a chunk of about 10 microseconds.

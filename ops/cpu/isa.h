@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 // Note [Instruction sets]
 //
@@ -18,13 +20,6 @@
 // Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
 // they may differ: v3 and v4 have a fused a * b + c, which kernels ask for by name (simd/math.h), and which
 // in the files that cmake/isa.cmake lists, the convolutions', the compiler may use wherever it likes.
-
-/// `VOX_X86(&v4::f)` is the kernel where the build has the x86-64 levels, and a null pointer elsewhere.
-#if VOXGRAD_X86_ISAS
-#define VOX_X86(kernel) kernel
-#else
-#define VOX_X86(kernel) nullptr
-#endif
 
 namespace vox::cpu {
 
@@ -46,11 +41,8 @@ const char* to_string(Isa isa);
 /// What isa() is at first: it asks once.
 Isa isa_from_environment();
 
-/// One table of kernels (a plain struct of function pointers) per instruction set:
-///
-///     constexpr ByIsa kernels{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
-///                             VOX_X86(&simd::v4::copy_kernels)};
-///     kernels.here().f32(...);
+/// One table of kernels (a plain struct of function pointers) per instruction set, null pointers where the
+/// build has but the baseline.
 template <class Table>
 struct ByIsa {
   const Table *baseline, *v3, *v4;
@@ -60,10 +52,34 @@ struct ByIsa {
   constexpr ByIsa(const Table* base, std::nullptr_t, std::nullptr_t)
       : baseline(base), v3(nullptr), v4(nullptr) {}
 
+  /// The table of the instruction set in use.
   const Table& here() const {
     const Isa chosen = isa();
     return *(chosen == Isa::v4 ? v4 : chosen == Isa::v3 ? v3 : baseline);
   }
+
+  /// What the table in use has for the type T.
+  template <class T>
+  const auto& of() const {
+    if constexpr (std::is_same_v<T, float>)
+      return here().f32;
+    else if constexpr (std::is_same_v<T, double>)
+      return here().f64;
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return here().i64;
+    else
+      return here().u8;
+  }
 };
+
+/// The ByIsa of the table of that name in ops/cpu/simd:
+///
+///     constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
+///     kernels.of<float>().max(...);
+#if VOXGRAD_X86_ISAS
+#define VOX_BY_ISA(table) (::vox::cpu::ByIsa{&simd::baseline::table, &simd::v3::table, &simd::v4::table})
+#else
+#define VOX_BY_ISA(table) (::vox::cpu::ByIsa{&simd::baseline::table, nullptr, nullptr})
+#endif
 
 }  // namespace vox::cpu

@@ -21,18 +21,8 @@ namespace {
 
 constexpr int64_t elements_per_chunk = 32768;
 
-constexpr ByIsa kernels{&simd::baseline::pool3d_kernels, VOX_X86(&simd::v3::pool3d_kernels),
-                        VOX_X86(&simd::v4::pool3d_kernels)};
-constexpr ByIsa copies{&simd::baseline::copy_kernels, VOX_X86(&simd::v3::copy_kernels),
-                       VOX_X86(&simd::v4::copy_kernels)};
-
-template <class T>
-const simd::Pool3dOf<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels.here().f32;
-  else
-    return kernels.here().f64;
-}
+constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
+constexpr ByIsa copies = VOX_BY_ISA(copy_kernels);
 
 simd::PoolAxes axes_of(const Pool3dGeometry& g) {
   simd::PoolAxes a{};
@@ -96,7 +86,7 @@ void max_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& ind
       return max_pool3d_of_huge_planes<T>(x, g, y, indices);
     T* to = detail::mutable_ptr<T>(y);
     int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const auto room = static_cast<size_t>(pool_column_size(axes));
     for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
@@ -164,7 +154,7 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
 void avg_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     T* to = detail::mutable_ptr<T>(y);
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const std::vector<T> divisors = divisors_along_w<T>(g);
     for_slabs<T>(x, g, [&](int64_t plane, int64_t d_begin, int64_t d_end, const T* cells) {
@@ -178,20 +168,23 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
   visit_floating("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
-    const auto& kernel = kernels_of<T>();
+    const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
     const std::vector<T> divisors = divisors_along_w<T>(g);
+    const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
     const int64_t slice = g.in.h * g.in.w;
     const int64_t depth = std::clamp<int64_t>(elements_per_chunk / slice, 1, g.in.d);
     const int64_t slabs = (g.in.d + depth - 1) / depth;
     parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
                  [&](int64_t begin, int64_t end) {
-                   std::vector<T> column(static_cast<size_t>(g.out.w));
+                   std::vector<T> column(static_cast<size_t>(g.out.w)), sums(static_cast<size_t>(slice));
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t plane = task / slabs, d = task % slabs * depth;
                      kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
-                                         divisors.data(), to + plane * g.cells(), column.data());
+                                         divisors.data(), to + plane * g.cells(), column.data(), sums.data(),
+                                         stream);
                    }
+                   if (stream) finish_streaming();
                  });
   });
 }

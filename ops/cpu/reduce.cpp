@@ -18,10 +18,10 @@
 //
 // Memory: a block that is dense is read in place, any other gathered into a buffer first; a tensor of which
 // all were others is copied as a whole. Where the rows lie side by side (their elements are far apart, the
-// neighbours of one element belong to other rows), 256 rows are reduced together, lane by lane, in the very
+// neighbours of one element belong to other rows), 1024 rows are reduced together, lane by lane, in the very
 // same order.
 //
-// Work: a task is a block of a row, or of 256 rows. It reads each element once.
+// Work: a task is a block of a row, or of 1024 rows. It reads each element once.
 
 namespace vox::cpu {
 namespace {
@@ -31,11 +31,10 @@ using detail::RowView;
 
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t lanes = 16;
-constexpr int64_t tile = 256;             // rows that are reduced together: 1 KiB of neighbours
+constexpr int64_t tile = 1024;            // rows that are reduced together: 4 KiB of neighbours
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
 
-constexpr ByIsa kernels{&simd::baseline::reduce_kernels, VOX_X86(&simd::v3::reduce_kernels),
-                        VOX_X86(&simd::v4::reduce_kernels)};
+constexpr ByIsa kernels = VOX_BY_ISA(reduce_kernels);
 
 /// The instruction set's kernels for an Op whose loops it has; null for all others.
 template <class Op>
@@ -44,13 +43,12 @@ const simd::ReduceOf<typename Op::Acc>* kernels_of() {
   constexpr bool is_sum =
       std::is_same_v<Op, detail::SumOp<T, false>> || std::is_same_v<Op, detail::SumOp<T, true>>;
   constexpr bool is_max = std::is_same_v<Op, detail::ExtremumOp<T, true>>;
-  const simd::ReduceKernels& k = kernels.here();
-  if constexpr (std::is_same_v<T, float>)
-    return is_sum ? &k.sum_f32 : is_max ? &k.max_f32 : &k.min_f32;
-  else if constexpr (std::is_same_v<T, double>)
-    return is_sum ? &k.sum_f64 : is_max ? &k.max_f64 : &k.min_f64;
-  else
+  if constexpr (!std::is_floating_point_v<T>) {
     return nullptr;
+  } else {
+    const simd::ReductionsOf<T>& k = kernels.of<T>();
+    return is_sum ? &k.sum : is_max ? &k.max : &k.min;
+  }
 }
 template <class Op>
 inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;
@@ -107,35 +105,108 @@ typename Op::Acc reduce_row(const RowView& v, const T* row, int64_t first, int64
   return reduce_block<Op>(buffer.data(), n, first);
 }
 
-/// One block of `width` rows that lie side by side: store(c, result) for each.
-template <class Op, class T, class Store>
-void reduce_tile(const RowView& v, const T* rows, int64_t width, int64_t first, int64_t n, Store store) {
+/// One block of up to `tile` rows that lie side by side: lanes and tree as in reduce_block, for all rows at
+/// once. Wide tiles climb the tree depth first, so that few streams of memory are read at a time and few
+/// intermediate results are kept; narrow ones read memory in its order.
+template <class Op, class T>
+class TileReduction {
+ public:
   using Acc = typename Op::Acc;
-  std::array<std::array<Acc, tile>, lanes> lane;
-  for (int64_t j = 0; j < std::min(n, lanes); ++j) lane[j].fill(Op::init());
-  const int64_t stride = v.reduced_strides.back();
-  [[maybe_unused]] const auto* const kernel = kernels_of<Op>();
-  for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      Acc* into = lane[(at + i) % lanes].data();
-      const T* x = rows + offset + i * stride;
-      [[maybe_unused]] const int64_t index = first + at + i;
-      if constexpr (has_kernels<Op>) {
-        kernel->combine(into, x, width);
-      } else {
-        for (int64_t c = 0; c < width; ++c) into[c] = Op::combine(into[c], Op::lift(x[c], index));
+
+  /// Elements [first, first + n) of the `width` rows that begin at `rows`.
+  TileReduction(const RowView& v, const T* rows, int64_t width, int64_t first, int64_t n)
+      : width_(width), first_(first), n_(n) {
+    const int64_t stride = v.reduced_strides.back();
+    for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) element_[at + i] = rows + offset + i * stride;
+    });
+    if (width <= narrow)
+      lane_by_lane();
+    else
+      node(0, 1, 0);
+  }
+  const Acc& operator[](int64_t row) const { return results_[row]; }
+
+ private:
+  static constexpr int levels = 5;  // 16 lanes: 1, 2, 4, 8, 16
+  static constexpr int64_t narrow = levels * tile / lanes;
+
+  void lane_by_lane() {
+    for (int64_t i = 0; i < n_;) {
+      if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+        if (i % lanes == 0 && is_dense(i)) {  // elements of all lanes, in their order
+          kernels_of<Op>()->combine(results_.data(), &element_[i], 1, lanes * width_, i == 0, &element_[i]);
+          i += lanes;
+          continue;
+        }
       }
+      add_element(results_.data() + i % lanes * width_, i, i < lanes);
+      ++i;
     }
-  });
-  meet(n, [&](int64_t a, int64_t b) {
+    meet(n_,
+         [&](int64_t a, int64_t b) { combine(results_.data() + a * width_, results_.data() + b * width_); });
+  }
+
+  /// Lanes j, j + step, j + 2 step, ... combined, into results_ at that level.
+  void node(int64_t j, int64_t step, int level) {
+    if (step == lanes) return lane(j, results_.data() + level * tile);
+    node(j, 2 * step, level);
+    if (j + step >= std::min(n_, lanes)) return;
+    node(j + step, 2 * step, level + 1);
+    combine(results_.data() + level * tile, results_.data() + (level + 1) * tile);
+  }
+
+  /// Whether elements i, i + 1, ..., one for each lane, lie next to each other for all rows.
+  bool is_dense(int64_t i) const {
+    bool dense = i + lanes <= n_;
+    for (int64_t j = 1; dense && j < lanes; ++j) dense = element_[i + j] == element_[i] + j * width_;
+    return dense;
+  }
+
+  void combine(Acc* into, const Acc* other) const {
     if constexpr (has_kernels<Op>) {
-      kernel->combine(lane[a].data(), lane[b].data(), width);
+      kernels_of<Op>()->combine(into, &other, 1, width_, false, &other);
     } else {
-      for (int64_t c = 0; c < width; ++c) lane[a][c] = Op::combine(lane[a][c], lane[b][c]);
+      for (int64_t c = 0; c < width_; ++c) into[c] = Op::combine(into[c], other[c]);
     }
-  });
-  for (int64_t c = 0; c < width; ++c) store(c, lane[0][c]);
-}
+  }
+
+  void add_element(Acc* into, int64_t i, bool begins) const {
+    const T* x = element_[i];
+    if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+      kernels_of<Op>()->combine(into, &x, 1, width_, begins, &x);
+    } else {
+      if (begins) std::fill_n(into, width_, Op::init());
+      for (int64_t c = 0; c < width_; ++c) into[c] = Op::combine(into[c], Op::lift(x[c], first_ + i));
+    }
+  }
+
+  /// The lane that node() comes to after j: j's bits, read from the other end, are counted up.
+  static int64_t lane_after(int64_t j) {
+    int64_t bit = lanes / 2;
+    for (; bit > 0 && (j & bit) != 0; bit /= 2) j -= bit;
+    return j + bit;
+  }
+
+  /// Elements j, j + lanes, ...
+  void lane(int64_t j, Acc* into) {
+    if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+      const T *rows[block / lanes], *ahead[block / lanes];
+      int64_t count = 0;
+      for (int64_t i = j, next = lane_after(j); i < n_; i += lanes, next += lanes) {
+        rows[count] = element_[i];
+        ahead[count++] = element_[next < n_ ? next : i];
+      }
+      kernels_of<Op>()->combine(into, rows, count, width_, true, ahead);
+    } else {
+      for (int64_t i = j; i < n_; i += lanes) add_element(into, i, i == j);
+    }
+  }
+
+  int64_t width_, first_, n_;
+  std::array<const T*, block> element_;  // of the first row
+  std::array<Acc, levels * tile> results_;
+};
 
 /// Whether rows lie side by side, so that they are best reduced together.
 bool side_by_side(const RowView& v) {
@@ -162,9 +233,10 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task % blocks, t = task / blocks % tiles, outer = task / blocks / tiles;
         const int64_t row = outer * side + t * tile;
-        reduce_tile<Op>(v, x + detail::offset_of(v.kept, v.kept_strides, row),
-                        std::min(tile, side - t * tile), b * block, in_block(b),
-                        [&](int64_t c, const typename Op::Acc& a) { store(row + c, b, a); });
+        const int64_t width = std::min(tile, side - t * tile);
+        const TileReduction<Op, T> results(v, x + detail::offset_of(v.kept, v.kept_strides, row), width,
+                                           b * block, in_block(b));
+        for (int64_t c = 0; c < width; ++c) store(row + c, b, results[c]);
       }
     });
     return;

@@ -225,6 +225,33 @@ TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
 }
 
 // 8 GiB of addresses, of which a few pages are touched.
+TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
+  for (const DType dtype : {vox::f32, vox::f64}) {
+    for (const auto& [in, out] : {std::pair{40, 97},
+                                  {17, 64},
+                                  {33, 50},
+                                  {64, 31},
+                                  {100, 300},
+                                  {5, 40},
+                                  {16, 112},
+                                  {64, 128},
+                                  {31, 62},
+                                  {9, 8}}) {
+      for (const auto mode : {nearest, trilinear}) {
+        Tensor x = integers({1, 3, 1, 5, in}, dtype).set_requires_grad();
+        Tensor y = vox::interpolate(x, {.size = Triple(1, 5, out), .mode = mode});
+        Tensor turned = x.detach().transpose(3, 4).contiguous().set_requires_grad();
+        Tensor y_turned = vox::interpolate(turned, {.size = Triple(1, out, 5), .mode = mode});
+        EXPECT_EQ(values(y), values(y_turned.transpose(3, 4))) << in << " to " << out;
+        const Tensor gy = integers(y.shape(), dtype) * 0.1;
+        y.backward(gy);
+        y_turned.backward(gy.transpose(3, 4).contiguous());
+        EXPECT_EQ(values(x.grad()), values(turned.grad().transpose(3, 4))) << in << " to " << out;
+      }
+    }
+  }
+}
+
 TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
 #if VOX_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers keep notes on every byte of it";

@@ -1,6 +1,7 @@
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
 #include <voxgrad/ops/cpu/simd/interpolate.h>
+#include <voxgrad/ops/cpu/simd/pick.h>
 #include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
@@ -8,40 +9,156 @@ namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
 template <class T>
-void blend(const T* a, const T* b, T weight, T weight_next, T* y, int64_t n, bool stream) {
-  write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+void blend_rows(const T* x, const int64_t* index, const T* weights, const T* next_weights, T* y, int64_t rows,
+                int64_t n, bool stream) {
+  for (int64_t r = 0; r < rows; ++r, y += n) {
+    const T *a = x + index[r] * n, *b = a + n;
+    const T weight = weights[r], next_weight = next_weights[r];
+    if (next_weight == 0) {  // 0 * inf spoils nothing, and there may be no next row
+      copy_run(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(y),
+               n * static_cast<int64_t>(sizeof(T)), stream);
+    } else {
+      write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) to[i] = weight * a[first + i] + weight_next * b[first + i];
-  });
+        for (int64_t i = 0; i < count; ++i) to[i] = weight * a[first + i] + next_weight * b[first + i];
+      });
+    }
+  }
 }
 
+/// Some rows, so few that they lie in the first cache level while their parts are computed one by one.
 template <class T>
-void blend_along(const T* x, const int32_t* index, const int32_t* next, const T* weight, const T* next_weight,
-                 T* y, int64_t n) {
+void blend_along_few(const T* x, int64_t rows, int64_t in, const int32_t* index, const int32_t* next,
+                     const T* weight, const T* next_weight, T* y, int64_t n) {
+  int64_t o = 0;
+  if constexpr (picks_lanes) {
+    for (; in >= lanes<T> && o + lanes<T> <= n; o += lanes<T>) {
+      const int64_t begin =
+          index[o] < in - lanes<T> ? index[o] : in - lanes<T>;  // of the cells in one vector
+      if (next[o + lanes<T> - 1] - begin >= lanes<T>) break;
+      const LaneNumbers<T> at = load_numbers<T>(index + o) - numbers<T>(begin),
+                           next_at = load_numbers<T>(next + o) - numbers<T>(begin);
+      const Vec<T> w = load(weight + o), w_next = load(next_weight + o);
+      for (int64_t r = 0; r < rows; ++r) {
+        const Vec<T> cells = load(x + r * in + begin), a = pick(cells, at), b = pick(cells, next_at),
+                     both = w * a + w_next * b;
+        store(y + r * n + o, w_next == 0 ? a : both);
+      }
+    }
+  }
+  for (int64_t r = 0; o < n && r < rows; ++r) {
+    const T* const from = x + r * in;
+    T* const to = y + r * n;
 #pragma GCC ivdep
-  for (int64_t o = 0; o < n; ++o) {
-    const T a = x[index[o]], both = weight[o] * a + next_weight[o] * x[next[o]];
-    y[o] = next_weight[o] == 0 ? a : both;
+    for (int64_t i = o; i < n; ++i) {
+      const T a = from[index[i]], both = weight[i] * a + next_weight[i] * from[next[i]];
+      to[i] = next_weight[i] == 0 ? a : both;
+    }
   }
 }
 
 template <class T>
-void weighted_sum(const T* const* rows, const T* weights, int64_t count, T* y, int64_t n) {
+void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, const int32_t* next,
+                 const T* weight, const T* next_weight, T* y, int64_t n) {
+  const int64_t few = 1 + 4096 / (in + n);
+  for (int64_t r = 0; r < rows; r += few)
+    blend_along_few(x + r * in, rows - r < few ? rows - r : few, in, index, next, weight, next_weight,
+                    y + r * n, n);
+}
+
+/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile the rows ahead come into the cache.
+template <class T, int count>
+[[gnu::always_inline]] inline void add_rows(const T* x, const int64_t* outputs, const T* weights, T* y,
+                                            int64_t n, bool begins, const T* ahead, const T* ahead_too) {
+  const T* row[count];
+  Vec<T> weight[count];
+  for (int k = 0; k < count; ++k) row[k] = x + outputs[k] * n, weight[k] = Vec<T>{} + weights[k];
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
-    Vec<T> sum = {};
-    for (int64_t r = 0; r < count; ++r) sum += weights[r] * load(rows[r] + i);
+    __builtin_prefetch(ahead + i);
+    __builtin_prefetch(ahead_too + i);
+    Vec<T> sum = begins ? Vec<T>{} : load(y + i);
+    for (int k = 0; k < count; ++k) sum += weight[k] * load(row[k] + i);
     store(y + i, sum);
   }
   for (; i < n; ++i) {
-    T sum = 0;
-    for (int64_t r = 0; r < count; ++r) sum += weights[r] * rows[r][i];
+    T sum = begins ? T(0) : y[i];
+    for (int k = 0; k < count; ++k) sum += weights[k] * row[k][i];
     y[i] = sum;
   }
 }
 
 template <class T>
-constexpr InterpolateOf<T> table{blend<T>, blend_along<T>, weighted_sum<T>};
+void sum_rows(const T* x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y, int64_t rows,
+              int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, y += n) {
+    int64_t k = begins[r];
+    const int64_t end = begins[r + 1];
+    if (k == end) {
+      for (int64_t i = 0; i < n; ++i) y[i] = 0;
+      continue;
+    }
+    // What the next row is the first to read.
+    const T* ahead[2] = {x + outputs[k] * n, x + outputs[k] * n};
+    for (int64_t o = end, found = 0; r + 1 < rows && o < begins[r + 2] && found < 2; ++o)
+      if (outputs[o] > outputs[end - 1]) ahead[found++] = x + outputs[o] * n;
+    for (bool is_first = true; k < end; is_first = false) {
+      const auto add = [&]<int count>() [[gnu::always_inline]] {
+        add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead[0], ahead[1]);
+        k += count;
+      };
+      if (end - k >= 4)
+        add.template operator()<4>();
+      else if (end - k >= 2)
+        add.template operator()<2>();
+      else
+        add.template operator()<1>();
+    }
+  }
+}
+
+template <class T>
+void sum_along_few(const T* x, int64_t rows, int64_t out, const int32_t* first, const int32_t* count,
+                   int64_t taps, const T* weights, T* y, int64_t n) {
+  int64_t i = 0;
+  if constexpr (picks_lanes) {
+    constexpr int64_t window = 2 * lanes<T>;  // what two vectors hold
+    for (; out >= window && i + lanes<T> <= n; i += lanes<T>) {
+      if (first[i + lanes<T> - 1] - first[i] >= window) break;
+      const LaneNumbers<T> firsts = load_numbers<T>(first + i), counts = load_numbers<T>(count + i);
+      for (int64_t r = 0; r < rows; ++r) {
+        Vec<T> sum = {};
+        for (int64_t k = 0; k < taps; ++k) {
+          const int64_t begin = first[i] + k < out - window ? first[i] + k : out - window;
+          const T* const from = x + r * out + begin;
+          const Vec<T> g = pick(load(from), load(from + lanes<T>), firsts + numbers<T>(k - begin));
+          const Vec<T> added = sum + load(weights + k * n + i) * g;
+          sum = counts > numbers<T>(k) ? added : sum;
+        }
+        store(y + r * n + i, sum);
+      }
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = i; j < n; ++j) {
+      T sum = 0;
+      for (int64_t k = 0; k < count[j]; ++k) sum += weights[k * n + j] * x[r * out + first[j] + k];
+      y[r * n + j] = sum;
+    }
+  }
+}
+
+template <class T>
+void sum_along(const T* x, int64_t rows, int64_t out, const int32_t* first, const int32_t* count,
+               int64_t taps, const T* weights, T* y, int64_t n) {
+  const int64_t few = 1 + 4096 / (out + n);
+  for (int64_t r = 0; r < rows; r += few)
+    sum_along_few(x + r * out, rows - r < few ? rows - r : few, out, first, count, taps, weights, y + r * n,
+                  n);
+}
+
+template <class T>
+constexpr InterpolateOf<T> table{blend_rows<T>, blend_along<T>, sum_rows<T>, sum_along<T>};
 
 }  // namespace
 

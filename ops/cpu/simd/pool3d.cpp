@@ -3,153 +3,51 @@
 // not for every window. The column's ends are padded with what changes nothing, so no window needs a test.
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
-#include <voxgrad/ops/cpu/simd/pool3d.h>
-#include <voxgrad/ops/cpu/simd/vec.h>
+#include <voxgrad/ops/cpu/simd/pool3d_rows.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
+#include <voxgrad/ops/cpu/simd/stream.h>
 
 #include <cstddef>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
-
-template <>
-struct VecOf<int32_t> {
-  typedef int32_t type __attribute__((vector_size(vector_bytes)));
-};
-template <>
-struct VecOf<int64_t> {
-  typedef int64_t type __attribute__((vector_size(vector_bytes)));
-};
-
 namespace {
 
-template <class T>
-inline constexpr T lowest = -__builtin_huge_val();
+// ---- Windows of 2 x 2 x 2 cells, 2 apart
+// -------------------------------------------------------------------
 
-/// The larger one; NaN if either is. For numbers and for vectors.
-template <class V>
-[[gnu::always_inline]] inline V larger(V a, V b) {
-  return (b > a) | (b != b) ? b : a;
+/// Whether windows (d, all h) are of 2 x 2 rows of cells, two by two along W: then no column is needed.
+inline bool are_pairs(const PoolAxes& g, int64_t d) {
+  bool pairs = g.in[2] >= 2 * g.out[2] && g.padding[2] == 0;
+  for (int axis = 0; axis < 3; ++axis)
+    pairs = pairs && g.kernel[axis] == 2 && g.stride[axis] == 2 && g.dilation[axis] == 1;
+  const int64_t begin = 2 * d - g.padding[0];
+  return pairs && g.padding[1] == 0 && 2 * g.out[1] <= g.in[1] && begin >= 0 && begin + 2 <= g.in[0];
 }
 
-/// The part of an axis that a loop visits: begin, begin + step, ... below end.
-struct Range {
-  int64_t begin, end, step;
-};
-
-inline Range cells_under(const PoolAxes& g, int axis, int64_t o) {
-  const int64_t dilation = g.dilation[axis];
-  int64_t begin = o * g.stride[axis] - g.padding[axis];
-  const int64_t end = begin + (g.kernel[axis] - 1) * dilation + 1;
-  if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
-  return {begin, end < g.in[axis] ? end : g.in[axis], dilation};
-}
-
-/// For dilation 1.
-inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
-  const int64_t stride = g.stride[axis], first = i + g.padding[axis] - g.kernel[axis] + 1;
-  const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
-  const int64_t end = (i + g.padding[axis]) / stride + 1;
-  return {begin, end < g.out[axis] ? end : g.out[axis], 1};
-}
-
-/// What one axis contributes to the divisor of window o's mean.
-template <class T>
-T extent(const PoolAxes& g, int axis, int64_t o) {
-  const int64_t pad = g.count_padding ? g.padding[axis] : 0;
-  const int64_t start = o * g.stride[axis] - g.padding[axis], stop = start + g.kernel[axis];
-  const int64_t begin = start > -pad ? start : -pad, limit = g.in[axis] + pad;
-  return static_cast<T>((stop < limit ? stop : limit) - begin);
-}
-
-/// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), four at a time.
-template <class T, class F>
-[[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
-  const Range over_d = cells_under(g, 0, d), over_h = cells_under(g, 1, h);
-  const T* rows[4];
-  int count = 0;
-  bool first = true;
-  for (int64_t i = over_d.begin; i < over_d.end; i += over_d.step) {
-    for (int64_t j = over_h.begin; j < over_h.end; j += over_h.step) {
-      rows[count++] = x + (i * g.in[1] + j) * g.in[2];
-      if (count == 4) {
-        f(rows, count, first);
-        count = 0;
-        first = false;
-      }
-    }
-  }
-  if (count > 0) f(rows, count, first);
-}
-
-template <class T>
-[[gnu::always_inline]] inline void pad_column(const PoolAxes& g, T* column, T value) {
-  for (int64_t i = 0; i < g.padding[2]; ++i) column[i] = value;
-  for (int64_t i = g.padding[2] + g.in[2]; i < pool_reach(g); ++i) column[i] = value;
-}
-
-/// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides beyond 1
-/// the column's phases are stored one after the other, behind it, by update().
-template <class T>
-class Taps {
- public:
-  Taps(const PoolAxes& g, T* column)
-      : stride_(g.stride[2]),
-        dilation_(g.dilation[2]),
-        phase_(pool_phase(g)),
-        reach_(pool_reach(g)),
-        column_(column) {
-    for (int64_t k = 0; k < prepared && k < g.kernel[2]; ++k) offset_[k] = offset_of(k);
-  }
-  void update() const {
-    T* const phases = column_ + reach_;
-    if (stride_ == 2) {
-#pragma GCC ivdep
-      for (int64_t o = 0; o < reach_ / 2; ++o) {
-        phases[o] = column_[2 * o];
-        phases[phase_ + o] = column_[2 * o + 1];
-      }
-      if (reach_ % 2 == 1) phases[reach_ / 2] = column_[reach_ - 1];
-    } else if (stride_ > 2) {
-      for (int64_t r = 0; r < stride_ && r < reach_; ++r) {
-        for (int64_t o = 0; r + o * stride_ < reach_; ++o) phases[r * phase_ + o] = column_[r + o * stride_];
-      }
-    }
-  }
-  const T* at(int64_t k) const { return column_ + (k < prepared ? offset_[k] : offset_of(k)); }
-
- private:
-  static constexpr int64_t prepared = 8;  // offsets that are divided once, not for every row
-  int64_t offset_of(int64_t k) const {
-    const int64_t offset = k * dilation_;
-    return stride_ == 1 ? offset : reach_ + offset % stride_ * phase_ + offset / stride_;
-  }
-
-  int64_t stride_, dilation_, phase_, reach_;
-  T* column_;
-  int64_t offset_[prepared] = {};
-};
-
-/// y[o] = combine(... combine(tap 0, tap 1) ..., tap K - 1), lane by lane or one by one.
-template <class T, class F>
-[[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, const Taps<T>& taps, T* y, F combine) {
-  taps.update();
-  const int64_t n = g.out[2], kernel = g.kernel[2];
-  constexpr int most = 4;
-  const T* tap[most];
-  for (int64_t done = 0; done < kernel; done += most) {
-    const int64_t count = kernel - done < most ? kernel - done : most;
-    for (int64_t k = 0; k < count; ++k) tap[k] = taps.at(done + k);
+/// Windows (d, all h): finish(along W of (down the four rows), o) for window o of its row, lane by lane or
+/// one by one.
+template <class T, class Down, class Along, class Finish>
+[[gnu::always_inline]] inline void combine_pairs(const PoolAxes& g, const T* x, int64_t d, T* y, Down down,
+                                                 Along along, Finish finish) {
+  constexpr auto all = std::make_index_sequence<lanes<T>>();
+  const int64_t width = g.in[2], slice = g.in[1] * width, n = g.out[2];
+  for (int64_t h = 0; h < g.out[1]; ++h, y += n) {
+    const T *const a = x + (2 * d - g.padding[0]) * slice + 2 * h * width, *const b = a + width,
+                   *const c = a + slice, *const e = c + width;
     int64_t o = 0;
     for (; o + lanes<T> <= n; o += lanes<T>) {
-      Vec<T> v = load(tap[0] + o);
-      if (done > 0) v = combine(load(y + o), v);
-      for (int64_t k = 1; k < count; ++k) v = combine(v, load(tap[k] + o));
-      store(y + o, v);
+      Vec<T> v[2];
+      for (int half = 0; half < 2; ++half) {
+        const int64_t i = 2 * o + half * lanes<T>;
+        for (const T* row : {a, b, c, e}) __builtin_prefetch(row + i + ahead<T>);
+        v[half] = down(load(a + i), load(b + i), load(c + i), load(e + i));
+      }
+      store(y + o,
+            finish(along(detail::even_lanes<T>(v[0], v[1], all), detail::odd_lanes<T>(v[0], v[1], all)), o));
     }
     for (; o < n; ++o) {
-      T v = tap[0][o];
-      if (done > 0) v = combine(y[o], v);
-      for (int64_t k = 1; k < count; ++k) v = combine(v, tap[k][o]);
-      y[o] = v;
+      const auto at = [=](int64_t i) { return down(a[i], b[i], c[i], e[i]); };
+      y[o] = finish(along(at(2 * o), at(2 * o + 1)), o);
     }
   }
 }
@@ -162,6 +60,7 @@ void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
   const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const d = rows[3];
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
+    for (int r = 0; r < 4; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
     Vec<T> v = larger(larger(load(a + i), load(b + i)), larger(load(c + i), load(d + i)));
     if (!first) v = larger(load(column + i), v);
     store(column + i, v);
@@ -178,6 +77,13 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
+    if (are_pairs(g, d)) {
+      combine_pairs(
+          g, x, d, y + d * g.out[1] * g.out[2],
+          [](auto p, auto q, auto r, auto s) { return larger(larger(p, q), larger(r, s)); },
+          [](auto p, auto q) { return larger(p, q); }, [](auto v, int64_t) { return v; });
+      continue;
+    }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
       for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
@@ -312,6 +218,20 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
   T* const middle = column + g.padding[2];
   const int64_t n = g.in[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
+    if (are_pairs(g, d)) {
+      const T area = 2 * extent<T>(g, 0, d);  // none of the padding is in a window
+      combine_pairs(
+          g, x, d, y + d * g.out[1] * g.out[2],
+          [](auto p, auto q, auto r, auto s) { return ((p + q) + r) + s; },
+          [](auto p, auto q) { return p + q; },
+          [=]<class V>(V v, int64_t o) {
+            if constexpr (sizeof(V) == sizeof(T))
+              return v / (area * divisor_w[o]);
+            else
+              return v / (area * load(divisor_w + o));
+          });
+      continue;
+    }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
         const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
@@ -353,14 +273,8 @@ void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y,
       for (int64_t o = 0; o < n; ++o) column[o] += row[o] / (area * divisor_w[o]);
     }
   }
-  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n) {
-#pragma GCC ivdep
-    for (int64_t o = 0; o < n; ++o) {
-      x[2 * o] = column[o];
-      x[2 * o + 1] = column[o];
-    }
-    return;
-  }
+  if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n)
+    return interleave(column, n, column, n, x);
   for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
   for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {  // so that the earliest window over a cell comes first
     const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
@@ -377,22 +291,22 @@ inline bool equal(Range a, Range b) { return a.begin == b.begin && a.end == b.en
 
 template <class T>
 void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w, T* x,
-                  T* column) {
-  const int64_t width = g.in[2], slice = g.in[1] * width;
+                  T* column, T* slice, bool stream) {
+  const int64_t width = g.in[2], size = g.in[1] * width;
   for (int64_t d = d_begin; d < d_end; ++d) {
     const Range over_d = windows_over(g, 0, d);
-    T* const to = x + d * slice;
-    if (d > d_begin && equal(over_d, windows_over(g, 0, d - 1))) {  // under the same windows: the same sums
-      __builtin_memcpy(to, to - slice, static_cast<size_t>(slice) * sizeof(T));
-      continue;
-    }
-    for (int64_t h = 0; h < g.in[1]; ++h) {
+    // A slice, or a row, under the same windows as the last one has the same sums.
+    const bool again = d > d_begin && equal(over_d, windows_over(g, 0, d - 1));
+    for (int64_t h = 0; !again && h < g.in[1]; ++h) {
       const Range over_h = windows_over(g, 1, h);
+      T* const row = slice + h * width;
       if (h > 0 && equal(over_h, windows_over(g, 1, h - 1)))
-        __builtin_memcpy(to + h * width, to + (h - 1) * width, static_cast<size_t>(width) * sizeof(T));
+        __builtin_memcpy(row, row - width, static_cast<size_t>(width) * sizeof(T));
       else
-        mean_adjoint_row(g, over_d, over_h, y, divisor_w, to + h * width, column);
+        mean_adjoint_row(g, over_d, over_h, y, divisor_w, row, column);
     }
+    copy_run(reinterpret_cast<const char*>(slice), reinterpret_cast<char*>(x + d * size),
+             size * static_cast<int64_t>(sizeof(T)), stream);
   }
 }
 

@@ -48,9 +48,10 @@ struct Pool3dOf {
   /// y = the mean of each window. divisor_w[o]: what the divisors come to along W.
   void (*mean)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
                T* column);
-  /// x = the sum, over the windows over each cell, of y / divisor. Dilation is 1.
+  /// x = the sum, over the windows over each cell, of y / divisor. Dilation is 1. `column` has room for a
+  /// row of windows, `slice` for the cells of one depth; `stream`: past the cache.
   void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
-                       T* x, T* column);
+                       T* x, T* column, T* slice, bool stream);
 };
 
 struct Pool3dKernels {

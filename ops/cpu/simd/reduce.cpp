@@ -1,10 +1,13 @@
 #include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
+#include <utility>  // index_sequence, a type without code
+
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
-// Each combines numbers and vectors alike. Where both are equal the first stays.
+// Each combines numbers and vectors alike. Where both are equal the first stays. A lane without elements
+// holds `init`, which changes no lane that it meets: there is no -0 among sums that began with 0.
 struct Sum {
   static constexpr double init = 0;
   template <class V>
@@ -16,50 +19,91 @@ struct Max {
   static constexpr double init = -__builtin_huge_val();
   template <class V>
   [[gnu::always_inline]] static inline V of(V a, V b) {
-    return (b > a) | (b != b) ? b : a;
+    const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+    return b != b ? b : of_numbers;
   }
 };
 struct Min {
   static constexpr double init = __builtin_huge_val();
   template <class V>
   [[gnu::always_inline]] static inline V of(V a, V b) {
-    return (b < a) | (b != b) ? b : a;
+    const V of_numbers = b < a ? b : a;
+    return b != b ? b : of_numbers;
   }
 };
 
+constexpr int count = 16;  // lanes of a block
+
+/// v[0], v[1], ... as one row of 2 * half lanes that combines its halves, until one lane is left.
+template <class T, class Op, int half, size_t... l>
+[[gnu::always_inline]] inline T tree(Vec<T>* v, std::index_sequence<l...> all) {
+  if constexpr (half == 0) {
+    return v[0][0];
+  } else {
+    if constexpr (half >= lanes<T>) {
+      for (int i = 0; i < half / lanes<T>; ++i) v[i] = Op::of(v[i], v[i + half / lanes<T>]);
+    } else {
+      v[0] = Op::of(v[0], __builtin_shufflevector(v[0], v[0], (static_cast<int>(l + half) % lanes<T>)...));
+    }
+    return tree<T, Op, half / 2>(v, all);
+  }
+}
+
 template <class T, class Op>
 T block(const T* x, int64_t n) {
-  constexpr int count = 16, vectors = count / lanes<T>;
-  T lane[count];
-  for (int j = 0; j < count; ++j) lane[j] = static_cast<T>(Op::init);
-  Vec<T> sum[vectors];
-  for (int v = 0; v < vectors; ++v) sum[v] = load(lane + v * lanes<T>);
+  constexpr int vectors = count / lanes<T>;
+  Vec<T> v[vectors];
+  for (int k = 0; k < vectors; ++k) v[k] = Vec<T>{} + static_cast<T>(Op::init);
   int64_t i = 0;
   for (; i + count <= n; i += count) {
-    for (int v = 0; v < vectors; ++v) sum[v] = Op::of(sum[v], load(x + i + v * lanes<T>));
+    for (int k = 0; k < vectors; ++k) v[k] = Op::of(v[k], load(x + i + k * lanes<T>));
   }
-  for (int v = 0; v < vectors; ++v) store(lane + v * lanes<T>, sum[v]);
-  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::of(lane[j], x[i + j]);
-  const int64_t used = n < count ? n : count;
-  for (int64_t half = count / 2; half > 0; half /= 2) {
-    for (int64_t j = 0; j < half && j + half < used; ++j) lane[j] = Op::of(lane[j], lane[j + half]);
+  if (i < n) {
+    T lane[count];
+    for (int k = 0; k < vectors; ++k) store(lane + k * lanes<T>, v[k]);
+    for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::of(lane[j], x[i + j]);
+    for (int k = 0; k < vectors; ++k) v[k] = load(lane + k * lanes<T>);
   }
-  return lane[0];
+  return tree<T, Op, count / 2>(v, std::make_index_sequence<lanes<T>>());
+}
+
+template <class T, class Op, int count>
+[[gnu::always_inline]] inline void combine_rows(T* to, const T* const* rows, int64_t width, bool begins,
+                                                const T* const* ahead) {
+  const T *row[count], *next[count];
+  for (int r = 0; r < count; ++r) row[r] = rows[r], next[r] = ahead[r];
+  int64_t c = 0;
+  for (; c + lanes<T> <= width; c += lanes<T>) {
+    Vec<T> v = begins ? Vec<T>{} + static_cast<T>(Op::init) : load(to + c);
+    for (int r = 0; r < count; ++r) {
+      __builtin_prefetch(next[r] + c);
+      v = Op::of(v, load(row[r] + c));
+    }
+    store(to + c, v);
+  }
+  for (; c < width; ++c) {
+    T v = begins ? static_cast<T>(Op::init) : to[c];
+    for (int r = 0; r < count; ++r) v = Op::of(v, row[r][c]);
+    to[c] = v;
+  }
 }
 
 template <class T, class Op>
-void combine(T* into, const T* x, int64_t n) {
-  int64_t i = 0;
-  for (; i + lanes<T> <= n; i += lanes<T>) store(into + i, Op::of(load(into + i), load(x + i)));
-  for (; i < n; ++i) into[i] = Op::of(into[i], x[i]);
+void combine(T* to, const T* const* rows, int64_t count, int64_t width, bool begins, const T* const* ahead) {
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) combine_rows<T, Op, 4>(to, rows + r, width, begins && r == 0, ahead + r);
+  for (; r + 2 <= count; r += 2) combine_rows<T, Op, 2>(to, rows + r, width, begins && r == 0, ahead + r);
+  for (; r < count; ++r) combine_rows<T, Op, 1>(to, rows + r, width, begins && r == 0, ahead + r);
 }
 
 template <class T, class Op>
-constexpr ReduceOf<T> table{block<T, Op>, combine<T, Op>};
+constexpr ReduceOf<T> loops{block<T, Op>, combine<T, Op>};
+
+template <class T>
+constexpr ReductionsOf<T> table{loops<T, Sum>, loops<T, Max>, loops<T, Min>};
 
 }  // namespace
 
-const ReduceKernels reduce_kernels{table<float, Sum>,  table<float, Max>,  table<float, Min>,
-                                   table<double, Sum>, table<double, Max>, table<double, Min>};
+const ReduceKernels reduce_kernels{table<float>, table<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

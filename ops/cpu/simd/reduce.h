@@ -9,14 +9,21 @@ template <class T>
 struct ReduceOf {
   /// One dense block: element i goes to lane i % 16, and the lanes meet in a binary tree.
   T (*block)(const T* x, int64_t n);
-  /// into[i] = combine(into[i], x[i])
-  void (*combine)(T* into, const T* x, int64_t n);
+  /// to[c] = combine(... combine(combine(to[c], rows[0][c]), rows[1][c]) ..., rows[count - 1][c]); `begins`:
+  /// to[c] is the result of nothing, whatever it holds. Meanwhile ahead[r][c] come into the cache.
+  void (*combine)(T* to, const T* const* rows, int64_t count, int64_t width, bool begins,
+                  const T* const* ahead);
 };
 
 /// NaN wins max and min.
+template <class T>
+struct ReductionsOf {
+  ReduceOf<T> sum, max, min;
+};
+
 struct ReduceKernels {
-  ReduceOf<float> sum_f32, max_f32, min_f32;
-  ReduceOf<double> sum_f64, max_f64, min_f64;
+  ReductionsOf<float> f32;
+  ReductionsOf<double> f64;
 };
 
 namespace baseline {

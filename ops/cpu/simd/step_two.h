@@ -15,6 +15,11 @@ template <class T, size_t... l>
   return __builtin_shufflevector(a, b, (2 * static_cast<int>(l))...);
 }
 
+template <class T, size_t... l>
+[[gnu::always_inline]] inline Vec<T> odd_lanes(Vec<T> a, Vec<T> b, std::index_sequence<l...>) {
+  return __builtin_shufflevector(a, b, (2 * static_cast<int>(l) + 1)...);
+}
+
 /// The lower or upper half of both, lane by lane in turns.
 template <class T, bool upper, size_t... l>
 [[gnu::always_inline]] inline Vec<T> zip(Vec<T> a, Vec<T> b, std::index_sequence<l...>) {

@@ -38,6 +38,19 @@ inline constexpr int64_t cache_line = 64;
 #endif
 }
 
+/// Copies bytes that do not overlap.
+[[gnu::always_inline]] inline void copy_run(const char* from, char* to, int64_t bytes, bool stream) {
+  const int64_t before = static_cast<int64_t>((0 - reinterpret_cast<uintptr_t>(to)) % cache_line);
+  const int64_t lines = (bytes - before) / cache_line * cache_line;
+  if (!stream || lines <= 0) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  std::memcpy(to, from, static_cast<size_t>(before));
+  stream_lines(to + before, from + before, lines);
+  std::memcpy(to + before + lines, from + before + lines, static_cast<size_t>(bytes - before - lines));
+}
+
 /// Calls f(first, to, count) for consecutive parts of a run y[0..n): f writes elements first, first + 1, ...
 /// of the run to `to`, which is y's memory or a buffer that is then streamed.
 template <class T, class F>

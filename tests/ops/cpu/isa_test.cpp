@@ -89,8 +89,7 @@ void expect_finite_is_right(bool (*all_finite)(const T*, int64_t)) {
 }
 
 TEST_F(IsaTest, AllFinite) {
-  constexpr ByIsa kernels{&simd::baseline::finite_kernels, VOX_X86(&simd::v3::finite_kernels),
-                          VOX_X86(&simd::v4::finite_kernels)};
+  constexpr ByIsa kernels = VOX_BY_ISA(finite_kernels);
   for (const Isa i : all) {
     if (!has_isa(i)) continue;
     SCOPED_TRACE(to_string(i));

@@ -17,16 +17,7 @@
 namespace vox::cpu {
 namespace {
 
-constexpr ByIsa kernels{&simd::baseline::elementwise_kernels, VOX_X86(&simd::v3::elementwise_kernels),
-                        VOX_X86(&simd::v4::elementwise_kernels)};
-
-template <class T>
-const simd::ElementwiseOf<T>& table() {
-  if constexpr (std::is_same_v<T, float>)
-    return kernels.here().f32;
-  else
-    return kernels.here().f64;
-}
+constexpr ByIsa kernels = VOX_BY_ISA(elementwise_kernels);
 
 class MathTest : public ::testing::TestWithParam<Isa> {
  protected:
@@ -45,8 +36,8 @@ INSTANTIATE_TEST_SUITE_P(, MathTest, ::testing::Values(Isa::baseline, Isa::v3, I
 template <class T>
 std::vector<T> run(Unary op, const std::vector<T>& x) {
   std::vector<T> y(x.size());
-  table<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125), T(2),
-                                         false);
+  kernels.of<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125),
+                                              T(2), false);
   return y;
 }
 
@@ -159,8 +150,8 @@ TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
   for (int i = 1; i <= 2000; ++i)
     a.push_back(static_cast<float>(i) * 0.013f), b.push_back(static_cast<float>(i % 61) - 30.3f);
   std::vector<float> y(a.size());
-  table<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
-                                                       static_cast<int64_t>(a.size()), 0, false);
+  kernels.of<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
+                                                            static_cast<int64_t>(a.size()), 0, false);
   for (size_t i = 0; i < a.size(); ++i) {
     const double expected = std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]));
     if (std::isnan(expected))
@@ -188,10 +179,10 @@ void check_same_bits() {
     for (int op = 0; op < unary_count + binary_count; ++op) {
       const auto go = [&](int64_t first, int64_t n, T* to) {
         if (op < unary_count)
-          table<T>().unary[op](a.data() + first, to, n, T(0.125), T(2), stream);
+          kernels.of<T>().unary[op](a.data() + first, to, n, T(0.125), T(2), stream);
         else
-          table<T>().binary[op - unary_count](a.data() + first, 1, b.data() + first, 1, to, n, T(0.3),
-                                              stream);
+          kernels.of<T>().binary[op - unary_count](a.data() + first, 1, b.data() + first, 1, to, n, T(0.3),
+                                                   stream);
       };
       std::vector<T> whole(most);
       go(0, most, whole.data());

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <voxgrad/ops/cpu/simd/pool3d.h>
+#include <voxgrad/ops/cpu/simd/vec.h>
+
+// What pooling's loops over rows have in common: which rows and cells belong to which windows, and a column
+// (the rows under a row of windows, combined) in which every tap of the windows is dense.
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+
+template <>
+struct VecOf<int32_t> {
+  typedef int32_t type __attribute__((vector_size(vector_bytes)));
+};
+template <>
+struct VecOf<int64_t> {
+  typedef int64_t type __attribute__((vector_size(vector_bytes)));
+};
+
+template <class T>
+inline constexpr T lowest = -__builtin_huge_val();
+
+/// The larger one; NaN if either is. For numbers and for vectors.
+template <class V>
+[[gnu::always_inline]] inline V larger(V a, V b) {
+  const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+  return b != b ? b : of_numbers;
+}
+
+/// How far ahead of a row's loads prefetches go: rows of a plane follow each other.
+template <class T>
+inline constexpr int64_t ahead = 1024 / sizeof(T);
+
+/// The part of an axis that a loop visits: begin, begin + step, ... below end.
+struct Range {
+  int64_t begin, end, step;
+};
+
+inline Range cells_under(const PoolAxes& g, int axis, int64_t o) {
+  const int64_t dilation = g.dilation[axis];
+  int64_t begin = o * g.stride[axis] - g.padding[axis];
+  const int64_t end = begin + (g.kernel[axis] - 1) * dilation + 1;
+  if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
+  return {begin, end < g.in[axis] ? end : g.in[axis], dilation};
+}
+
+/// For dilation 1.
+inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
+  const int64_t stride = g.stride[axis], first = i + g.padding[axis] - g.kernel[axis] + 1;
+  const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
+  const int64_t end = (i + g.padding[axis]) / stride + 1;
+  return {begin, end < g.out[axis] ? end : g.out[axis], 1};
+}
+
+/// What one axis contributes to the divisor of window o's mean.
+template <class T>
+T extent(const PoolAxes& g, int axis, int64_t o) {
+  const int64_t pad = g.count_padding ? g.padding[axis] : 0;
+  const int64_t start = o * g.stride[axis] - g.padding[axis], stop = start + g.kernel[axis];
+  const int64_t begin = start > -pad ? start : -pad, limit = g.in[axis] + pad;
+  return static_cast<T>((stop < limit ? stop : limit) - begin);
+}
+
+/// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), four at a time.
+template <class T, class F>
+[[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
+  const Range over_d = cells_under(g, 0, d), over_h = cells_under(g, 1, h);
+  const T* rows[4];
+  int count = 0;
+  bool first = true;
+  for (int64_t i = over_d.begin; i < over_d.end; i += over_d.step) {
+    for (int64_t j = over_h.begin; j < over_h.end; j += over_h.step) {
+      rows[count++] = x + (i * g.in[1] + j) * g.in[2];
+      if (count == 4) {
+        f(rows, count, first);
+        count = 0;
+        first = false;
+      }
+    }
+  }
+  if (count > 0) f(rows, count, first);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void pad_column(const PoolAxes& g, T* column, T value) {
+  for (int64_t i = 0; i < g.padding[2]; ++i) column[i] = value;
+  for (int64_t i = g.padding[2] + g.in[2]; i < pool_reach(g); ++i) column[i] = value;
+}
+
+/// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides beyond 1
+/// the column's phases are stored one after the other, behind it, by update().
+template <class T>
+class Taps {
+ public:
+  Taps(const PoolAxes& g, T* column)
+      : stride_(g.stride[2]),
+        dilation_(g.dilation[2]),
+        phase_(pool_phase(g)),
+        reach_(pool_reach(g)),
+        column_(column) {
+    for (int64_t k = 0; k < prepared && k < g.kernel[2]; ++k) offset_[k] = offset_of(k);
+  }
+  void update() const {
+    T* const phases = column_ + reach_;
+    if (stride_ == 2) {
+#pragma GCC ivdep
+      for (int64_t o = 0; o < reach_ / 2; ++o) {
+        phases[o] = column_[2 * o];
+        phases[phase_ + o] = column_[2 * o + 1];
+      }
+      if (reach_ % 2 == 1) phases[reach_ / 2] = column_[reach_ - 1];
+    } else if (stride_ > 2) {
+      for (int64_t r = 0; r < stride_ && r < reach_; ++r) {
+        for (int64_t o = 0; r + o * stride_ < reach_; ++o) phases[r * phase_ + o] = column_[r + o * stride_];
+      }
+    }
+  }
+  const T* at(int64_t k) const { return column_ + (k < prepared ? offset_[k] : offset_of(k)); }
+
+ private:
+  static constexpr int64_t prepared = 8;  // offsets that are divided once, not for every row
+  int64_t offset_of(int64_t k) const {
+    const int64_t offset = k * dilation_;
+    return stride_ == 1 ? offset : reach_ + offset % stride_ * phase_ + offset / stride_;
+  }
+
+  int64_t stride_, dilation_, phase_, reach_;
+  T* column_;
+  int64_t offset_[prepared] = {};
+};
+
+/// y[o] = combine(... combine(tap 0, tap 1) ..., tap K - 1), lane by lane or one by one.
+template <class T, class F>
+[[gnu::always_inline]] inline void combine_taps(const PoolAxes& g, const Taps<T>& taps, T* y, F combine) {
+  taps.update();
+  const int64_t n = g.out[2], kernel = g.kernel[2];
+  constexpr int most = 4;
+  const T* tap[most];
+  for (int64_t done = 0; done < kernel; done += most) {
+    const int64_t count = kernel - done < most ? kernel - done : most;
+    for (int64_t k = 0; k < count; ++k) tap[k] = taps.at(done + k);
+    int64_t o = 0;
+    for (; o + lanes<T> <= n; o += lanes<T>) {
+      Vec<T> v = load(tap[0] + o);
+      if (done > 0) v = combine(load(y + o), v);
+      for (int64_t k = 1; k < count; ++k) v = combine(v, load(tap[k] + o));
+      store(y + o, v);
+    }
+    for (; o < n; ++o) {
+      T v = tap[0][o];
+      if (done > 0) v = combine(y[o], v);
+      for (int64_t k = 1; k < count; ++k) v = combine(v, tap[k][o]);
+      y[o] = v;
+    }
+  }
+}
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA
