@@ -12,7 +12,11 @@
 // Input plane: [granule][position of the window][16 bytes], a granule being 4 channels of TF32 (8 of 16
 // bits). That is a K-major operand of wgmma without swizzle, and stays one when it starts at any other
 // position: every tap is the same plane, shifted. Producer lanes stand for positions, so that loads from
-// NCDHW coalesce and the 16-byte stores are free of bank conflicts; values are rounded once.
+// NCDHW coalesce and the 16-byte stores are free of bank conflicts; values are rounded once. Tensors of 16
+// bits are read as words of two positions where their rows lie so (implicit_gemm_wgmma_load16.cuh).
+//
+// Sums: the rows of an accumulator are every second block of 8 positions, so that a warp has 32 neighbours in
+// its two, which leave as runs of a channel (implicit_gemm_wgmma_store.cuh).
 //
 // Weights of a tap: [granule][column][16 bytes], columns being (tap along d, descending) x (channel). A plane
 // is multiplied once for each output depth that it serves, by instructions of `channels` columns. They are
