@@ -202,7 +202,8 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed = tile.channels * 4 + table + (resident ? weights : 0);
+    const int64_t fixed =
+        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;

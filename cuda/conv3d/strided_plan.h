@@ -109,4 +109,15 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
+/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. Staging
+/// for one warpgroup is [channel][cell][phase along w], of 16 bits always with room for two phases; its
+/// pitch, in words, is 4 modulo 16.
+constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
+constexpr int staging_pitch(int slots, int storage_bytes) {
+  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
+}
+constexpr int staging_bytes(const StridedTile& t) {
+  return stages_sums(t.channels, t.slots) ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4 : 0;
+}
+
 }  // namespace vox::cuda

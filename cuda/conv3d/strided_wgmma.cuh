@@ -40,10 +40,11 @@ __global__ void __launch_bounds__(block_threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
-  Shared shared{memory, nullptr, nullptr, nullptr, full, empty, &weights_here};
+  Shared shared{memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here};
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
-  shared.bias = reinterpret_cast<float*>(shared.weights + p.weight_bytes + p.table_bytes);
+  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
+  shared.bias = reinterpret_cast<float*>(shared.staging + Products<Block>::all_staging);
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
@@ -58,10 +59,10 @@ __global__ void __launch_bounds__(block_threads, 1)
   // From lane 0, so that the compiler knows that warps do not part here.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
-    ptx::shrink_registers_to<88>();
+    if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
     produce<Block>(input, packed, columns, shared, warpgroup - 2, p);
   } else {
-    ptx::grow_registers_to<168>();
+    if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
     Products<Block>::consume(columns, shared, warpgroup, bias, output, p);
   }
 #endif

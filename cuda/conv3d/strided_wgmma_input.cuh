@@ -10,8 +10,6 @@
 
 namespace vox::cuda::strided {
 
-constexpr int batch = 4;  // positions that a producer has in flight, of 8 channels each
-
 /// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
 /// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
 /// would be to nearest; the error's mean is zero, its variance, calculated, 12 % larger. TF32 numbers stay
@@ -75,7 +73,7 @@ __device__ __forceinline__ void locate(uint32_t* table, int thread, int number_b
 }
 
 /// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
-template <bool all, class Number>
+template <bool all, int batch, class Number>
 __device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&offset)[batch], const char* from,
                                      int64_t channel_bytes, int left) {
 #pragma unroll
@@ -95,6 +93,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
                                         const Shared& shared, int producer_group, const StridedPlan& p) {
   const int thread = threadIdx.x % producers;
   using Octet = strided::Octet<Block>;
+  constexpr int batch = Block::batch;
   constexpr int number_bytes = sizeof(typename Block::Storage);
   const int positions = 128 * Block::tiles / p.depths;
   const int phases_w = p.transposed ? 1 : p.phases_w;

@@ -12,6 +12,7 @@ struct Products {
   using Storage = typename Block::Storage;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
+  static constexpr int all_staging = 2 * Results<Block>::staging_bytes;
 
   /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
   template <int k_steps>
@@ -49,9 +50,9 @@ struct Products {
                                                  const Storage* __restrict__ bias,
                                                  Storage* __restrict__ output, const StridedPlan& p) {
     const int positions = 128 * tiles / p.depths;
-    for (int c = threadIdx.x; c < channels; c += consumer_threads) {
+    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
       const int in_group = columns.channel_block * channels + c;
-      shared.bias[c] = bias && in_group < p.out_per_group
+      shared.bias[c] = bias && c < channels && in_group < p.out_per_group
                            ? static_cast<float>(bias[columns.group * p.out_per_group + in_group])
                            : 0.0f;
     }
@@ -99,7 +100,7 @@ struct Products {
             advance(ring, p.stages);
           }
         }
-        Results<Block>::write(sum, shared.bias, tile, columns, row_block, warpgroup, output, p);
+        Results<Block>::write(sum, shared, tile, columns, row_block, warpgroup, output, p);
       }
     }
   }

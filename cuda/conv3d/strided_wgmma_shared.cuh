@@ -34,6 +34,18 @@ __device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
   return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
 }
 
+/// The rows of a cell that exist in the output: bit 2 d + h stands for phases (d, h).
+__device__ __forceinline__ uint32_t rows_of(int d, int row, const StridedPlan& p) {
+  const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
+  if (left_d <= 0 || left_h <= 0) return 0;
+  return 1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3;
+}
+
+/// Where column w of a cell's first row lies in a channel of the output, in elements.
+__device__ __forceinline__ uint32_t offset_of(int d, int row, int w, const StridedPlan& p) {
+  return static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w);
+}
+
 /// Where a block's rings stand.
 struct Ring {
   int stage = 0;
@@ -46,7 +58,8 @@ __device__ __forceinline__ void advance(Ring& ring, int stages) {
 struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
-  float* bias;  // of the block's channels
+  float* bias;             // of the block's channels, and eight zeros
+  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w]
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
@@ -57,8 +70,13 @@ struct Block {
   using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
-  static constexpr int rows = slots > 1 ? slots / 2 : 1;                  // pairs of phases along d and h
-  static constexpr int sums = channels / 2;                               // of a slot, in a thread
+  static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
+  static constexpr int sums = channels / 2;  // of a slot, in a thread
+  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
+  // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
+  static constexpr int batch = slots > 1 ? 4 : 8;
+  static constexpr int producer_registers = slots > 1 ? 88 : 128,
+                       consumer_registers = 256 - producer_registers;
 };
 
 }  // namespace vox::cuda::strided

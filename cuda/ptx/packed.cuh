@@ -20,4 +20,9 @@ __device__ __forceinline__ uint32_t packed(float low, float high) {
   return word;
 }
 
+/// The 32 bits that begin in the middle of `word` and end in that of `next`.
+__device__ __forceinline__ uint32_t straddling(uint32_t word, uint32_t next) {
+  return __byte_perm(word, next, 0x5432);
+}
+
 }  // namespace vox::cuda::ptx
