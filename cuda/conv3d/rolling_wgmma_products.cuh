@@ -74,9 +74,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       old_stage.now();
 
       const int ready = v - (taps_d - 1), ready_slot = (v + 1) % taps_d;
-      if (ready >= m.first)
+      if (ready >= m.first) {
         store<Tile>(sum, ready_slot, results, output, m, ready, warpgroup * 4 + warp % 4, lane, p);
-        // Selects, since branches that write some of the sums make ptxas move all of them.
+      }
+      // Selects, since branches that write some of the sums make ptxas move all of them.
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
 #pragma unroll

@@ -27,9 +27,8 @@ struct Tile {
   // Of a lane, under way: as many as registers hold where products are quick (with narrow ones of TF32, whose
   // time shared memory sets, they cost time).
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
-  static constexpr int most_window = tiles == 4   ? 800
-                                     : tiles == 3 ? 704
-                                                  : 640;  // its places are registers of the producers
+  // A window's places are registers of the producers.
+  static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
   static constexpr FlatTile host{positions,  1, channels, taps_d, slab, parts, is_16_bit_v<Storage>,
                                  most_window};
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);

@@ -263,6 +263,30 @@ TEST_P(Conv3dKernelsCuda, MoreThanTwoTo32OutputsAtSamples) {
   }
 }
 
+TEST_P(Conv3dKernelsCuda, MoreThanTwoTo31OutputsOfUnitSteps) {
+  const Device device = Device::cuda();
+  const int64_t depths = 512, row = 1024 * 1024;
+  const Conv3dGeometry g =
+      detail::conv_transpose3d_geometry("large", {5, 1, depths, 1024, 1024}, {1, 1, 2, 1, 1}, {});
+  if (dtype() != f32 || !takes(Conv3dPass::conv_transpose3d, g)) return;
+  const Tensor x = randint(-4, 5, g.small_shape(), {.device = device});
+  const Tensor w = testing::tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
+  const Tensor one = testing::tensor({1}, {1}, f32, device);
+  const Tensor y = run(GetParam(), Conv3dPass::conv_transpose3d, x, w, one, g);
+  const Mode back_by = takes(Conv3dPass::conv3d, g) ? GetParam() : Mode{"direct"};
+  const Tensor back = run(back_by, Conv3dPass::conv3d, y, w, {}, g);
+  std::mt19937_64 random(1);
+  const auto at = [](const Tensor& t, int64_t i) {
+    return t.reshape({t.numel()}).select(0, i).item<float>();
+  };
+  for (int i = 0; i < 60; ++i) {
+    const int64_t j = i == 0 ? 0 : i == 1 ? x.numel() - 1 : static_cast<int64_t>(random() % x.numel());
+    const int64_t d = j / row % depths, out = j + j / (depths * row) * row;
+    EXPECT_EQ(at(y, out), 3 * at(x, j) - (d > 0 ? 2 * at(x, j - row) : 0) + 1) << j;
+    EXPECT_EQ(at(back, j), 3 * at(y, out) - 2 * at(y, out + row)) << j;
+  }
+}
+
 // ---- Bits and errors --------------------------------------------------------------------------------------
 
 const testing::TransposeCase tiled{"tiled",   2,         40,        24, {9, 10, 11}, {3, 2, 4}, {2, 1, 2},
@@ -324,7 +348,9 @@ TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
 // nothing else. At `highest` the result is that of f32 arithmetic.
 TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
   constexpr double inf = std::numeric_limits<double>::infinity();
-  for (const testing::TransposeCase& c : testing::awkward_cases()) {
+  std::vector<testing::TransposeCase> cases = testing::awkward_cases();
+  cases.push_back({"rolled", 1, 9, 10, {3, 4, 5}, {3, 2, 2}, 1, {1, 0, 1}, 0, {1, 1, 2}, 1});
+  for (const testing::TransposeCase& c : cases) {
     const Conv3dGeometry g = c.geometry();
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
