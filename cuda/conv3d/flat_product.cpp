@@ -71,6 +71,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     if (chunk < (ahead ? std::min<int64_t>(taps, 3) : 1)) continue;
     p.planes = narrow(all_planes + ahead);
     p.chunk = narrow(ceil_div(taps, ceil_div(taps, chunk)));
+    if (tile.pairs && p.chunk % 2 && p.chunk < chunk) ++p.chunk;
     return true;
   }
   return false;

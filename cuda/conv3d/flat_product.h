@@ -37,10 +37,11 @@ struct FlatAxis {
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
 /// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
-/// each of the `parts` that a value is split into.
+/// each of `parts`. `pairs`: two taps are multiplied at once, so chunks of an even number are better.
 struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
+  bool pairs = false;
 };
 
 /// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.

@@ -36,12 +36,30 @@ class LaneWindow {
     }
   }
 
+  /// The largest size in a slab of channels of one plane, where bring() would find them; NaN if there is one.
+  __device__ __forceinline__ float largest(const Storage* source, int left, const FlatProduct& p) const {
+    static_assert(Tile::slab == granule);
+    float most = 0;
+#pragma unroll
+    for (int b = 0; b < batches; ++b) {
+      if (b * batch * 32 >= p.window) break;
+      float value[batch][granule];
+      load(value, b, source, left, p);
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+#pragma unroll
+        for (int c = 0; c < granule; ++c) most = larger_size(most, value[u][c]);
+      }
+    }
+    return __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
+  }
+
   /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
   /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
-  /// the first store. False if a value cannot be split.
+  /// the first store. False if a value cannot be split. `scale` is for operands that are scaled.
   template <class Wait>
   __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
-                                        const FlatProduct& p, Wait wait) const {
+                                        const FlatProduct& p, Wait wait, float scale = 1) const {
     bool waited = false, all_split = true;
 #pragma unroll 1
     for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
@@ -49,32 +67,25 @@ class LaneWindow {
       for (int b = 0; b < batches; ++b) {
         if (b * batch * 32 >= p.window) break;
         float value[batch][granule];
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-          const Storage* at = source + from_[b][u];
-#pragma unroll
-          for (int c = 0; c < granule; ++c) {
-            value[u][c] = from_[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
-            at += p.in_channel;
-          }
-        }
+        load(value, b, source, left, p);
         if (!waited) wait();
         waited = true;
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
           const int position = (b * batch + u) * 32 + lane;
           if (position >= p.window) continue;
+          if constexpr (Tile::scaled) {
+#pragma unroll
+            for (int c = 0; c < granule; ++c) value[u][c] *= scale;
+          }
 #pragma unroll
           for (int part = 0; part < Tile::parts; ++part) {
             alignas(16) Element bits[granule];
 #pragma unroll
             for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
-            plane[part * 2 * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+            plane[part * Tile::slab_granules * p.window + position] = *reinterpret_cast<const uint4*>(bits);
           }
-          if constexpr (Tile::split) {
-#pragma unroll
-            for (int c = 0; c < granule; ++c) all_split &= has_tf32_low(tf32_high(value[u][c]));
-          }
+          if constexpr (Tile::split) all_split &= Tile::Operand::holds(value[u]);
         }
       }
       source += granule * p.in_channel;
@@ -90,13 +101,27 @@ class LaneWindow {
                        batches = (most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
+  /// The values of a granule at the positions of batch b.
+  __device__ __forceinline__ void load(float (&value)[batch][granule], int b, const Storage* source, int left,
+                                       const FlatProduct& p) const {
+#pragma unroll
+    for (int u = 0; u < batch; ++u) {
+      const Storage* at = source + from_[b][u];
+#pragma unroll
+      for (int c = 0; c < granule; ++c) {
+        value[u][c] = from_[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
+        at += p.in_channel;
+      }
+    }
+  }
+
   uint32_t from_[batches][batch];  // where the positions lie
 };
 
 /// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
 template <class Tile>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
-                            Barriers& barriers, int warp, int lane, const FlatProduct& p,
+                            Barriers& barriers, float* unscale, int warp, int lane, const FlatProduct& p,
                             int64_t* not_split) {
   bool all_split = true;
   LaneWindow<Tile> window;
@@ -124,10 +149,20 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
         located = row_group;
         const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
         const int channel = slab * Tile::slab;
-        all_split &=
-            window.bring(source + channel * p.in_channel + cell, p.in_per_group - channel,
-                         reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32 * Tile::parts),
-                         lane, p, [&] { ring.wait_empty(barriers); });
+        const typename Tile::Storage* const from = source + channel * p.in_channel + cell;
+        const int left = p.in_per_group - channel;
+        float scale = 1;
+        if constexpr (Tile::scaled) {
+          const float most = window.largest(from, left, p);
+          all_split &= Tile::Operand::range_holds(most);
+          scale = Tile::Operand::scale_for(most);
+        }
+        all_split &= window.bring(from, left,
+                                  reinterpret_cast<uint4*>(planes_memory +
+                                                           ring.slot * p.window * 16 * Tile::plane_granules),
+                                  lane, p, [&] { ring.wait_empty(barriers); }, scale);
+        if constexpr (Tile::scaled)
+          if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
         ptx::fence_proxy_async();
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);

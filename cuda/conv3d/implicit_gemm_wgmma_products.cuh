@@ -4,6 +4,7 @@
 
 #include <type_traits>
 #include <utility>
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_f16x3.cuh>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -18,7 +19,8 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
 /// A warpgroup's half of every tile.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
-                         Barriers& plane_barriers, Barriers& stage_barriers,
+                         const unsigned char* zeros, Barriers& plane_barriers, Barriers& stage_barriers,
+                         const float* plane_unscale, const float* column_unscale,
                          const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
                          int warp, int lane, const FlatProduct& p) {
   using Storage = typename Tile::Storage;
@@ -34,16 +36,19 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     const Job job = job_at<Tile>(i, p);
     const int first_channel = job.channel_block * channels + lane % 4 * 2;
     float first[channels / 8][2];  // bias of the thread's columns, two of every 8
+    const auto load_bias = [&] {
 #pragma unroll
-    for (int n = 0; n < channels / 8; ++n) {
+      for (int n = 0; n < channels / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int channel = first_channel + n * 8 + e;
-        first[n][e] = bias && channel < p.out_per_group
-                          ? static_cast<float>(bias[job.group * p.out_per_group + channel])
-                          : 0.0f;
+        for (int e = 0; e < 2; ++e) {
+          const int channel = first_channel + n * 8 + e;
+          first[n][e] = bias && channel < p.out_per_group
+                            ? static_cast<float>(bias[job.group * p.out_per_group + channel])
+                            : 0.0f;
+        }
       }
-    }
+    };
+    if constexpr (!Tile::split) load_bias();  // early, but where sums need all registers
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -77,54 +82,60 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           constexpr int high = q < depths ? q : depths - 1;
           if (q < planes.first || q >= planes.end) return;
           at.wait_full(plane_barriers);
-          uint64_t a = ptx::shared_matrix(
+          const unsigned char* const plane =
               planes_memory +
-                  (at.slot * p.window * 2 * Tile::parts + warpgroup * own_positions + first_shift) * 16,
-              p.window * 16, 128);
-          uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
-          int column = first_column;
-          ptx::wgmma_fence();
-          for (int tap = 0; tap < chunk; ++tap) {
-#pragma unroll
-            for (int j = low; j <= high; ++j) {
-              const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
-#pragma unroll
-              for (int half = 0; half < 2; ++half) {
-                const uint64_t input = ptx::moved(a, half * 64 * 16);
-                const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
-                  ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
-                };
-                if constexpr (Tile::split) {
-                  const uint64_t low_weights = ptx::moved(weights, Tile::tap_bytes / 2);
-                  const uint64_t low_input = input + p.window * 2;
-                  product(low_input, weights, tap > 0);
-                  product(input, low_weights, true);
-                }
-                product(input, weights, true);
-              }
-            }
-            b = ptx::moved(b, Tile::tap_bytes);
-            a += p.column_shift;  // positions, which are as long as the unit of addresses
-            if (++column == p.w.taps) {
-              column = 0;
-              a += p.row_shift - p.w.taps * p.column_shift;
-            }
-          }
-          ptx::wgmma_commit();
-          ptx::wgmma_wait<Tile::split ? 0 : 1>();
-          if constexpr (Tile::split) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+              (at.slot * p.window * Tile::plane_granules + warpgroup * own_positions + first_shift) * 16;
+          if constexpr (Tile::scaled) {
+            multiply_scaled_plane<Tile, q, low, high>(sum, total, plane, stage, zeros, chunk, first_column,
+                                                      plane_unscale[at.slot], p);
+          } else {
+            uint64_t a = ptx::shared_matrix(plane, p.window * 16, 128);
+            uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
+            int column = first_column;
+            ptx::wgmma_fence();
+            for (int tap = 0; tap < chunk; ++tap) {
 #pragma unroll
               for (int j = low; j <= high; ++j) {
+                const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
-                for (int s = 0; s < channels / 2; ++s) total[half][j][s] += sum[half][j][s];
+                for (int half = 0; half < 2; ++half) {
+                  const uint64_t input = ptx::moved(a, half * 64 * 16);
+                  const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
+                    ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
+                  };
+                  if constexpr (Tile::split) {
+                    const uint64_t low_weights = ptx::moved(weights, Tile::part_bytes);
+                    const uint64_t low_input = input + p.window * 2;
+                    product(low_input, weights, tap > 0);
+                    product(input, low_weights, true);
+                  }
+                  product(input, weights, true);
+                }
+              }
+              b = ptx::moved(b, Tile::tap_bytes);
+              a += p.column_shift;  // positions, which are as long as the unit of addresses
+              if (++column == p.w.taps) {
+                column = 0;
+                a += p.row_shift - p.w.taps * p.column_shift;
+              }
+            }
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<Tile::split ? 0 : 1>();
+            if constexpr (Tile::split) {
+#pragma unroll
+              for (int half = 0; half < 2; ++half) {
+#pragma unroll
+                for (int j = low; j <= high; ++j) {
+#pragma unroll
+                  for (int s = 0; s < channels / 2; ++s) total[half][j][s] += sum[half][j][s];
+                }
               }
             }
           }
           old_plane.now(lane);
           old_stage.now(lane);
           if (last) old_plane.later(at.slot);
+          if constexpr (Tile::split) old_plane.now(lane);  // no product is under way
           at.advance();
         });
         old_stage.now(lane);  // only if there was no plane
@@ -136,6 +147,26 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     ptx::wgmma_wait<0>();
     old_plane.now(lane);
     old_stage.now(lane);
+    if constexpr (Tile::split) load_bias();
+    if constexpr (Tile::scaled) {
+      const float* const unscale =
+          column_unscale + (job.group * p.channel_blocks + job.channel_block) * channels + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < channels / 8; ++n) {
+        const float2 columns = *reinterpret_cast<const float2*>(unscale + n * 8);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int j = 0; j < depths; ++j) {
+#pragma unroll
+            for (int row = 0; row < 2; ++row) {
+              total[half][j][n * 4 + row * 2] *= columns.x;
+              total[half][j][n * 4 + row * 2 + 1] *= columns.y;
+            }
+          }
+        }
+      }
+    }
 
     // A thread holds two rows of 64 in each half, and two columns of every 8.
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;

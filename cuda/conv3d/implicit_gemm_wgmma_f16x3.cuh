@@ -1,0 +1,180 @@
+#pragma once
+
+// What implicit_gemm_wgmma does differently where f32 is multiplied as a sum of two f16 numbers: weights and
+// products.
+//
+//   x * 2^ex = high + low / 2^11,   w * 2^ew = high' + low' / 2^11
+//   x w 2^(ex + ew) = high high' + (high low' + low high') / 2^11 + what is below 2^-22 of it
+//
+// f16 has 11 bits but a narrow range, so ex is chosen for each plane of a window (8 channels), by the warp that
+// brings it, and ew for each output channel, such that the largest comes to lie in [2^14, 2^15). Low parts are
+// stored times 2^11, so that what is up to 2^29 times smaller than the largest still has all its bits. The sums
+// of a plane move to f32 registers anyway, since the tensor cores truncate when they add; on the way they are
+// multiplied by 2^-ex.
+//
+// A slab is 8 channels: a plane holds [high | low][position][16 bytes] and a tap of the weights
+// [low' | high'][column][16 bytes], as much as TF32 takes. Both are two granules, the k of one instruction:
+//
+//   high low' + low high'    one instruction a tap: planes' granules against the tap's
+//   high high'               one for two taps: the k granules of an operand may lie any distance apart, so
+//                            those of the plane are one tap's shift and the next's, those of the weights the
+//                            high' of one tap and the next; a last odd one is paired with zeros
+//
+// The first come first for all taps of a chunk, and their sum moves times 2^-11; then the second.
+
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
+#include <voxgrad/cuda/conv3d/ring.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+namespace vox::cuda::flat {
+
+/// Weights in the order of pack_kernel, part 0 being low', each column scaled. Behind them one float for each
+/// column: 2^-ew. One block packs a column, blockIdx.x; an i64 at `not_split` becomes 1 if it cannot.
+template <class Tile>
+__global__ void __launch_bounds__(256)
+    pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
+                       const __grid_constant__ FlatProduct p, bool transposed, int kernel_h, int kernel_w,
+                       int64_t kernel_taps, int64_t* not_split) {
+  __shared__ float warp_most[8];
+  const int column = static_cast<int>(blockIdx.x);
+  const int out_in_block = column % Tile::channels, block = column / Tile::channels;
+  const int out = block % p.channel_blocks * Tile::channels + out_in_block, group = block / p.channel_blocks;
+  const int window_taps = p.h.taps * p.w.taps, taps = p.depth_groups * Tile::taps_d * window_taps;
+  const int64_t in_step = (transposed ? p.out_per_group : 1) * kernel_taps;
+  const float* const first =
+      weight + (transposed ? int64_t{group} * p.in_per_group * p.out_per_group + out
+                           : (int64_t{group} * p.out_per_group + out) * p.in_per_group) *
+                   kernel_taps;
+  // f(where the slab's 8 values of a tap go, the values)
+  const auto for_each_granule = [&](auto f) {
+    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * taps; i += 256) {
+      const int slab = i / taps, tap = i % taps, tap_d = tap / window_taps, in_window = tap % window_taps;
+      const int d = p.d.first_tap + tap_d * p.d.tap_pace,
+                h = p.h.first_tap + in_window / p.w.taps * p.h.tap_pace,
+                w = p.w.first_tap + in_window % p.w.taps * p.w.tap_pace;
+      const float* from =
+          first + slab * Tile::slab * in_step + (int64_t{d} * kernel_h + h) * kernel_w + w;
+      float value[Tile::granule];
+#pragma unroll
+      for (int c = 0; c < Tile::granule; ++c, from += in_step)
+        value[c] = out < p.out_per_group && slab * Tile::slab + c < p.in_per_group ? *from : 0.0f;
+      const int64_t place =
+          ((int64_t{block} * p.slabs + slab) * p.depth_groups + tap_d / Tile::taps_d) * window_taps +
+          in_window;
+      const int td = Tile::taps_d - 1 - tap_d % Tile::taps_d;
+      f(packed + place * (Tile::tap_bytes / 2) + (td * Tile::channels + out_in_block) * Tile::granule, value);
+    }
+  };
+
+  float most = 0;
+  for_each_granule([&](float16*, const float (&value)[Tile::granule]) {
+#pragma unroll
+    for (int c = 0; c < Tile::granule; ++c) most = larger_size(most, value[c]);
+  });
+  most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
+  if (threadIdx.x % 32 == 0) warp_most[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int i = 0; i < 8; ++i) most = larger_size(most, warp_most[i]);
+
+  const float scale = F16x3::scale_for(most);
+  bool all_split = most < __uint_as_float(0x7f800000);
+  for_each_granule([&](float16* to, float(&value)[Tile::granule]) {
+#pragma unroll
+    for (int c = 0; c < Tile::granule; ++c) value[c] *= scale;
+    all_split &= F16x3::holds(value);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      alignas(16) float16 bits[Tile::granule];
+#pragma unroll
+      for (int c = 0; c < Tile::granule; ++c) bits[c] = F16x3::part(value[c], 1 - part);
+      *reinterpret_cast<uint4*>(to + part * (Tile::part_bytes / 2)) = *reinterpret_cast<const uint4*>(bits);
+    }
+  });
+  if (threadIdx.x == 0) unscale[column] = F16x3::inverse(scale);
+  if (!all_split) *not_split = 1;
+}
+
+/// The taps of a chunk, one after the other.
+struct TapWalk {
+  int column;
+  /// Positions to the next.
+  __device__ __forceinline__ int next(const FlatProduct& p) {
+    if (++column < p.w.taps) return p.column_shift;
+    column = 0;
+    return p.row_shift - (p.w.taps - 1) * p.column_shift;
+  }
+};
+
+/// What plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`: from
+/// `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a part of
+/// a tap. The plane was multiplied by 1 / `unscale`. All products are done on return.
+template <class Tile, int q, int low, int high>
+__device__ __forceinline__ void multiply_scaled_plane(
+    float (&sum)[2][Tile::depths][Tile::channels / 2], float (&total)[2][Tile::depths][Tile::channels / 2],
+    const unsigned char* plane, const unsigned char* stage, const unsigned char* zeros, int chunk,
+    int first_column, float unscale, const FlatProduct& p) {
+  constexpr int channels = Tile::channels;
+  const auto multiply = [&](int half, uint64_t a, uint64_t b, bool accumulate) {
+#pragma unroll
+    for (int j = low; j <= high; ++j)
+      ptx::wgmma<Tile::Operand::operand, channels>(
+          sum[half][j], a, ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16), accumulate);
+  };
+  const auto scale_down = [&](int half) {
+#pragma unroll
+    for (int j = low; j <= high; ++j) {
+#pragma unroll
+      for (int s = 0; s < channels / 2; ++s) sum[half][j][s] *= 1 / Tile::Operand::low_scale;
+    }
+  };
+  const auto move = [&](int half) {
+#pragma unroll
+    for (int j = low; j <= high; ++j) {
+#pragma unroll
+      for (int s = 0; s < channels / 2; ++s) total[half][j][s] = fmaf(sum[half][j][s], unscale, total[half][j][s]);
+    }
+  };
+  const auto small_products = [&](int half) {
+    uint64_t a = ptx::shared_matrix(plane + half * 64 * 16, p.window * 16, 128);
+    uint64_t b = ptx::shared_matrix(stage, Tile::part_bytes, 128);
+    TapWalk walk{first_column};
+    for (int tap = 0; tap < chunk; ++tap) {
+      multiply(half, a, b, tap > 0);
+      a += walk.next(p);  // positions, which are as long as the unit of addresses
+      b = ptx::moved(b, Tile::tap_bytes);
+    }
+    ptx::wgmma_commit();
+  };
+  const auto large_products = [&](int half) {
+    uint64_t a = ptx::shared_matrix(plane + half * 64 * 16, 0, 128);
+    uint64_t b = ptx::shared_matrix(stage + Tile::part_bytes, 0, 128);
+    TapWalk walk{first_column};
+    for (int tap = 0; tap < chunk; tap += 2) {
+      // k_bytes, in units of 16: to the next tap's, or to the low part, whatever it is, and zeros.
+      int shift = walk.next(p), to_weights = Tile::tap_bytes / 16;
+      if (tap + 1 == chunk) {
+        shift = p.window;
+        to_weights = static_cast<int>(zeros - stage - Tile::part_bytes - tap * Tile::tap_bytes) / 16;
+      }
+      multiply(half, a | static_cast<uint64_t>(shift) << 16, b | static_cast<uint64_t>(to_weights) << 16, true);
+      a += shift + walk.next(p);
+      b = ptx::moved(b, 2 * Tile::tap_bytes);
+    }
+    ptx::wgmma_commit();
+  };
+
+  ptx::wgmma_fence();
+  small_products(0);
+  small_products(1);
+  ptx::wgmma_wait<0>();
+  scale_down(0);
+  scale_down(1);
+  ptx::wgmma_fence();
+  large_products(0);
+  large_products(1);
+  ptx::wgmma_wait<0>();
+  move(0);
+  move(1);
+}
+
+}  // namespace vox::cuda::flat
