@@ -114,67 +114,60 @@ __device__ __forceinline__ void multiply_scaled_plane(
     const unsigned char* plane, const unsigned char* stage, const unsigned char* zeros, int chunk,
     int first_column, float unscale, const FlatProduct& p) {
   constexpr int channels = Tile::channels;
-  const auto multiply = [&](int half, uint64_t a, uint64_t b, bool accumulate) {
-#pragma unroll
-    for (int j = low; j <= high; ++j)
-      ptx::wgmma<Tile::Operand::operand, channels>(
-          sum[half][j], a, ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16), accumulate);
-  };
-  const auto scale_down = [&](int half) {
+  // Neighbouring instructions are on different sums, since each waits for the last on its own.
+  const auto multiply = [&](uint64_t a, uint64_t b, bool accumulate) {
 #pragma unroll
     for (int j = low; j <= high; ++j) {
+      const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
-      for (int s = 0; s < channels / 2; ++s) sum[half][j][s] *= 1 / Tile::Operand::low_scale;
+      for (int half = 0; half < 2; ++half)
+        ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], ptx::moved(a, half * 64 * 16), weights,
+                                                     accumulate);
     }
   };
-  const auto move = [&](int half) {
+  const auto for_each_sum = [&](auto f) {
 #pragma unroll
-    for (int j = low; j <= high; ++j) {
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int s = 0; s < channels / 2; ++s) total[half][j][s] = fmaf(sum[half][j][s], unscale, total[half][j][s]);
-    }
-  };
-  const auto small_products = [&](int half) {
-    uint64_t a = ptx::shared_matrix(plane + half * 64 * 16, p.window * 16, 128);
-    uint64_t b = ptx::shared_matrix(stage, Tile::part_bytes, 128);
-    TapWalk walk{first_column};
-    for (int tap = 0; tap < chunk; ++tap) {
-      multiply(half, a, b, tap > 0);
-      a += walk.next(p);  // positions, which are as long as the unit of addresses
-      b = ptx::moved(b, Tile::tap_bytes);
-    }
-    ptx::wgmma_commit();
-  };
-  const auto large_products = [&](int half) {
-    uint64_t a = ptx::shared_matrix(plane + half * 64 * 16, 0, 128);
-    uint64_t b = ptx::shared_matrix(stage + Tile::part_bytes, 0, 128);
-    TapWalk walk{first_column};
-    for (int tap = 0; tap < chunk; tap += 2) {
-      // k_bytes, in units of 16: to the next tap's, or to the low part, whatever it is, and zeros.
-      int shift = walk.next(p), to_weights = Tile::tap_bytes / 16;
-      if (tap + 1 == chunk) {
-        shift = p.window;
-        to_weights = static_cast<int>(zeros - stage - Tile::part_bytes - tap * Tile::tap_bytes) / 16;
+      for (int j = low; j <= high; ++j) {
+#pragma unroll
+        for (int s = 0; s < channels / 2; ++s) f(sum[half][j][s], total[half][j][s]);
       }
-      multiply(half, a | static_cast<uint64_t>(shift) << 16, b | static_cast<uint64_t>(to_weights) << 16, true);
-      a += shift + walk.next(p);
-      b = ptx::moved(b, 2 * Tile::tap_bytes);
     }
-    ptx::wgmma_commit();
   };
 
+  uint64_t a = ptx::shared_matrix(plane, p.window * 16, 128);
+  uint64_t b = ptx::shared_matrix(stage, Tile::part_bytes, 128);
+  TapWalk walk{first_column};
   ptx::wgmma_fence();
-  small_products(0);
-  small_products(1);
+  for (int tap = 0; tap < chunk; ++tap) {
+    multiply(a, b, tap > 0);
+    a += walk.next(p);  // positions, which are as long as the unit of addresses
+    b = ptx::moved(b, Tile::tap_bytes);
+  }
+  ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
-  scale_down(0);
-  scale_down(1);
+  for_each_sum([](float& of_small, float) { of_small *= 1 / Tile::Operand::low_scale; });
+
+  a = ptx::shared_matrix(plane, 0, 128);
+  b = ptx::shared_matrix(stage + Tile::part_bytes, 0, 128);
+  walk = {first_column};
   ptx::wgmma_fence();
-  large_products(0);
-  large_products(1);
+  for (int tap = 0; tap < chunk; tap += 2) {
+    // From one granule of k to the other, in units of 16 bytes: to the next tap; or, behind the last, to the
+    // low part, which is as good as anything, and zeros.
+    int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
+    if (tap + 1 == chunk) {
+      to_input = p.window;
+      to_weights = static_cast<int>(zeros - stage - Tile::part_bytes - tap * Tile::tap_bytes) / 16;
+    }
+    multiply(a | static_cast<uint64_t>(to_input) << 16, b | static_cast<uint64_t>(to_weights) << 16, true);
+    a += to_input + walk.next(p);
+    b = ptx::moved(b, 2 * Tile::tap_bytes);
+  }
+  ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
-  move(0);
-  move(1);
+  for_each_sum([&](float of_plane, float& all) { all = fmaf(of_plane, unscale, all); });
 }
 
 }  // namespace vox::cuda::flat

@@ -5,6 +5,9 @@
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
 
+#ifndef VOXB
+#define VOXB 20
+#endif
 namespace vox::cuda::flat {
 
 /// The positions of a window that a lane stands for, every 32nd, and the bringing of them. Some of them at a
@@ -36,30 +39,12 @@ class LaneWindow {
     }
   }
 
-  /// The largest size in a slab of channels of one plane, where bring() would find them; NaN if there is one.
-  __device__ __forceinline__ float largest(const Storage* source, int left, const FlatProduct& p) const {
-    static_assert(Tile::slab == granule);
-    float most = 0;
-#pragma unroll
-    for (int b = 0; b < batches; ++b) {
-      if (b * batch * 32 >= p.window) break;
-      float value[batch][granule];
-      load(value, b, source, left, p);
-#pragma unroll
-      for (int u = 0; u < batch; ++u) {
-#pragma unroll
-        for (int c = 0; c < granule; ++c) most = larger_size(most, value[u][c]);
-      }
-    }
-    return __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
-  }
-
   /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
   /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
-  /// the first store. False if a value cannot be split. `scale` is for operands that are scaled.
+  /// the first store. False if a value cannot be split.
   template <class Wait>
   __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
-                                        const FlatProduct& p, Wait wait, float scale = 1) const {
+                                        const FlatProduct& p, Wait wait) const {
     bool waited = false, all_split = true;
 #pragma unroll 1
     for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
@@ -74,10 +59,6 @@ class LaneWindow {
         for (int u = 0; u < batch; ++u) {
           const int position = (b * batch + u) * 32 + lane;
           if (position >= p.window) continue;
-          if constexpr (Tile::scaled) {
-#pragma unroll
-            for (int c = 0; c < granule; ++c) value[u][c] *= scale;
-          }
 #pragma unroll
           for (int part = 0; part < Tile::parts; ++part) {
             alignas(16) Element bits[granule];
@@ -94,10 +75,61 @@ class LaneWindow {
     return all_split;
   }
 
+  /// The same where operands are scaled: all by one power of two, of which `unscale` becomes the reciprocal.
+  /// The values lie in the plane as they came until the largest is known.
+  template <class Wait>
+  __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
+                                               const FlatProduct& p, Wait wait, float& unscale) const {
+    static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
+    float most = 0;
+#pragma unroll
+    for (int b = 0; b < batches; ++b) {
+      if (b * batch * 32 >= p.window) break;
+      float value[batch][granule];
+      load(value, b, source, left, p);
+      if (b == 0) wait();
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+#pragma unroll
+        for (int c = 0; c < granule; ++c) most = larger_size(most, value[u][c]);
+        const int position = (b * batch + u) * 32 + lane;
+        if (position >= p.window) continue;
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          const float* const from = value[u] + part * 4;
+          reinterpret_cast<float4*>(plane)[part * p.window + position] = {from[0], from[1], from[2], from[3]};
+        }
+      }
+    }
+    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
+    const float scale = Tile::Operand::scale_for(most);
+    unscale = Tile::Operand::inverse(scale);
+    bool all_split = Tile::Operand::range_holds(most);
+#pragma unroll 2
+    for (int position = lane; position < p.window; position += 32) {
+      float value[granule];
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const float4 four = reinterpret_cast<const float4*>(plane)[part * p.window + position];
+        value[part * 4] = four.x * scale, value[part * 4 + 1] = four.y * scale;
+        value[part * 4 + 2] = four.z * scale, value[part * 4 + 3] = four.w * scale;
+      }
+      all_split &= Tile::Operand::holds(value);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        alignas(16) Element bits[granule];
+#pragma unroll
+        for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[c], part);
+        plane[part * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+      }
+    }
+    return all_split;
+  }
+
  private:
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : 20) / granule,
+  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : VOXB) / granule,
                        batches = (most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
@@ -109,7 +141,11 @@ class LaneWindow {
       const Storage* at = source + from_[b][u];
 #pragma unroll
       for (int c = 0; c < granule; ++c) {
+#ifdef ABL_NOLOAD
+        value[u][c] = from_[b][u] != outside && c < left ? 3.0f : 0.0f;
+#else
         value[u][c] = from_[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
+#endif
         at += p.in_channel;
       }
     }
@@ -151,18 +187,16 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
         const int channel = slab * Tile::slab;
         const typename Tile::Storage* const from = source + channel * p.in_channel + cell;
         const int left = p.in_per_group - channel;
-        float scale = 1;
+        uint4* const to =
+            reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 16 * Tile::plane_granules);
+        const auto wait = [&] { ring.wait_empty(barriers); };
         if constexpr (Tile::scaled) {
-          const float most = window.largest(from, left, p);
-          all_split &= Tile::Operand::range_holds(most);
-          scale = Tile::Operand::scale_for(most);
+          float inverse;
+          all_split &= window.bring_scaled(from, left, to, lane, p, wait, inverse);
+          if (lane == 0) unscale[ring.slot] = inverse;
+        } else {
+          all_split &= window.bring(from, left, to, lane, p, wait);
         }
-        all_split &= window.bring(from, left,
-                                  reinterpret_cast<uint4*>(planes_memory +
-                                                           ring.slot * p.window * 16 * Tile::plane_granules),
-                                  lane, p, [&] { ring.wait_empty(barriers); }, scale);
-        if constexpr (Tile::scaled)
-          if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
         ptx::fence_proxy_async();
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(barriers.full[ring.slot]);
