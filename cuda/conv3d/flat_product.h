@@ -37,7 +37,8 @@ struct FlatAxis {
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
 /// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
-/// each of `parts`. `pairs`: two taps are multiplied at once, so chunks of an even number are better.
+/// each of `parts`. `pairs`: two taps are multiplied at once, so chunks of an even number are better, and
+/// weights take 16 bytes more.
 struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
@@ -87,7 +88,9 @@ inline constexpr int most_window = 640;
 inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
   return int64_t{p.window} * 32 * t.parts;
 }
-inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32 * t.parts; }
+inline int64_t tap_bytes(const FlatTile& t) {
+  return int64_t{t.taps_d} * t.channels * (32 * t.parts + (t.pairs ? 16 : 0));
+}
 inline int64_t shared_bytes(const FlatProduct& p, const FlatTile& t) {
   return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }

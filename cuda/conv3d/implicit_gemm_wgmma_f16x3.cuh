@@ -81,12 +81,12 @@ __global__ void __launch_bounds__(256)
   for_each_granule([&](float16* to, float(&value)[Tile::granule]) {
 #pragma unroll
     for (int c = 0; c < Tile::granule; ++c) value[c] *= scale;
-    all_split &= F16x3::holds(value);
+    all_split &= F16x3::weights_hold(value);
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
+    for (int part = 0; part < 3; ++part) {
       alignas(16) float16 bits[Tile::granule];
 #pragma unroll
-      for (int c = 0; c < Tile::granule; ++c) bits[c] = F16x3::part(value[c], 1 - part);
+      for (int c = 0; c < Tile::granule; ++c) bits[c] = F16x3::weight_part(value[c], part);
       *reinterpret_cast<uint4*>(to + part * (Tile::part_bytes / 2)) = *reinterpret_cast<const uint4*>(bits);
     }
   });
@@ -105,69 +105,98 @@ struct TapWalk {
   }
 };
 
-/// What plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`: from
+/// What a warpgroup has added up: `sum` in the tensor cores' order and in units of a plane, and `total` of
+/// what sums moved to.
+template <class Tile>
+struct ScaledSums {
+  float sum[2][Tile::depths][Tile::channels / 2], total[2][Tile::depths][Tile::channels / 2];
+  float unscale = 1;  // of the planes in `sum`
+  int taps = 0;       // in it, of the 8 channels of a slab
+
+  template <class F>
+  __device__ __forceinline__ void for_each(F f) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < Tile::depths; ++j) {
+#pragma unroll
+        for (int s = 0; s < Tile::channels / 2; ++s) f(sum[half][j][s], total[half][j][s]);
+      }
+    }
+  }
+  __device__ __forceinline__ void clear() {
+    for_each([](float& of_planes, float& all) { of_planes = all = 0; });
+    taps = 0;
+  }
+  /// Waits for all products.
+  __device__ __forceinline__ void move() {
+    ptx::wgmma_wait<0>();
+    for_each([&](float& of_planes, float& all) {
+      all = fmaf(of_planes, unscale, all);
+      of_planes = 0;
+    });
+    taps = 0;
+  }
+};
+
+/// So many taps are summed in the tensor cores, which truncate, before the sums move.
+#ifndef MOST
+#define MOST 20
+#endif
+constexpr int most_taps_in_sum = MOST;
+
+/// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`: from
 /// `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a part of
-/// a tap. The plane was multiplied by 1 / `unscale`. All products are done on return.
+/// a tap. The plane was multiplied by 1 / `unscale`.
 template <class Tile, int q, int low, int high>
-__device__ __forceinline__ void multiply_scaled_plane(
-    float (&sum)[2][Tile::depths][Tile::channels / 2], float (&total)[2][Tile::depths][Tile::channels / 2],
-    const unsigned char* plane, const unsigned char* stage, const unsigned char* zeros, int chunk,
-    int first_column, float unscale, const FlatProduct& p) {
+__device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, const unsigned char* plane,
+                                                      const unsigned char* stage, const unsigned char* zeros,
+                                                      int chunk, int first_column, float unscale,
+                                                      const FlatProduct& p) {
   constexpr int channels = Tile::channels;
   // Neighbouring instructions are on different sums, since each waits for the last on its own.
-  const auto multiply = [&](uint64_t a, uint64_t b, bool accumulate) {
+  const auto multiply = [&](uint64_t a, uint64_t b) {
 #pragma unroll
     for (int j = low; j <= high; ++j) {
       const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], ptx::moved(a, half * 64 * 16), weights,
-                                                     accumulate);
-    }
-  };
-  const auto for_each_sum = [&](auto f) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int j = low; j <= high; ++j) {
-#pragma unroll
-        for (int s = 0; s < channels / 2; ++s) f(sum[half][j][s], total[half][j][s]);
-      }
+        ptx::wgmma<Tile::Operand::operand, channels>(sums.sum[half][j], ptx::moved(a, half * 64 * 16), weights);
     }
   };
 
-  uint64_t a = ptx::shared_matrix(plane, p.window * 16, 128);
-  uint64_t b = ptx::shared_matrix(stage, Tile::part_bytes, 128);
   TapWalk walk{first_column};
-  ptx::wgmma_fence();
-  for (int tap = 0; tap < chunk; ++tap) {
-    multiply(a, b, tap > 0);
-    a += walk.next(p);  // positions, which are as long as the unit of addresses
-    b = ptx::moved(b, Tile::tap_bytes);
-  }
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>();
-  for_each_sum([](float& of_small, float) { of_small *= 1 / Tile::Operand::low_scale; });
+  uint64_t at = ptx::shared_matrix(plane, 0, 128), with = ptx::shared_matrix(stage, 0, 128);
+  for (int left = chunk; left > 0;) {
+    const int taps = min(left, most_taps_in_sum);
+    if (unscale != sums.unscale || sums.taps + taps > most_taps_in_sum) sums.move();
+    sums.unscale = unscale;
+    sums.taps += taps;
 
-  a = ptx::shared_matrix(plane, 0, 128);
-  b = ptx::shared_matrix(stage + Tile::part_bytes, 0, 128);
-  walk = {first_column};
-  ptx::wgmma_fence();
-  for (int tap = 0; tap < chunk; tap += 2) {
-    // From one granule of k to the other, in units of 16 bytes: to the next tap; or, behind the last, to the
-    // low part, which is as good as anything, and zeros.
-    int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
-    if (tap + 1 == chunk) {
-      to_input = p.window;
-      to_weights = static_cast<int>(zeros - stage - Tile::part_bytes - tap * Tile::tap_bytes) / 16;
+    ptx::wgmma_fence();
+    // The k_bytes of a matrix, from one granule of k to the other: from the high to the low part.
+    TapWalk small_walk = walk;
+    uint64_t a = at | static_cast<uint64_t>(p.window) << 16, b = with | uint64_t{Tile::part_bytes / 16} << 16;
+    for (int tap = 0; tap < taps; ++tap) {
+      multiply(a, b);
+      a += small_walk.next(p);  // positions, which are as long as the unit of addresses
+      b = ptx::moved(b, Tile::tap_bytes);
     }
-    multiply(a | static_cast<uint64_t>(to_input) << 16, b | static_cast<uint64_t>(to_weights) << 16, true);
-    a += to_input + walk.next(p);
-    b = ptx::moved(b, 2 * Tile::tap_bytes);
+    for (int tap = 0; tap < taps; tap += 2) {
+      // To the next tap; or, behind a last odd one, to the low part, which is as good as anything, and zeros.
+      int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
+      b = ptx::moved(with, 2 * Tile::part_bytes);
+      if (tap + 1 == left) {
+        to_input = p.window;
+        to_weights = static_cast<int>(zeros - stage - 2 * Tile::part_bytes - (chunk - 1) * Tile::tap_bytes) / 16;
+      }
+      multiply(at | static_cast<uint64_t>(to_input) << 16, b | static_cast<uint64_t>(to_weights) << 16);
+      at += to_input + walk.next(p);
+      with = ptx::moved(with, 2 * Tile::tap_bytes);
+    }
+    ptx::wgmma_commit();
+    left -= taps;
   }
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>();
-  for_each_sum([&](float of_plane, float& all) { all = fmaf(of_plane, unscale, all); });
 }
 
 }  // namespace vox::cuda::flat

@@ -75,11 +75,11 @@ class LaneWindow {
     return all_split;
   }
 
-  /// The same where operands are scaled: all by one power of two, of which `unscale` becomes the reciprocal.
+  /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes another.
   /// The values lie in the plane as they came until the largest is known.
   template <class Wait>
   __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
-                                               const FlatProduct& p, Wait wait, float& unscale) const {
+                                               const FlatProduct& p, Wait wait, float& scale) const {
     static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
     float most = 0;
 #pragma unroll
@@ -102,8 +102,7 @@ class LaneWindow {
       }
     }
     most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
-    const float scale = Tile::Operand::scale_for(most);
-    unscale = Tile::Operand::inverse(scale);
+    if (!Tile::Operand::scale_fits(scale, most)) scale = Tile::Operand::scale_for(most);
     bool all_split = Tile::Operand::range_holds(most);
 #pragma unroll 2
     for (int position = lane; position < p.window; position += 32) {
@@ -160,6 +159,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
                             Barriers& barriers, float* unscale, int warp, int lane, const FlatProduct& p,
                             int64_t* not_split) {
   bool all_split = true;
+  float scale = 1;  // stays as it is while it fits, so that planes have the same
   LaneWindow<Tile> window;
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
@@ -191,9 +191,8 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
             reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 16 * Tile::plane_granules);
         const auto wait = [&] { ring.wait_empty(barriers); };
         if constexpr (Tile::scaled) {
-          float inverse;
-          all_split &= window.bring_scaled(from, left, to, lane, p, wait, inverse);
-          if (lane == 0) unscale[ring.slot] = inverse;
+          all_split &= window.bring_scaled(from, left, to, lane, p, wait, scale);
+          if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
         } else {
           all_split &= window.bring(from, left, to, lane, p, wait);
         }

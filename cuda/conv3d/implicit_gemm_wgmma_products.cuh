@@ -16,6 +16,13 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
   (f(std::integral_constant<int, q>{}), ...);
 }
 
+/// What a warpgroup has added up.
+template <class Tile>
+struct Sums {
+  float sum[2][Tile::depths][Tile::channels / 2];  // in the tensor cores' order
+  float total[2][Tile::split ? Tile::depths : 1][Tile::split ? Tile::channels / 2 : 1];  // what sums moved to
+};
+
 /// A warpgroup's half of every tile.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
@@ -28,8 +35,9 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   constexpr int own_positions = Tile::positions / 2;
   Ring plane_ring{p.planes}, stage_ring{p.stages};
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
-  float sum[2][depths][channels / 2];                                        // in the tensor cores' order
-  float total[2][Tile::split ? depths : 1][Tile::split ? channels / 2 : 1];  // what sums moved to
+  std::conditional_t<Tile::scaled, ScaledSums<Tile>, Sums<Tile>> sums;
+  auto& sum = sums.sum;
+  auto& total = sums.total;
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
@@ -49,16 +57,20 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       }
     };
     if constexpr (!Tile::split) load_bias();  // early, but where sums need all registers
+    if constexpr (Tile::scaled) {
+      sums.clear();
+    } else {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int j = 0; j < depths; ++j) {
+        for (int j = 0; j < depths; ++j) {
 #pragma unroll
-        for (int s = 0; s < channels / 2; ++s) {
-          if constexpr (Tile::split)
-            total[half][j][s] = 0;
-          else
-            sum[half][j][s] = 0;
+          for (int s = 0; s < channels / 2; ++s) {
+            if constexpr (Tile::split)
+              total[half][j][s] = 0;
+            else
+              sum[half][j][s] = 0;
+          }
         }
       }
     }
@@ -86,8 +98,9 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               planes_memory +
               (at.slot * p.window * Tile::plane_granules + warpgroup * own_positions + first_shift) * 16;
           if constexpr (Tile::scaled) {
-            multiply_scaled_plane<Tile, q, low, high>(sum, total, plane, stage, zeros, chunk, first_column,
+            multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
                                                       plane_unscale[at.slot], p);
+            ptx::wgmma_wait<1>();
           } else {
             uint64_t a = ptx::shared_matrix(plane, p.window * 16, 128);
             uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
@@ -135,7 +148,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           old_plane.now(lane);
           old_stage.now(lane);
           if (last) old_plane.later(at.slot);
-          if constexpr (Tile::split) old_plane.now(lane);  // no product is under way
+          if constexpr (Tile::split && !Tile::scaled) old_plane.now(lane);  // no product is under way
           at.advance();
         });
         old_stage.now(lane);  // only if there was no plane
@@ -144,7 +157,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       }
       plane_ring = at;
     });
-    ptx::wgmma_wait<0>();
+    if constexpr (Tile::scaled)
+      sums.move();
+    else
+      ptx::wgmma_wait<0>();
     old_plane.now(lane);
     old_stage.now(lane);
     if constexpr (Tile::split) load_bias();

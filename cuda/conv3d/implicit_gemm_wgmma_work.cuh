@@ -25,7 +25,7 @@ struct Tile {
   static constexpr int plane_granules = slab_granules * parts;
   static constexpr int planes = depths + taps_d - 1;        // that a tile reads at one group of taps
   static constexpr int part_bytes = taps_d * channels * 16 * slab_granules;  // of the weights of a tap
-  static constexpr int tap_bytes = part_bytes * parts;
+  static constexpr int tap_bytes = part_bytes * (scaled ? 3 : parts);
   static constexpr int zero_bytes = scaled ? part_bytes : 0;  // shared memory beyond that of the plan
   static constexpr FlatTile host{positions, depths, channels, taps_d, slab, plane_granules / 2, scaled};
 

@@ -59,39 +59,54 @@ struct Tf32x3 {
   }
 };
 
-/// f32 as a sum of two f16 numbers, high + low / 2^11, once scaled by a power of two: see
-/// implicit_gemm_wgmma_f16x3.cuh.
+/// f32 as a sum of two f16 numbers, once scaled by a power of two: see implicit_gemm_wgmma_f16x3.cuh.
 struct F16x3 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;
   static constexpr int parts = 2;
-  static constexpr float low_scale = 0x1p11f;
-  /// The power of two that brings numbers up to `most` (finite) below 2^15, and at least 2^14 if there is one.
+
+  /// The power of two, of an even exponent, that brings numbers up to `most` (finite) below 2^15, and at least
+  /// to 2^13 if there is one.
   static __device__ __forceinline__ float scale_for(float most) {
-    return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);
+    return __uint_as_float((min(268 - (__float_as_uint(most) >> 23), 253u) - 1 | 1) << 23);
+  }
+  /// Whether this one still does, or nearly so.
+  static __device__ __forceinline__ bool scale_fits(float scale, float most) {
+    return most == 0 || (most * scale < 0x1p15f && most * scale >= 0x1p11f);
   }
   /// 1 / scale, of such a power of two.
   static __device__ __forceinline__ float inverse(float scale) {
     return __uint_as_float((254u << 23) - __float_as_uint(scale));
-  }
-  static __device__ __forceinline__ Element part(float scaled, int i) {
-    const float16 high(scaled);
-    return i == 0 ? high : float16((scaled - static_cast<float>(high)) * low_scale);
   }
   /// Whether sums of values up to `most` (NaN if there is one), times weights below 2^15, are normal f32
   /// numbers: both those of the largest, and those of the smallest that have all their bits.
   static __device__ __forceinline__ bool range_holds(float most) {
     return most == 0 || (most >= 0x1p-80f && most < 0x1p96f);
   }
-  /// From this size on a scaled number has all its bits in the two parts.
-  static constexpr float full = 0x1p-14f;
-  /// Whether one of the scaled values that are multiplied side by side has, or all are 0.
+
+  /// Of the input: high, and low times 2^11.
+  static __device__ __forceinline__ Element part(float scaled, int i) {
+    const float16 high(scaled);
+    return i == 0 ? high : float16((scaled - static_cast<float>(high)) * 0x1p11f);
+  }
+  /// Of the weights: low, high / 2^11, and high.
+  static __device__ __forceinline__ Element weight_part(float scaled, int i) {
+    const float16 high(scaled);
+    if (i == 2) return high;
+    return float16(i == 1 ? static_cast<float>(high) * 0x1p-11f : scaled - static_cast<float>(high));
+  }
+  /// Whether one of the values that are multiplied side by side is large enough for its parts to have all its
+  /// bits, or all are 0.
   template <int n>
-  static __device__ __forceinline__ bool holds(const float (&scaled)[n]) {
+  static __device__ __forceinline__ bool holds(const float (&scaled)[n], float full = 0x1p-14f) {
     float most = 0;
 #pragma unroll
     for (int i = 0; i < n; ++i) most = fmaxf(most, fabsf(scaled[i]));
     return most >= full || most == 0;
+  }
+  template <int n>
+  static __device__ __forceinline__ bool weights_hold(const float (&scaled)[n]) {
+    return holds(scaled, 0x1p-3f);
   }
 };
 
