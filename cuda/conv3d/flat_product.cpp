@@ -63,7 +63,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     p.planes = narrow(std::min((shared - 2 * taps * tap) / plane, 2 * all_planes));
     return true;
   }
-  p.stages = 3;
+  p.stages = tile.pairs ? 2 : 3;
   for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
     const int64_t left = shared - (all_planes + ahead) * plane;
     if (left <= 0) continue;

@@ -79,9 +79,13 @@ __global__ void __launch_bounds__(256)
   const float scale = F16x3::scale_for(most);
   bool all_split = most < __uint_as_float(0x7f800000);
   for_each_granule([&](float16* to, float(&value)[Tile::granule]) {
+    float most_here = 0;
 #pragma unroll
-    for (int c = 0; c < Tile::granule; ++c) value[c] *= scale;
-    all_split &= F16x3::weights_hold(value);
+    for (int c = 0; c < Tile::granule; ++c) {
+      value[c] *= scale;
+      most_here = fmaxf(most_here, fabsf(value[c]));
+    }
+    all_split &= most_here >= F16x3::full_weight || most_here == 0;
 #pragma unroll
     for (int part = 0; part < 3; ++part) {
       alignas(16) float16 bits[Tile::granule];
@@ -144,6 +148,10 @@ struct ScaledSums {
 #define MOST 20
 #endif
 constexpr int most_taps_in_sum = MOST;
+#ifndef UNR
+#define UNR 1
+#endif
+constexpr int unr = UNR;
 
 /// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`: from
 /// `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a part of
@@ -177,11 +185,13 @@ __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, co
     // The k_bytes of a matrix, from one granule of k to the other: from the high to the low part.
     TapWalk small_walk = walk;
     uint64_t a = at | static_cast<uint64_t>(p.window) << 16, b = with | uint64_t{Tile::part_bytes / 16} << 16;
+#pragma unroll unr
     for (int tap = 0; tap < taps; ++tap) {
       multiply(a, b);
       a += small_walk.next(p);  // positions, which are as long as the unit of addresses
       b = ptx::moved(b, Tile::tap_bytes);
     }
+#pragma unroll unr
     for (int tap = 0; tap < taps; tap += 2) {
       // To the next tap; or, behind a last odd one, to the low part, which is as good as anything, and zeros.
       int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;

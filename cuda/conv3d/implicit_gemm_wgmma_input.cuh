@@ -81,7 +81,7 @@ class LaneWindow {
   __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
                                                const FlatProduct& p, Wait wait, float& scale) const {
     static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
-    float most = 0;
+    float most = 0, least = INFINITY;  // of what is largest at a position and not 0
 #pragma unroll
     for (int b = 0; b < batches; ++b) {
       if (b * batch * 32 >= p.window) break;
@@ -90,8 +90,11 @@ class LaneWindow {
       if (b == 0) wait();
 #pragma unroll
       for (int u = 0; u < batch; ++u) {
+        float here = 0;
 #pragma unroll
-        for (int c = 0; c < granule; ++c) most = larger_size(most, value[u][c]);
+        for (int c = 0; c < granule; ++c) here = larger_size(here, value[u][c]);
+        most = larger_size(most, here);
+        if (here != 0) least = fminf(least, here);
         const int position = (b * batch + u) * 32 + lane;
         if (position >= p.window) continue;
 #pragma unroll
@@ -103,7 +106,6 @@ class LaneWindow {
     }
     most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
     if (!Tile::Operand::scale_fits(scale, most)) scale = Tile::Operand::scale_for(most);
-    bool all_split = Tile::Operand::range_holds(most);
 #pragma unroll 2
     for (int position = lane; position < p.window; position += 32) {
       float value[granule];
@@ -113,7 +115,6 @@ class LaneWindow {
         value[part * 4] = four.x * scale, value[part * 4 + 1] = four.y * scale;
         value[part * 4 + 2] = four.z * scale, value[part * 4 + 3] = four.w * scale;
       }
-      all_split &= Tile::Operand::holds(value);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         alignas(16) Element bits[granule];
@@ -122,7 +123,7 @@ class LaneWindow {
         plane[part * p.window + position] = *reinterpret_cast<const uint4*>(bits);
       }
     }
-    return all_split;
+    return Tile::Operand::range_holds(most) && least * scale >= Tile::Operand::full;
   }
 
  private:

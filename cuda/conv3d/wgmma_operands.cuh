@@ -95,19 +95,8 @@ struct F16x3 {
     if (i == 2) return high;
     return float16(i == 1 ? static_cast<float>(high) * 0x1p-11f : scaled - static_cast<float>(high));
   }
-  /// Whether one of the values that are multiplied side by side is large enough for its parts to have all its
-  /// bits, or all are 0.
-  template <int n>
-  static __device__ __forceinline__ bool holds(const float (&scaled)[n], float full = 0x1p-14f) {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < n; ++i) most = fmaxf(most, fabsf(scaled[i]));
-    return most >= full || most == 0;
-  }
-  template <int n>
-  static __device__ __forceinline__ bool weights_hold(const float (&scaled)[n]) {
-    return holds(scaled, 0x1p-3f);
-  }
+  /// From this size on the parts of a scaled number have all its bits.
+  static constexpr float full = 0x1p-14f, full_weight = 0x1p-3f;
 };
 
 }  // namespace vox::cuda::flat
