@@ -1,9 +1,11 @@
-// The kernels of the conv3d family on a GPU, one by one, at `high`: the seven problems of KernelBench level 1
-// that are 3-D transposed convolutions, at full batch, without bias. Per problem, pass and kernel: the median
-// over 10 runs of the device's own time, the L2 cache flushed before each, and useful TFLOP/s.
+// The kernels of the conv3d family on a GPU, one by one, at `high` (or `highest`): the seven problems of
+// KernelBench level 1 that are 3-D transposed convolutions, at full batch, without bias. Per problem, pass
+// and kernel: the median over 10 runs of the device's own time, the L2 cache flushed before each, and useful
+// TFLOP/s.
 //
-//   bench_conv3d_kernels [kernel...]     all kernels that take the problem, or those named; a * marks the one
-//                                        that is chosen
+//   bench_conv3d_kernels [--highest] [kernel...]     all kernels that take the problem, or those named; a *
+//   marks
+//                                                    the one that is chosen
 
 #include <cuda_runtime.h>
 
@@ -63,9 +65,9 @@ double milliseconds(Run run) {
   return (times[4] + times[5]) / 2;
 }
 
-void measure(const Problem& p, Conv3dPass pass, std::string_view kernel) {
+void measure(const Problem& p, Conv3dPass pass, std::string_view kernel, vox::Float32Precision precision) {
   const auto g = vox::detail::conv_transpose3d_geometry("bench_conv3d_kernels", p.input, p.weight, p.options);
-  const vox::cuda::Conv3dProblem problem{pass, g, vox::f32, vox::Float32Precision::high};
+  const vox::cuda::Conv3dProblem problem{pass, g, vox::f32, precision};
   if (!vox::cuda::conv3d_kernel_takes(kernel, problem)) return;
   const bool chosen = vox::cuda::chosen_conv3d_kernel(problem) == kernel;
   const vox::TensorOptions options{.device = vox::Device::cuda()};
@@ -95,8 +97,13 @@ int main(int argc, char** argv) {
     return 0;
   }
   auto kernels = vox::cuda::conv3d_kernel_names();
+  auto precision = vox::Float32Precision::high;
+  if (argc > 1 && argv[1] == std::string_view("--highest")) {
+    precision = vox::Float32Precision::highest;
+    ++argv, --argc;
+  }
   if (argc > 1) kernels.assign(argv + 1, argv + argc);
   for (const Problem& p : problems)
     for (const Conv3dPass pass : {Conv3dPass::conv_transpose3d, Conv3dPass::conv3d, Conv3dPass::weight_grad})
-      for (const std::string_view kernel : kernels) measure(p, pass, kernel);
+      for (const std::string_view kernel : kernels) measure(p, pass, kernel, precision);
 }

@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     ptx::mbarrier_init_done();
   }
   if constexpr (Tile::scaled) {
-    if (threadIdx.x < Tile::zero_bytes / 16)
-      reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
+    if (threadIdx.x < Tile::zero_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
     ptx::fence_proxy_async();
   }
   __syncthreads();

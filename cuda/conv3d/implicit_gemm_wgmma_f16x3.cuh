@@ -1,26 +1,28 @@
 #pragma once
 
 // What implicit_gemm_wgmma does differently where f32 is multiplied as a sum of two f16 numbers: weights and
-// products.
+// products. (The input: LaneWindow::bring_scaled.)
 //
-//   x * 2^ex = high + low / 2^11,   w * 2^ew = high' + low' / 2^11
-//   x w 2^(ex + ew) = high high' + (high low' + low high') / 2^11 + what is below 2^-22 of it
+//   x * 2^ex = high + low,   w * 2^ew = high' + low',   x w * 2^(ex + ew) = high high' + high low' + low
+//   high'
 //
-// f16 has 11 bits but a narrow range, so ex is chosen for each plane of a window (8 channels), by the warp that
-// brings it, and ew for each output channel, such that the largest comes to lie in [2^14, 2^15). Low parts are
-// stored times 2^11, so that what is up to 2^29 times smaller than the largest still has all its bits. The sums
-// of a plane move to f32 registers anyway, since the tensor cores truncate when they add; on the way they are
-// multiplied by 2^-ex.
+// to within 2^-21. f16 has 11 bits but a narrow range. So ex is chosen for each plane of a window (8
+// channels), by the warp that brings it, such that the largest comes to lie in [2^11, 2^15), and ew for each
+// output channel, for [2^14, 2^15). The low part of x is stored times 2^11, and then multiplied by high' /
+// 2^11: so values down to 2^-14 have all their bits, and weights down to 2^-3.
 //
-// A slab is 8 channels: a plane holds [high | low][position][16 bytes] and a tap of the weights
-// [low' | high'][column][16 bytes], as much as TF32 takes. Both are two granules, the k of one instruction:
+// A slab is 8 channels: a plane holds [high | low][position][16 bytes], as much as TF32 takes, and a tap of
+// the weights [low' | high' / 2^11 | high'][column][16 bytes]. The k of an instruction is two granules of
+// these:
 //
-//   high low' + low high'    one instruction a tap: planes' granules against the tap's
-//   high high'               one for two taps: the k granules of an operand may lie any distance apart, so
-//                            those of the plane are one tap's shift and the next's, those of the weights the
-//                            high' of one tap and the next; a last odd one is paired with zeros
+//   high low' + low high'    one instruction for a tap: the plane's two granules, the tap's first two
+//   high high'               one for two taps: the granules of an operand may lie any distance apart, so
+//   those
+//                            of the plane are one tap's shift and the next's, those of the weights the high'
+//                            of one tap and the next; a last odd one is paired with zeros
 //
-// The first come first for all taps of a chunk, and their sum moves times 2^-11; then the second.
+// The tensor cores truncate when they add, so that sums move to f32 registers after some taps, and are
+// multiplied by 2^-ex on the way: also where the next plane has another scale.
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
@@ -28,8 +30,9 @@
 
 namespace vox::cuda::flat {
 
-/// Weights in the order of pack_kernel, part 0 being low', each column scaled. Behind them one float for each
-/// column: 2^-ew. One block packs a column, blockIdx.x; an i64 at `not_split` becomes 1 if it cannot.
+/// Weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a column. The
+/// i64 at `not_split` becomes 1 if there are none such: if all weights of a tap and slab are too small, but
+/// not all 0.
 template <class Tile>
 __global__ void __launch_bounds__(256)
     pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
@@ -52,8 +55,7 @@ __global__ void __launch_bounds__(256)
       const int d = p.d.first_tap + tap_d * p.d.tap_pace,
                 h = p.h.first_tap + in_window / p.w.taps * p.h.tap_pace,
                 w = p.w.first_tap + in_window % p.w.taps * p.w.tap_pace;
-      const float* from =
-          first + slab * Tile::slab * in_step + (int64_t{d} * kernel_h + h) * kernel_w + w;
+      const float* from = first + slab * Tile::slab * in_step + (int64_t{d} * kernel_h + h) * kernel_w + w;
       float value[Tile::granule];
 #pragma unroll
       for (int c = 0; c < Tile::granule; ++c, from += in_step)
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(256)
   };
 
   float most = 0;
-  for_each_granule([&](float16*, const float (&value)[Tile::granule]) {
+  for_each_granule([&](float16*, const float(&value)[Tile::granule]) {
 #pragma unroll
     for (int c = 0; c < Tile::granule; ++c) most = larger_size(most, value[c]);
   });
@@ -143,24 +145,22 @@ struct ScaledSums {
   }
 };
 
-/// So many taps are summed in the tensor cores, which truncate, before the sums move.
-#ifndef MOST
-#define MOST 20
-#endif
-constexpr int most_taps_in_sum = MOST;
-#ifndef UNR
-#define UNR 1
-#endif
-constexpr int unr = UNR;
+/// The tensor cores truncate when they add, which on data of one sign always goes one way: 3.3e-8 of the sum
+/// for each tap, measured. f32 arithmetic's own error grows with the number of products, so sums move after
+/// fewer taps where products are few. An even number.
+__device__ __forceinline__ int most_taps_in_sum(const FlatProduct& p) {
+  const int64_t products = int64_t{p.in_per_group} * p.d.taps * p.h.taps * p.w.taps;
+  return static_cast<int>(max(int64_t{2}, min(int64_t{20}, products / 72 * 2)));
+}
 
-/// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`: from
-/// `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a part of
-/// a tap. The plane was multiplied by 1 / `unscale`.
+/// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`:
+/// from `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a
+/// part of a tap. The plane was multiplied by 1 / `unscale`.
 template <class Tile, int q, int low, int high>
 __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, const unsigned char* plane,
                                                       const unsigned char* stage, const unsigned char* zeros,
                                                       int chunk, int first_column, float unscale,
-                                                      const FlatProduct& p) {
+                                                      int most_taps, const FlatProduct& p) {
   constexpr int channels = Tile::channels;
   // Neighbouring instructions are on different sums, since each waits for the last on its own.
   const auto multiply = [&](uint64_t a, uint64_t b) {
@@ -169,15 +169,16 @@ __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, co
       const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        ptx::wgmma<Tile::Operand::operand, channels>(sums.sum[half][j], ptx::moved(a, half * 64 * 16), weights);
+        ptx::wgmma<Tile::Operand::operand, channels>(sums.sum[half][j], ptx::moved(a, half * 64 * 16),
+                                                     weights);
     }
   };
 
   TapWalk walk{first_column};
   uint64_t at = ptx::shared_matrix(plane, 0, 128), with = ptx::shared_matrix(stage, 0, 128);
   for (int left = chunk; left > 0;) {
-    const int taps = min(left, most_taps_in_sum);
-    if (unscale != sums.unscale || sums.taps + taps > most_taps_in_sum) sums.move();
+    const int taps = min(left, most_taps);
+    if (unscale != sums.unscale || sums.taps + taps > most_taps) sums.move();
     sums.unscale = unscale;
     sums.taps += taps;
 
@@ -185,20 +186,21 @@ __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, co
     // The k_bytes of a matrix, from one granule of k to the other: from the high to the low part.
     TapWalk small_walk = walk;
     uint64_t a = at | static_cast<uint64_t>(p.window) << 16, b = with | uint64_t{Tile::part_bytes / 16} << 16;
-#pragma unroll unr
+#pragma unroll 1  // code that does not fit the instruction cache costs more than the loop
     for (int tap = 0; tap < taps; ++tap) {
       multiply(a, b);
       a += small_walk.next(p);  // positions, which are as long as the unit of addresses
       b = ptx::moved(b, Tile::tap_bytes);
     }
-#pragma unroll unr
+#pragma unroll 1
     for (int tap = 0; tap < taps; tap += 2) {
       // To the next tap; or, behind a last odd one, to the low part, which is as good as anything, and zeros.
       int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
       b = ptx::moved(with, 2 * Tile::part_bytes);
       if (tap + 1 == left) {
         to_input = p.window;
-        to_weights = static_cast<int>(zeros - stage - 2 * Tile::part_bytes - (chunk - 1) * Tile::tap_bytes) / 16;
+        to_weights =
+            static_cast<int>(zeros - stage - 2 * Tile::part_bytes - (chunk - 1) * Tile::tap_bytes) / 16;
       }
       multiply(at | static_cast<uint64_t>(to_input) << 16, b | static_cast<uint64_t>(to_weights) << 16);
       at += to_input + walk.next(p);

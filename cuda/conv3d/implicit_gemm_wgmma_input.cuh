@@ -5,9 +5,6 @@
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
 
-#ifndef VOXB
-#define VOXB 20
-#endif
 namespace vox::cuda::flat {
 
 /// The positions of a window that a lane stands for, every 32nd, and the bringing of them. Some of them at a
@@ -21,20 +18,12 @@ class LaneWindow {
   /// For the window that starts at a position of the flat plane; cells are counted from `first_image`'s on.
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane,
                                          const FlatProduct& p) {
-    const int image_numel = static_cast<int>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    first_position_ = first_position, first_image_ = first_image;
+    if constexpr (!Tile::scaled) {
 #pragma unroll
-    for (int b = 0; b < batches; ++b) {
+      for (int b = 0; b < batches; ++b) {
 #pragma unroll
-      for (int u = 0; u < batch; ++u) {
-        const int position = (b * batch + u) * 32 + lane;
-        const Place at = place_of(first_position + position, p);
-        const int h = at.h + p.h.base, w = at.w + p.w.base;
-        const bool inside = position < p.window && at.image < p.batch &&
-                            static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                            static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-        from_[b][u] =
-            inside ? static_cast<uint32_t>((at.image - first_image) * image_numel + h * p.w.in_cells + w)
-                   : outside;
+        for (int u = 0; u < batch; ++u) from_[b][u] = place((b * batch + u) * 32 + lane, p);
       }
     }
   }
@@ -52,7 +41,7 @@ class LaneWindow {
       for (int b = 0; b < batches; ++b) {
         if (b * batch * 32 >= p.window) break;
         float value[batch][granule];
-        load(value, b, source, left, p);
+        load(value, from_[b], source, left, p);
         if (!waited) wait();
         waited = true;
 #pragma unroll
@@ -75,19 +64,21 @@ class LaneWindow {
     return all_split;
   }
 
-  /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes another.
-  /// The values lie in the plane as they came until the largest is known.
+  /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes
+  /// another. The values lie in the plane as they came until the largest is known.
   template <class Wait>
   __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
                                                const FlatProduct& p, Wait wait, float& scale) const {
     static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
     float most = 0, least = INFINITY;  // of what is largest at a position and not 0
+#pragma unroll 1
+    for (int first = lane; first < p.window; first += batch * 32) {
+      uint32_t from[batch];
 #pragma unroll
-    for (int b = 0; b < batches; ++b) {
-      if (b * batch * 32 >= p.window) break;
+      for (int u = 0; u < batch; ++u) from[u] = place(first + u * 32, p);
       float value[batch][granule];
-      load(value, b, source, left, p);
-      if (b == 0) wait();
+      load(value, from, source, left, p);
+      if (first == lane) wait();
 #pragma unroll
       for (int u = 0; u < batch; ++u) {
         float here = 0;
@@ -95,17 +86,17 @@ class LaneWindow {
         for (int c = 0; c < granule; ++c) here = larger_size(here, value[u][c]);
         most = larger_size(most, here);
         if (here != 0) least = fminf(least, here);
-        const int position = (b * batch + u) * 32 + lane;
+        const int position = first + u * 32;
         if (position >= p.window) continue;
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          const float* const from = value[u] + part * 4;
-          reinterpret_cast<float4*>(plane)[part * p.window + position] = {from[0], from[1], from[2], from[3]};
+          const float* const four = value[u] + part * 4;
+          reinterpret_cast<float4*>(plane)[part * p.window + position] = {four[0], four[1], four[2], four[3]};
         }
       }
     }
     most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
-    if (!Tile::Operand::scale_fits(scale, most)) scale = Tile::Operand::scale_for(most);
+    scale = Tile::Operand::scale_for(most, scale);
 #pragma unroll 2
     for (int position = lane; position < p.window; position += 32) {
       float value[granule];
@@ -129,29 +120,42 @@ class LaneWindow {
  private:
   using Element = typename Tile::Element;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = (Tile::producer_registers < 48 ? 16 : VOXB) / granule,
+  // As many loads under way as there are registers for.
+  static constexpr int batch = (Tile::scaled                    ? (Tile::producer_registers < 64 ? 16 : 32)
+                                : Tile::producer_registers < 48 ? 16
+                                                                : 20) /
+                               granule,
                        batches = (most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
-  /// The values of a granule at the positions of batch b.
-  __device__ __forceinline__ void load(float (&value)[batch][granule], int b, const Storage* source, int left,
-                                       const FlatProduct& p) const {
+  /// Where a position of the window lies.
+  __device__ __forceinline__ uint32_t place(int position, const FlatProduct& p) const {
+    const int image_numel = static_cast<int>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    const Place at = place_of(first_position_ + position, p);
+    const int h = at.h + p.h.base, w = at.w + p.w.base;
+    const bool inside = position < p.window && at.image < p.batch &&
+                        static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                        static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+    return inside ? static_cast<uint32_t>((at.image - first_image_) * image_numel + h * p.w.in_cells + w)
+                  : outside;
+  }
+
+  /// The values of a granule at some positions.
+  __device__ __forceinline__ void load(float (&value)[batch][granule], const uint32_t (&from)[batch],
+                                       const Storage* source, int left, const FlatProduct& p) const {
 #pragma unroll
     for (int u = 0; u < batch; ++u) {
-      const Storage* at = source + from_[b][u];
+      const Storage* at = source + from[u];
 #pragma unroll
       for (int c = 0; c < granule; ++c) {
-#ifdef ABL_NOLOAD
-        value[u][c] = from_[b][u] != outside && c < left ? 3.0f : 0.0f;
-#else
-        value[u][c] = from_[b][u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
-#endif
+        value[u][c] = from[u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
         at += p.in_channel;
       }
     }
   }
 
-  uint32_t from_[batches][batch];  // where the positions lie
+  int first_position_, first_image_;
+  uint32_t from_[batches][batch];  // where the positions lie; too large a list where operands are scaled
 };
 
 /// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.

@@ -21,7 +21,7 @@ constexpr int64_t most_phases = 8;  // with taps; each is a launch
 /// along d that divides their number.
 template <class Storage, class Operand, class F>
 auto visit_tile(int64_t out_per_group, int taps_d, F f) {
-  constexpr bool split = Operand::parts > 1;  // two sums
+  constexpr bool split = Operand::parts > 1, scaled = std::is_same_v<Operand, F16x3>;
   const auto with = [&]<int channels, int depths>() {
     if (taps_d % 3 == 0) return f(Tile<Storage, Operand, channels, depths, 3>{});
     if (taps_d % 2 == 0) return f(Tile<Storage, Operand, channels, depths, 2>{});
@@ -29,10 +29,10 @@ auto visit_tile(int64_t out_per_group, int taps_d, F f) {
   };
   const int64_t eighths = (out_per_group + 7) / 8, blocks = (eighths + 7) / 8;
   const int64_t channels = (eighths + blocks - 1) / blocks * 8;
-  if (channels <= 16) return with.template operator() < 16, split ? depths_16 : 6 > ();
-  if (channels <= 24) return with.template operator() < 24, split ? depths_24 : 7 > ();
-  if (channels <= 32) return with.template operator() < 32, split ? depths_32 : 4 > ();
-  if (channels <= 48) return with.template operator() < 48, split ? depths_48 : 3 > ();
+  if (channels <= 16) return with.template operator() < 16, scaled ? 4 : split ? 3 : 6 > ();
+  if (channels <= 24) return with.template operator() < 24, split ? 3 : 7 > ();
+  if (channels <= 32) return with.template operator() < 32, split ? 2 : 4 > ();
+  if (channels <= 48) return with.template operator() < 48, split ? 2 : 3 > ();
   return with.template operator() < 64, split ? 1 : 2 > ();
 }
 
@@ -100,7 +100,8 @@ void launch_product(const Launch& launch, const Tensor& input, const Tensor& wei
                     int64_t* not_split, const int64_t* wanted) {
   using Element = typename Tile::Element;
   using Storage = typename Tile::Storage;
-  const int64_t numel = packed_numel<Tile>(p), columns = int64_t{p.groups} * p.channel_blocks * Tile::channels;
+  const int64_t numel = packed_numel<Tile>(p),
+                columns = int64_t{p.groups} * p.channel_blocks * Tile::channels;
   const int64_t packed_bytes = numel * static_cast<int64_t>(sizeof(Element));  // a multiple of 16
   const Workspace packed(launch, packed_bytes + (Tile::scaled ? columns * int64_t{sizeof(float)} : 0));
   float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + packed_bytes);

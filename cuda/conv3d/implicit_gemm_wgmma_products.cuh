@@ -38,6 +38,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   std::conditional_t<Tile::scaled, ScaledSums<Tile>, Sums<Tile>> sums;
   auto& sum = sums.sum;
   auto& total = sums.total;
+  [[maybe_unused]] const int most_taps = Tile::scaled ? most_taps_in_sum(p) : 0;
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
@@ -99,7 +100,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               (at.slot * p.window * Tile::plane_granules + warpgroup * own_positions + first_shift) * 16;
           if constexpr (Tile::scaled) {
             multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
-                                                      plane_unscale[at.slot], p);
+                                                      plane_unscale[at.slot], most_taps, p);
             ptx::wgmma_wait<1>();
           } else {
             uint64_t a = ptx::shared_matrix(plane, p.window * 16, 128);

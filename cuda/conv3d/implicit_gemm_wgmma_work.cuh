@@ -19,11 +19,11 @@ struct Tile {
   static constexpr int parts = Operand::parts;
   static constexpr bool split = parts > 1;
   static constexpr bool scaled = std::is_same_v<Operand, F16x3>;
-  static constexpr int granule = 16 / sizeof(Element);      // channels
-  static constexpr int slab_granules = scaled ? 1 : 2;      // two are the k of one instruction
-  static constexpr int slab = slab_granules * granule;      // channels
+  static constexpr int granule = 16 / sizeof(Element);  // channels
+  static constexpr int slab_granules = scaled ? 1 : 2;  // two are the k of one instruction
+  static constexpr int slab = slab_granules * granule;  // channels
   static constexpr int plane_granules = slab_granules * parts;
-  static constexpr int planes = depths + taps_d - 1;        // that a tile reads at one group of taps
+  static constexpr int planes = depths + taps_d - 1;  // that a tile reads at one group of taps
   static constexpr int part_bytes = taps_d * channels * 16 * slab_granules;  // of the weights of a tap
   static constexpr int tap_bytes = part_bytes * (scaled ? 3 : parts);
   static constexpr int zero_bytes = scaled ? part_bytes : 0;  // shared memory beyond that of the plan

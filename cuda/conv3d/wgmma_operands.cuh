@@ -65,14 +65,16 @@ struct F16x3 {
   using Element = float16;
   static constexpr int parts = 2;
 
-  /// The power of two, of an even exponent, that brings numbers up to `most` (finite) below 2^15, and at least
-  /// to 2^13 if there is one.
+  /// The power of two that brings numbers up to `most` (finite) below 2^15, and to 2^14 at least if there is
+  /// one.
   static __device__ __forceinline__ float scale_for(float most) {
-    return __uint_as_float((min(268 - (__float_as_uint(most) >> 23), 253u) - 1 | 1) << 23);
+    return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);
   }
-  /// Whether this one still does, or nearly so.
-  static __device__ __forceinline__ bool scale_fits(float scale, float most) {
-    return most == 0 || (most * scale < 0x1p15f && most * scale >= 0x1p11f);
+  /// The same for planes, which are added up without a pause where they have one scale: the one before if
+  /// that is nearly as good, and else one of an even exponent, so that all soon agree on data of one kind.
+  static __device__ __forceinline__ float scale_for(float most, float before) {
+    if (most == 0 || (most * before < 0x1p15f && most * before >= 0x1p11f)) return before;
+    return __uint_as_float(((__float_as_uint(scale_for(most)) >> 23) - 1 | 1) << 23);
   }
   /// 1 / scale, of such a power of two.
   static __device__ __forceinline__ float inverse(float scale) {
