@@ -70,7 +70,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     p.planes = narrow(std::min((shared - 2 * taps * tap) / plane, 2 * all_planes));
     return true;
   }
-  p.stages = 3;
+  p.stages = tile.pairs ? 2 : 3;
   for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
     const int64_t left = shared - (all_planes + ahead) * plane;
     if (left <= 0) continue;
@@ -78,6 +78,7 @@ bool divide_shared(FlatProduct& p, const FlatTile& tile, int64_t shared) {
     if (chunk < (ahead ? std::min<int64_t>(taps, 3) : 1)) continue;
     p.planes = narrow(all_planes + ahead);
     p.chunk = narrow(ceil_div(taps, ceil_div(taps, chunk)));
+    if (tile.pairs && p.chunk % 2 && p.chunk < chunk) ++p.chunk;
     return true;
   }
   return false;

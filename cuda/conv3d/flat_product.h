@@ -37,11 +37,12 @@ struct FlatAxis {
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
 /// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
-/// each of the `parts` that a value is split into.
+/// each of `parts`.
 struct FlatTile {
   int positions, depths, channels, taps_d;
   int slab, parts;
   bool of_16_bits = false;  ///< what the input stores
+  bool pairs = false;       ///< two taps are multiplied at once, weights take 16 bytes more: even chunks
   int most_window = 640;    ///< the most positions that a window may have
 };
 
@@ -95,7 +96,9 @@ constexpr bool rows_are_words(const FlatProduct& p) {
 inline int64_t plane_bytes(const FlatProduct& p, const FlatTile& t) {
   return int64_t{p.window} * 32 * t.parts;
 }
-inline int64_t tap_bytes(const FlatTile& t) { return int64_t{t.taps_d} * t.channels * 32 * t.parts; }
+inline int64_t tap_bytes(const FlatTile& t) {
+  return int64_t{t.taps_d} * t.channels * (32 * t.parts + (t.pairs ? 16 : 0));
+}
 inline int64_t shared_bytes(const FlatProduct& p, const FlatTile& t) {
   return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }

@@ -38,14 +38,18 @@ template <class Tile>
 __global__ void __launch_bounds__(block_threads, 1)
     product_kernel(const typename Tile::Storage* __restrict__ input,
                    const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
-                   typename Tile::Storage* output, const __grid_constant__ FlatProduct p,
-                   int64_t* not_split) {
+                   typename Tile::Storage* output, const float* column_unscale,
+                   const __grid_constant__ FlatProduct p, int64_t* not_split, const int64_t* wanted) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (wanted && *wanted == 0) return;
   extern __shared__ __align__(1024) unsigned char memory[];
   Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
   Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
+  float* const plane_unscale = reinterpret_cast<float*>(memory + 2 * sizeof(Barriers));
+  static_assert(2 * sizeof(Barriers) + most_slots * sizeof(float) <= barrier_bytes);
   unsigned char* const stages = memory + barrier_bytes;
   unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
+  unsigned char* const zeros = planes + p.planes * p.window * 16 * Tile::plane_granules;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
   if (threadIdx.x == 0) {
@@ -59,16 +63,22 @@ __global__ void __launch_bounds__(block_threads, 1)
     }
     ptx::mbarrier_init_done();
   }
+  if constexpr (Tile::scaled) {
+    if (threadIdx.x < Tile::zero_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
+    ptx::fence_proxy_async();
+  }
   __syncthreads();
 
   if (warp < consumer_warps) {
     ptx::grow_registers_to<Tile::consumer_registers>();
-    multiply<Tile>(planes, stages, plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, p);
+    multiply<Tile>(planes, stages, zeros, plane_barriers, stage_barriers, plane_unscale, column_unscale, bias,
+                   output, warp / 4, warp, lane, p);
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < consumer_warps + loader_warps) {
       with_window<Tile>(p, [&]<class Window>() {
-        bring_input<Tile, Window>(input, planes, plane_barriers, warp - consumer_warps, lane, p, not_split);
+        bring_input<Tile, Window>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane,
+                                  p, not_split);
       });
     } else if (lane == 0) {
       bring_weights<Tile>(packed, stages, stage_barriers, p);

@@ -21,7 +21,7 @@ constexpr int64_t most_phases = 8;  // with taps; each is a launch
 /// along d that divides their number.
 template <class Storage, class Operand, class F>
 auto visit_tile(int64_t out_per_group, int taps_d, F f) {
-  constexpr bool split = Operand::parts > 1;
+  constexpr bool split = Operand::parts > 1, scaled = std::is_same_v<Operand, F16x3>;
   const auto with = [&]<int channels, int depths>() {
     if (taps_d % 3 == 0) return f(Tile<Storage, Operand, channels, depths, 3>{});
     if (taps_d % 2 == 0) return f(Tile<Storage, Operand, channels, depths, 2>{});
@@ -29,10 +29,10 @@ auto visit_tile(int64_t out_per_group, int taps_d, F f) {
   };
   const int64_t eighths = (out_per_group + 7) / 8, blocks = (eighths + 7) / 8;
   const int64_t channels = (eighths + blocks - 1) / blocks * 8;
-  if (channels <= 16) return with.template operator() < 16, split ? 3 : 6 > ();
+  if (channels <= 16) return with.template operator() < 16, scaled ? 4 : split ? 3 : 6 > ();
   if (channels <= 24) return with.template operator() < 24, split ? 3 : 7 > ();
   if (channels <= 32) return with.template operator() < 32, split ? 2 : 4 > ();
-  if (channels <= 48) return with.template operator() < 48, split ? 1 : 3 > ();
+  if (channels <= 48) return with.template operator() < 48, split ? 2 : 3 > ();
   return with.template operator() < 64, split ? 1 : 2 > ();
 }
 
@@ -104,23 +104,40 @@ bool in_words(const FlatProduct& p, const Tensor& input) {
 template <class Tile>
 void launch_product(const Launch& launch, const Tensor& input, const Tensor& weight, const Tensor& bias,
                     Tensor& output, const Conv3dGeometry& g, bool transposed, FlatProduct p,
-                    int64_t* not_split) {
+                    int64_t* not_split, const int64_t* wanted) {
   using Element = typename Tile::Element;
   using Storage = typename Tile::Storage;
   p.in_words = in_words<Storage>(p, input);
-  const int64_t numel = packed_numel<Tile>(p);
-  const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
-  pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
-      vox::detail::ptr<Storage>(weight), packed.as<Element>(), p, transposed, static_cast<int>(g.kernel.h),
-      static_cast<int>(g.kernel.w), g.taps(), numel, not_split);
-  const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host));
+  const int64_t numel = packed_numel<Tile>(p),
+                columns = int64_t{p.groups} * p.channel_blocks * Tile::channels;
+  const int64_t packed_bytes = numel * static_cast<int64_t>(sizeof(Element));  // a multiple of 16
+  const Workspace packed(launch, packed_bytes + (Tile::scaled ? columns * int64_t{sizeof(float)} : 0));
+  float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + packed_bytes);
+  if constexpr (Tile::scaled)
+    pack_scaled_kernel<Tile><<<static_cast<unsigned>(columns), 256, 0, launch.stream()>>>(
+        vox::detail::ptr<float>(weight), packed.as<Element>(), unscale, p, transposed,
+        static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), not_split);
+  else
+    pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
+        vox::detail::ptr<Storage>(weight), packed.as<Element>(), p, transposed, static_cast<int>(g.kernel.h),
+        static_cast<int>(g.kernel.w), g.taps(), numel, not_split, wanted);
+  const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host)) + Tile::zero_bytes;
   launch.allow_shared_memory<product_kernel<Tile>>(shared);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));
   product_kernel<Tile><<<grid, block_threads, static_cast<size_t>(shared), launch.stream()>>>(
       vox::detail::ptr<Storage>(input), packed.as<Element>(),
       bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr, vox::detail::mutable_ptr<Storage>(output),
-      p, not_split);
+      unscale, p, not_split, wanted);
   launch.check();
+}
+
+/// The product in tiles of this kind; nothing if it has none.
+template <class Tile>
+std::optional<FlatProduct> tiled_product(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes) {
+  auto p = flat_product(g, transposed, axes, Tile::host, most_shared - Tile::zero_bytes);
+  // A pair of taps wants the second to lie behind the first, also from the end of a row to the next.
+  if (p && Tile::host.pairs && p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift) p.reset();
+  return p;
 }
 
 /// Whether every product of the problem has a tiling.
@@ -130,25 +147,27 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
   const auto phases = live_phases(g, transposed);
   return phases && std::ranges::all_of(*phases, [&](const FlatAxes& axes) {
            return visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {
-             return flat_product(g, transposed, axes, decltype(tile)::host, most_shared).has_value();
+             return tiled_product<decltype(tile)>(g, transposed, axes).has_value();
            });
          });
 }
 
-/// `not_split`, for operands that are: one i64, 0, which becomes 1 if a value cannot be.
+/// `not_split`, for operands that are: one i64, 0, which becomes 1 if a value cannot be. `wanted`: as for
+/// conv3d_direct_if; undefined means always.
 template <class Storage, class Operand>
 void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
-         const Conv3dGeometry& g, bool transposed, Tensor not_split = {}) {
+         const Conv3dGeometry& g, bool transposed, Tensor not_split = {}, const Tensor& wanted = {}) {
   if (g.batch == 0) return;
-  const Launch launch(op, output, {&input, &weight, &bias, &not_split});
+  const Launch launch(op, output, {&input, &weight, &bias, &not_split, &wanted});
   int64_t* const mark = not_split.defined() ? vox::detail::mutable_ptr<int64_t>(not_split) : nullptr;
+  const int64_t* const if_wanted = wanted.defined() ? vox::detail::ptr<int64_t>(wanted) : nullptr;
   const auto phases = *live_phases(g, transposed);
   if (transposed) fill_dead<Storage>(launch, bias, output, g, phases);
   for (const FlatAxes& axes : phases)
     visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {
       using Tile = decltype(tile);
       launch_product<Tile>(launch, input, weight, bias, output, g, transposed,
-                           *flat_product(g, transposed, axes, Tile::host, most_shared), mark);
+                           *tiled_product<Tile>(g, transposed, axes), mark, if_wanted);
     });
 }
 

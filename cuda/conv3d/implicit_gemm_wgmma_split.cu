@@ -10,18 +10,30 @@ bool implicit_gemm_wgmma_split_takes(const Conv3dGeometry& g, bool transposed) {
   return flat::takes<float, flat::Tf32x3>(g, transposed);
 }
 
+void conv3d_implicit_gemm_wgmma_split_if(const Tensor& wanted, const Tensor& mark, const Tensor& big,
+                                         const Tensor& weight, const Tensor& bias, Tensor& small,
+                                         Conv3dGeometry g) {
+  flat::run<float, flat::Tf32x3>("conv3d", big, weight, bias, small, g, false, mark, wanted);
+  conv3d_direct_if(mark, big, weight, bias, small, g);
+}
+
+void conv_transpose3d_implicit_gemm_wgmma_split_if(const Tensor& wanted, const Tensor& mark,
+                                                   const Tensor& small, const Tensor& weight,
+                                                   const Tensor& bias, Tensor& big, Conv3dGeometry g) {
+  flat::run<float, flat::Tf32x3>("conv_transpose3d", small, weight, bias, big, g, true, mark, wanted);
+  conv_transpose3d_direct_if(mark, small, weight, bias, big, g);
+}
+
 void conv3d_implicit_gemm_wgmma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                       Tensor& small, Conv3dGeometry g) {
-  const Tensor not_split = zeros({1}, {.dtype = i64, .device = small.device()});
-  flat::run<float, flat::Tf32x3>("conv3d", big, weight, bias, small, g, false, not_split);
-  conv3d_direct_if(not_split, big, weight, bias, small, g);
+  const Tensor mark = zeros({1}, {.dtype = i64, .device = small.device()});
+  conv3d_implicit_gemm_wgmma_split_if({}, mark, big, weight, bias, small, g);
 }
 
 void conv_transpose3d_implicit_gemm_wgmma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                                 Tensor& big, Conv3dGeometry g) {
-  const Tensor not_split = zeros({1}, {.dtype = i64, .device = big.device()});
-  flat::run<float, flat::Tf32x3>("conv_transpose3d", small, weight, bias, big, g, true, not_split);
-  conv_transpose3d_direct_if(not_split, small, weight, bias, big, g);
+  const Tensor mark = zeros({1}, {.dtype = i64, .device = big.device()});
+  conv_transpose3d_implicit_gemm_wgmma_split_if({}, mark, small, weight, bias, big, g);
 }
 
 }  // namespace vox::cuda

@@ -15,7 +15,8 @@ template <class Tile>
 __global__ void __launch_bounds__(256)
     pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
                 const __grid_constant__ FlatProduct p, bool transposed, int kernel_h, int kernel_w,
-                int64_t kernel_taps, int64_t numel, int64_t* not_split) {
+                int64_t kernel_taps, int64_t numel, int64_t* not_split, const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
        i += int64_t{gridDim.x} * blockDim.x) {
     int64_t rest = i;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(256)
     }
     packed[i] = Tile::Operand::part(value, part);
     if constexpr (Tile::split)
-      if (!has_tf32_low(tf32_high(value))) *not_split = 1;
+      if (!Tile::Operand::holds({value})) *not_split = 1;
   }
 }
 

@@ -70,12 +70,26 @@ void conv3d_rolling_wgmma_f16(const Tensor& big, const Tensor& weight, const Ten
 void conv_transpose3d_rolling_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                         Tensor& big, Conv3dGeometry g);
 
-// implicit_gemm_wgmma_split.cu: the same of f32 at `highest`
+// implicit_gemm_wgmma_f16x3.cu: f32 at `highest` where cells step by one, by pairs of f16 numbers
+bool implicit_gemm_wgmma_f16x3_takes(const Conv3dGeometry& g, bool transposed);
+void conv3d_implicit_gemm_wgmma_f16x3(const Tensor& big, const Tensor& weight, const Tensor& bias,
+                                      Tensor& small, Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_wgmma_f16x3(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                                Tensor& big, Conv3dGeometry g);
+
+// implicit_gemm_wgmma_split.cu: the same by pairs of TF32 numbers; _if: see conv3d_direct_if. `mark` is one
+// i64 on the device, 0, of the kernel's own.
 bool implicit_gemm_wgmma_split_takes(const Conv3dGeometry& g, bool transposed);
 void conv3d_implicit_gemm_wgmma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                       Tensor& small, Conv3dGeometry g);
 void conv_transpose3d_implicit_gemm_wgmma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                                 Tensor& big, Conv3dGeometry g);
+void conv3d_implicit_gemm_wgmma_split_if(const Tensor& wanted, const Tensor& mark, const Tensor& big,
+                                         const Tensor& weight, const Tensor& bias, Tensor& small,
+                                         Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_wgmma_split_if(const Tensor& wanted, const Tensor& mark,
+                                                   const Tensor& small, const Tensor& weight,
+                                                   const Tensor& bias, Tensor& big, Conv3dGeometry g);
 
 // weight_grad_wgmma.cu: f32 by TF32, bf16 and f16 on Hopper, where weight_grad_plan has a plan; workspace of
 // 32 MiB at most, or one padded copy of dweight in f32 if that is larger

@@ -15,10 +15,10 @@ struct Tile {
   using Element = typename Operand::Element;
   static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
   static constexpr int parts = 1;
-  static constexpr bool split = false;
-  static constexpr int columns = taps_d * channels;     // of an instruction
-  static constexpr int granule = 16 / sizeof(Element);  // channels
-  static constexpr int slab = 2 * granule;              // k of one instruction
+  static constexpr bool split = false, scaled = false;
+  static constexpr int columns = taps_d * channels;                        // of an instruction
+  static constexpr int granule = 16 / sizeof(Element);                     // channels
+  static constexpr int slab_granules = 2, slab = slab_granules * granule;  // k of one instruction
   static constexpr int tap_bytes = columns * 32;
 
   static constexpr int sums = tiles * columns / 2;  // of a thread
@@ -29,8 +29,8 @@ struct Tile {
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
   // A window's places are registers of the producers.
   static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
-  static constexpr FlatTile host{positions,  1, channels, taps_d, slab, parts, is_16_bit_v<Storage>,
-                                 most_window};
+  static constexpr FlatTile host{positions, 1,          channels, taps_d, slab, parts, is_16_bit_v<Storage>,
+                                 false,     most_window};
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
 
   // A warp's results on their way out: [channel of 8][position], with a pitch that keeps banks apart, and the

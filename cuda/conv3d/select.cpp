@@ -103,6 +103,11 @@ bool rolling_f16(const Conv3dProblem& p) {
   return p.dtype == f16 && on_hopper(p) && rolling_wgmma_16_takes(p.geometry, transposed(p));
 }
 
+bool unit_step_f16x3(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
+         implicit_gemm_wgmma_f16x3_takes(p.geometry, transposed(p));
+}
+
 bool unit_step_split(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
          implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
@@ -141,6 +146,15 @@ bool long_march_16(const Conv3dProblem& p) {
   return eight_channels(p) && rolling_wgmma_16_pays(p.geometry, transposed(p), p.dtype);
 }
 
+/// Two more launches, which have nothing to do, cost the host 14 us and the GPU 3, more than what is saved of
+/// a small problem.
+bool unit_stride_and_large(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const double products = static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
+                          static_cast<double>(g.big_per_group() * g.taps());
+  return unit_stride(p) && products >= 3e8;
+}
+
 /// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and
 /// 3.02 there).
 bool bf16_or_unit_stride(const Conv3dProblem& p) {
@@ -170,6 +184,8 @@ constexpr Row table[]{
      conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
     {"implicit_gemm_wgmma_f16", unit_step_f16, channels_fill_tiles, conv3d_implicit_gemm_wgmma_f16,
      conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
+    {"implicit_gemm_wgmma_f16x3", unit_step_f16x3, unit_stride_and_large, conv3d_implicit_gemm_wgmma_f16x3,
+     conv_transpose3d_implicit_gemm_wgmma_f16x3, nullptr},
     {"implicit_gemm_wgmma_split", unit_step_split, unit_stride, conv3d_implicit_gemm_wgmma_split,
      conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
     {"implicit_gemm_wgmma", unit_step_tf32, unit_stride, conv3d_implicit_gemm_wgmma,

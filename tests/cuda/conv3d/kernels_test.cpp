@@ -48,7 +48,7 @@ std::vector<Mode> modes() {
       all.push_back({name, bf16});
     } else if (name.ends_with("_f16")) {
       all.push_back({name, f16});
-    } else if (name.ends_with("_split")) {
+    } else if (name.ends_with("_split") || name.ends_with("_f16x3")) {
       all.push_back({name, f32, Float32Precision::highest});
     } else {
       all.push_back({name});

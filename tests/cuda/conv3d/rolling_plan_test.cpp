@@ -103,7 +103,8 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
     } catch (const ShapeError&) {  // padding crops everything
       continue;
     }
-    const FlatTile tile{static_cast<int>(between(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, 1, 800};
+    const FlatTile tile{
+        static_cast<int>(between(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, 1, false, false, 800};
     const auto p = cuda::rolling_product(g, transposed, tile, most_shared);
     ASSERT_TRUE(p.has_value());
     EXPECT_LE(shared_bytes(*p, tile), most_shared);

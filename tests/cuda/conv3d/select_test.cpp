@@ -34,6 +34,10 @@ std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = ge
 
 TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(highest), cuda::has_wgmma() ? "implicit_gemm_wgmma_split" : "implicit_gemm_mma_split");
+  const Conv3dGeometry large =
+      detail::conv_transpose3d_geometry("select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {});
+  EXPECT_EQ(chosen(highest, large),
+            cuda::has_wgmma() ? "implicit_gemm_wgmma_f16x3" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");

@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// conv3d and conv_transpose3d at `highest`: every kernel that splits f32 numbers is as accurate as `direct`,
+// whatever the sizes. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_test.cpp.)
+
+namespace vox {
+namespace {
+
+using cuda::Conv3dPass;
+constexpr auto highest = Float32Precision::highest;
+constexpr TensorOptions on_gpu{.device = Device::cuda()};
+
+class HighestCuda : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  static std::string_view kernel() { return GetParam(); }
+  static bool takes(Conv3dPass pass, const Conv3dGeometry& g) {
+    return cuda::conv3d_kernel_takes(kernel(), {pass, g, f32, highest});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, HighestCuda,
+                         ::testing::Values("implicit_gemm_wgmma_f16x3", "implicit_gemm_wgmma_split",
+                                           "implicit_gemm_mma_split"),
+                         [](const auto& info) { return std::string(info.param); });
+
+constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
+const char* name_of(Conv3dPass pass) { return pass == Conv3dPass::conv3d ? "conv3d" : "conv_transpose3d"; }
+
+Tensor run(std::string_view kernel, Conv3dPass pass, const Tensor& x, const Tensor& w,
+           const Conv3dGeometry& g) {
+  const cuda::ForceConv3dKernel only(kernel);
+  const bool transposed = pass == Conv3dPass::conv_transpose3d;
+  Tensor y = full(transposed ? g.big_shape() : g.small_shape(), std::numeric_limits<double>::quiet_NaN(),
+                  x.options());
+  if (transposed)
+    cuda::conv_transpose3d(x, w, {}, y, g, highest);
+  else
+    cuda::conv3d(x, w, {}, y, g, highest);
+  return y;
+}
+
+Shape input_shape(Conv3dPass pass, const Conv3dGeometry& g) {
+  return pass == Conv3dPass::conv3d ? g.big_shape() : g.small_shape();
+}
+
+/// True with this probability.
+Tensor some(const Shape& shape, double probability) { return lt(rand(shape, on_gpu), probability); }
+
+/// 2^-60 to 1, from the first cell of every channel to the last.
+Tensor decay(const Shape& shape) {
+  const int64_t cells = shape[2] * shape[3] * shape[4];
+  return exp(arange(cells, {.dtype = f32, .device = Device::cuda()}) * (60 * std::log(2.0) / cells) -
+             60 * std::log(2.0))
+      .reshape({1, 1, shape[2], shape[3], shape[4]});
+}
+
+struct Data {
+  Tensor x, w;
+};
+Data data(std::string_view kind, const Shape& x_shape, const Shape& w_shape) {
+  Tensor x = randn(x_shape, on_gpu), w = randn(w_shape, on_gpu);
+  const Tensor signs = randint(0, 2, {1, x_shape[1], 1, 1, 1}, on_gpu) * 2.0 - 1.0;
+  if (kind == "positive") return {abs(x), abs(w)};
+  if (kind == "sparse") return {where(some(x_shape, 0.9), zeros({}, on_gpu), x), w};
+  if (kind == "small") return {x * 1e-12, w};
+  if (kind == "channels") return {x * exp(signs * 34.5), w};                            // 1e15 and 1e-15
+  if (kind == "elements") return {x * exp(randint(-1, 2, x_shape, on_gpu) * 69.0), w};  // 1e-30, 1, 1e30
+  if (kind == "decay") return {x * decay(x_shape), w};
+  if (kind == "far smaller alone")  // a few numbers of 1, and far from most of them as many of 1e-10
+    return {where(some(x_shape, 0.9999), zeros({}, on_gpu), x * exp(randint(0, 2, x_shape, on_gpu) * -23.0)),
+            w};
+  if (kind == "far smaller weights")
+    return {where(some(x_shape, 0.999), zeros({}, on_gpu), x),
+            w * exp(randint(0, 2, {1, 1, w_shape[2], w_shape[3], w_shape[4]}, on_gpu) * -23.0)};
+  EXPECT_EQ(kind, "normal");
+  return {x, w};
+}
+
+struct Errors {
+  double largest, rms;
+};
+
+/// |y - exact| / scale, over all elements.
+Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
+  const Tensor error = abs(y.to(f64) - exact) / (scale + 1e-300);
+  return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
+}
+
+// No more than twice the error of f32 arithmetic, where scale is the sum of absolute products, in f64. On the
+// last two kinds most outputs are sums of very few products, in which the parts show: two of 22 bits and a
+// product of low parts left out, which is 2^-21, and the sum's own truncation.
+TEST_P(HighestCuda, IsAsAccurateAsDirect) {
+  const Conv3dGeometry g =
+      detail::conv_transpose3d_geometry("highest", {2, 40, 9, 20, 30}, {40, 24, 3, 3, 3}, {});
+  for (const Conv3dPass pass : passes) {
+    if (!takes(pass, g)) continue;
+    for (const std::string_view kind : {"normal", "positive", "sparse", "small", "channels", "elements",
+                                        "decay", "far smaller alone", "far smaller weights"}) {
+      const Data d = data(kind, input_shape(pass, g), g.weight_shape());
+      const auto in_f64 = [&](const Tensor& x, const Tensor& w) {
+        return run("direct", pass, x.to(f64), w.to(f64), g);
+      };
+      const Tensor exact = in_f64(d.x, d.w), scale = in_f64(abs(d.x), abs(d.w));
+      const Errors of_direct = errors(run("direct", pass, d.x, d.w, g), exact, scale);
+      const Errors mine = errors(run(kernel(), pass, d.x, d.w, g), exact, scale);
+      const bool few = kind.starts_with("far");
+      constexpr double of_parts = 0x1p-21 + 0x1p-23;
+      EXPECT_LE(mine.largest, few ? of_parts : 2 * of_direct.largest) << name_of(pass) << ' ' << kind;
+      EXPECT_LE(mine.rms, few ? of_parts : 2 * of_direct.rms) << name_of(pass) << ' ' << kind;
+    }
+  }
+}
+
+// Both parts of one operand, whole numbers of 20 bits, times small ones.
+TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
+  const Conv3dGeometry g = detail::conv_transpose3d_geometry("highest", {2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {});
+  for (const Conv3dPass pass : passes) {
+    if (!takes(pass, g)) continue;
+    for (const bool long_x : {true, false}) {
+      const int64_t limit = int64_t{1} << 20;
+      const auto numbers = [&](const Shape& shape, bool long_ones) {
+        return long_ones ? randint(-limit, limit + 1, shape, on_gpu) : randint(-1, 2, shape, on_gpu);
+      };
+      const Tensor x = numbers(input_shape(pass, g), long_x), w = numbers(g.weight_shape(), !long_x);
+      EXPECT_TRUE(testing::values(run(kernel(), pass, x, w, g)) ==
+                  testing::values(run("direct", pass, x.to(f64), w.to(f64), g)))
+          << name_of(pass) << ' ' << long_x;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vox
