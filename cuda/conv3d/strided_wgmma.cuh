@@ -1,6 +1,7 @@
 #pragma once
 
-// conv3d and conv_transpose3d with steps of 1 and 2, f32 by TF32 on Hopper's tensor cores (wgmma).
+// conv3d and conv_transpose3d with steps of 1 and 2 on Hopper's tensor cores (wgmma): f32 by TF32 or bf16,
+// and tensors of 16 bits.
 //
 // Seen from the coarse grid every tap is a shift by whole cells and one of the phases of the fine grid
 // (strided_plan.h). So both ops are sums of plain products
@@ -14,18 +15,16 @@
 //
 // Who owns what: a block works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
 // `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn: 8
-// channels (times k_steps) of the window, rounded, as [4 channels][depth][position][16 bytes]. That is an
-// operand of wgmma without swizzle, in which every shift is a start address; conv3d's two phases along w are
-// planes of their own, read in one pass so that loads coalesce. Weights come packed in the order of their
-// use, once for all tiles if they fit, else with each stage. Sums go from registers to rows of the output in
-// pairs of phases along w. Nothing is shared between blocks: no
-// atomics, and the bits never change.
+// channels, or 16 where operands have 16 bits (times k_steps), of the window, rounded, as [granule of 16
+// bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
+// start address; conv3d's two phases along w are planes of their own, read in one pass so that loads
+// coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
+// stage. Sums go to global memory as rows in which both phases along w lie one behind the other. Nothing is
+// shared between blocks: no atomics, and the bits never change.
 //
 // Non-finite values: as implicit_gemm_mma.cu says.
 //
-// What holds it back are the cycles of shared memory: an instruction with n = 32 reads 2 KiB of cells for 1
-// KiB of weights. The next ideas are cells in registers for all phases that share a shift, and rows written
-// by the copy engine; a kernel that does the latter was made, and not run.
+// What holds it back: README.md.
 
 #include <voxgrad/cuda/conv3d/strided_wgmma_input.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_products.cuh>

@@ -83,23 +83,18 @@ struct DirectRows {
 
   /// Writes the sums of pair `r`, a constant, of phases along w. `channel` is the first of the block, at this
   /// row of the output; `here` of its channels exist.
-  static __device__ __forceinline__ void write_row(const float (&sum)[slots * sums], int r, const float* bias,
+  static __device__ __forceinline__ void write_row(const float (&sum)[slots * sums], int r,
                                                    const Cells& cells, int shift, char* channel,
-                                                   int64_t channel_bytes, int here, const StridedPlan& p) {
+                                                   int64_t channel_bytes, int here) {
     const int lane = ptx::lane_here();  // else addresses of all rows are kept in registers that are not there
     const auto exists = [&](int bit) { return (cells.exists >> (bit + shift) & 1) != 0; };
     // The two phases of channel 8 j + e (of the thread's) at cell i.
     const auto phases = [&](int j, int e, int i, float& low, float& high) {
-      if constexpr (slots > 1) {
-        low = sum[2 * r * sums + j * 4 + 2 * i + e];
-        high = sum[(2 * r + 1) * sums + j * 4 + 2 * i + e];
-      } else {
-        const bool second = p.w.out_step == 2 && p.phase_w[0] == 1;
-        const float own = sum[j * 4 + 2 * i + e], other = bias[j * 8 + e];
-        low = second ? other : own;
-        high = second ? own : other;
-      }
+      low = sum[2 * r * sums + j * 4 + 2 * i + e];
+      high = sum[(2 * r + 1) * sums + j * 4 + 2 * i + e];
     };
+    // From lane 0, here and below, so that the compiler knows that lanes do not part: else it lets the wgmma
+    // of later tiles run one after the other.
     if (__shfl_sync(0xffffffff, cells.straight && here == channels, 0)) {
       const auto write = [&](auto is_odd, int e) {
         constexpr bool odd = is_odd;
@@ -132,7 +127,6 @@ struct DirectRows {
       };
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        // From lane 0, as above.
         if (__shfl_sync(0xffffffff, begins_pair(channel + e * channel_bytes + cells.first), 0))
           write(std::false_type{}, e);
         else
@@ -212,7 +206,7 @@ struct DirectRows {
                                                const StridedPlan& p) {
     const float* const bias = shared.bias;
     const int64_t channel_bytes = int64_t{p.out_channel} * size;
-    const int channel0 = columns.channel_block * channels, lane = threadIdx.x % 32;
+    const int channel0 = columns.channel_block * channels;
     const int here = min(channels, p.out_per_group - channel0);
     char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
                                                        columns.group * p.out_per_group + channel0) *
@@ -230,8 +224,7 @@ struct DirectRows {
       for (int r = 0; r < rows; ++r) {
         if (first_row + r >= p.rows) break;
         const PhasePair row = p.row[first_row + r];
-        write_row(sum[t], r, bias + lane % 4 * 2, cells, 2 * row.d + row.h, row_at(row), channel_bytes, here,
-                  p);
+        write_row(sum[t], r, cells, 2 * row.d + row.h, row_at(row), channel_bytes, here);
       }
       if (row_block < p.dead_rows) {
         const int warp = threadIdx.x / 32 % 4;
