@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -177,11 +178,12 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     const int64_t slabs = (g.in.d + depth - 1) / depth;
     parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
                  [&](int64_t begin, int64_t end) {
-                   std::vector<T> column(static_cast<size_t>(g.out.w)), sums(static_cast<size_t>(slice));
+                   std::vector<T> column(static_cast<size_t>(g.out.w));
+                   const auto sums = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(slice));
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t plane = task / slabs, d = task % slabs * depth;
                      kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
-                                         divisors.data(), to + plane * g.cells(), column.data(), sums.data(),
+                                         divisors.data(), to + plane * g.cells(), column.data(), sums.get(),
                                          stream);
                    }
                    if (stream) finish_streaming();
