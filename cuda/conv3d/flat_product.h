@@ -97,8 +97,8 @@ struct FlatAxes {
 };
 FlatAxes flat_axes(const Conv3dGeometry& g, bool transposed, Triple phase);
 
-/// The product cut into tiles, but for shared memory: planes, stages and chunk are 0. Nothing if a window would
-/// be too large, or if numbers would not fit their types.
+/// The product cut into tiles, but for shared memory: planes, stages and chunk are 0. Nothing if a window
+/// would be too large, or if numbers would not fit their types.
 std::optional<FlatProduct> flat_cut(const Conv3dGeometry& g, bool transposed, const FlatAxes& axes,
                                     const FlatTile& tile);
 
