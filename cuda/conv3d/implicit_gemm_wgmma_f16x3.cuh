@@ -3,8 +3,9 @@
 // What implicit_gemm_wgmma does differently where f32 is multiplied as a sum of two f16 numbers: weights and
 // products. (The input: LaneWindow::bring_scaled.)
 //
-//   x * 2^ex = high + low,   w * 2^ew = high' + low',   x w * 2^(ex + ew) = high high' + high low' + low
-//   high'
+//   x * 2^ex = high + low
+//   w * 2^ew = high' + low'
+//   x w * 2^(ex + ew) = high high' + high low' + low high'
 //
 // to within 2^-21. f16 has 11 bits but a narrow range. So ex is chosen for each plane of a window (8
 // channels), by the warp that brings it, such that the largest comes to lie in [2^11, 2^15), and ew for each
@@ -17,9 +18,8 @@
 //
 //   high low' + low high'    one instruction for a tap: the plane's two granules, the tap's first two
 //   high high'               one for two taps: the granules of an operand may lie any distance apart, so
-//   those
-//                            of the plane are one tap's shift and the next's, those of the weights the high'
-//                            of one tap and the next; a last odd one is paired with zeros
+//                            those of the plane are one tap's shift and the next's, those of the weights the
+//                            high' of one tap and the next; a last odd one is paired with zeros
 //
 // The tensor cores truncate when they add, so that sums move to f32 registers after some taps, and are
 // multiplied by 2^-ex on the way: also where the next plane has another scale.

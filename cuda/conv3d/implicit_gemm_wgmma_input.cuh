@@ -127,14 +127,13 @@ class LaneWindow {
 
   /// Where a position of the window lies.
   __device__ __forceinline__ uint32_t place(int position, const FlatProduct& p) const {
-    const int image_numel = static_cast<int>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
     const Place at = place_of(first_position_ + position, p);
     const int h = at.h + p.h.base, w = at.w + p.w.base;
     const bool inside = position < p.window && at.image < p.batch &&
                         static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
                         static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-    return inside ? static_cast<uint32_t>((at.image - first_image_) * image_numel + h * p.w.in_cells + w)
-                  : outside;
+    return inside ? (at.image - first_image_) * image_numel + h * p.w.in_cells + w : outside;
   }
 
   /// The values of a granule at some positions.
@@ -166,7 +165,8 @@ __device__ __forceinline__ void with_window(const FlatProduct& p, F f) {
     f.template operator()<HalfWindow<Tile, 1>>();
 }
 
-/// A warp's share of all planes: every loader_warps-th, so that there are as many planes under way as warps.
+/// A warp's share of all planes, in turn, so that there are as many planes under way as warps; no more warps
+/// than slots, since two must not wait for the same one.
 /// `Window` says what a lane brings.
 template <class Tile, class Window>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,

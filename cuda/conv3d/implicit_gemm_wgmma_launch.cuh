@@ -153,7 +153,7 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
 }
 
 /// `not_split`, for operands that are: one i64, 0, which becomes 1 if a value cannot be. `wanted`: as for
-/// conv3d_direct_if; undefined means always.
+/// conv3d_direct_if; undefined means always. Where it is defined, outputs without taps have been written.
 template <class Storage, class Operand>
 void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
          const Conv3dGeometry& g, bool transposed, Tensor not_split = {}, const Tensor& wanted = {}) {
@@ -162,7 +162,7 @@ void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor
   int64_t* const mark = not_split.defined() ? vox::detail::mutable_ptr<int64_t>(not_split) : nullptr;
   const int64_t* const if_wanted = wanted.defined() ? vox::detail::ptr<int64_t>(wanted) : nullptr;
   const auto phases = *live_phases(g, transposed);
-  if (transposed) fill_dead<Storage>(launch, bias, output, g, phases);
+  if (transposed && !if_wanted) fill_dead<Storage>(launch, bias, output, g, phases);  // else done before
   for (const FlatAxes& axes : phases)
     visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {
       using Tile = decltype(tile);

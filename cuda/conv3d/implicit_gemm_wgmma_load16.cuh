@@ -1,6 +1,6 @@
 #pragma once
 
-// The input of implicit_gemm_wgmma where the tensor has the operands' own 16 bits.
+// The input of implicit_gemm_wgmma and rolling_wgmma where the tensor has the operands' own 16 bits.
 
 #include <type_traits>
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
@@ -19,7 +19,7 @@ class HalfWindow {
 
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane,
                                          const FlatProduct& p) {
-    const int image_numel = static_cast<int>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
     before_ = run == 2 ? (first_position + p.w.base) & 1 : 0;
 #pragma unroll
     for (int b = 0; b < batches; ++b) {
@@ -31,8 +31,8 @@ class HalfWindow {
         const bool inside = first_position + position >= 0 && position < p.window && at.image < p.batch &&
                             static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
                             static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
-        const int numel = (at.image - first_image) * image_numel + h * p.w.in_cells + w;
-        from_[b][u] = inside ? static_cast<uint32_t>(numel) * 2 : outside;
+        const uint32_t numel = (at.image - first_image) * image_numel + h * p.w.in_cells + w;
+        from_[b][u] = inside ? numel * 2 : outside;
       }
     }
   }
@@ -90,8 +90,8 @@ class HalfWindow {
  private:
   using Run = std::conditional_t<run == 2, uint32_t, uint16_t>;
   static constexpr int granule = Tile::granule;
-  static constexpr int batch = 2, most_runs = (Tile::host.most_window + run - 1) / (32 * run) + 1,
-                       batches = (most_runs + batch - 1) / batch;
+  static constexpr int batch = 2, lane_runs = (Tile::host.most_window + run - 1) / (32 * run) + 1,
+                       batches = (lane_runs + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
   uint32_t from_[batches][batch];  // where the runs lie, in bytes

@@ -5,7 +5,8 @@
 namespace vox::cuda {
 
 bool rolling_wgmma_16_takes(const Conv3dGeometry& g, bool transposed) {
-  return rolling::takes<float, flat::Bf16>(g, transposed);  // all 16-bit ones are cut in one way
+  return rolling::takes<float, flat::Bf16>(g, transposed) &&
+         rolling::takes<bfloat16, flat::Bf16>(g, transposed);  // f16 is cut in the same way
 }
 
 bool rolling_wgmma_16_pays(const Conv3dGeometry& g, bool transposed, DType storage) {

@@ -24,8 +24,8 @@ struct Tile {
   static constexpr int sums = tiles * columns / 2;  // of a thread
   static constexpr int consumer_registers = sums > 144 ? 200 : sums > 96 ? (tiles == 3 ? 184 : 176) : 160;
   static constexpr int producer_registers = 256 - consumer_registers;
-  // Of a lane, under way: as many as registers hold where products are quick (with narrow ones of TF32, whose
-  // time shared memory sets, they cost time).
+  // Of a lane, under way (16-bit tensors have 16): as many as registers hold where products are quick (with
+  // narrow ones of TF32, whose time shared memory sets, they cost time).
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
   // A window's places are registers of the producers.
   static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;

@@ -22,7 +22,7 @@
 // stage. Sums go to global memory as rows in which both phases along w lie one behind the other. Nothing is
 // shared between blocks: no atomics, and the bits never change.
 //
-// Non-finite values: as implicit_gemm_mma.cu says.
+// Non-finite values: as implicit_gemm_mma.cuh says.
 //
 // What holds it back: README.md.
 

@@ -178,13 +178,12 @@ TEST(Conv3dFlatProduct, LongEvenRowsOf16BitsAreWords) {
   EXPECT_GT(words, 100);
 }
 
-// The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.
 // Where taps are multiplied in pairs, weights take half as much again, and a chunk of them is even unless one
 // more tap does not fit.
 TEST(Conv3dFlatProduct, ChunksOfPairs) {
   for (const int64_t kernel : {3, 5, 7}) {
     for (const int channels : {16, 32, 64}) {
-      const FlatTile tile{256, 2, channels, 3, 8, 1, true};
+      const FlatTile tile{256, 2, channels, 3, 8, 1, false, true};
       const Conv3dGeometry g = detail::conv_transpose3d_geometry("pairs", {2, 32, 16, 32, 40},
                                                                  {32, channels, 3, kernel, kernel}, {});
       const auto p = cuda::flat_product(g, true, cuda::flat_axes(g, true, 0), tile, most_shared);
@@ -200,6 +199,7 @@ TEST(Conv3dFlatProduct, ChunksOfPairs) {
   }
 }
 
+// The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.
 TEST(Conv3dFlatProduct, PositionsFit32Bits) {
   for (const int64_t dilation : {60'000, 65'000, 65'600, 80'000, 120'000}) {
     const auto g =

@@ -38,6 +38,8 @@ TEST(Conv3dSelect, TheTable) {
       detail::conv_transpose3d_geometry("select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {});
   EXPECT_EQ(chosen(highest, large),
             cuda::has_wgmma() ? "implicit_gemm_wgmma_f16x3" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(high, large), cuda::has_wgmma() ? "rolling_wgmma" : "implicit_gemm_mma");
+  EXPECT_EQ(chosen(medium, large), cuda::has_wgmma() ? "rolling_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
