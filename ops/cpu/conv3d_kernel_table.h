@@ -6,6 +6,6 @@
 namespace vox::cpu {
 
 /// The convolutions' inner loops.
-constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
+inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
 
 }  // namespace vox::cpu

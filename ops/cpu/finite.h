@@ -5,7 +5,7 @@
 
 namespace vox::cpu {
 
-constexpr ByIsa finite_kernels = VOX_BY_ISA(finite_kernels);
+inline constexpr ByIsa finite_kernels = VOX_BY_ISA(finite_kernels);
 
 /// Whether all of n numbers are finite.
 template <class T>

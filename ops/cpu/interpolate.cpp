@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
 namespace vox::cpu {
@@ -76,9 +75,9 @@ class ForwardPass {
 };
 
 /// For every cell of the input the outputs that read it, by rising output, with their weights. The outputs
-/// are neighbours of each other: taps rise, and only those before the first may have no weight. For sums
-/// along the innermost axis there are weights with those of one tap of all cells side by side; its outputs
-/// are numbered with 32 bits, so an axis beyond that goes cell by cell.
+/// are neighbours of each other: taps rise, and only those before the first and after the last may have no
+/// weight. For sums along the innermost axis there are weights with those of one tap of all cells side by
+/// side; its outputs are numbered with 32 bits, so an axis beyond that goes cell by cell.
 template <class T>
 class AdjointPass {
  public:

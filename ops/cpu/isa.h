@@ -67,8 +67,10 @@ struct ByIsa {
       return here().f64;
     else if constexpr (std::is_same_v<T, int64_t>)
       return here().i64;
-    else
+    else {
+      static_assert(std::is_same_v<T, uint8_t>);
       return here().u8;
+    }
   }
 };
 

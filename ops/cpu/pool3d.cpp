@@ -3,6 +3,7 @@
 // slab of cells adds, by rising window, the gradients whose index lies in it; so each cell sums in one order,
 // whatever the slabs.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/copy.h>
@@ -12,8 +13,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <type_traits>
 #include <vector>
 
 namespace vox::cpu {
@@ -179,12 +178,13 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
                  [&](int64_t begin, int64_t end) {
                    std::vector<T> column(static_cast<size_t>(g.out.w));
-                   const auto sums = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(slice));
+                   // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+                   const Tensor sums = empty({slice}, {x.dtype(), Device::cpu()});
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t plane = task / slabs, d = task % slabs * depth;
                      kernel.mean_adjoint(axes, d, std::min(d + depth, g.in.d), from + plane * g.windows(),
-                                         divisors.data(), to + plane * g.cells(), column.data(), sums.get(),
-                                         stream);
+                                         divisors.data(), to + plane * g.cells(), column.data(),
+                                         detail::mutable_ptr<T>(sums), stream);
                    }
                    if (stream) finish_streaming();
                  });

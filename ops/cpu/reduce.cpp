@@ -18,10 +18,10 @@
 //
 // Memory: a block that is dense is read in place, any other gathered into a buffer first; a tensor of which
 // all were others is copied as a whole. Where the rows lie side by side (their elements are far apart, the
-// neighbours of one element belong to other rows), 1024 rows are reduced together, lane by lane, in the very
-// same order.
+// neighbours of one element belong to other rows), up to 1024 rows are reduced together, in the very same
+// order: lanes and tree are those of each row, whatever the number of rows and the order they are read in.
 //
-// Work: a task is a block of a row, or of 1024 rows. It reads each element once.
+// Work: a task is a block of a row, or of up to 1024 rows. It reads each element once.
 
 namespace vox::cpu {
 namespace {
@@ -32,6 +32,7 @@ using detail::RowView;
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t lanes = 16;
 constexpr int64_t tile = 1024;            // rows that are reduced together: 4 KiB of neighbours
+constexpr int64_t narrow = 256;           // fewer rows than these read memory in its order
 constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
 
 constexpr ByIsa kernels = VOX_BY_ISA(reduce_kernels);
@@ -120,7 +121,7 @@ class TileReduction {
     for_pieces(v, first, n, [&](int64_t at, int64_t offset, int64_t count) {
       for (int64_t i = 0; i < count; ++i) element_[at + i] = rows + offset + i * stride;
     });
-    if (width <= narrow)
+    if (width < narrow)
       lane_by_lane();
     else
       node(0, 1, 0);
@@ -129,11 +130,11 @@ class TileReduction {
 
  private:
   static constexpr int levels = 5;  // 16 lanes: 1, 2, 4, 8, 16
-  static constexpr int64_t narrow = levels * tile / lanes;
+  static_assert(lanes * narrow <= levels * tile);
 
   void lane_by_lane() {
     for (int64_t i = 0; i < n_;) {
-      if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+      if constexpr (has_kernels<Op>) {
         if (i % lanes == 0 && is_dense(i)) {  // elements of all lanes, in their order
           kernels_of<Op>()->combine(results_.data(), &element_[i], 1, lanes * width_, i == 0, &element_[i]);
           i += lanes;
@@ -173,7 +174,7 @@ class TileReduction {
 
   void add_element(Acc* into, int64_t i, bool begins) const {
     const T* x = element_[i];
-    if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+    if constexpr (has_kernels<Op>) {
       kernels_of<Op>()->combine(into, &x, 1, width_, begins, &x);
     } else {
       if (begins) std::fill_n(into, width_, Op::init());
@@ -190,7 +191,7 @@ class TileReduction {
 
   /// Elements j, j + lanes, ...
   void lane(int64_t j, Acc* into) {
-    if constexpr (has_kernels<Op> && std::is_same_v<T, Acc>) {
+    if constexpr (has_kernels<Op>) {
       const T *rows[block / lanes], *ahead[block / lanes];
       int64_t count = 0;
       for (int64_t i = j, next = lane_after(j); i < n_; i += lanes, next += lanes) {
@@ -220,6 +221,15 @@ bool better_copied(const RowView& v) {
   return v.rows * v.length >= 4096 && !is_dense && !is_one && !(side_by_side(v) && v.kept.back() >= 32);
 }
 
+/// How many rows side by side are one task: a tile, or fewer if there were not enough tasks for the threads
+/// then; a multiple of 64, so that tasks do not write the same cache lines. No bits depend on it. Narrow
+/// tiles would cost up to twice as much for an element.
+int64_t rows_of_task(const RowView& v, int64_t blocks) {
+  const int threads = get_num_threads();
+  if (threads == 1) return tile;
+  return std::clamp(v.rows * blocks / (4 * threads) / 64 * 64, narrow, tile);
+}
+
 /// Calls store(row, block, result) for all blocks of all rows.
 template <class Op, class T, class Store>
 void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
@@ -227,13 +237,14 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   const auto in_block = [&](int64_t b) { return std::min(block, v.length - b * block); };
   const int64_t side = v.kept.back();  // rows side by side, if their stride is 1
   if (side_by_side(v)) {
-    const int64_t tiles = (side + tile - 1) / tile;
-    const int64_t grain = std::max<int64_t>(1, task_elements / (longest * std::min(side, tile)));
+    const int64_t rows = rows_of_task(v, blocks);
+    const int64_t tiles = (side + rows - 1) / rows;
+    const int64_t grain = std::max<int64_t>(1, task_elements / (longest * std::min(side, rows)));
     parallel_for(v.rows / side * tiles * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task % blocks, t = task / blocks % tiles, outer = task / blocks / tiles;
-        const int64_t row = outer * side + t * tile;
-        const int64_t width = std::min(tile, side - t * tile);
+        const int64_t row = outer * side + t * rows;
+        const int64_t width = std::min(rows, side - t * rows);
         const TileReduction<Op, T> results(v, x + detail::offset_of(v.kept, v.kept_strides, row), width,
                                            b * block, in_block(b));
         for (int64_t c = 0; c < width; ++c) store(row + c, b, results[c]);

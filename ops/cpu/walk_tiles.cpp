@@ -57,8 +57,8 @@ Tiling tiling_of(const Layout& w) {
   }
   if (t.leading == 0) return t;
 
-  // A buffer fits the first cache level, or a few of them the second; of each column a tile takes some cache
-  // lines.
+  // A buffer fits the first cache level, and one of a folded tile the second, with a few others; of each
+  // column a tile takes some cache lines.
   constexpr int64_t tile_bytes = 32 << 10, folded_tile_bytes = 64 << 10, column_bytes = 256;
   const int64_t size = *std::max_element(w.element, w.element + w.operands);
   const auto low = [&] { return std::min(t.row_count, column_bytes / w.element[t.leading]); };
@@ -139,7 +139,7 @@ class TileWalk {
       run_.step[k] = w.repeats(k) ? 0 : 1;
       if (!is_gathered(w, k)) continue;
       buffer_[k] = bytes;
-      bytes += t.height * pitch(k);
+      bytes += (t.height * pitch(k) + 63) / 64 * 64;  // aligned for any dtype
     }
     run_.stream = w.stream;
     buffers_ = empty({bytes}, {DType::u8, Device::cpu()});

@@ -224,7 +224,6 @@ TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
   vox::set_num_threads(threads);
 }
 
-// 8 GiB of addresses, of which a few pages are touched.
 TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
   for (const DType dtype : {vox::f32, vox::f64}) {
     for (const auto& [in, out] : {std::pair{40, 97},
@@ -252,6 +251,7 @@ TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in
   }
 }
 
+// 8 GiB of addresses, of which a few pages are touched.
 TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
 #if VOX_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers keep notes on every byte of it";

@@ -96,14 +96,17 @@ TEST_P(ReduceTest, RankZero) {
 TEST_P(ReduceTest, EveryLengthIsSummedExactlyOnce) {
   for (int64_t length :
        {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 2047, 2049, 33000, 1050000}) {
-    for (int64_t rows : {1, 9, 70}) {
+    for (int64_t rows : {1, 9, 70, 400}) {
       if (rows * length > 2000000) continue;
-      const Tensor x = whole({rows, length}, {f32, device()});
-      const auto expected = reference_sum(x.to(i64).to_vector<int64_t>(), x.shape(), 2);
-      const Tensor columns = x.transpose(0, 1).contiguous();
-      EXPECT_EQ(sum(x, {1}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length;
-      EXPECT_EQ(sum(columns, {0}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length;
-      EXPECT_TRUE(same_bits(argmax(x, {1}), argmax(columns, {0})));
+      const Tensor singles = whole({rows, length}, {f32, device()});
+      const auto expected = reference_sum(singles.to(i64).to_vector<int64_t>(), singles.shape(), 2);
+      for (const DType dtype : {f32, f64}) {
+        if (dtype == f64 && length > 2049) continue;
+        const Tensor x = singles.to(dtype), columns = x.transpose(0, 1).contiguous();
+        EXPECT_EQ(sum(x, {1}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length << dtype;
+        EXPECT_EQ(sum(columns, {0}).to(i64).to_vector<int64_t>(), expected) << rows << " " << length << dtype;
+        EXPECT_TRUE(same_bits(argmax(x, {1}), argmax(columns, {0})));
+      }
     }
   }
 }
@@ -217,6 +220,17 @@ TEST_P(ReduceTest, ThreadsDoNotChangeBits) {
   const Tensor x = normal({7, 33, 41, 97}, {f32, device()});
   for (int mask = 1; mask < 16; ++mask)
     EXPECT_TRUE(same_on_any_threads([&] { return sum(x, dims_of(mask)); })) << mask;
+}
+
+// Of which a task takes fewer, the more threads there are.
+TEST_P(ReduceTest, SideBySideRowsHaveTheBitsOfRowsAlone) {
+  for (const DType dtype : {f32, f64}) {
+    const Tensor x = normal({1000, 1030}, {dtype, device()}), columns = x.transpose(0, 1).contiguous();
+    const Tensor alone = sum(x, {1});
+    EXPECT_TRUE(same_on_any_threads([&] { return sum(columns, {0}); }));
+    EXPECT_TRUE(same_bits(sum(columns, {0}), alone));
+    EXPECT_TRUE(same_bits(max(columns, {0}), max(x, {1})));
+  }
 }
 
 // ---- sum_to ---------------------------------------------------------------------------------------------

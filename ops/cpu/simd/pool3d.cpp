@@ -12,8 +12,7 @@
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
-// ---- Windows of 2 x 2 x 2 cells, 2 apart
-// -------------------------------------------------------------------
+// ---- Windows of 2 x 2 x 2 cells, 2 apart -----------------------------------------------------------------
 
 /// Whether windows (d, all h) are of 2 x 2 rows of cells, two by two along W: then no column is needed.
 inline bool are_pairs(const PoolAxes& g, int64_t d) {
@@ -34,12 +33,13 @@ template <class T, class Down, class Along, class Finish>
   for (int64_t h = 0; h < g.out[1]; ++h, y += n) {
     const T *const a = x + (2 * d - g.padding[0]) * slice + 2 * h * width, *const b = a + width,
                    *const c = a + slice, *const e = c + width;
+    const T* const rows[] = {a, b, c, e};
     int64_t o = 0;
     for (; o + lanes<T> <= n; o += lanes<T>) {
       Vec<T> v[2];
       for (int half = 0; half < 2; ++half) {
         const int64_t i = 2 * o + half * lanes<T>;
-        for (const T* row : {a, b, c, e}) __builtin_prefetch(row + i + ahead<T>);
+        for (const T* row : rows) __builtin_prefetch(row + i + ahead<T>);
         v[half] = down(load(a + i), load(b + i), load(c + i), load(e + i));
       }
       store(y + o,

@@ -41,8 +41,8 @@ using PoolIndex = typename PoolIndexOf<T>::type;
 template <class T>
 struct Pool3dOf {
   /// y = the first maximum (or NaN) of each window, index = its cell, or -1 and -infinity for a window
-  /// without cells; `index` and `column_index` may be null. With indices, a plane has fewer cells than the
-  /// largest PoolIndex<T>.
+  /// without cells. Both `index` and `column_index` may be null: then y is a maximum, any of +0 and -0 or of
+  /// several NaNs. With indices, a plane has fewer cells than the largest PoolIndex<T>.
   void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
               T* column, PoolIndex<T>* column_index);
   /// y = the mean of each window. divisor_w[o]: what the divisors come to along W.

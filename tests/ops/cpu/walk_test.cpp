@@ -119,6 +119,17 @@ TEST_P(WalkTest, TwoViewsMeet) {
   }
 }
 
+// All are gathered, and the mask's bytes come before the wider elements (of sizes that no alignment divides).
+TEST_P(WalkTest, AMaskAndAnOperandAreViews) {
+  for (const DType dtype : {f16, f32, f64}) {
+    for (const Shape& shape : {Shape{7, 5}, Shape{9, 33}}) {
+      const Tensor x = arange(0, shape[0] * shape[1], 1, {.dtype = i64}).to(dtype).reshape(shape);
+      const Tensor a = x.transpose(0, 1), mask = gt(x, 11).transpose(0, 1), b = a.clone() * 3 + 1;
+      EXPECT_TRUE(same_bits(where(mask, a, b), where(mask.clone(), a.clone(), b))) << dtype << shape;
+    }
+  }
+}
+
 // Above the size from which results bypass the cache.
 TEST_P(WalkTest, LargeResults) {
   const Tensor x = arange(0, 9 * 1009 * 513, 1, {.dtype = i64}).to(f32).reshape({9, 1009, 513});
