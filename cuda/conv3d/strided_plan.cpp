@@ -151,7 +151,9 @@ struct Builder {
       }
     }
     kind.first[most_slots] = static_cast<uint16_t>(items);
-    p.block_weights += kind.stage_weights * p.slabs;
+    const int64_t weights = p.block_weights + int64_t{kind.stage_weights} * p.slabs;
+    if (weights > most_int) return false;
+    p.block_weights = narrow(weights);
     p.kind[p.kinds++] = kind;
     return true;
   }
@@ -161,6 +163,7 @@ struct Builder {
     p.depths = depths;
     p.k_steps = k_steps;
     p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * step_channels));
+    if (p.slabs > 65535) return false;  // blocks of the packing kernel along an axis
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
       const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;

@@ -51,5 +51,19 @@ TEST(StridedPlan, IsForChannelsOfAtMost4GiB) {
   }
 }
 
+// Packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a launch.
+TEST(StridedPlan, IsForWeightsThatFitItsNumbers) {
+  const auto has_plan = [](int64_t channels, const Triple& kernel) {
+    const auto g = detail::conv3d_geometry("test", {1, channels, 8, 8, 8},
+                                           {64, channels, kernel.d, kernel.h, kernel.w}, {.stride = 2});
+    return strided_plan(g, false, strided_tile(g, false)).has_value();
+  };
+  EXPECT_TRUE(has_plan(1 << 16, 3));
+  EXPECT_TRUE(has_plan(65535 * 8, Triple(1)));
+  EXPECT_FALSE(has_plan(65535 * 8 + 1, Triple(1)));
+  EXPECT_TRUE(has_plan(300'000, 3));   // 37,500 slabs x 64 channels x 27 taps x 32 bytes: 2.07e9
+  EXPECT_FALSE(has_plan(320'000, 3));  // 2.2e9
+}
+
 }  // namespace
 }  // namespace vox::cuda
