@@ -41,6 +41,7 @@
 #include <voxgrad/cuda/conv3d/division.cuh>
 #include <voxgrad/cuda/conv3d/phases.cuh>
 #include <voxgrad/cuda/conv3d/split_tf32.cuh>
+#include <voxgrad/cuda/conv3d/weight_row.cuh>
 #include <voxgrad/cuda/ptx/cp_async.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 
@@ -123,12 +124,8 @@ __global__ void __launch_bounds__(256)
     rest /= p.slices;
     const int64_t out = (rest % p.blocks_n * n_tiles + tile) * 8 + lane / 4, group = rest / p.blocks_n;
     float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group) {
-      // The weight is (small channels, big channels of the group, taps); the transposed op reads small.
-      const int64_t row = p.transposed ? (group * p.in_per_group + in) * p.out_per_group + out
-                                       : (group * p.out_per_group + out) * p.in_per_group + in;
-      value = weight[row * p.taps + tap];
-    }
+    if (in < p.in_per_group && out < p.out_per_group)
+      value = weight[weight_row(p, p.transposed, group, in, out) * p.taps + tap];
     const uint32_t high = tf32_high(value);
     packed[i / 2 * (2 * parts) + r] = __uint_as_float(high);
     if constexpr (split) {

@@ -6,6 +6,7 @@
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
+#include <voxgrad/cuda/conv3d/weight_row.cuh>
 
 namespace vox::cuda::flat {
 
@@ -35,9 +36,7 @@ __global__ void __launch_bounds__(256)
     const int64_t group = rest;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group) {
-      // The weight is (small channels, big channels of the group, taps); the transposed op reads small.
-      const int64_t row = transposed ? (group * p.in_per_group + in) * p.out_per_group + out
-                                     : (group * p.out_per_group + out) * p.in_per_group + in;
+      const int64_t row = weight_row(p, transposed, group, in, out);
       value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
     }
     packed[i] = Tile::Operand::part(value, part);
@@ -50,6 +49,20 @@ template <class Tile>
 int64_t packed_numel(const FlatProduct& p) {
   return int64_t{p.groups} * p.channel_blocks * p.slabs * p.depth_groups * p.h.taps * p.w.taps *
          Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
+}
+
+/// The taps of a window that lie from `packed` on, in chunks.
+template <class Tile>
+__device__ __forceinline__ void bring_taps(const unsigned char* packed, int taps, unsigned char* stages,
+                                           Ring& ring, Barriers& barriers, const FlatProduct& p) {
+  for (int tap = 0; tap < taps; tap += p.chunk) {
+    const uint32_t bytes = min(p.chunk, taps - tap) * Tile::tap_bytes;
+    ring.wait_empty(barriers);
+    ptx::mbarrier_arrive_expecting(barriers.full[ring.slot], bytes);
+    ptx::bulk_copy(stages + ring.slot * p.chunk * Tile::tap_bytes, packed + int64_t{tap} * Tile::tap_bytes,
+                   bytes, barriers.full[ring.slot]);
+    ring.advance();
+  }
 }
 
 /// One thread: all chunks of weights, in the order of their use.
@@ -66,15 +79,7 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
       const int64_t first_tap = (int64_t{slab} * p.depth_groups + depth_group) * p.h.taps * p.w.taps +
                                 row_group * p.rows * p.w.taps;
-      const int taps = taps_in(row_group, p);
-      for (int tap = 0; tap < taps; tap += p.chunk) {
-        const uint32_t bytes = min(p.chunk, taps - tap) * Tile::tap_bytes;
-        ring.wait_empty(barriers);
-        ptx::mbarrier_arrive_expecting(barriers.full[ring.slot], bytes);
-        ptx::bulk_copy(stages + ring.slot * p.chunk * Tile::tap_bytes,
-                       block + (first_tap + tap) * Tile::tap_bytes, bytes, barriers.full[ring.slot]);
-        ring.advance();
-      }
+      bring_taps<Tile>(block + first_tap * Tile::tap_bytes, taps_in(row_group, p), stages, ring, barriers, p);
     });
   }
 }

@@ -5,7 +5,7 @@
 // Of a tap (h, w) they lie as [granule][column][16 bytes], columns being (slot) x (channel). Which tap along
 // d a slot has changes from plane to plane, with period taps_d: there is a copy for each such `turn`.
 
-#include <voxgrad/cuda/conv3d/ring.cuh>
+#include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_weights.cuh>
 #include <voxgrad/cuda/conv3d/rolling_wgmma_work.cuh>
 
 namespace vox::cuda::rolling {
@@ -36,9 +36,7 @@ __global__ void __launch_bounds__(256)
     const int64_t group = rest;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group) {
-      // The weight is (small channels, big channels of the group, taps); the transposed op reads small.
-      const int64_t row = transposed ? (group * p.in_per_group + in) * p.out_per_group + out
-                                     : (group * p.out_per_group + out) * p.in_per_group + in;
+      const int64_t row = weight_row(p, transposed, group, in, out);
       value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
     }
     packed[i] = Tile::Operand::part(value, 0);
@@ -65,15 +63,8 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
                                (first_turn + v % Tile::taps_d) * p.slabs * all_taps * Tile::tap_bytes;
       flat::for_each_pass(p, [&](int slab, int, int row_group) {
         const int64_t first_tap = slab * all_taps + row_group * p.rows * p.w.taps;
-        const int taps = flat::taps_in(row_group, p);
-        for (int tap = 0; tap < taps; tap += p.chunk) {
-          const uint32_t bytes = min(p.chunk, taps - tap) * Tile::tap_bytes;
-          ring.wait_empty(barriers);
-          ptx::mbarrier_arrive_expecting(barriers.full[ring.slot], bytes);
-          ptx::bulk_copy(stages + ring.slot * p.chunk * Tile::tap_bytes,
-                         turn + (first_tap + tap) * Tile::tap_bytes, bytes, barriers.full[ring.slot]);
-          ring.advance();
-        }
+        flat::bring_taps<Tile>(turn + first_tap * Tile::tap_bytes, flat::taps_in(row_group, p), stages, ring,
+                               barriers, p);
       });
     }
   });

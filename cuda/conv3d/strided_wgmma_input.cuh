@@ -102,7 +102,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
   uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
   const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
   const int round_positions = producers / phases_w;
-  Ring ring;
+  flat::Ring ring{p.stages};
   int turn = 0;
   if (thread == 0 && producer_group == 0 && p.weight_bytes) {
     ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
       const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
       const int granule_bytes = kind.granule_pitch * 16;
       bool located = false;
-      for (int slab = 0; slab < p.slabs; ++slab, advance(ring, p.stages), turn ^= 1) {
+      for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
           ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
@@ -128,7 +128,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           ptx::named_barrier<producers>(3 + producer_group);
           located = true;
         }
-        unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+        unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
         bool waited = false;
         for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
           const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
@@ -148,13 +148,13 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
             else
               load<false>(v, offset, from, channel_bytes, left);
             if (!waited) {
-              ptx::mbarrier_wait(shared.empty[ring.stage], ring.parity ^ 1);
+              ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
               waited = true;
               if (thread == 0 && !p.weight_bytes) {
-                ptx::mbarrier_arrive_expecting(shared.full[ring.stage], kind.stage_weights);
+                ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
                 ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
                                weights + kind.weights + int64_t{slab} * kind.stage_weights,
-                               kind.stage_weights, shared.full[ring.stage]);
+                               kind.stage_weights, shared.full[ring.slot]);
               }
             }
 #pragma unroll
@@ -165,7 +165,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           }
         }
         // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
-        ptx::mbarrier_arrive(shared.full[ring.stage]);
+        ptx::mbarrier_arrive(shared.full[ring.slot]);
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/conv3d/strided_wgmma.cuh>
+#include <voxgrad/cuda/conv3d/weight_row.cuh>
 
 #include <utility>
 
@@ -34,9 +35,7 @@ __global__ void __launch_bounds__(128)
     const int out = channel_block * channels + i / granule % channels;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group) {
-      // The weight is (small channels, big channels of the group, taps); conv_transpose3d reads small.
-      const int64_t row = p.transposed ? (int64_t{group} * p.in_per_group + in) * p.out_per_group + out
-                                       : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;
+      const int64_t row = weight_row(p, p.transposed, group, in, out);
       value = static_cast<float>(weight[row * all_taps + taps.of[number]]);
     }
     to[i] = Operand::part(value, 0);

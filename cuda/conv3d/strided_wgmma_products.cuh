@@ -57,7 +57,7 @@ struct Products {
                            : 0.0f;
     }
     ptx::named_barrier<consumer_threads>(5);
-    Ring ring;
+    flat::Ring ring{p.stages};
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
@@ -83,11 +83,11 @@ struct Products {
           if (kind.stage_weights == 0) continue;
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
           for (int slab = 0; slab < p.slabs; ++slab) {
-            const unsigned char* const stage = shared.stages + ring.stage * p.stage_bytes;
+            const unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
             const unsigned char* const weights =
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;
-            ptx::mbarrier_wait(shared.full[ring.stage], ring.parity);
+            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
             if (p.k_steps == 4)
@@ -96,8 +96,8 @@ struct Products {
               multiply<2>(sum, stage, weights, first_position, kind, p);
             else
               multiply<1>(sum, stage, weights, first_position, kind, p);
-            ptx::mbarrier_arrive(shared.empty[ring.stage]);
-            advance(ring, p.stages);
+            ptx::mbarrier_arrive(shared.empty[ring.slot]);
+            ring.advance();
           }
         }
         Results<Block>::write(sum, shared, tile, columns, row_block, warpgroup, output, p);

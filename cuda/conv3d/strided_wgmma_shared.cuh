@@ -3,6 +3,7 @@
 // What the parts of strided_wgmma.cuh share: who is in a block, what it works on, and its shared memory.
 
 #include <voxgrad/cuda/conv3d/strided_plan.h>
+#include <voxgrad/cuda/conv3d/ring.cuh>
 #include <voxgrad/cuda/conv3d/wgmma_operands.cuh>
 #include <voxgrad/cuda/ptx/mbarrier.cuh>
 
@@ -44,15 +45,6 @@ __device__ __forceinline__ uint32_t rows_of(int d, int row, const StridedPlan& p
 /// Where column w of a cell's first row lies in a channel of the output, in elements.
 __device__ __forceinline__ uint32_t offset_of(int d, int row, int w, const StridedPlan& p) {
   return static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w);
-}
-
-/// Where a block's rings stand.
-struct Ring {
-  int stage = 0;
-  uint32_t parity = 0;
-};
-__device__ __forceinline__ void advance(Ring& ring, int stages) {
-  if (++ring.stage == stages) ring.stage = 0, ring.parity ^= 1;
 }
 
 struct Shared {
