@@ -92,11 +92,26 @@ bool moderate(const Conv3dGeometry& g, bool transposed) {
          g.small_channels <= 1 << 20;
 }
 
+/// The most shifts along d and h that a kind covers.
+struct Cut {
+  int64_t d, h;
+};
+
+/// A range of shifts in pieces of at most `most`, as equal as can be.
+std::vector<AxisTaps::Range> pieces(const AxisTaps::Range& all, int64_t most) {
+  const int64_t count = ceil_div(all.count(), most);
+  std::vector<AxisTaps::Range> list;
+  for (int64_t i = 0; i < count; ++i)
+    list.push_back({all.low + all.count() * i / count, all.low + all.count() * (i + 1) / count - 1});
+  return list;
+}
+
 struct Builder {
   const StridedTile& tile;
   AxisTaps d, h, w;
   std::vector<int64_t> alive_d, alive_h, alive_w;
   AxisTaps::Range range_w;
+  Cut cut{};
   StridedPlanned out{};
   StridedPlan& p = out.plan;
   int items = 0;
@@ -107,10 +122,20 @@ struct Builder {
     int64_t d, h, w;
   };
 
-  /// Adds a kind for input phase (phase_d, phase_h) and shifts of these ranges. `slots` holds what each slot
-  /// sums over: phases along with the number of the input's phase along w; nothing: an unused slot.
+  /// Adds kinds for input phase (phase_d, phase_h) and shifts of these ranges, cut into pieces.
+  bool add_kinds(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
+                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+    for (const AxisTaps::Range& piece_d : pieces(range_d, cut.d))
+      for (const AxisTaps::Range& piece_h : pieces(range_h, cut.h))
+        if (!add_kind(phase_d, phase_h, piece_d, piece_h, in_phases_w, slots)) return false;
+    return true;
+  }
+
+  /// `slots` holds what each slot sums over: phases along with the number of the input's phase along w;
+  /// nothing: an unused slot.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+    if (p.kinds == most_kinds) return false;
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
@@ -168,7 +193,6 @@ struct Builder {
     if (p.transposed) {
       const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
       for (int first = 0; first == 0 || first < p.rows; first += rows) {
-        if (p.kinds == most_kinds) return false;
         const int here = std::min(rows, p.rows - first);
         std::vector<int64_t> phases_d, phases_h;
         for (int i = 0; i < here; ++i)
@@ -178,19 +202,19 @@ struct Builder {
           for (int j = 0; j < p.phases_w; ++j)
             slots[static_cast<size_t>(i * per_row + (per_row == 2 ? p.phase_w[j] : 0))] = {
                 {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
-        if (!add_kind(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
+        if (!add_kinds(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
+        p.first_kind[++p.row_blocks] = p.kinds;
       }
-      p.row_blocks = p.kinds;
       return true;
     }
-    p.row_blocks = 1;
     for (const int64_t phase_d : alive_d)
       for (const int64_t phase_h : alive_h) {
         std::vector<Phases> phases;
         for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
-        if (!add_kind(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
+        if (!add_kinds(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
           return false;
       }
+    p.first_kind[++p.row_blocks] = p.kinds;
     return true;
   }
 
@@ -227,6 +251,32 @@ struct Builder {
       for (const int k_steps : {4, 2, 1})
         if (attempt(resident, k_steps, 3)) return true;
     return attempt(true, 1, 2) || attempt(false, 1, 2);
+  }
+
+  /// The depths of a tile for which the fewest positions are loaded.
+  bool choose_depths(int64_t positions) {
+    int64_t best = std::numeric_limits<int64_t>::max();
+    int chosen = 0;
+    for (const int depths : {1, 2}) {
+      if (depths > p.d.cells || !build(depths, 1)) continue;
+      const int64_t cells = 128 * tile.tiles;
+      int64_t loaded = cells;
+      for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+      const int64_t cost = ceil_div(p.d.cells, depths) * ceil_div(positions, cells / depths) * loaded;
+      if (cost < best) best = cost, chosen = depths;
+    }
+    p.depths = chosen;
+    return chosen > 0;
+  }
+
+  /// For planes of so many positions. A kind covers all shifts if its window and weights fit shared memory,
+  /// else fewer: its window is loaded again for the others.
+  bool choose(int64_t positions) {
+    for (const Cut c : {Cut{most_int, most_int}, {2, most_int}, {1, most_int}, {1, 2}, {1, 1}}) {
+      cut = c;
+      if (choose_depths(positions) && choose_memory()) return true;
+    }
+    return false;
   }
 };
 
@@ -296,20 +346,9 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   }
 
   const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
-  int64_t best = std::numeric_limits<int64_t>::max();
-  int depths = 1;
-  for (const int candidate : {1, 2}) {
-    if (candidate > p.d.cells || !b.build(candidate, 1)) continue;
-    const int64_t cells = 128 * tile.tiles / candidate;
-    int64_t loaded = 128 * tile.tiles;
-    for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
-    const int64_t cost = int64_t{ceil_div(p.d.cells, candidate)} * ceil_div(positions, cells) * loaded;
-    if (cost < best) best = cost, depths = candidate;
-  }
-  p.depths = depths;
-  if (best == std::numeric_limits<int64_t>::max() || !b.choose_memory()) return std::nullopt;
-  p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / depths));
-  p.depth_blocks = narrow(ceil_div(p.d.cells, depths));
+  if (!b.choose(positions)) return std::nullopt;
+  p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / p.depths));
+  p.depth_blocks = narrow(ceil_div(p.d.cells, p.depths));
   if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
       int64_t{p.groups} * p.channel_blocks > 65535)
     return std::nullopt;

@@ -21,7 +21,7 @@ namespace vox::cuda {
 // them. The pitch is long enough for no shift to run from one row into data of the next.
 
 /// The most slots of accumulators, kinds, and products that a plan may hold.
-inline constexpr int most_slots = 8, most_kinds = 4, most_items = 320;
+inline constexpr int most_slots = 8, most_kinds = 16, most_items = 352;
 
 /// One axis.
 struct StridedAxis {
@@ -31,7 +31,7 @@ struct StridedAxis {
 };
 
 /// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
-/// along d and h, conv_transpose3d one for each block of phases.
+/// along d and h, conv_transpose3d one for each block of phases, or several if not all shifts fit in one.
 struct StridedKind {
   uint16_t first[most_slots + 1];  ///< item of each slot in StridedPlan::item, and the end
   int phase_d, phase_h;            ///< of the input
@@ -64,7 +64,8 @@ struct StridedPlan {
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
   PhasePair row[4];       ///< those alive, then those dead
-  int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
+  int row_blocks, kinds;  ///< conv3d has one block of rows
+  int first_kind[5];      ///< of each block of rows, and the end
   int channel_blocks;
   int depths;  ///< that a tile covers
   int plane_tiles, depth_blocks;

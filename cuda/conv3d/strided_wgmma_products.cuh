@@ -76,9 +76,7 @@ struct Products {
               for (int slot = 0; slot < slots; ++slot)
                 sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
           }
-        // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
-        const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
-        for (int k = first_kind; k < first_kind + kinds; ++k) {
+        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
           const StridedKind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;

@@ -411,6 +411,10 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   flat({1, 4, 5, 3, 3}, {4, 8, 4, 1, 2}, {.dilation = {3, 2, 1}});
   flat({1, 3, 2, 5, 300}, {3, 5, 2, 3, 3}, {});
   flat({2, 3, 2, 3, 180}, {3, 5, 1, 5, 2}, {.padding = {0, 2, 1}});
+  // Strides with more taps than fit shared memory at once (strided_plan_test.cpp says which are cut how).
+  flat({1, 17, 4, 5, 9}, {17, 32, 5, 5, 5}, {.stride = 2, .padding = 2});
+  flat({1, 9, 3, 4, 5}, {9, 16, 7, 7, 7}, {.stride = 2, .padding = 3});
+  flat({1, 33, 3, 4, 20}, {33, 48, 7, 7, 5}, {.stride = {2, 2, 1}, .padding = {3, 3, 0}});
   // Sums that roll along d: each of their tiles, and planes outside the input.
   for (const int64_t taps : {2, 3, 5})
     for (const int64_t out : {16, 24, 32, 48, 64})

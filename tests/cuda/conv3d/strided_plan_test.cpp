@@ -2,6 +2,9 @@
 
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace vox::cuda {
 namespace {
 
@@ -32,6 +35,35 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
     }
   }
   EXPECT_GT(plans, 900);
+}
+
+// Where the window and the weights of all shifts do not fit shared memory, a plan takes some at a time. Every
+// tap is in it once.
+TEST(StridedPlan, CutsShiftsThatDoNotFit) {
+  struct Case {
+    int64_t in, out;
+    Triple kernel, stride;
+    int kinds, kinds_transposed;
+  };
+  for (const Case& c :
+       {Case{32, 32, 3, 2, 4, 2},  // nothing is cut: a kind for each phase, or pair of them
+        Case{17, 32, 5, 2, 6, 3},  // 3 shifts along d, and 2 of the other phase, two at a time
+        Case{9, 16, 7, 2, 14, 4},  // 4 and 3, one at a time; one block of all phases
+        Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8}}) {
+    const auto g = detail::conv_transpose3d_geometry("test", {1, c.in, 9, 10, 30},
+                                                     {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
+                                                     {.stride = c.stride});
+    for (const bool transposed : {false, true}) {
+      const auto planned = strided_plan(g, transposed, strided_tile(g, transposed));
+      ASSERT_TRUE(planned) << c.kernel << ' ' << transposed;
+      const StridedPlan& p = planned->plan;
+      EXPECT_EQ(p.kinds, transposed ? c.kinds_transposed : c.kinds) << c.kernel << ' ' << transposed;
+      EXPECT_EQ(p.first_kind[p.row_blocks], p.kinds);
+      std::vector<int> times(static_cast<size_t>(g.taps()));
+      for (int i = 0; i < p.kind[p.kinds - 1].first[most_slots]; ++i) ++times[planned->taps.of[i]];
+      EXPECT_TRUE(std::ranges::all_of(times, [](int n) { return n == 1; })) << c.kernel << ' ' << transposed;
+    }
+  }
 }
 
 // The kernel counts a channel's bytes in 32 bits, on both sides.
