@@ -135,8 +135,8 @@ int64_t longest_stride(const Conv3dProblem& p) {
   return std::max({stride.d, stride.h, stride.w});
 }
 
-bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 2; }
-bool stride_of_two_16(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 2; }
+bool with_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) > 1; }
+bool with_stride_16(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) > 1; }
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 bool long_march(const Conv3dProblem& p) {
@@ -168,11 +168,11 @@ constexpr Row table[]{
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma_split},
-    {"strided_wgmma_bf16", strided_bf16, stride_of_two_16, conv3d_strided_wgmma_bf16,
+    {"strided_wgmma_bf16", strided_bf16, with_stride_16, conv3d_strided_wgmma_bf16,
      conv_transpose3d_strided_wgmma_bf16, nullptr},
-    {"strided_wgmma_f16", strided_f16, stride_of_two_16, conv3d_strided_wgmma_f16,
+    {"strided_wgmma_f16", strided_f16, with_stride_16, conv3d_strided_wgmma_f16,
      conv_transpose3d_strided_wgmma_f16, nullptr},
-    {"strided_wgmma", strided_tf32, stride_of_two, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
+    {"strided_wgmma", strided_tf32, with_stride, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
      nullptr},
     {"rolling_wgmma_bf16", rolling_bf16, long_march_16, conv3d_rolling_wgmma_bf16,
      conv_transpose3d_rolling_wgmma_bf16, nullptr},

@@ -3,6 +3,7 @@
 #include <voxgrad/cuda/conv3d/strided_plan.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <vector>
 
@@ -81,8 +82,8 @@ StridedAxis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis)
 /// Whether all numbers of the geometry are small enough to reckon with.
 bool moderate(const Conv3dGeometry& g, bool transposed) {
   for (int64_t axis = 0; axis < 3; ++axis) {
-    if (g.stride[axis] > 2 || g.kernel[axis] > 64 || g.dilation[axis] > 1024 || g.padding[axis] > (1 << 20) ||
-        g.big[axis] > (1 << 24) || g.small[axis] > (1 << 24))
+    if (g.stride[axis] > (transposed ? 2 : 4) || g.kernel[axis] > 64 || g.dilation[axis] > 1024 ||
+        g.padding[axis] > (1 << 20) || g.big[axis] > (1 << 24) || g.small[axis] > (1 << 24))
       return false;
   }
   const int64_t in = transposed ? g.small_cells() : g.big_cells(),
@@ -140,8 +141,8 @@ struct Builder {
     const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
-    // The two phases of 4 neighbours each fall into different banks.
-    if (in_phases_w == 2) phase_pitch += ((4 - phase_pitch) % 8 + 8) % 8;
+    // What 8 lanes store, all phases of 8 / lanes_w neighbours, falls into different banks.
+    if (p.lanes_w > 1) phase_pitch += ((8 / p.lanes_w - phase_pitch) % 8 + 8) % 8;
     if (phase_pitch * in_phases_w > 1 << 14) return false;
     StridedKind kind{{},
                      narrow(phase_d),
@@ -226,7 +227,7 @@ struct Builder {
       const StridedKind& k = p.kind[i];
       window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
+      table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
     const int64_t fixed =
@@ -316,6 +317,7 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   p.out_channel = narrow(transposed ? g.big_cells() : g.small_cells());
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
   p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
+  p.lanes_w = transposed ? 1 : static_cast<int>(std::bit_ceil(b.alive_w.size()));
   for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
   // A cell whose shift leaves its row reads zeros: its own row's, or those before the next; if it has an
   // output.

@@ -8,8 +8,8 @@
 
 namespace vox::cuda {
 
-// How conv3d and conv_transpose3d with steps of 1 or 2 become products of shifted tiles: what
-// strided_wgmma.cu is told on every call. Built on the host, passed by value.
+// How conv3d with steps of 1 to 4 and conv_transpose3d with steps of 1 or 2 become products of shifted tiles:
+// what strided_wgmma.cu is told on every call. Built on the host, passed by value.
 //
 // On an axis, tap k touches the fine cell o = i * s - p + k * d of coarse cell i. Written o = s * (i + q) + r
 // with 0 <= r < s, tap k belongs to phase r of the fine grid and, seen from the coarse grid, is a shift by q.
@@ -21,7 +21,7 @@ namespace vox::cuda {
 // them. The pitch is long enough for no shift to run from one row into data of the next.
 
 /// The most slots of accumulators, kinds, and products that a plan may hold.
-inline constexpr int most_slots = 8, most_kinds = 16, most_items = 352;
+inline constexpr int most_slots = 8, most_kinds = 32, most_items = 352;
 
 /// One axis.
 struct StridedAxis {
@@ -60,7 +60,8 @@ struct StridedPlan {
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
   int phases_w;       ///< that are alive
-  int8_t phase_w[2];  ///< and which
+  int lanes_w;        ///< of the producers for each position: those of the input, or more, a power of two
+  int8_t phase_w[4];  ///< which are alive
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
   PhasePair row[4];       ///< those alive, then those dead
@@ -99,8 +100,8 @@ struct StridedTile {
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
-/// Nothing if a stride is not 1 or 2, if the window of a tile does not fit shared memory, or if numbers do
-/// not fit their types.
+/// Nothing if a stride is longer than that, if the window of a tile does not fit shared memory, or if numbers
+/// do not fit their types.
 struct StridedPlanned {
   StridedPlan plan;
   StridedTaps taps;

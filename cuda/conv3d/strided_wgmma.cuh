@@ -1,7 +1,7 @@
 #pragma once
 
-// conv3d and conv_transpose3d with steps of 1 and 2 on Hopper's tensor cores (wgmma): f32 by TF32 or bf16,
-// and tensors of 16 bits.
+// conv3d with steps of 1 to 4 and conv_transpose3d with steps of 1 and 2 on Hopper's tensor cores (wgmma):
+// f32 by TF32 or bf16, and tensors of 16 bits.
 //
 // Seen from the coarse grid every tap is a shift by whole cells and one of the phases of the fine grid
 // (strided_plan.h). So both ops are sums of plain products
@@ -17,7 +17,7 @@
 // `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn: 8
 // channels, or 16 where operands have 16 bits (times k_steps), of the window, rounded, as [granule of 16
 // bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
-// start address; conv3d's two phases along w are planes of their own, read in one pass so that loads
+// start address; conv3d's phases along w are planes of their own, read in one pass so that loads
 // coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
 // stage. Sums go to global memory as rows in which both phases along w lie one behind the other. Nothing is
 // shared between blocks: no atomics, and the bits never change.

@@ -47,12 +47,12 @@ struct Octet {
 /// For each position of a kind's window, where its input lies in a channel, in bytes; ~0 outside.
 __device__ __forceinline__ void locate(uint32_t* table, int thread, int number_bytes, const Tile& tile,
                                        const StridedKind& kind, const StridedPlan& p) {
-  const int phases_w = p.transposed ? 1 : p.phases_w;
-  const int per_plane = kind.plane * phases_w;
+  const int per_plane = kind.plane * p.lanes_w;
   // A thread's positions of a plane are `producers` apart, and so are their columns, modulo rows.
-  const int step = producers / phases_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
-  const int phase = phases_w == 2 ? thread % 2 : 0;
-  const int first = tile.position + thread / phases_w;
+  const int step = producers / p.lanes_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
+  const int phase = thread % p.lanes_w;
+  if (phase >= p.phases_w) return;
+  const int first = tile.position + thread / p.lanes_w;
   const int first_row = first / p.pitch, first_column = first % p.pitch;
   const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
   for (int plane = 0; plane < kind.planes; ++plane) {
@@ -96,12 +96,12 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
   constexpr int batch = Block::batch;
   constexpr int number_bytes = sizeof(typename Block::Storage);
   const int positions = 128 * Block::tiles / p.depths;
-  const int phases_w = p.transposed ? 1 : p.phases_w;
+  const int phase_w = thread % p.lanes_w;  // a lane's; none where they are more than phases
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
   uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
   const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
-  const int round_positions = producers / phases_w;
+  const int round_positions = producers / p.lanes_w;
   flat::Ring ring{p.stages};
   int turn = 0;
   if (thread == 0 && producer_group == 0 && p.weight_bytes) {
@@ -116,8 +116,8 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
     for (int k = 0; k < p.kinds; ++k) {
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
-      const int count = kind.planes * kind.plane * phases_w;
-      const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
+      const int count = phase_w < p.phases_w ? kind.planes * kind.plane * p.lanes_w : 0;
+      const int own_position = phase_w * kind.phase_pitch + thread / p.lanes_w;
       const int granule_bytes = kind.granule_pitch * 16;
       bool located = false;
       for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
@@ -164,6 +164,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
             to += batch * round_positions * 16;
           }
         }
+        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
         // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
         ptx::mbarrier_arrive(shared.full[ring.slot]);
       }

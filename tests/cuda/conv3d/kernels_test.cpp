@@ -415,6 +415,10 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   flat({1, 17, 4, 5, 9}, {17, 32, 5, 5, 5}, {.stride = 2, .padding = 2});
   flat({1, 9, 3, 4, 5}, {9, 16, 7, 7, 7}, {.stride = 2, .padding = 3});
   flat({1, 33, 3, 4, 20}, {33, 48, 7, 7, 5}, {.stride = {2, 2, 1}, .padding = {3, 3, 0}});
+  // Steps of 3 and 4: three phases along w, four, and two that are alive.
+  flat({2, 9, 3, 4, 7}, {9, 16, 4, 3, 5}, {.stride = 3, .padding = 1});
+  flat({1, 24, 2, 3, 20}, {24, 17, 4, 5, 4}, {.stride = 4});
+  flat({1, 8, 2, 3, 5}, {8, 8, 1, 2, 2}, {.stride = {1, 3, 4}});
   // Sums that roll along d: each of their tiles, and planes outside the input.
   for (const int64_t taps : {2, 3, 5})
     for (const int64_t out : {16, 24, 32, 48, 64})
