@@ -47,18 +47,20 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
   const bool hopper = cuda::has_wgmma();
+  // Steps: both ops with 2, conv3d alone with 3, if there are two taps and more for each phase.
   for (const int64_t stride : {2, 3}) {
-    const Conv3dGeometry g = detail::conv_transpose3d_geometry("select", {1, 16, 2, 2, 2}, {16, 16, 3, 3, 3},
-                                                               {.stride = {1, stride, stride}});
-    const std::string_view strided = hopper && stride == 2 ? "strided_wgmma" : "implicit_gemm_mma";
-    EXPECT_EQ(chosen(high, g), strided);
-    EXPECT_EQ(chosen(high, g, f32, Conv3dPass::conv3d), strided);
-    const bool two = hopper && stride == 2;
-    EXPECT_EQ(chosen(medium, g), two ? "strided_wgmma_bf16" : "implicit_gemm_mma");
-    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
-      if (!two) continue;
-      EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");
-      EXPECT_EQ(chosen(high, g, f16, pass), "strided_wgmma_f16");
+    for (const int64_t kernel : {3, 5}) {
+      const Conv3dGeometry g = detail::conv_transpose3d_geometry(
+          "select", {1, 16, 2, 2, 2}, {16, 16, kernel, kernel, kernel}, {.stride = stride});
+      for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+        const bool taken = hopper && (stride == 2 || pass == Conv3dPass::conv3d);
+        const bool pays = stride == 2 || kernel == 5;
+        EXPECT_EQ(chosen(high, g, f32, pass), taken && pays ? "strided_wgmma" : "implicit_gemm_mma");
+        EXPECT_EQ(chosen(medium, g, f32, pass), taken && pays ? "strided_wgmma_bf16" : "implicit_gemm_mma");
+        if (!taken) continue;
+        EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");
+        EXPECT_EQ(chosen(high, g, f16, pass), "strided_wgmma_f16");
+      }
     }
   }
   const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
