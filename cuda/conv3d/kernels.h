@@ -119,8 +119,10 @@ void conv3d_strided_wgmma_f16(const Tensor& big, const Tensor& weight, const Ten
 void conv_transpose3d_strided_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                         Tensor& big, Conv3dGeometry g);
 
-// strided_wgmma_f16x3.cu: f32 at `highest`, steps of 1 or 2, by pairs of f16 numbers
+// strided_wgmma_f16x3.cu: f32 at `highest`, steps of 1 or 2, by pairs of f16 numbers. `pays`: whether there
+// is work for enough multiprocessors.
 bool strided_wgmma_f16x3_takes(const Conv3dGeometry& g, bool transposed);
+bool strided_wgmma_f16x3_pays(const Conv3dGeometry& g, bool transposed);
 void conv3d_strided_wgmma_f16x3(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                                 Conv3dGeometry g);
 void conv_transpose3d_strided_wgmma_f16x3(const Tensor& small, const Tensor& weight, const Tensor& bias,

@@ -160,10 +160,12 @@ bool large(const Conv3dProblem& p) {
   return products >= 3e8;
 }
 bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
-bool stride_of_two_and_large(const Conv3dProblem& p) { return stride_of_two(p) && large(p); }
+bool stride_of_two_and_large(const Conv3dProblem& p) {
+  return stride_of_two(p) && large(p) && strided_wgmma_f16x3_pays(p.geometry, transposed(p));
+}
 
-/// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and
-/// 3.02 there).
+/// A stride of f32 has better kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase after
+/// phase).
 bool bf16_or_unit_stride(const Conv3dProblem& p) {
   return eight_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1);
 }

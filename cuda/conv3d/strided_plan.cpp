@@ -100,7 +100,7 @@ struct Builder {
   StridedPlanned out{};
   StridedPlan& p = out.plan;
   int items = 0;
-  int64_t step_channels = column_bytes / tile.bytes.operand;  // of an instruction
+  int64_t step_channels = column_bytes / tile.bytes.operand;                 // of an instruction
   int64_t part_bytes = tile.bytes.scaled ? int64_t{tile.channels} * 16 : 0;  // of an item, where it has three
 
   /// Phases, of the input for conv3d and of the output for conv_transpose3d.
@@ -207,9 +207,8 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed =
-        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
-        (tile.bytes.scaled ? tile.channels * 4 : 0);
+    const int64_t fixed = 2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table +
+                          (resident ? weights : 0) + (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;

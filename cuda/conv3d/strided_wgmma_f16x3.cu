@@ -5,13 +5,14 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
+#include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/conv3d/scaled_weights.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_f16x3.cuh>
 #include <voxgrad/cuda/conv3d/weight_row.cuh>
-#include <voxgrad/cuda/launch.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace vox::cuda {
@@ -55,19 +56,12 @@ __global__ void __launch_bounds__(flat::scaling_threads)
   for (int i = static_cast<int>(threadIdx.x); i < p.slabs * p.kinds; i += flat::scaling_threads) {
     const StridedKind& kind = p.kind[i % p.kinds];
     if (kind.stage_weights == 0) continue;
-    *reinterpret_cast<uint4*>(stage_of(kind, i / p.kinds) + kind.stage_weights / 2 - part) = uint4{0, 0, 0, 0};
+    *reinterpret_cast<uint4*>(stage_of(kind, i / p.kinds) + kind.stage_weights / 2 - part) =
+        uint4{0, 0, 0, 0};
   }
 }
 
 namespace {
-
-constexpr StridedBytes scaled_bytes{.operand = 4, .storage = 4, .scaled = true};
-
-StridedTile scaled_tile(const Conv3dGeometry& g, bool transposed) {
-  StridedTile tile = strided_tile(g, transposed, scaled_bytes);
-  if (tile.channels == 64 && tile.slots > 1) tile.tiles = 1;  // registers
-  return tile;
-}
 
 /// Calls `f` with the Block of a tile.
 template <class F>
@@ -89,39 +83,83 @@ void visit_scaled_tile(const StridedTile& t, F f) {
   one(std::integer_sequence<int, 64, 2, 1>{});
 }
 
-/// A pair of taps wants the second to lie behind the first.
-bool taps_ascend(const StridedPlan& p) {
-  for (int k = 0; k < p.kinds; ++k)
-    for (int slot = 0; slot < most_slots; ++slot)
-      for (int i = p.kind[k].first[slot] + 1; i < p.kind[k].first[slot + 1]; ++i)
-        if (p.item[i].position < p.item[i - 1].position) return false;
-  return true;
-}
+/// A plan, and the same with instructions for items.
+struct ScaledPlanned {
+  StridedTile tile;
+  StridedPlanned items;
+  StridedPlan instructions;
+  MostInSum most_in_sum;
+};
 
 /// The tensor cores truncate when they add, which on data of one sign always goes one way: 3.3e-8 of the sum
 /// for each tap of 8 channels. f32 arithmetic's own error is 1.6e-8 times the root of the number of products.
-/// So many taps that truncation is about that: an even number, and chunks of nearly the same size.
-SumTaps sum_taps_of(const StridedPlan& p) {
-  SumTaps taps{};
-  for (int k = 0; k < p.kinds; ++k)
+/// So many taps that truncation is about that: an even number, so that all but the last have partners.
+int most_taps_in_sum(double products) {
+  return std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
+}
+
+/// Every tap is an instruction high low' + low high', two are one high high', and a last odd one has zeros
+/// for a partner. Of a sum the small products come first, since each truncates what is there. Nothing if
+/// there are too many instructions, or if a partner does not lie behind its tap.
+std::optional<ScaledPlanned> scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  StridedTile tile = strided_tile(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
+  if (tile.channels == 64 && tile.slots > 1) tile.tiles = 1;  // as registers allow
+  auto planned = strided_plan(g, transposed, tile);
+  if (!planned && tile.channels > 32) {  // the weights of a stage may fit by halves
+    tile.channels = 32;
+    tile.slots = tile.slots > 1 ? 4 : 1;
+    tile.tiles = tile.slots > 1 ? 2 : 4;
+    planned = strided_plan(g, transposed, tile);
+  }
+  if (!planned) return std::nullopt;
+  ScaledPlanned scaled{tile, *planned, planned->plan, {}};
+  const StridedPlan& p = scaled.items.plan;
+  StridedPlan& to = scaled.instructions;
+  int count = 0;
+  const auto add = [&](uint32_t position, uint32_t input_distance, uint32_t weights, uint32_t distance) {
+    if (count < most_items) to.item[count] = {position | input_distance << 16, weights | distance << 16};
+    ++count;
+  };
+  const auto part = static_cast<uint32_t>(tile.channels);  // of an item's weights, in units of 16 bytes
+  for (int k = 0; k < p.kinds; ++k) {
+    const StridedKind& kind = p.kind[k];
+    const auto to_low = static_cast<uint32_t>(kind.granule_pitch),
+               zeros = static_cast<uint32_t>(kind.stage_weights) / 16 - part;
     for (int slot = 0; slot < most_slots; ++slot) {
-      const int here = p.kind[k].first[slot + 1] - p.kind[k].first[slot];
-      const int of_output = p.transposed ? here : p.kind[p.kinds - 1].first[most_slots];
-      const double products = static_cast<double>(of_output) * p.in_per_group;
-      const int most = std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
-      const int chunks = std::max((here + most - 1) / most, 1);
-      taps.of[k][slot] = static_cast<uint8_t>(std::max((here + 2 * chunks - 1) / (2 * chunks) * 2, 2));
+      const int first = kind.first[slot], last = kind.first[slot + 1], taps = last - first;
+      const int of_output = transposed ? taps : p.kind[p.kinds - 1].first[most_slots];
+      const int most = most_taps_in_sum(static_cast<double>(of_output) * p.in_per_group);
+      const int chunks = std::max((taps + most - 1) / most, 1);
+      const int chunk = std::max((taps + 2 * chunks - 1) / (2 * chunks) * 2, 2);
+      scaled.most_in_sum.of[k][slot] = static_cast<uint8_t>(chunk + chunk / 2);
+      to.kind[k].first[slot] = static_cast<uint16_t>(count);
+      for (int begin = first; begin < last; begin += chunk) {
+        const int end = std::min(begin + chunk, last);
+        for (int i = begin; i < end; ++i) add(p.item[i].position, to_low, p.item[i].weights, part);
+        for (int i = begin; i < end; i += 2) {
+          const auto [position, weights] = p.item[i];
+          const uint32_t high = weights + 2 * part;
+          if (i + 1 == end) {
+            add(position, to_low, high, zeros - high);
+          } else {
+            if (p.item[i + 1].position < position) return std::nullopt;
+            add(position, p.item[i + 1].position - position, high, 3 * part);
+          }
+        }
+      }
     }
-  return taps;
+    to.kind[k].first[most_slots] = static_cast<uint16_t>(count);
+  }
+  if (count >= most_items) return std::nullopt;  // the kernel reads one further
+  return scaled;
 }
 
 void run_scaled(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
                 const Conv3dGeometry& g, bool transposed, Tensor not_split) {
   if (g.batch == 0) return;
-  const StridedTile tile = scaled_tile(g, transposed);
-  const auto planned = strided_plan(g, transposed, tile);
-  const StridedPlan& p = planned->plan;
-  visit_scaled_tile(tile, [&](auto block) {
+  const auto planned = scaled_plan(g, transposed);
+  const StridedPlan& p = planned->items.plan;
+  visit_scaled_tile(planned->tile, [&](auto block) {
     using Block = decltype(block);
     const int columns = p.groups * p.channel_blocks;
     const int64_t packed_bytes = int64_t{columns} * p.block_weights;  // a multiple of 16
@@ -133,15 +171,14 @@ void run_scaled(const char* op, const Tensor& input, const Tensor& weight, const
     const int items = p.kinds == 0 ? 0 : p.kind[p.kinds - 1].first[most_slots];
     pack_scaled_kernel<Block::channels>
         <<<static_cast<unsigned>(columns * Block::channels), flat::scaling_threads, 0, launch.stream()>>>(
-            vox::detail::ptr<float>(weight), to, unscale, p, planned->taps, items, mark);
+            vox::detail::ptr<float>(weight), to, unscale, p, planned->items.taps, items, mark);
     launch.allow_shared_memory<scaled_product_kernel<Block>>(p.shared_bytes);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
     scaled_product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
                                    block_threads, p.shared_bytes, launch.stream()>>>(
-        vox::detail::ptr<float>(input), to, unscale,
-        bias.defined() ? vox::detail::ptr<float>(bias) : nullptr, vox::detail::mutable_ptr<float>(output), p,
-        sum_taps_of(p), mark);
+        vox::detail::ptr<float>(input), to, unscale, bias.defined() ? vox::detail::ptr<float>(bias) : nullptr,
+        vox::detail::mutable_ptr<float>(output), planned->instructions, planned->most_in_sum, mark);
     launch.check();
   });
 }
@@ -151,8 +188,15 @@ void run_scaled(const char* op, const Tensor& input, const Tensor& weight, const
 }  // namespace strided
 
 bool strided_wgmma_f16x3_takes(const Conv3dGeometry& g, bool transposed) {
-  const auto planned = strided_plan(g, transposed, strided::scaled_tile(g, transposed));
-  return planned && strided::taps_ascend(planned->plan);
+  return strided::scaled_plan(g, transposed).has_value();
+}
+
+bool strided_wgmma_f16x3_pays(const Conv3dGeometry& g, bool transposed) {
+  const auto planned = strided::scaled_plan(g, transposed);
+  if (!planned) return false;
+  const StridedPlan& p = planned->items.plan;
+  constexpr int64_t enough = 24;  // of 132 multiprocessors
+  return int64_t{p.batch} * p.depth_blocks * p.plane_tiles * p.groups * p.channel_blocks >= enough;
 }
 
 void conv3d_strided_wgmma_f16x3(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,

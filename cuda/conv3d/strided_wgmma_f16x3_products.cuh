@@ -13,51 +13,36 @@ struct ScaledProducts {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
   static constexpr int all_staging = 2 * Results<Block>::staging_bytes;
-  static constexpr uint32_t part = channels;  // of an item's weights, in units of 16 bytes
 
   /// The products of one stage, of which all have been seen off when it returns. `unscale` is that of its
   /// input.
   static __device__ __forceinline__ void multiply(float (&total)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
                                                   int first_position, float unscale, int k,
-                                                  const SumTaps& sum_taps, const StridedPlan& p) {
+                                                  const MostInSum& most_in_sum, const StridedPlan& p) {
     const StridedKind& kind = p.kind[k];
     const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, 0, 128);
     const uint64_t b0 = ptx::shared_matrix(weights, 0, 128);
-    // The lower halves hold the addresses and, from bit 16, the distance of the granules of k, in units of 16
-    // bytes, as positions are.
     const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
     const uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
-    const uint32_t to_low = static_cast<uint32_t>(kind.granule_pitch) << 16;
-    const uint32_t zeros = static_cast<uint32_t>(kind.stage_weights) / 16 - part;
     float sum[tiles][sums];
-    const auto multiply_tiles = [&](uint32_t a, uint32_t b, bool accumulate) {
-#pragma unroll
-      for (int t = 0; t < tiles; ++t)
-        ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a_low + a + t * 64), b_high | (b_low + b),
-                                                accumulate);
-    };
 #pragma unroll
     for (int slot = 0; slot < slots; ++slot) {
       const int last = kind.first[slot + 1];
-      const int most = sum_taps.of[k][slot];
+      const int most = most_in_sum.of[k][slot];
 #pragma unroll 1
       for (int first = kind.first[slot]; first < last; first += most) {
         const int end = min(first + most, last);
         ptx::wgmma_fence();
-        // The small products first, since each truncates what is there.
+        StridedItem item = p.item[first];
 #pragma unroll 1
-        for (int i = first; i < end; ++i)
-          multiply_tiles(p.item[i].position + to_low, p.item[i].weights + (part << 16), i > first);
-#pragma unroll 1
-        for (int i = first; i < end; i += 2) {
-          const StridedItem item = p.item[i];
-          const uint32_t high = item.weights + 2 * part;
-          if (i + 1 < end)  // the next tap lies further on
-            multiply_tiles(item.position + ((p.item[i + 1].position - item.position) << 16),
-                           high + (3 * part << 16), true);
-          else
-            multiply_tiles(item.position + to_low, high + ((zeros - high) << 16), true);
+        for (int i = first; i < end;) {
+          const bool accumulate = i > first;
+          const uint32_t a = a_low + item.position, b = b_low + item.weights;
+          item = p.item[++i];  // before it is needed: a load takes as long as the instructions
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+            ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a + t * 64), b_high | b, accumulate);
         }
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
@@ -73,7 +58,7 @@ struct ScaledProducts {
   static __device__ __forceinline__ void consume(const Columns& columns, const ScaledShared& shared,
                                                  int warpgroup, const float* __restrict__ bias,
                                                  const float* __restrict__ column_unscale,
-                                                 float* __restrict__ output, const SumTaps& sum_taps,
+                                                 float* __restrict__ output, const MostInSum& most_in_sum,
                                                  const StridedPlan& p) {
     const int positions = 128 * tiles / p.depths;
     for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
@@ -107,7 +92,7 @@ struct ScaledProducts {
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
             // For the producers' stores: they would have to wait for all of their loads.
             ptx::fence_proxy_async();
-            multiply(total, stage, weights, first_position, shared.unscale[ring.slot], k, sum_taps, p);
+            multiply(total, stage, weights, first_position, shared.unscale[ring.slot], k, most_in_sum, p);
             ptx::mbarrier_arrive(shared.empty[ring.slot]);
             ring.advance();
           }

@@ -11,13 +11,15 @@ namespace vox::cuda::strided {
 template <int channels_, int slots_, int tiles_>
 struct ScaledBlock : Block<float, flat::F16x3, channels_, slots_, tiles_> {
   static constexpr int held = (slots_ + 1) * tiles_ * channels_ / 2;  // sums and totals of a thread
-  static constexpr int consumer_registers = held > 144 ? 192 : held > 128 ? 184 : 168,
+  static constexpr int consumer_registers = held > 144   ? 192
+                                            : held > 128 ? 184
+                                                         : 168,
                        producer_registers = 256 - consumer_registers;
   static constexpr int batch = producer_registers < 72 ? 3 : 4;
 };
 
-/// How many taps may be in a sum before it moves, for each kind and slot.
-struct SumTaps {
+/// How many instructions may be in a sum before it moves, for each kind and slot.
+struct MostInSum {
   uint8_t of[most_kinds][most_slots];
 };
 

@@ -40,6 +40,11 @@ TEST(Conv3dSelect, TheTable) {
             cuda::has_wgmma() ? "implicit_gemm_wgmma_f16x3" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high, large), cuda::has_wgmma() ? "rolling_wgmma" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(medium, large), cuda::has_wgmma() ? "rolling_wgmma_bf16" : "implicit_gemm_mma");
+  const Conv3dGeometry large_strided = detail::conv_transpose3d_geometry(
+      "select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1});
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
+    EXPECT_EQ(chosen(highest, large_strided, f32, pass),
+              cuda::has_wgmma() ? "strided_wgmma_f16x3" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
@@ -52,6 +57,7 @@ TEST(Conv3dSelect, TheTable) {
                                                                {.stride = {1, stride, stride}});
     const std::string_view strided = hopper && stride == 2 ? "strided_wgmma" : "implicit_gemm_mma";
     EXPECT_EQ(chosen(high, g), strided);
+    EXPECT_EQ(chosen(highest, g), "implicit_gemm_mma_split");
     EXPECT_EQ(chosen(high, g, f32, Conv3dPass::conv3d), strided);
     const bool two = hopper && stride == 2;
     EXPECT_EQ(chosen(medium, g), two ? "strided_wgmma_bf16" : "implicit_gemm_mma");
