@@ -19,6 +19,17 @@ __device__ __forceinline__ void store_parts(unsigned char* at, int next, const f
   *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
 }
 
+constexpr int producer_barrier = 3;
+
+/// A half of the producers' share of the table: the first planes, or the others.
+__device__ __forceinline__ void locate_half(uint32_t* table, int half, int thread, Tile tile,
+                                            StridedKind kind, const StridedPlan& p) {
+  const int first = half ? (kind.planes + 1) / 2 : 0;
+  kind.planes = half ? kind.planes - first : (kind.planes + 1) / 2;
+  tile.depth += first;
+  locate(table + first * kind.plane * (p.transposed ? 1 : p.phases_w), thread, 4, tile, kind, p);
+}
+
 /// All producers fill a stage together: two groups in turn would wait for the consumers, one each, where
 /// shared memory has room for two stages.
 ///
@@ -33,12 +44,11 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
   using Operand = flat::F16x3;
   constexpr int batch = Block::batch;
   const int thread = threadIdx.x - consumer_threads;
-  const int half = __shfl_sync(0xffffffff, thread / producers, 0);  // with a table of offsets of its own
+  const int half = __shfl_sync(0xffffffff, thread / producers, 0);
   const int positions = 128 * Block::tiles / p.depths;
   const int phases_w = p.transposed ? 1 : p.phases_w;
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
-  uint32_t* const table = shared.table + half * (p.table_bytes / 8);
   const int64_t channel_bytes = int64_t{p.in_channel} * 4;
   const int round_positions = scaled_producers / phases_w;
   flat::Ring ring{p.stages};
@@ -60,9 +70,9 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
       const int count = kind.planes * kind.plane * phases_w;
       const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
       const int part_bytes = kind.granule_pitch * 16;
-      ptx::named_barrier<producers>(3 + half);  // the table has been read
-      locate(table, thread % producers, 4, tile, kind, p);
-      ptx::named_barrier<producers>(3 + half);
+      ptx::named_barrier<scaled_producers>(producer_barrier);  // the table has been read
+      locate_half(shared.table, half, thread % producers, tile, kind, p);
+      ptx::named_barrier<scaled_producers>(producer_barrier);
       for (int slab = 0; slab < p.slabs; ++slab, ring.advance()) {
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
         const int left = p.in_per_group - slab * 8;
@@ -79,7 +89,7 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
 #pragma unroll
             for (int u = 0; u < batch; ++u) {
               const int i = first + u * scaled_producers;
-              offset[u] = i < count ? table[i] : ~0u;
+              offset[u] = i < count ? shared.table[i] : ~0u;
             }
             if (left >= 8)
               load<true>(v, offset, from, channel_bytes, left);
@@ -110,7 +120,7 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
           // Sizes compare as integers do, NaN being the largest.
           const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
           if (thread % 32 == 0) shared.largest->of_warps[reduced][thread / 32] = of_warp;
-          ptx::named_barrier<scaled_producers>(6);
+          ptx::named_barrier<scaled_producers>(producer_barrier);
           const uint4* const largest = reinterpret_cast<const uint4*>(shared.largest->of_warps[reduced]);
           const uint4 a = largest[0], b = largest[1];
           reduced ^= 1;
