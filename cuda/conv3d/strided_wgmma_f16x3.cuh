@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(block_threads, 1)
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
   __shared__ float unscale[most_stages];
-  __shared__ LargestValues largest;
+  __shared__ LargestValues largest[2];
   ScaledShared shared{
-      {memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here}, unscale, nullptr, &largest};
+      {memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here}, unscale, nullptr, largest};
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   shared.column_unscale = shared.bias + Block::channels + 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(full[i], scaled_producers + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
       ptx::mbarrier_init(empty[i], consumer_threads);
     }
     ptx::mbarrier_init(weights_here, 1);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
     ptx::shrink_registers_to<Block::producer_registers>();
-    produce_scaled<Block>(input, packed, columns, shared, p, not_split);
+    produce_scaled<Block>(input, packed, columns, shared, warpgroup - 2, p, not_split);
   } else {
     ptx::grow_registers_to<Block::consumer_registers>();
     ScaledProducts<Block>::consume(columns, shared, warpgroup, bias, column_unscale, output, most_in_sum, p);

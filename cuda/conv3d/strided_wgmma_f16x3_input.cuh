@@ -19,20 +19,6 @@ __device__ __forceinline__ void store_parts(unsigned char* at, int next, const f
   *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
 }
 
-constexpr int producer_barrier = 3;
-
-/// A half of the producers' share of the table: the first planes, or the others.
-__device__ __forceinline__ void locate_half(uint32_t* table, int half, int thread, Tile tile,
-                                            StridedKind kind, const StridedPlan& p) {
-  const int first = half ? (kind.planes + 1) / 2 : 0;
-  kind.planes = half ? kind.planes - first : (kind.planes + 1) / 2;
-  tile.depth += first;
-  locate(table + first * kind.plane * (p.transposed ? 1 : p.phases_w), thread, 4, tile, kind, p);
-}
-
-/// All producers fill a stage together: two groups in turn would wait for the consumers, one each, where
-/// shared memory has room for two stages.
-///
 /// The scale of the stage before is tried, and nearly always fits; where it does not, the stage is brought
 /// anew with another. (All values in the stage, or in registers, until the largest is known would be as many
 /// instructions for every stage.)
@@ -40,22 +26,23 @@ template <class Block>
 __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
                                                const unsigned char* __restrict__ packed,
                                                const Columns& columns, const ScaledShared& shared,
-                                               const StridedPlan& p, int64_t* not_split) {
+                                               int producer_group, const StridedPlan& p, int64_t* not_split) {
   using Operand = flat::F16x3;
   constexpr int batch = Block::batch;
-  const int thread = threadIdx.x - consumer_threads;
-  const int half = __shfl_sync(0xffffffff, thread / producers, 0);
+  const int thread = threadIdx.x % producers;
   const int positions = 128 * Block::tiles / p.depths;
   const int phases_w = p.transposed ? 1 : p.phases_w;
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
+  uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
+  LargestValues& largest = shared.largest[producer_group];
   const int64_t channel_bytes = int64_t{p.in_channel} * 4;
-  const int round_positions = scaled_producers / phases_w;
+  const int round_positions = producers / phases_w;
   flat::Ring ring{p.stages};
-  int reduced = 0;
+  int turn = 0, reduced = 0;
   float scale = 1;
   bool all_split = true;
-  if (thread == 0 && p.weight_bytes) {
+  if (thread == 0 && producer_group == 0 && p.weight_bytes) {
     ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
     ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
   }
@@ -70,10 +57,15 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
       const int count = kind.planes * kind.plane * phases_w;
       const int own_position = phases_w == 2 ? thread % 2 * kind.phase_pitch + thread / 2 : thread;
       const int part_bytes = kind.granule_pitch * 16;
-      ptx::named_barrier<scaled_producers>(producer_barrier);  // the table has been read
-      locate_half(shared.table, half, thread % producers, tile, kind, p);
-      ptx::named_barrier<scaled_producers>(producer_barrier);
-      for (int slab = 0; slab < p.slabs; ++slab, ring.advance()) {
+      bool located = false;
+      for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
+        if (turn != producer_group) continue;
+        if (!located) {
+          ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
+          locate(table, thread, 4, tile, kind, p);
+          ptx::named_barrier<producers>(3 + producer_group);
+          located = true;
+        }
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
         const int left = p.in_per_group - slab * 8;
         const char* const from = image + slab * 8 * channel_bytes;
@@ -83,13 +75,13 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
           least = INFINITY;
           unsigned char* to = stage + own_position * 16;
 #pragma unroll 1
-          for (int first = thread; first < count; first += batch * scaled_producers) {
+          for (int first = thread; first < count; first += batch * producers) {
             uint32_t offset[batch];
             float v[batch][8];
 #pragma unroll
             for (int u = 0; u < batch; ++u) {
-              const int i = first + u * scaled_producers;
-              offset[u] = i < count ? shared.table[i] : ~0u;
+              const int i = first + u * producers;
+              offset[u] = i < count ? table[i] : ~0u;
             }
             if (left >= 8)
               load<true>(v, offset, from, channel_bytes, left);
@@ -112,19 +104,18 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
               for (int c = 0; c < 8; ++c) here = flat::larger_size(here, v[u][c]);
               most = flat::larger_size(most, here);
               if (here != 0) least = fminf(least, here);
-              if (first + u * scaled_producers < count)
+              if (first + u * producers < count)
                 store_parts(to + u * round_positions * 16, part_bytes, v[u], scale);
             }
             to += batch * round_positions * 16;
           }
           // Sizes compare as integers do, NaN being the largest.
           const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
-          if (thread % 32 == 0) shared.largest->of_warps[reduced][thread / 32] = of_warp;
-          ptx::named_barrier<scaled_producers>(producer_barrier);
-          const uint4* const largest = reinterpret_cast<const uint4*>(shared.largest->of_warps[reduced]);
-          const uint4 a = largest[0], b = largest[1];
+          if (thread % 32 == 0) (&largest.of_warps[reduced].x)[thread / 32] = of_warp;
+          ptx::named_barrier<producers>(3 + producer_group);
+          const uint4 all = largest.of_warps[reduced];
           reduced ^= 1;
-          most = __uint_as_float(max(max(max(a.x, a.y), max(a.z, a.w)), max(max(b.x, b.y), max(b.z, b.w))));
+          most = __uint_as_float(max(max(all.x, all.y), max(all.z, all.w)));
           const float right = Operand::scale_for(most, scale);
           if (right == scale) {
             all_split &= Operand::range_holds(most);

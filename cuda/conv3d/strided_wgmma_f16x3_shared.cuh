@@ -23,17 +23,15 @@ struct MostInSum {
   uint8_t of[most_kinds][most_slots];
 };
 
-constexpr int scaled_producers = 2 * producers;  // in one group
-
-/// The largest value that each warp of producers has seen; of two stages, since a warp may be a stage ahead
-/// of those that still read.
-struct alignas(16) LargestValues {
-  uint32_t of_warps[2][scaled_producers / 32];
+/// The largest value that each warp of a group of producers has seen; of two stages, since a warp may be a
+/// stage ahead of those that still read.
+struct LargestValues {
+  uint4 of_warps[2];
 };
 
 struct ScaledShared : Shared {
   float *unscale, *column_unscale;  // of the stages' input, and of the block's channels
-  LargestValues* largest;
+  LargestValues* largest;           // of each group of producers
 };
 
 }  // namespace vox::cuda::strided

@@ -104,7 +104,7 @@ Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
 
 struct Case {
   Conv3dGeometry geometry;
-  bool few = false;  // products for some outputs, of which a tenth or a third may matter
+  bool few = false;  // products for some outputs: too few where a tenth or a third of them count
 };
 /// A step of one; steps of two, for the kernels that are for them: all tiles of cells and channels, and taps
 /// far apart, of which few phases have any.
@@ -117,7 +117,7 @@ std::vector<Case> cases(std::string_view kernel) {
   all.push_back({geometry({2, 32, 6, 20, 30}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1}), true});
   all.push_back({geometry({2, 40, 6, 12, 20}, {40, 16, 4, 4, 4}, {.stride = 2, .padding = 1})});
   all.push_back(
-      {geometry({2, 16, 6, 12, 24}, {16, 8, 3, 5, 7}, {.stride = 2, .padding = {1, 2, 3}, .groups = 2}),
+      {geometry({2, 32, 6, 12, 24}, {32, 8, 3, 5, 7}, {.stride = 2, .padding = {1, 2, 3}, .groups = 2}),
        true});
   all.push_back({geometry({1, 100, 5, 12, 20}, {100, 48, 2, 4, 3}, {.stride = {1, 2, 2}})});
   all.push_back(
@@ -127,9 +127,8 @@ std::vector<Case> cases(std::string_view kernel) {
 }
 
 // No more than twice the error of f32 arithmetic, where scale is the sum of absolute products, in f64. On the
-// last two kinds, and on sparse data and elements of three sizes where some phases have a tap or two, most
-// outputs are sums of very few products, in which the parts show: two of 22 bits and a product of low parts
-// left out, which is 2^-21, and the sum's own truncation.
+// last two kinds most outputs are sums of very few products, in which the parts show: two of 22 bits and a
+// product of low parts left out, which is 2^-21, and the sum's own truncation.
 TEST_P(HighestCuda, IsAsAccurateAsDirect) {
   int compared = 0;
   for (const Case& c : cases(kernel())) {
@@ -139,6 +138,7 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
       ++compared;
       for (const std::string_view kind : {"normal", "positive", "sparse", "small", "channels", "elements",
                                           "decay", "far smaller alone", "far smaller weights"}) {
+        if (c.few && (kind == "sparse" || kind == "elements")) continue;
         const Data d = data(kind, input_shape(pass, g), g.weight_shape());
         const auto in_f64 = [&](const Tensor& x, const Tensor& w) {
           return run("direct", pass, x.to(f64), w.to(f64), g);
@@ -146,7 +146,7 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
         const Tensor exact = in_f64(d.x, d.w), scale = in_f64(abs(d.x), abs(d.w));
         const Errors of_direct = errors(run("direct", pass, d.x, d.w, g), exact, scale);
         const Errors mine = errors(run(kernel(), pass, d.x, d.w, g), exact, scale);
-        const bool few = kind.starts_with("far") || (c.few && (kind == "sparse" || kind == "elements"));
+        const bool few = kind.starts_with("far");
         constexpr double of_parts = 0x1p-21 + 0x1p-23;
         const std::string where =
             str(name_of(pass), ' ', kind, ": ", g.small_shape(), ' ', g.weight_shape(), " stride ", g.stride);
