@@ -46,6 +46,7 @@
 #include <voxgrad/cuda/ptx/mma.cuh>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace vox::cuda::mma {
@@ -111,7 +112,8 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 /// zeros for channels that do not exist; split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
 __global__ void __launch_bounds__(256)
-    pack_kernel(const float* weight, float* packed, Problem p, int64_t* not_split) {
+    pack_kernel(const float* weight, float* packed, Problem p, int64_t* not_split, const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   constexpr int parts = split ? 2 : 1;
   const int64_t numel = p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 64;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
@@ -193,7 +195,9 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
                                                  : n_tiles <= 6 ? 4
                                                                 : 3)
     product_kernel(const float* __restrict__ input, const float* __restrict__ packed, const float* bias,
-                   float* output, const __grid_constant__ Problem p, int64_t* not_split) {
+                   float* output, const __grid_constant__ Problem p, int64_t* not_split,
+                   const int64_t* wanted) {
+  if (wanted && *wanted == 0) return;
   constexpr int tap_floats = n_tiles * (split ? 128 : 64);     // of a slice's weights
   __shared__ uint32_t in_tile[2][step_groups * slice][pitch];  // [channel][cell]
   extern __shared__ __align__(16) float w_tile[];              // [2][group][tap of the chunk][n / 8][lane][2]
@@ -431,24 +435,26 @@ inline Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
 }
 
 /// The product, in two launches. Split, *not_split becomes 1 if a value has no split; `output` is then of no
-/// use.
+/// use. `wanted`: as for conv3d_direct_if; null means always.
 template <bool split>
 void implicit_gemm_mma(const Launch& launch, const char* op, const Tensor& input, const Tensor& weight,
                        const Tensor& bias, Tensor& output, const Conv3dGeometry& g, bool transposed,
-                       int64_t* not_split) {
+                       int64_t* not_split, const int64_t* wanted = nullptr) {
+  // What may turn out not to be wanted gets few blocks, since each has to be started.
+  const int64_t most_blocks = wanted ? 2048 : std::numeric_limits<int64_t>::max();
   visit_channel_tiles<split ? 4 : 8>(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles, tap_floats = n_tiles * (split ? 128 : 64);
     const Problem p = problem(g, transposed, n_tiles);
     const int64_t packed_numel = checked_numel(op, {p.groups * p.blocks_n, p.slices, p.taps, tap_floats});
     const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
     pack_kernel<n_tiles, split><<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(
-        detail::ptr<float>(weight), packed.as<float>(), p, not_split);
-    const unsigned grid = grid_for(p.tiles * p.groups * p.blocks_n * p.phases, 1);
+        detail::ptr<float>(weight), packed.as<float>(), p, not_split, wanted);
+    const unsigned grid = grid_for(std::min(p.tiles * p.groups * p.blocks_n * p.phases, most_blocks), 1);
     const int shared = 2 * step_groups * p.chunk * tap_floats * static_cast<int>(sizeof(float));
     launch.allow_shared_memory<product_kernel<n_tiles, split>>(shared);
     product_kernel<n_tiles, split><<<grid, block_threads, shared, launch.stream()>>>(
         detail::ptr<float>(input), packed.as<float>(), bias.defined() ? detail::ptr<float>(bias) : nullptr,
-        detail::mutable_ptr<float>(output), p, not_split);
+        detail::mutable_ptr<float>(output), p, not_split, wanted);
     launch.check();
   });
 }

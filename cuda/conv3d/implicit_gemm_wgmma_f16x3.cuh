@@ -26,19 +26,18 @@
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_work.cuh>
 #include <voxgrad/cuda/conv3d/ring.cuh>
+#include <voxgrad/cuda/conv3d/scaled_weights.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 namespace vox::cuda::flat {
 
 /// Weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a column. The
-/// i64 at `not_split` becomes 1 if there are none such: if all weights of a tap and slab are too small, but
-/// not all 0.
+/// i64 at `not_split` becomes 1 if there are none such.
 template <class Tile>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(scaling_threads)
     pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
                        const __grid_constant__ FlatProduct p, bool transposed, int kernel_h, int kernel_w,
                        int64_t kernel_taps, int64_t* not_split) {
-  __shared__ float warp_most[8];
   const int column = static_cast<int>(blockIdx.x);
   const int out_in_block = column % Tile::channels, block = column / Tile::channels;
   const int out = block % p.channel_blocks * Tile::channels + out_in_block, group = block / p.channel_blocks;
@@ -48,9 +47,8 @@ __global__ void __launch_bounds__(256)
       weight + (transposed ? int64_t{group} * p.in_per_group * p.out_per_group + out
                            : (int64_t{group} * p.out_per_group + out) * p.in_per_group) *
                    kernel_taps;
-  // f(where the slab's 8 values of a tap go, the values)
   const auto for_each_granule = [&](auto f) {
-    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * taps; i += 256) {
+    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * taps; i += scaling_threads) {
       const int slab = i / taps, tap = i % taps, tap_d = tap / window_taps, in_window = tap % window_taps;
       const int d = p.d.first_tap + tap_d * p.d.tap_pace,
                 h = p.h.first_tap + in_window / p.w.taps * p.h.tap_pace,
@@ -67,37 +65,7 @@ __global__ void __launch_bounds__(256)
       f(packed + place * (Tile::tap_bytes / 2) + (td * Tile::channels + out_in_block) * Tile::granule, value);
     }
   };
-
-  float most = 0;
-  for_each_granule([&](float16*, const float(&value)[Tile::granule]) {
-#pragma unroll
-    for (int c = 0; c < Tile::granule; ++c) most = larger_size(most, value[c]);
-  });
-  most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
-  if (threadIdx.x % 32 == 0) warp_most[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int i = 0; i < 8; ++i) most = larger_size(most, warp_most[i]);
-
-  const float scale = F16x3::scale_for(most);
-  bool all_split = most < __uint_as_float(0x7f800000);
-  for_each_granule([&](float16* to, float(&value)[Tile::granule]) {
-    float most_here = 0;
-#pragma unroll
-    for (int c = 0; c < Tile::granule; ++c) {
-      value[c] *= scale;
-      most_here = fmaxf(most_here, fabsf(value[c]));
-    }
-    all_split &= most_here >= F16x3::full_weight || most_here == 0;
-#pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      alignas(16) float16 bits[Tile::granule];
-#pragma unroll
-      for (int c = 0; c < Tile::granule; ++c) bits[c] = F16x3::weight_part(value[c], part);
-      *reinterpret_cast<uint4*>(to + part * (Tile::part_bytes / 2)) = *reinterpret_cast<const uint4*>(bits);
-    }
-  });
-  if (threadIdx.x == 0) unscale[column] = F16x3::inverse(scale);
-  if (!all_split) *not_split = 1;
+  pack_scaled(for_each_granule, Tile::part_bytes / 2, &unscale[column], not_split);
 }
 
 /// The taps of a chunk, one after the other.

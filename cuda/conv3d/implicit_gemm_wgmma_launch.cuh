@@ -114,7 +114,7 @@ void launch_product(const Launch& launch, const Tensor& input, const Tensor& wei
   const Workspace packed(launch, packed_bytes + (Tile::scaled ? columns * int64_t{sizeof(float)} : 0));
   float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + packed_bytes);
   if constexpr (Tile::scaled)
-    pack_scaled_kernel<Tile><<<static_cast<unsigned>(columns), 256, 0, launch.stream()>>>(
+    pack_scaled_kernel<Tile><<<static_cast<unsigned>(columns), scaling_threads, 0, launch.stream()>>>(
         vox::detail::ptr<float>(weight), packed.as<Element>(), unscale, p, transposed,
         static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), not_split);
   else

@@ -119,11 +119,26 @@ void conv3d_strided_wgmma_f16(const Tensor& big, const Tensor& weight, const Ten
 void conv_transpose3d_strided_wgmma_f16(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                         Tensor& big, Conv3dGeometry g);
 
-// implicit_gemm_mma_split.cu: f32, as accurate as f32 arithmetic
+// strided_wgmma_f16x3.cu: f32 at `highest`, steps of 1 or 2, by pairs of f16 numbers. `pays`: whether there
+// is work for enough multiprocessors.
+bool strided_wgmma_f16x3_takes(const Conv3dGeometry& g, bool transposed);
+bool strided_wgmma_f16x3_pays(const Conv3dGeometry& g, bool transposed);
+void conv3d_strided_wgmma_f16x3(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                                Conv3dGeometry g);
+void conv_transpose3d_strided_wgmma_f16x3(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                          Tensor& big, Conv3dGeometry g);
+
+// implicit_gemm_mma_split.cu: f32, as accurate as f32 arithmetic; _if: as implicit_gemm_wgmma_split's
 void conv3d_implicit_gemm_mma_split(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                     Tensor& small, Conv3dGeometry g);
 void conv_transpose3d_implicit_gemm_mma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                               Tensor& big, Conv3dGeometry g);
+void conv3d_implicit_gemm_mma_split_if(const Tensor& wanted, const Tensor& mark, const Tensor& big,
+                                       const Tensor& weight, const Tensor& bias, Tensor& small,
+                                       Conv3dGeometry g);
+void conv_transpose3d_implicit_gemm_mma_split_if(const Tensor& wanted, const Tensor& mark,
+                                                 const Tensor& small, const Tensor& weight,
+                                                 const Tensor& bias, Tensor& big, Conv3dGeometry g);
 
 // weight_grad_mma.cu: f32 by TF32; workspace of 32 MiB at most
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,

@@ -108,6 +108,11 @@ bool unit_step_f16x3(const Conv3dProblem& p) {
          implicit_gemm_wgmma_f16x3_takes(p.geometry, transposed(p));
 }
 
+bool strided_f16x3(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
+         strided_wgmma_f16x3_takes(p.geometry, transposed(p));
+}
+
 bool unit_step_split(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
          implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
@@ -156,15 +161,19 @@ bool long_march_16(const Conv3dProblem& p) {
 
 /// Two more launches, which have nothing to do, cost the host 14 us and the GPU 3, more than what is saved of
 /// a small problem.
-bool unit_stride_and_large(const Conv3dProblem& p) {
+bool large(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   const double products = static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
                           static_cast<double>(g.big_per_group() * g.taps());
-  return unit_stride(p) && products >= 3e8;
+  return products >= 3e8;
+}
+bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
+bool with_stride_and_large(const Conv3dProblem& p) {
+  return with_stride(p) && large(p) && strided_wgmma_f16x3_pays(p.geometry, transposed(p));
 }
 
-/// A stride of f32 has a better kernel below (at `highest`, 73 takes 4.43 ms here, phase after phase, and
-/// 3.02 there).
+/// A stride of f32 has better kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase after
+/// phase).
 bool bf16_or_unit_stride(const Conv3dProblem& p) {
   return eight_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1);
 }
@@ -182,6 +191,8 @@ constexpr Row table[]{
      conv_transpose3d_strided_wgmma_f16, nullptr},
     {"strided_wgmma", strided_tf32, with_stride, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
      nullptr},
+    {"strided_wgmma_f16x3", strided_f16x3, with_stride_and_large, conv3d_strided_wgmma_f16x3,
+     conv_transpose3d_strided_wgmma_f16x3, nullptr},
     {"rolling_wgmma_bf16", rolling_bf16, long_march_16, conv3d_rolling_wgmma_bf16,
      conv_transpose3d_rolling_wgmma_bf16, nullptr},
     {"rolling_wgmma_f16", rolling_f16, long_march_16, conv3d_rolling_wgmma_f16,

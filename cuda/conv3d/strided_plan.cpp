@@ -116,7 +116,8 @@ struct Builder {
   StridedPlanned out{};
   StridedPlan& p = out.plan;
   int items = 0;
-  int64_t step_channels = column_bytes / tile.bytes.operand;  // of an instruction
+  int64_t step_channels = column_bytes / tile.bytes.operand;                 // of an instruction
+  int64_t part_bytes = tile.bytes.scaled ? int64_t{tile.channels} * 16 : 0;  // of an item, where it has three
 
   /// Phases, of the input for conv3d and of the output for conv_transpose3d.
   struct Phases {
@@ -171,12 +172,13 @@ struct Builder {
                                                      b * p.pitch + c),
                                static_cast<uint32_t>(kind.stage_weights / 16)};
               out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
-              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes);
+              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes + part_bytes);
               ++items;
             }
       }
     }
     kind.first[most_slots] = static_cast<uint16_t>(items);
+    if (kind.stage_weights > 0) kind.stage_weights += narrow(part_bytes);  // zeros
     const int64_t weights = p.block_weights + int64_t{kind.stage_weights} * p.slabs;
     if (weights > most_int) return false;
     p.block_weights = narrow(weights);
@@ -230,8 +232,8 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed =
-        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
+    const int64_t fixed = 2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table +
+                          (resident ? weights : 0) + (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
     if (fixed > shared_limit || stages < least) return false;
@@ -250,7 +252,7 @@ struct Builder {
     };
     for (const bool resident : {true, false})
       for (const int k_steps : {4, 2, 1})
-        if (attempt(resident, k_steps, 3)) return true;
+        if ((k_steps == 1 || !tile.bytes.scaled) && attempt(resident, k_steps, 3)) return true;
     return attempt(true, 1, 2) || attempt(false, 1, 2);
   }
 

@@ -86,9 +86,11 @@ struct StridedTaps {
 };
 
 /// Bytes of a number as the tensor cores have it, and in tensors. 32 bytes of each row are an instruction's
-/// k.
+/// k. `scaled` numbers are two parts of 16 bits in the input and three in the weights, of which every stage
+/// ends with zeros as long as a part of an item (strided_wgmma_f16x3.cuh).
 struct StridedBytes {
   int operand = 4, storage = 4;
+  bool scaled = false;
   friend bool operator==(const StridedBytes&, const StridedBytes&) = default;
 };
 

@@ -8,6 +8,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
@@ -33,8 +35,8 @@ class HighestCuda : public ::testing::TestWithParam<std::string_view> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
-                         ::testing::Values("implicit_gemm_wgmma_f16x3", "implicit_gemm_wgmma_split",
-                                           "implicit_gemm_mma_split"),
+                         ::testing::Values("strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
+                                           "implicit_gemm_wgmma_split", "implicit_gemm_mma_split"),
                          [](const auto& info) { return std::string(info.param); });
 
 constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
@@ -100,45 +102,79 @@ Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
   return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
 }
 
+struct Case {
+  Conv3dGeometry geometry;
+  bool few = false;  // products for some outputs: too few where a tenth or a third of them count
+};
+/// A step of one; steps of two, for the kernels that are for them: all tiles of cells and channels, and taps
+/// far apart, of which few phases have any.
+std::vector<Case> cases(std::string_view kernel) {
+  const auto geometry = [&](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
+    return detail::conv_transpose3d_geometry("highest", input, weight, options);
+  };
+  std::vector<Case> all{{geometry({2, 40, 9, 20, 30}, {40, 24, 3, 3, 3}, {})}};
+  if (kernel.starts_with("implicit_gemm_wgmma")) return all;
+  all.push_back({geometry({2, 32, 6, 20, 30}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1}), true});
+  all.push_back({geometry({2, 40, 6, 12, 20}, {40, 16, 4, 4, 4}, {.stride = 2, .padding = 1})});
+  all.push_back(
+      {geometry({2, 32, 6, 12, 24}, {32, 8, 3, 5, 7}, {.stride = 2, .padding = {1, 2, 3}, .groups = 2}),
+       true});
+  all.push_back({geometry({1, 100, 5, 12, 20}, {100, 48, 2, 4, 3}, {.stride = {1, 2, 2}})});
+  all.push_back(
+      {geometry({2, 24, 6, 12, 20}, {24, 64, 3, 3, 3}, {.stride = 2, .padding = 1, .dilation = 2})});
+  all.push_back({geometry({2, 40, 5, 12, 20}, {40, 64, 3, 3, 3}, {.stride = 2}), true});
+  return all;
+}
+
 // No more than twice the error of f32 arithmetic, where scale is the sum of absolute products, in f64. On the
 // last two kinds most outputs are sums of very few products, in which the parts show: two of 22 bits and a
 // product of low parts left out, which is 2^-21, and the sum's own truncation.
 TEST_P(HighestCuda, IsAsAccurateAsDirect) {
-  const Conv3dGeometry g =
-      detail::conv_transpose3d_geometry("highest", {2, 40, 9, 20, 30}, {40, 24, 3, 3, 3}, {});
-  for (const Conv3dPass pass : passes) {
-    if (!takes(pass, g)) continue;
-    for (const std::string_view kind : {"normal", "positive", "sparse", "small", "channels", "elements",
-                                        "decay", "far smaller alone", "far smaller weights"}) {
-      const Data d = data(kind, input_shape(pass, g), g.weight_shape());
-      const auto in_f64 = [&](const Tensor& x, const Tensor& w) {
-        return run("direct", pass, x.to(f64), w.to(f64), g);
-      };
-      const Tensor exact = in_f64(d.x, d.w), scale = in_f64(abs(d.x), abs(d.w));
-      const Errors of_direct = errors(run("direct", pass, d.x, d.w, g), exact, scale);
-      const Errors mine = errors(run(kernel(), pass, d.x, d.w, g), exact, scale);
-      const bool few = kind.starts_with("far");
-      constexpr double of_parts = 0x1p-21 + 0x1p-23;
-      EXPECT_LE(mine.largest, few ? of_parts : 2 * of_direct.largest) << name_of(pass) << ' ' << kind;
-      EXPECT_LE(mine.rms, few ? of_parts : 2 * of_direct.rms) << name_of(pass) << ' ' << kind;
+  int compared = 0;
+  for (const Case& c : cases(kernel())) {
+    const Conv3dGeometry& g = c.geometry;
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      ++compared;
+      for (const std::string_view kind : {"normal", "positive", "sparse", "small", "channels", "elements",
+                                          "decay", "far smaller alone", "far smaller weights"}) {
+        if (c.few && (kind == "sparse" || kind == "elements")) continue;
+        const Data d = data(kind, input_shape(pass, g), g.weight_shape());
+        const auto in_f64 = [&](const Tensor& x, const Tensor& w) {
+          return run("direct", pass, x.to(f64), w.to(f64), g);
+        };
+        const Tensor exact = in_f64(d.x, d.w), scale = in_f64(abs(d.x), abs(d.w));
+        const Errors of_direct = errors(run("direct", pass, d.x, d.w, g), exact, scale);
+        const Errors mine = errors(run(kernel(), pass, d.x, d.w, g), exact, scale);
+        const bool few = kind.starts_with("far");
+        constexpr double of_parts = 0x1p-21 + 0x1p-23;
+        const std::string where =
+            str(name_of(pass), ' ', kind, ": ", g.small_shape(), ' ', g.weight_shape(), " stride ", g.stride);
+        EXPECT_LE(mine.largest, few ? of_parts : 2 * of_direct.largest) << where;
+        EXPECT_LE(mine.rms, few ? of_parts : 2 * of_direct.rms) << where;
+      }
     }
   }
+  EXPECT_GT(compared, 0);
 }
 
 // Both parts of one operand, whole numbers of 20 bits, times small ones.
 TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
-  const Conv3dGeometry g = detail::conv_transpose3d_geometry("highest", {2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {});
-  for (const Conv3dPass pass : passes) {
-    if (!takes(pass, g)) continue;
-    for (const bool long_x : {true, false}) {
-      const int64_t limit = int64_t{1} << 20;
-      const auto numbers = [&](const Shape& shape, bool long_ones) {
-        return long_ones ? randint(-limit, limit + 1, shape, on_gpu) : randint(-1, 2, shape, on_gpu);
-      };
-      const Tensor x = numbers(input_shape(pass, g), long_x), w = numbers(g.weight_shape(), !long_x);
-      EXPECT_TRUE(testing::values(run(kernel(), pass, x, w, g)) ==
-                  testing::values(run("direct", pass, x.to(f64), w.to(f64), g)))
-          << name_of(pass) << ' ' << long_x;
+  for (const int64_t stride : {1, 2}) {
+    const Conv3dGeometry g =
+        detail::conv_transpose3d_geometry("highest", {2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {.stride = stride});
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, g)) continue;
+      for (const bool long_x : {true, false}) {
+        const int64_t limit = int64_t{1} << 20;
+        const auto numbers = [&](const Shape& shape, bool long_ones) {
+          return long_ones ? randint(-limit, limit + 1, shape, on_gpu) : randint(-1, 2, shape, on_gpu);
+        };
+        const Tensor x = numbers(input_shape(pass, g), long_x), w = numbers(g.weight_shape(), !long_x);
+        EXPECT_TRUE(testing::values(run(kernel(), pass, x, w, g)) ==
+                    testing::values(run("direct", pass, x.to(f64), w.to(f64), g)))
+            << name_of(pass) << ' ' << long_x << " stride " << stride;
+      }
     }
   }
 }

@@ -40,6 +40,11 @@ TEST(Conv3dSelect, TheTable) {
             cuda::has_wgmma() ? "implicit_gemm_wgmma_f16x3" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high, large), cuda::has_wgmma() ? "rolling_wgmma" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(medium, large), cuda::has_wgmma() ? "rolling_wgmma_bf16" : "implicit_gemm_mma");
+  const Conv3dGeometry large_strided = detail::conv_transpose3d_geometry(
+      "select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1});
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
+    EXPECT_EQ(chosen(highest, large_strided, f32, pass),
+              cuda::has_wgmma() ? "strided_wgmma_f16x3" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
@@ -56,6 +61,7 @@ TEST(Conv3dSelect, TheTable) {
         const bool taken = hopper && (stride == 2 || pass == Conv3dPass::conv3d);
         const bool pays = stride == 2 || kernel == 5;
         EXPECT_EQ(chosen(high, g, f32, pass), taken && pays ? "strided_wgmma" : "implicit_gemm_mma");
+        EXPECT_EQ(chosen(highest, g, f32, pass), "implicit_gemm_mma_split");  // a small one
         EXPECT_EQ(chosen(medium, g, f32, pass), taken && pays ? "strided_wgmma_bf16" : "implicit_gemm_mma");
         if (!taken) continue;
         EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");

@@ -20,7 +20,8 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
           const auto g = detail::conv_transpose3d_geometry(
               "test", {2, channels, 9, 16, 33}, {channels, channels, kernel.d, kernel.h, kernel.w},
               {.stride = stride, .padding = 0, .dilation = dilation});
-          for (const StridedBytes bytes : {StridedBytes{4, 4}, StridedBytes{2, 4}, StridedBytes{2, 2}}) {
+          for (const StridedBytes bytes :
+               {StridedBytes{4, 4}, StridedBytes{2, 4}, StridedBytes{2, 2}, StridedBytes{4, 4, true}}) {
             for (const bool transposed : {false, true}) {
               const auto planned = strided_plan(g, transposed, strided_tile(g, transposed, bytes));
               if (!planned) continue;
@@ -28,7 +29,7 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
               EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
                   << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
                   << dilation << ", transposed " << transposed << ", operands of " << bytes.operand
-                  << " bytes, tensors of " << bytes.storage;
+                  << " bytes, tensors of " << bytes.storage << ", scaled " << bytes.scaled;
             }
           }
         }

@@ -1,0 +1,218 @@
+// strided_wgmma_f16x3.cuh, and who does the work over where it leaves a mark: implicit_gemm_mma_split (3 TF32
+// products), and after its mark `direct`: kernels that start in any case and leave at once if there is no
+// mark.
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/cuda/conv3d/kernels.h>
+#include <voxgrad/cuda/conv3d/multiprocessors.h>
+#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/scaled_weights.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_f16x3.cuh>
+#include <voxgrad/cuda/conv3d/weight_row.cuh>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace vox::cuda {
+
+namespace strided {
+
+/// Weights as stages want them: [group and block of channels][kind][slab]([item][part][channel][16 bytes],
+/// zeros[channel][16 bytes]), and 1 / the power of two of each channel. A block packs a channel.
+template <int channels>
+__global__ void __launch_bounds__(flat::scaling_threads)
+    pack_scaled_kernel(const float* weight, unsigned char* packed, float* unscale,
+                       const __grid_constant__ StridedPlan p, const __grid_constant__ StridedTaps taps,
+                       int items, int64_t* not_split) {
+  constexpr int part = channels * 8;  // numbers
+  const int out_in_block = static_cast<int>(blockIdx.x) % channels,
+            block = static_cast<int>(blockIdx.x) / channels;
+  const int out = block % p.channel_blocks * channels + out_in_block, group = block / p.channel_blocks;
+  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
+  const auto stage_of = [&](const StridedKind& kind, int slab) {
+    return reinterpret_cast<float16*>(packed + int64_t{block} * p.block_weights + kind.weights +
+                                      int64_t{slab} * kind.stage_weights) +
+           out_in_block * 8;
+  };
+  const auto for_each_granule = [&](auto f) {
+    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * items; i += flat::scaling_threads) {
+      const int slab = i / items, item = i % items;
+      int k = 0;
+      while (item >= p.kind[k].first[most_slots]) ++k;
+      float value[8];
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int in = slab * 8 + c;
+        value[c] = in < p.in_per_group && out < p.out_per_group
+                       ? weight[weight_row(p, p.transposed, group, in, out) * all_taps + taps.of[item]]
+                       : 0.0f;
+      }
+      f(stage_of(p.kind[k], slab) + p.item[item].weights * 8, value);
+    }
+  };
+  flat::pack_scaled(for_each_granule, part, &unscale[blockIdx.x], not_split);
+  for (int i = static_cast<int>(threadIdx.x); i < p.slabs * p.kinds; i += flat::scaling_threads) {
+    const StridedKind& kind = p.kind[i % p.kinds];
+    if (kind.stage_weights == 0) continue;
+    *reinterpret_cast<uint4*>(stage_of(kind, i / p.kinds) + kind.stage_weights / 2 - part) =
+        uint4{0, 0, 0, 0};
+  }
+}
+
+namespace {
+
+/// Calls `f` with the Block of a tile.
+template <class F>
+void visit_scaled_tile(const StridedTile& t, F f) {
+  const auto one =
+      [&]<int channels, int slots, int tiles>(std::integer_sequence<int, channels, slots, tiles>) {
+        if (t.channels == channels && t.slots == slots && t.tiles == tiles)
+          f(ScaledBlock<channels, slots, tiles>{});
+      };
+  one(std::integer_sequence<int, 8, 1, 4>{});
+  one(std::integer_sequence<int, 16, 1, 4>{});
+  one(std::integer_sequence<int, 32, 1, 4>{});
+  one(std::integer_sequence<int, 48, 1, 2>{});
+  one(std::integer_sequence<int, 64, 1, 2>{});
+  one(std::integer_sequence<int, 8, 8, 4>{});
+  one(std::integer_sequence<int, 16, 8, 2>{});
+  one(std::integer_sequence<int, 32, 4, 2>{});
+  one(std::integer_sequence<int, 48, 2, 2>{});
+  one(std::integer_sequence<int, 64, 2, 1>{});
+}
+
+/// A plan, and the same with instructions for items.
+struct ScaledPlanned {
+  StridedTile tile;
+  StridedPlanned items;
+  StridedPlan instructions;
+  MostInSum most_in_sum;
+};
+
+/// The tensor cores truncate when they add, which on data of one sign always goes one way: 3.3e-8 of the sum
+/// for each tap of 8 channels. f32 arithmetic's own error is 1.6e-8 times the root of the number of products.
+/// So many taps that truncation is about that: an even number, so that all but the last have partners.
+int most_taps_in_sum(double products) {
+  return std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
+}
+
+/// Every tap is an instruction high low' + low high', two are one high high', and a last odd one has zeros
+/// for a partner. Of a sum the small products come first, since each truncates what is there. Nothing if
+/// there are too many instructions, or if a partner does not lie behind its tap.
+std::optional<ScaledPlanned> scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  StridedTile tile = strided_tile(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
+  if (tile.channels == 64 && tile.slots > 1) tile.tiles = 1;  // as registers allow
+  auto planned = strided_plan(g, transposed, tile);
+  if (!planned && tile.channels > 32) {  // the weights of a stage may fit by halves
+    tile.channels = 32;
+    tile.slots = tile.slots > 1 ? 4 : 1;
+    tile.tiles = tile.slots > 1 ? 2 : 4;
+    planned = strided_plan(g, transposed, tile);
+  }
+  if (!planned) return std::nullopt;
+  ScaledPlanned scaled{tile, *planned, planned->plan, {}};
+  const StridedPlan& p = scaled.items.plan;
+  StridedPlan& to = scaled.instructions;
+  int count = 0;
+  const auto add = [&](uint32_t position, uint32_t input_distance, uint32_t weights, uint32_t distance) {
+    if (count < most_items) to.item[count] = {position | input_distance << 16, weights | distance << 16};
+    ++count;
+  };
+  const auto part = static_cast<uint32_t>(tile.channels);  // of an item's weights, in units of 16 bytes
+  for (int k = 0; k < p.kinds; ++k) {
+    const StridedKind& kind = p.kind[k];
+    const auto to_low = static_cast<uint32_t>(kind.granule_pitch),
+               zeros = static_cast<uint32_t>(kind.stage_weights) / 16 - part;
+    for (int slot = 0; slot < most_slots; ++slot) {
+      const int first = kind.first[slot], last = kind.first[slot + 1], taps = last - first;
+      const int of_output = transposed ? taps : p.kind[p.kinds - 1].first[most_slots];
+      const int most = most_taps_in_sum(static_cast<double>(of_output) * p.in_per_group);
+      const int chunks = std::max((taps + most - 1) / most, 1);
+      const int chunk = std::max((taps + 2 * chunks - 1) / (2 * chunks) * 2, 2);
+      scaled.most_in_sum.of[k][slot] = static_cast<uint8_t>(chunk + chunk / 2);
+      to.kind[k].first[slot] = static_cast<uint16_t>(count);
+      for (int begin = first; begin < last; begin += chunk) {
+        const int end = std::min(begin + chunk, last);
+        for (int i = begin; i < end; ++i) add(p.item[i].position, to_low, p.item[i].weights, part);
+        for (int i = begin; i < end; i += 2) {
+          const auto [position, weights] = p.item[i];
+          const uint32_t high = weights + 2 * part;
+          if (i + 1 == end) {
+            add(position, to_low, high, zeros - high);
+          } else {
+            if (p.item[i + 1].position < position) return std::nullopt;
+            add(position, p.item[i + 1].position - position, high, 3 * part);
+          }
+        }
+      }
+    }
+    to.kind[k].first[most_slots] = static_cast<uint16_t>(count);
+  }
+  if (count >= most_items) return std::nullopt;  // the kernel reads one further
+  return scaled;
+}
+
+void run_scaled(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+                const Conv3dGeometry& g, bool transposed, Tensor not_split) {
+  if (g.batch == 0) return;
+  const auto planned = scaled_plan(g, transposed);
+  const StridedPlan& p = planned->items.plan;
+  visit_scaled_tile(planned->tile, [&](auto block) {
+    using Block = decltype(block);
+    const int columns = p.groups * p.channel_blocks;
+    const int64_t packed_bytes = int64_t{columns} * p.block_weights;  // a multiple of 16
+    const Launch launch(op, output, {&input, &weight, &bias, &not_split});
+    const Workspace packed(launch, packed_bytes + int64_t{columns} * Block::channels * 4);
+    auto* const to = packed.as<unsigned char>();
+    float* const unscale = reinterpret_cast<float*>(to + packed_bytes);
+    int64_t* const mark = vox::detail::mutable_ptr<int64_t>(not_split);
+    const int items = p.kinds == 0 ? 0 : p.kind[p.kinds - 1].first[most_slots];
+    pack_scaled_kernel<Block::channels>
+        <<<static_cast<unsigned>(columns * Block::channels), flat::scaling_threads, 0, launch.stream()>>>(
+            vox::detail::ptr<float>(weight), to, unscale, p, planned->items.taps, items, mark);
+    launch.allow_shared_memory<scaled_product_kernel<Block>>(p.shared_bytes);
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
+    scaled_product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
+                                   block_threads, p.shared_bytes, launch.stream()>>>(
+        vox::detail::ptr<float>(input), to, unscale, bias.defined() ? vox::detail::ptr<float>(bias) : nullptr,
+        vox::detail::mutable_ptr<float>(output), planned->instructions, planned->most_in_sum, mark);
+    launch.check();
+  });
+}
+
+}  // namespace
+
+}  // namespace strided
+
+bool strided_wgmma_f16x3_takes(const Conv3dGeometry& g, bool transposed) {
+  return strided::scaled_plan(g, transposed).has_value();
+}
+
+bool strided_wgmma_f16x3_pays(const Conv3dGeometry& g, bool transposed) {
+  const auto planned = strided::scaled_plan(g, transposed);
+  if (!planned) return false;
+  const StridedPlan& p = planned->items.plan;
+  constexpr int64_t enough = 24;  // of 132 multiprocessors
+  return int64_t{p.batch} * p.depth_blocks * p.plane_tiles * p.groups * p.channel_blocks >= enough;
+}
+
+void conv3d_strided_wgmma_f16x3(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                                Conv3dGeometry g) {
+  const Tensor marks = zeros({2}, {.dtype = i64, .device = small.device()});
+  const Tensor not_f16 = marks.select(0, 0), not_tf32 = marks.select(0, 1);
+  strided::run_scaled("conv3d", big, weight, bias, small, g, false, not_f16);
+  conv3d_implicit_gemm_mma_split_if(not_f16, not_tf32, big, weight, bias, small, g);
+}
+
+void conv_transpose3d_strided_wgmma_f16x3(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                          Tensor& big, Conv3dGeometry g) {
+  const Tensor marks = zeros({2}, {.dtype = i64, .device = big.device()});
+  const Tensor not_f16 = marks.select(0, 0), not_tf32 = marks.select(0, 1);
+  strided::run_scaled("conv_transpose3d", small, weight, bias, big, g, true, not_f16);
+  conv_transpose3d_implicit_gemm_mma_split_if(not_f16, not_tf32, small, weight, bias, big, g);
+}
+
+}  // namespace vox::cuda
