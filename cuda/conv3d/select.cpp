@@ -113,10 +113,23 @@ bool unit_step_split(const Conv3dProblem& p) {
          implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
 }
 
+bool few_channels(const Conv3dProblem& p) {
+  return p.dtype != f64 && axes_fit_32_bits(p.geometry) &&
+         (p.pass == Conv3dPass::weight_grad ? few_channels_weight_grad_takes(p.geometry)
+                                            : few_channels_takes(p.geometry, transposed(p)));
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 bool eight_channels(const Conv3dProblem& p) {
   return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
+}
+
+/// What runs otherwise with fewer than 8 channels on one side of a group is `direct` (f32 at `highest`, and
+/// 16-bit tensors), or tensor cores whose tiles are mostly padding; these pay from a quarter of real work on.
+bool few_channels_pay(const Conv3dProblem& p) {
+  if (!tf32(p)) return !eight_channels(p);
+  return p.geometry.big_per_group() * p.geometry.small_per_group() <= 16;
 }
 
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
@@ -164,6 +177,8 @@ bool bf16_or_unit_stride(const Conv3dProblem& p) {
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"few_channels", few_channels, few_channels_pay, conv3d_few_channels, conv_transpose3d_few_channels,
+     conv3d_weight_grad_few_channels},
     {"weight_grad_wgmma", weight_grad_in_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
