@@ -55,8 +55,10 @@ TEST(FewChannelsPlan, IsNotForManyPhasesOrHugeSteps) {
   EXPECT_FALSE(few_channels_plan(geometry({1, 1, 3, 3, 3}, {1, 1, 3, 3, 3}, {.stride = 9}), true));
   EXPECT_TRUE(few_channels_plan(geometry({1, 1, 3, 3, 3}, {1, 1, 3, 3, 3}, {.stride = 8}), true));
   EXPECT_FALSE(few_channels_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 33, 1, 1}, {}), false));
-  EXPECT_FALSE(few_channels_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = 1 << 20}), true));
-  EXPECT_FALSE(few_weight_grad_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = 1 << 20})));
+  EXPECT_FALSE(
+      few_channels_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = {1 << 20, 1, 1}}), true));
+  EXPECT_FALSE(
+      few_weight_grad_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = {1 << 20, 1, 1}})));
 }
 
 // Taps may miss every output: a sum over nothing is still computed, and the bias written.
