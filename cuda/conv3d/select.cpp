@@ -125,17 +125,11 @@ bool eight_channels(const Conv3dProblem& p) {
   return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
-/// What runs otherwise with fewer than 8 channels on one side of a group is `direct` (f32 at `highest`, and
-/// 16-bit tensors), or tensor cores whose tiles are mostly padding; these pay from a quarter of real work on.
-bool few_channels_pay(const Conv3dProblem& p) {
-  if (!tf32(p)) return !eight_channels(p);
-  return p.geometry.big_per_group() * p.geometry.small_per_group() <= 16;
-}
-
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
 /// by TF32 from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in
 /// weight_grad, whose `direct` is slower still, always. What was not measured with fewer than 8 does not run
 /// with fewer: 16-bit tensors, `highest`, and the bf16 kernel of `medium`, which then takes those of `high`.
+/// (Where few_channels takes the geometry, it is before all this.)
 bool channels_fill_tiles(const Conv3dProblem& p) {
   if (!tf32(p)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
@@ -146,6 +140,16 @@ bool channels_fill_tiles(const Conv3dProblem& p) {
 int64_t longest_stride(const Conv3dProblem& p) {
   const Triple& stride = p.geometry.stride;
   return std::max({stride.d, stride.h, stride.w});
+}
+
+/// Where one side has fewer than 8, f32 at `highest` and 16-bit tensors have only `direct` besides. For f32
+/// by TF32 it is tensor cores whose tiles are padding, and these win up to so many pairs of channels
+/// (measured for kernels 1, 3, 4 and 5).
+bool few_channels_pay(const Conv3dProblem& p) {
+  if (!tf32(p)) return !eight_channels(p);
+  const bool many_sums = p.pass == Conv3dPass::weight_grad && longest_stride(p) == 1;
+  const int64_t most = p.geometry.taps() == 1 ? 64 : many_sums ? 32 : 16;
+  return p.geometry.big_per_group() * p.geometry.small_per_group() <= most;
 }
 
 bool stride_of_two(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 2; }

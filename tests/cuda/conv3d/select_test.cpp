@@ -66,7 +66,7 @@ TEST(Conv3dSelect, TheTable) {
   };
   const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
   EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(high, geometry(2, 16)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(high, geometry(3, 16)), weight_grad_choice);
   EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_wgmma_split" : "direct");
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
@@ -92,7 +92,14 @@ TEST(Conv3dSelect, GroupsOfFewChannels) {
       EXPECT_NE(chosen(high, geometry(8, 8), dtype, pass), "few_channels");
     }
     EXPECT_EQ(chosen(high, geometry(1, 1), f64, pass), "direct");
+    const auto pointwise = [&](int64_t in, int64_t out) {
+      return detail::conv_transpose3d_geometry("select", {1, in, 2, 2, 2}, {in, out, 1, 1, 1}, {});
+    };
+    EXPECT_EQ(chosen(high, pointwise(4, 16), f32, pass), "few_channels");
+    EXPECT_NE(chosen(high, pointwise(8, 16), f32, pass), "few_channels");
   }
+  EXPECT_EQ(chosen(high, geometry(2, 16), f32, Conv3dPass::weight_grad), "few_channels");
+  EXPECT_NE(chosen(high, geometry(2, 16)), "few_channels");
 }
 
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
