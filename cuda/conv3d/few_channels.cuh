@@ -13,9 +13,9 @@
 // phase, with a weight of their own each. So what is written is contiguous, and no product with an inserted
 // zero is computed; a phase with fewer taps than another multiplies by weights of 0 instead.
 //
-// Non-finite values: a halo's or a weight's 0 makes NaN of an Inf that the definition does not multiply. So
-// does a sum that ought to be infinite look. Whatever a thread finds not to be finite it computes once more
-// by the definition.
+// Non-finite values: a 0 of the halo or of the weights makes NaN of an Inf that the definition does not
+// multiply. So a thread with a sum that is not finite, rightly or not, computes all of its outputs once more by
+// the definition.
 
 #include <voxgrad/cuda/conv3d/few_channels_launch.h>
 #include <voxgrad/cuda/launch.h>
