@@ -14,8 +14,8 @@
 // zero is computed; a phase with fewer taps than another multiplies by weights of 0 instead.
 //
 // Non-finite values: a 0 of the halo or of the weights makes NaN of an Inf that the definition does not
-// multiply. So a thread with a sum that is not finite, rightly or not, computes all of its outputs once more by
-// the definition.
+// multiply. So a thread with a sum that is not finite, rightly or not, computes all of its outputs once more
+// by the definition.
 
 #include <voxgrad/cuda/conv3d/few_channels_launch.h>
 #include <voxgrad/cuda/launch.h>
