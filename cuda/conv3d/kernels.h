@@ -140,6 +140,17 @@ void conv_transpose3d_implicit_gemm_mma_split_if(const Tensor& wanted, const Ten
                                                  const Tensor& small, const Tensor& weight,
                                                  const Tensor& bias, Tensor& big, Conv3dGeometry g);
 
+// few_channels.cpp: f32, bf16 and f16, all in f32 arithmetic; workspace of 32 MiB, or one copy of dweight in
+// f32
+bool few_channels_takes(const Conv3dGeometry& g, bool transposed);
+bool few_channels_weight_grad_takes(const Conv3dGeometry& g);
+void conv3d_few_channels(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
+                         Conv3dGeometry g);
+void conv_transpose3d_few_channels(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                                   Conv3dGeometry g);
+void conv3d_weight_grad_few_channels(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                                     Grid bias_of, Conv3dGeometry g);
+
 // weight_grad_mma.cu: f32 by TF32; workspace of 32 MiB at most
 void conv3d_weight_grad_mma(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                             Grid bias_of, Conv3dGeometry g);

@@ -118,6 +118,12 @@ bool unit_step_split(const Conv3dProblem& p) {
          implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
 }
 
+bool few_channels(const Conv3dProblem& p) {
+  return p.dtype != f64 && axes_fit_32_bits(p.geometry) &&
+         (p.pass == Conv3dPass::weight_grad ? few_channels_weight_grad_takes(p.geometry)
+                                            : few_channels_takes(p.geometry, transposed(p)));
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
 bool eight_channels(const Conv3dProblem& p) {
@@ -128,6 +134,7 @@ bool eight_channels(const Conv3dProblem& p) {
 /// by TF32 from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in
 /// weight_grad, whose `direct` is slower still, always. What was not measured with fewer than 8 does not run
 /// with fewer: 16-bit tensors, `highest`, and the bf16 kernel of `medium`, which then takes those of `high`.
+/// (Where few_channels takes the geometry, it is before all this.)
 bool channels_fill_tiles(const Conv3dProblem& p) {
   if (!tf32(p)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
@@ -150,6 +157,17 @@ bool with_stride(const Conv3dProblem& p) {
 bool with_stride_16(const Conv3dProblem& p) {  // tensors of 16 bits have nothing else but `direct`
   return eight_channels(p) && (p.dtype == f32 ? with_stride(p) : longest_stride(p) > 1);
 }
+
+/// Where one side has fewer than 8, f32 at `highest` and 16-bit tensors have only `direct` besides. For f32
+/// by TF32 it is tensor cores whose tiles are padding, and these win up to so many pairs of channels
+/// (measured for kernels 1, 3, 4 and 5).
+bool few_channels_pay(const Conv3dProblem& p) {
+  if (!tf32(p)) return !eight_channels(p);
+  const bool many_sums = p.pass == Conv3dPass::weight_grad && longest_stride(p) == 1;
+  const int64_t most = p.geometry.taps() == 1 ? 64 : many_sums ? 32 : 16;
+  return p.geometry.big_per_group() * p.geometry.small_per_group() <= most;
+}
+
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 bool long_march(const Conv3dProblem& p) {
@@ -181,6 +199,8 @@ bool bf16_or_unit_stride(const Conv3dProblem& p) {
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"few_channels", few_channels, few_channels_pay, conv3d_few_channels, conv_transpose3d_few_channels,
+     conv3d_weight_grad_few_channels},
     {"weight_grad_wgmma", weight_grad_in_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,

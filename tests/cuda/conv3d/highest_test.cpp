@@ -14,7 +14,7 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// conv3d and conv_transpose3d at `highest`: every kernel that splits f32 numbers is as accurate as `direct`,
+// conv3d and conv_transpose3d at `highest`: every kernel for f32 is as accurate as `direct`,
 // whatever the sizes. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_test.cpp.)
 
 namespace vox {
@@ -36,7 +36,8 @@ class HighestCuda : public ::testing::TestWithParam<std::string_view> {
 };
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
                          ::testing::Values("strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
-                                           "implicit_gemm_wgmma_split", "implicit_gemm_mma_split"),
+                                           "implicit_gemm_wgmma_split", "implicit_gemm_mma_split",
+                                           "few_channels"),
                          [](const auto& info) { return std::string(info.param); });
 
 constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};

@@ -48,6 +48,10 @@ std::vector<Mode> modes() {
       all.push_back({name, bf16});
     } else if (name.ends_with("_f16")) {
       all.push_back({name, f16});
+    } else if (name == "few_channels") {
+      all.push_back({name, f32, Float32Precision::highest});
+      all.push_back({name, bf16});
+      all.push_back({name, f16});
     } else if (name.ends_with("_split") || name.ends_with("_f16x3")) {
       all.push_back({name, f32, Float32Precision::highest});
     } else {
@@ -77,7 +81,9 @@ class KernelTest : public ::testing::TestWithParam<Mode> {
 auto kernels() { return ::testing::ValuesIn(modes()); }
 std::string kernel_name(const ::testing::TestParamInfo<Mode>& info) {
   const Mode& m = info.param;
-  return std::string(m.kernel) + (m.kernel.ends_with("_bf16") && m.dtype == f32 ? "_of_f32" : "");
+  const bool of_f32 = m.kernel.ends_with("_bf16") && m.dtype == f32;
+  const bool of_16_bits = m.kernel == "few_channels" && m.dtype != f32;
+  return std::string(m.kernel) + (of_f32 ? "_of_f32" : of_16_bits ? "_of_" + str(m.dtype) : "");
 }
 
 /// A copy that begins `offset` elements into a buffer, which ends with it.
@@ -233,6 +239,51 @@ TEST_P(Conv3dKernelsCuda, RandomGeometriesEqualTheReference) {
     }
   }
   EXPECT_GE(compared, 300);
+}
+
+/// Few channels a group, as few as one on either side; rows, columns and depths of more than one tile.
+std::optional<Conv3dGeometry> random_narrow_geometry(std::mt19937_64& random, bool rolling) {
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  const auto triple = [&](int64_t low, int64_t high) {
+    return Triple{between(low, high), between(low, high), between(low, high)};
+  };
+  constexpr int64_t channels[]{1, 1, 1, 2, 3, 4, 5, 8, 9, 16};
+  const auto some = [&] { return channels[random() % std::size(channels)]; };
+  const int64_t groups = between(1, 5), in = some() * groups, out = some();
+  const Shape input{between(1, 2), in, between(1, 19), between(1, 21), between(1, 70)};
+  Triple kernel = triple(1, 5), stride = triple(1, 3), padding = triple(0, 2), dilation = triple(1, 2);
+  if (between(0, 1) == 0) dilation = 1;
+  if (between(0, 2) == 0) stride = 2;
+  if (rolling) stride = 1, dilation.d = 1, kernel.d = 3;
+  try {
+    const Triple output_padding{0, between(0, std::max(stride.h, dilation.h) - 1),
+                                between(0, std::max(stride.w, dilation.w) - 1)};
+    return detail::conv_transpose3d_geometry("random", input, {in, out, kernel.d, kernel.h, kernel.w},
+                                             {stride, padding, output_padding, groups, dilation});
+  } catch (const ShapeError&) {  // padding crops everything
+    return std::nullopt;
+  }
+}
+
+TEST_P(Conv3dKernelsCuda, GroupsOfFewChannelsEqualTheReference) {
+  std::mt19937_64 random(12);
+  int compared = 0;
+  for (int i = 0; i < 4000 && compared < 200; ++i) {
+    const auto g = random_narrow_geometry(random, rolls(kernel()));
+    const bool bias = random() % 2 == 0;
+    if (!g || static_cast<double>(g->batch * g->small_channels * g->small_cells()) *
+                      static_cast<double>(g->big_per_group() * g->taps()) >
+                  4e6)
+      continue;
+    for (const Conv3dPass pass : passes) {
+      if (!takes(pass, *g)) continue;
+      compare(GetParam(), pass, *g, bias);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 200);
 }
 
 // R7: offsets beyond 32 bits, in a batch and in one volume.
@@ -424,6 +475,16 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
     for (const int64_t out : {16, 24, 32, 48, 64})
       flat({2, 9, 4, 5, 6}, {9, out, taps, 2, 3}, {.padding = {1, 0, 1}});
   flat({1, 8, 4, 12, 13}, {8, 17, 3, 3, 3}, {.padding = {2, 1, 1}, .dilation = {1, 2, 3}});
+  // Few channels: each number of taps along h and step that a thread keeps in registers, and others; rows of
+  // several tiles; each block of channels.
+  for (const int64_t taps : {1, 2, 3, 4, 5, 6})
+    for (const int64_t stride : {1, 2, 3})
+      flat({1, 3, 3, 11, 9}, {3, 1, 2, taps, 3},
+           {.stride = stride, .padding = {0, taps / 2, 1}, .groups = 3});
+  flat({2, 4, 2, 9, 70}, {4, 1, 3, 3, 3}, {.padding = 1, .groups = 4});
+  flat({1, 1, 5, 17, 150}, {1, 2, 3, 3, 2}, {.stride = {1, 1, 2}});
+  for (const int64_t out : {2, 3, 5, 9})
+    flat({1, 4, 3, 5, 6}, {4, out, 3, 2, 3}, {.stride = {2, 1, 2}, .groups = 2});
   for (const Conv3dGeometry& g : geometries) {
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;

@@ -74,21 +74,40 @@ TEST(Conv3dSelect, TheTable) {
   };
   const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
   EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(high, geometry(1, 1)), weight_grad_choice);
+  EXPECT_EQ(weight_grad_at(high, geometry(3, 16)), weight_grad_choice);
   EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_wgmma_split" : "direct");
-  EXPECT_EQ(weight_grad_at(highest, geometry(16, 7)), "direct");
-  // Channels of a group that fill a sixteenth of their tiles.
+  // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(1, 4)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(1, 3)), "direct");
-  // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
-  EXPECT_EQ(chosen(medium, geometry(1, 4)), first_choice());
   EXPECT_EQ(chosen(medium, geometry(16, 7)), first_choice());
-  EXPECT_EQ(chosen(medium, geometry(1, 3)), "direct");
-  EXPECT_EQ(chosen(high, geometry(2, 2)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 16, 8)), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 16, 16)), "direct");
+}
+
+// By f32 arithmetic: at `highest` and of 16 bits where a side of a group has fewer than 8 channels, else
+// where the tensor cores' tiles would be padding for the most part.
+TEST(Conv3dSelect, GroupsOfFewChannels) {
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad}) {
+    for (const Float32Precision precision : {high, medium, highest}) {
+      EXPECT_EQ(chosen(precision, geometry(1, 1), f32, pass), "few_channels");
+      EXPECT_EQ(chosen(precision, geometry(16, 1), f32, pass), "few_channels");
+      EXPECT_EQ(chosen(precision, geometry(16, 16, 16), f32, pass), "few_channels");
+      EXPECT_EQ(chosen(precision, geometry(16, 16, 8), f32, pass), "few_channels");
+    }
+    EXPECT_NE(chosen(high, geometry(16, 7), f32, pass), "few_channels");
+    EXPECT_EQ(chosen(highest, geometry(16, 7), f32, pass), "few_channels");
+    EXPECT_NE(chosen(highest, geometry(8, 8), f32, pass), "few_channels");
+    for (const DType dtype : {bf16, f16}) {
+      EXPECT_EQ(chosen(high, geometry(16, 7), dtype, pass), "few_channels");
+      EXPECT_NE(chosen(high, geometry(8, 8), dtype, pass), "few_channels");
+    }
+    EXPECT_EQ(chosen(high, geometry(1, 1), f64, pass), "direct");
+    const auto pointwise = [&](int64_t in, int64_t out) {
+      return detail::conv_transpose3d_geometry("select", {1, in, 2, 2, 2}, {in, out, 1, 1, 1}, {});
+    };
+    EXPECT_EQ(chosen(high, pointwise(4, 16), f32, pass), "few_channels");
+    EXPECT_NE(chosen(high, pointwise(8, 16), f32, pass), "few_channels");
+  }
+  EXPECT_EQ(chosen(high, geometry(2, 16), f32, Conv3dPass::weight_grad), "few_channels");
+  EXPECT_NE(chosen(high, geometry(2, 16)), "few_channels");
 }
 
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
