@@ -63,7 +63,7 @@ struct TileAxis {
     TileAxis axis = empty(phases);
     const std::vector<int64_t> u = cells(phases);
     const int64_t step = axis.step, first = floor_div(u.front(), step), last = floor_div(u.back(), step);
-    for (const int64_t cell : u) axis.origins.push_back(first * step + cell - floor_div(cell, step) * step);
+    for (const int64_t cell : u) axis.origins.push_back(first * step + (cell - floor_div(cell, step) * step));
     std::sort(axis.origins.begin(), axis.origins.end());
     axis.origins.erase(std::unique(axis.origins.begin(), axis.origins.end()), axis.origins.end());
     axis.halo = last - first;
