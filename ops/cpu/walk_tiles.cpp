@@ -303,8 +303,9 @@ bool walk_tiles(const Layout& w, RunFunction function, const void* f) {
   if (t.leading == 0 || w.sizes[0] < 4) return false;
   const int64_t tiles = t.outer_count * (t.folds ? blocks(w.sizes[1], t.fold) : 1) *
                         blocks(w.sizes[0], t.width) * blocks(t.row_count, t.height);
+  // Several tiles a chunk, for the first one's reading is not hidden behind any writing.
   const int64_t grain =
-      std::clamp<int64_t>(tiles / 32, 1, 8);  // several, since the first one's reading is not hidden
+      std::max(walk_grain / (t.width * t.fold * t.height), std::clamp<int64_t>(tiles / 32, 1, 8));
   parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {
     TileWalk(w, t).run(begin, end, function, f);
     if (w.stream) finish_streaming();

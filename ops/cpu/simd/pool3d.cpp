@@ -310,8 +310,57 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
   }
 }
 
+// ---- Interleaved planes ----------------------------------------------------------------------------------
+
+/// y[o * planes + p] = of_cells(where a vector's planes begin in window o), or of one plane's.
+template <class T, class F>
+[[gnu::always_inline]] inline void for_planes(const T* x, int64_t step, int64_t windows, int64_t planes, T* y,
+                                              F of_cells) {
+  const T* later = x + step * (1 + ahead<T> / (step + 1));
+  for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
+    int64_t p = 0;
+    for (; p + lanes<T> <= planes; p += lanes<T>) {
+      store(y + p, of_cells([=](int64_t cell) {
+              __builtin_prefetch(later + cell + p);
+              return load(x + cell + p);
+            }));
+    }
+    for (; p < planes; ++p) y[p] = of_cells([=](int64_t cell) { return x[cell + p]; });
+  }
+}
+
 template <class T>
-constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>};
+void max_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t windows,
+                     int64_t planes, T* y) {
+  if (count == 0) {
+    for (int64_t i = 0; i < windows * planes; ++i) y[i] = lowest<T>;
+    return;
+  }
+  for_planes(x, step, windows, planes, y, [=](auto at) {
+    auto v = at(cells[0]);
+    for (int64_t i = 1; i < count; ++i) v = larger(v, at(cells[i]));
+    return v;
+  });
+}
+
+template <class T>
+void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
+                      bool padded, T divisor, int64_t windows, int64_t planes, T* y) {
+  for_planes(x, step, windows, planes, y, [=](auto at) {
+    const auto of_column = [=](int64_t i) {
+      auto sum = at(cells[i]);
+      for (int64_t k = 1; k < column; ++k) sum += at(cells[i + k]);
+      return sum;
+    };
+    auto sum = of_column(0);
+    for (int64_t i = column; i < count; i += column) sum += of_column(i);
+    if (padded) sum += T(0);  // makes a difference to -0
+    return sum / divisor;
+  });
+}
+
+template <class T>
+constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>, max_interleaved<T>, mean_interleaved<T>};
 
 }  // namespace
 

@@ -1,0 +1,156 @@
+#include <voxgrad/ops/cpu/pool3d_interleaved.h>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/pool3d.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+
+#include <algorithm>
+#include <vector>
+
+// A task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y. The
+// slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
+
+namespace vox::cpu {
+
+namespace {
+
+constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
+
+/// x with N, also where it has none.
+Tensor with_batch(const Tensor& x) {
+  if (x.rank() == 5) return x;
+  Shape shape = x.shape(), strides = x.strides();
+  shape.insert(0, 1), strides.insert(0, x.numel());
+  return detail::alias(x, x.impl()->offset, shape, strides);
+}
+
+/// How N and C lie in memory: `side` planes side by side, as one row, and `groups` of such rows.
+struct Planes {
+  int64_t side = 1, groups = 1;
+  bool has_batch = false, has_channels = false;  // in a row
+
+  explicit Planes(const Tensor& x) {
+    for (int i = 0; i < 2; ++i) {
+      if (!has_batch && x.strides()[0] == side && x.shape()[0] > 1) side *= x.shape()[0], has_batch = true;
+      if (!has_channels && x.strides()[1] == side && x.shape()[1] > 1)
+        side *= x.shape()[1], has_channels = true;
+    }
+    groups = x.shape()[0] * x.shape()[1] / side;
+  }
+};
+
+/// A row goes along the axis in which x's cells lie closest, a slab along W as well, in which y's windows do.
+struct AxisOrder {
+  int64_t rows, inner, slab;  // windows of a row; rows of a slab; slabs
+
+  explicit AxisOrder(const Tensor& x) {
+    const auto stride = [&](int64_t axis) { return x.strides()[2 + axis]; };
+    rows = 2;
+    for (int64_t axis = 1; axis >= 0; --axis) {
+      if (stride(axis) < stride(rows)) rows = axis;
+    }
+    inner = rows == 2 ? 1 : 2;
+    slab = 3 - rows - inner;
+  }
+};
+
+/// Calls f(window, n) for windows (d, h, w) = window and the n - 1 behind it along `axis`: as many as lie
+/// inside as a whole, or one that does not.
+template <class F>
+void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, F f) {
+  const auto is_inside = [&](int64_t a, int64_t o) {
+    const int64_t begin = o * g.stride[a] - g.padding[a];
+    return begin >= 0 && begin + (g.kernel[a] - 1) * g.dilation[a] < g.in[a];
+  };
+  bool others = true;
+  for (int64_t a = 0; a < 3; ++a) others = others && (a == axis || is_inside(a, window[a]));
+  for (int64_t o = 0; o < g.out[axis];) {
+    int64_t n = 1;
+    const bool whole = others && is_inside(axis, o);
+    while (whole && o + n < g.out[axis] && is_inside(axis, o + n)) ++n;
+    window[axis] = o;
+    f(window, n);
+    o += n;
+  }
+}
+
+/// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows: `cells` of the first one,
+/// counted from `plane`, `step` from window to window.
+template <class T, class Kernel>
+void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
+  const Tensor x = with_batch(x_tensor);
+  const Planes planes(x);
+  const AxisOrder axes(x);
+  const T* from = detail::ptr<T>(x);
+  const Shape &size = x.shape(), &stride = x.strides();
+  const int64_t channels = planes.has_channels ? 1 : size[1];  // of the groups
+  const Shape y_strides = contiguous_strides({size[0], size[1], g.out.d, g.out.h, g.out.w});
+  parallel_for(planes.groups * g.out[axes.slab], 1, [&](int64_t begin, int64_t end) {
+    const Tensor buffer = empty({g.out[axes.inner] * g.out[axes.rows] * planes.side}, x.options());
+    std::vector<int64_t> cells;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t group = task / g.out[axes.slab], n = group / channels, c = group % channels;
+      Triple window{0, 0, 0};
+      window[axes.slab] = task % g.out[axes.slab];
+      T* to = detail::mutable_ptr<T>(buffer);
+      for (int64_t i = 0; i < g.out[axes.inner]; ++i) {
+        window[axes.inner] = i;
+        for_rows(g, window, axes.rows, [&](const Triple& first, int64_t count) {
+          const PoolBox box = covered_cells(g, first);
+          cells.clear();
+          for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step)
+            for (int64_t d = box.d.begin; d < box.d.end; d += box.d.step)
+              for (int64_t h = box.h.begin; h < box.h.end; h += box.h.step)
+                cells.push_back(d * stride[2] + h * stride[3] + w * stride[4]);
+          kernel(from + n * stride[0] + c * stride[1], g.stride[axes.rows] * stride[2 + axes.rows], cells,
+                 first, count, planes.side, to);
+          to += count * planes.side;
+        });
+      }
+      // The buffer, and its place in y, both as (N, C, D, H, W).
+      Shape shape{planes.has_batch ? size[0] : 1, planes.has_channels ? size[1] : 1, 0, 0, 0};
+      Shape strides{stride[0], stride[1], 0, 0, 0};
+      for (int64_t a = 0; a < 3; ++a) shape[2 + a] = a == axes.slab ? 1 : g.out[a];
+      strides[2 + axes.rows] = planes.side;
+      strides[2 + axes.inner] = planes.side * g.out[axes.rows];
+      const int64_t at = n * y_strides[0] + c * y_strides[1] + window[axes.slab] * y_strides[2 + axes.slab];
+      copy(detail::alias(buffer, buffer.impl()->offset, shape, strides),
+           detail::alias(y, y.impl()->offset + at, shape, y_strides));
+    }
+  });
+}
+
+}  // namespace
+
+bool is_interleaved(const Tensor& x) { return Planes(with_batch(x)).side >= 8; }
+
+void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
+  visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
+    const auto& kernel = kernels.of<T>();
+    pool<T>(x, g, y,
+            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple&, int64_t n,
+                int64_t side, T* to) {
+              kernel.max_interleaved(from, step, cells.data(), static_cast<int64_t>(cells.size()), n, side,
+                                     to);
+            });
+  });
+}
+
+void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
+  visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
+    const auto& kernel = kernels.of<T>();
+    pool<T>(x, g, y,
+            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
+                int64_t n, int64_t side, T* to) {
+              const PoolRange w = covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
+              const auto count = static_cast<int64_t>(cells.size());
+              kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
+                                      w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)), n,
+                                      side, to);
+            });
+  });
+}
+
+}  // namespace vox::cpu
