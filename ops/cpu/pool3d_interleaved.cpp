@@ -2,6 +2,7 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/interleaved.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/elementwise_kernels.h>
@@ -25,21 +26,6 @@ Tensor with_batch(const Tensor& x) {
   shape.insert(0, 1), strides.insert(0, x.numel());
   return detail::alias(x, x.impl()->offset, shape, strides);
 }
-
-/// How N and C lie in memory: `side` planes side by side, as one row, and `groups` of such rows.
-struct Planes {
-  int64_t side = 1, groups = 1;
-  bool has_batch = false, has_channels = false;  // in a row
-
-  explicit Planes(const Tensor& x) {
-    for (int i = 0; i < 2; ++i) {
-      if (!has_batch && x.strides()[0] == side && x.shape()[0] > 1) side *= x.shape()[0], has_batch = true;
-      if (!has_channels && x.strides()[1] == side && x.shape()[1] > 1)
-        side *= x.shape()[1], has_channels = true;
-    }
-    groups = x.shape()[0] * x.shape()[1] / side;
-  }
-};
 
 /// A row goes along the axis in which x's cells lie closest, a slab along W as well, in which y's windows do.
 struct AxisOrder {
@@ -81,7 +67,7 @@ void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, F f) {
 template <class T, class Kernel>
 void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
   const Tensor x = with_batch(x_tensor);
-  const Planes planes(x);
+  const InterleavedPlanes planes(x);
   const AxisOrder axes(x);
   const T* from = detail::ptr<T>(x);
   const Shape &size = x.shape(), &stride = x.strides();
@@ -124,7 +110,7 @@ void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel ker
 
 }  // namespace
 
-bool is_interleaved(const Tensor& x) { return Planes(with_batch(x)).side >= 8; }
+bool is_interleaved(const Tensor& x) { return InterleavedPlanes(with_batch(x)).side >= 8; }
 
 void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {

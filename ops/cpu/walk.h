@@ -24,7 +24,7 @@ namespace vox::cpu {
 /// What a kernel gets: operand k's elements lie at at[k], next to each other (step 1) or all the same (step
 /// 0). Operand 0 is the output, of step 1.
 struct Run {
-  static constexpr int max_operands = 4;
+  static constexpr int max_operands = 5;
   char* at[max_operands];
   int64_t step[max_operands];
   int64_t n;

@@ -65,8 +65,44 @@ void gradient(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* gra
   });
 }
 
+/// The sum of f(r) over r < count.
+template <class V, class F>
+[[gnu::always_inline]] inline V sum_of_rows(int64_t count, F f) {
+  V sum[4] = {};
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    for (int i = 0; i < 4; ++i) sum[i] += f(r + i);
+  }
+  for (int i = 0; r < count; ++r, ++i) sum[i] += f(r);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 template <class T>
-constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>};
+void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* squares) {
+  const T n = static_cast<T>(count);
+  int64_t c = 0;
+  for (; c + lanes<T> <= width; c += lanes<T>, x += lanes<T>) {
+    const Vec<T> total = sum_of_rows<Vec<T>>(count, [=](int64_t r) {
+      __builtin_prefetch(x + (r + count) * stride);
+      return load(x + r * stride);
+    });
+    store(sum + c, total);
+    store(squares + c, sum_of_rows<Vec<T>>(count, [=, mean = total / n](int64_t r) {
+            const Vec<T> d = load(x + r * stride) - mean;
+            return d * d;
+          }));
+  }
+  for (; c < width; ++c, ++x) {
+    sum[c] = sum_of_rows<T>(count, [=](int64_t r) { return x[r * stride]; });
+    squares[c] = sum_of_rows<T>(count, [=, mean = sum[c] / n](int64_t r) {
+      const T d = x[r * stride] - mean;
+      return d * d;
+    });
+  }
+}
+
+template <class T>
+constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>, statistics_of_rows<T>};
 
 }  // namespace
 
