@@ -54,21 +54,20 @@ template <class T, class Down, class Along, class Finish>
 
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
-/// column = the larger of it (unless it is not yet written) and four rows, which may be the same ones.
+/// column = the larger of it (unless it is not yet written) and of some rows.
 template <class T>
-void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
-  const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const d = rows[3];
+void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
+  const auto of_all = [=](auto at) {
+    auto v = at(rows[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
+    return first ? v : larger(at(column), v);
+  };
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
-    for (int r = 0; r < 4; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
-    Vec<T> v = larger(larger(load(a + i), load(b + i)), larger(load(c + i), load(d + i)));
-    if (!first) v = larger(load(column + i), v);
-    store(column + i, v);
+    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
+    store(column + i, of_all([=](const T* row) { return load(row + i); }));
   }
-  for (; i < n; ++i) {
-    const T v = larger(larger(a[i], b[i]), larger(c[i], d[i]));
-    column[i] = first ? v : larger(column[i], v);
-  }
+  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
 }
 
 template <class T>
@@ -86,10 +85,9 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
-        for (int r = count; r < 4; ++r) rows[r] = rows[0];
-        larger_of_rows(rows, g.in[2], first, middle);
+        larger_of_rows(rows, count, g.in[2], first, middle);
       });
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
       combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
@@ -191,7 +189,7 @@ void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, in
   for (int64_t d = d_begin; d < d_end; ++d) {
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
         for (int r = 0; r < count; ++r) {
           first_maximum_of_row(rows[r], static_cast<PoolIndex<T>>(rows[r] - x), g.in[2], first && r == 0,
@@ -233,7 +231,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
       continue;
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
         if (first && count == 4) {
 #pragma GCC ivdep
