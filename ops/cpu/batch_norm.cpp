@@ -86,9 +86,10 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
   const detail::RowView v = detail::rows_of(detail::alias(x, x.impl()->offset, shape, strides), 1);
   const T* const from = detail::ptr<T>(x);
 
-  constexpr int64_t block_bytes = 16 << 10;  // of which the first cache level holds two
+  // Two vectors of all rows of a block fit the first cache level. Few rows would be too many blocks.
+  constexpr int64_t block_bytes = 16 << 10;
   const int64_t run = v.kept.back(), row_bytes = side * static_cast<int64_t>(sizeof(T));
-  const int64_t block_rows = std::min(run, std::clamp<int64_t>(block_bytes / row_bytes, 16, 256));
+  const int64_t block_rows = std::min(run, std::clamp<int64_t>(block_bytes / row_bytes, 128, 256));
   const int64_t blocks_of_run = (run + block_rows - 1) / block_rows, blocks = v.rows / run * blocks_of_run;
   const int64_t grain = std::max<int64_t>(1, 65536 / (block_rows * side));
   const auto first_row = [&](int64_t b) { return b / blocks_of_run * run + b % blocks_of_run * block_rows; };

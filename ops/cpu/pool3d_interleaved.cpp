@@ -27,11 +27,12 @@ Tensor with_batch(const Tensor& x) {
   return detail::alias(x, x.impl()->offset, shape, strides);
 }
 
-/// A row goes along the axis in which x's cells lie closest, a slab along W as well, in which y's windows do.
-struct AxisOrder {
-  int64_t rows, inner, slab;  // windows of a row; rows of a slab; slabs
+/// The axes of a box, and how it is cut: rows of windows go along the axis in which x's cells lie closest.
+struct Boxes {
+  int64_t rows, inner, slab;       // axes: of a row; of the rows of a slab; of the slabs
+  int64_t row = 0, thickness = 1;  // windows of a row, and slabs, of one box
 
-  explicit AxisOrder(const Tensor& x) {
+  Boxes(const Tensor& x, const Triple& out) {
     const auto stride = [&](int64_t axis) { return x.strides()[2 + axis]; };
     rows = 2;
     for (int64_t axis = 1; axis >= 0; --axis) {
@@ -39,24 +40,25 @@ struct AxisOrder {
     }
     inner = rows == 2 ? 1 : 2;
     slab = 3 - rows - inner;
+    if (slab == 1) thickness = std::min<int64_t>(4, out.h);  // so that more of y lies together
+    row = (out[rows] + thickness - 1) / thickness;
   }
 };
 
-/// Calls f(window, n) for windows (d, h, w) = window and the n - 1 behind it along `axis`: as many as lie
-/// inside as a whole, or one that does not.
+/// Calls f(window, n) for windows (d, h, w) = window and the n - 1 behind it along `axis`, up to `end`: as
+/// many as lie inside as a whole, or one that does not.
 template <class F>
-void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, F f) {
+void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end, F f) {
   const auto is_inside = [&](int64_t a, int64_t o) {
     const int64_t begin = o * g.stride[a] - g.padding[a];
     return begin >= 0 && begin + (g.kernel[a] - 1) * g.dilation[a] < g.in[a];
   };
   bool others = true;
   for (int64_t a = 0; a < 3; ++a) others = others && (a == axis || is_inside(a, window[a]));
-  for (int64_t o = 0; o < g.out[axis];) {
+  for (int64_t& o = window[axis]; o < end;) {
     int64_t n = 1;
     const bool whole = others && is_inside(axis, o);
-    while (whole && o + n < g.out[axis] && is_inside(axis, o + n)) ++n;
-    window[axis] = o;
+    while (whole && o + n < end && is_inside(axis, o + n)) ++n;
     f(window, n);
     o += n;
   }
@@ -68,40 +70,51 @@ template <class T, class Kernel>
 void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
   const Tensor x = with_batch(x_tensor);
   const InterleavedPlanes planes(x);
-  const AxisOrder axes(x);
+  const Boxes boxes(x, g.out);
   const T* from = detail::ptr<T>(x);
   const Shape &size = x.shape(), &stride = x.strides();
   const int64_t channels = planes.has_channels ? 1 : size[1];  // of the groups
   const Shape y_strides = contiguous_strides({size[0], size[1], g.out.d, g.out.h, g.out.w});
-  parallel_for(planes.groups * g.out[axes.slab], 1, [&](int64_t begin, int64_t end) {
-    const Tensor buffer = empty({g.out[axes.inner] * g.out[axes.rows] * planes.side}, x.options());
+  const int64_t slabs = (g.out[boxes.slab] + boxes.thickness - 1) / boxes.thickness,
+                parts = (g.out[boxes.rows] + boxes.row - 1) / boxes.row;
+  parallel_for(planes.groups * slabs * parts, 1, [&](int64_t begin, int64_t end) {
+    const Tensor buffer =
+        empty({boxes.thickness * g.out[boxes.inner] * boxes.row * planes.side}, x.options());
     std::vector<int64_t> cells;
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t group = task / g.out[axes.slab], n = group / channels, c = group % channels;
-      Triple window{0, 0, 0};
-      window[axes.slab] = task % g.out[axes.slab];
+      const int64_t group = task / parts / slabs, n = group / channels, c = group % channels;
+      Triple first{0, 0, 0}, last = g.out;
+      first[boxes.rows] = task % parts * boxes.row;
+      first[boxes.slab] = task / parts % slabs * boxes.thickness;
+      last[boxes.rows] = std::min(first[boxes.rows] + boxes.row, g.out[boxes.rows]);
+      last[boxes.slab] = std::min(first[boxes.slab] + boxes.thickness, g.out[boxes.slab]);
       T* to = detail::mutable_ptr<T>(buffer);
-      for (int64_t i = 0; i < g.out[axes.inner]; ++i) {
-        window[axes.inner] = i;
-        for_rows(g, window, axes.rows, [&](const Triple& first, int64_t count) {
-          const PoolBox box = covered_cells(g, first);
-          cells.clear();
-          for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step)
-            for (int64_t d = box.d.begin; d < box.d.end; d += box.d.step)
-              for (int64_t h = box.h.begin; h < box.h.end; h += box.h.step)
-                cells.push_back(d * stride[2] + h * stride[3] + w * stride[4]);
-          kernel(from + n * stride[0] + c * stride[1], g.stride[axes.rows] * stride[2 + axes.rows], cells,
-                 first, count, planes.side, to);
-          to += count * planes.side;
-        });
+      Triple row = first;
+      for (row[boxes.slab] = first[boxes.slab]; row[boxes.slab] < last[boxes.slab]; ++row[boxes.slab]) {
+        for (row[boxes.inner] = 0; row[boxes.inner] < g.out[boxes.inner]; ++row[boxes.inner]) {
+          for_rows(g, row, boxes.rows, last[boxes.rows], [&](const Triple& window, int64_t count) {
+            const PoolBox box = covered_cells(g, window);
+            cells.clear();
+            for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step)
+              for (int64_t d = box.d.begin; d < box.d.end; d += box.d.step)
+                for (int64_t h = box.h.begin; h < box.h.end; h += box.h.step)
+                  cells.push_back(d * stride[2] + h * stride[3] + w * stride[4]);
+            kernel(from + n * stride[0] + c * stride[1], g.stride[boxes.rows] * stride[2 + boxes.rows], cells,
+                   window, count, planes.side, to);
+            to += count * planes.side;
+          });
+        }
       }
       // The buffer, and its place in y, both as (N, C, D, H, W).
       Shape shape{planes.has_batch ? size[0] : 1, planes.has_channels ? size[1] : 1, 0, 0, 0};
       Shape strides{stride[0], stride[1], 0, 0, 0};
-      for (int64_t a = 0; a < 3; ++a) shape[2 + a] = a == axes.slab ? 1 : g.out[a];
-      strides[2 + axes.rows] = planes.side;
-      strides[2 + axes.inner] = planes.side * g.out[axes.rows];
-      const int64_t at = n * y_strides[0] + c * y_strides[1] + window[axes.slab] * y_strides[2 + axes.slab];
+      int64_t at = n * y_strides[0] + c * y_strides[1], step = planes.side;
+      for (const int64_t axis : {boxes.rows, boxes.inner, boxes.slab}) {
+        shape[2 + axis] = last[axis] - first[axis];
+        strides[2 + axis] = step;
+        step *= shape[2 + axis];
+        at += first[axis] * y_strides[2 + axis];
+      }
       copy(detail::alias(buffer, buffer.impl()->offset, shape, strides),
            detail::alias(y, y.impl()->offset + at, shape, y_strides));
     }

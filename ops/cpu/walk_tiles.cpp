@@ -14,7 +14,7 @@ namespace {
 constexpr ByIsa transpose = VOX_BY_ISA(transpose_kernels);
 
 constexpr int most = Run::max_operands;
-constexpr int64_t most_rows = 512;
+constexpr int64_t most_rows = 512, ahead_bytes = 4096;
 
 bool is_gathered(const Layout& w, int k) { return k > 0 && !w.repeats(k) && !w.is_run(k); }
 
@@ -122,10 +122,10 @@ void transpose_tile(int64_t element, const char* from, int64_t column_stride, ch
   with(kernels.bytes8);
 }
 
-/// Into the cache, where the hardware would not foresee it. Inline in any case: a function that does nothing
-/// but prefetch is one without effect to GCC, and its calls are dropped.
+/// Into the second cache level, where the hardware would not foresee it. Inline in any case: a function that
+/// does nothing but prefetch is one without effect to GCC, and its calls are dropped.
 [[gnu::always_inline]] inline void prefetch(const char* from, int64_t bytes) {
-  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte);
+  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte, 0, 2);
 }
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -148,9 +148,10 @@ class Units {
         column_stride_(w.strides[t.leading][0]),
         fold_stride_(w.strides[t.leading][1]),
         pitch_(pitch),
-        unit_rows_(unit_bytes / element_),
+        unit_rows_(std::min(unit_column / element_, part.rows)),
+        unit_columns_(std::max(unit_bytes / (unit_rows_ * element_) / 16 * 16, int64_t{16})),
         down_(blocks(part.rows, unit_rows_)),
-        across_(blocks(part.columns, unit_columns)) {
+        across_(blocks(part.columns, unit_columns_)) {
     prefetch_unit(unit(0));
   }
   const Part& part() const { return part_; }
@@ -166,7 +167,7 @@ class Units {
   }
 
  private:
-  static constexpr int64_t unit_bytes = 256, unit_columns = 16;
+  static constexpr int64_t unit_bytes = 4096, unit_column = 256;
   struct Unit {
     const char* from;
     char* to;
@@ -175,11 +176,11 @@ class Units {
 
   /// Down the columns first, as memory goes.
   Unit unit(int64_t number) const {
-    const int64_t row = number % down_ * unit_rows_, column = number / down_ % across_ * unit_columns,
+    const int64_t row = number % down_ * unit_rows_, column = number / down_ % across_ * unit_columns_,
                   fold = number / down_ / across_;
     return {from_ + row * element_ + column * column_stride_ + fold * fold_stride_,
             to_ + row * pitch_ + (fold * part_.columns + column) * element_,
-            std::min(unit_rows_, part_.rows - row), std::min(unit_columns, part_.columns - column)};
+            std::min(unit_rows_, part_.rows - row), std::min(unit_columns_, part_.columns - column)};
   }
   [[gnu::always_inline]] void prefetch_unit(const Unit& u) const {
     for (int64_t c = 0; c < u.columns; ++c) prefetch(u.from + c * column_stride_, u.rows * element_);
@@ -188,7 +189,8 @@ class Units {
   Part part_;
   const char* from_;
   char* to_;
-  int64_t element_, column_stride_, fold_stride_, pitch_, unit_rows_, down_, across_, done_ = 0;
+  int64_t element_, column_stride_, fold_stride_, pitch_, unit_rows_, unit_columns_, down_, across_,
+      done_ = 0;
 };
 
 /// What one chunk needs for its tiles. While the kernel works on a tile, row by row, the leading input of the
@@ -221,11 +223,12 @@ class TileWalk {
       const bool has_next = tile + 1 < end;
       if (has_next) next = units_of(tile + 1);
       run_.n = part.columns * part.fold;
+      const int64_t rows_ahead = blocks(ahead_bytes, run_.n * w_.element[0]);
       for (int64_t r = 0; r < part.rows; ++r) {
         for (int k = 0; k < w_.operands; ++k) {
           run_.at[k] = is_gathered(w_, k) ? buffer(k, tile) + r * pitch(k) : part.base[k] + offset_[k][r];
-          if (k > 0 && run_.step[k] == 1 && !is_gathered(w_, k) && r + 2 < part.rows)
-            prefetch(part.base[k] + offset_[k][r + 2], run_.n * w_.element[k]);
+          if (k > 0 && run_.step[k] == 1 && !is_gathered(w_, k) && r + rows_ahead < part.rows)
+            prefetch(part.base[k] + offset_[k][r + rows_ahead], run_.n * w_.element[k]);
         }
         function(f, run_);
         if (has_next) next.transpose_until(next.count() * (r + 1) / part.rows);

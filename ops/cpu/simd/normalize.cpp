@@ -88,7 +88,7 @@ template <int vectors, class V, class T, class Load, class Store>
   constexpr int64_t n = sizeof(V) / sizeof(T);
   V total[vectors], square[vectors];
   sum_rows<vectors>(count, total, [=](int64_t r, int v) {
-    __builtin_prefetch(x + (r + count) * stride + v * n);
+    __builtin_prefetch(x + (r + count) * stride + v * n, 0, 2);
     return load_from(x + r * stride + v * n);
   });
   V mean[vectors];
