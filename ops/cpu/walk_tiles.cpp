@@ -59,7 +59,7 @@ Tiling tiling_of(const Layout& w) {
 
   // A few buffers fit the second cache level; of each column a tile takes some cache lines, for reading many
   // of the same page costs less than some of many pages.
-  constexpr int64_t tile_bytes = 128 << 10, column_bytes = 512;
+  constexpr int64_t tile_bytes = 128 << 10, column_bytes = 512, row_bytes = 1024;
   const int64_t size = *std::max_element(w.element, w.element + w.operands);
   const auto low = [&] { return std::min(t.row_count, column_bytes / w.element[t.leading]); };
   const int64_t elements = tile_bytes / size;
@@ -74,7 +74,7 @@ Tiling tiling_of(const Layout& w) {
       find_rows(w, t.leading, 0, t);
     }
   }
-  t.width = std::min(w.sizes[0], elements / low());
+  t.width = std::min({w.sizes[0], elements / low(), row_bytes / size});
   if (t.folds) t.fold = std::min(w.sizes[1], elements / low() / t.width);
   t.height = std::min({t.row_count, elements / (t.width * t.fold), most_rows});
 

@@ -222,10 +222,10 @@ const std::vector<Shape>& orders_of(int64_t rank) {
 // show it.
 TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
   for (const Shape& shape : {Shape{3, 5, 7, 11}, Shape{4, 9, 17, 33}, Shape{70, 1, 33, 9},
-                             Shape{2, 32, 5, 6, 33}, Shape{4, 3, 1, 40, 65}, Shape{33, 6, 5, 8, 4}}) {
+                             Shape{2, 32, 3, 2, 33}, Shape{4, 3, 1, 20, 65}, Shape{33, 6, 3, 8, 4}}) {
     for (const DType dtype : {f32, f64, i64, bf16, f16, u8}) {
       const bool plain = dtype == f32 || dtype == i64;
-      if (!plain && shape != Shape{2, 32, 5, 6, 33} && shape.rank() == 5) continue;
+      if (!plain && shape != Shape{4, 9, 17, 33}) continue;
       const Tensor x = (whole(shape, {i64, device()}) + (dtype == u8 ? 5 : 0)).to(dtype);
       const int64_t last = shape.rank() - 1;
       for (const Shape& order : orders_of(shape.rank())) {
@@ -262,7 +262,7 @@ TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
 
 TEST_P(ReduceTest, APermutedTensorIsSummedInTheOrderOfMemory) {
   if (device().is_cuda()) GTEST_SKIP() << "there it is the logical order";
-  const Tensor x = normal({4, 33, 6, 9, 65}, {f32, device()});
+  const Tensor x = normal({4, 17, 3, 5, 65}, {f32, device()});
   for (const Shape& order : orders_of(5)) {
     const Tensor view = x.permute(order);
     EXPECT_TRUE(same_bits(sum(view), sum(x)));
