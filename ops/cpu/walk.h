@@ -12,8 +12,8 @@
 //   direct      the innermost dimension is a long run of every operand, which is dense in it or repeats one
 //               element: the kernel reads and writes the tensors themselves
 //   tiles       an input is dense along another dimension than the output, as after permute: tiles of both
-//               dimensions are transposed into a buffer, for the kernel to read, and while it does, row by row,
-//               the next tile is transposed into another
+//               dimensions are transposed into a buffer, for the kernel to read, and while it does, row by
+//               row, the next tile is transposed into another
 //   buffered    all else (short rows, slices with steps): 1024 elements at a time are gathered and scattered
 //
 // The dimensions are walked in the order of the output's memory, which for elementwise work is as good as

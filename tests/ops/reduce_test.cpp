@@ -227,6 +227,12 @@ TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
       const bool plain = dtype == f32 || dtype == i64;
       if (!plain && shape != Shape{4, 9, 17, 33}) continue;
       const Tensor x = (whole(shape, {i64, device()}) + (dtype == u8 ? 5 : 0)).to(dtype);
+      if (dtype == i64) {
+        const auto values = x.to_vector<int64_t>();
+        for (int mask = 1; mask < 1 << shape.rank(); ++mask)
+          EXPECT_EQ(sum(x, dims_of(mask)).to_vector<int64_t>(), reference_sum(values, shape, mask))
+              << shape << mask;
+      }
       const int64_t last = shape.rank() - 1;
       for (const Shape& order : orders_of(shape.rank())) {
         expect_same_as_copy(x.permute(order));

@@ -4,8 +4,8 @@
 
 namespace vox::cpu::simd {
 
-/// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in the
-/// result. One kernel per size of element; strides in elements.
+/// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in
+/// the result. One kernel per size of element; strides in elements.
 template <class T>
 using Transpose = void (*)(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows,
                            int64_t columns);
