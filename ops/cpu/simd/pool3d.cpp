@@ -310,6 +310,20 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
 
 // ---- Interleaved planes ----------------------------------------------------------------------------------
 
+/// Two vectors as one.
+template <class T>
+struct Pair {
+  Vec<T> low, high;
+  [[gnu::always_inline]] void operator+=(const Pair& other) { low += other.low, high += other.high; }
+  [[gnu::always_inline]] void operator+=(T number) { low += number, high += number; }
+  [[gnu::always_inline]] friend Pair operator/(const Pair& a, T divisor) {
+    return {a.low / divisor, a.high / divisor};
+  }
+  [[gnu::always_inline]] friend Pair larger(const Pair& a, const Pair& b) {
+    return {simd::VOXGRAD_ISA::larger(a.low, b.low), simd::VOXGRAD_ISA::larger(a.high, b.high)};
+  }
+};
+
 /// y[o * planes + p] = of_cells(where a vector's planes begin in window o), or of one plane's.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_planes(const T* x, int64_t step, int64_t windows, int64_t planes, T* y,
@@ -317,6 +331,16 @@ template <class T, class F>
   const T* later = x + step * (1 + ahead<T> / (step + 1));
   for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
     int64_t p = 0;
+    for (; p + 2 * lanes<T> <= planes; p += 2 * lanes<T>) {  // which do not wait for each other
+      const Pair<T> pair = of_cells([=](int64_t cell) {
+        const T *const at = x + cell + p, *const next = later + cell + p;
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + lanes<T>);
+        return Pair<T>{load(at), load(at + lanes<T>)};
+      });
+      store(y + p, pair.low);
+      store(y + p + lanes<T>, pair.high);
+    }
     for (; p + lanes<T> <= planes; p += lanes<T>) {
       store(y + p, of_cells([=](int64_t cell) {
               __builtin_prefetch(later + cell + p);
