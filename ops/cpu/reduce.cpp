@@ -255,6 +255,23 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
     });
     return;
   }
+  if constexpr (has_kernels<Op>) {
+    if (blocks == 1 && v.reduced.rank() == 1 &&
+        v.reduced_strides.back() == 1) {  // many dense rows, maybe short
+      constexpr int64_t most = 64;
+      parallel_for(v.rows, std::max<int64_t>(1, task_elements / longest), [&](int64_t begin, int64_t end) {
+        std::array<typename Op::Acc, most> results;
+        for (int64_t row = begin; row < end;) {
+          const int64_t count = std::min({most, end - row, side - row % side});
+          kernels_of<Op>()->blocks(x + detail::offset_of(v.kept, v.kept_strides, row), v.kept_strides.back(),
+                                   count, v.length, results.data());
+          for (int64_t i = 0; i < count; ++i) store(row + i, 0, results[i]);
+          row += count;
+        }
+      });
+      return;
+    }
+  }
   parallel_for(v.rows * blocks, std::max<int64_t>(1, task_elements / longest),
                [&](int64_t begin, int64_t end) {
                  for (int64_t task = begin; task < end; ++task) {
