@@ -144,11 +144,13 @@ class TileReduction {
   void lane_by_lane() {
     int64_t i = 0;
     if constexpr (has_kernels<Op>) {
-      std::array<const T*, block / lanes> groups;  // elements of all lanes, in their order
+      std::array<const T*, block / lanes> groups, ahead;  // elements of all lanes, in their order
       int64_t count = 0;
       for (; is_dense(i); i += lanes) groups[count++] = element_[i];
+      constexpr int64_t at_once = 4;  // groups that combine() reads side by side
+      for (int64_t g = 0; g < count; ++g) ahead[g] = groups[g] + std::min(count, at_once) * lanes * width_;
       if (count > 0)
-        kernels_of<Op>()->combine(results_.data(), groups.data(), count, lanes * width_, true, groups.data());
+        kernels_of<Op>()->combine(results_.data(), groups.data(), count, lanes * width_, true, ahead.data());
     }
     for (; i < n_; ++i) add_element(results_.data() + i % lanes * width_, i, i < lanes);
     meet(n_, [&](int64_t other, int64_t count) {
