@@ -79,7 +79,7 @@ detail::BatchNorm detail::batch_norm(const Tensor& x, const Tensor& weight, cons
   if (is_fused(x)) {
     BatchNorm r{empty(x.shape(), x.options()), empty({x.size(1)}, x.options()),
                 empty({x.size(1)}, x.options())};
-    cpu::batch_norm(dense(x), dense(weight), dense(bias), eps, r.y, r.mean, r.variance);
+    cpu::batch_norm(x.detach(), dense(weight), dense(bias), eps, r.y, r.mean, r.variance);
     if (auto node = autograd::record<BatchNormNode>({x, weight, bias}, r.y)) {
       node->saved_x_.save(x);
       node->has_weight_ = weight.defined();
@@ -107,7 +107,7 @@ Tensor detail::normalize(const Tensor& x, const Tensor& mean, const Tensor& vari
   if (weight.defined()) scale = scale * weight;
   if (is_fused(x) && !recorded) {
     Tensor y = empty(x.shape(), x.options());
-    cpu::scale_channels(dense(x), dense(mean), dense(scale), dense(bias), y);
+    cpu::scale_channels(x.detach(), dense(mean), dense(scale), dense(bias), y);
     return y;
   }
   const Tensor y = (x - per_channel(mean)) * per_channel(scale);

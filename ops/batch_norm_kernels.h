@@ -2,8 +2,9 @@
 
 #include <voxgrad/core/tensor.h>
 
-// Private: batch normalisation on the CPU, f32 and f64, fused by channel. x, g and the results of x's shape
-// are dense (N, C, ...); everything else has C elements, dense. weight and bias may be undefined.
+// Private: batch normalisation on the CPU, f32 and f64, fused by channel. x, g and the results of x's shape,
+// (N, C, D, H, W), are dense, but for the x of the first two, of any strides; everything else has C elements,
+// dense. weight and bias may be undefined.
 
 namespace vox::cpu {
 

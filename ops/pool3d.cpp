@@ -71,6 +71,9 @@ Tensor empty_with(const Tensor& t, const Triple& size, DType dtype) {
   return empty(shape, {dtype, t.device()});
 }
 
+/// x as the kernels of max_pool3d and avg_pool3d take it.
+Tensor readable(const Tensor& x) { return x.device().is_cpu() ? x.detach() : x.detach().contiguous(); }
+
 }  // namespace
 
 // ---- Maximum ----------------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
                                                 options.padding, options.dilation, options.ceil_mode);
   Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
   if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
-  if (y.numel() > 0) max_kernel.on(y.device())(input.detach().contiguous(), geometry, y, indices);
+  if (y.numel() > 0) max_kernel.on(y.device())(readable(input), geometry, y, indices);
   if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
     node->saved_indices_.save(indices);
     node->geometry_ = geometry;
@@ -167,7 +170,7 @@ struct AvgPool3dAdjointNode : autograd::Node {
 
 Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(x, geometry.out, x.dtype());
-  if (y.numel() > 0) avg_kernel.on(y.device())(x.detach().contiguous(), geometry, y);
+  if (y.numel() > 0) avg_kernel.on(y.device())(readable(x), geometry, y);
   if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
   return y;
 }

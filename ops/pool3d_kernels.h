@@ -21,7 +21,8 @@ Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
 }  // namespace detail
 
 // ---- Kernels: tensors dense, floating; the number of planes follows from the last argument's size ---------
-// max_pool3d leaves the indices out if they are undefined.
+// max_pool3d leaves the indices out if they are undefined. On the CPU the x of max_pool3d and avg_pool3d, (N,
+// C, D, H, W) or (C, D, H, W), may have any strides.
 
 namespace cpu {
 void max_pool3d(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);

@@ -1,13 +1,21 @@
 // A task is a channel: its statistics, and then its results, while it still lies in the cache: memory is read
 // once. Sums: blocks of 1024 elements of each dense piece, whose sums are a row that is summed in the same
 // way, as in ops/cpu/reduce.cpp.
+//
+// Where channels lie side by side instead (channels last), memory is read twice. First for the statistics: of
+// a block of some rows, which stays in the first cache level, each channel's sum, and from that its squares
+// about the block's own mean; about the mean of all m they are these plus n (mean of the block - m)^2. Then
+// the results, as an elementwise op.
 
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/batch_norm_kernels.h>
+#include <voxgrad/ops/cpu/interleaved.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/normalize.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/cpu/walk.h>
+#include <voxgrad/ops/reduce_kernels.h>
 
 #include <algorithm>
 #include <cmath>
@@ -59,15 +67,95 @@ bool streams(const Tensor& y) {
   return y.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
 }
 
+/// Mean and (biased) variance of each channel of an x whose channels lie side by side.
+template <class T>
+void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T* means, T* variances) {
+  const int64_t side = planes.side, channels = x.shape()[1];
+  Shape shape, strides;  // of the rows: what is not in them, by falling stride
+  const auto row_dims = [&] {
+    std::vector<int64_t> dims;
+    for (int64_t d = 0; d < x.rank(); ++d) {
+      if (d == 0 ? !planes.has_batch : d != 1) dims.push_back(d);
+    }
+    std::stable_sort(dims.begin(), dims.end(),
+                     [&](int64_t a, int64_t b) { return x.strides()[a] > x.strides()[b]; });
+    return dims;
+  }();
+  for (const int64_t d : row_dims) shape.push_back(x.shape()[d]), strides.push_back(x.strides()[d]);
+  shape.push_back(side), strides.push_back(1);
+  const detail::RowView v = detail::rows_of(detail::alias(x, x.impl()->offset, shape, strides), 1);
+  const T* const from = detail::ptr<T>(x);
+
+  // Two vectors of all rows of a block fit the first cache level. Few rows would be too many blocks.
+  constexpr int64_t block_bytes = 16 << 10;
+  const int64_t run = v.kept.back(), row_bytes = side * static_cast<int64_t>(sizeof(T));
+  const int64_t block_rows = std::min(run, std::clamp<int64_t>(block_bytes / row_bytes, 128, 256));
+  const int64_t blocks_of_run = (run + block_rows - 1) / block_rows, blocks = v.rows / run * blocks_of_run;
+  const int64_t grain = std::max<int64_t>(1, 65536 / (block_rows * side));
+  const auto first_row = [&](int64_t b) { return b / blocks_of_run * run + b % blocks_of_run * block_rows; };
+  const auto rows_of_block = [&](int64_t b) { return std::min(block_rows, run - first_row(b) % run); };
+  const Tensor sum_tensor = empty({blocks, side}, x.options()), squares_tensor = empty_like(sum_tensor);
+  T *const sum = detail::mutable_ptr<T>(sum_tensor), *const squares = detail::mutable_ptr<T>(squares_tensor);
+  parallel_for(blocks, grain, [&, kernel = kernels.of<T>().statistics_of_rows](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      kernel(from + detail::offset_of(v.kept, v.kept_strides, first_row(b)), v.kept_strides.back(),
+             rows_of_block(b), side, sum + b * side, squares + b * side);
+    }
+  });
+
+  // The mean, over blocks and then over the columns of a channel, of what the blocks have for each column.
+  const auto mean_of = [&](const Tensor& of_blocks, T* to) {
+    Tensor of_columns = empty({side}, x.options());
+    reduce(ReduceKind::sum, detail::alias(of_blocks, of_blocks.impl()->offset, {side, blocks}, {1, side}), 1,
+           of_columns);
+    std::fill_n(to, channels, T(0));
+    for (int64_t i = 0; i < side; ++i) to[i / x.strides()[1] % channels] += detail::ptr<T>(of_columns)[i];
+    for (int64_t c = 0; c < channels; ++c) to[c] /= static_cast<T>(v.rows * side / channels);
+  };
+  mean_of(sum_tensor, means);
+  std::vector<T> column_means(static_cast<size_t>(side));
+  for (int64_t i = 0; i < side; ++i)
+    column_means[static_cast<size_t>(i)] = means[i / x.strides()[1] % channels];
+  parallel_for(blocks, grain, [&, mean = column_means.data()](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const T n = static_cast<T>(rows_of_block(b));
+      for (int64_t i = 0; i < side; ++i) {
+        const T away = sum[b * side + i] / n - mean[i];
+        squares[b * side + i] += n * away * away;
+      }
+    }
+  });
+  mean_of(squares_tensor, variances);
+}
+
+/// C elements as if of the shape of x; of an undefined tensor zeros.
+Tensor per_channel(const Tensor& t, const Tensor& x) {
+  const Tensor values = t.defined() ? t : zeros({x.shape()[1]}, x.options());
+  return values.reshape({1, x.shape()[1], 1, 1, 1}).expand(x.shape());
+}
+
 }  // namespace
 
-void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias, double eps,
+void batch_norm(const Tensor& x_of_any_strides, const Tensor& weight, const Tensor& bias, double eps,
                 Tensor& y_tensor, Tensor& mean, Tensor& variance) {
+  const InterleavedPlanes planes(x_of_any_strides);
+  const bool interleaved = planes.has_channels && planes.side >= 8 && !x_of_any_strides.is_contiguous();
+  const Tensor x_tensor = interleaved ? x_of_any_strides : x_of_any_strides.contiguous();
   visit_floating("batch_norm", x_tensor.dtype(), [&]<class T>(T) {
     const Channels channels(x_tensor);
+    const auto scale_of = [&, w = detail::ptr_or_null<T>(weight)](int64_t c, T v) {
+      return (w ? w[c] : T(1)) * (T(1) / std::sqrt(v + static_cast<T>(eps)));
+    };
+    if (interleaved) {
+      T *means = detail::mutable_ptr<T>(mean), *variances = detail::mutable_ptr<T>(variance);
+      interleaved_statistics<T>(x_tensor, planes, means, variances);
+      const Tensor scale = empty_like(mean);
+      for (int64_t c = 0; c < channels.count; ++c)
+        detail::mutable_ptr<T>(scale)[c] = scale_of(c, variances[c]);
+      return scale_channels(x_tensor, mean, scale, bias, y_tensor);
+    }
     const auto& kernel = kernels.of<T>();
-    const T *x = detail::ptr<T>(x_tensor), *w = detail::ptr_or_null<T>(weight),
-            *b = detail::ptr_or_null<T>(bias);
+    const T *x = detail::ptr<T>(x_tensor), *b = detail::ptr_or_null<T>(bias);
     T *y = detail::mutable_ptr<T>(y_tensor), *means = detail::mutable_ptr<T>(mean),
       *variances = detail::mutable_ptr<T>(variance);
     const bool stream = streams<T>(y_tensor);
@@ -81,7 +169,7 @@ void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias
         channels.for_blocks(c,
                             [&](int64_t at, int64_t n) { partial.push_back(kernel.squares(x + at, m, n)); });
         const T v = sum_of(partial) / static_cast<T>(channels.numel());
-        const T scale = (w ? w[c] : T(1)) * (T(1) / std::sqrt(v + static_cast<T>(eps)));
+        const T scale = scale_of(c, v);
         for (int64_t n = 0; n < channels.batch; ++n) {
           const int64_t at = channels.offset(n, c);
           kernel.apply(x + at, m, scale, b ? b[c] : T(0), y + at, channels.size, stream);
@@ -94,23 +182,21 @@ void batch_norm(const Tensor& x_tensor, const Tensor& weight, const Tensor& bias
   });
 }
 
-void scale_channels(const Tensor& x_tensor, const Tensor& mean, const Tensor& scale, const Tensor& shift,
-                    Tensor& y_tensor) {
-  visit_floating("batch_norm", x_tensor.dtype(), [&]<class T>(T) {
-    const Channels channels(x_tensor);
-    const auto& kernel = kernels.of<T>();
-    const T *x = detail::ptr<T>(x_tensor), *m = detail::ptr<T>(mean), *s = detail::ptr<T>(scale),
-            *b = detail::ptr_or_null<T>(shift);
-    T* y = detail::mutable_ptr<T>(y_tensor);
-    const bool stream = streams<T>(y_tensor);
-    const int64_t grain = std::max<int64_t>(1, 32768 / channels.size);
-    parallel_for(channels.batch * channels.count, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t c = piece % channels.count, at = piece * channels.size;
-        kernel.apply(x + at, m[c], s[c], b ? b[c] : T(0), y + at, channels.size, stream);
-      }
-      if (stream) finish_streaming();
-    });
+void scale_channels(const Tensor& x, const Tensor& mean, const Tensor& scale, const Tensor& shift,
+                    Tensor& y) {
+  visit_floating("batch_norm", x.dtype(), [&]<class T>(T) {
+    const auto apply = kernels.of<T>().apply;
+    for_runs(
+        [=](const Run& r) {
+          const T *from = r.pointer<T>(1), *m = r.pointer<T>(2), *s = r.pointer<T>(3), *b = r.pointer<T>(4);
+          T* to = r.pointer<T>(0);
+          if (r.step[1] == 1 && r.step[2] == 0 && r.step[3] == 0 && r.step[4] == 0)
+            return apply(from, *m, *s, *b, to, r.n, r.stream);
+          for (int64_t i = 0; i < r.n; ++i)
+            apply(from + i * r.step[1], m[i * r.step[2]], s[i * r.step[3]], b[i * r.step[4]], to + i, 1,
+                  false);
+        },
+        y, x, per_channel(mean, x), per_channel(scale, x), per_channel(shift, x));
   });
 }
 

@@ -63,7 +63,7 @@ struct TileAxis {
     TileAxis axis = empty(phases);
     const std::vector<int64_t> u = cells(phases);
     const int64_t step = axis.step, first = floor_div(u.front(), step), last = floor_div(u.back(), step);
-    for (const int64_t cell : u) axis.origins.push_back(first * step + cell - floor_div(cell, step) * step);
+    for (const int64_t cell : u) axis.origins.push_back(first * step + (cell - floor_div(cell, step) * step));
     std::sort(axis.origins.begin(), axis.origins.end());
     axis.origins.erase(std::unique(axis.origins.begin(), axis.origins.end()), axis.origins.end());
     axis.halo = last - first;
@@ -218,11 +218,12 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
             }
             for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
-              if (const int64_t next = h + ah.step;
-                  next >= 0 && next < ah.input) {  // too short to be foreseen
+              if (-ah.step <= h && h < ah.input - ah.step) {  // too short to be foreseen
+                const int64_t next = h + ah.step;
                 const S* row = input + (d * ah.input + next) * aw.input;
                 const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),
-                              end = std::min(first + extent_w * aw.step, aw.input);
+                              steps = (aw.input - first) / aw.step,
+                              end = extent_w <= steps ? first + extent_w * aw.step : aw.input;
                 for (int64_t i = first; i < end; i += 64 / static_cast<int64_t>(sizeof(S)))
                   __builtin_prefetch(row + i);
               }

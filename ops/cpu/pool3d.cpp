@@ -6,6 +6,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/pool3d_interleaved.h>
 #include <voxgrad/ops/cpu/simd/copy.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
@@ -80,7 +81,10 @@ void max_pool3d_of_huge_planes(const Tensor& x, const Pool3dGeometry& g, Tensor&
 
 }  // namespace
 
-void max_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
+void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
+  if (!indices.defined() && is_interleaved(x_of_any_strides))
+    return max_pool3d_interleaved(x_of_any_strides, g, y);
+  const Tensor x = x_of_any_strides.contiguous();
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
     if (indices.defined() && g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max())
       return max_pool3d_of_huge_planes<T>(x, g, y, indices);
@@ -151,7 +155,9 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
   });
 }
 
-void avg_pool3d(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
+void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y) {
+  if (is_interleaved(x_of_any_strides)) return avg_pool3d_interleaved(x_of_any_strides, g, y);
+  const Tensor x = x_of_any_strides.contiguous();
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     T* to = detail::mutable_ptr<T>(y);
     const auto& kernel = kernels.of<T>();

@@ -1,3 +1,4 @@
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -16,10 +18,14 @@
 // lanes meet in a binary tree. The results of the blocks are a row again, reduced in the same way. So the
 // order of the additions follows from the row's length; a lane is also what a vector register holds.
 //
-// Memory: a block that is dense is read in place, any other gathered into a buffer first; a tensor of which
-// all were others is copied as a whole. Where the rows lie side by side (their elements are far apart, the
-// neighbours of one element belong to other rows), up to 1024 rows are reduced together, in the very same
-// order: lanes and tree are those of each row, whatever the number of rows and the order they are read in.
+// Memory: dimensions are walked as memory has them, largest stride first, the reduced ones among themselves
+// and the kept ones among themselves; so a permuted tensor is summed in another order than its dense copy.
+// (Not for argmax and argmin, which count elements.) A block that is dense is read in place, any other
+// gathered into a buffer first; a tensor of which all were others is copied as a whole. Where the rows lie
+// side by side (their elements are far apart, the neighbours of one element belong to other rows), up to 1024
+// rows are reduced together, in the very same order: lanes and tree are those of each row, whatever the
+// number of rows and the order they are read in. Where both are mixed (a short reduced dimension innermost,
+// kept ones, more reduced ones) the outer reduced dimensions come first, and then that short one.
 //
 // Work: a task is a block of a row, or of up to 1024 rows. It reads each element once.
 
@@ -54,12 +60,13 @@ const simd::ReduceOf<typename Op::Acc>* kernels_of() {
 template <class Op>
 inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;
 
-/// The tree over the lanes that n elements have filled. `Lane` combines into its left argument.
+/// The tree over the lanes that n elements have filled: combine(other, count) is to combine lanes other,
+/// other + 1, ... into the first `count`.
 template <class Combine>
 void meet(int64_t n, Combine combine) {
-  const int64_t used = std::min(n, lanes);
-  for (int64_t half = lanes / 2; half > 0; half /= 2) {
-    for (int64_t j = 0; j < half && j + half < used; ++j) combine(j, j + half);
+  for (int64_t half = lanes / 2, used = std::min(n, lanes); half > 0; half /= 2) {
+    if (used > half) combine(half, used - half);
+    used = std::min(used, half);
   }
 }
 
@@ -76,7 +83,9 @@ typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
     for (int64_t j = 0; j < lanes; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
   }
   for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
-  meet(n, [&](int64_t a, int64_t b) { lane[a] = Op::combine(lane[a], lane[b]); });
+  meet(n, [&](int64_t other, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) lane[j] = Op::combine(lane[j], lane[other + j]);
+  });
   return lane[0];
 }
 
@@ -133,19 +142,20 @@ class TileReduction {
   static_assert(lanes * narrow <= levels * tile);
 
   void lane_by_lane() {
-    for (int64_t i = 0; i < n_;) {
-      if constexpr (has_kernels<Op>) {
-        if (i % lanes == 0 && is_dense(i)) {  // elements of all lanes, in their order
-          kernels_of<Op>()->combine(results_.data(), &element_[i], 1, lanes * width_, i == 0, &element_[i]);
-          i += lanes;
-          continue;
-        }
-      }
-      add_element(results_.data() + i % lanes * width_, i, i < lanes);
-      ++i;
+    int64_t i = 0;
+    if constexpr (has_kernels<Op>) {
+      std::array<const T*, block / lanes> groups, ahead;  // elements of all lanes, in their order
+      int64_t count = 0;
+      for (; is_dense(i); i += lanes) groups[count++] = element_[i];
+      constexpr int64_t at_once = 4;  // groups that combine() reads side by side
+      for (int64_t g = 0; g < count; ++g) ahead[g] = groups[g] + std::min(count, at_once) * lanes * width_;
+      if (count > 0)
+        kernels_of<Op>()->combine(results_.data(), groups.data(), count, lanes * width_, true, ahead.data());
     }
-    meet(n_,
-         [&](int64_t a, int64_t b) { combine(results_.data() + a * width_, results_.data() + b * width_); });
+    for (; i < n_; ++i) add_element(results_.data() + i % lanes * width_, i, i < lanes);
+    meet(n_, [&](int64_t other, int64_t count) {
+      combine(results_.data(), results_.data() + other * width_, count * width_);
+    });
   }
 
   /// Lanes j, j + step, j + 2 step, ... combined, into results_ at that level.
@@ -154,7 +164,7 @@ class TileReduction {
     node(j, 2 * step, level);
     if (j + step >= std::min(n_, lanes)) return;
     node(j + step, 2 * step, level + 1);
-    combine(results_.data() + level * tile, results_.data() + (level + 1) * tile);
+    combine(results_.data() + level * tile, results_.data() + (level + 1) * tile, width_);
   }
 
   /// Whether elements i, i + 1, ..., one for each lane, lie next to each other for all rows.
@@ -164,11 +174,11 @@ class TileReduction {
     return dense;
   }
 
-  void combine(Acc* into, const Acc* other) const {
+  static void combine(Acc* into, const Acc* other, int64_t n) {
     if constexpr (has_kernels<Op>) {
-      kernels_of<Op>()->combine(into, &other, 1, width_, false, &other);
+      kernels_of<Op>()->combine(into, &other, 1, n, false, &other);
     } else {
-      for (int64_t c = 0; c < width_; ++c) into[c] = Op::combine(into[c], other[c]);
+      for (int64_t c = 0; c < n; ++c) into[c] = Op::combine(into[c], other[c]);
     }
   }
 
@@ -209,16 +219,11 @@ class TileReduction {
   std::array<Acc, levels * tile> results_;
 };
 
-/// Whether rows lie side by side, so that they are best reduced together.
+/// Whether rows lie side by side, so that they are best reduced together: a few if they leave no gaps.
 bool side_by_side(const RowView& v) {
-  return v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8;
-}
-
-/// Whether a copy that is dense, made tile by tile (Note [Walks]), costs less than gathering every element.
-bool better_copied(const RowView& v) {
-  const bool is_dense = v.reduced_strides.back() == 1 && (v.reduced.rank() == 1 || v.reduced.back() >= 64);
-  const bool is_one = v.reduced.rank() == 1 && v.reduced_strides.back() == 0;
-  return v.rows * v.length >= 4096 && !is_dense && !is_one && !(side_by_side(v) && v.kept.back() >= 32);
+  const int64_t side = v.kept.back();
+  return v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 &&
+         (side >= 8 || (side > 1 && v.reduced_strides.back() == side));
 }
 
 /// How many rows side by side are one task: a tile, or fewer if there were not enough tasks for the threads
@@ -251,6 +256,23 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
       }
     });
     return;
+  }
+  if constexpr (has_kernels<Op>) {
+    if (blocks == 1 && v.reduced.rank() == 1 &&
+        v.reduced_strides.back() == 1) {  // many dense rows, maybe short
+      constexpr int64_t most = 64;
+      parallel_for(v.rows, std::max<int64_t>(1, task_elements / longest), [&](int64_t begin, int64_t end) {
+        std::array<typename Op::Acc, most> results;
+        for (int64_t row = begin; row < end;) {
+          const int64_t count = std::min({most, end - row, side - row % side});
+          kernels_of<Op>()->blocks(x + detail::offset_of(v.kept, v.kept_strides, row), v.kept_strides.back(),
+                                   count, v.length, results.data());
+          for (int64_t i = 0; i < count; ++i) store(row + i, 0, results[i]);
+          row += count;
+        }
+      });
+      return;
+    }
   }
   parallel_for(v.rows * blocks, std::max<int64_t>(1, task_elements / longest),
                [&](int64_t begin, int64_t end) {
@@ -292,16 +314,90 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
   });
 }
 
-}  // namespace
+// ---- Dimensions in the order of memory
+// ----------------------------------------------------------------------
 
-void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
-  if (better_copied(detail::rows_of(x, reduced_dims)) && !x.is_contiguous()) {
-    const Tensor dense = empty_like(x);
-    copy(x, dense);
-    return reduce(kind, dense, reduced_dims, y);
+/// Dimensions [begin, end) by falling stride, appended to `order`. One of stride 0 is read again and again,
+/// so it comes before all others, and one of size 1, whose stride means nothing, stays where it is.
+void append_sorted(const Tensor& x, int64_t begin, int64_t end, Shape& order) {
+  std::array<int64_t, max_rank> dims, key;
+  int64_t count = 0;
+  for (int64_t d = begin; d < end; ++d) {
+    const int64_t stride = x.strides()[d], largest = std::numeric_limits<int64_t>::max();
+    key[d] = x.shape()[d] == 1 ? (d > begin ? key[d - 1] : largest) : stride == 0 ? largest : stride;
+    dims[count++] = d;
+  }
+  std::stable_sort(dims.begin(), dims.begin() + count, [&](int64_t a, int64_t b) { return key[a] > key[b]; });
+  for (int64_t i = 0; i < count; ++i) order.push_back(dims[i]);
+}
+
+Tensor permuted(const Tensor& x, const Shape& order) {
+  Shape shape, strides;
+  for (const int64_t d : order) shape.push_back(x.shape()[d]), strides.push_back(x.strides()[d]);
+  return detail::alias(x, x.impl()->offset, shape, strides);
+}
+
+/// Whether the rows can be read as they are: no row, or one, or dense, or side by side.
+bool reads_well(const RowView& v) {
+  const bool is_dense = v.reduced_strides.back() == 1 && (v.reduced.rank() == 1 || v.reduced.back() >= 64);
+  const bool is_one = v.reduced.rank() == 1 && v.reduced_strides.back() == 0;
+  return v.rows * v.length < 4096 || is_dense || is_one || side_by_side(v);
+}
+
+/// In two steps, by way of a tensor that keeps the innermost reduced dimension.
+void reduce_outer_first(ReduceKind kind, const Tensor& x, const RowView& v, Tensor& y) {
+  const ReduceKind step = kind == ReduceKind::mean ? ReduceKind::sum : kind;
+  const int64_t inner = v.reduced.back();
+  Shape shape, strides;
+  if (v.rows > 1) shape = v.kept, strides = v.kept_strides;
+  shape.push_back(inner), strides.push_back(v.reduced_strides.back());
+  Tensor partial = empty(shape, y.options());
+  for (int64_t i = 0; i + 1 < v.reduced.rank(); ++i)
+    shape.push_back(v.reduced[i]), strides.push_back(v.reduced_strides[i]);
+  reduce(step, detail::alias(x, x.impl()->offset, shape, strides), v.reduced.rank() - 1, partial);
+  reduce(step, partial, 1, y);
+  if (kind == ReduceKind::mean)
+    binary(Binary::div, y, full({}, v.length, y.options()).expand(y.shape()), y, 1);
+}
+
+/// Whose dimensions are in the order that they are to be walked in.
+void reduce_in_order(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y, bool counts) {
+  const RowView v = detail::rows_of(x, reduced_dims);
+  constexpr int64_t enough = 16;
+  if (!reads_well(v)) {
+    if (!counts && v.reduced_strides.back() == 1 && v.length / v.reduced.back() >= enough)
+      return reduce_outer_first(kind, x, v, y);
+    if (!x.is_contiguous()) {  // a copy made tile by tile (Note [Walks]) costs less than gathering each
+                               // element
+      const Tensor dense = empty_like(x);
+      copy(x, dense);
+      return reduce_in_order(kind, dense, reduced_dims, y, counts);
+    }
   }
   detail::visit_reduction(kind, x.dtype(),
                           [&]<class Op, class T>() { reduce_with<Op, T>(x, reduced_dims, y); });
+}
+
+}  // namespace
+
+void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
+  const bool counts = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
+  const int64_t rank = x.rank(), kept = rank - reduced_dims;
+  Shape order;
+  append_sorted(x, 0, kept, order);
+  const bool same_rows = std::is_sorted(order.begin(), order.end());
+  if (counts)
+    for (int64_t d = kept; d < rank; ++d) order.push_back(d);
+  else
+    append_sorted(x, kept, rank, order);
+  const Tensor sorted = permuted(x, order);
+  if (same_rows) return reduce_in_order(kind, sorted, reduced_dims, y, counts);
+
+  const Shape shape(x.shape().begin(), x.shape().begin() + kept), rows(order.begin(), order.begin() + kept);
+  const Tensor in_y = permuted(detail::alias(y, y.impl()->offset, shape, contiguous_strides(shape)), rows);
+  Tensor results = empty(in_y.shape(), y.options());
+  reduce_in_order(kind, sorted, reduced_dims, results, counts);
+  copy(results, in_y);
 }
 
 }  // namespace vox::cpu

@@ -12,8 +12,8 @@
 //   direct      the innermost dimension is a long run of every operand, which is dense in it or repeats one
 //               element: the kernel reads and writes the tensors themselves
 //   tiles       an input is dense along another dimension than the output, as after permute: tiles of both
-//               dimensions are transposed into a buffer, for the kernel to read, and while it does the next
-//               tile is prefetched
+//               dimensions are transposed into a buffer, for the kernel to read, and while it does, row by
+//               row, the next tile is transposed into another
 //   buffered    all else (short rows, slices with steps): 1024 elements at a time are gathered and scattered
 //
 // The dimensions are walked in the order of the output's memory, which for elementwise work is as good as
@@ -24,7 +24,7 @@ namespace vox::cpu {
 /// What a kernel gets: operand k's elements lie at at[k], next to each other (step 1) or all the same (step
 /// 0). Operand 0 is the output, of step 1.
 struct Run {
-  static constexpr int max_operands = 4;
+  static constexpr int max_operands = 5;
   char* at[max_operands];
   int64_t step[max_operands];
   int64_t n;

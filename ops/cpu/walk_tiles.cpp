@@ -14,7 +14,7 @@ namespace {
 constexpr ByIsa transpose = VOX_BY_ISA(transpose_kernels);
 
 constexpr int most = Run::max_operands;
-constexpr int64_t most_rows = 512;
+constexpr int64_t most_rows = 512, ahead_bytes = 4096;
 
 bool is_gathered(const Layout& w, int k) { return k > 0 && !w.repeats(k) && !w.is_run(k); }
 
@@ -57,12 +57,12 @@ Tiling tiling_of(const Layout& w) {
   }
   if (t.leading == 0) return t;
 
-  // A buffer fits the first cache level, and one of a folded tile the second, with a few others; of each
-  // column a tile takes some cache lines.
-  constexpr int64_t tile_bytes = 32 << 10, folded_tile_bytes = 64 << 10, column_bytes = 256;
+  // A few buffers fit the second cache level; of each column a tile takes some cache lines, for reading many
+  // of the same page costs less than some of many pages.
+  constexpr int64_t tile_bytes = 128 << 10, column_bytes = 512, row_bytes = 1024;
   const int64_t size = *std::max_element(w.element, w.element + w.operands);
   const auto low = [&] { return std::min(t.row_count, column_bytes / w.element[t.leading]); };
-  int64_t elements = tile_bytes / size;
+  const int64_t elements = tile_bytes / size;
   if (w.rank > 1 && 2 * w.sizes[0] <= elements / low()) {
     t.folds = true;
     for (int k = 0; k < w.operands; ++k)
@@ -74,8 +74,7 @@ Tiling tiling_of(const Layout& w) {
       find_rows(w, t.leading, 0, t);
     }
   }
-  if (t.folds) elements = folded_tile_bytes / size;
-  t.width = std::min(w.sizes[0], elements / low());
+  t.width = std::min({w.sizes[0], elements / low(), row_bytes / size});
   if (t.folds) t.fold = std::min(w.sizes[1], elements / low() / t.width);
   t.height = std::min({t.row_count, elements / (t.width * t.fold), most_rows});
 
@@ -110,10 +109,11 @@ void row_offsets(const Layout& w, const Tiling& t, int64_t first, int64_t n, int
   }
 }
 
-void transpose_tile(int64_t element, const char* from, int64_t column_stride, char* const* rows,
-                    int64_t row_count, int64_t column_count) {
+void transpose_tile(int64_t element, const char* from, int64_t column_stride, char* to, int64_t pitch,
+                    int64_t rows, int64_t columns) {
   const auto with = [&]<class T>(simd::Transpose<T> kernel) {
-    kernel(reinterpret_cast<const T*>(from), column_stride / element, rows, row_count, column_count);
+    kernel(reinterpret_cast<const T*>(from), column_stride / element, reinterpret_cast<T*>(to),
+           pitch / element, rows, columns);
   };
   const simd::TransposeKernels& kernels = transpose.here();
   if (element == 1) return with(kernels.bytes1);
@@ -122,15 +122,80 @@ void transpose_tile(int64_t element, const char* from, int64_t column_stride, ch
   with(kernels.bytes8);
 }
 
-/// Into the cache, where the hardware would not foresee it. Inline in any case: a function that does nothing
-/// but prefetch is one without effect to GCC, and its calls are dropped.
+/// Into the second cache level, where the hardware would not foresee it. Inline in any case: a function that
+/// does nothing but prefetch is one without effect to GCC, and its calls are dropped.
 [[gnu::always_inline]] inline void prefetch(const char* from, int64_t bytes) {
-  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte);
+  for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte, 0, 2);
 }
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-/// What one chunk needs for its tiles.
+/// Where a tile lies; base: of its first column, rows not counted.
+struct Part {
+  int64_t row, rows, columns, fold;
+  char* base[most];
+};
+
+/// What the leading input has in a tile, in units of some cache lines of some columns: one after the other
+/// they are transposed, and what the next one reads is on its way into the cache meanwhile.
+class Units {
+ public:
+  Units(const Layout& w, const Tiling& t, const Part& part, char* to, int64_t pitch)
+      : part_(part),
+        from_(part.base[t.leading] + part.row * w.element[t.leading]),
+        to_(to),
+        element_(w.element[t.leading]),
+        column_stride_(w.strides[t.leading][0]),
+        fold_stride_(w.strides[t.leading][1]),
+        pitch_(pitch),
+        unit_rows_(std::min(unit_column / element_, part.rows)),
+        unit_columns_(std::max(unit_bytes / (unit_rows_ * element_) / 16 * 16, int64_t{16})),
+        down_(blocks(part.rows, unit_rows_)),
+        across_(blocks(part.columns, unit_columns_)) {
+    prefetch_unit(unit(0));
+  }
+  const Part& part() const { return part_; }
+  int64_t count() const { return down_ * across_ * part_.fold; }
+
+  /// All of them up to number `end`.
+  [[gnu::always_inline]] void transpose_until(int64_t end) {
+    for (; done_ < end; ++done_) {
+      const Unit u = unit(done_);
+      if (done_ + 1 < count()) prefetch_unit(unit(done_ + 1));
+      transpose_tile(element_, u.from, column_stride_, u.to, pitch_, u.rows, u.columns);
+    }
+  }
+
+ private:
+  static constexpr int64_t unit_bytes = 4096, unit_column = 256;
+  struct Unit {
+    const char* from;
+    char* to;
+    int64_t rows, columns;
+  };
+
+  /// Down the columns first, as memory goes.
+  Unit unit(int64_t number) const {
+    const int64_t row = number % down_ * unit_rows_, column = number / down_ % across_ * unit_columns_,
+                  fold = number / down_ / across_;
+    return {from_ + row * element_ + column * column_stride_ + fold * fold_stride_,
+            to_ + row * pitch_ + (fold * part_.columns + column) * element_,
+            std::min(unit_rows_, part_.rows - row), std::min(unit_columns_, part_.columns - column)};
+  }
+  [[gnu::always_inline]] void prefetch_unit(const Unit& u) const {
+    for (int64_t c = 0; c < u.columns; ++c) prefetch(u.from + c * column_stride_, u.rows * element_);
+  }
+
+  Part part_;
+  const char* from_;
+  char* to_;
+  int64_t element_, column_stride_, fold_stride_, pitch_, unit_rows_, unit_columns_, down_, across_,
+      done_ = 0;
+};
+
+/// What one chunk needs for its tiles. While the kernel works on a tile, row by row, the leading input of the
+/// next one is transposed, into the other of two buffers: so memory is read all the time, not in turns with
+/// writing.
 class TileWalk {
  public:
   TileWalk(const Layout& w, const Tiling& t) : w_(w), t_(t) {
@@ -139,39 +204,39 @@ class TileWalk {
       run_.step[k] = w.repeats(k) ? 0 : 1;
       if (!is_gathered(w, k)) continue;
       buffer_[k] = bytes;
-      bytes += (t.height * pitch(k) + 63) / 64 * 64;  // aligned for any dtype
+      bytes += (k == t.leading ? 2 : 1) * buffer_bytes(k);
     }
     run_.stream = w.stream;
     buffers_ = empty({bytes}, {DType::u8, Device::cpu()});
   }
 
-  /// Tile number `tile`; the next one's memory is on its way into the cache then, if `next`.
-  void run(int64_t tile, bool next, RunFunction function, const void* f) {
-    const Part part = part_of(tile), after = next ? part_of(tile + 1) : Part{};
-    row_offsets(w_, t_, part.row, part.rows, offset_);
-    for (int k = 1; k < w_.operands; ++k) {
-      if (is_gathered(w_, k)) gather(part, k);
-    }
-    run_.n = part.columns * part.fold;
-    ahead_column_ = ahead_fold_ = 0;
-    for (int64_t r = 0; r < part.rows; ++r) {
-      for (int k = 0; k < w_.operands; ++k) {
-        run_.at[k] = is_gathered(w_, k) ? buffered_row(k, r) : part.base[k] + offset_[k][r];
-        if (k > 0 && run_.step[k] == 1 && !is_gathered(w_, k) && r + 2 < part.rows)
-          prefetch(part.base[k] + offset_[k][r + 2], run_.n * w_.element[k]);
+  /// Tiles [begin, end).
+  void run(int64_t begin, int64_t end, RunFunction function, const void* f) {
+    Units next = units_of(begin);
+    next.transpose_until(next.count());
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const Part part = next.part();
+      row_offsets(w_, t_, part.row, part.rows, offset_);
+      for (int k = 1; k < w_.operands; ++k) {
+        if (is_gathered(w_, k) && k != t_.leading) gather(part, k);
       }
-      function(f, run_);
-      if (next) prefetch_share(after, part.rows);
+      const bool has_next = tile + 1 < end;
+      if (has_next) next = units_of(tile + 1);
+      run_.n = part.columns * part.fold;
+      const int64_t rows_ahead = blocks(ahead_bytes, run_.n * w_.element[0]);
+      for (int64_t r = 0; r < part.rows; ++r) {
+        for (int k = 0; k < w_.operands; ++k) {
+          run_.at[k] = is_gathered(w_, k) ? buffer(k, tile) + r * pitch(k) : part.base[k] + offset_[k][r];
+          if (k > 0 && run_.step[k] == 1 && !is_gathered(w_, k) && r + rows_ahead < part.rows)
+            prefetch(part.base[k] + offset_[k][r + rows_ahead], run_.n * w_.element[k]);
+        }
+        function(f, run_);
+        if (has_next) next.transpose_until(next.count() * (r + 1) / part.rows);
+      }
     }
   }
 
  private:
-  /// Where a tile lies; base: of its first column, rows not counted.
-  struct Part {
-    int64_t row, rows, columns, fold;
-    char* base[most];
-  };
-
   Part part_of(int64_t tile) const {
     const auto next = [&tile](int64_t n, int64_t size) {  // where its part of n begins
       const int64_t count = blocks(n, size), at = tile % count * size;
@@ -193,40 +258,35 @@ class TileWalk {
     }
     return part;
   }
-
-  /// A share, one of `shares`, of what the leading input has in that tile, where the last one left off.
-  [[gnu::always_inline]] void prefetch_share(const Part& part, int64_t shares) {
-    const int k = t_.leading;
-    const char* from = part.base[k] + part.row * w_.element[k];
-    for (int64_t n = blocks(part.columns * part.fold, shares); n > 0 && ahead_fold_ < part.fold; --n) {
-      prefetch(from + ahead_column_ * w_.strides[k][0] + ahead_fold_ * w_.strides[k][1],
-               part.rows * w_.element[k]);
-      if (++ahead_column_ == part.columns) ahead_column_ = 0, ++ahead_fold_;
-    }
+  Units units_of(int64_t tile) const {
+    return Units(w_, t_, part_of(tile), buffer(t_.leading, tile), pitch(t_.leading));
   }
 
   /// From row to row of a buffer; a cache line more, so that not all rows lie in the same sets of the cache.
   int64_t pitch(int k) const { return t_.width * t_.fold * w_.element[k] + 64; }
-  char* buffered_row(int k, int64_t r) const {
-    return reinterpret_cast<char*>(detail::mutable_ptr<uint8_t>(buffers_)) + buffer_[k] + r * pitch(k);
+  int64_t buffer_bytes(int k) const {
+    return (t_.height * pitch(k) + 63) / 64 * 64;
+  }  // aligned for any dtype
+  char* buffer(int k, int64_t tile) const {
+    return reinterpret_cast<char*>(detail::mutable_ptr<uint8_t>(buffers_)) + buffer_[k] +
+           (k == t_.leading ? tile % 2 * buffer_bytes(k) : 0);
   }
 
+  /// Another input than the leading one.
   void gather(const Part& part, int k) {
     bool consecutive = true;  // dense along the rows, as the leading input is
     for (int64_t r = 0; r < part.rows; ++r)
       consecutive = consecutive && offset_[k][r] == offset_[k][0] + r * w_.element[k];
     for (int64_t i = 0; i < part.fold; ++i) {
       const char* from = part.base[k] + i * w_.strides[k][1];
-      char* row_at[most_rows];
-      for (int64_t r = 0; r < part.rows; ++r)
-        row_at[r] = buffered_row(k, r) + i * part.columns * w_.element[k];
+      char* const to = buffer(k, 0) + i * part.columns * w_.element[k];
       if (consecutive) {
-        transpose_tile(w_.element[k], from + offset_[k][0], w_.strides[k][0], row_at, part.rows,
+        transpose_tile(w_.element[k], from + offset_[k][0], w_.strides[k][0], to, pitch(k), part.rows,
                        part.columns);
         continue;
       }
       for (int64_t r = 0; r < part.rows; ++r)
-        copy_elements(w_.element[k], from + offset_[k][r], w_.strides[k][0], row_at[r], w_.element[k],
+        copy_elements(w_.element[k], from + offset_[k][r], w_.strides[k][0], to + r * pitch(k), w_.element[k],
                       part.columns);
     }
   }
@@ -235,9 +295,8 @@ class TileWalk {
   const Tiling& t_;
   Run run_{};
   Tensor buffers_;
-  int64_t buffer_[most] = {};                  // where an operand's begins
-  int64_t offset_[most][most_rows];            // of a tile's rows
-  int64_t ahead_column_ = 0, ahead_fold_ = 0;  // of the next tile, to be prefetched
+  int64_t buffer_[most] = {};        // where an operand's begins
+  int64_t offset_[most][most_rows];  // of a tile's rows
 };
 
 }  // namespace
@@ -247,10 +306,11 @@ bool walk_tiles(const Layout& w, RunFunction function, const void* f) {
   if (t.leading == 0 || w.sizes[0] < 4) return false;
   const int64_t tiles = t.outer_count * (t.folds ? blocks(w.sizes[1], t.fold) : 1) *
                         blocks(w.sizes[0], t.width) * blocks(t.row_count, t.height);
-  const int64_t grain = std::max<int64_t>(1, walk_grain / (t.width * t.fold * t.height));
+  // Several tiles a chunk, for the first one's reading is not hidden behind any writing.
+  const int64_t grain =
+      std::max(walk_grain / (t.width * t.fold * t.height), std::clamp<int64_t>(tiles / 32, 1, 8));
   parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {
-    TileWalk walk(w, t);
-    for (int64_t tile = begin; tile < end; ++tile) walk.run(tile, tile + 1 < end, function, f);
+    TileWalk(w, t).run(begin, end, function, f);
     if (w.stream) finish_streaming();
   });
   return true;

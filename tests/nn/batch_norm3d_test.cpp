@@ -1,8 +1,10 @@
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
@@ -154,6 +156,41 @@ TEST_P(BatchNorm3dTest, ManyChannelsAndFewGiveTheSame) {
       EXPECT_TRUE(testing::same_on_any_threads([&] { return layer(x.detach()); }));
       EXPECT_TRUE(
           testing::same_on_any_threads([&] { return vox::grad({layer(x)}, {x}, {.grad_outputs = {g}})[0]; }));
+    }
+  }
+}
+
+TEST_P(BatchNorm3dTest, AnyLayoutGivesWhatTheDenseOneGives) {
+  const auto guard = no_grad();
+  const std::vector<Shape> orders{
+      {0, 2, 3, 4, 1}, {4, 3, 2, 1, 0}, {2, 0, 4, 3, 1}, {3, 4, 2, 0, 1}, {0, 3, 1, 2, 4}};
+  for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{4, 8, 1, 3, 40}, Shape{3, 33, 9, 16, 17},
+                             Shape{5, 16, 1, 1, 1}, Shape{1, 40, 7, 1, 9}}) {
+    for (const DType dtype : {f32, f64}) {
+      // Small whole numbers about one that is large against them, which must not cost the variance its
+      // digits.
+      const TensorOptions options{dtype, device()};
+      const Tensor dense = testing::whole(shape, options) + 1000;
+      BatchNorm3d layer({.num_features = shape[1], .tensor = options});
+      layer.weight.copy_(testing::normal({shape[1]}, options));
+      layer.bias.copy_(testing::normal({shape[1]}, options, 2));
+      BatchNorm3d other({.num_features = shape[1], .tensor = options});
+      other.weight.copy_(layer.weight.detach()), other.bias.copy_(layer.bias.detach());
+      const Tensor expected = layer(dense).detach();
+      const double tolerance = dtype == f32 ? 3e-5 : 1e-12;
+      const auto near = [&](const Tensor& a, const Tensor& b) {
+        return max(abs(a - b)).to(f64).item<double>() < tolerance;
+      };
+      for (const Shape& order : orders) {
+        Shape back = order;
+        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
+        const Tensor x = dense.permute(order).contiguous().permute(back);
+        EXPECT_TRUE(near(other(x), expected)) << dtype << shape << order;
+        other.train(false), layer.train(false);
+        EXPECT_TRUE(testing::same_bits(other(x), other(dense))) << dtype << shape << order;
+        other.train(true), layer.train(true);
+        EXPECT_TRUE(device().is_cuda() || testing::same_on_any_threads([&] { return other(x); }));
+      }
     }
   }
 }

@@ -249,6 +249,45 @@ TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
   vox::set_num_threads(threads);
 }
 
+// Planes whose cells lie side by side are read as they lie (on the CPU, without gradient).
+TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {
+  const std::vector<Shape> orders{{0, 2, 3, 4, 1}, {4, 3, 2, 1, 0}, {2, 0, 4, 3, 1},
+                                  {3, 4, 2, 0, 1}, {2, 3, 4, 1, 0}, {0, 3, 1, 2, 4}};
+  for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{1, 33, 4, 3, 9}, Shape{17, 1, 3, 5, 4},
+                             Shape{3, 16, 1, 7, 1}, Shape{4, 8, 8, 9, 10}}) {
+    for (const DType dtype : {vox::f32, vox::f64, vox::bf16}) {
+      const Tensor dense = vox::randn(shape, {.dtype = dtype}).to(device());
+      for (const Shape& order : orders) {
+        Shape back = order;
+        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
+        const Tensor x = dense.permute(order).contiguous().permute(back);
+        const Tensor part = x.slice(1, shape[1] / 3, shape[1]).slice(4, shape[4] / 3, shape[4]);
+        for (const Tensor& view :
+             {x, part, x.slice(0, 0, 1).reshape({shape[1], shape[2], shape[3], shape[4]})}) {
+          for (const bool ceil_mode : {false, true}) {
+            const auto same = [&](const auto& f) {
+              EXPECT_EQ(values(f(view)), values(f(view.contiguous())))
+                  << dtype << view.shape() << view.strides();
+            };
+            same([&](const Tensor& t) {
+              return vox::max_pool3d(t, {.kernel_size = 1, .stride = {1, 2, 1}});
+            });
+            same([&](const Tensor& t) {
+              return vox::max_pool3d(t, {{1, 2, 3}, Triple{2, 1, 3}, {0, 1, 1}, {2, 2, 1}, ceil_mode});
+            });
+            same([&](const Tensor& t) { return vox::max_pool3d(t, {3, Triple{2}, 1, 1, ceil_mode}); });
+            for (const bool count_padding : {false, true}) {
+              same([&](const Tensor& t) {
+                return vox::avg_pool3d(t, {{3, 2, 2}, Triple{2, 1, 2}, {1, 1, 1}, ceil_mode, count_padding});
+              });
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
   Tensor x = vox::zeros({0, 2, 4, 4, 4}, {vox::f32, device()}).set_requires_grad();
   Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2});

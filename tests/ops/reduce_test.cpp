@@ -193,26 +193,93 @@ TEST_P(ReduceTest, ArgCountsInRowMajorOrderOverTheReducedDims) {
 
 // ---- The order of additions -----------------------------------------------------------------------------
 
-void expect_same_as_copy(const Tensor& view) {
+/// Every reduction (but sums and means, without `sums`) over every set of dims has the bits of the copy's.
+void expect_same_as_copy(const Tensor& view, bool sums = true) {
   const Tensor copy = copy_of(view);
+  const bool arithmetic = sums && view.dtype() != boolean;
   for (int mask = 1; mask < 1 << view.rank(); ++mask) {
     const Shape dims = dims_of(mask);
-    EXPECT_TRUE(same_bits(sum(view, dims), sum(copy, dims))) << view.shape() << view.strides() << mask;
-    EXPECT_TRUE(same_bits(mean(view, dims), mean(copy, dims))) << view.shape() << view.strides() << mask;
-    EXPECT_TRUE(same_bits(max(view, dims), max(copy, dims))) << view.shape() << view.strides() << mask;
-    EXPECT_TRUE(same_bits(argmin(view, dims), argmin(copy, dims))) << view.shape() << view.strides() << mask;
+    const auto same = [&](auto f) {
+      EXPECT_TRUE(same_bits(f(view, dims, false), f(copy, dims, false)))
+          << view.dtype() << view.shape() << view.strides() << mask;
+    };
+    if (arithmetic) same([](const auto&... a) { return sum(a...); });
+    if (arithmetic && is_floating(view.dtype())) same([](const auto&... a) { return mean(a...); });
+    same([](const auto&... a) { return max(a...); });
+    same([](const auto&... a) { return min(a...); });
+    same([](const auto&... a) { return argmax(a...); });
+    same([](const auto&... a) { return argmin(a...); });
+  }
+}
+
+const std::vector<Shape>& orders_of(int64_t rank) {
+  static const std::vector<Shape> four{{3, 2, 1, 0}, {1, 0, 3, 2}, {0, 2, 3, 1}, {3, 0, 1, 2}, {0, 3, 1, 2}},
+      five{{4, 3, 2, 1, 0}, {0, 4, 1, 2, 3}, {0, 2, 3, 4, 1}, {2, 0, 4, 1, 3}, {1, 0, 2, 3, 4}};
+  return rank == 4 ? four : five;
+}
+
+// Permuted and cut tensors are read in the order of their memory, some in two steps; whole numbers do not
+// show it.
+TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
+  for (const Shape& shape : {Shape{3, 5, 7, 11}, Shape{4, 9, 17, 33}, Shape{70, 1, 33, 9},
+                             Shape{2, 32, 3, 2, 33}, Shape{4, 3, 1, 20, 65}, Shape{33, 6, 3, 8, 4}}) {
+    for (const DType dtype : {f32, f64, i64, bf16, f16, u8}) {
+      const bool plain = dtype == f32 || dtype == i64;
+      if (!plain && shape != Shape{4, 9, 17, 33}) continue;
+      const Tensor x = (whole(shape, {i64, device()}) + (dtype == u8 ? 5 : 0)).to(dtype);
+      if (dtype == i64) {
+        const auto values = x.to_vector<int64_t>();
+        for (int mask = 1; mask < 1 << shape.rank(); ++mask)
+          EXPECT_EQ(sum(x, dims_of(mask)).to_vector<int64_t>(), reference_sum(values, shape, mask))
+              << shape << mask;
+      }
+      const int64_t last = shape.rank() - 1;
+      for (const Shape& order : orders_of(shape.rank())) {
+        expect_same_as_copy(x.permute(order));
+        if (!plain) continue;
+        expect_same_as_copy(
+            x.slice(last, 1, shape[last], 2).slice(last - 1, 1, shape[last - 1]).permute(order));
+        expect_same_as_copy(x.slice(last, 1, shape[last]).permute(order));
+      }
+    }
+  }
+  for (const DType dtype : {f32, i64}) {
+    expect_same_as_copy(whole({1, 50, 1}, {dtype, device()}).expand({40, 50, 30}));
+    expect_same_as_copy(whole({50, 1, 30}, {dtype, device()}).expand({50, 40, 30}).permute({2, 1, 0}));
+    const Tensor none = whole({6, 0, 5}, {dtype, device()}).permute({2, 0, 1});
+    EXPECT_EQ(sum(none, {1, 2}).to(i64).to_vector<int64_t>(), std::vector<int64_t>(5, 0));
+    EXPECT_EQ(sum(none, {0, 1}).shape(), Shape{0});
   }
 }
 
 TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
+  const bool sums = device().is_cuda();  // on the CPU those of several dimensions depend on strides
   for (const Shape& shape :
        {Shape{3, 5, 7, 11}, Shape{2, 3, 130, 70}, Shape{1, 40, 3, 1030}, Shape{70, 1, 33, 9}}) {
     const Tensor x = normal(shape, {f32, device()});
-    for (const Shape& order : {Shape{3, 2, 1, 0}, Shape{1, 0, 3, 2}, Shape{0, 2, 3, 1}})
-      expect_same_as_copy(x.permute(order));
-    expect_same_as_copy(x.slice(3, 1, shape[3], 2).slice(2, 1, shape[2]));
+    std::vector<Tensor> views{x.slice(3, 1, shape[3], 2).slice(2, 1, shape[2])};
+    for (const Shape& order : orders_of(4)) views.push_back(x.permute(order));
+    for (const Tensor& view : views) {
+      expect_same_as_copy(view, sums);
+      for (int64_t d = 0; d < 4; ++d) EXPECT_TRUE(same_bits(sum(view, {d}), sum(copy_of(view), {d})));
+    }
   }
-  expect_same_as_copy(normal({1, 50, 1}, {f32, device()}).expand({40, 50, 30}));
+}
+
+TEST_P(ReduceTest, APermutedTensorIsSummedInTheOrderOfMemory) {
+  if (device().is_cuda()) GTEST_SKIP() << "there it is the logical order";
+  const Tensor x = normal({4, 17, 3, 5, 65}, {f32, device()});
+  for (const Shape& order : orders_of(5)) {
+    const Tensor view = x.permute(order);
+    EXPECT_TRUE(same_bits(sum(view), sum(x)));
+    for (int mask = 1; mask < 32; ++mask) {
+      int named = 0;  // the same dims of x
+      for (int64_t d = 0; d < 5; ++d) named |= (mask >> d & 1) << order[d];
+      const Tensor y = sum(view, dims_of(mask), true), expected = sum(x, dims_of(named), true).permute(order);
+      EXPECT_TRUE(same_bits(y, expected)) << order << mask;
+      EXPECT_TRUE(same_on_any_threads([&] { return mean(view, dims_of(mask)); })) << order << mask;
+    }
+  }
 }
 
 TEST_P(ReduceTest, ThreadsDoNotChangeBits) {

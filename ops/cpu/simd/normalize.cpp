@@ -65,8 +65,60 @@ void gradient(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* gra
   });
 }
 
+/// to[v] = the sum of f(r, v) over r < count: row r goes to partial sum r % 4, and these meet in pairs.
+template <int vectors, class V, class F>
+[[gnu::always_inline]] inline void sum_rows(int64_t count, V* to, F f) {
+  V sum[4][vectors] = {};
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    for (int i = 0; i < 4; ++i) {
+      for (int v = 0; v < vectors; ++v) sum[i][v] += f(r + i, v);
+    }
+  }
+  for (int i = 0; r < count; ++r, ++i) {
+    for (int v = 0; v < vectors; ++v) sum[i][v] += f(r, v);
+  }
+  for (int v = 0; v < vectors; ++v) to[v] = (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]);
+}
+
+/// Of some vectors, or numbers, of each row.
+template <int vectors, class V, class T, class Load, class Store>
+[[gnu::always_inline]] inline void statistics(const T* x, int64_t stride, int64_t count, T* sum, T* squares,
+                                              Load load_from, Store store_to) {
+  constexpr int64_t n = sizeof(V) / sizeof(T);
+  V total[vectors], square[vectors];
+  sum_rows<vectors>(count, total, [=](int64_t r, int v) {
+    __builtin_prefetch(x + (r + count) * stride + v * n, 0, 2);
+    return load_from(x + r * stride + v * n);
+  });
+  V mean[vectors];
+  for (int v = 0; v < vectors; ++v) mean[v] = total[v] / static_cast<T>(count);
+  sum_rows<vectors>(count, square, [=](int64_t r, int v) {
+    const V d = load_from(x + r * stride + v * n) - mean[v];
+    return d * d;
+  });
+  for (int v = 0; v < vectors; ++v) store_to(sum + v * n, total[v]), store_to(squares + v * n, square[v]);
+}
+
 template <class T>
-constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>};
+void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* squares) {
+  const auto of_vectors = [=]<int vectors>(int64_t c) {
+    statistics<vectors, Vec<T>>(
+        x + c, stride, count, sum + c, squares + c, [](const T* from) { return load(from); },
+        [](T* to, Vec<T> v) { store(to, v); });
+  };
+  constexpr int pair = 2;  // lines of memory, one after the other
+  int64_t c = 0;
+  for (; c + pair * lanes<T> <= width; c += pair * lanes<T>) of_vectors.template operator()<pair>(c);
+  for (; c + lanes<T> <= width; c += lanes<T>) of_vectors.template operator()<1>(c);
+  for (; c < width; ++c)
+    statistics<1, T>(
+        x + c, stride, count, sum + c, squares + c, [](const T* from) { return *from; },
+        [](T* to, T v) { *to = v; });
+}
+
+template <class T>
+constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>, statistics_of_rows<T>};
 
 }  // namespace
 

@@ -4,7 +4,8 @@
 
 namespace vox::cpu::simd {
 
-/// Loops of batch normalisation over a dense piece of one channel.
+/// Loops of batch normalisation over a dense piece of one channel; and over rows, element c of which belongs
+/// to channel c.
 template <class T>
 struct NormalizeOf {
   /// The sum of (x - mean)^2; lanes and tree as in a reduction's block.
@@ -16,6 +17,10 @@ struct NormalizeOf {
   /// grad_x = scale * (g - g_mean - (x - mean) * slope)
   void (*gradient)(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n,
                    bool stream);
+  /// With row r at x + r * stride: sum[c] = the sum of rows[r][c], r < count, and squares[c] that of
+  /// (rows[r][c] - their mean)^2. Row r goes to partial sum r % 4, and these meet in pairs. Meanwhile the
+  /// next rows come into the cache.
+  void (*statistics_of_rows)(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* squares);
 };
 
 struct NormalizeKernels {

@@ -54,21 +54,20 @@ template <class T, class Down, class Along, class Finish>
 
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
-/// column = the larger of it (unless it is not yet written) and four rows, which may be the same ones.
+/// column = the larger of it (unless it is not yet written) and of some rows.
 template <class T>
-void larger_of_rows(const T* const* rows, int64_t n, bool first, T* column) {
-  const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const d = rows[3];
+void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
+  const auto of_all = [=](auto at) {
+    auto v = at(rows[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
+    return first ? v : larger(at(column), v);
+  };
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
-    for (int r = 0; r < 4; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
-    Vec<T> v = larger(larger(load(a + i), load(b + i)), larger(load(c + i), load(d + i)));
-    if (!first) v = larger(load(column + i), v);
-    store(column + i, v);
+    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
+    store(column + i, of_all([=](const T* row) { return load(row + i); }));
   }
-  for (; i < n; ++i) {
-    const T v = larger(larger(a[i], b[i]), larger(c[i], d[i]));
-    column[i] = first ? v : larger(column[i], v);
-  }
+  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
 }
 
 template <class T>
@@ -86,10 +85,9 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
-        for (int r = count; r < 4; ++r) rows[r] = rows[0];
-        larger_of_rows(rows, g.in[2], first, middle);
+        larger_of_rows(rows, count, g.in[2], first, middle);
       });
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
       combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
@@ -191,7 +189,7 @@ void max(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, in
   for (int64_t d = d_begin; d < d_end; ++d) {
     for (int64_t h = 0; h < g.out[1]; ++h) {
       bool any = false;
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
         for (int r = 0; r < count; ++r) {
           first_maximum_of_row(rows[r], static_cast<PoolIndex<T>>(rows[r] - x), g.in[2], first && r == 0,
@@ -233,7 +231,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
       continue;
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
-      for_rows_under(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<4>(g, x, d, h, [&](const T** rows, int count, bool first) {
         const T *const a = rows[0], *const b = rows[1], *const c = rows[2], *const e = rows[3];
         if (first && count == 4) {
 #pragma GCC ivdep
@@ -310,8 +308,81 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
   }
 }
 
+// ---- Interleaved planes ----------------------------------------------------------------------------------
+
+/// Two vectors as one.
 template <class T>
-constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>};
+struct Pair {
+  Vec<T> low, high;
+  [[gnu::always_inline]] void operator+=(const Pair& other) { low += other.low, high += other.high; }
+  [[gnu::always_inline]] void operator+=(T number) { low += number, high += number; }
+  [[gnu::always_inline]] friend Pair operator/(const Pair& a, T divisor) {
+    return {a.low / divisor, a.high / divisor};
+  }
+  [[gnu::always_inline]] friend Pair larger(const Pair& a, const Pair& b) {
+    return {simd::VOXGRAD_ISA::larger(a.low, b.low), simd::VOXGRAD_ISA::larger(a.high, b.high)};
+  }
+};
+
+/// y[o * planes + p] = of_cells(where a vector's planes begin in window o), or of one plane's.
+template <class T, class F>
+[[gnu::always_inline]] inline void for_planes(const T* x, int64_t step, int64_t windows, int64_t planes, T* y,
+                                              F of_cells) {
+  const T* later = x + step * (1 + ahead<T> / (step + 1));
+  for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
+    int64_t p = 0;
+    for (; p + 2 * lanes<T> <= planes; p += 2 * lanes<T>) {  // which do not wait for each other
+      const Pair<T> pair = of_cells([=](int64_t cell) {
+        const T *const at = x + cell + p, *const next = later + cell + p;
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + lanes<T>);
+        return Pair<T>{load(at), load(at + lanes<T>)};
+      });
+      store(y + p, pair.low);
+      store(y + p + lanes<T>, pair.high);
+    }
+    for (; p + lanes<T> <= planes; p += lanes<T>) {
+      store(y + p, of_cells([=](int64_t cell) {
+              __builtin_prefetch(later + cell + p);
+              return load(x + cell + p);
+            }));
+    }
+    for (; p < planes; ++p) y[p] = of_cells([=](int64_t cell) { return x[cell + p]; });
+  }
+}
+
+template <class T>
+void max_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t windows,
+                     int64_t planes, T* y) {
+  if (count == 0) {
+    for (int64_t i = 0; i < windows * planes; ++i) y[i] = lowest<T>;
+    return;
+  }
+  for_planes(x, step, windows, planes, y, [=](auto at) {
+    auto v = at(cells[0]);
+    for (int64_t i = 1; i < count; ++i) v = larger(v, at(cells[i]));
+    return v;
+  });
+}
+
+template <class T>
+void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
+                      bool padded, T divisor, int64_t windows, int64_t planes, T* y) {
+  for_planes(x, step, windows, planes, y, [=](auto at) {
+    const auto of_column = [=](int64_t i) {
+      auto sum = at(cells[i]);
+      for (int64_t k = 1; k < column; ++k) sum += at(cells[i + k]);
+      return sum;
+    };
+    auto sum = of_column(0);
+    for (int64_t i = column; i < count; i += column) sum += of_column(i);
+    if (padded) sum += T(0);  // makes a difference to -0
+    return sum / divisor;
+  });
+}
+
+template <class T>
+constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>, max_interleaved<T>, mean_interleaved<T>};
 
 }  // namespace
 

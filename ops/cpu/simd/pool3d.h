@@ -52,6 +52,13 @@ struct Pool3dOf {
   /// row of windows, `slice` for the cells of one depth; `stream`: past the cache.
   void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
                        T* x, T* column, T* slice, bool stream);
+
+  // Of `planes` planes side by side, `windows` windows: y[o * planes + p] comes from x[o * step + cells[i] +
+  // p], i < count, as above; of the mean the first `column` cells are the first column's, and so on.
+  void (*max_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t windows,
+                          int64_t planes, T* y);
+  void (*mean_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
+                           bool padded, T divisor, int64_t windows, int64_t planes, T* y);
 };
 
 struct Pool3dKernels {

@@ -61,17 +61,17 @@ T extent(const PoolAxes& g, int axis, int64_t o) {
   return static_cast<T>((stop < limit ? stop : limit) - begin);
 }
 
-/// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), four at a time.
-template <class T, class F>
+/// Calls f(rows, count, is_first) with the rows of cells under windows (d, h), `most` at a time.
+template <int most, class T, class F>
 [[gnu::always_inline]] inline void for_rows_under(const PoolAxes& g, const T* x, int64_t d, int64_t h, F f) {
   const Range over_d = cells_under(g, 0, d), over_h = cells_under(g, 1, h);
-  const T* rows[4];
+  const T* rows[most];
   int count = 0;
   bool first = true;
   for (int64_t i = over_d.begin; i < over_d.end; i += over_d.step) {
     for (int64_t j = over_h.begin; j < over_h.end; j += over_h.step) {
       rows[count++] = x + (i * g.in[1] + j) * g.in[2];
-      if (count == 4) {
+      if (count == most) {
         f(rows, count, first);
         count = 0;
         first = false;

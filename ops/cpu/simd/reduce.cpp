@@ -50,7 +50,7 @@ template <class T, class Op, int half, size_t... l>
 }
 
 template <class T, class Op>
-T block(const T* x, int64_t n) {
+[[gnu::always_inline]] inline T block_of(const T* x, int64_t n) {
   constexpr int vectors = count / lanes<T>;
   Vec<T> v[vectors];
   for (int k = 0; k < vectors; ++k) v[k] = Vec<T>{} + static_cast<T>(Op::init);
@@ -65,6 +65,16 @@ T block(const T* x, int64_t n) {
     for (int k = 0; k < vectors; ++k) v[k] = load(lane + k * lanes<T>);
   }
   return tree<T, Op, count / 2>(v, std::make_index_sequence<lanes<T>>());
+}
+
+template <class T, class Op>
+T block(const T* x, int64_t n) {
+  return block_of<T, Op>(x, n);
+}
+
+template <class T, class Op>
+void blocks(const T* x, int64_t stride, int64_t count, int64_t n, T* to) {
+  for (int64_t r = 0; r < count; ++r) to[r] = block_of<T, Op>(x + r * stride, n);
 }
 
 template <class T, class Op, int count>
@@ -97,7 +107,7 @@ void combine(T* to, const T* const* rows, int64_t count, int64_t width, bool beg
 }
 
 template <class T, class Op>
-constexpr ReduceOf<T> loops{block<T, Op>, combine<T, Op>};
+constexpr ReduceOf<T> loops{block<T, Op>, blocks<T, Op>, combine<T, Op>};
 
 template <class T>
 constexpr ReductionsOf<T> table{loops<T, Sum>, loops<T, Max>, loops<T, Min>};

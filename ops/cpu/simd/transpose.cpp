@@ -40,8 +40,8 @@ template <class V>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void transpose_square(const T* from, int64_t column_stride, char* const* rows,
-                                                    int64_t first_column) {
+[[gnu::always_inline]] inline void transpose_square(const T* from, int64_t column_stride, T* to,
+                                                    int64_t pitch) {
   constexpr int n = lanes<T>;
   Vec<T> v[n], w[n];
 #pragma GCC unroll 16
@@ -54,39 +54,33 @@ template <class T>
     for (int i = 0; i < n; ++i) v[i] = w[i];
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < n; ++i) store(reinterpret_cast<T*>(rows[i]) + first_column, v[i]);
+  for (int i = 0; i < n; ++i) store(to + i * pitch, v[i]);
 }
 
 template <class T>
-void one_by_one(const T* from, int64_t column_stride, char* const* rows, int64_t row_begin, int64_t row_end,
-                int64_t column_begin, int64_t column_end) {
-  for (int64_t r = row_begin; r < row_end; ++r) {
-    T* const row = reinterpret_cast<T*>(rows[r]);
-    for (int64_t c = column_begin; c < column_end; ++c) row[c] = from[r + c * column_stride];
+void one_by_one(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) to[r * pitch + c] = from[r + c * column_stride];
   }
 }
 
 template <class T>
-void small(const T* from, int64_t column_stride, char* const* rows, int64_t row_count, int64_t column_count) {
-  one_by_one(from, column_stride, rows, 0, row_count, 0, column_count);
-}
-
-template <class T>
-void in_squares(const T* from, int64_t column_stride, char* const* rows, int64_t row_count,
-                int64_t column_count) {
+void in_squares(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows, int64_t columns) {
   constexpr int n = lanes<T>;
-  const int64_t whole_rows = row_count / n * n, whole_columns = column_count / n * n;
+  const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
   for (int64_t c = 0; c < whole_columns; c += n) {
     for (int64_t r = 0; r < whole_rows; r += n)
-      transpose_square(from + r + c * column_stride, column_stride, rows + r, c);
+      transpose_square(from + r + c * column_stride, column_stride, to + r * pitch + c, pitch);
   }
-  one_by_one(from, column_stride, rows, whole_rows, row_count, 0, whole_columns);
-  one_by_one(from, column_stride, rows, 0, row_count, whole_columns, column_count);
+  one_by_one(from + whole_rows, column_stride, to + whole_rows * pitch, pitch, rows - whole_rows,
+             whole_columns);
+  one_by_one(from + whole_columns * column_stride, column_stride, to + whole_columns, pitch, rows,
+             columns - whole_columns);
 }
 
 }  // namespace
 
-const TransposeKernels transpose_kernels{small<uint8_t>, small<uint16_t>, in_squares<uint32_t>,
+const TransposeKernels transpose_kernels{one_by_one<uint8_t>, one_by_one<uint16_t>, in_squares<uint32_t>,
                                          in_squares<uint64_t>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

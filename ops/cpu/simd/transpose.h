@@ -4,11 +4,11 @@
 
 namespace vox::cpu::simd {
 
-/// rows[r][c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in the
-/// rows. One kernel per size of element; strides in elements.
+/// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in
+/// the result. One kernel per size of element; strides in elements.
 template <class T>
-using Transpose = void (*)(const T* from, int64_t column_stride, char* const* rows, int64_t row_count,
-                           int64_t column_count);
+using Transpose = void (*)(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows,
+                           int64_t columns);
 
 struct TransposeKernels {
   Transpose<uint8_t> bytes1;

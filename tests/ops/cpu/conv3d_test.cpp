@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/conv3d_kernels.h>
 
@@ -13,6 +15,8 @@ namespace {
 
 using testing::TransposeCase;
 using testing::values;
+
+constexpr int64_t huge = std::numeric_limits<int64_t>::max();
 
 const std::vector<TransposeCase> cases{
     {"16 to 16, 3^3", 2, 16, 16, {12, 13, 14}, 3, 1, 1, 0, 1, 1},
@@ -32,6 +36,8 @@ const std::vector<TransposeCase> cases{
     {"channels in chunks", 1, 12, 1030, {2, 3, 33}, {2, 3, 3}, {1, 2, 2}, {0, 1, 1}, 0, 1, 1},
     {"weights of several megabytes", 1, 256, 192, {3, 3, 3}, 3, 1, 1, 0, 1, 1},
     {"1x1x1", 2, 40, 24, {3, 20, 30}, 1, 1, 0, 0, 1, 1},
+    {"strides close to the end of 64 bits", 1, 2, 3, 1, 3, {huge, huge - 2, huge - 1}, 1, 0, 1, 1},
+    {"one such stride", 1, 2, 3, {2, 3, 1}, 3, {1, 1, huge}, 1, 0, 1, 1},
     {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
     {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
 };

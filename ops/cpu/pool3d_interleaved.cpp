@@ -1,0 +1,155 @@
+#include <voxgrad/ops/cpu/pool3d_interleaved.h>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/interleaved.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/pool3d.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+
+#include <algorithm>
+#include <vector>
+
+// A task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y. The
+// slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
+
+namespace vox::cpu {
+
+namespace {
+
+constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
+
+/// x with N, also where it has none.
+Tensor with_batch(const Tensor& x) {
+  if (x.rank() == 5) return x;
+  Shape shape = x.shape(), strides = x.strides();
+  shape.insert(0, 1), strides.insert(0, x.numel());
+  return detail::alias(x, x.impl()->offset, shape, strides);
+}
+
+/// The axes of a box, and how it is cut: rows of windows go along the axis in which x's cells lie closest.
+struct Boxes {
+  int64_t rows, inner, slab;       // axes: of a row; of the rows of a slab; of the slabs
+  int64_t row = 0, thickness = 1;  // windows of a row, and slabs, of one box
+
+  Boxes(const Tensor& x, const Triple& out) {
+    const auto stride = [&](int64_t axis) { return x.strides()[2 + axis]; };
+    rows = 2;
+    for (int64_t axis = 1; axis >= 0; --axis) {
+      if (stride(axis) < stride(rows)) rows = axis;
+    }
+    inner = rows == 2 ? 1 : 2;
+    slab = 3 - rows - inner;
+    if (slab == 1) thickness = std::min<int64_t>(4, out.h);  // so that more of y lies together
+    row = (out[rows] + thickness - 1) / thickness;
+  }
+};
+
+/// Calls f(window, n) for windows (d, h, w) = window and the n - 1 behind it along `axis`, up to `end`: as
+/// many as lie inside as a whole, or one that does not.
+template <class F>
+void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end, F f) {
+  const auto is_inside = [&](int64_t a, int64_t o) {
+    const int64_t begin = o * g.stride[a] - g.padding[a];
+    return begin >= 0 && begin + (g.kernel[a] - 1) * g.dilation[a] < g.in[a];
+  };
+  bool others = true;
+  for (int64_t a = 0; a < 3; ++a) others = others && (a == axis || is_inside(a, window[a]));
+  for (int64_t& o = window[axis]; o < end;) {
+    int64_t n = 1;
+    const bool whole = others && is_inside(axis, o);
+    while (whole && o + n < end && is_inside(axis, o + n)) ++n;
+    f(window, n);
+    o += n;
+  }
+}
+
+/// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows: `cells` of the first one,
+/// counted from `plane`, `step` from window to window.
+template <class T, class Kernel>
+void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
+  const Tensor x = with_batch(x_tensor);
+  const InterleavedPlanes planes(x);
+  const Boxes boxes(x, g.out);
+  const T* from = detail::ptr<T>(x);
+  const Shape &size = x.shape(), &stride = x.strides();
+  const int64_t channels = planes.has_channels ? 1 : size[1];  // of the groups
+  const Shape y_strides = contiguous_strides({size[0], size[1], g.out.d, g.out.h, g.out.w});
+  const int64_t slabs = (g.out[boxes.slab] + boxes.thickness - 1) / boxes.thickness,
+                parts = (g.out[boxes.rows] + boxes.row - 1) / boxes.row;
+  parallel_for(planes.groups * slabs * parts, 1, [&](int64_t begin, int64_t end) {
+    const Tensor buffer =
+        empty({boxes.thickness * g.out[boxes.inner] * boxes.row * planes.side}, x.options());
+    std::vector<int64_t> cells;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t group = task / parts / slabs, n = group / channels, c = group % channels;
+      Triple first{0, 0, 0}, last = g.out;
+      first[boxes.rows] = task % parts * boxes.row;
+      first[boxes.slab] = task / parts % slabs * boxes.thickness;
+      last[boxes.rows] = std::min(first[boxes.rows] + boxes.row, g.out[boxes.rows]);
+      last[boxes.slab] = std::min(first[boxes.slab] + boxes.thickness, g.out[boxes.slab]);
+      T* to = detail::mutable_ptr<T>(buffer);
+      Triple row = first;
+      for (row[boxes.slab] = first[boxes.slab]; row[boxes.slab] < last[boxes.slab]; ++row[boxes.slab]) {
+        for (row[boxes.inner] = 0; row[boxes.inner] < g.out[boxes.inner]; ++row[boxes.inner]) {
+          for_rows(g, row, boxes.rows, last[boxes.rows], [&](const Triple& window, int64_t count) {
+            const PoolBox box = covered_cells(g, window);
+            cells.clear();
+            for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step)
+              for (int64_t d = box.d.begin; d < box.d.end; d += box.d.step)
+                for (int64_t h = box.h.begin; h < box.h.end; h += box.h.step)
+                  cells.push_back(d * stride[2] + h * stride[3] + w * stride[4]);
+            kernel(from + n * stride[0] + c * stride[1], g.stride[boxes.rows] * stride[2 + boxes.rows], cells,
+                   window, count, planes.side, to);
+            to += count * planes.side;
+          });
+        }
+      }
+      // The buffer, and its place in y, both as (N, C, D, H, W).
+      Shape shape{planes.has_batch ? size[0] : 1, planes.has_channels ? size[1] : 1, 0, 0, 0};
+      Shape strides{stride[0], stride[1], 0, 0, 0};
+      int64_t at = n * y_strides[0] + c * y_strides[1], step = planes.side;
+      for (const int64_t axis : {boxes.rows, boxes.inner, boxes.slab}) {
+        shape[2 + axis] = last[axis] - first[axis];
+        strides[2 + axis] = step;
+        step *= shape[2 + axis];
+        at += first[axis] * y_strides[2 + axis];
+      }
+      copy(detail::alias(buffer, buffer.impl()->offset, shape, strides),
+           detail::alias(y, y.impl()->offset + at, shape, y_strides));
+    }
+  });
+}
+
+}  // namespace
+
+bool is_interleaved(const Tensor& x) { return InterleavedPlanes(with_batch(x)).side >= 8; }
+
+void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
+  visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
+    const auto& kernel = kernels.of<T>();
+    pool<T>(x, g, y,
+            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple&, int64_t n,
+                int64_t side, T* to) {
+              kernel.max_interleaved(from, step, cells.data(), static_cast<int64_t>(cells.size()), n, side,
+                                     to);
+            });
+  });
+}
+
+void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
+  visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
+    const auto& kernel = kernels.of<T>();
+    pool<T>(x, g, y,
+            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
+                int64_t n, int64_t side, T* to) {
+              const PoolRange w = covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
+              const auto count = static_cast<int64_t>(cells.size());
+              kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
+                                      w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)), n,
+                                      side, to);
+            });
+  });
+}
+
+}  // namespace vox::cpu
