@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 #include <vector>
+#include <cstdlib>
+#include <cstdio>
 
 namespace vox::cuda {
 
@@ -194,6 +196,18 @@ struct Builder {
     return true;
   }
 
+  /// Of a buffer for staged sums: four channels of a warpgroup's cells as runs (strided_wgmma_runs.cuh), of
+  /// which each is up to 3 (granule - 1) elements longer for its places in shared memory and in the output.
+  /// Channels are 8 words apart modulo 16, so that they fall into different banks; behind the last one there
+  /// is room for what does not exist.
+  int64_t buffer_bytes() {
+    const int64_t size = tile.bytes.storage, granule = 16 / size;
+    const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
+    const int64_t words = ceil_div(elements * size / 4 - 8, 16) * 16 + 8;
+    p.staged_pitch = narrow(words * 4 / size);
+    return 4 * words * 4 + 32;
+  }
+
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
     int64_t window = 0, stage_weights = 0, table = 0;
@@ -205,11 +219,19 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed =
-        2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
-    const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
-    if (fixed > shared_limit || stages < least) return false;
+    const int64_t bias = (tile.channels + 8) * 4;
+    const int64_t buffer = stages_sums(tile.channels, tile.slots) ? buffer_bytes() : 0;
+    static const auto env = [](const char* n, int d) { const char* v = getenv(n); return v ? atoi(v) : d; };
+    static const int env_b = env("VOX_B", 2), env_s = env("VOX_S", 3), env_k = env("VOX_K", 4), env_m = env("VOX_M", 3);
+    (void)env_k;
+    p.buffers = buffer ? env_b : 0;
+    int64_t fixed = 2 * p.buffers * buffer + bias + table + (resident ? weights : 0);
+    int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, least == 3 ? env_m : 8);
+    if (fixed > shared_limit || stages < (least == 3 ? env_s : least)) return false;
+    if (buffer) while (p.buffers < 8 && fixed + 2 * buffer + stages * stage <= shared_limit) ++p.buffers, fixed += 2 * buffer;
+    p.buffer_bytes = narrow(buffer);
+    if (getenv("VOX_V")) fprintf(stderr, "plan: k_steps %d stages %d x %d, buffers %d x %d, weights %d, depths %d, total %d\n", p.k_steps, (int)stages, (int)stage, p.buffers, (int)buffer, resident ? (int)weights : 0, p.depths, int(fixed+stages*stage));
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
@@ -291,6 +313,9 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
           p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
           ++(alive ? p.rows : p.dead_rows);
         }
+    p.rows_together = b.alive_h.size() == 2;
+    for (int64_t d = 0; d < b.d.phases; ++d)
+      if (p.rows == 0 || !contains(b.alive_d, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
   } else {
     p.rows = 1;
   }

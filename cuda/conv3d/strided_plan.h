@@ -64,6 +64,9 @@ struct StridedPlan {
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
   PhasePair row[4];       ///< those alive, then those dead
+  bool rows_together;     ///< both phases along h are alive, so that rows 2 i and 2 i + 1 have one depth
+  int dead_depths;        ///< phases along d without taps
+  int8_t dead_depth[2];
   int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
   int channel_blocks;
   int depths;  ///< that a tile covers
@@ -72,6 +75,8 @@ struct StridedPlan {
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
   int table_bytes;                        ///< of offsets that the producer keeps
+  int buffers, buffer_bytes;              ///< for staged sums, of a warpgroup
+  int staged_pitch;                       ///< elements from one channel to the next there
   int shared_bytes;
   bool transposed;
   StridedKind kind[most_kinds];
@@ -109,15 +114,7 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
-/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. Staging
-/// for one warpgroup is [channel][cell][phase along w], of 16 bits always with room for two phases; its
-/// pitch, in words, is 4 modulo 16.
+/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels.
 constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
-constexpr int staging_pitch(int slots, int storage_bytes) {
-  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
-}
-constexpr int staging_bytes(const StridedTile& t) {
-  return stages_sums(t.channels, t.slots) ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4 : 0;
-}
 
 }  // namespace vox::cuda

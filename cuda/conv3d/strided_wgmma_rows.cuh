@@ -1,77 +1,261 @@
 #pragma once
 
-// The results of strided_wgmma.cuh: from registers to rows of the output, through shared memory, so that a
-// warp writes 64 cells of a channel at once; or straight away where that would be few channels for each warp.
+// The results of strided_wgmma.cuh, from registers to the output by the copy engine.
+//
+// A warpgroup's elements of a channel are few long runs (strided_wgmma_runs.cuh). Sums are staged as these
+// runs, four channels at a time (those that four lanes have in the same register), at the misalignment modulo
+// 16 bytes that they have in the output. Whole granules of 16 bytes then leave by bulk copies, one for each
+// run of a channel, and the elements at its ends by a lane each. The warpgroup goes on meanwhile, with the
+// next channels or products: it waits only for buffers to have been read before it stages into them again.
+//
+// An image is what lies in one plane, of all channels of the block. Where only one of the cells' two rows has
+// taps, or one of the phases along w, the bias completes it.
 
-#include <voxgrad/cuda/conv3d/strided_wgmma_rows16.cuh>
-#include <voxgrad/cuda/conv3d/strided_wgmma_rows32.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_direct.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_runs.cuh>
 #include <voxgrad/cuda/ptx/barrier.cuh>
+#include <voxgrad/cuda/ptx/bulk_store.cuh>
+#include <voxgrad/cuda/ptx/packed.cuh>
 
 #include <type_traits>
 #include <utility>
 
 namespace vox::cuda::strided {
 
+/// Elements of the output, one or two.
+template <class Block, int size = sizeof(typename Block::Storage)>
+struct Elements {
+  using One = float;
+  using Two = float2;
+  static __device__ __forceinline__ Two both(float a, float b) { return make_float2(a, b); }
+  static __device__ __forceinline__ One first(Two v) { return v.x; }
+  static __device__ __forceinline__ One second(Two v) { return v.y; }
+};
+template <class Block>
+struct Elements<Block, 2> {
+  using One = uint16_t;
+  using Two = uint32_t;
+  static __device__ __forceinline__ Two both(float a, float b) {
+    return ptx::packed<Block::Operand::operand>(a, b);
+  }
+  static __device__ __forceinline__ One first(Two v) { return static_cast<uint16_t>(v); }
+  static __device__ __forceinline__ One second(Two v) { return static_cast<uint16_t>(v >> 16); }
+};
+
 template <class Block>
 struct StagedRows {
   using Storage = typename Block::Storage;
-  using Rows = std::conditional_t<sizeof(Storage) == 4, Rows32<Block>, Rows16<Block>>;
+  using Of = Elements<Block>;
+  using One = typename Of::One;
+  using Two = typename Of::Two;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
-  static constexpr int rows = Block::rows, sums = Block::sums, pitch = Block::pitch;
-  static constexpr int staging_bytes = channels * pitch * 4;
+  static constexpr int rows = Block::rows, sums = Block::sums;
+  static constexpr int size = sizeof(Storage), granule = 16 / size;  // elements
+  static constexpr int cells = 2 * tiles;                            // of a thread
 
-  /// Stages sums of pair `number` % rows of phases and of tile `number` / rows.
-  template <int... numbers>
-  static __device__ __forceinline__ void stage(const float (&sum)[tiles][slots * sums],
-                                               unsigned char* staging, const float* bias, int number,
-                                               const StridedPlan& p, std::integer_sequence<int, numbers...>) {
-    ((number == numbers ? Rows::template stage_row<numbers % rows>(sum[numbers / rows], staging, bias, p)
-                        : void()),
-     ...);
+  int buffer = 0;  // the next to be staged into
+
+  /// Where a thread stages the two rows of its cells, in bytes, but for a channel's misalignment; what does
+  /// not exist goes behind the last channel. And whether the second phase along w exists.
+  struct Places {
+    int at[2][cells];
+    bool two[cells];
+  };
+  static __device__ __forceinline__ Places places_of(int position, const Runs& runs, const StridedPlan& p) {
+    Places places;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int channel = lane % 4 * p.staged_pitch, nowhere = 4 * p.staged_pitch;
+#pragma unroll
+    for (int i = 0; i < cells; ++i) {
+      const Place cell = place_of(position + i / 2 * 64 + warp * 16 + i % 2 * 8 + lane / 4, p);
+      const int w = cell.column * p.w.out_step;
+      places.two[i] = p.w.out_step == 2 && w + 1 < p.w.out;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = cell.row * p.h.out_step + h;
+        const bool exists = h < p.h.out_step && row < p.h.out && cell.column < p.w.cells;
+        // Nowhere is even or odd as the row is.
+        places.at[h][i] = (exists ? channel + row * p.w.out + w + runs.shift(cell.row, h, p)
+                                  : nowhere + h * p.w.out % 2) *
+                          size;
+      }
+    }
+    return places;
   }
 
-  static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
-                                               const Tile& tile, const Columns& columns, int row_block,
-                                               int warpgroup, Storage* __restrict__ output,
-                                               const StridedPlan& p) {
-    constexpr int element = sizeof(Storage);
-    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
-    unsigned char* const staging = shared.staging + warpgroup * staging_bytes;
-    const int64_t channel_bytes = int64_t{p.out_channel} * 4 * element;  // to the next one of the warp
-    const int channel0 = columns.channel_block * channels;
-    const int count = (min(channels, p.out_per_group - channel0) - warp + 3) / 4;
-    Storage* const to = output + (int64_t{tile.image} * p.groups * p.out_per_group +
-                                  columns.group * p.out_per_group + channel0 + warp) *
-                                     p.out_channel;
-    const int first_row = row_block * rows, alive_rows = min(rows, p.rows - first_row);
-    Place place = place_of(tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64), p);
-#pragma unroll 1
-    for (int t = 0; t < tiles; ++t) {
-      const int depth = p.depths == 2 ? warpgroup : 0;
-      if (place.column >= p.pitch) {  // after the first span
-        const Place next = place_of(place.column, p);
-        place = {place.row + next.row, next.column};
+  /// Stages one row of the thread's cells: `values(i)` are the phases along w of cell i, the first alone if
+  /// there is one. `even`: pairs of them are aligned.
+  template <class Values>
+  static __device__ __forceinline__ void stage(unsigned char* to, const int (&at)[cells],
+                                               const bool (&two)[cells], bool even, Values values) {
+    if (even) {
+#pragma unroll
+      for (int i = 0; i < cells; ++i) {
+        const Two v = values(i);
+        if (two[i])
+          *reinterpret_cast<Two*>(to + at[i]) = v;
+        else
+          *reinterpret_cast<One*>(to + at[i]) = Of::first(v);
       }
-      const typename Rows::Span span = Rows::span_of(tile.depth + depth, place, p);
-      place.column += 64;
-      const auto copy_row = [&]<bool alive>(std::bool_constant<alive>, const PhasePair& row) {
-        char* const channel = reinterpret_cast<char*>(to + (int64_t{row.d} * p.h.out + row.h) * p.w.out);
-        Rows::template copy_row<alive>(staging + warp * pitch * 4, shared.bias + warp, span,
-                                       2 * row.d + row.h, channel, channel_bytes, count, p);
-      };
-      // Pairs of phases: those of this block that are alive, and its share of the others.
-#pragma unroll 1
-      for (int r = 0; r < alive_rows; ++r) {
-        ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
-        stage(sum, staging, shared.bias, t * rows + r, p, std::make_integer_sequence<int, tiles * rows>{});
-        ptx::named_barrier<128>(1 + warpgroup);
-        copy_row(std::true_type{}, p.row[first_row + r]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < cells; ++i) {
+        const Two v = values(i);
+        *reinterpret_cast<One*>(to + at[i]) = Of::first(v);
+        if (two[i]) *reinterpret_cast<One*>(to + at[i] + size) = Of::second(v);
       }
-#pragma unroll 1
-      for (int r = row_block; r < p.dead_rows; r += p.row_blocks)
-        copy_row(std::false_type{}, p.row[p.rows + r]);
     }
+  }
+
+  /// Number `of` (a constant) of the channels' pairs of phases along w, of the thread's cell i.
+  static __device__ __forceinline__ Two phases(const float (&sum)[tiles][slots * sums], int r, int of, int i,
+                                               float bias, const StridedPlan& p) {
+    const float v = sum[i / 2][2 * r * sums * (slots > 1) + of + i % 2 * 2];
+    if constexpr (slots > 1) return Of::both(v, sum[i / 2][(2 * r + 1) * sums + of + i % 2 * 2]);
+    return p.w.out_step == 1 || p.phase_w[0] == 0 ? Of::both(v, bias) : Of::both(bias, v);
+  }
+
+  /// Sends what is staged of a channel off; `to` is its plane in the output. A run has a lane for each element
+  /// that may be over at its ends, and one for the copy.
+  static __device__ __forceinline__ void send(const Runs& runs, const unsigned char* staged, char* to) {
+    const int lane = ptx::lane_here();
+    const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(to) / size % granule);
+    constexpr int lanes = 2 * granule;
+#pragma unroll
+    for (int group = 0; group < 3; group += 32 / lanes) {
+      const int number = group + lane / lanes, part = lane % lanes;
+      const Run run = number == 0 ? runs.run[0] : number == 1 ? runs.run[1] : runs.run[2];
+      const int length = number < 3 ? run.length : 0;
+      const int head = min(-(run.first + misaligned) & (granule - 1), length);
+      const int body = (length - head) & -granule;
+      char* const run_to = to + int64_t{run.first} * size;
+      const unsigned char* const from = staged + (run.first + run.shift + misaligned) * size;
+      if (part == granule - 1) {
+        if (body > 0) ptx::bulk_store(run_to + head * size, from + head * size, body * size);
+      } else {
+        const int x = part < granule ? part : head + body + part - granule;
+        if (x < (part < granule ? head : length))
+          *reinterpret_cast<One*>(run_to + x * size) = *reinterpret_cast<const One*>(from + x * size);
+      }
+    }
+  }
+
+  /// Writes an image: row `h` of the cells are the sums of pair `r` of phases, and the other one, if there is
+  /// one, those of the next pair if `both`, or the bias. `plane` is that of the block's first channel, of
+  /// which `here` exist.
+  template <int r, bool both>
+  __device__ __forceinline__ void write_image(const float (&sum)[tiles][slots * sums], int h,
+                                              const Runs& runs, const Places& places, const float* bias,
+                                              unsigned char* staging, int warpgroup, char* plane, int here,
+                                              const StridedPlan& p) {
+    const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    const int64_t channel_bytes = int64_t{p.out_channel} * size;
+    const int base = static_cast<int>(reinterpret_cast<uintptr_t>(plane) / size % granule);
+    const bool rows_even = p.w.out_step == 2 && (p.h.out_step == 2 || p.w.out % 2 == 0);
+    int own[cells], other[cells];
+#pragma unroll
+    for (int i = 0; i < cells; ++i) {
+      own[i] = both || h == 0 ? places.at[0][i] : places.at[1][i];
+      other[i] = both || h == 0 ? places.at[1][i] : places.at[0][i];
+    }
+    char* to = plane + 2 * warp * channel_bytes;
+#pragma unroll
+    for (int j = 0; j < channels / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        unsigned char* const staged = staging + buffer * p.buffer_bytes;
+        const int channel = lane % 4 * 2 + e;
+        unsigned char* const at =
+            staged + ((base + channel * (p.out_channel % granule)) % granule) * size;
+        const float channel_bias = bias[8 * j + channel];
+        // All channels of a turn are even or odd.
+        const int first = base + e * p.out_channel + h * p.w.out;
+        stage(at, own, places.two, rows_even && first % 2 == 0,
+              [&](int i) { return phases(sum, r, 4 * j + e, i, channel_bias, p); });
+        if (p.h.out_step == 2) {
+          const bool even = rows_even && (first + p.w.out) % 2 == 0;
+          if constexpr (both)
+            stage(at, other, places.two, even,
+                  [&](int i) { return phases(sum, r + 1, 4 * j + e, i, channel_bias, p); });
+          else
+            stage(at, other, places.two, even, [&](int) { return Of::both(channel_bias, channel_bias); });
+        }
+        ptx::fence_proxy_async();
+        ptx::bulk_store_wait_read(p.buffers - 2);  // the next buffer is free
+        ptx::named_barrier<128>(1 + warpgroup);
+        if (8 * j + 2 * warp + e < here)
+          send(runs, staged + warp * p.staged_pitch * size, to + (8 * j + e) * channel_bytes);
+        ptx::bulk_store_commit();
+        buffer = buffer + 1 == p.buffers ? 0 : buffer + 1;
+      }
+  }
+
+  /// Writes the bias to all runs, of every fourth channel from `to` and `bias` on.
+  static __device__ __forceinline__ void fill(const Runs& runs, const float* bias, char* to,
+                                              int64_t channel_bytes, int count) {
+    const int lane = ptx::lane_here();
+#pragma unroll 1
+    for (int c = 0; c < count; ++c, bias += 4, to += 4 * channel_bytes) {
+      const Two two = Of::both(*bias, *bias);
+      uint4 whole;
+      if constexpr (size == 4)
+        whole.x = whole.y = whole.z = whole.w = __float_as_uint(two.x);
+      else
+        whole.x = whole.y = whole.z = whole.w = two;
+      const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(to) / size % granule);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        const Run& run = runs.run[i];
+        const int head = min(-(run.first + misaligned) & (granule - 1), run.length);
+        const int body = (run.length - head) / granule, tail = run.length - head - body * granule;
+        char* const first = to + int64_t{run.first} * size;
+        for (int x = lane; x < body; x += 32) reinterpret_cast<uint4*>(first + head * size)[x] = whole;
+        if (lane < head) reinterpret_cast<One*>(first)[lane] = Of::first(two);
+        if (lane < tail) reinterpret_cast<One*>(first)[run.length - 1 - lane] = Of::first(two);
+      }
+    }
+  }
+
+  /// All of a tile: the pairs of phases of this block of rows, and with the first one depths without taps.
+  __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
+                                        const Tile& tile, const Columns& columns, int row_block,
+                                        int warpgroup, Storage* __restrict__ output, const StridedPlan& p) {
+    const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64);
+    const int depth = (tile.depth + (p.depths == 2 ? warpgroup : 0)) * p.d.out_step;
+    const Runs runs = runs_of<granule>(position, tiles * 64, p);
+    const Places places = places_of(position, runs, p);
+    const int channel0 = columns.channel_block * channels;
+    const int here = min(channels, p.out_per_group - channel0);
+    char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
+                                                       columns.group * p.out_per_group + channel0) *
+                                                          p.out_channel);
+    const int64_t plane_bytes = int64_t{p.h.out} * p.w.out * size;
+    unsigned char* const staging = shared.staging + warpgroup * p.buffers * p.buffer_bytes;
+    const int first_row = row_block * rows;
+    const auto image = [&]<int r, bool both>(std::integer_sequence<int, r>, std::bool_constant<both>) {
+      if (first_row + r >= p.rows) return;
+      const PhasePair row = p.row[first_row + r];
+      if (depth + row.d >= p.d.out) return;
+      write_image<r, both>(sum, row.h, runs, places, shared.bias, staging, warpgroup,
+                           to + (depth + row.d) * plane_bytes, here, p);
+    };
+    const auto images = [&]<int... r>(std::integer_sequence<int, r...>) {
+      if (rows > 1 && p.rows_together)
+        ((r % 2 == 0 && rows > 1
+              ? image(std::integer_sequence<int, r>{}, std::bool_constant<(r + 1 < rows)>{})
+              : void()),
+         ...);
+      else
+        (image(std::integer_sequence<int, r>{}, std::false_type{}), ...);
+    };
+    images(std::make_integer_sequence<int, rows>{});
+    if (row_block > 0) return;
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    const int64_t channel_bytes = int64_t{p.out_channel} * size;
+    for (int i = 0; i < p.dead_depths; ++i)
+      if (const int at = depth + p.dead_depth[i]; at < p.d.out)
+        fill(runs, shared.bias + warp, to + at * plane_bytes + warp * channel_bytes, channel_bytes,
+             (here - warp + 3) / 4);
   }
 };
 

@@ -22,7 +22,7 @@ struct DirectRows {
   using Pair = std::conditional_t<sizeof(Storage) == 4, float2, uint32_t>;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int rows = Block::rows, sums = Block::sums;
-  static constexpr int size = sizeof(Storage), staging_bytes = 0;
+  static constexpr int size = sizeof(Storage);
 
   static __device__ __forceinline__ Pair pair_of(float first, float second) {
     if constexpr (size == 4)

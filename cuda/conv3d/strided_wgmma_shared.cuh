@@ -51,7 +51,7 @@ struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
   float* bias;             // of the block's channels, and eight zeros
-  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w]
+  unsigned char* staging;  // of each warpgroup: buffers
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
@@ -64,7 +64,6 @@ struct Block {
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread
-  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
   static constexpr int batch = slots > 1 ? 4 : 8;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
