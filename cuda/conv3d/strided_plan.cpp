@@ -260,11 +260,18 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
   int width = 64;
   for (const int w : {48, 32, 16, 8})
     if (per_block <= w) width = w;
-  size_t phases = 1;
-  if (transposed)
-    for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes};
-  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
+  if (transposed) {
+    const size_t phases_d = axis_taps(g, transposed, 0).alive().size(),
+                 phases_h = axis_taps(g, transposed, 1).alive().size(),
+                 phases_w = axis_taps(g, transposed, 2).alive().size();
+    if (phases_d * phases_h * phases_w > 1) {
+      if (width <= 16) return {width, 8, width == 8 ? 4 : 2, bytes};
+      if (width == 32) return {width, 4, 2, bytes};
+      // Both rows of a cell, that they may be written as one.
+      return phases_h == 2 ? StridedTile{width, 4, 1, bytes} : StridedTile{width, 2, 2, bytes};
+    }
+  }
+  return {width, 1, width <= 32 ? 4 : 2, bytes};
 }
 
 namespace {
@@ -300,6 +307,7 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
+  p.per_pitch = (1 << 20) / p.pitch + 1;
 
   if (transposed) {
     const auto contains = [](const std::vector<int64_t>& v, int64_t i) {

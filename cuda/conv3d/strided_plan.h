@@ -59,6 +59,7 @@ struct StridedPlan {
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
+  int per_pitch;              ///< 2^20 / pitch + 1
   int phases_w;       ///< that are alive
   int8_t phase_w[2];  ///< and which
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)

@@ -58,6 +58,8 @@ void visit_tile(const StridedTile& t, F f) {
   one(std::integer_sequence<int, 8, 8, 4>{});
   one(std::integer_sequence<int, 16, 8, 2>{});
   one(std::integer_sequence<int, 32, 4, 2>{});
+  one(std::integer_sequence<int, 48, 4, 1>{});
+  one(std::integer_sequence<int, 64, 4, 1>{});
   one(std::integer_sequence<int, 48, 2, 2>{});
   one(std::integer_sequence<int, 64, 2, 2>{});
 }

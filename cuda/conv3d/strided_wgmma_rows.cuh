@@ -63,11 +63,14 @@ struct StagedRows {
   };
   static __device__ __forceinline__ Places places_of(int position, const Runs& runs, const StridedPlan& p) {
     Places places;
+    const Place first = place_of(position, p);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int channel = lane % 4 * p.staged_pitch, nowhere = 4 * p.staged_pitch;
 #pragma unroll
     for (int i = 0; i < cells; ++i) {
-      const Place cell = place_of(position + i / 2 * 64 + warp * 16 + i % 2 * 8 + lane / 4, p);
+      Place cell{first.row, first.column + i / 2 * 64 + warp * 16 + i % 2 * 8 + lane / 4};
+      const int further = rows_in(cell.column, p);
+      cell.row += further, cell.column -= further * p.pitch;
       const int w = cell.column * p.w.out_step;
       places.two[i] = p.w.out_step == 2 && w + 1 < p.w.out;
 #pragma unroll
@@ -115,29 +118,36 @@ struct StagedRows {
     return p.w.out_step == 1 || p.phase_w[0] == 0 ? Of::both(v, bias) : Of::both(bias, v);
   }
 
-  /// Sends what is staged of a channel off; `to` is its plane in the output. A run has a lane for each element
-  /// that may be over at its ends, and one for the copy.
-  static __device__ __forceinline__ void send(const Runs& runs, const unsigned char* staged, char* to) {
-    const int lane = ptx::lane_here();
-    const int misaligned = static_cast<int>(reinterpret_cast<uintptr_t>(to) / size % granule);
-    constexpr int lanes = 2 * granule;
-#pragma unroll
-    for (int group = 0; group < 3; group += 32 / lanes) {
-      const int number = group + lane / lanes, part = lane % lanes;
-      const Run run = number == 0 ? runs.run[0] : number == 1 ? runs.run[1] : runs.run[2];
-      const int length = number < 3 ? run.length : 0;
-      const int head = min(-(run.first + misaligned) & (granule - 1), length);
-      const int body = (length - head) & -granule;
-      char* const run_to = to + int64_t{run.first} * size;
-      const unsigned char* const from = staged + (run.first + run.shift + misaligned) * size;
-      if (part == granule - 1) {
-        if (body > 0) ptx::bulk_store(run_to + head * size, from + head * size, body * size);
-      } else {
-        const int x = part < granule ? part : head + body + part - granule;
-        if (x < (part < granule ? head : length))
-          *reinterpret_cast<One*>(run_to + x * size) = *reinterpret_cast<const One*>(from + x * size);
-      }
-    }
+  /// What a lane sends of a channel: bytes from a place in the buffer to one in the plane, 16 or more by the
+  /// copy engine, 8, 4 or 2 itself; or nothing.
+  struct Parcel {
+    int from;
+    uint32_t to;
+    int bytes;
+  };
+  /// A run has eight lanes: one for its whole granules, and at each end one for each power of two that may be
+  /// over. `misaligned` are bytes of the channel's plane, modulo 16.
+  static __device__ __forceinline__ Parcel parcel_of(const Runs& runs, int misaligned) {
+    const int lane = ptx::lane_here(), part = lane % 8;
+    const Run run = lane < 8 ? runs.run[0] : lane < 16 ? runs.run[1] : runs.run[2];
+    const int begin = run.first * size + misaligned, end = begin + (lane < 24 ? run.length : 0) * size;
+    const int unit = part == 3 ? 16 : size << part % 4;
+    const int up = (begin + unit - 1) & -unit, down = end & -2 * unit;
+    int at = part < 4 ? up : down, bytes = unit;
+    if (part == 3)
+      bytes = max((end & -16) - up, 0);
+    else if (unit >= 16 || (part < 3 ? (up & unit) == 0 || up + unit > end : (end & unit) == 0 || down < begin))
+      bytes = 0;
+    return {at + run.shift * size, static_cast<uint32_t>(at - misaligned), bytes};
+  }
+  static __device__ __forceinline__ void send(const Parcel& parcel, const unsigned char* staged, char* to) {
+    staged += parcel.from;
+    to += parcel.to;
+    if (parcel.bytes >= 16) ptx::bulk_store(to, staged, parcel.bytes);
+    if (parcel.bytes == 8) *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(staged);
+    if (parcel.bytes == 4) *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(staged);
+    if (size == 2 && parcel.bytes == 2)
+      *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(staged);
   }
 
   /// Writes an image: row `h` of the cells are the sums of pair `r` of phases, and the other one, if there is
@@ -158,33 +168,41 @@ struct StagedRows {
       own[i] = both || h == 0 ? places.at[0][i] : places.at[1][i];
       other[i] = both || h == 0 ? places.at[1][i] : places.at[0][i];
     }
+    // Of channels that are even or odd, of which 8 further on are alike: what a lane has to do.
+    int misaligned[2];
+    Parcel parcel[2];
+    bool own_even[2], other_even[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int next = p.out_channel % granule;
+      misaligned[e] = (base + (lane % 4 * 2 + e) * next) % granule * size;
+      parcel[e] = parcel_of(runs, (base + (warp * 2 + e) * next) % granule * size);
+      const int first = base + e * next + h * p.w.out;
+      own_even[e] = rows_even && first % 2 == 0;
+      other_even[e] = rows_even && (first + p.w.out) % 2 == 0;
+    }
     char* to = plane + 2 * warp * channel_bytes;
 #pragma unroll
-    for (int j = 0; j < channels / 8; ++j)
+    for (int j = 0; j < channels / 8; ++j, to += 6 * channel_bytes)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
+      for (int e = 0; e < 2; ++e, to += channel_bytes) {
         unsigned char* const staged = staging + buffer * p.buffer_bytes;
-        const int channel = lane % 4 * 2 + e;
-        unsigned char* const at =
-            staged + ((base + channel * (p.out_channel % granule)) % granule) * size;
-        const float channel_bias = bias[8 * j + channel];
-        // All channels of a turn are even or odd.
-        const int first = base + e * p.out_channel + h * p.w.out;
-        stage(at, own, places.two, rows_even && first % 2 == 0,
+        unsigned char* const at = staged + misaligned[e];
+        const float channel_bias = bias[8 * j + lane % 4 * 2 + e];
+        stage(at, own, places.two, own_even[e],
               [&](int i) { return phases(sum, r, 4 * j + e, i, channel_bias, p); });
         if (p.h.out_step == 2) {
-          const bool even = rows_even && (first + p.w.out) % 2 == 0;
           if constexpr (both)
-            stage(at, other, places.two, even,
+            stage(at, other, places.two, other_even[e],
                   [&](int i) { return phases(sum, r + 1, 4 * j + e, i, channel_bias, p); });
           else
-            stage(at, other, places.two, even, [&](int) { return Of::both(channel_bias, channel_bias); });
+            stage(at, other, places.two, other_even[e],
+                  [&](int) { return Of::both(channel_bias, channel_bias); });
         }
         ptx::fence_proxy_async();
         ptx::bulk_store_wait_read(p.buffers - 2);  // the next buffer is free
         ptx::named_barrier<128>(1 + warpgroup);
-        if (8 * j + 2 * warp + e < here)
-          send(runs, staged + warp * p.staged_pitch * size, to + (8 * j + e) * channel_bytes);
+        if (8 * j + 2 * warp + e < here) send(parcel[e], staged + warp * p.staged_pitch * size, to);
         ptx::bulk_store_commit();
         buffer = buffer + 1 == p.buffers ? 0 : buffer + 1;
       }

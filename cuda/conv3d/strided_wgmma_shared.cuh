@@ -35,6 +35,11 @@ __device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
   return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
 }
 
+/// positions / pitch, of fewer than 256 positions more than a pitch.
+__device__ __forceinline__ int rows_in(int positions, const StridedPlan& p) {
+  return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
+}
+
 /// The rows of a cell that exist in the output: bit 2 d + h stands for phases (d, h).
 __device__ __forceinline__ uint32_t rows_of(int d, int row, const StridedPlan& p) {
   const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;

@@ -33,17 +33,18 @@ __device__ __forceinline__ void bulk_store_wait_read() {
 }
 }  // namespace detail
 
-/// Up to 6 groups; the instruction wants a constant.
+/// The instruction wants a constant: at most 0, 1, 2, 4 or 6 groups.
 __device__ __forceinline__ void bulk_store_wait_read(int groups) {
-  switch (groups) {
-    case 0: return detail::bulk_store_wait_read<0>();
-    case 1: return detail::bulk_store_wait_read<1>();
-    case 2: return detail::bulk_store_wait_read<2>();
-    case 3: return detail::bulk_store_wait_read<3>();
-    case 4: return detail::bulk_store_wait_read<4>();
-    case 5: return detail::bulk_store_wait_read<5>();
-    default: return detail::bulk_store_wait_read<6>();
-  }
+  if (groups == 0)
+    detail::bulk_store_wait_read<0>();
+  else if (groups == 1)
+    detail::bulk_store_wait_read<1>();
+  else if (groups < 4)
+    detail::bulk_store_wait_read<2>();
+  else if (groups < 6)
+    detail::bulk_store_wait_read<4>();
+  else
+    detail::bulk_store_wait_read<6>();
 }
 
 /// All copies of this thread's are done, and can be seen.
