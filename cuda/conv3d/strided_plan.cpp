@@ -223,7 +223,7 @@ struct Builder {
     const int64_t bias = (tile.channels + 8) * 4;
     const int64_t buffer = stages_sums(tile.channels, tile.slots) ? buffer_bytes() : 0;
     static const auto env = [](const char* n, int d) { const char* v = getenv(n); return v ? atoi(v) : d; };
-    static const int env_b = env("VOX_B", 2), env_s = env("VOX_S", 3), env_k = env("VOX_K", 4), env_m = env("VOX_M", 3);
+    const int env_b = env("VOX_B", p.transposed ? 2 : 1), env_s = env("VOX_S", 3), env_k = env("VOX_K", 4), env_m = env("VOX_M", 3);
     (void)env_k;
     p.buffers = buffer ? env_b : 0;
     int64_t fixed = 2 * p.buffers * buffer + bias + table + (resident ? weights : 0);

@@ -53,15 +53,22 @@ struct StagedRows {
   static constexpr int size = sizeof(Storage), granule = 16 / size;  // elements
   static constexpr int cells = 2 * tiles;                            // of a thread
 
-  int buffer = 0;  // the next to be staged into
+  static_assert(rows <= 2);
 
   /// Where a thread stages the two rows of its cells, in bytes, but for a channel's misalignment; what does
-  /// not exist goes behind the last channel. And whether the second phase along w exists.
+  /// not exist goes behind the last channel. Row 0 is that of the block's first pair of phases, 1 the other.
+  /// And whether the second phase along w exists.
   struct Places {
-    int at[2][cells];
+    static constexpr bool packed = slots == 1;  // as half words, where registers are few
+    int at[packed ? 1 : 2][cells];
     bool two[cells];
+
+    __device__ __forceinline__ int of(int row, int i) const {
+      return packed ? at[0][i] >> 16 * row & 0xffff : at[row][i];
+    }
   };
-  static __device__ __forceinline__ Places places_of(int position, const Runs& runs, const StridedPlan& p) {
+  static __device__ __forceinline__ Places places_of(int position, const Runs& runs, int first_h,
+                                                     const StridedPlan& p) {
     Places places;
     const Place first = place_of(position, p);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -73,39 +80,41 @@ struct StagedRows {
       cell.row += further, cell.column -= further * p.pitch;
       const int w = cell.column * p.w.out_step;
       places.two[i] = p.w.out_step == 2 && w + 1 < p.w.out;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      const auto at = [&](int h) {
         const int row = cell.row * p.h.out_step + h;
         const bool exists = h < p.h.out_step && row < p.h.out && cell.column < p.w.cells;
         // Nowhere is even or odd as the row is.
-        places.at[h][i] = (exists ? channel + row * p.w.out + w + runs.shift(cell.row, h, p)
-                                  : nowhere + h * p.w.out % 2) *
-                          size;
-      }
+        return (exists ? channel + row * p.w.out + w + runs.shift(cell.row, h, p)
+                       : nowhere + h * p.w.out % 2) *
+               size;
+      };
+      if constexpr (Places::packed)
+        places.at[0][i] = at(first_h) | at(1 - first_h) << 16;
+      else
+        places.at[0][i] = at(first_h), places.at[1][i] = at(1 - first_h);
     }
     return places;
   }
 
-  /// Stages one row of the thread's cells: `values(i)` are the phases along w of cell i, the first alone if
+  /// Stages a row of the thread's cells: `values(i)` are the phases along w of cell i, the first alone if
   /// there is one. `even`: pairs of them are aligned.
   template <class Values>
-  static __device__ __forceinline__ void stage(unsigned char* to, const int (&at)[cells],
-                                               const bool (&two)[cells], bool even, Values values) {
+  __device__ __forceinline__ void stage(unsigned char* to, int row, bool even, Values values) const {
     if (even) {
 #pragma unroll
       for (int i = 0; i < cells; ++i) {
         const Two v = values(i);
-        if (two[i])
-          *reinterpret_cast<Two*>(to + at[i]) = v;
+        if (places.two[i])
+          *reinterpret_cast<Two*>(to + places.of(row, i)) = v;
         else
-          *reinterpret_cast<One*>(to + at[i]) = Of::first(v);
+          *reinterpret_cast<One*>(to + places.of(row, i)) = Of::first(v);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < cells; ++i) {
         const Two v = values(i);
-        *reinterpret_cast<One*>(to + at[i]) = Of::first(v);
-        if (two[i]) *reinterpret_cast<One*>(to + at[i] + size) = Of::second(v);
+        *reinterpret_cast<One*>(to + places.of(row, i)) = Of::first(v);
+        if (places.two[i]) *reinterpret_cast<One*>(to + places.of(row, i) + size) = Of::second(v);
       }
     }
   }
@@ -150,59 +159,71 @@ struct StagedRows {
       *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(staged);
   }
 
-  /// Writes an image: row `h` of the cells are the sums of pair `r` of phases, and the other one, if there is
-  /// one, those of the next pair if `both`, or the bias. `plane` is that of the block's first channel, of
-  /// which `here` exist.
-  template <int r, bool both>
-  __device__ __forceinline__ void write_image(const float (&sum)[tiles][slots * sums], int h,
-                                              const Runs& runs, const Places& places, const float* bias,
-                                              unsigned char* staging, int warpgroup, char* plane, int here,
-                                              const StridedPlan& p) {
+  /// What a thread has to know of an image: of channels that are even or odd, since those 8 further on have
+  /// the same misalignment.
+  struct Image {
+    char* channel;              // the plane of the first one that the warp sends
+    int misaligned[2];          // of the channels that the thread stages, in bytes
+    Parcel parcel[2];           // of the channels that the warp sends
+    bool own_even, other_even;  // whether pairs of phases are aligned in even channels, in either row
+    bool odd_differ;            // and not in odd ones, or the other way round
+  };
+  /// The image at a depth of the output, of which row `h` comes first. `block` is the block's first channel.
+  static __device__ __forceinline__ Image image_of(const Runs& runs, char* block, int depth, int h,
+                                                   const StridedPlan& p) {
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
-    const int64_t channel_bytes = int64_t{p.out_channel} * size;
-    const int base = static_cast<int>(reinterpret_cast<uintptr_t>(plane) / size % granule);
+    char* const plane = block + int64_t{depth} * p.h.out * p.w.out * size;
+    const int base = static_cast<int>(reinterpret_cast<uintptr_t>(plane) / size % granule),
+              next = p.out_channel % granule;
     const bool rows_even = p.w.out_step == 2 && (p.h.out_step == 2 || p.w.out % 2 == 0);
-    int own[cells], other[cells];
-#pragma unroll
-    for (int i = 0; i < cells; ++i) {
-      own[i] = both || h == 0 ? places.at[0][i] : places.at[1][i];
-      other[i] = both || h == 0 ? places.at[1][i] : places.at[0][i];
-    }
-    // Of channels that are even or odd, of which 8 further on are alike: what a lane has to do.
-    int misaligned[2];
-    Parcel parcel[2];
-    bool own_even[2], other_even[2];
+    Image image;
+    image.channel = plane + 2 * warp * (int64_t{p.out_channel} * size);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int next = p.out_channel % granule;
-      misaligned[e] = (base + (lane % 4 * 2 + e) * next) % granule * size;
-      parcel[e] = parcel_of(runs, (base + (warp * 2 + e) * next) % granule * size);
-      const int first = base + e * next + h * p.w.out;
-      own_even[e] = rows_even && first % 2 == 0;
-      other_even[e] = rows_even && (first + p.w.out) % 2 == 0;
+      image.misaligned[e] = (base + (lane % 4 * 2 + e) * next) % granule * size;
+      image.parcel[e] = parcel_of(runs, (base + (warp * 2 + e) * next) % granule * size);
     }
-    char* to = plane + 2 * warp * channel_bytes;
+    image.own_even = rows_even && (base + h * p.w.out) % 2 == 0;
+    image.other_even = rows_even && (base + (1 - h) * p.w.out) % 2 == 0;
+    image.odd_differ = rows_even && next % 2 == 1;
+    return image;
+  }
+
+  /// Writes an image: the first of the cells' rows are the sums of pair `r` of phases, and the other one, if
+  /// there is one, those of the next pair if `both`, or the bias. `here` channels exist.
+  template <int r, bool both>
+  __device__ __forceinline__ void write_image(const float (&sum)[tiles][slots * sums], const Image& image,
+                                              const float* bias, unsigned char* staging, int warpgroup,
+                                              int here, const StridedPlan& p) {
+    const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    const int64_t channel_bytes = int64_t{p.out_channel} * size;
+    char* to = image.channel;
 #pragma unroll
     for (int j = 0; j < channels / 8; ++j, to += 6 * channel_bytes)
 #pragma unroll
       for (int e = 0; e < 2; ++e, to += channel_bytes) {
         unsigned char* const staged = staging + buffer * p.buffer_bytes;
-        unsigned char* const at = staged + misaligned[e];
+        unsigned char* const at = staged + image.misaligned[e];
         const float channel_bias = bias[8 * j + lane % 4 * 2 + e];
-        stage(at, own, places.two, own_even[e],
+        const bool differs = e == 1 && image.odd_differ;
+        if (p.buffers <= 2) {  // this one is free; if there are more, that was made sure of a turn ago
+          ptx::bulk_store_wait_read(p.buffers - 1);
+          ptx::named_barrier<128>(1 + warpgroup);
+        }
+        stage(at, 0, image.own_even != differs,
               [&](int i) { return phases(sum, r, 4 * j + e, i, channel_bias, p); });
         if (p.h.out_step == 2) {
           if constexpr (both)
-            stage(at, other, places.two, other_even[e],
+            stage(at, 1, image.other_even != differs,
                   [&](int i) { return phases(sum, r + 1, 4 * j + e, i, channel_bias, p); });
           else
-            stage(at, other, places.two, other_even[e],
+            stage(at, 1, image.other_even != differs,
                   [&](int) { return Of::both(channel_bias, channel_bias); });
         }
         ptx::fence_proxy_async();
-        ptx::bulk_store_wait_read(p.buffers - 2);  // the next buffer is free
+        if (p.buffers > 2) ptx::bulk_store_wait_read(p.buffers - 2);  // the next one is free
         ptx::named_barrier<128>(1 + warpgroup);
-        if (8 * j + 2 * warp + e < here) send(parcel[e], staged + warp * p.staged_pitch * size, to);
+        if (8 * j + 2 * warp + e < here) send(image.parcel[e], staged + warp * p.staged_pitch * size, to);
         ptx::bulk_store_commit();
         buffer = buffer + 1 == p.buffers ? 0 : buffer + 1;
       }
@@ -234,47 +255,65 @@ struct StagedRows {
     }
   }
 
-  /// All of a tile: the pairs of phases of this block of rows, and with the first one depths without taps.
+  static __device__ __forceinline__ char* block_of(const Tile& tile, const Columns& columns, Storage* output,
+                                                   const StridedPlan& p) {
+    return reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
+                                             columns.group * p.out_per_group +
+                                             columns.channel_block * channels) *
+                                                p.out_channel);
+  }
+  static __device__ __forceinline__ int depth_of(const Tile& tile, int warpgroup, const StridedPlan& p) {
+    return (tile.depth + (p.depths == 2 ? warpgroup : 0)) * p.d.out_step;
+  }
+
+  /// Works out where the tile of a block of rows goes, its first image at least.
+  __device__ __forceinline__ void prepare(const Shared&, const Tile& tile, const Columns& columns,
+                                          int row_block, int warpgroup, Storage* output,
+                                          const StridedPlan& p) {
+    const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64);
+    runs = runs_of<granule>(position, tiles * 64, p);
+    const PhasePair row = p.row[row_block * rows];
+    places = places_of(position, runs, row.h, p);
+    image = image_of(runs, block_of(tile, columns, output, p), depth_of(tile, warpgroup, p) + row.d, row.h, p);
+  }
+
+  /// Writes it: the pairs of phases of this block of rows, and with the first one depths without taps.
   __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
                                         const Tile& tile, const Columns& columns, int row_block,
                                         int warpgroup, Storage* __restrict__ output, const StridedPlan& p) {
-    const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * tiles * 64);
-    const int depth = (tile.depth + (p.depths == 2 ? warpgroup : 0)) * p.d.out_step;
-    const Runs runs = runs_of<granule>(position, tiles * 64, p);
-    const Places places = places_of(position, runs, p);
-    const int channel0 = columns.channel_block * channels;
-    const int here = min(channels, p.out_per_group - channel0);
-    char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
-                                                       columns.group * p.out_per_group + channel0) *
-                                                          p.out_channel);
-    const int64_t plane_bytes = int64_t{p.h.out} * p.w.out * size;
+    const int depth = depth_of(tile, warpgroup, p), first_row = row_block * rows;
+    const int here = min(channels, p.out_per_group - columns.channel_block * channels);
+    char* const block = block_of(tile, columns, output, p);
     unsigned char* const staging = shared.staging + warpgroup * p.buffers * p.buffer_bytes;
-    const int first_row = row_block * rows;
-    const auto image = [&]<int r, bool both>(std::integer_sequence<int, r>, std::bool_constant<both>) {
+    const auto write = [&]<int r, bool both>(std::integer_sequence<int, r>, std::bool_constant<both>) {
       if (first_row + r >= p.rows) return;
       const PhasePair row = p.row[first_row + r];
       if (depth + row.d >= p.d.out) return;
-      write_image<r, both>(sum, row.h, runs, places, shared.bias, staging, warpgroup,
-                           to + (depth + row.d) * plane_bytes, here, p);
+      if constexpr (r > 0) image = image_of(runs, block, depth + row.d, row.h, p);
+      write_image<r, both>(sum, image, shared.bias, staging, warpgroup, here, p);
     };
-    const auto images = [&]<int... r>(std::integer_sequence<int, r...>) {
-      if (rows > 1 && p.rows_together)
-        ((r % 2 == 0 && rows > 1
-              ? image(std::integer_sequence<int, r>{}, std::bool_constant<(r + 1 < rows)>{})
-              : void()),
-         ...);
-      else
-        (image(std::integer_sequence<int, r>{}, std::false_type{}), ...);
-    };
-    images(std::make_integer_sequence<int, rows>{});
+    if constexpr (rows == 1) {
+      write(std::integer_sequence<int, 0>{}, std::false_type{});
+    } else if (p.rows_together) {
+      write(std::integer_sequence<int, 0>{}, std::true_type{});
+    } else {
+      write(std::integer_sequence<int, 0>{}, std::false_type{});
+      write(std::integer_sequence<int, 1>{}, std::false_type{});
+    }
     if (row_block > 0) return;
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
     const int64_t channel_bytes = int64_t{p.out_channel} * size;
     for (int i = 0; i < p.dead_depths; ++i)
       if (const int at = depth + p.dead_depth[i]; at < p.d.out)
-        fill(runs, shared.bias + warp, to + at * plane_bytes + warp * channel_bytes, channel_bytes,
+        fill(runs, shared.bias + warp,
+             block + int64_t{at} * p.h.out * p.w.out * size + warp * channel_bytes, channel_bytes,
              (here - warp + 3) / 4);
   }
+
+  int buffer = 0;  // the next to be staged into
+  Runs runs;
+  Places places;
+  Image image;
 };
 
 template <class Block>

@@ -199,6 +199,9 @@ struct DirectRows {
     }
   }
 
+  __device__ __forceinline__ void prepare(const Shared&, const Tile&, const Columns&, int, int, Storage*,
+                                          const StridedPlan&) {}
+
   /// All of a tile: pairs of phases of this block of rows that are alive, and its share of the others.
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
                                                const Tile& tile, const Columns& columns, int row_block,
