@@ -118,7 +118,6 @@ int main(int argc, char** argv) {
   }
   if (kernels.empty()) kernels = vox::cuda::conv3d_kernel_names();
   for (const Problem& p : problems)
-    if (const char* only = getenv("VOX_P"); !only || std::string_view(only).find(std::to_string(p.number)) != std::string_view::npos)
     for (const Conv3dPass pass : {Conv3dPass::conv_transpose3d, Conv3dPass::conv3d, Conv3dPass::weight_grad})
       for (const std::string_view kernel : kernels) measure(p, pass, *in, kernel);
 }

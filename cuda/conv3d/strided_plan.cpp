@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <vector>
-#include <cstdlib>
-#include <cstdio>
 
 namespace vox::cuda {
 
@@ -196,14 +194,14 @@ struct Builder {
     return true;
   }
 
-  /// Of a buffer for staged sums: four channels of a warpgroup's cells as runs (strided_wgmma_runs.cuh), of
-  /// which each is up to 3 (granule - 1) elements longer for its places in shared memory and in the output.
+  /// Of a buffer for results that leave as runs: four channels of a warpgroup's cells, of at most three runs
+  /// (strided_wgmma_runs.cuh), of which each takes up to 3 (granule - 1) elements more for its place.
   /// Channels are 8 words apart modulo 16, so that they fall into different banks; behind the last one there
   /// is room for what does not exist.
   int64_t buffer_bytes() {
     const int64_t size = tile.bytes.storage, granule = 16 / size;
     const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
-    const int64_t words = ceil_div(elements * size / 4 - 8, 16) * 16 + 8;
+    const int64_t words = ceil_div(ceil_div(elements * size, 4) - 8, 16) * 16 + 8;
     p.staged_pitch = narrow(words * 4 / size);
     return 4 * words * 4 + 32;
   }
@@ -219,24 +217,23 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * (p.transposed ? 1 : p.phases_w));
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
+    const int64_t buffer = tile.runs ? buffer_bytes() : 0;
+    int64_t staging = tile.runs ? 2 * buffer : staging_bytes(tile);
+    const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
-    const int64_t bias = (tile.channels + 8) * 4;
-    const int64_t buffer = stages_sums(tile.channels, tile.slots) ? buffer_bytes() : 0;
-    static const auto env = [](const char* n, int d) { const char* v = getenv(n); return v ? atoi(v) : d; };
-    const int env_b = env("VOX_B", p.transposed ? 2 : 1), env_s = env("VOX_S", 3), env_k = env("VOX_K", 4), env_m = env("VOX_M", 3);
-    (void)env_k;
-    p.buffers = buffer ? env_b : 0;
-    int64_t fixed = 2 * p.buffers * buffer + bias + table + (resident ? weights : 0);
-    int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, least == 3 ? env_m : 8);
-    if (fixed > shared_limit || stages < (least == 3 ? env_s : least)) return false;
-    if (buffer) while (p.buffers < 8 && fixed + 2 * buffer + stages * stage <= shared_limit) ++p.buffers, fixed += 2 * buffer;
-    p.buffer_bytes = narrow(buffer);
-    if (getenv("VOX_V")) fprintf(stderr, "plan: k_steps %d stages %d x %d, buffers %d x %d, weights %d, depths %d, total %d\n", p.k_steps, (int)stages, (int)stage, p.buffers, (int)buffer, resident ? (int)weights : 0, p.depths, int(fixed+stages*stage));
+    const int64_t left = shared_limit - others - 2 * staging;
+    const int64_t stages = std::min<int64_t>(left / stage, tile.runs ? 3 : 8);
+    if (left < 0 || stages < least) return false;
+    // What is left over is for more buffers; the kernel can make use of 8.
+    if (tile.runs) staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
-    p.shared_bytes = narrow(fixed + stages * stage);
+    p.staging_bytes = narrow(staging);
+    p.buffer_bytes = narrow(buffer);
+    p.buffers = tile.runs ? narrow(staging / buffer) : 0;
+    p.shared_bytes = narrow(others + 2 * staging + stages * stage);
     return true;
   }
 
@@ -260,18 +257,16 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
   int width = 64;
   for (const int w : {48, 32, 16, 8})
     if (per_block <= w) width = w;
-  if (transposed) {
-    const size_t phases_d = axis_taps(g, transposed, 0).alive().size(),
-                 phases_h = axis_taps(g, transposed, 1).alive().size(),
-                 phases_w = axis_taps(g, transposed, 2).alive().size();
-    if (phases_d * phases_h * phases_w > 1) {
-      if (width <= 16) return {width, 8, width == 8 ? 4 : 2, bytes};
-      if (width == 32) return {width, 4, 2, bytes};
-      // Both rows of a cell, that they may be written as one.
-      return phases_h == 2 ? StridedTile{width, 4, 1, bytes} : StridedTile{width, 2, 2, bytes};
+  size_t phases = 1;
+  bool dead = false;
+  if (transposed)
+    for (int64_t axis = 0; axis < 3; ++axis) {
+      const AxisTaps taps = axis_taps(g, transposed, axis);
+      phases *= taps.alive().size();
+      dead |= taps.alive().size() < static_cast<size_t>(taps.phases);
     }
-  }
-  return {width, 1, width <= 32 ? 4 : 2, bytes};
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, dead};
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
 namespace {
@@ -321,7 +316,6 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
           p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
           ++(alive ? p.rows : p.dead_rows);
         }
-    p.rows_together = b.alive_h.size() == 2;
     for (int64_t d = 0; d < b.d.phases; ++d)
       if (p.rows == 0 || !contains(b.alive_d, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
   } else {

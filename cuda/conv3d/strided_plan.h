@@ -59,14 +59,13 @@ struct StridedPlan {
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
-  int per_pitch;              ///< 2^20 / pitch + 1
+  int per_pitch;      ///< 2^20 / pitch + 1
   int phases_w;       ///< that are alive
   int8_t phase_w[2];  ///< and which
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
-  PhasePair row[4];       ///< those alive, then those dead
-  bool rows_together;     ///< both phases along h are alive, so that rows 2 i and 2 i + 1 have one depth
-  int dead_depths;        ///< phases along d without taps
+  PhasePair row[4];  ///< those alive, then those dead
+  int dead_depths;   ///< phases along d without taps
   int8_t dead_depth[2];
   int row_blocks, kinds;  ///< of conv_transpose3d, a kind is a block of rows; conv3d has one block
   int channel_blocks;
@@ -76,8 +75,9 @@ struct StridedPlan {
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
   int table_bytes;                        ///< of offsets that the producer keeps
-  int buffers, buffer_bytes;              ///< for staged sums, of a warpgroup
-  int staged_pitch;                       ///< elements from one channel to the next there
+  int staging_bytes;                      ///< of a warpgroup
+  int buffers, buffer_bytes;              ///< in them, if results leave as runs
+  int staged_pitch;                       ///< elements from one channel to the next in a buffer
   int shared_bytes;
   bool transposed;
   StridedKind kind[most_kinds];
@@ -97,10 +97,11 @@ struct StridedBytes {
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
-/// `channels`.
+/// `channels`. `runs`: one phase among others that have no taps (strided_wgmma_rows_runs.cuh).
 struct StridedTile {
   int channels, slots, tiles;
   StridedBytes bytes = {};
+  bool runs = false;
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
@@ -115,7 +116,15 @@ std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transpo
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
-/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels.
+/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. Staging
+/// for one warpgroup is [channel][cell][phase along w], of 16 bits always with room for two phases; its
+/// pitch, in words, is 4 modulo 16.
 constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
+constexpr int staging_pitch(int slots, int storage_bytes) {
+  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
+}
+constexpr int staging_bytes(const StridedTile& t) {
+  return stages_sums(t.channels, t.slots) ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4 : 0;
+}
 
 }  // namespace vox::cuda

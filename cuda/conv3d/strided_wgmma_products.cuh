@@ -13,7 +13,7 @@ struct Products {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
 
-  /// Starts the products of one stage of `k_steps`.
+  /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
   template <int k_steps>
   static __device__ __forceinline__ void multiply(float (&sum)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
@@ -27,10 +27,10 @@ struct Products {
     const uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int slot = 0, i = kind.first[0]; slot < slots; ++slot) {
+    for (int slot = 0; slot < slots; ++slot) {
       const int last = kind.first[slot + 1];
 #pragma unroll 2
-      for (; i < last; ++i) {
+      for (int i = kind.first[slot]; i < last; ++i) {
         const uint32_t a = a_low + p.item[i].position, b = b_low + p.item[i].weights;
 #pragma unroll
         for (int step = 0; step < k_steps; ++step)
@@ -42,6 +42,7 @@ struct Products {
       }
     }
     ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
   }
 
   static __device__ __forceinline__ void consume(const Columns& columns, const Shared& shared, int warpgroup,
@@ -76,10 +77,8 @@ struct Products {
                 sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
           }
         // conv_transpose3d has a kind for each block of rows; conv3d one block, and all kinds in it.
-        const int first_kind = p.transposed ? row_block : 0,
-                  last_kind = p.transposed ? row_block : p.kinds - 1;
-        bool prepared = false;
-        for (int k = first_kind; k <= last_kind; ++k) {
+        const int first_kind = p.transposed ? row_block : 0, kinds = p.transposed ? 1 : p.kinds;
+        for (int k = first_kind; k < first_kind + kinds; ++k) {
           const StridedKind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
@@ -97,20 +96,14 @@ struct Products {
               multiply<2>(sum, stage, weights, first_position, kind, p);
             else
               multiply<1>(sum, stage, weights, first_position, kind, p);
-            if (k == last_kind && slab == p.slabs - 1) {  // while tensor cores are busy
-              results.prepare(shared, tile, columns, row_block, warpgroup, output, p);
-              prepared = true;
-            }
-            ptx::wgmma_wait<0>();
             ptx::mbarrier_arrive(shared.empty[ring.slot]);
             ring.advance();
           }
         }
-        if (!prepared) results.prepare(shared, tile, columns, row_block, warpgroup, output, p);
         results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
       }
     }
-    ptx::bulk_store_wait_all();
+    if constexpr (Block::runs) ptx::bulk_store_wait_all();
   }
 };
 

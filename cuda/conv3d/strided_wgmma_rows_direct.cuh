@@ -22,7 +22,7 @@ struct DirectRows {
   using Pair = std::conditional_t<sizeof(Storage) == 4, float2, uint32_t>;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int rows = Block::rows, sums = Block::sums;
-  static constexpr int size = sizeof(Storage);
+  static constexpr int size = sizeof(Storage), staging_bytes = 0;
 
   static __device__ __forceinline__ Pair pair_of(float first, float second) {
     if constexpr (size == 4)
@@ -198,9 +198,6 @@ struct DirectRows {
       }
     }
   }
-
-  __device__ __forceinline__ void prepare(const Shared&, const Tile&, const Columns&, int, int, Storage*,
-                                          const StridedPlan&) {}
 
   /// All of a tile: pairs of phases of this block of rows that are alive, and its share of the others.
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,

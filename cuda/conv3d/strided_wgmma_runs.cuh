@@ -44,8 +44,7 @@ __device__ __forceinline__ Runs runs_of(int position, int cells, const StridedPl
   // What they would be if none touched.
   const int from[3]{top + begin, top + width + begin, bottom + width + (one_row ? begin : 0)};
   const int to[3]{one_row || rows == 1 ? bottom + end : top + width, bottom + end, bottom + width + end};
-  const bool exists[3]{any, any && rows == 2 && !one_row,
-                       any && rows == 2 && last.row * 2 + 1 < p.h.out};
+  const bool exists[3]{any, any && rows == 2 && !one_row, any && rows == 2 && last.row * 2 + 1 < p.h.out};
   Runs r{{}, first.row, last.row};
   int staged = 0;
   const auto place = [&](int i) {

@@ -35,7 +35,7 @@ __device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
   return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
 }
 
-/// positions / pitch, of fewer than 256 positions more than a pitch.
+/// positions / pitch, of up to 256 positions more than a pitch.
 __device__ __forceinline__ int rows_in(int positions, const StridedPlan& p) {
   return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
 }
@@ -56,19 +56,21 @@ struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
   float* bias;             // of the block's channels, and eight zeros
-  unsigned char* staging;  // of each warpgroup: buffers
+  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w], or buffers of runs
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
 /// What a block computes at once (StridedTile), of which numbers, with its sums.
-template <class Storage_, class Operand_, int channels_, int slots_, int tiles_>
+template <class Storage_, class Operand_, int channels_, int slots_, int tiles_, bool runs_ = false>
 struct Block {
   using Storage = Storage_;  // in tensors
   using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
+  static constexpr bool runs = runs_;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread
+  static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
   static constexpr int batch = slots > 1 ? 4 : 8;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
