@@ -221,6 +221,18 @@ struct Builder {
     return true;
   }
 
+  /// Of a buffer for results that leave as runs: four channels of a warpgroup's cells, of at most three runs
+  /// (strided_wgmma_runs.cuh), of which each takes up to 3 (granule - 1) elements more for its place.
+  /// Channels are 8 words apart modulo 16, so that they fall into different banks; behind the last one there
+  /// is room for what does not exist.
+  int64_t buffer_bytes() {
+    const int64_t size = tile.bytes.storage, granule = 16 / size;
+    const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
+    const int64_t words = ceil_div(ceil_div(elements * size, 4) - 8, 16) * 16 + 8;
+    p.staged_pitch = narrow(words * 4 / size);
+    return 4 * words * 4 + 32;
+  }
+
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
     int64_t window = 0, stage_weights = 0, table = 0;
@@ -232,16 +244,24 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t fixed = 2 * staging_bytes(tile) + (tile.channels + 8) * 4 + table +
-                          (resident ? weights : 0) + (tile.bytes.scaled ? tile.channels * 4 : 0);
+    const int64_t buffer = tile.runs ? buffer_bytes() : 0;
+    int64_t staging = tile.runs ? 2 * buffer : staging_bytes(tile);
+    const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
+                           (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
-    const int64_t stages = std::min<int64_t>((shared_limit - fixed) / stage, 8);
-    if (fixed > shared_limit || stages < least) return false;
+    const int64_t left = shared_limit - others - 2 * staging;
+    const int64_t stages = std::min<int64_t>(left / stage, tile.runs ? 3 : 8);
+    if (left < 0 || stages < least) return false;
+    // What is left over is for more buffers; the kernel can make use of 8.
+    if (tile.runs) staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
-    p.shared_bytes = narrow(fixed + stages * stage);
+    p.staging_bytes = narrow(staging);
+    p.buffer_bytes = narrow(buffer);
+    p.buffers = tile.runs ? narrow(staging / buffer) : 0;
+    p.shared_bytes = narrow(others + 2 * staging + stages * stage);
     return true;
   }
 
@@ -292,9 +312,14 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
   for (const int w : {48, 32, 16, 8})
     if (per_block <= w) width = w;
   size_t phases = 1;
+  bool dead = false;
   if (transposed)
-    for (int64_t axis = 0; axis < 3; ++axis) phases *= axis_taps(g, transposed, axis).alive().size();
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes};
+    for (int64_t axis = 0; axis < 3; ++axis) {
+      const AxisTaps taps = axis_taps(g, transposed, axis);
+      phases *= taps.alive().size();
+      dead |= taps.alive().size() < static_cast<size_t>(taps.phases);
+    }
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, dead && !bytes.scaled};
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
@@ -332,6 +357,7 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
+  p.per_pitch = (1 << 20) / p.pitch + 1;
 
   if (transposed) {
     const auto contains = [](const std::vector<int64_t>& v, int64_t i) {
@@ -345,6 +371,8 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
           p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
           ++(alive ? p.rows : p.dead_rows);
         }
+    for (int64_t d = 0; d < b.d.phases; ++d)
+      if (p.rows == 0 || !contains(b.alive_d, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
   } else {
     p.rows = 1;
   }

@@ -59,12 +59,15 @@ struct StridedPlan {
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
+  int per_pitch;      ///< 2^20 / pitch + 1
   int phases_w;       ///< that are alive
   int lanes_w;        ///< of the producers for each position: those of the input, or more, a power of two
   int8_t phase_w[4];  ///< which are alive
   int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
   int dead_rows;
-  PhasePair row[4];       ///< those alive, then those dead
+  PhasePair row[4];  ///< those alive, then those dead
+  int dead_depths;   ///< phases along d without taps
+  int8_t dead_depth[2];
   int row_blocks, kinds;  ///< conv3d has one block of rows
   int first_kind[5];      ///< of each block of rows, and the end
   int channel_blocks;
@@ -74,6 +77,9 @@ struct StridedPlan {
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
   int table_bytes;                        ///< of offsets that the producer keeps
+  int staging_bytes;                      ///< of a warpgroup
+  int buffers, buffer_bytes;              ///< in them, if results leave as runs
+  int staged_pitch;                       ///< elements from one channel to the next in a buffer
   int shared_bytes;
   bool transposed;
   StridedKind kind[most_kinds];
@@ -95,10 +101,11 @@ struct StridedBytes {
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
-/// `channels`.
+/// `channels`. `runs`: one phase among others that have no taps (strided_wgmma_rows_runs.cuh).
 struct StridedTile {
   int channels, slots, tiles;
   StridedBytes bytes = {};
+  bool runs = false;
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 

@@ -19,7 +19,8 @@
 // bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
 // start address; conv3d's phases along w are planes of their own, read in one pass so that loads
 // coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
-// stage. Sums go to global memory as rows in which both phases along w lie one behind the other. Nothing is
+// stage. Sums go to global memory as rows in which both phases along w lie one behind the other, or, where
+// one phase is alive among others without taps, as runs of sums and bias by the copy engine. Nothing is
 // shared between blocks: no atomics, and the bits never change.
 //
 // Non-finite values: as implicit_gemm_mma.cuh says.
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
-  shared.bias = reinterpret_cast<float*>(shared.staging + Products<Block>::all_staging);
+  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));

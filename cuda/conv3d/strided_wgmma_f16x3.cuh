@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   shared.weights = shared.stages + p.stages * p.stage_bytes;
   shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
   shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
-  shared.bias = reinterpret_cast<float*>(shared.staging + ScaledProducts<Block>::all_staging);
+  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
   shared.column_unscale = shared.bias + Block::channels + 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {

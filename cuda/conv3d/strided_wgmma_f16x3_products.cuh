@@ -12,7 +12,6 @@ template <class Block>
 struct ScaledProducts {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
-  static constexpr int all_staging = 2 * Results<Block>::staging_bytes;
 
   /// The products of one stage, of which all have been seen off when it returns. `unscale` is that of its
   /// input.

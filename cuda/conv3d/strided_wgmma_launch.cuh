@@ -47,8 +47,10 @@ template <class Storage, class Operand, class F>
 void visit_tile(const StridedTile& t, F f) {
   const auto one =
       [&]<int channels, int slots, int tiles>(std::integer_sequence<int, channels, slots, tiles>) {
-        if (t.channels == channels && t.slots == slots && t.tiles == tiles)
-          f(Block<Storage, Operand, channels, slots, tiles>{});
+        if (t.channels != channels || t.slots != slots || t.tiles != tiles) return;
+        if constexpr (slots == 1)
+          if (t.runs) return f(Block<Storage, Operand, channels, slots, tiles, true>{});
+        f(Block<Storage, Operand, channels, slots, tiles>{});
       };
   one(std::integer_sequence<int, 8, 1, 4>{});
   one(std::integer_sequence<int, 16, 1, 4>{});

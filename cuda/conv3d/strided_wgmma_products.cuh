@@ -12,7 +12,6 @@ struct Products {
   using Storage = typename Block::Storage;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
-  static constexpr int all_staging = 2 * Results<Block>::staging_bytes;
 
   /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
   template <int k_steps>
@@ -58,6 +57,7 @@ struct Products {
     }
     ptx::named_barrier<consumer_threads>(5);
     flat::Ring ring{p.stages};
+    Results<Block> results;
     if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
@@ -98,9 +98,10 @@ struct Products {
             ring.advance();
           }
         }
-        Results<Block>::write(sum, shared, tile, columns, row_block, warpgroup, output, p);
+        results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
       }
     }
+    if constexpr (Block::runs) ptx::bulk_store_wait_all();
   }
 };
 

@@ -1,11 +1,13 @@
 #pragma once
 
 // The results of strided_wgmma.cuh: from registers to rows of the output, through shared memory, so that a
-// warp writes 64 cells of a channel at once; or straight away where that would be few channels for each warp.
+// warp writes 64 cells of a channel at once; straight away where that would be few channels for each warp; or
+// as runs, by the copy engine, where most of the output is the bias.
 
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows16.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows32.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_direct.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_rows_runs.cuh>
 #include <voxgrad/cuda/ptx/barrier.cuh>
 
 #include <type_traits>
@@ -76,7 +78,15 @@ struct StagedRows {
 };
 
 template <class Block>
-using Results =
-    std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, DirectRows<Block>>;
+struct ResultsOf {
+  using Type =
+      std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, DirectRows<Block>>;
+};
+template <class Block>
+requires Block::runs struct ResultsOf<Block> {
+  using Type = RunRows<Block>;
+};
+template <class Block>
+using Results = typename ResultsOf<Block>::Type;
 
 }  // namespace vox::cuda::strided

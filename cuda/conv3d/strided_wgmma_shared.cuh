@@ -35,6 +35,11 @@ __device__ __forceinline__ Place place_of(int position, const StridedPlan& p) {
   return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
 }
 
+/// positions / pitch, of up to 256 positions more than a pitch.
+__device__ __forceinline__ int rows_in(int positions, const StridedPlan& p) {
+  return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
+}
+
 /// The rows of a cell that exist in the output: bit 2 d + h stands for phases (d, h).
 __device__ __forceinline__ uint32_t rows_of(int d, int row, const StridedPlan& p) {
   const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
@@ -51,16 +56,17 @@ struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
   float* bias;             // of the block's channels, and eight zeros
-  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w]
+  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w], or buffers of runs
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
 /// What a block computes at once (StridedTile), of which numbers, with its sums.
-template <class Storage_, class Operand_, int channels_, int slots_, int tiles_>
+template <class Storage_, class Operand_, int channels_, int slots_, int tiles_, bool runs_ = false>
 struct Block {
   using Storage = Storage_;  // in tensors
   using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
+  static constexpr bool runs = runs_;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
   static constexpr int sums = channels / 2;  // of a slot, in a thread

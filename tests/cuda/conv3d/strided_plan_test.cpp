@@ -23,9 +23,12 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
           for (const StridedBytes bytes :
                {StridedBytes{4, 4}, StridedBytes{2, 4}, StridedBytes{2, 2}, StridedBytes{4, 4, true}}) {
             for (const bool transposed : {false, true}) {
-              const auto planned = strided_plan(g, transposed, strided_tile(g, transposed, bytes));
+              const StridedTile tile = strided_tile(g, transposed, bytes);
+              const auto planned = strided_plan(g, transposed, tile);
               if (!planned) continue;
               ++plans;
+              // One buffer is staged while another is read; the kernel can wait for 8 of them.
+              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.runs);
               EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
                   << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
                   << dilation << ", transposed " << transposed << ", operands of " << bytes.operand
