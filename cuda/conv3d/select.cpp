@@ -18,9 +18,9 @@ struct Row {
   std::string_view name;
   bool (*right_for)(const Conv3dProblem&);  // of the passes that it is for
   bool (*pays)(const Conv3dProblem&);       // against what is below, where it is right
-  decltype(&conv3d_direct) conv3d;
-  decltype(&conv_transpose3d_direct) conv_transpose3d;
-  decltype(&conv3d_weight_grad_direct) weight_grad;
+  Conv3dKernel* conv3d;
+  Conv3dKernel* conv_transpose3d;
+  WeightGradKernel* weight_grad;
 
   bool has(Conv3dPass pass) const {
     return pass == Conv3dPass::conv3d             ? conv3d != nullptr
@@ -51,9 +51,26 @@ bool axes_fit_32_bits(const Conv3dGeometry& g) {
 
 bool small_f32(const Conv3dProblem& p) { return p.dtype == f32 && axes_fit_32_bits(p.geometry); }
 bool tf32(const Conv3dProblem& p) { return small_f32(p) && p.precision != Float32Precision::highest; }
+bool f32_at_highest(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision == Float32Precision::highest;
+}
+bool bf16_or_rounded(const Conv3dProblem& p) {
+  return p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium);
+}
+bool is_f16(const Conv3dProblem& p) { return p.dtype == f16; }
 
 bool on_hopper(const Conv3dProblem& p) { return has_wgmma() && axes_fit_32_bits(p.geometry); }
 bool transposed(const Conv3dProblem& p) { return p.pass == Conv3dPass::conv_transpose3d; }
+
+/// What a kernel of wgmma is right for: numbers of one kind, and the geometries that it takes.
+template <bool numbers(const Conv3dProblem&), Conv3dTakes takes>
+bool hopper(const Conv3dProblem& p) {
+  return numbers(p) && on_hopper(p) && takes(p.geometry, transposed(p));
+}
+
+bool strided_bf16(const Conv3dProblem& p) {
+  return bf16_or_rounded(p) && on_hopper(p) && strided_wgmma_bf16_takes(p.geometry, transposed(p), p.dtype);
+}
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
   return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad_plan(p.geometry, false).has_value();
@@ -61,61 +78,6 @@ bool weight_grad_in_slices(const Conv3dProblem& p) {
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
   return p.dtype == f32 && on_hopper(p) && weight_grad_plan(p.geometry, true).has_value();
-}
-
-bool strided_tf32(const Conv3dProblem& p) {
-  return tf32(p) && on_hopper(p) && strided_wgmma_takes(p.geometry, transposed(p));
-}
-
-bool is_bf16(const Conv3dProblem& p) {
-  return p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium);
-}
-
-bool strided_bf16(const Conv3dProblem& p) {
-  return is_bf16(p) && on_hopper(p) && strided_wgmma_bf16_takes(p.geometry, transposed(p), p.dtype);
-}
-
-bool strided_f16(const Conv3dProblem& p) {
-  return p.dtype == f16 && on_hopper(p) && strided_wgmma_f16_takes(p.geometry, transposed(p));
-}
-
-bool unit_step_tf32(const Conv3dProblem& p) {
-  return tf32(p) && on_hopper(p) && implicit_gemm_wgmma_takes(p.geometry, transposed(p));
-}
-
-bool unit_step_bf16(const Conv3dProblem& p) {
-  return is_bf16(p) && on_hopper(p) && implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
-}
-
-bool unit_step_f16(const Conv3dProblem& p) {
-  return p.dtype == f16 && on_hopper(p) && implicit_gemm_wgmma_16_takes(p.geometry, transposed(p));
-}
-
-bool rolling_tf32(const Conv3dProblem& p) {
-  return tf32(p) && on_hopper(p) && rolling_wgmma_takes(p.geometry, transposed(p));
-}
-
-bool rolling_bf16(const Conv3dProblem& p) {
-  return is_bf16(p) && on_hopper(p) && rolling_wgmma_16_takes(p.geometry, transposed(p));
-}
-
-bool rolling_f16(const Conv3dProblem& p) {
-  return p.dtype == f16 && on_hopper(p) && rolling_wgmma_16_takes(p.geometry, transposed(p));
-}
-
-bool unit_step_f16x3(const Conv3dProblem& p) {
-  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
-         implicit_gemm_wgmma_f16x3_takes(p.geometry, transposed(p));
-}
-
-bool strided_f16x3(const Conv3dProblem& p) {
-  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
-         strided_wgmma_f16x3_takes(p.geometry, transposed(p));
-}
-
-bool unit_step_split(const Conv3dProblem& p) {
-  return p.dtype == f32 && p.precision == Float32Precision::highest && on_hopper(p) &&
-         implicit_gemm_wgmma_split_takes(p.geometry, transposed(p));
 }
 
 bool few_channels(const Conv3dProblem& p) {
@@ -207,27 +169,28 @@ constexpr Row table[]{
      conv3d_weight_grad_wgmma_split},
     {"strided_wgmma_bf16", strided_bf16, with_stride_16, conv3d_strided_wgmma_bf16,
      conv_transpose3d_strided_wgmma_bf16, nullptr},
-    {"strided_wgmma_f16", strided_f16, with_stride_16, conv3d_strided_wgmma_f16,
+    {"strided_wgmma_f16", hopper<is_f16, strided_wgmma_f16_takes>, with_stride_16, conv3d_strided_wgmma_f16,
      conv_transpose3d_strided_wgmma_f16, nullptr},
-    {"strided_wgmma", strided_tf32, with_stride, conv3d_strided_wgmma, conv_transpose3d_strided_wgmma,
-     nullptr},
-    {"strided_wgmma_f16x3", strided_f16x3, with_stride_and_large, conv3d_strided_wgmma_f16x3,
-     conv_transpose3d_strided_wgmma_f16x3, nullptr},
-    {"rolling_wgmma_bf16", rolling_bf16, long_march_16, conv3d_rolling_wgmma_bf16,
-     conv_transpose3d_rolling_wgmma_bf16, nullptr},
-    {"rolling_wgmma_f16", rolling_f16, long_march_16, conv3d_rolling_wgmma_f16,
+    {"strided_wgmma", hopper<tf32, strided_wgmma_takes>, with_stride, conv3d_strided_wgmma,
+     conv_transpose3d_strided_wgmma, nullptr},
+    {"strided_wgmma_f16x3", hopper<f32_at_highest, strided_wgmma_f16x3_takes>, with_stride_and_large,
+     conv3d_strided_wgmma_f16x3, conv_transpose3d_strided_wgmma_f16x3, nullptr},
+    {"rolling_wgmma_bf16", hopper<bf16_or_rounded, rolling_wgmma_16_takes>, long_march_16,
+     conv3d_rolling_wgmma_bf16, conv_transpose3d_rolling_wgmma_bf16, nullptr},
+    {"rolling_wgmma_f16", hopper<is_f16, rolling_wgmma_16_takes>, long_march_16, conv3d_rolling_wgmma_f16,
      conv_transpose3d_rolling_wgmma_f16, nullptr},
-    {"rolling_wgmma", rolling_tf32, long_march, conv3d_rolling_wgmma, conv_transpose3d_rolling_wgmma,
+    {"rolling_wgmma", hopper<tf32, rolling_wgmma_takes>, long_march, conv3d_rolling_wgmma,
+     conv_transpose3d_rolling_wgmma, nullptr},
+    {"implicit_gemm_wgmma_bf16", hopper<bf16_or_rounded, implicit_gemm_wgmma_16_takes>, bf16_or_unit_stride,
+     conv3d_implicit_gemm_wgmma_bf16, conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
+    {"implicit_gemm_wgmma_f16", hopper<is_f16, implicit_gemm_wgmma_16_takes>, channels_fill_tiles,
+     conv3d_implicit_gemm_wgmma_f16, conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
+    {"implicit_gemm_wgmma_f16x3", hopper<f32_at_highest, implicit_gemm_wgmma_f16x3_takes>,
+     unit_stride_and_large, conv3d_implicit_gemm_wgmma_f16x3, conv_transpose3d_implicit_gemm_wgmma_f16x3,
      nullptr},
-    {"implicit_gemm_wgmma_bf16", unit_step_bf16, bf16_or_unit_stride, conv3d_implicit_gemm_wgmma_bf16,
-     conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
-    {"implicit_gemm_wgmma_f16", unit_step_f16, channels_fill_tiles, conv3d_implicit_gemm_wgmma_f16,
-     conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
-    {"implicit_gemm_wgmma_f16x3", unit_step_f16x3, unit_stride_and_large, conv3d_implicit_gemm_wgmma_f16x3,
-     conv_transpose3d_implicit_gemm_wgmma_f16x3, nullptr},
-    {"implicit_gemm_wgmma_split", unit_step_split, unit_stride, conv3d_implicit_gemm_wgmma_split,
-     conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
-    {"implicit_gemm_wgmma", unit_step_tf32, unit_stride, conv3d_implicit_gemm_wgmma,
+    {"implicit_gemm_wgmma_split", hopper<f32_at_highest, implicit_gemm_wgmma_split_takes>, unit_stride,
+     conv3d_implicit_gemm_wgmma_split, conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
+    {"implicit_gemm_wgmma", hopper<tf32, implicit_gemm_wgmma_takes>, unit_stride, conv3d_implicit_gemm_wgmma,
      conv_transpose3d_implicit_gemm_wgmma, nullptr},
     {"implicit_gemm_mma", tf32, channels_fill_tiles, conv3d_implicit_gemm_mma,
      conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},

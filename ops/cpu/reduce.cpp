@@ -314,8 +314,7 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
   });
 }
 
-// ---- Dimensions in the order of memory
-// ----------------------------------------------------------------------
+// ---- Dimensions in the order of memory --------------------------------------------------------------------
 
 /// Dimensions [begin, end) by falling stride, appended to `order`. One of stride 0 is read again and again,
 /// so it comes before all others, and one of size 1, whose stride means nothing, stays where it is.
