@@ -59,8 +59,12 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
                    .dilation = dilation};
   check<ShapeError>(g.in.d >= 1 && g.in.h >= 1 && g.in.w >= 1, function,
                     ": D, H and W of the input must be >= 1, got ", shape);
-  for (int64_t i = 0; i < 3; ++i)
+  for (int64_t i = 0; i < 3; ++i) {
     g.out[i] = window_count(function, g.in[i], g.kernel[i], g.stride[i], padding[i], dilation[i], ceil_mode);
+    // Steps that nobody takes may be longer than any tensor.
+    if (g.out[i] == 1) g.stride[i] = 1;
+    if (g.kernel[i] == 1) g.dilation[i] = 1;
+  }
   return g;
 }
 

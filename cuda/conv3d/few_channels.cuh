@@ -135,8 +135,9 @@ __device__ __noinline__ float by_definition(const T* in, const T* weight, float 
         const int w = touched(p.w, o.w, kw);
         if (!within(w, p.w.in_cells)) continue;
         for (int c = 0; c < p.in_per_group; ++c) {
-          const int64_t pair = p.transposed ? (group * p.in_per_group + c) * p.out_per_group + channel
-                                            : (group * p.out_per_group + channel) * p.in_per_group + c;
+          const int64_t pair = p.transposed
+                                   ? (int64_t{group} * p.in_per_group + c) * p.out_per_group + channel
+                                   : (int64_t{group} * p.out_per_group + channel) * p.in_per_group + c;
           const T x = in[c * p.in_cells + (int64_t{d} * p.h.in_cells + h) * p.w.in_cells + w];
           const T y = weight[pair * p.taps + (kd * p.h.kernel + kh) * p.w.kernel + kw];
           sum = fmaf(static_cast<float>(x), static_cast<float>(y), sum);

@@ -74,9 +74,11 @@ FewWindow window(int d, int h, int w, int step) {
 
 int64_t floats(const FewWindow& w) { return int64_t{w.d} * w.step * w.residue_columns * w.pitch; }
 
-/// Whether 32 bits hold the offsets of a window in a grid.
-bool offsets_fit(const FewWindow& w, int64_t grid_h, int64_t grid_w) {
-  return (w.d + 1) * grid_h * grid_w < most_int;
+/// Whether a channel of a window may fit shared memory, and 32 bits hold its offsets in a grid, which may be
+/// far smaller than the window.
+bool window_fits(const FewWindow& w, int64_t grid_h, int64_t grid_w) {
+  const int64_t rows = w.d * grid_h + int64_t{few_strip} * w.strips;
+  return floats(w) <= most_shared && rows < most_int && rows * grid_w + w.w < most_int;
 }
 
 /// Calls `f` for tiles of many sizes, along h multiples of `run`; its axes have them.
@@ -191,7 +193,7 @@ std::optional<FewChannelsPlan> few_channels_plan(const Conv3dGeometry& g, bool t
   FewChannelsPlan best{};
   const auto consider = [&] {
     p.window = window(p.d.window, p.h.window, p.w.window, p.w.in_step);
-    if (!offsets_fit(p.window, p.h.in_cells, p.w.in_cells)) return;
+    if (!window_fits(p.window, p.h.in_cells, p.w.in_cells)) return;
     const int64_t items =
         int64_t{p.w.tile} * p.w.phases * (p.h.tile / p.run) * p.h.phases * p.d.tile * p.d.phases;
     for (int64_t channels = p.in_per_group;; channels = ceil_div(channels, 2)) {
@@ -259,7 +261,9 @@ std::optional<FewWeightGradPlan> few_weight_grad_plan(const Conv3dGeometry& g) {
   visit_tiles(p.d, p.h, p.w, few_run, [&] {
     p.big = window(p.d.window, p.h.window, p.w.window, p.w.in_step);
     p.small = window(p.d.tile, p.h.tile, p.w.tile, 1);
-    if (!offsets_fit(p.big, p.h.in_cells, p.w.in_cells)) return;
+    if (!window_fits(p.big, p.h.in_cells, p.w.in_cells) ||
+        !window_fits(p.small, p.h.out_cells, p.w.out_cells))
+      return;
     const int64_t sums = int64_t{8} * p.rows_of_thread * p.taps_h * p.outs;
     const int64_t bytes = 4 * std::max(p.channels * floats(p.big) + p.outs * floats(p.small), sums);
     if (bytes > most_shared) return;

@@ -319,7 +319,9 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
       phases *= taps.alive().size();
       dead |= taps.alive().size() < static_cast<size_t>(taps.phases);
     }
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, dead && !bytes.scaled};
+  // Runs count a plane's bytes in 31 bits.
+  const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs};
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 

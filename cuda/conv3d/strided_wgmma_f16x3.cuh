@@ -8,8 +8,10 @@
 // A stage is 8 channels of a window: [high | low][depth][position][16 bytes], as many bytes as TF32 takes,
 // and a power of two for all of it, since every shift reads it. The weights of an item are [low' | high' /
 // 2^11 | high'][channel][16 bytes], each channel with a power of two of its own; the weights of a stage end
-// with zeros, for the partner of an odd last tap. Sums of a stage, in its units, begin anew for each phase,
-// and move to f32 totals before they hold too many taps.
+// with zeros, for the partner of an odd last tap. A block tries the scale of its stage before: so the last
+// bits of values far below the largest of their stage may depend on which tiles a block has, that is on the
+// batch and the number of multiprocessors, though never on the run. Sums of a stage, in its units, begin anew
+// for each phase, and move to f32 totals before they hold too many taps.
 
 #include <voxgrad/cuda/conv3d/strided_wgmma_f16x3_input.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_f16x3_products.cuh>

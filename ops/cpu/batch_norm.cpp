@@ -3,9 +3,9 @@
 // way, as in ops/cpu/reduce.cpp.
 //
 // Where channels lie side by side instead (channels last), memory is read twice. First for the statistics: of
-// a block of some rows, which stays in the first cache level, each channel's sum, and from that its squares
-// about the block's own mean; about the mean of all m they are these plus n (mean of the block - m)^2. Then
-// the results, as an elementwise op.
+// some channels in a block of rows, which stay in the first cache level, the sums, and from these the squares
+// about the block's own mean b as it is rounded: with d = x - b, the squares about the mean of all m are the
+// sum of d^2 + 2 (b - m) d + (b - m)^2. Then the results, as an elementwise op.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -94,12 +94,14 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
   const int64_t grain = std::max<int64_t>(1, 65536 / (block_rows * side));
   const auto first_row = [&](int64_t b) { return b / blocks_of_run * run + b % blocks_of_run * block_rows; };
   const auto rows_of_block = [&](int64_t b) { return std::min(block_rows, run - first_row(b) % run); };
-  const Tensor sum_tensor = empty({blocks, side}, x.options()), squares_tensor = empty_like(sum_tensor);
-  T *const sum = detail::mutable_ptr<T>(sum_tensor), *const squares = detail::mutable_ptr<T>(squares_tensor);
+  const Tensor sum_tensor = empty({blocks, side}, x.options()), rest_tensor = empty_like(sum_tensor),
+               squares_tensor = empty_like(sum_tensor);
+  T *const sum = detail::mutable_ptr<T>(sum_tensor), *const rest = detail::mutable_ptr<T>(rest_tensor),
+           *const squares = detail::mutable_ptr<T>(squares_tensor);
   parallel_for(blocks, grain, [&, kernel = kernels.of<T>().statistics_of_rows](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       kernel(from + detail::offset_of(v.kept, v.kept_strides, first_row(b)), v.kept_strides.back(),
-             rows_of_block(b), side, sum + b * side, squares + b * side);
+             rows_of_block(b), side, sum + b * side, rest + b * side, squares + b * side);
     }
   });
 
@@ -121,7 +123,7 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
       const T n = static_cast<T>(rows_of_block(b));
       for (int64_t i = 0; i < side; ++i) {
         const T away = sum[b * side + i] / n - mean[i];
-        squares[b * side + i] += n * away * away;
+        squares[b * side + i] += 2 * away * rest[b * side + i] + n * away * away;
       }
     }
   });

@@ -74,7 +74,8 @@ Tiling tiling_of(const Layout& w) {
       find_rows(w, t.leading, 0, t);
     }
   }
-  t.width = std::min({w.sizes[0], elements / low(), row_bytes / size});
+  // A folded tile has whole runs of the innermost dimension, for what is not gathered is dense in them.
+  t.width = t.folds ? w.sizes[0] : std::min({w.sizes[0], elements / low(), row_bytes / size});
   if (t.folds) t.fold = std::min(w.sizes[1], elements / low() / t.width);
   t.height = std::min({t.row_count, elements / (t.width * t.fold), most_rows});
 

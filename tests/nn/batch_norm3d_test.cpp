@@ -167,10 +167,13 @@ TEST_P(BatchNorm3dTest, AnyLayoutGivesWhatTheDenseOneGives) {
   for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{4, 8, 1, 3, 40}, Shape{3, 33, 9, 16, 17},
                              Shape{5, 16, 1, 1, 1}, Shape{1, 40, 7, 1, 9}}) {
     for (const DType dtype : {f32, f64}) {
-      // Small whole numbers about one that is large against them, which must not cost the variance its
-      // digits.
+      // Small whole numbers, about one that is large against them and grows along each channel: neither must
+      // cost the variance its digits.
       const TensorOptions options{dtype, device()};
-      const Tensor dense = testing::whole(shape, options) + 1000;
+      const int64_t volume = shape[2] * shape[3] * shape[4];
+      const Tensor ramp = (arange(volume, options) * (8.0 / static_cast<double>(volume)))
+                              .reshape({1, 1, shape[2], shape[3], shape[4]});
+      const Tensor dense = testing::whole(shape, options) + 1000 + ramp;
       BatchNorm3d layer({.num_features = shape[1], .tensor = options});
       layer.weight.copy_(testing::normal({shape[1]}, options));
       layer.bias.copy_(testing::normal({shape[1]}, options, 2));

@@ -12,6 +12,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
 #include "tests/support/devices.h"
 
 namespace {
@@ -250,6 +251,32 @@ TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
 }
 
 // Planes whose cells lie side by side are read as they lie (on the CPU, without gradient).
+// One window is no step away from another, nor one cell of a window, however long the steps.
+TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
+  const Tensor dense = vox::randn({1, 17, 2, 2, 2}, {.device = device()});
+  const Tensor last = dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
+  for (int axis = 0; axis < 3; ++axis) {
+    Triple far = 1, two = 1;
+    far[axis] = 1085102592571150095;  // times 17 it is -1
+    two[axis] = 2;
+    for (const Tensor& x : {dense, last}) {
+      const auto max_at = [&](const Triple& stride, const Triple& dilation) {
+        return vox::max_pool3d(x, {.kernel_size = 1, .stride = stride, .dilation = dilation});
+      };
+      EXPECT_EQ(values(max_at(far, far)), values(max_at(two, 1))) << axis;
+      const auto mean_at = [&](const Triple& stride) {
+        return vox::avg_pool3d(x, {.kernel_size = 1, .stride = stride});
+      };
+      EXPECT_EQ(values(mean_at(far)), values(mean_at(two))) << axis;
+    }
+    const auto grad_at = [&](const Triple& stride) {
+      Tensor x = last.detach().set_requires_grad();
+      return values(vox::grad({vox::sum(vox::max_pool3d(x, {.kernel_size = 1, .stride = stride}))}, {x})[0]);
+    };
+    EXPECT_EQ(grad_at(far), grad_at(two)) << axis;
+  }
+}
+
 TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {
   const std::vector<Shape> orders{{0, 2, 3, 4, 1}, {4, 3, 2, 1, 0}, {2, 0, 4, 3, 1},
                                   {3, 4, 2, 0, 1}, {2, 3, 4, 1, 0}, {0, 3, 1, 2, 4}};

@@ -83,28 +83,32 @@ template <int vectors, class V, class F>
 
 /// Of some vectors, or numbers, of each row.
 template <int vectors, class V, class T, class Load, class Store>
-[[gnu::always_inline]] inline void statistics(const T* x, int64_t stride, int64_t count, T* sum, T* squares,
-                                              Load load_from, Store store_to) {
+[[gnu::always_inline]] inline void statistics(const T* x, int64_t stride, int64_t count, T* sum, T* rest,
+                                              T* squares, Load load_from, Store store_to) {
   constexpr int64_t n = sizeof(V) / sizeof(T);
-  V total[vectors], square[vectors];
+  V total[vectors], mean[vectors], both[2 * vectors];
   sum_rows<vectors>(count, total, [=](int64_t r, int v) {
     __builtin_prefetch(x + (r + count) * stride + v * n, 0, 2);
     return load_from(x + r * stride + v * n);
   });
-  V mean[vectors];
   for (int v = 0; v < vectors; ++v) mean[v] = total[v] / static_cast<T>(count);
-  sum_rows<vectors>(count, square, [=](int64_t r, int v) {
-    const V d = load_from(x + r * stride + v * n) - mean[v];
-    return d * d;
+  sum_rows<2 * vectors>(count, both, [=](int64_t r, int v) {
+    const V d = load_from(x + r * stride + v % vectors * n) - mean[v % vectors];
+    return v < vectors ? d : d * d;
   });
-  for (int v = 0; v < vectors; ++v) store_to(sum + v * n, total[v]), store_to(squares + v * n, square[v]);
+  for (int v = 0; v < vectors; ++v) {
+    store_to(sum + v * n, total[v]);
+    store_to(rest + v * n, both[v]);
+    store_to(squares + v * n, both[vectors + v]);
+  }
 }
 
 template <class T>
-void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* squares) {
+void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* rest,
+                        T* squares) {
   const auto of_vectors = [=]<int vectors>(int64_t c) {
     statistics<vectors, Vec<T>>(
-        x + c, stride, count, sum + c, squares + c, [](const T* from) { return load(from); },
+        x + c, stride, count, sum + c, rest + c, squares + c, [](const T* from) { return load(from); },
         [](T* to, Vec<T> v) { store(to, v); });
   };
   constexpr int pair = 2;  // lines of memory, one after the other
@@ -113,7 +117,7 @@ void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width
   for (; c + lanes<T> <= width; c += lanes<T>) of_vectors.template operator()<1>(c);
   for (; c < width; ++c)
     statistics<1, T>(
-        x + c, stride, count, sum + c, squares + c, [](const T* from) { return *from; },
+        x + c, stride, count, sum + c, rest + c, squares + c, [](const T* from) { return *from; },
         [](T* to, T v) { *to = v; });
 }
 

@@ -17,10 +17,11 @@ struct NormalizeOf {
   /// grad_x = scale * (g - g_mean - (x - mean) * slope)
   void (*gradient)(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n,
                    bool stream);
-  /// With row r at x + r * stride: sum[c] = the sum of rows[r][c], r < count, and squares[c] that of
-  /// (rows[r][c] - their mean)^2. Row r goes to partial sum r % 4, and these meet in pairs. Meanwhile the
-  /// next rows come into the cache.
-  void (*statistics_of_rows)(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* squares);
+  /// With row r at x + r * stride, count rows, and m the quotient sum[c] / count as it is rounded: sum[c] =
+  /// the sum of rows[r][c], rest[c] that of (rows[r][c] - m), and squares[c] that of its squares. Row r goes
+  /// to partial sum r % 4, and these meet in pairs. Meanwhile the next rows come into the cache.
+  void (*statistics_of_rows)(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* rest,
+                             T* squares);
 };
 
 struct NormalizeKernels {

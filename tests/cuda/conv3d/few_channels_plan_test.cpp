@@ -61,14 +61,37 @@ TEST(FewChannelsPlan, IsNotForManyPhasesOrHugeSteps) {
       few_weight_grad_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = {1 << 20, 1, 1}})));
 }
 
+// A window may be far larger than its grid, by padding and dilation: rows that are not there count as well in
+// the kernel's 32 bits, and a channel of it may be more than any number of bytes.
+TEST(FewChannelsPlan, IsNotForWindowsBeyondItsNumbers) {
+  const auto conv3d = [](const Shape& big, const Shape& weight, const Conv3dOptions& options) {
+    return detail::conv3d_geometry("test", big, weight, options);
+  };
+  const Conv3dOptions far{.padding = {0, 600, 0}, .dilation = {1, 1200, 1}};
+  EXPECT_FALSE(few_channels_plan(conv3d({1, 1, 1, 1, 3'700'000}, {1, 1, 1, 2, 1}, far), false));
+  EXPECT_FALSE(few_weight_grad_plan(conv3d({1, 1, 1, 1, 3'700'000}, {1, 1, 1, 2, 1}, far)));
+  EXPECT_TRUE(few_channels_plan(conv3d({1, 1, 1, 1, 370'000}, {1, 1, 1, 2, 1}, far), false));
+  EXPECT_FALSE(few_channels_plan(
+      geometry({1, 1, 1, 1, 4'400'000}, {1, 1, 1, 2, 1}, {.dilation = {1, 1000, 1}}), true));
+  for (const int64_t channels : {15878, 37958, 39243, 42093})
+    EXPECT_FALSE(few_channels_plan(
+        conv3d({1, channels, 1, 1, 1}, {1, channels, 2, 2, 2}, {.padding = 30000, .dilation = 60000}), false))
+        << channels;
+  const auto tall =
+      few_weight_grad_plan(conv3d({1, 1, 8, 1, 1'004'122}, {1, 1, 3, 1, 1}, {.padding = {1, 200, 0}}));
+  if (tall) {
+    EXPECT_LT(int64_t{tall->d.tile} * tall->h.out_cells * tall->w.out_cells, int64_t{1} << 31);
+  }
+}
+
 // Taps may miss every output: a sum over nothing is still computed, and the bias written.
 TEST(FewChannelsPlan, AnAxisWhoseTapsAllMissHasOneOfWeightZero) {
   const auto p = few_channels_plan(
       geometry({1, 1, 1, 1, 1}, {1, 1, 1, 1, 2}, {.stride = 3, .padding = {0, 0, 1}, .dilation = {1, 1, 2}}),
       true);
   ASSERT_TRUE(p);
-  for (int slot = 0; slot < p->w.slots(); ++slot) EXPECT_LE(p->w.tap[slot], 1);
-  EXPECT_GE(p->w.taps, 1);
+  for (int slot = 0; slot < p->w.slots(); ++slot) EXPECT_EQ(p->w.tap[slot], -1);
+  EXPECT_EQ(p->w.taps, 1);
 }
 
 }  // namespace

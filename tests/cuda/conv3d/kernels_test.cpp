@@ -517,6 +517,8 @@ TEST_P(Conv3dKernelsSanitizeCuda, RowsThatBeginAnywhere) {
       geometry({2, 8, 3, 4, 18}, {8, 8, 2, 3, 4}, {.stride = {1, 1, 2}, .padding = {0, 1, 1}}),
       geometry({1, 16, 3, 4, 22}, {16, 8, 3, 2, 3}, {.groups = 2, .dilation = {1, 2, 3}}),
       geometry({1, 8, 2, 5, 300}, {8, 8, 2, 3, 3}, {.padding = {0, 0, 1}}),  // a window of one row of taps
+      geometry({2, 8, 3, 4, 18}, {8, 17, 2, 2, 3}, {.stride = 2, .dilation = 2}),  // phases without taps
+      geometry({1, 8, 2, 21, 37}, {8, 8, 1, 1, 1}, {.stride = 2}),                 // and tiles that cut rows
   };
   for (const Conv3dGeometry& g : geometries)
     for (const Conv3dPass pass : passes)

@@ -45,7 +45,8 @@ class WalkTest : public ::testing::TestWithParam<Isa> {
   static std::vector<Tensor> views(DType dtype) {
     std::vector<Tensor> result;
     for (const Shape& shape : {Shape{5, 7, 11, 3}, Shape{2, 66, 130}, Shape{1, 257, 70}, Shape{4, 4, 33, 65},
-                               Shape{30, 23, 3, 13}, Shape{70, 3}, Shape{3, 4}, Shape{1, 1}, Shape{0, 5}}) {
+                               Shape{30, 23, 3, 13}, Shape{260, 2, 20}, Shape{140, 2, 20}, Shape{1100, 2, 20},
+                               Shape{70, 3}, Shape{3, 4}, Shape{1, 1}, Shape{0, 5}}) {
       const int64_t n = checked_numel("test", shape);
       const Tensor x = arange(0, n, 1, {.dtype = i64}).to(dtype).reshape(shape);
       result.push_back(x);
