@@ -117,6 +117,26 @@ struct StridedPlanned {
 };
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed, const StridedTile& tile);
 
+/// Calls f.template operator()<channels, slots, tiles>() for these of a tile. `tiles_of_64` is what a kernel
+/// has registers for with 64 channels and two slots.
+template <int tiles_of_64, class F>
+void visit_strided_tile(const StridedTile& t, F f) {
+  const auto one = [&]<int channels, int slots, int tiles>() {
+    if (t.channels == channels && t.slots == slots && t.tiles == tiles)
+      f.template operator()<channels, slots, tiles>();
+  };
+  one.template operator()<8, 1, 4>();
+  one.template operator()<16, 1, 4>();
+  one.template operator()<32, 1, 4>();
+  one.template operator()<48, 1, 2>();
+  one.template operator()<64, 1, 2>();
+  one.template operator()<8, 8, 4>();
+  one.template operator()<16, 8, 2>();
+  one.template operator()<32, 4, 2>();
+  one.template operator()<48, 2, 2>();
+  one.template operator()<64, 2, tiles_of_64>();
+}
+
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 

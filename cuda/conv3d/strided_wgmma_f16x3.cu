@@ -5,6 +5,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
+#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/conv3d/scaled_weights.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_f16x3.cuh>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <utility>
 
 namespace vox::cuda {
 
@@ -63,25 +63,7 @@ __global__ void __launch_bounds__(flat::scaling_threads)
 
 namespace {
 
-/// Calls `f` with the Block of a tile.
-template <class F>
-void visit_scaled_tile(const StridedTile& t, F f) {
-  const auto one =
-      [&]<int channels, int slots, int tiles>(std::integer_sequence<int, channels, slots, tiles>) {
-        if (t.channels == channels && t.slots == slots && t.tiles == tiles)
-          f(ScaledBlock<channels, slots, tiles>{});
-      };
-  one(std::integer_sequence<int, 8, 1, 4>{});
-  one(std::integer_sequence<int, 16, 1, 4>{});
-  one(std::integer_sequence<int, 32, 1, 4>{});
-  one(std::integer_sequence<int, 48, 1, 2>{});
-  one(std::integer_sequence<int, 64, 1, 2>{});
-  one(std::integer_sequence<int, 8, 8, 4>{});
-  one(std::integer_sequence<int, 16, 8, 2>{});
-  one(std::integer_sequence<int, 32, 4, 2>{});
-  one(std::integer_sequence<int, 48, 2, 2>{});
-  one(std::integer_sequence<int, 64, 2, 1>{});
-}
+constexpr int tiles_of_64 = 1;  // with several slots, as registers allow: totals come beside the sums
 
 /// A plan, and the same with instructions for items.
 struct ScaledPlanned {
@@ -101,9 +83,9 @@ int most_taps_in_sum(double products) {
 /// Every tap is an instruction high low' + low high', two are one high high', and a last odd one has zeros
 /// for a partner. Of a sum the small products come first, since each truncates what is there. Nothing if
 /// there are too many instructions, or if a partner does not lie behind its tap.
-std::optional<ScaledPlanned> scaled_plan(const Conv3dGeometry& g, bool transposed) {
+std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed) {
   StridedTile tile = strided_tile(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
-  if (tile.channels == 64 && tile.slots > 1) tile.tiles = 1;  // as registers allow
+  if (tile.channels == 64 && tile.slots > 1) tile.tiles = tiles_of_64;
   auto planned = strided_plan(g, transposed, tile);
   if (!planned && tile.channels > 32) {  // the weights of a stage may fit by halves
     tile.channels = 32;
@@ -154,13 +136,24 @@ std::optional<ScaledPlanned> scaled_plan(const Conv3dGeometry& g, bool transpose
   return scaled;
 }
 
+/// Good until the next call.
+const std::optional<ScaledPlanned>& scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  struct Key {
+    Conv3dGeometry geometry;
+    bool transposed;
+    bool operator==(const Key&) const = default;
+  };
+  thread_local Recent<Key, std::optional<ScaledPlanned>> recent;
+  return recent.of({g, transposed}, [&] { return make_scaled_plan(g, transposed); });
+}
+
 void run_scaled(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
                 const Conv3dGeometry& g, bool transposed, Tensor not_split) {
   if (g.batch == 0) return;
-  const auto planned = scaled_plan(g, transposed);
+  const auto& planned = scaled_plan(g, transposed);
   const StridedPlan& p = planned->items.plan;
-  visit_scaled_tile(planned->tile, [&](auto block) {
-    using Block = decltype(block);
+  visit_strided_tile<tiles_of_64>(planned->tile, [&]<int channels, int slots, int tiles>() {
+    using Block = ScaledBlock<channels, slots, tiles>;
     const int columns = p.groups * p.channel_blocks;
     const int64_t packed_bytes = int64_t{columns} * p.block_weights;  // a multiple of 16
     const Launch launch(op, output, {&input, &weight, &bias, &not_split});

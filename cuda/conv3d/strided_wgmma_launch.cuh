@@ -9,7 +9,7 @@
 #include <voxgrad/cuda/conv3d/strided_wgmma.cuh>
 #include <voxgrad/cuda/conv3d/weight_row.cuh>
 
-#include <utility>
+#include <algorithm>
 
 namespace vox::cuda::strided {
 
@@ -45,23 +45,11 @@ __global__ void __launch_bounds__(128)
 /// Calls `f` with the Block of a tile.
 template <class Storage, class Operand, class F>
 void visit_tile(const StridedTile& t, F f) {
-  const auto one =
-      [&]<int channels, int slots, int tiles>(std::integer_sequence<int, channels, slots, tiles>) {
-        if (t.channels != channels || t.slots != slots || t.tiles != tiles) return;
-        if constexpr (slots == 1)
-          if (t.runs) return f(Block<Storage, Operand, channels, slots, tiles, true>{});
-        f(Block<Storage, Operand, channels, slots, tiles>{});
-      };
-  one(std::integer_sequence<int, 8, 1, 4>{});
-  one(std::integer_sequence<int, 16, 1, 4>{});
-  one(std::integer_sequence<int, 32, 1, 4>{});
-  one(std::integer_sequence<int, 48, 1, 2>{});
-  one(std::integer_sequence<int, 64, 1, 2>{});
-  one(std::integer_sequence<int, 8, 8, 4>{});
-  one(std::integer_sequence<int, 16, 8, 2>{});
-  one(std::integer_sequence<int, 32, 4, 2>{});
-  one(std::integer_sequence<int, 48, 2, 2>{});
-  one(std::integer_sequence<int, 64, 2, 2>{});
+  visit_strided_tile<2>(t, [&]<int channels, int slots, int tiles>() {
+    if constexpr (slots == 1)
+      if (t.runs) return f(Block<Storage, Operand, channels, slots, tiles, true>{});
+    f(Block<Storage, Operand, channels, slots, tiles>{});
+  });
 }
 
 template <class Storage, class Operand>
