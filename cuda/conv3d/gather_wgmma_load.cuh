@@ -1,0 +1,54 @@
+#pragma once
+
+// The loader of gather_wgmma.cuh: one warp that starts copies.
+
+#include <voxgrad/cuda/conv3d/gather_wgmma_shared.cuh>
+
+namespace vox::cuda::gather {
+
+template <class Block>
+__device__ __forceinline__ void load(const float* __restrict__ input, const unsigned char* __restrict__ packed,
+                                     const Columns& columns, const Shared& shared, const GatherPlan& p) {
+  const int lane = threadIdx.x % 32;
+  if (lane >= copying_lanes) return;
+  flat::Ring ring{p.stages};
+  const int64_t slab_weights = int64_t{p.d.kernel} * p.slot_weights;
+  const unsigned char* const weights =
+      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.slabs * slab_weights;
+  Tile tile{};
+  Rows rows{};
+  walk<Block>(
+      p,
+      [&](const Tile& next) {
+        tile = next;
+        rows = rows_of(tile, Block::cells, p);
+      },
+      [](int) {},
+      [&](int plane, const Live<Block::slots>& live) {
+        const float* channel =
+            input + (int64_t{tile.image} * p.groups * p.in_per_group + columns.group * p.in_per_group + lane) *
+                        p.in_channel;
+        for (int s = 0; s < p.slabs; ++s, ring.advance(), channel += slab * int64_t{p.in_channel}) {
+          unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
+          ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+          if (lane < slab) {
+            const uint32_t word = word_of(channel, plane, rows.first, p);
+            const uint32_t bytes = (word + rows.count * p.w.in + 3) / 4 * 16;
+            const float* const from = channel + int64_t{plane} * p.in_plane + rows.first * p.w.in - word;
+            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], bytes);
+            ptx::bulk_copy(stage + lane * p.channel_bytes, from, bytes, shared.full[ring.slot]);
+          } else {
+            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], __popc(live.mask) * p.slot_weights);
+#pragma unroll
+            for (int slot = 0; slot < Block::slots; ++slot)
+              if (live.tap[slot] >= 0)
+                ptx::bulk_copy(stage + p.stage_bytes - (Block::slots - slot) * p.slot_weights,
+                               weights + s * slab_weights + int64_t{live.tap[slot]} * p.slot_weights,
+                               p.slot_weights, shared.full[ring.slot]);
+          }
+        }
+      },
+      [](int, int) {});
+}
+
+}  // namespace vox::cuda::gather
