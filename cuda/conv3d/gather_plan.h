@@ -15,51 +15,55 @@ inline constexpr int most_gather_slots = 3, most_gather_taps = 64;
 /// One axis of conv3d: output cell o reads o * stride - padding + k * dilation.
 struct GatherAxis {
   int in, out, stride, padding, dilation, kernel;
-
-  /// Of the first tap.
-#ifdef __CUDACC__
-  __device__ __forceinline__
-#endif
-      int first_of(int o) const {
-    return o * stride - padding;
-  }
 };
 
 /// A tap along h and w.
 struct GatherTap {
-  int offset;       ///< bytes from that of the first tap, in a channel's rows
-  uint32_t where;   ///< bit k_h, and bit 16 + k_w
+  int offset;      ///< bytes from that of the first tap, in a channel's rows
+  uint32_t where;  ///< bit k_h, and bit 16 + k_w
 };
 
 struct GatherPlan {
   GatherAxis d, h, w;
   int batch, groups, in_per_group, out_per_group;
-  int in_channel, out_channel, in_plane, cells;  ///< elements; of a channel, and of a plane
+  int in_channel, out_channel, in_plane, cells;  ///< elements: of a channel, and of a plane
   int channel_blocks, plane_tiles;
-  int slabs;                       ///< of 8 channels of the input
-  int taps;                        ///< along h and w
-  int channel_bytes;               ///< of a channel's rows in a stage
-  int slot_weights;                ///< bytes: the weights of one tap along d and one slab
+  int parts, depths;  ///< that the output is cut into along d, and depths of each
+  int slabs;          ///< of 8 channels of the input
+  int taps;           ///< along h and w
+  int channel_bytes;  ///< of a channel's rows in a stage
+  int slot_weights;   ///< bytes: the weights of one tap along d and one slab
+  int chunk;          ///< taps of a stage that the tensor cores add up, if split
   int stages, stage_bytes, shared_bytes;
-  int blocks, steps;               ///< of one block of channels; depths of each of them
-  GatherTap tap[most_gather_taps];
+  int jobs, blocks;   ///< of one block of channels: parts of tiles; blocks that share them
+  GatherTap tap[most_gather_taps + 1];  ///< and one that no cell has
 };
 
-/// What a block computes at once: `warpgroups` x `tiles` x 64 cells, times `channels`, times `slots`.
+inline constexpr int gather_warpgroups = 2;
+
+/// What a block computes at once: `gather_warpgroups` x `tiles` x 64 cells, times `channels`, times `slots`;
+/// of numbers that are rounded to TF32, or `split` in two.
 struct GatherTile {
-  int channels, slots, tiles, warpgroups;
+  int channels, slots, tiles;
+  bool split;
   friend bool operator==(const GatherTile&, const GatherTile&) = default;
 };
 
-/// As many as have registers for their sums.
-constexpr int gather_warpgroups(int channels, int slots, int tiles) {
-  return channels * slots * tiles > 96 || slots * tiles > 4 ? 3 : 4;
+/// Whether there is a kernel of it: one whose sums fit in registers (split, a thread has two of each).
+constexpr bool has_gather_kernel(const GatherTile& t) {
+  const int sums = t.channels * t.slots * t.tiles / (t.split ? 1 : 2);
+  const bool spills = t.slots == 3 && (t.channels == 48 || (t.split && t.tiles > 1));
+  return sums <= 128 && t.slots <= most_gather_slots && !spills;
 }
 
-/// The tile for a geometry, of which a warpgroup has one or two; nothing if there is none.
-std::optional<GatherTile> gather_tile(const Conv3dGeometry& g);
+struct GatherPlanned {
+  GatherTile tile;
+  GatherPlan plan;
+};
 
-/// Nothing if numbers do not fit their types, or a stage shared memory.
-std::optional<GatherPlan> gather_plan(const Conv3dGeometry& g, const GatherTile& tile, int multiprocessors);
+/// The plan that takes the least time on so many multiprocessors. Nothing if there are more depths to a plane
+/// than slots, if two stages do not fit shared memory, or if numbers do
+/// not fit their types; for how many multiprocessors does not matter then.
+std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool split, int multiprocessors);
 
 }  // namespace vox::cuda

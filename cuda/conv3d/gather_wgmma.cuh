@@ -8,9 +8,9 @@
 namespace vox::cuda::gather {
 
 template <class Block>
-__global__ void __launch_bounds__(Block::threads, 1)
+__global__ void __launch_bounds__(block_threads, 1)
     product_kernel(const float* __restrict__ input, const unsigned char* __restrict__ packed,
-                   const float* __restrict__ bias, float* __restrict__ output,
+                   const float* __restrict__ bias, float* __restrict__ output, int64_t* not_split,
                    const __grid_constant__ GatherPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) unsigned char memory[];
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(Block::threads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(full[i], copying_lanes);
-      ptx::mbarrier_init(empty[i], Block::consumer_threads);
+      ptx::mbarrier_init(empty[i], consumer_threads);
     }
     ptx::mbarrier_init_done();
   }
@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(Block::threads, 1)
                         static_cast<int>(blockIdx.y) % p.channel_blocks};
   // From lane 0, so that the compiler knows that warps do not part here.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  if (warpgroup == Block::warpgroups) {
-    ptx::shrink_registers_to<Block::loader_registers>();
+  if (warpgroup == gather_warpgroups) {
+    ptx::shrink_registers_to<loader_registers>();
     if (threadIdx.x / 32 % 4 == 0) load<Block>(input, packed, columns, shared, p);
   } else {
-    ptx::grow_registers_to<Block::consumer_registers>();
+    ptx::grow_registers_to<consumer_registers>();
     Products<Block> products;
-    products.consume(input, columns, shared, warpgroup, bias, output, p);
+    products.consume(input, columns, shared, warpgroup, bias, output, not_split, p);
   }
 #endif
 }

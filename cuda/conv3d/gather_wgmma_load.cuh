@@ -25,13 +25,11 @@ __device__ __forceinline__ void load(const float* __restrict__ input, const unsi
       },
       [](int) {},
       [&](int plane, const Live<Block::slots>& live) {
-        const float* channel =
-            input + (int64_t{tile.image} * p.groups * p.in_per_group + columns.group * p.in_per_group + lane) *
-                        p.in_channel;
-        for (int s = 0; s < p.slabs; ++s, ring.advance(), channel += slab * int64_t{p.in_channel}) {
+        for (int s = 0; s < p.slabs; ++s, ring.advance()) {
           unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
           ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
           if (lane < slab) {
+            const float* const channel = channel_at(input, tile, columns, s * slab + lane, p);
             const uint32_t word = word_of(channel, plane, rows.first, p);
             const uint32_t bytes = (word + rows.count * p.w.in + 3) / 4 * 16;
             const float* const from = channel + int64_t{plane} * p.in_plane + rows.first * p.w.in - word;

@@ -8,22 +8,20 @@
 
 namespace vox::cuda::gather {
 
-constexpr int slab = 8;                                // channels of the input in a stage
-constexpr int copying_lanes = slab + 1;                // one for each channel, and one for weights
+constexpr int consumer_threads = gather_warpgroups * 128;
+constexpr int block_threads = consumer_threads + 128;  // one of those warps loads
+constexpr int consumer_registers = 240, loader_registers = 24;
+constexpr int slab = 8;                  // channels of the input in a stage
+constexpr int copying_lanes = slab + 1;  // one for each channel, and one for weights
 constexpr int most_stages = 8;
 
 /// What a block computes at once (GatherTile), with its sums.
-template <int channels_, int slots_, int tiles_, int warpgroups_>
+template <int channels_, int slots_, int tiles_, bool split_>
 struct Block {
-  static constexpr int channels = channels_, slots = slots_, tiles = tiles_, warpgroups = warpgroups_;
-  static constexpr int cells = warpgroups * tiles * 64;
+  static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
+  static constexpr bool split = split_;
+  static constexpr int cells = gather_warpgroups * tiles * 64;
   static constexpr int sums = channels / 2;  // of a tile and slot, in a thread
-  static constexpr int consumer_threads = warpgroups * 128;
-  static constexpr int threads = consumer_threads + 128;  // one of those warps loads
-  // A block has as many to share out as it is launched with.
-  static constexpr int launch_registers = 65536 / threads / 8 * 8, loader_registers = 24;
-  static constexpr int consumer_registers =
-      ((warpgroups + 1) * launch_registers - loader_registers) / warpgroups / 8 * 8;
 };
 
 /// A block of channels, and a tile of cells.
@@ -34,23 +32,38 @@ struct Tile {
   int image, cell;
 };
 
+/// Where the first tap of an output cell lies on an axis.
+__device__ __forceinline__ int first_of(int cell, const GatherAxis& axis) {
+  return cell * axis.stride - axis.padding;
+}
+
 /// The rows of the input that a tile's cells touch, and those between.
 struct Rows {
   int first, count;
 };
 __device__ __forceinline__ Rows rows_of(const Tile& tile, int cells, const GatherPlan& p) {
   const int last_cell = min(tile.cell + cells, p.cells) - 1;
-  const int first = p.h.first_of(tile.cell / p.w.out);
-  const int last = p.h.first_of(last_cell / p.w.out) + (p.h.kernel - 1) * p.h.dilation;
+  const int first = first_of(tile.cell / p.w.out, p.h);
+  const int last = first_of(last_cell / p.w.out, p.h) + (p.h.kernel - 1) * p.h.dilation;
   const int low = min(max(first, 0), p.h.in - 1);
   return {low, max(min(last, p.h.in - 1) - low, 0) + 1};
 }
 
-/// Where a row of a channel and plane begins in the input, in elements modulo 4: in shared memory its first
-/// element has that place in its 16 bytes as well.
-__device__ __forceinline__ uint32_t word_of(const float* channel, int d, int row, const GatherPlan& p) {
+/// A channel of the input. Those behind the group's last, which have no weights, are the last once more: what it
+/// touches is not finite for its own sake.
+__device__ __forceinline__ const float* channel_at(const float* input, const Tile& tile, const Columns& columns,
+                                                   int in_group, const GatherPlan& p) {
+  return input + ((int64_t{tile.image} * p.groups + columns.group) * p.in_per_group +
+                  min(in_group, p.in_per_group - 1)) *
+                     p.in_channel;
+}
+
+/// Where a row of a channel's plane begins, in elements modulo 4: in shared memory its first element has that
+/// place in its 16 bytes as well. The same for channels that are 8 apart.
+__device__ __forceinline__ uint32_t word_of(const float* channel, int plane, int row, const GatherPlan& p) {
   return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(channel) / 4) +
-          static_cast<uint32_t>(d) * p.in_plane + static_cast<uint32_t>(row) * p.w.in) % 4;
+          static_cast<uint32_t>(plane) * p.in_plane + static_cast<uint32_t>(row) * p.w.in) %
+         4;
 }
 
 /// The taps along d that a plane is multiplied by: of slot s, for the output's depth that it has, or -1.
@@ -75,32 +88,29 @@ __device__ __forceinline__ Live<slots> live_of(int plane, int first, int last, c
   return live;
 }
 
-/// Walks through what this block computes: on_tile(tile) once for each tile; then, plane after plane,
+/// Walks through what this block computes: on_tile(tile) once for each job; then, plane after plane,
 /// on_first(slot) for a depth whose first plane comes, on_plane(plane, Live) if there is something to
 /// multiply, on_last(slot, depth) for a depth that is complete.
 template <class Block, class OnTile, class OnFirst, class OnPlane, class OnLast>
 __device__ __forceinline__ void walk(const GatherPlan& p, OnTile on_tile, OnFirst on_first, OnPlane on_plane,
                                      OnLast on_last) {
-  int begin = blockIdx.x * p.steps;
-  const int end = min(begin + p.steps, p.batch * p.plane_tiles * p.d.out);
   const int reach = (p.d.kernel - 1) * p.d.dilation;
-  while (begin < end) {
-    const int column = begin / p.d.out, first = begin % p.d.out;
-    const int last = min(p.d.out, first + end - begin);
-    on_tile(Tile{column / p.plane_tiles, column % p.plane_tiles * Block::cells});
+  for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
+    const int part = job / p.plane_tiles;
+    const int first = part % p.parts * p.depths, last = min(first + p.depths, p.d.out);
+    on_tile(Tile{part / p.parts, job % p.plane_tiles * Block::cells});
     int opened = first, closed = first;  // the next to be
-    for (int plane = p.d.first_of(first); plane <= p.d.first_of(last - 1) + reach; ++plane) {
-      if (opened < last && plane == p.d.first_of(opened)) on_first(opened++ % Block::slots);
+    for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
+      if (opened < last && plane == first_of(opened, p.d)) on_first(opened++ % Block::slots);
       if (static_cast<unsigned>(plane) < static_cast<unsigned>(p.d.in)) {
         const auto live = live_of<Block::slots>(plane, first, last, p);
         if (live.mask) on_plane(plane, live);
       }
-      if (closed < last && plane == p.d.first_of(closed) + reach) {
+      if (closed < last && plane == first_of(closed, p.d) + reach) {
         on_last(closed % Block::slots, closed);
         ++closed;
       }
     }
-    begin += last - first;
   }
 }
 

@@ -120,6 +120,13 @@ bool with_stride_16(const Conv3dProblem& p) {  // tensors of 16 bits have nothin
   return eight_channels(p) && (p.dtype == f32 ? with_stride(p) : longest_stride(p) > 1);
 }
 
+/// With a step along w: what a warp reads from shared memory at once lies in different banks for a step of 2,
+/// and kernels of 5 with steps of 1 are slower by it (the sweep). 8 channels, or one tap, are too little.
+bool gathering(const Conv3dProblem& p) {
+  return p.geometry.stride.w > 1 && p.geometry.taps() > 1 && p.geometry.small_per_group() > 8 &&
+         channels_fill_tiles(p);
+}
+
 /// Where one side has fewer than 8, f32 at `highest` and 16-bit tensors have only `direct` besides. For f32
 /// by TF32 it is tensor cores whose tiles are padding, and these win up to so many pairs of channels
 /// (measured for kernels 1, 3, 4 and 5).
@@ -167,6 +174,9 @@ constexpr Row table[]{
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma_split},
+    {"gather_wgmma", hopper<tf32, gather_wgmma_takes>, gathering, conv3d_gather_wgmma, nullptr, nullptr},
+    {"gather_wgmma_split", hopper<f32_at_highest, gather_wgmma_split_takes>, gathering,
+     conv3d_gather_wgmma_split, nullptr, nullptr},
     {"strided_wgmma_bf16", strided_bf16, with_stride_16, conv3d_strided_wgmma_bf16,
      conv_transpose3d_strided_wgmma_bf16, nullptr},
     {"strided_wgmma_f16", hopper<is_f16, strided_wgmma_f16_takes>, with_stride_16, conv3d_strided_wgmma_f16,

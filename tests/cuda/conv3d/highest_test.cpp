@@ -35,7 +35,7 @@ class HighestCuda : public ::testing::TestWithParam<std::string_view> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
-                         ::testing::Values("strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
+                         ::testing::Values("gather_wgmma_split", "strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
                                            "implicit_gemm_wgmma_split", "implicit_gemm_mma_split",
                                            "few_channels"),
                          [](const auto& info) { return std::string(info.param); });
@@ -124,6 +124,7 @@ std::vector<Case> cases(std::string_view kernel) {
   all.push_back(
       {geometry({2, 24, 6, 12, 20}, {24, 64, 3, 3, 3}, {.stride = 2, .padding = 1, .dilation = 2})});
   all.push_back({geometry({2, 40, 5, 12, 20}, {40, 64, 3, 3, 3}, {.stride = 2}), true});
+  all.push_back({geometry({2, 40, 4, 9, 20}, {40, 32, 3, 5, 5}, {.stride = 2, .padding = 2})});
   return all;
 }
 

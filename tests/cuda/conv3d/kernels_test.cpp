@@ -471,6 +471,13 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   flat({2, 9, 3, 4, 7}, {9, 16, 4, 3, 5}, {.stride = 3, .padding = 1});
   flat({1, 24, 2, 3, 20}, {24, 17, 4, 5, 4}, {.stride = 4});
   flat({1, 8, 2, 3, 5}, {8, 8, 1, 2, 2}, {.stride = {1, 3, 4}});
+  // Gathered cells: each of their tiles (blocks of channels, depths that a plane serves), with planes, rows
+  // and columns outside, tiles that cut rows, and rows that begin anywhere.
+  for (const int64_t taps : {1, 3, 5})
+    for (const int64_t in : {16, 32, 48, 64})
+      flat({2, in, 2, 7, 21}, {in, 8, taps, 3, 2}, {.stride = 2, .padding = {taps / 2, 1, 0}});
+  flat({1, 70, 3, 3, 3}, {70, 19, 3, 3, 3}, {.stride = {2, 3, 1}, .padding = 1, .dilation = {2, 1, 2}});
+  flat({1, 17, 5, 2, 130}, {17, 16, 2, 5, 5}, {.stride = {3, 1, 2}, .padding = {0, 2, 2}});
   // Sums that roll along d: each of their tiles, and planes outside the input.
   for (const int64_t taps : {2, 3, 5})
     for (const int64_t out : {16, 24, 32, 48, 64})

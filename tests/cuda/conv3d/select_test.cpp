@@ -42,9 +42,10 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(medium, large), cuda::has_wgmma() ? "rolling_wgmma_bf16" : "implicit_gemm_mma");
   const Conv3dGeometry large_strided = detail::conv_transpose3d_geometry(
       "select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1});
-  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
-    EXPECT_EQ(chosen(highest, large_strided, f32, pass),
-              cuda::has_wgmma() ? "strided_wgmma_f16x3" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(highest, large_strided),
+            cuda::has_wgmma() ? "strided_wgmma_f16x3" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(highest, large_strided, f32, Conv3dPass::conv3d),
+            cuda::has_wgmma() ? "gather_wgmma_split" : "implicit_gemm_mma_split");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "implicit_gemm_mma");
   EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
@@ -52,17 +53,21 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
   const bool hopper = cuda::has_wgmma();
-  // Steps: both ops with 2, conv3d alone with 3, if there are two taps and more for each phase.
+  // Steps: conv3d of f32 gathers; of 16 bits it takes 2 and 3, as conv_transpose3d takes 2.
   for (const int64_t stride : {2, 3}) {
     for (const int64_t kernel : {3, 5}) {
       const Conv3dGeometry g = detail::conv_transpose3d_geometry(
           "select", {1, 16, 2, 2, 2}, {16, 16, kernel, kernel, kernel}, {.stride = stride});
       for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
-        const bool taken = hopper && (stride == 2 || pass == Conv3dPass::conv3d);
-        const bool pays = stride == 2 || kernel == 5;
-        EXPECT_EQ(chosen(high, g, f32, pass), taken && pays ? "strided_wgmma" : "implicit_gemm_mma");
-        EXPECT_EQ(chosen(highest, g, f32, pass), "implicit_gemm_mma_split");  // a small one
-        EXPECT_EQ(chosen(medium, g, f32, pass), taken && pays ? "strided_wgmma_bf16" : "implicit_gemm_mma");
+        const bool gathered = hopper && pass == Conv3dPass::conv3d, taken = gathered || (hopper && stride == 2);
+        EXPECT_EQ(chosen(high, g, f32, pass), gathered ? "gather_wgmma"
+                                              : taken  ? "strided_wgmma"
+                                                       : "implicit_gemm_mma");
+        EXPECT_EQ(chosen(medium, g, f32, pass), gathered ? "gather_wgmma"
+                                                : taken  ? "strided_wgmma_bf16"
+                                                         : "implicit_gemm_mma");
+        EXPECT_EQ(chosen(highest, g, f32, pass),  // a small one
+                  gathered ? "gather_wgmma_split" : "implicit_gemm_mma_split");
         if (!taken) continue;
         EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");
         EXPECT_EQ(chosen(high, g, f16, pass), "strided_wgmma_f16");
