@@ -12,7 +12,7 @@ namespace vox::cuda {
 /// The most slots (depths of the output whose sums are kept at a time), and taps along h and w together.
 inline constexpr int most_gather_slots = 3, most_gather_taps = 64;
 
-/// One axis of conv3d: output cell o reads o * stride - padding + k * dilation.
+/// One axis: output cell o reads o * stride - padding + k * dilation.
 struct GatherAxis {
   int in, out, stride, padding, dilation, kernel;
 };
@@ -25,6 +25,8 @@ struct GatherTap {
 
 struct GatherPlan {
   GatherAxis d, h, w;
+  bool transposed;  ///< taps of the weights in reverse
+  bool neighbours;  ///< cells that follow each other along w are an odd number of elements apart
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel, in_plane, cells;  ///< elements: of a channel, and of a plane
   int channel_blocks, plane_tiles;
@@ -61,9 +63,10 @@ struct GatherPlanned {
   GatherPlan plan;
 };
 
-/// The plan that takes the least time on so many multiprocessors. Nothing if there are more depths to a plane
-/// than slots, if two stages do not fit shared memory, or if numbers do
-/// not fit their types; for how many multiprocessors does not matter then.
-std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool split, int multiprocessors);
+/// The plan that takes the least time on so many multiprocessors. Nothing if a conv_transpose3d has steps, if
+/// there are more depths to a plane than slots, if two stages do not fit shared memory, or if numbers do not fit
+/// their types; for how many multiprocessors does not matter then.
+std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool transposed, bool split,
+                                         int multiprocessors);
 
 }  // namespace vox::cuda

@@ -10,7 +10,12 @@ bool gather_wgmma_takes(const Conv3dGeometry& g, bool transposed) {
 
 void conv3d_gather_wgmma(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                          Conv3dGeometry g) {
-  gather::run<false>(big, weight, bias, small, g, {});
+  gather::run<false>("conv3d", big, weight, bias, small, g, false, {});
+}
+
+void conv_transpose3d_gather_wgmma(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
+                                   Conv3dGeometry g) {
+  gather::run<false>("conv_transpose3d", small, weight, bias, big, g, true, {});
 }
 
 }  // namespace vox::cuda

@@ -24,10 +24,11 @@ __global__ void __launch_bounds__(128)
   uint32_t* const to =
       packed + ((int64_t{blockIdx.z} * p.d.kernel + blockIdx.y) * parts * p.taps + blockIdx.x) * numel;
   for (int i = threadIdx.x; i < numel; i += blockDim.x) {
-    const int in = in0 + channel_of(i / (channels * 4) * 4 + i % 4), out = out0 + i / 4 % channels;
+    const int in = in0 + channel_of(i / (channels * 4) * 4 + i % 4, p.neighbours), out = out0 + i / 4 % channels;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group)
-      value = weight[weight_row(p, false, group, in, out) * all_taps + tap];
+      value = weight[weight_row(p, p.transposed, group, in, out) * all_taps +
+                     (p.transposed ? all_taps - 1 - tap : tap)];
     to[i] = tf32_high(value);
     if constexpr (Block::split) to[i + p.taps * numel] = tf32_low(value, tf32_high(value));
   }
@@ -56,29 +57,31 @@ void visit_block(const GatherTile& tile, F f) {
 
 /// Good until the next call.
 template <bool split>
-const std::optional<GatherPlanned>& planned(const Conv3dGeometry& g, int multiprocessors) {
+const std::optional<GatherPlanned>& planned(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
   struct Key {
     Conv3dGeometry geometry;
+    bool transposed;
     int multiprocessors;
     bool operator==(const Key&) const = default;
   };
   thread_local Recent<Key, std::optional<GatherPlanned>> recent;
-  return recent.of({g, multiprocessors}, [&] { return gather_plan(g, split, multiprocessors); });
+  return recent.of({g, transposed, multiprocessors},
+                   [&] { return gather_plan(g, transposed, split, multiprocessors); });
 }
 
 template <bool split>
 bool takes(const Conv3dGeometry& g, bool transposed) {
   constexpr int any = 132;
-  return !transposed && planned<split>(g, any).has_value();
+  return planned<split>(g, transposed, any).has_value();
 }
 
 /// `not_split`, if split, is one i64 that becomes 1 where a result is not finite.
 template <bool split>
-void run(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, const Conv3dGeometry& g,
-         Tensor not_split) {
+void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+         const Conv3dGeometry& g, bool transposed, Tensor not_split) {
   if (g.batch == 0) return;
-  const Launch launch("conv3d", small, {&big, &weight, &bias, &not_split});
-  const auto& [tile, p] = *planned<split>(g, multiprocessors(launch));
+  const Launch launch(op, output, {&input, &weight, &bias, &not_split});
+  const auto& [tile, p] = *planned<split>(g, transposed, multiprocessors(launch));
   int64_t* const mark = split ? vox::detail::mutable_ptr<int64_t>(not_split) : nullptr;
   visit_block<split>(tile, [&](auto block) {
     using Block = decltype(block);
@@ -90,9 +93,9 @@ void run(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& sm
     launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
     product_kernel<Block><<<dim3(static_cast<unsigned>(p.blocks), columns), block_threads,
                             static_cast<size_t>(p.shared_bytes), launch.stream()>>>(
-        vox::detail::ptr<float>(big), packed.as<unsigned char>(),
-        bias.defined() ? vox::detail::ptr<float>(bias) : nullptr, vox::detail::mutable_ptr<float>(small), mark,
-        p);
+        vox::detail::ptr<float>(input), packed.as<unsigned char>(),
+        bias.defined() ? vox::detail::ptr<float>(bias) : nullptr, vox::detail::mutable_ptr<float>(output),
+        mark, p);
     launch.check();
   });
 }

@@ -3,6 +3,7 @@
 // The loader of gather_wgmma.cuh: one warp that starts copies.
 
 #include <voxgrad/cuda/conv3d/gather_wgmma_shared.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
 
 namespace vox::cuda::gather {
 
@@ -15,6 +16,7 @@ __device__ __forceinline__ void load(const float* __restrict__ input, const unsi
   const int64_t slab_weights = int64_t{p.d.kernel} * p.slot_weights;
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.slabs * slab_weights;
+  const float* const end = input + int64_t{p.batch} * p.groups * p.in_per_group * p.in_channel;
   Tile tile{};
   Rows rows{};
   walk<Block>(
@@ -31,10 +33,18 @@ __device__ __forceinline__ void load(const float* __restrict__ input, const unsi
           if (lane < slab) {
             const float* const channel = channel_at(input, tile, columns, s * slab + lane, p);
             const uint32_t word = word_of(channel, plane, rows.first, p);
-            const uint32_t bytes = (word + rows.count * p.w.in + 3) / 4 * 16;
+            const uint32_t words = word + rows.count * p.w.in;
             const float* const from = channel + int64_t{plane} * p.in_plane + rows.first * p.w.in - word;
-            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], bytes);
-            ptx::bulk_copy(stage + lane * p.channel_bytes, from, bytes, shared.full[ring.slot]);
+            float* const to = reinterpret_cast<float*>(stage + lane * p.channel_bytes);
+            // Copies are of 16 bytes, but for those that the tensor does not have at its end.
+            uint32_t whole = (words + 3) / 4 * 4;
+            if (from + whole > end) {
+              whole -= 4;
+              for (uint32_t i = max(whole, word); i < words; ++i) to[i] = from[i];
+              ptx::fence_proxy_async();  // before a copy to the same place
+            }
+            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], whole * 4);
+            if (whole > 0) ptx::bulk_copy(to, from, whole * 4, shared.full[ring.slot]);
           } else {
             ptx::mbarrier_arrive_expecting(shared.full[ring.slot], __popc(live.mask) * p.slot_weights);
 #pragma unroll

@@ -25,10 +25,6 @@ __device__ __forceinline__ void load_inside(uint32_t& a, uint32_t& b, uint32_t a
       : "r"(a_address), "r"(b_address), "r"(outside));
 }
 
-/// The channel of a slab that k stands for in an instruction: those that a warp reads at once (k, or k + 4, of
-/// 4 lanes) are two that are 4 apart, and their neighbours.
-__host__ __device__ constexpr int channel_of(int k) { return k % 2 * 4 + k % 4 / 2 + k / 4 * 2; }
-
 template <class Block>
 struct Products {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
@@ -223,7 +219,8 @@ struct Products {
                                           const Shared& shared, int warpgroup, const float* __restrict__ bias,
                                           float* __restrict__ output, int64_t* not_split, const GatherPlan& p) {
     flat::Ring ring{p.stages};
-    const int own_low = channel_of(threadIdx.x % 4), own_high = channel_of(threadIdx.x % 4 + 4);
+    const int own_low = channel_of(threadIdx.x % 4, p.neighbours),
+              own_high = channel_of(threadIdx.x % 4 + 4, p.neighbours);
     const int pair = columns.channel_block * channels + threadIdx.x % 4 * 2;  // of channels in eight
     const int here = p.out_per_group - pair;
     if (bias) bias += columns.group * p.out_per_group + pair;

@@ -10,7 +10,7 @@ namespace vox::cuda::gather {
 
 constexpr int consumer_threads = gather_warpgroups * 128;
 constexpr int block_threads = consumer_threads + 128;  // one of those warps loads
-constexpr int consumer_registers = 240, loader_registers = 24;
+constexpr int consumer_registers = 232, loader_registers = 40;
 constexpr int slab = 8;                  // channels of the input in a stage
 constexpr int copying_lanes = slab + 1;  // one for each channel, and one for weights
 constexpr int most_stages = 8;
@@ -47,6 +47,13 @@ __device__ __forceinline__ Rows rows_of(const Tile& tile, int cells, const Gathe
   const int last = first_of(last_cell / p.w.out, p.h) + (p.h.kernel - 1) * p.h.dilation;
   const int low = min(max(first, 0), p.h.in - 1);
   return {low, max(min(last, p.h.in - 1) - low, 0) + 1};
+}
+
+/// The channel of a slab that k stands for in an instruction. A warp reads those of k (or k + 4) of 4 lanes at
+/// once: neighbours, or where cells are two elements apart, two that are 4 apart and their neighbours
+/// (channel_words of gather_plan.cpp).
+__host__ __device__ constexpr int channel_of(int k, bool neighbours) {
+  return neighbours ? k : k % 2 * 4 + k % 4 / 2 + k / 4 * 2;
 }
 
 /// A channel of the input. Those behind the group's last, which have no weights, are the last once more: what it

@@ -14,8 +14,15 @@ bool gather_wgmma_split_takes(const Conv3dGeometry& g, bool transposed) {
 void conv3d_gather_wgmma_split(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                                Conv3dGeometry g) {
   const Tensor mark = zeros({1}, {.dtype = i64, .device = small.device()});
-  gather::run<true>(big, weight, bias, small, g, mark);
+  gather::run<true>("conv3d", big, weight, bias, small, g, false, mark);
   conv3d_direct_if(mark, big, weight, bias, small, g);
+}
+
+void conv_transpose3d_gather_wgmma_split(const Tensor& small, const Tensor& weight, const Tensor& bias,
+                                         Tensor& big, Conv3dGeometry g) {
+  const Tensor mark = zeros({1}, {.dtype = i64, .device = big.device()});
+  gather::run<true>("conv_transpose3d", small, weight, bias, big, g, true, mark);
+  conv_transpose3d_direct_if(mark, small, weight, bias, big, g);
 }
 
 }  // namespace vox::cuda

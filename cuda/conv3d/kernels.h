@@ -94,13 +94,13 @@ Conv3dTakes strided_wgmma_f16x3_takes;
 Conv3dPays strided_wgmma_f16x3_pays;
 Conv3dKernel conv3d_strided_wgmma_f16x3, conv_transpose3d_strided_wgmma_f16x3;
 
-// gather_wgmma.cu: conv3d of f32 by TF32 on Hopper, any steps
+// gather_wgmma.cu: f32 by TF32 on Hopper, conv3d with any steps, conv_transpose3d with steps of 1
 Conv3dTakes gather_wgmma_takes;
-Conv3dKernel conv3d_gather_wgmma;
+Conv3dKernel conv3d_gather_wgmma, conv_transpose3d_gather_wgmma;
 
 // gather_wgmma_split.cu: the same as accurate as f32 arithmetic, by pairs of TF32 numbers
 Conv3dTakes gather_wgmma_split_takes;
-Conv3dKernel conv3d_gather_wgmma_split;
+Conv3dKernel conv3d_gather_wgmma_split, conv_transpose3d_gather_wgmma_split;
 
 // weight_grad_mma.cu: f32 by TF32; workspace of 32 MiB at most
 WeightGradKernel conv3d_weight_grad_mma;

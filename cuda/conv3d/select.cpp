@@ -120,13 +120,6 @@ bool with_stride_16(const Conv3dProblem& p) {  // tensors of 16 bits have nothin
   return eight_channels(p) && (p.dtype == f32 ? with_stride(p) : longest_stride(p) > 1);
 }
 
-/// With a step along w: what a warp reads from shared memory at once lies in different banks for a step of 2,
-/// and kernels of 5 with steps of 1 are slower by it (the sweep). 8 channels, or one tap, are too little.
-bool gathering(const Conv3dProblem& p) {
-  return p.geometry.stride.w > 1 && p.geometry.taps() > 1 && p.geometry.small_per_group() > 8 &&
-         channels_fill_tiles(p);
-}
-
 /// Where one side has fewer than 8, f32 at `highest` and 16-bit tensors have only `direct` besides. For f32
 /// by TF32 it is tensor cores whose tiles are padding, and these win up to so many pairs of channels
 /// (measured for kernels 1, 3, 4 and 5).
@@ -146,17 +139,29 @@ bool long_march_16(const Conv3dProblem& p) {
   return eight_channels(p) && rolling_wgmma_16_pays(p.geometry, transposed(p), p.dtype);
 }
 
+double products(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  return static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
+         static_cast<double>(g.big_per_group() * g.taps());
+}
+
 /// Two more launches, which have nothing to do, cost the host 14 us and the GPU 3, more than what is saved of
 /// a small problem.
-bool large(const Conv3dProblem& p) {
-  const Conv3dGeometry& g = p.geometry;
-  const double products = static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
-                          static_cast<double>(g.big_per_group() * g.taps());
-  return products >= 3e8;
-}
+bool large(const Conv3dProblem& p) { return products(p) >= 3e8; }
 bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
 bool with_stride_and_large(const Conv3dProblem& p) {
   return with_stride(p) && large(p) && strided_wgmma_f16x3_pays(p.geometry, transposed(p));
+}
+
+/// conv3d with a step along w (kernels of 5 that have one along d or h alone are slower), if there are taps
+/// and channels to make use of what is brought. Without steps small problems, of which a block's first results
+/// come early, and kernels of few taps, which brings little to be used often (the sweep).
+bool gathering(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  if (!channels_fill_tiles(p)) return false;
+  if (longest_stride(p) > 1) return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > 8;
+  const bool few_taps = g.kernel.d == 1 && g.taps() <= 9;
+  return g.groups == 1 && (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
 /// A stride of f32 has better kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase after
@@ -174,9 +179,10 @@ constexpr Row table[]{
      conv3d_weight_grad_wgmma},
     {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
      conv3d_weight_grad_wgmma_split},
-    {"gather_wgmma", hopper<tf32, gather_wgmma_takes>, gathering, conv3d_gather_wgmma, nullptr, nullptr},
+    {"gather_wgmma", hopper<tf32, gather_wgmma_takes>, gathering, conv3d_gather_wgmma,
+     conv_transpose3d_gather_wgmma, nullptr},
     {"gather_wgmma_split", hopper<f32_at_highest, gather_wgmma_split_takes>, gathering,
-     conv3d_gather_wgmma_split, nullptr, nullptr},
+     conv3d_gather_wgmma_split, conv_transpose3d_gather_wgmma_split, nullptr},
     {"strided_wgmma_bf16", strided_bf16, with_stride_16, conv3d_strided_wgmma_bf16,
      conv_transpose3d_strided_wgmma_bf16, nullptr},
     {"strided_wgmma_f16", hopper<is_f16, strided_wgmma_f16_takes>, with_stride_16, conv3d_strided_wgmma_f16,

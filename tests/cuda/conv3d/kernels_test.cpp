@@ -478,6 +478,7 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
       flat({2, in, 2, 7, 21}, {in, 8, taps, 3, 2}, {.stride = 2, .padding = {taps / 2, 1, 0}});
   flat({1, 70, 3, 3, 3}, {70, 19, 3, 3, 3}, {.stride = {2, 3, 1}, .padding = 1, .dilation = {2, 1, 2}});
   flat({1, 17, 5, 2, 130}, {17, 16, 2, 5, 5}, {.stride = {3, 1, 2}, .padding = {0, 2, 2}});
+  flat({2, 9, 7, 5, 33}, {9, 50, 3, 3, 5}, {.padding = {3, 0, 5}, .dilation = {1, 2, 1}});
   // Sums that roll along d: each of their tiles, and planes outside the input.
   for (const int64_t taps : {2, 3, 5})
     for (const int64_t out : {16, 24, 32, 48, 64})
