@@ -37,9 +37,9 @@ int64_t rows_of(int64_t cells, const Triple& out) {
   return std::min(rows, out.h);
 }
 
-/// From a channel's rows to the next in a stage: the rows as they come, with their misalignment, and some more, so
-/// that the 4 channels of 8 cells that a warp reads at once (channel_of) lie in different banks: 8 words apart
-/// for a step of 1, 16 and an odd number for 2.
+/// From a channel's rows to the next in a stage: the rows as they come, with their misalignment, and some
+/// more, so that the 4 channels of 8 cells that a warp reads at once (channel_of) lie in different banks: 8
+/// words apart for a step of 1, 16 and an odd number for 2.
 int64_t channel_words(int64_t rows, int64_t width, bool neighbours) {
   const int64_t least = ceil_div(rows * width + 3, 4) * 4, modulo = neighbours ? 32 : 8;
   return least + ((neighbours ? 8 : 4) - least % modulo + modulo) % modulo;
@@ -124,7 +124,8 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
 /// Whether numbers fit their types.
 bool moderate(const Conv3dGeometry& g) {
   if (g.kernel.h > 16 || g.kernel.w > 16 || g.kernel.h * g.kernel.w > most_gather_taps) return false;
-  for (const int64_t n : {g.batch * g.big_channels, g.batch * g.small_channels, g.big_cells(), g.small_cells()})
+  for (const int64_t n :
+       {g.batch * g.big_channels, g.batch * g.small_channels, g.big_cells(), g.small_cells()})
     if (n > most_int / 8) return false;
   for (int64_t axis = 0; axis < 3; ++axis)
     if (std::max({g.stride[axis], g.padding[axis], g.dilation[axis], g.kernel[axis]}) > 1 << 12) return false;
@@ -147,8 +148,9 @@ std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool transpose
       const auto plan = plan_of(g, transposed, tile, multiprocessors);
       if (!plan) continue;
       const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;
-      const int64_t steps = time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, gathering(g, transposed),
-                                    slots, std::max<int64_t>(multiprocessors / columns, 1));
+      const int64_t steps =
+          time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, gathering(g, transposed), slots,
+                  std::max<int64_t>(multiprocessors / columns, 1));
       // Of a tap: a wgmma of each slot, and what gathering takes.
       const int64_t of_tap = tiles * (slots * channels / 2 * (split ? 3 : 1) + 24) + 24;
       const double time =

@@ -37,7 +37,7 @@ struct GatherPlan {
   int slot_weights;   ///< bytes: the weights of one tap along d and one slab
   int chunk;          ///< taps of a stage that the tensor cores add up, if split
   int stages, stage_bytes, shared_bytes;
-  int jobs, blocks;   ///< of one block of channels: parts of tiles; blocks that share them
+  int jobs, blocks;                     ///< of one block of channels: parts of tiles; blocks that share them
   GatherTap tap[most_gather_taps + 1];  ///< and one that no cell has
 };
 
@@ -64,8 +64,8 @@ struct GatherPlanned {
 };
 
 /// The plan that takes the least time on so many multiprocessors. Nothing if a conv_transpose3d has steps, if
-/// there are more depths to a plane than slots, if two stages do not fit shared memory, or if numbers do not fit
-/// their types; for how many multiprocessors does not matter then.
+/// there are more depths to a plane than slots, if two stages do not fit shared memory, or if numbers do not
+/// fit their types; for how many multiprocessors does not matter then.
 std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool transposed, bool split,
                                          int multiprocessors);
 

@@ -3,12 +3,12 @@
 // Launches gather_wgmma.cuh: each .cu file that includes this has one kind of numbers, so that they compile
 // side by side.
 
-#include <voxgrad/cuda/conv3d/gather_wgmma.cuh>
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
 #include <voxgrad/cuda/conv3d/recent.h>
-#include <voxgrad/cuda/conv3d/weight_row.cuh>
 #include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/gather_wgmma.cuh>
+#include <voxgrad/cuda/conv3d/weight_row.cuh>
 
 namespace vox::cuda::gather {
 
@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(128)
   uint32_t* const to =
       packed + ((int64_t{blockIdx.z} * p.d.kernel + blockIdx.y) * parts * p.taps + blockIdx.x) * numel;
   for (int i = threadIdx.x; i < numel; i += blockDim.x) {
-    const int in = in0 + channel_of(i / (channels * 4) * 4 + i % 4, p.neighbours), out = out0 + i / 4 % channels;
+    const int in = in0 + channel_of(i / (channels * 4) * 4 + i % 4, p.neighbours),
+              out = out0 + i / 4 % channels;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group)
       value = weight[weight_row(p, p.transposed, group, in, out) * all_taps +
@@ -87,15 +88,16 @@ void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor
     using Block = decltype(block);
     const auto columns = static_cast<unsigned>(p.groups * p.channel_blocks);
     const Workspace packed(launch, int64_t{columns} * p.slabs * p.d.kernel * p.slot_weights);
-    pack_kernel<Block><<<dim3(static_cast<unsigned>(p.taps), static_cast<unsigned>(p.d.kernel),
-                              columns * static_cast<unsigned>(p.slabs)),
-                         128, 0, launch.stream()>>>(vox::detail::ptr<float>(weight), packed.as<uint32_t>(), p);
+    pack_kernel<Block>
+        <<<dim3(static_cast<unsigned>(p.taps), static_cast<unsigned>(p.d.kernel),
+                columns * static_cast<unsigned>(p.slabs)),
+           128, 0, launch.stream()>>>(vox::detail::ptr<float>(weight), packed.as<uint32_t>(), p);
     launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
-    product_kernel<Block><<<dim3(static_cast<unsigned>(p.blocks), columns), block_threads,
-                            static_cast<size_t>(p.shared_bytes), launch.stream()>>>(
-        vox::detail::ptr<float>(input), packed.as<unsigned char>(),
-        bias.defined() ? vox::detail::ptr<float>(bias) : nullptr, vox::detail::mutable_ptr<float>(output),
-        mark, p);
+    product_kernel<Block>
+        <<<dim3(static_cast<unsigned>(p.blocks), columns), block_threads, static_cast<size_t>(p.shared_bytes),
+           launch.stream()>>>(vox::detail::ptr<float>(input), packed.as<unsigned char>(),
+                              bias.defined() ? vox::detail::ptr<float>(bias) : nullptr,
+                              vox::detail::mutable_ptr<float>(output), mark, p);
     launch.check();
   });
 }

@@ -8,8 +8,9 @@
 namespace vox::cuda::gather {
 
 template <class Block>
-__device__ __forceinline__ void load(const float* __restrict__ input, const unsigned char* __restrict__ packed,
-                                     const Columns& columns, const Shared& shared, const GatherPlan& p) {
+__device__ __forceinline__ void load(const float* __restrict__ input,
+                                     const unsigned char* __restrict__ packed, const Columns& columns,
+                                     const Shared& shared, const GatherPlan& p) {
   const int lane = threadIdx.x % 32;
   if (lane >= copying_lanes) return;
   flat::Ring ring{p.stages};

@@ -1,7 +1,7 @@
 #pragma once
 
-// The consumers of gather_wgmma.cuh: warpgroups that gather cells from the rows of a stage, multiply them, and
-// store a depth of the output when it is complete.
+// The consumers of gather_wgmma.cuh: warpgroups that gather cells from the rows of a stage, multiply them,
+// and store a depth of the output when it is complete.
 
 #include <voxgrad/cuda/conv3d/gather_wgmma_shared.cuh>
 #include <voxgrad/cuda/conv3d/split_tf32.cuh>
@@ -121,7 +121,8 @@ struct Products {
 
   /// A stage times the weights of the slots in `mask`. All of it has been seen off when it returns.
   template <int mask>
-  __device__ __forceinline__ void multiply_stage(uint32_t low, uint32_t high, uint64_t b, const GatherPlan& p) {
+  __device__ __forceinline__ void multiply_stage(uint32_t low, uint32_t high, uint64_t b,
+                                                 const GatherPlan& p) {
     Raw raw[2];
     Cells a[2];
     Addresses at;
@@ -217,7 +218,8 @@ struct Products {
 
   __device__ __forceinline__ void consume(const float* __restrict__ input, const Columns& columns,
                                           const Shared& shared, int warpgroup, const float* __restrict__ bias,
-                                          float* __restrict__ output, int64_t* not_split, const GatherPlan& p) {
+                                          float* __restrict__ output, int64_t* not_split,
+                                          const GatherPlan& p) {
     flat::Ring ring{p.stages};
     const int own_low = channel_of(threadIdx.x % 4, p.neighbours),
               own_high = channel_of(threadIdx.x % 4 + 4, p.neighbours);
@@ -253,9 +255,8 @@ struct Products {
           for (int s = 0; s < p.slabs; ++s, ring.advance()) {
             if ((s + 1) * slab > p.in_per_group) low = begin(own_low, s), high = begin(own_high, s);
             const uint32_t stage = ptx::shared_address_of(shared.stages) + ring.slot * p.stage_bytes;
-            const uint64_t b =
-                ptx::shared_matrix(shared.stages + (ring.slot + 1) * p.stage_bytes - slots * p.slot_weights,
-                                   channels * 16, 128);
+            const uint64_t b = ptx::shared_matrix(
+                shared.stages + (ring.slot + 1) * p.stage_bytes - slots * p.slot_weights, channels * 16, 128);
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
             multiply_live(live.mask, stage + low, stage + high, b, p);
             ptx::mbarrier_arrive(shared.empty[ring.slot]);
@@ -263,8 +264,10 @@ struct Products {
         },
         [&](int slot, int depth) {
           float* const to =
-              output + (int64_t{tile.image} * p.groups * p.out_per_group + columns.group * p.out_per_group +
-                        pair) * p.out_channel + int64_t{depth} * p.cells;
+              output +
+              (int64_t{tile.image} * p.groups * p.out_per_group + columns.group * p.out_per_group + pair) *
+                  p.out_channel +
+              int64_t{depth} * p.cells;
           with_slot(slot, [&](auto s) { store<s>(tile.cell, warpgroup, bias, to, here, not_split, p); });
         });
   }

@@ -154,14 +154,15 @@ bool with_stride_and_large(const Conv3dProblem& p) {
 }
 
 /// conv3d with a step along w (kernels of 5 that have one along d or h alone are slower), if there are taps
-/// and channels to make use of what is brought. Without steps small problems, of which a block's first results
-/// come early, and kernels of few taps, which brings little to be used often (the sweep).
+/// and channels to make use of what is brought. Without steps small problems, of which a block's first
+/// results come early, and kernels of few taps, which brings little to be used often (the sweep).
 bool gathering(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   if (!channels_fill_tiles(p)) return false;
   if (longest_stride(p) > 1) return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > 8;
   const bool few_taps = g.kernel.d == 1 && g.taps() <= 9;
-  return g.groups == 1 && (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
+  return g.groups == 1 &&
+         (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
 /// A stride of f32 has better kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase after

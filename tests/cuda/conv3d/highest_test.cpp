@@ -35,9 +35,9 @@ class HighestCuda : public ::testing::TestWithParam<std::string_view> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
-                         ::testing::Values("gather_wgmma_split", "strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
-                                           "implicit_gemm_wgmma_split", "implicit_gemm_mma_split",
-                                           "few_channels"),
+                         ::testing::Values("gather_wgmma_split", "strided_wgmma_f16x3",
+                                           "implicit_gemm_wgmma_f16x3", "implicit_gemm_wgmma_split",
+                                           "implicit_gemm_mma_split", "few_channels"),
                          [](const auto& info) { return std::string(info.param); });
 
 constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};

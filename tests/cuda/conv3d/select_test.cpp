@@ -59,7 +59,8 @@ TEST(Conv3dSelect, TheTable) {
       const Conv3dGeometry g = detail::conv_transpose3d_geometry(
           "select", {1, 16, 2, 2, 2}, {16, 16, kernel, kernel, kernel}, {.stride = stride});
       for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
-        const bool gathered = hopper && pass == Conv3dPass::conv3d, taken = gathered || (hopper && stride == 2);
+        const bool gathered = hopper && pass == Conv3dPass::conv3d,
+                   taken = gathered || (hopper && stride == 2);
         EXPECT_EQ(chosen(high, g, f32, pass), gathered ? "gather_wgmma"
                                               : taken  ? "strided_wgmma"
                                                        : "implicit_gemm_mma");
