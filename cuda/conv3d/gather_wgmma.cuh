@@ -1,6 +1,31 @@
 #pragma once
 
-// conv3d with strides on Hopper's tensor cores (wgmma), f32 by TF32, from rows as they are.
+// conv3d on Hopper's tensor cores (wgmma) from rows as they are: f32 by TF32, or split in two TF32 numbers.
+// conv_transpose3d with steps of 1 is the same with the taps in reverse (gather_plan.cpp).
+//
+//   output[m, n] = bias[n] + sum over k, taps  input[k, m * stride - padding + tap] * weight[k, n, tap]
+//   m: a cell of the output     n: an output channel of the group     k: an input channel
+//
+// The first operand of a wgmma may come from registers. So nobody puts the input in order: the rows that a
+// tile of cells reads are one contiguous piece of each channel's plane, which the copy engine brings as it
+// is, and each lane gathers its cells, one 4-byte load for a cell and channel, at whatever step and shift.
+// There is no halo of zeros either: a lane knows which of its taps are outside, and does not load them.
+//
+// Who owns what: a block works on jobs, a tile of 2 x `tiles` x 64 cells of a plane of one image and a part
+// of the output's depths, times `channels`. It marches through the planes of the input. A plane serves
+// several depths (kernel 3 with a step of 2: one, two, one, two ...), whose sums are kept in `slots`: a depth
+// has slot depth % slots, which is stored when its last plane is done with, and begins anew. A gathered
+// fragment is multiplied for all depths that the plane serves. Two warpgroups gather, multiply and store;
+// nine lanes of one warp start copies into a ring of stages: 8 channels of a plane's rows, and the weights of
+// all its taps. Nothing is shared between blocks: no atomics, and the bits never change.
+//
+// Split: high and low parts are made from what was gathered; three products of four. The tensor cores
+// truncate when they add, so their sums move to f32 registers after `chunk` taps.
+//
+// Non-finite values: below `highest` as implicit_gemm_mma.cuh says; split, a result that is not finite leaves
+// a mark (gather_wgmma_split.cu).
+//
+// What holds it back: README.md.
 
 #include <voxgrad/cuda/conv3d/gather_wgmma_load.cuh>
 #include <voxgrad/cuda/conv3d/gather_wgmma_products.cuh>

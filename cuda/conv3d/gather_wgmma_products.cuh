@@ -4,26 +4,13 @@
 // and store a depth of the output when it is complete.
 
 #include <voxgrad/cuda/conv3d/gather_wgmma_shared.cuh>
+#include <voxgrad/cuda/conv3d/rounded_tf32.cuh>
 #include <voxgrad/cuda/conv3d/split_tf32.cuh>
+#include <voxgrad/cuda/ptx/shared.cuh>
 #include <voxgrad/cuda/ptx/store.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 namespace vox::cuda::gather {
-
-/// To TF32: see strided_wgmma_input.cuh.
-__device__ __forceinline__ uint32_t rounded(uint32_t x) {
-  return __float_as_uint(__uint_as_float(x) * (1 + 0.3466f / 1024));
-}
-
-/// The words at two addresses in shared memory, or zeros if a bit of `outside` is set.
-__device__ __forceinline__ void load_inside(uint32_t& a, uint32_t& b, uint32_t a_address, uint32_t b_address,
-                                            uint32_t outside) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, %4, 0;\nmov.u32 %0, 0;\nmov.u32 %1, 0;\n@p ld.shared.u32 %0, [%2];\n"
-      "@p ld.shared.u32 %1, [%3];\n}"
-      : "=&r"(a), "=&r"(b)
-      : "r"(a_address), "r"(b_address), "r"(outside));
-}
 
 template <class Block>
 struct Products {
@@ -75,8 +62,8 @@ struct Products {
     for (int t = 0; t < tiles; ++t)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        load_inside(raw[t][half], raw[t][2 + half], at[t][half][0] + tap.offset, at[t][half][1] + tap.offset,
-                    outside[t][half] & tap.where);
+        ptx::load_shared_unless(outside[t][half] & tap.where, raw[t][half], at[t][half][0] + tap.offset,
+                                raw[t][2 + half], at[t][half][1] + tap.offset);
   }
 
   static __device__ __forceinline__ void convert(Cells& a, const Raw& raw) {
@@ -88,7 +75,7 @@ struct Products {
           a.high[t][e] = tf32_high_of_finite(raw[t][e]);
           a.low[t][e] = __float_as_uint(__uint_as_float(raw[t][e]) - __uint_as_float(a.high[t][e]));
         } else {
-          a.high[t][e] = rounded(raw[t][e]);
+          a.high[t][e] = rounded_to_tf32(__uint_as_float(raw[t][e]));
         }
   }
 

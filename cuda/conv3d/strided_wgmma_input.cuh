@@ -2,6 +2,7 @@
 
 // The producers of strided_wgmma.cuh: input from global memory, rounded, to the stages.
 
+#include <voxgrad/cuda/conv3d/rounded_tf32.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_shared.cuh>
 #include <voxgrad/cuda/ptx/barrier.cuh>
 #include <voxgrad/cuda/ptx/packed.cuh>
@@ -9,12 +10,6 @@
 #include <type_traits>
 
 namespace vox::cuda::strided {
-
-/// To TF32 in one multiplication: tensor cores ignore the bits below its mantissa, so what is added here
-/// decides about rounding up. It is 0.35 of a step for mantissas of 1 and 0.69 for those of 2, where 0.5
-/// would be to nearest; the error's mean is zero, its variance, calculated, 12 % larger. TF32 numbers stay
-/// what they are, as do NaN and Inf.
-__device__ __forceinline__ uint32_t rounded(float x) { return __float_as_uint(x * (1 + 0.3466f / 1024)); }
 
 /// What 8 channels of a position are as loaded, and how they lie in a stage: a granule of 16 bits, or two of
 /// TF32.
@@ -28,9 +23,10 @@ struct Octet {
 
   static __device__ __forceinline__ void store(unsigned char* at, int granule_bytes, const Number (&v)[8]) {
     if constexpr (Operand::operand == ptx::Operand::tf32) {
-      *reinterpret_cast<uint4*>(at) = make_uint4(rounded(v[0]), rounded(v[1]), rounded(v[2]), rounded(v[3]));
-      *reinterpret_cast<uint4*>(at + granule_bytes) =
-          make_uint4(rounded(v[4]), rounded(v[5]), rounded(v[6]), rounded(v[7]));
+      *reinterpret_cast<uint4*>(at) = make_uint4(rounded_to_tf32(v[0]), rounded_to_tf32(v[1]),
+                                                 rounded_to_tf32(v[2]), rounded_to_tf32(v[3]));
+      *reinterpret_cast<uint4*>(at + granule_bytes) = make_uint4(
+          rounded_to_tf32(v[4]), rounded_to_tf32(v[5]), rounded_to_tf32(v[6]), rounded_to_tf32(v[7]));
     } else {
       uint32_t pair[4];
 #pragma unroll

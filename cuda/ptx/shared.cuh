@@ -19,4 +19,14 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   return word;
 }
 
+/// The words at two addresses, or zeros if `condition` is not 0.
+__device__ __forceinline__ void load_shared_unless(uint32_t condition, uint32_t& a, uint32_t a_address,
+                                                   uint32_t& b, uint32_t b_address) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\nmov.u32 %0, 0;\nmov.u32 %1, 0;\n@p ld.shared.u32 %0, [%3];\n"
+      "@p ld.shared.u32 %1, [%4];\n}"
+      : "=&r"(a), "=&r"(b)
+      : "r"(condition), "r"(a_address), "r"(b_address));
+}
+
 }  // namespace vox::cuda::ptx
