@@ -34,18 +34,21 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
           if (lane < slab) {
             const float* const channel = channel_at(input, tile, columns, s * slab + lane, p);
             const uint32_t word = word_of(channel, plane, rows.first, p);
-            const uint32_t words = word + rows.count * p.w.in;
+            const int words = static_cast<int>(word) + rows.count * p.w.in;
             const float* const from = channel + int64_t{plane} * p.in_plane + rows.first * p.w.in - word;
             float* const to = reinterpret_cast<float*>(stage + lane * p.channel_bytes);
-            // Copies are of 16 bytes, but for those that the tensor does not have at its end.
-            uint32_t whole = (words + 3) / 4 * 4;
-            if (from + whole > end) {
-              whole -= 4;
-              for (uint32_t i = max(whole, word); i < words; ++i) to[i] = from[i];
-              ptx::fence_proxy_async();  // before a copy to the same place
+            // Copies are of 16 bytes, but for those at its ends of which the tensor has a part.
+            int begin = 0, stop = (words + 3) / 4 * 4;
+            if (from < input || from + stop > end) {
+              if (from < input) begin = 4;
+              if (from + stop > end) stop -= 4;
+              for (int i = static_cast<int>(word); i < words; ++i)
+                if (i < begin || i >= stop) to[i] = from[i];
+              ptx::fence_proxy_async();  // before another copy to the same place
             }
-            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], whole * 4);
-            if (whole > 0) ptx::bulk_copy(to, from, whole * 4, shared.full[ring.slot]);
+            const int bytes = max(stop - begin, 0) * 4;
+            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], bytes);
+            if (bytes > 0) ptx::bulk_copy(to + begin, from + begin, bytes, shared.full[ring.slot]);
           } else {
             ptx::mbarrier_arrive_expecting(shared.full[ring.slot], __popc(live.mask) * p.slot_weights);
 #pragma unroll

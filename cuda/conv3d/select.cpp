@@ -149,8 +149,13 @@ double products(const Conv3dProblem& p) {
 /// a small problem.
 bool large(const Conv3dProblem& p) { return products(p) >= 3e8; }
 bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
-bool with_stride_and_large(const Conv3dProblem& p) {
-  return with_stride(p) && large(p) && strided_wgmma_f16x3_pays(p.geometry, transposed(p));
+/// Without steps too, where there are many taps along d, or many taps, and channels for a tile (the sweep,
+/// and problem 68: 7.9 ms for 8.7).
+bool with_stride_or_many_taps(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const bool many_taps = unit_stride(p) && (g.kernel.d >= 5 || g.taps() >= 75) &&
+                         (transposed(p) ? g.big_per_group() : g.small_per_group()) >= 32;
+  return (with_stride(p) || many_taps) && large(p) && strided_wgmma_f16x3_pays(g, transposed(p));
 }
 
 /// conv3d with a step along w (kernels of 5 that have one along d or h alone are slower), if there are taps
@@ -190,7 +195,7 @@ constexpr Row table[]{
      conv_transpose3d_strided_wgmma_f16, nullptr},
     {"strided_wgmma", hopper<tf32, strided_wgmma_takes>, with_stride, conv3d_strided_wgmma,
      conv_transpose3d_strided_wgmma, nullptr},
-    {"strided_wgmma_f16x3", hopper<f32_at_highest, strided_wgmma_f16x3_takes>, with_stride_and_large,
+    {"strided_wgmma_f16x3", hopper<f32_at_highest, strided_wgmma_f16x3_takes>, with_stride_or_many_taps,
      conv3d_strided_wgmma_f16x3, conv_transpose3d_strided_wgmma_f16x3, nullptr},
     {"rolling_wgmma_bf16", hopper<bf16_or_rounded, rolling_wgmma_16_takes>, long_march_16,
      conv3d_rolling_wgmma_bf16, conv_transpose3d_rolling_wgmma_bf16, nullptr},
