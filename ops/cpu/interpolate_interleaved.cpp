@@ -1,0 +1,249 @@
+#include <voxgrad/ops/cpu/interpolate_interleaved.h>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/interleaved.h>
+#include <voxgrad/ops/cpu/interpolate_pass.h>
+#include <voxgrad/ops/elementwise_kernels.h>
+
+#include <algorithm>
+#include <optional>
+
+// Memory holds x as (axis 0, axis 1, axis 2, planes): axes have their numbers by falling stride here. A row is
+// what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by row,
+// and each pass asks the one before it for the rows that it reads. It keeps them, so that each is made once: a
+// pass along axis 1 in a ring of as many rows as one output reads, one along axis 0 in a ring of slices. A task
+// is some outputs along axis 0 or axis 1, whose results go, transposed, to y; what two tasks read is made twice,
+// to the same bits.
+
+namespace vox::cpu {
+namespace {
+
+constexpr int64_t least_side = 8;                 // planes
+constexpr int64_t most_bytes = int64_t{8} << 20;  // of a slice
+constexpr int64_t task_bytes = int64_t{2} << 20;  // of the results of some rows of all slices
+
+/// The order of D, H, W in memory.
+struct AxisOrder {
+  int64_t dim[3] = {0, 1, 2};  // of axis 0, 1, 2
+  int axis[3];                 // of D, H, W
+
+  explicit AxisOrder(const Tensor& x) {
+    const auto stride = [&](int64_t d) { return x.shape()[2 + d] > 1 ? x.strides()[2 + d] : 0; };
+    std::stable_sort(dim, dim + 3, [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
+    for (int i = 0; i < 3; ++i) axis[dim[i]] = i;
+  }
+  /// Whether cells of `side` elements lie without gaps.
+  bool is_dense(const Tensor& x, int64_t side) const {
+    for (int i = 2; i >= 0; --i) {
+      const int64_t d = 2 + dim[i];
+      if (x.shape()[d] > 1 && x.strides()[d] != side) return false;
+      side *= x.shape()[d];
+    }
+    return true;
+  }
+};
+
+/// Elements from slice to slice of a buffer, which begin at different places of the cache.
+int64_t slice_pitch(int64_t elements) { return elements + 80; }
+
+template <class T, class Pass>
+class InterleavedPasses {
+ public:
+  InterleavedPasses(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
+                    const Tensor& y)
+      : x_(x), y_(y), planes_(x), memory_(x) {
+    Cells cells;
+    for (int i = 0; i < 3; ++i) cells.count[i] = x.shape()[2 + memory_.dim[i]];
+    for (const int64_t dim : order) {
+      Step step{Pass(axes[static_cast<size_t>(dim)]), memory_.axis[dim], cells};
+      if (!steps_.empty() && step.axis < 2) step.ring = step.pass.use_ring();
+      cells.count[step.axis] = step.pass.out();
+      steps_.push_back(std::move(step));
+    }
+    out_ = cells;
+  }
+
+  bool pays() const {
+    int64_t largest = slice(out_);
+    for (const Step& step : steps_) largest = std::max(largest, slice(step.in));
+    return planes_.side >= least_side && memory_.is_dense(x_, planes_.side) &&
+           largest * static_cast<int64_t>(sizeof(T)) <= most_bytes;
+  }
+
+  void run() const {
+    const Cells size = size_of_task();
+    const int64_t tasks[2] = {(out_.count[0] + size.count[0] - 1) / size.count[0],
+                              (out_.count[1] + size.count[1] - 1) / size.count[1]};
+    int64_t room = size.count[0] * slice_pitch(slice(size));
+    for (const Step& step : steps_) room += room_of(step);
+    parallel_for(planes_.groups * tasks[0] * tasks[1], 1, [&](int64_t begin, int64_t end) {
+      // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+      const Tensor buffer = empty({room}, x_.options());
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t i = task / tasks[1] % tasks[0] * size.count[0], j = task % tasks[1] * size.count[1];
+        outputs(task / tasks[1] / tasks[0], {i, std::min(i + size.count[0], out_.count[0])},
+                {j, std::min(j + size.count[1], out_.count[1])}, buffer);
+      }
+    });
+  }
+
+ private:
+  /// Along the axes of memory.
+  struct Cells {
+    int64_t count[3];
+  };
+  struct Step {
+    Pass pass;
+    int axis;
+    Cells in;
+    std::optional<CellRing> ring = {};  // of rows or slices that other steps have made
+  };
+  /// What a step keeps.
+  struct Kept {
+    T* rows;
+    CellRange slice;      // the rows of a slice of a ring along axis 0
+    int64_t of = -1;      // the slice to which the rows of a ring along axis 1 belong
+    int64_t made = 0;     // cells of the ring
+  };
+
+  int64_t row(const Cells& cells) const { return cells.count[2] * planes_.side; }
+  int64_t slice(const Cells& cells) const { return cells.count[1] * row(cells); }
+  int64_t room_of(const Step& step) const {
+    if (step.axis == 2) return row(step.in);
+    if (!step.ring) return 0;
+    return step.ring->size * (step.axis == 1 ? row(step.in) : slice_pitch(slice(step.in)));
+  }
+
+  /// One slice, unless it needs slices that are made, or W, along which y is written, is axis 0: then some rows
+  /// of all slices; so few that they stay in the cache, and that there is work for all threads. No bits depend
+  /// on it.
+  Cells size_of_task() const {
+    bool rows = memory_.dim[0] == 2;
+    for (const Step& step : steps_) rows = rows || (step.axis == 0 && step.ring);
+    if (!rows) return {{1, out_.count[1], out_.count[2]}};
+    const int64_t fit = task_bytes / static_cast<int64_t>(sizeof(T)) / (out_.count[0] * row(out_)),
+                  share = planes_.groups * out_.count[1] / (2 * get_num_threads());
+    return {{out_.count[0], std::clamp<int64_t>(std::min(fit, share), 1, out_.count[1]), out_.count[2]}};
+  }
+
+  /// What a pass along axis 0 has to know of each slice, for these rows of results.
+  CellRange rows_before(size_t k, CellRange rows) const {
+    for (size_t later = k + 1; later < steps_.size(); ++later) {
+      const Step& step = steps_[later];
+      if (step.axis != 1) continue;
+      CellRange cells{step.in.count[1], 0};
+      for (int64_t j = rows.begin; j < rows.end; ++j) {
+        const CellRange& read = step.ring->reads[static_cast<size_t>(j)];
+        if (read.begin == read.end) continue;
+        cells = {std::min(cells.begin, read.begin), std::max(cells.end, read.end)};
+      }
+      return {std::min(cells.begin, cells.end), cells.end};
+    }
+    return rows;
+  }
+
+  /// Outputs of axis 0 and axis 1.
+  void outputs(int64_t group, CellRange slices, CellRange rows, const Tensor& buffer) const {
+    const int64_t channels = planes_.has_channels ? 1 : x_.shape()[1];
+    const int64_t n = group / channels, c = group % channels;
+    const int64_t pitch = slice_pitch((rows.end - rows.begin) * row(out_));
+    const T* const x = detail::ptr<T>(x_) + n * x_.strides()[0] + c * x_.strides()[1];
+    T* const results = detail::mutable_ptr<T>(buffer);
+    Kept kept[3];
+    T* room = results + (slices.end - slices.begin) * pitch;
+    for (size_t k = 0; k < steps_.size(); room += room_of(steps_[k++]))
+      kept[k] = {.rows = room, .slice = rows_before(k, rows)};
+    for (int64_t i = slices.begin; i < slices.end; ++i) {
+      for (int64_t j = rows.begin; j < rows.end; ++j) {
+        make(x, kept, steps_.size() - 1, i, j,
+             results + (i - slices.begin) * pitch + (j - rows.begin) * row(out_));
+      }
+    }
+    copy_to_y(buffer, pitch, n, c, slices, rows);
+  }
+
+  /// Row (i, j) of what step k makes.
+  void make(const T* x, Kept* kept, size_t k, int64_t i, int64_t j, T* to) const {
+    const Step& step = steps_[k];
+    const int64_t in_row = row(step.in), in_slice = slice(step.in);
+    Kept& own = kept[k];
+    if (step.axis == 2) {
+      if (k > 0) make(x, kept, k - 1, i, j, own.rows);
+      step.pass.run(k > 0 ? own.rows : x + i * in_slice + j * in_row, to, 0, step.pass.out(), planes_.side,
+                    false);
+    } else if (step.axis == 1) {
+      if (step.ring) {
+        if (own.of != i) own.of = i, own.made = 0;
+        const CellRange cells = step.ring->reads[static_cast<size_t>(j)];
+        for (own.made = std::max(own.made, cells.begin); own.made < cells.end; ++own.made)
+          make(x, kept, k - 1, i, own.made, own.rows + own.made % step.ring->size * in_row);
+      }
+      step.pass.rows({step.ring ? own.rows : x + i * in_slice, in_row}, to, j, j + 1, in_row, false);
+    } else {
+      simd::CellRows<T> cells{x + j * in_row, in_slice};
+      if (step.ring) {
+        const CellRange reads = step.ring->reads[static_cast<size_t>(i)], rows = own.slice;
+        const int64_t pitch = slice_pitch((rows.end - rows.begin) * in_row);
+        for (own.made = std::max(own.made, reads.begin); own.made < reads.end; ++own.made) {
+          T* const made = own.rows + own.made % step.ring->size * pitch;
+          for (int64_t r = rows.begin; r < rows.end; ++r)
+            make(x, kept, k - 1, own.made, r, made + (r - rows.begin) * in_row);
+        }
+        cells = {own.rows + (j - rows.begin) * in_row, pitch};
+      }
+      step.pass.rows(cells, to, i, i + 1, in_row, false);
+    }
+  }
+
+  /// The results, with which the buffer begins.
+  void copy_to_y(const Tensor& buffer, int64_t pitch, int64_t n, int64_t c, CellRange slices,
+                 CellRange rows) const {
+    const Shape& to = y_.strides();
+    Shape shape{planes_.has_batch ? x_.shape()[0] : 1, planes_.has_channels ? x_.shape()[1] : 1, 0, 0, 0};
+    Shape strides{x_.strides()[0], x_.strides()[1], 0, 0, 0};
+    int64_t at = y_.impl()->offset + n * to[0] + c * to[1];
+    const CellRange cells[3] = {slices, rows, {0, out_.count[2]}};
+    const int64_t steps[3] = {pitch, row(out_), planes_.side};
+    for (int i = 0; i < 3; ++i) {
+      const int64_t d = 2 + memory_.dim[i];
+      shape[d] = cells[i].end - cells[i].begin;
+      strides[d] = steps[i];
+      at += cells[i].begin * to[d];
+    }
+    copy(detail::alias(buffer, buffer.impl()->offset, shape, strides), detail::alias(y_, at, shape, to));
+  }
+
+  const Tensor &x_, &y_;
+  InterleavedPlanes planes_;
+  AxisOrder memory_;
+  std::vector<Step> steps_;
+  Cells out_;
+};
+
+template <template <class> class Pass>
+bool all_passes(const char* function, const Tensor& x, const std::vector<int64_t>& order,
+                const InterpolateAxes& axes, const Tensor& y) {
+  if (x.is_contiguous() || x.numel() < y.numel()) return false;
+  bool pays = false;
+  visit_floating(function, y.dtype(), [&]<class T>(T) {
+    const InterleavedPasses<T, Pass<T>> passes(x, order, axes, y);
+    pays = passes.pays();
+    if (pays) passes.run();
+  });
+  return pays;
+}
+
+}  // namespace
+
+bool interpolate_interleaved(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
+                             Tensor& y) {
+  return all_passes<ForwardPass>("interpolate", x, order, axes, y);
+}
+
+bool interpolate_interleaved_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,
+                                     const InterpolateAxes& axes, Tensor& grad_x) {
+  return all_passes<AdjointPass>("interpolate_adjoint", grad_y, order, axes, grad_x);
+}
+
+}  // namespace vox::cpu
