@@ -13,7 +13,7 @@
 // what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by row,
 // and each pass asks the one before it for the rows that it reads. It keeps them, so that each is made once: a
 // pass along axis 1 in a ring of as many rows as one output reads, one along axis 0 in a ring of slices. A task
-// is some outputs along axis 0 or axis 1, whose results go, transposed, to y; what two tasks read is made twice,
+// is some outputs along axes 0 and 1, whose results go, transposed, to y; what two tasks read is made twice,
 // to the same bits.
 
 namespace vox::cpu {
@@ -21,7 +21,8 @@ namespace {
 
 constexpr int64_t least_side = 8;                 // planes
 constexpr int64_t most_bytes = int64_t{8} << 20;  // of a slice
-constexpr int64_t task_bytes = int64_t{2} << 20;  // of the results of some rows of all slices
+constexpr int64_t part_bytes = 128 << 10;         // of what a task reads of a slice
+constexpr int64_t task_bytes = int64_t{2} << 20;  // of a task's results
 
 /// The order of D, H, W in memory.
 struct AxisOrder {
@@ -115,16 +116,21 @@ class InterleavedPasses {
     return step.ring->size * (step.axis == 1 ? row(step.in) : slice_pitch(slice(step.in)));
   }
 
-  /// One slice, unless it needs slices that are made, or W, along which y is written, is axis 0: then some rows
-  /// of all slices; so few that they stay in the cache, and that there is work for all threads. No bits depend
-  /// on it.
+  /// Some rows of many slices, so that a slice's part stays in the second cache level until the next outputs
+  /// along axis 0 have read it, and that there is work for all threads. No bits depend on it.
   Cells size_of_task() const {
-    bool rows = memory_.dim[0] == 2;
-    for (const Step& step : steps_) rows = rows || (step.axis == 0 && step.ring);
-    if (!rows) return {{1, out_.count[1], out_.count[2]}};
-    const int64_t fit = task_bytes / static_cast<int64_t>(sizeof(T)) / (out_.count[0] * row(out_)),
-                  share = planes_.groups * out_.count[1] / (2 * get_num_threads());
-    return {{out_.count[0], std::clamp<int64_t>(std::min(fit, share), 1, out_.count[1]), out_.count[2]}};
+    Cells cells = out_;  // of the slices that are combined
+    for (const Step& step : steps_) {
+      if (step.axis == 0) cells = step.in;
+    }
+    constexpr int64_t part = part_bytes / static_cast<int64_t>(sizeof(T)),
+                      results = task_bytes / static_cast<int64_t>(sizeof(T));
+    int64_t rows = std::clamp<int64_t>(part * out_.count[1] / slice(cells), 1, out_.count[1]);
+    const auto tasks = [&] { return planes_.groups * out_.count[1] / rows; };
+    while (rows > 4 && tasks() < 2 * get_num_threads()) rows /= 2;
+    int64_t slices = std::max<int64_t>(16, results / (rows * row(out_)));
+    slices = std::min({slices, out_.count[0], std::max<int64_t>(16, out_.count[0] * tasks() / get_num_threads())});
+    return {{slices, rows, out_.count[2]}};
   }
 
   /// What a pass along axis 0 has to know of each slice, for these rows of results.

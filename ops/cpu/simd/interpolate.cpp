@@ -96,6 +96,8 @@ template <class T, int count>
 template <class T>
 void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y, int64_t rows,
               int64_t n) {
+  // Beyond the rows that a sum is the first to read: those of a later one, or, of rows apart, what follows.
+  const int64_t page = 4096 / sizeof(T), distance = x.pitch != n ? n : 2 * n > page ? 2 * n : page;
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
     const int64_t end = begins[r + 1];
@@ -103,10 +105,8 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
       for (int64_t i = 0; i < n; ++i) y[i] = 0;
       continue;
     }
-    // What the next row is the first to read.
-    const T* ahead[2] = {row_of(x, outputs[k]), row_of(x, outputs[k])};
-    for (int64_t o = end, found = 0; r + 1 < rows && o < begins[r + 2] && found < 2; ++o)
-      if (outputs[o] > outputs[end - 1]) ahead[found++] = row_of(x, outputs[o]);
+    const T* ahead[2] = {row_of(x, outputs[end - 1]) + distance,
+                         row_of(x, outputs[end - (end - k > 1 ? 2 : 1)]) + distance};
     for (bool is_first = true; k < end; is_first = false) {
       const auto add = [&]<int count>() [[gnu::always_inline]] {
         add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead[0], ahead[1]);
