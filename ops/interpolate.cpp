@@ -116,8 +116,8 @@ bool plane_by_plane(const Tensor& x, const Shape& result) {
          checked_numel("interpolate", result) / planes <= most_elements;
 }
 
-/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; dense, x itself if there
-/// is none and x is dense.
+/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; dense, x itself if
+/// there is none and x is dense.
 template <class Passes, class Kernel>
 Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {

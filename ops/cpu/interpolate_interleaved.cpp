@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <optional>
 
-// Memory holds x as (axis 0, axis 1, axis 2, planes): axes have their numbers by falling stride here. A row is
-// what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by row,
-// and each pass asks the one before it for the rows that it reads. It keeps them, so that each is made once: a
-// pass along axis 1 in a ring of as many rows as one output reads, one along axis 0 in a ring of slices. A task
-// is some outputs along axes 0 and 1, whose results go, transposed, to y; what two tasks read is made twice,
-// to the same bits.
+// Memory holds x as (axis 0, axis 1, axis 2, planes): axes have their numbers by falling stride here. A row
+// is what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by
+// row, and each pass asks the one before it for the rows that it reads. It keeps them, so that each is made
+// once: a pass along axis 1 in a ring of as many rows as one output reads, one along axis 0 in a ring of
+// slices. A task is some outputs along axes 0 and 1, whose results go, transposed, to y; what two tasks read
+// is made twice, to the same bits.
 
 namespace vox::cpu {
 namespace {
@@ -103,9 +103,9 @@ class InterleavedPasses {
   /// What a step keeps.
   struct Kept {
     T* rows;
-    CellRange slice;      // the rows of a slice of a ring along axis 0
-    int64_t of = -1;      // the slice to which the rows of a ring along axis 1 belong
-    int64_t made = 0;     // cells of the ring
+    CellRange slice;   // the rows of a slice of a ring along axis 0
+    int64_t of = -1;   // the slice to which the rows of a ring along axis 1 belong
+    int64_t made = 0;  // cells of the ring
   };
 
   int64_t row(const Cells& cells) const { return cells.count[2] * planes_.side; }
@@ -129,7 +129,8 @@ class InterleavedPasses {
     const auto tasks = [&] { return planes_.groups * out_.count[1] / rows; };
     while (rows > 4 && tasks() < 2 * get_num_threads()) rows /= 2;
     int64_t slices = std::max<int64_t>(16, results / (rows * row(out_)));
-    slices = std::min({slices, out_.count[0], std::max<int64_t>(16, out_.count[0] * tasks() / get_num_threads())});
+    slices =
+        std::min({slices, out_.count[0], std::max<int64_t>(16, out_.count[0] * tasks() / get_num_threads())});
     return {{slices, rows, out_.count[2]}};
   }
 

@@ -68,8 +68,9 @@ class ForwardPass {
 
   /// Outputs [begin, end) of one axis, rows of n elements.
   void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool stream) const {
-    interpolate_loops.of<T>().blend_rows(x, index_.data() + begin, next_index_.data() + begin, weight_.data() + begin,
-                                         next_weight_.data() + begin, y, end - begin, n, stream);
+    interpolate_loops.of<T>().blend_rows(x, index_.data() + begin, next_index_.data() + begin,
+                                         weight_.data() + begin, next_weight_.data() + begin, y, end - begin,
+                                         n, stream);
   }
 
   /// Rows [begin, end) of (outer, out): each `inner` elements of y.
@@ -80,8 +81,8 @@ class ForwardPass {
       int64_t count = std::min(out_ - o, end - row);
       if (inner == 1 && gathers_) {
         const int64_t axes = o == 0 && count == out_ ? (end - row) / out_ : 1;
-        interpolate_loops.of<T>().blend_along(from, axes, in_, near_.data() + o, near_next_.data() + o, weight_.data() + o,
-                           next_weight_.data() + o, y + row, count);
+        interpolate_loops.of<T>().blend_along(from, axes, in_, near_.data() + o, near_next_.data() + o,
+                                              weight_.data() + o, next_weight_.data() + o, y + row, count);
         count *= axes;
       } else {
         rows({from, inner}, y + row * inner, o, o + count, inner, stream);
@@ -145,8 +146,8 @@ class AdjointPass {
       const T* from = grad_y + outer * out_ * inner;
       if (inner == 1 && i == 0 && end - row >= in_ && taps_ > 0) {
         const int64_t whole = (end - row) / in_;
-        interpolate_loops.of<T>().sum_along(from, whole, out_, first_.data(), count_.data(), taps_, weights_along_.data(),
-                         grad_x + row, in_);
+        interpolate_loops.of<T>().sum_along(from, whole, out_, first_.data(), count_.data(), taps_,
+                                            weights_along_.data(), grad_x + row, in_);
         row += whole * in_;
       } else {
         const int64_t count = std::min(in_ - i, end - row);

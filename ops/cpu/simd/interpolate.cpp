@@ -14,8 +14,8 @@ template <class T>
 }
 
 template <class T>
-void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const T* weights, const T* next_weights, T* y, int64_t rows,
-                int64_t n, bool stream) {
+void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const T* weights,
+                const T* next_weights, T* y, int64_t rows, int64_t n, bool stream) {
   for (int64_t r = 0; r < rows; ++r, y += n) {
     const T *a = row_of(x, index[r]), *b = row_of(x, next[r]);
     const T weight = weights[r], next_weight = next_weights[r];
@@ -71,7 +71,11 @@ void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, con
                     y + r * n, n);
 }
 
-/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile the rows ahead come into the cache.
+/// Elements that prefetches are ahead of the loads: a page.
+template <class T>
+inline constexpr int64_t far = 4096 / sizeof(T);
+
+/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile what lies ahead comes into the cache.
 template <class T, int count>
 [[gnu::always_inline]] inline void add_rows(CellRows<T> x, const int64_t* outputs, const T* weights, T* y,
                                             int64_t n, bool begins, const T* ahead, const T* ahead_too) {
@@ -94,10 +98,8 @@ template <class T, int count>
 }
 
 template <class T>
-void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y, int64_t rows,
-              int64_t n) {
-  // Beyond the rows that a sum is the first to read: those of a later one, or, of rows apart, what follows.
-  const int64_t page = 4096 / sizeof(T), distance = x.pitch != n ? n : 2 * n > page ? 2 * n : page;
+void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
+              int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
     const int64_t end = begins[r + 1];
@@ -105,11 +107,12 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
       for (int64_t i = 0; i < n; ++i) y[i] = 0;
       continue;
     }
-    const T* ahead[2] = {row_of(x, outputs[end - 1]) + distance,
-                         row_of(x, outputs[end - (end - k > 1 ? 2 : 1)]) + distance};
+    // The last two rows are those that no sum has read before.
+    const T *const ahead = row_of(x, outputs[end - 1]) + far<T>,
+                   *const ahead_too = row_of(x, outputs[end - (end - k > 1 ? 2 : 1)]) + far<T>;
     for (bool is_first = true; k < end; is_first = false) {
       const auto add = [&]<int count>() [[gnu::always_inline]] {
-        add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead[0], ahead[1]);
+        add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead, ahead_too);
         k += count;
       };
       if (end - k >= 4)
