@@ -54,6 +54,52 @@ template <class T, class Down, class Along, class Finish>
 
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
+/// Lane i of the result is lane i - 1 of v, and lane 0 the last one of `before`.
+template <class T, size_t... l>
+[[gnu::always_inline]] inline Vec<T> shifted(Vec<T> before, Vec<T> v, std::index_sequence<l...>) {
+  return __builtin_shufflevector(before, v, (lanes<T> - 1 + static_cast<int>(l))...);
+}
+
+/// Whether windows are of three cells, two apart, along W, the first one beginning with padding: then no column
+/// is needed either.
+inline bool are_triples(const PoolAxes& g) {
+  return g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
+}
+
+/// A row of such windows over some rows of cells.
+template <class T, int known>
+[[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t width, int64_t n,
+                                                  T* y) {
+  constexpr auto all = std::make_index_sequence<lanes<T>>();
+  const T* row[9];
+  if constexpr (known > 0) count = known;
+  for (int r = 0; r < count; ++r) row[r] = rows[r];
+  const auto down = [&](auto at) {
+    auto v = at(row[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(row[r]));
+    return v;
+  };
+  Vec<T> before = Vec<T>{} + lowest<T>;  // the odd cells of the last windows
+  int64_t o = 0;
+  for (; o + lanes<T> <= n && 2 * (o + lanes<T>) <= width; o += lanes<T>) {
+    Vec<T> v[2];
+    for (int half = 0; half < 2; ++half) {
+      const int64_t i = 2 * o + half * lanes<T>;
+      for (int r = 0; r < count; ++r) __builtin_prefetch(row[r] + i + ahead<T>);
+      v[half] = down([=](const T* from) { return load(from + i); });
+    }
+    const Vec<T> even = detail::even_lanes<T>(v[0], v[1], all), odd = detail::odd_lanes<T>(v[0], v[1], all);
+    store(y + o, larger(larger(shifted<T>(before, odd, all), even), odd));
+    before = odd;
+  }
+  for (; o < n; ++o) {
+    T best = lowest<T>;
+    for (int64_t i = o > 0 ? 2 * o - 1 : 0; i < 2 * o + 2 && i < width; ++i)
+      best = larger(best, down([=](const T* from) { return from[i]; }));
+    y[o] = best;
+  }
+}
+
 /// column = the larger of it (unless it is not yet written) and of some rows.
 template <class T>
 void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
@@ -75,6 +121,7 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   pad_column(g, column, lowest<T>);
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
+  const bool triples = are_triples(g), are_few = g.kernel[0] * g.kernel[1] <= 9;
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
       combine_pairs(
@@ -84,13 +131,16 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
       continue;
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
-      bool any = false;
+      T* const to = y + (d * g.out[1] + h) * g.out[2];
+      bool any = false, done = false;
       for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
+        done = first && are_few && triples;
+        if (done) return count == 9 ? max_of_triples<T, 9>(rows, count, g.in[2], g.out[2], to) : max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to);
         larger_of_rows(rows, count, g.in[2], first, middle);
       });
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
-      combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
+      if (!done) combine_taps(g, taps, to, [](auto a, auto b) { return larger(a, b); });
     }
   }
 }
