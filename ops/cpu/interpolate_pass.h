@@ -1,5 +1,6 @@
 #pragma once
 
+#include <voxgrad/ops/cpu/cell_ring.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/interpolate.h>
 #include <voxgrad/ops/interpolate_kernels.h>
@@ -13,25 +14,6 @@
 namespace vox::cpu {
 
 inline constexpr ByIsa interpolate_loops = VOX_BY_ISA(interpolate_kernels);
-
-/// Cells [begin, end) of an axis.
-struct CellRange {
-  int64_t begin, end;
-};
-
-/// The rows of an axis in a ring of as many as one output reads: cell i is row i % size.
-struct CellRing {
-  int64_t size = 1;
-  std::vector<CellRange> reads;  // of each output
-
-  void add(CellRange cells) {
-    size = std::max(size, cells.end - cells.begin);
-    reads.push_back(cells);
-  }
-  void number(std::vector<int64_t>& cells) const {
-    for (int64_t& cell : cells) cell %= size;
-  }
-};
 
 /// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and the next cell, which is the
 /// same where the second weight is 0, so that nothing is read beyond the end. Gathers of neighbouring outputs

@@ -2,14 +2,9 @@
 
 #include <cstdint>
 
-namespace vox::cpu::simd {
+#include <voxgrad/ops/cpu/simd/cell_rows.h>
 
-/// Cell i of an axis is a row at x + i * pitch.
-template <class T>
-struct CellRows {
-  const T* x;
-  int64_t pitch;
-};
+namespace vox::cpu::simd {
 
 /// Passes along one axis, of `in` cells to `out`. Where the axis is the innermost one ("along"), the loops
 /// take several outputs at once from a few neighbouring vectors of cells.
