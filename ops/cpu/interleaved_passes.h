@@ -39,9 +39,8 @@ struct AxisOrder {
 /// Elements from slice to slice of a buffer, which begin at different places of the cache.
 inline int64_t slice_pitch(int64_t elements) { return elements + 80; }
 
-/// A Pass has: in() and out(), the cells that it reads and makes; rows(x, y, begin, end, n, false), its outputs
-/// [begin, end) of one axis, each n elements; run(x, y, begin, end, inner, false), rows [begin, end) of
-/// (outer, out); and use_ring().
+/// A Pass has: out(), the cells that it makes; rows(x, y, begin, end, n, false), outputs [begin, end), each n
+/// elements; and use_ring().
 template <class T, class Pass>
 class InterleavedPasses {
  public:
@@ -58,10 +57,9 @@ class InterleavedPasses {
   }
   const AxisOrder& memory() const { return memory_; }
 
-  /// Whether enough planes lie side by side, and the cells of a row without gaps.
-  bool pays() const {
-    const int64_t d = 2 + memory_.dim[2];
-    return planes_.side >= 8 && (x_.shape()[d] == 1 || x_.strides()[d] == planes_.side);
+  /// Whether it can be: the cells of a row lie without gaps, or the first pass is along it.
+  bool reads_rows() const {
+    return steps_[0].axis == 2 || x_.shape()[2 + memory_.dim[2]] == 1 || stride(2) == planes_.side;
   }
 
   void run() const {
@@ -177,9 +175,9 @@ class InterleavedPasses {
     const int64_t in_row = row(step.in);
     Kept& own = kept[k];
     if (step.axis == 2) {
-      if (k > 0) make(x, kept, k - 1, i, j, own.rows);
-      step.pass.run(k > 0 ? own.rows : x + i * stride(0) + j * stride(1), to, 0, step.pass.out(), planes_.side,
-                    false);
+      simd::CellRows<T> cells{x + i * stride(0) + j * stride(1), stride(2)};
+      if (k > 0) make(x, kept, k - 1, i, j, own.rows), cells = {own.rows, planes_.side};
+      step.pass.rows(cells, to, 0, step.pass.out(), planes_.side, false);
     } else if (step.axis == 1) {
       if (step.ring) {
         if (own.of != i) own.of = i, own.made = 0;

@@ -9,12 +9,12 @@ namespace {
 template <template <class> class Pass>
 bool all_passes(const char* function, const Tensor& x, const std::vector<int64_t>& order,
                 const InterpolateAxes& axes, const Tensor& y) {
-  if (x.is_contiguous() || x.numel() < y.numel()) return false;
+  if (!has_interleaved_planes(x) || x.numel() < y.numel()) return false;
   bool pays = false;
   visit_floating(function, y.dtype(), [&]<class T>(T) {
     InterleavedPasses<T, Pass<T>> passes(x, y);
     for (const int64_t dim : order) passes.add(dim, Pass<T>(axes[static_cast<size_t>(dim)]));
-    pays = passes.pays();
+    pays = passes.reads_rows();
     if (pays) passes.run();
   });
   return pays;

@@ -3,6 +3,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/interleaved.h>
+#include <voxgrad/ops/cpu/interleaved_passes.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/elementwise_kernels.h>
@@ -121,19 +122,51 @@ void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel ker
   });
 }
 
+/// The maxima along one axis, for InterleavedPasses.
+template <class T>
+class MaxPass {
+ public:
+  MaxPass(const Pool3dGeometry& g, int64_t axis) : out_(g.out[axis]) {
+    for (int64_t o = 0; o < out_; ++o) {
+      begins_.push_back(static_cast<int64_t>(cells_.size()));
+      const PoolRange r =
+          covered_cells(o, g.in[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]);
+      for (int64_t i = r.begin; i < r.end; i += r.step) cells_.push_back(i);
+      // From the window's beginning, which rises, where its first cell may not.
+      const int64_t begin = std::max<int64_t>(o * g.stride[axis] - g.padding[axis], 0);
+      reads_.push_back({std::min(begin, r.end), r.end});
+    }
+    begins_.push_back(static_cast<int64_t>(cells_.size()));
+  }
+  int64_t out() const { return out_; }
+  CellRing use_ring() {
+    CellRing ring;
+    for (const CellRange& cells : reads_) ring.add(cells);
+    ring.number(cells_);
+    return ring;
+  }
+  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool) const {
+    kernels.of<T>().max_rows(x, begins_.data() + begin, cells_.data(), y, end - begin, n);
+  }
+ private:
+  int64_t out_;
+  std::vector<int64_t> begins_, cells_;
+  std::vector<CellRange> reads_;
+};
+
 }  // namespace
 
-bool is_interleaved(const Tensor& x) { return InterleavedPlanes(with_batch(x)).side >= 8; }
+bool is_interleaved(const Tensor& x) { return has_interleaved_planes(with_batch(x)); }
 
-void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
-  visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
-    const auto& kernel = kernels.of<T>();
-    pool<T>(x, g, y,
-            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple&, int64_t n,
-                int64_t side, T* to) {
-              kernel.max_interleaved(from, step, cells.data(), static_cast<int64_t>(cells.size()), n, side,
-                                     to);
-            });
+void max_pool3d_interleaved(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y_tensor) {
+  visit_floating("max_pool3d", y_tensor.dtype(), [&]<class T>(T) {
+    const Tensor x = with_batch(x_tensor), y = with_batch(y_tensor);
+    InterleavedPasses<T, MaxPass<T>> passes(x, y);
+    for (int axis = 2; axis >= 0; --axis) {  // reads x in its order
+      const int64_t dim = passes.memory().dim[axis];
+      passes.add(dim, MaxPass<T>(g, dim));
+    }
+    passes.run();
   });
 }
 
