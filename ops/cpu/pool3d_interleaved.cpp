@@ -41,8 +41,11 @@ struct Boxes {
     }
     inner = rows == 2 ? 1 : 2;
     slab = 3 - rows - inner;
-    if (slab == 1) thickness = std::min<int64_t>(4, out.h);  // so that more of y lies together
-    row = (out[rows] + thickness - 1) / thickness;
+    row = out[rows];
+    if (slab == 1) {  // so that more of y lies together
+      thickness = std::min<int64_t>(4, out.h);
+      row = (row + 1) / 2;
+    }
   }
 };
 
