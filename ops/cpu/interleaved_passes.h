@@ -5,14 +5,14 @@
 #include <voxgrad/ops/cpu/cell_ring.h>
 #include <voxgrad/ops/cpu/interleaved.h>
 #include <voxgrad/ops/cpu/simd/cell_rows.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/cpu/walk.h>
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-// Passes along D, H and W, each of which turns cells of one axis into others, of a tensor whose planes lie side
-// by side, to a dense one.
+// Passes along D, H and W, each of which turns cells of one axis into others, of a tensor whose planes lie
+// side by side, to a dense one.
 //
 // Memory holds x as (axis 0, axis 1, axis 2, planes): axes have their numbers by falling stride here. A row
 // is what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by
@@ -22,7 +22,6 @@
 // is made twice, to the same bits.
 
 namespace vox::cpu {
-
 
 /// The order of D, H, W in memory.
 struct AxisOrder {
@@ -219,7 +218,10 @@ class InterleavedPasses {
       strides[d] = steps[i];
       at += cells[i].begin * to[d];
     }
-    copy(detail::alias(buffer, buffer.impl()->offset, shape, strides), detail::alias(y_, at, shape, to));
+    // Of y nothing would be left in the cache after all that is read.
+    const bool stream = x_.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
+    copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
+                   detail::alias(y_, at, shape, to), stream);
   }
 
   const Tensor &x_, &y_;

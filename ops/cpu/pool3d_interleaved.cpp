@@ -6,7 +6,7 @@
 #include <voxgrad/ops/cpu/interleaved_passes.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/cpu/walk.h>
 
 #include <algorithm>
 #include <vector>
@@ -119,8 +119,9 @@ void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel ker
         step *= shape[2 + axis];
         at += first[axis] * y_strides[2 + axis];
       }
-      copy(detail::alias(buffer, buffer.impl()->offset, shape, strides),
-           detail::alias(y, y.impl()->offset + at, shape, y_strides));
+      const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;  // as in passes
+      copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
+                     detail::alias(y, y.impl()->offset + at, shape, y_strides), stream);
     }
   });
 }
@@ -151,6 +152,7 @@ class MaxPass {
   void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool) const {
     kernels.of<T>().max_rows(x, begins_.data() + begin, cells_.data(), y, end - begin, n);
   }
+
  private:
   int64_t out_;
   std::vector<int64_t> begins_, cells_;

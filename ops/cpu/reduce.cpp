@@ -235,8 +235,8 @@ int64_t rows_of_task(const RowView& v, int64_t blocks) {
   return std::clamp(v.rows * blocks / (4 * threads) / 64 * 64, narrow, tile);
 }
 
-/// How many rows lie side by side without gaps, or 1 if each is dense; 0 if there are no loops for so many, or if
-/// a row is more than a block.
+/// How many rows lie side by side without gaps, or 1 if each is dense; 0 if there are no loops for so many,
+/// or if a row is more than a block.
 template <class Op>
 int64_t rows_of_block(const RowView& v, int64_t blocks) {
   const int64_t side = v.kept.back(), stride = v.reduced_strides.back();
@@ -261,9 +261,8 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
                      std::array<typename Op::Acc, 8 * most> results;
                      while (begin < end) {
                        const int64_t n = std::min({most, end - begin, size - begin % size});
-                       kernels_of<Op>()->blocks(
-                           x + detail::offset_of(v.kept, v.kept_strides, begin * width), stride, n, v.length,
-                           width, results.data());
+                       kernels_of<Op>()->blocks(x + detail::offset_of(v.kept, v.kept_strides, begin * width),
+                                                stride, n, v.length, width, results.data());
                        for (int64_t i = 0; i < n * width; ++i) store(begin * width + i, 0, results[i]);
                        begin += n;
                      }

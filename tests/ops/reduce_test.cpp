@@ -311,10 +311,10 @@ TEST_P(ReduceTest, AFewRowsSideBySideHaveTheBitsOfRowsAlone) {
         for (const Tensor& x : {memory, memory.slice(0, 0, 1), memory.slice(1, 1, 69), memory.slice(0, 0, 0),
                                 memory.slice(0, 0, 1).slice(1, 5, 6)}) {
           const Tensor rows = x.transpose(2, 3).contiguous();
-          for (const auto& f : {+[](const Tensor& t, int64_t d) { return sum(t, {d}); },
-                                +[](const Tensor& t, int64_t d) { return mean(t, {d}); },
-                                +[](const Tensor& t, int64_t d) { return max(t, {d}); },
-                                +[](const Tensor& t, int64_t d) { return min(t, {d}); }}) {
+          for (const auto& f : {+[](const Tensor&t, int64_t d) { return sum(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return mean(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return max(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return min(t, {d}); }}) {
             EXPECT_TRUE(same_bits(f(x, 2), f(rows, 3))) << dtype << width << " " << n;
           }
         }

@@ -71,10 +71,6 @@ void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, con
                     y + r * n, n);
 }
 
-/// Elements that prefetches are ahead of the loads: a page.
-template <class T>
-inline constexpr int64_t far = 4096 / sizeof(T);
-
 /// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile what lies ahead comes into the cache.
 template <class T, int count>
 [[gnu::always_inline]] inline void add_rows(CellRows<T> x, const int64_t* outputs, const T* weights, T* y,
@@ -100,6 +96,8 @@ template <class T, int count>
 template <class T>
 void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
               int64_t rows, int64_t n) {
+  // How far prefetches are ahead: two rows, if they follow each other, and not less than a page.
+  const int64_t page = 4096 / sizeof(T), far = x.pitch == n && 2 * n > page ? 2 * n : page;
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
     const int64_t end = begins[r + 1];
@@ -108,8 +106,11 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
       continue;
     }
     // The last two rows are those that no sum has read before.
-    const T *const ahead = row_of(x, outputs[end - 1]) + far<T>,
-                   *const ahead_too = row_of(x, outputs[end - (end - k > 1 ? 2 : 1)]) + far<T>;
+    const T *const ahead = row_of(x, outputs[end - 1]) + far, *const ahead_too =
+                                                                  row_of(
+                                                                      x,
+                                                                      outputs[end - (end - k > 1 ? 2 : 1)]) +
+                                                                  far;
     for (bool is_first = true; k < end; is_first = false) {
       const auto add = [&]<int count>() [[gnu::always_inline]] {
         add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead, ahead_too);

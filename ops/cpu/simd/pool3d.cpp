@@ -60,8 +60,8 @@ template <class T, size_t... l>
   return __builtin_shufflevector(before, v, (lanes<T> - 1 + static_cast<int>(l))...);
 }
 
-/// Whether windows are of three cells, two apart, along W, the first one beginning with padding: then no column
-/// is needed either.
+/// Whether windows are of three cells, two apart, along W, the first one beginning with padding: then no
+/// column is needed either.
 inline bool are_triples(const PoolAxes& g) {
   return g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
 }
@@ -136,7 +136,9 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
       for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
         done = first && are_few && triples;
-        if (done) return count == 9 ? max_of_triples<T, 9>(rows, count, g.in[2], g.out[2], to) : max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to);
+        if (done)
+          return count == 9 ? max_of_triples<T, 9>(rows, count, g.in[2], g.out[2], to)
+                            : max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to);
         larger_of_rows(rows, count, g.in[2], first, middle);
       });
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
