@@ -38,8 +38,8 @@ struct AxisOrder {
 /// Elements from slice to slice of a buffer, which begin at different places of the cache.
 inline int64_t slice_pitch(int64_t elements) { return elements + 80; }
 
-/// A Pass has: out(), the cells that it makes; rows(x, y, begin, end, n, false), outputs [begin, end), each n
-/// elements; and use_ring().
+/// A Pass has out(), the number of cells that it makes; rows(x, y, begin, end, n), outputs [begin, end) of
+/// rows of n elements; and use_ring(), from which on rows() finds cell i in row i % ring.size of x.
 template <class T, class Pass>
 class InterleavedPasses {
  public:
@@ -130,7 +130,7 @@ class InterleavedPasses {
     return {{slices, rows, out_.count[2]}};
   }
 
-  /// What a pass along axis 0 has to know of each slice, for these rows of results.
+  /// The rows of each slice that step k, along axis 0, has to have for these rows of results.
   CellRange rows_before(size_t k, CellRange rows) const {
     for (size_t later = k + 1; later < steps_.size(); ++later) {
       const Step& step = steps_[later];
@@ -176,7 +176,7 @@ class InterleavedPasses {
     if (step.axis == 2) {
       simd::CellRows<T> cells{x + i * stride(0) + j * stride(1), stride(2)};
       if (k > 0) make(x, kept, k - 1, i, j, own.rows), cells = {own.rows, planes_.side};
-      step.pass.rows(cells, to, 0, step.pass.out(), planes_.side, false);
+      step.pass.rows(cells, to, 0, step.pass.out(), planes_.side);
     } else if (step.axis == 1) {
       if (step.ring) {
         if (own.of != i) own.of = i, own.made = 0;
@@ -186,7 +186,7 @@ class InterleavedPasses {
       }
       simd::CellRows<T> cells{x + i * stride(0), stride(1)};
       if (step.ring) cells = {own.rows, in_row};
-      step.pass.rows(cells, to, j, j + 1, in_row, false);
+      step.pass.rows(cells, to, j, j + 1, in_row);
     } else {
       simd::CellRows<T> cells{x + j * stride(1), stride(0)};
       if (step.ring) {
@@ -199,7 +199,7 @@ class InterleavedPasses {
         }
         cells = {own.rows + (j - rows.begin) * in_row, pitch};
       }
-      step.pass.rows(cells, to, i, i + 1, in_row, false);
+      step.pass.rows(cells, to, i, i + 1, in_row);
     }
   }
 

@@ -39,7 +39,7 @@ class ForwardPass {
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
 
-  /// Of rows() from now on, the only one of its functions to be called then.
+  /// For rows() alone from now on.
   CellRing use_ring() {
     CellRing ring;
     for (size_t o = 0; o < index_.size(); ++o) ring.add({index_[o], next_index_[o] + 1});
@@ -49,7 +49,7 @@ class ForwardPass {
   }
 
   /// Outputs [begin, end) of one axis, rows of n elements.
-  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool stream) const {
+  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool stream = false) const {
     interpolate_loops.of<T>().blend_rows(x, index_.data() + begin, next_index_.data() + begin,
                                          weight_.data() + begin, next_weight_.data() + begin, y, end - begin,
                                          n, stream);
@@ -117,7 +117,7 @@ class AdjointPass {
     return ring;
   }
 
-  void rows(simd::CellRows<T> grad_y, T* grad_x, int64_t begin, int64_t end, int64_t n, bool) const {
+  void rows(simd::CellRows<T> grad_y, T* grad_x, int64_t begin, int64_t end, int64_t n) const {
     interpolate_loops.of<T>().sum_rows(grad_y, begins_.data() + begin, outputs_.data(), weights_.data(),
                                        grad_x, end - begin, n);
   }
@@ -133,7 +133,7 @@ class AdjointPass {
         row += whole * in_;
       } else {
         const int64_t count = std::min(in_ - i, end - row);
-        rows({from, inner}, grad_x + row * inner, i, i + count, inner, false);
+        rows({from, inner}, grad_x + row * inner, i, i + count, inner);
         row += count;
       }
     }

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <vector>
 
-// A task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y. The
-// slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
+// Maxima are found along one axis after the other (InterleavedPasses): each cell is read once, not for every
+// window over it. Means are not, for their additions would come in another order than in a dense tensor. For
+// them a task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y.
+// The slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
 
 namespace vox::cpu {
 
@@ -71,7 +73,7 @@ void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end,
 /// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows: `cells` of the first one,
 /// counted from `plane`, `step` from window to window.
 template <class T, class Kernel>
-void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
+void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
   const Tensor x = with_batch(x_tensor);
   const InterleavedPlanes planes(x);
   const Boxes boxes(x, g.out);
@@ -149,7 +151,7 @@ class MaxPass {
     ring.number(cells_);
     return ring;
   }
-  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool) const {
+  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n) const {
     kernels.of<T>().max_rows(x, begins_.data() + begin, cells_.data(), y, end - begin, n);
   }
 
@@ -178,15 +180,16 @@ void max_pool3d_interleaved(const Tensor& x_tensor, const Pool3dGeometry& g, Ten
 void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     const auto& kernel = kernels.of<T>();
-    pool<T>(x, g, y,
-            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
-                int64_t n, int64_t side, T* to) {
-              const PoolRange w = covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
-              const auto count = static_cast<int64_t>(cells.size());
-              kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
-                                      w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)), n,
-                                      side, to);
-            });
+    pool_slabs<T>(x, g, y,
+                  [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
+                      int64_t n, int64_t side, T* to) {
+                    const PoolRange w =
+                        covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
+                    const auto count = static_cast<int64_t>(cells.size());
+                    kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
+                                            w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)),
+                                            n, side, to);
+                  });
   });
 }
 

@@ -54,24 +54,43 @@ template <class T, class Down, class Along, class Finish>
 
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
+/// column = the larger of it (unless it is not yet written) and of some rows.
+template <class T>
+void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
+  const auto of_all = [=](auto at) {
+    auto v = at(rows[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
+    return first ? v : larger(at(column), v);
+  };
+  int64_t i = 0;
+  for (; i + lanes<T> <= n; i += lanes<T>) {
+    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
+    store(column + i, of_all([=](const T* row) { return load(row + i); }));
+  }
+  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
+}
+
 /// Lane i of the result is lane i - 1 of v, and lane 0 the last one of `before`.
 template <class T, size_t... l>
 [[gnu::always_inline]] inline Vec<T> shifted(Vec<T> before, Vec<T> v, std::index_sequence<l...>) {
   return __builtin_shufflevector(before, v, (lanes<T> - 1 + static_cast<int>(l))...);
 }
 
-/// Whether windows are of three cells, two apart, along W, the first one beginning with padding: then no
-/// column is needed either.
+constexpr int most_rows = 9;
+
+/// Whether windows are of three cells, two apart, along W, the first one beginning with padding, and over few
+/// rows: then the column stays in registers, but for its end.
 inline bool are_triples(const PoolAxes& g) {
-  return g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
+  return g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1 &&
+         g.kernel[0] <= most_rows && g.kernel[1] <= most_rows / g.kernel[0];
 }
 
 /// A row of such windows over some rows of cells.
 template <class T, int known>
 [[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t width, int64_t n,
-                                                  T* y) {
+                                                  T* y, T* column) {
   constexpr auto all = std::make_index_sequence<lanes<T>>();
-  const T* row[9];
+  const T* row[most_rows];
   if constexpr (known > 0) count = known;
   for (int r = 0; r < count; ++r) row[r] = rows[r];
   const auto down = [&](auto at) {
@@ -92,28 +111,16 @@ template <class T, int known>
     store(y + o, larger(larger(shifted<T>(before, odd, all), even), odd));
     before = odd;
   }
+  if (o == n) return;
+  const int64_t begin = o > 0 ? 2 * o - 1 : 0;  // of the cells that are left
+  for (int r = 0; r < count; ++r) row[r] += begin;
+  larger_of_rows(row, count, width - begin, true, column);
   for (; o < n; ++o) {
     T best = lowest<T>;
     for (int64_t i = o > 0 ? 2 * o - 1 : 0; i < 2 * o + 2 && i < width; ++i)
-      best = larger(best, down([=](const T* from) { return from[i]; }));
+      best = larger(best, column[i - begin]);
     y[o] = best;
   }
-}
-
-/// column = the larger of it (unless it is not yet written) and of some rows.
-template <class T>
-void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
-  const auto of_all = [=](auto at) {
-    auto v = at(rows[0]);
-    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
-    return first ? v : larger(at(column), v);
-  };
-  int64_t i = 0;
-  for (; i + lanes<T> <= n; i += lanes<T>) {
-    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
-    store(column + i, of_all([=](const T* row) { return load(row + i); }));
-  }
-  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
 }
 
 template <class T>
@@ -121,7 +128,7 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   pad_column(g, column, lowest<T>);
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
-  const bool triples = are_triples(g), are_few = g.kernel[0] * g.kernel[1] <= 9;
+  const bool triples = are_triples(g);
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
       combine_pairs(
@@ -132,17 +139,19 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
       T* const to = y + (d * g.out[1] + h) * g.out[2];
-      bool any = false, done = false;
-      for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
+      bool any = false;
+      for_rows_under<most_rows>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
-        done = first && are_few && triples;
-        if (done)
-          return count == 9 ? max_of_triples<T, 9>(rows, count, g.in[2], g.out[2], to)
-                            : max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to);
-        larger_of_rows(rows, count, g.in[2], first, middle);
+        if (!triples)
+          larger_of_rows(rows, count, g.in[2], first, middle);
+        else if (count == most_rows)
+          max_of_triples<T, most_rows>(rows, count, g.in[2], g.out[2], to, middle);
+        else
+          max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to, middle);
       });
+      if (any && triples) continue;
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
-      if (!done) combine_taps(g, taps, to, [](auto a, auto b) { return larger(a, b); });
+      combine_taps(g, taps, to, [](auto a, auto b) { return larger(a, b); });
     }
   }
 }
