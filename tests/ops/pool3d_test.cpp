@@ -324,7 +324,8 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
       ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << strides << " at " << i;
   };
   const int threads = vox::get_num_threads();
-  for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 70}, Shape{3, 11, 12, 33, 31}}) {
+  for (const Shape& shape :
+       {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 64}, Shape{3, 11, 12, 33, 31}, Shape{2, 1, 4, 5, 70}}) {
     for (const DType dtype : {vox::f32, vox::f64, vox::f16}) {
       std::mt19937 random(7);
       Values v(static_cast<size_t>(vox::checked_numel("test", shape)));

@@ -60,7 +60,7 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   pad_column(g, column, lowest<T>);
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
-  const bool triples = are_triples(g);
+  const bool triples = are_triples<T>(g);
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
       combine_pairs(
@@ -77,9 +77,9 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
         if (!triples)
           larger_of_rows(rows, count, g.in[2], first, middle);
         else if (count == most_rows)
-          max_of_triples<T, most_rows>(rows, count, g.in[2], g.out[2], to, middle);
+          max_of_triples<T, most_rows>(rows, count, g.out[2], to);
         else
-          max_of_triples<T, 0>(rows, count, g.in[2], g.out[2], to, middle);
+          max_of_triples<T, 0>(rows, count, g.out[2], to);
       });
       if (any && triples) continue;
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;

@@ -31,17 +31,18 @@ template <class T, size_t... l>
 
 constexpr int most_rows = 9;
 
-/// Whether windows are of three cells, two apart, along W, the first one beginning with padding, and over few
-/// rows: then the column stays in registers, but for its end.
-inline bool are_triples(const PoolAxes& g) {
-  return g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1 &&
-         g.kernel[0] <= most_rows && g.kernel[1] <= most_rows / g.kernel[0];
+/// Whether windows are of three cells, two apart, along W, the first one beginning with padding, over few
+/// rows, and fill vectors: then no column is needed.
+template <class T>
+bool are_triples(const PoolAxes& g) {
+  const bool along_w = g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
+  return along_w && g.kernel[0] <= most_rows && g.kernel[1] <= most_rows / g.kernel[0] &&
+         g.out[2] % lanes<T> == 0 && 2 * g.out[2] <= g.in[2];
 }
 
 /// A row of such windows over some rows of cells.
 template <class T, int known>
-[[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t width, int64_t n,
-                                                  T* y, T* column) {
+[[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t n, T* y) {
   constexpr auto all = std::make_index_sequence<lanes<T>>();
   const T* row[most_rows];
   if constexpr (known > 0) count = known;
@@ -52,8 +53,7 @@ template <class T, int known>
     return v;
   };
   Vec<T> before = Vec<T>{} + lowest<T>;  // the odd cells of the last windows
-  int64_t o = 0;
-  for (; o + lanes<T> <= n && 2 * (o + lanes<T>) <= width; o += lanes<T>) {
+  for (int64_t o = 0; o < n; o += lanes<T>) {
     Vec<T> v[2];
     for (int half = 0; half < 2; ++half) {
       const int64_t i = 2 * o + half * lanes<T>;
@@ -63,16 +63,6 @@ template <class T, int known>
     const Vec<T> even = detail::even_lanes<T>(v[0], v[1], all), odd = detail::odd_lanes<T>(v[0], v[1], all);
     store(y + o, larger(larger(shifted<T>(before, odd, all), even), odd));
     before = odd;
-  }
-  if (o == n) return;
-  const int64_t begin = o > 0 ? 2 * o - 1 : 0;  // of the cells that are left
-  for (int r = 0; r < count; ++r) row[r] += begin;
-  larger_of_rows(row, count, width - begin, true, column);
-  for (; o < n; ++o) {
-    T best = lowest<T>;
-    for (int64_t i = o > 0 ? 2 * o - 1 : 0; i < 2 * o + 2 && i < width; ++i)
-      best = larger(best, column[i - begin]);
-    y[o] = best;
   }
 }
 
