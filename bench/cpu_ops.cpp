@@ -92,9 +92,8 @@ void add(const std::string& name, const std::function<void(benchmark::State&)>& 
       ->Iterations(12);
 }
 
-/// 64 MiB seen as `volume`.
-Tensor input_of(const std::string& layout, vox::DType dtype = vox::f32) {
-  Shape shape = volume;
+/// A tensor of the layout; by default 64 MiB seen as `volume`.
+Tensor input_of(const std::string& layout, vox::DType dtype = vox::f32, Shape shape = volume) {
   if (dtype == vox::f64) shape[0] /= 2;
   const auto permuted = [&](const Shape& dims) {  // dimension i of the result is dims[i] of the memory
     Shape memory = shape;
@@ -128,13 +127,13 @@ void add_binary(const std::string& name, const std::function<Tensor(const Tensor
   }
 }
 
-/// The gradient of `op` at a dense input, given a dense gradient. Counted: `extra` tensors of the input's
-/// size that the formula needs, the output's gradient, and the input's.
+/// The gradient of `op`, given a gradient of the layout, at an input of it. Counted: `extra` tensors of the
+/// input's size that the formula needs, the output's gradient, and the input's.
 void add_backward(const std::string& name, const Shape& shape, const std::function<Tensor(const Tensor&)>& op,
-                  double extra) {
-  add(name + "_backward/dense", [=](benchmark::State& state) {
-    const Tensor x = vox::randn(shape).set_requires_grad();
-    const Tensor y = op(x), gy = vox::randn(y.shape());
+                  double extra, const std::string& layout = "dense") {
+  add(name + "_backward/" + layout, [=](benchmark::State& state) {
+    const Tensor x = input_of(layout, vox::f32, shape).set_requires_grad();
+    const Tensor y = op(x), gy = input_of(layout, vox::f32, y.shape());
     const double bytes = bytes_of({x, gy}) + extra * bytes_of({x});
     measure(state, bytes, static_cast<double>(std::max(x.numel(), y.numel())), [&] {
       benchmark::DoNotOptimize(vox::grad({y}, {x}, {.grad_outputs = {gy}, .retain_graph = true}));
@@ -198,13 +197,15 @@ void add_all() {
   for (const auto& [name, op] :
        {std::pair<std::string, std::function<Tensor(const Tensor&)>>{"trilinear_x2", trilinear},
         {"nearest_x2", nearest}}) {
-    add(name + "/dense", [op = op](benchmark::State& state) {
-      const Tensor x = vox::randn(half_volume);
-      const Tensor y = op(x);
-      measure(state, bytes_of({x, y}), static_cast<double>(y.numel()),
-              [&] { benchmark::DoNotOptimize(op(x)); });
-    });
-    add_backward(name, half_volume, op, 0);
+    for (const std::string layout : layouts) {
+      add(name + "/" + layout, [=, op = op](benchmark::State& state) {
+        const Tensor x = input_of(layout, vox::f32, half_volume);
+        const Tensor y = op(x);
+        measure(state, bytes_of({x, y}), static_cast<double>(y.numel()),
+                [&] { benchmark::DoNotOptimize(op(x)); });
+      });
+      add_backward(name, half_volume, op, 0, layout);
+    }
   }
 
   const auto norm = std::make_shared<vox::nn::BatchNorm3d>(vox::nn::BatchNorm3d::Options{.num_features = 32});

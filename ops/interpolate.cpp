@@ -116,8 +116,8 @@ bool plane_by_plane(const Tensor& x, const Shape& result) {
          checked_numel("interpolate", result) / planes <= most_elements;
 }
 
-/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; x itself if there is
-/// none.
+/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; dense, x itself if
+/// there is none and x is dense.
 template <class Passes, class Kernel>
 Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
@@ -128,6 +128,7 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
     if (y.numel() > 0) passes(x, order, axes, y);
     return y;
   }
+  x = x.contiguous();
   for (const int64_t i : order) {
     const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
     x = run_pass(kernel, x, first_spatial_dim + i, axis, axis.*to);
@@ -138,7 +139,7 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
-  Tensor y = widened(input.detach()).contiguous();
+  Tensor y = widened(input.detach());
   y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
   y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
@@ -147,7 +148,7 @@ Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
 }
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
-  Tensor grad_input = widened(grad_output.detach()).contiguous();
+  Tensor grad_input = widened(grad_output.detach());
   std::vector<int64_t> order = pass_order(axes);
   std::reverse(order.begin(), order.end());
   grad_input = run_passes(cpu::interpolate_passes_adjoint, axis_adjoint_kernel, grad_input, order, axes,

@@ -68,7 +68,8 @@ Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axe
 namespace cpu {
 void interpolate_axis(const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y);
 void interpolate_axis_adjoint(const Tensor& grad_y, int64_t dim, const InterpolateAxis& axis, Tensor& grad_x);
-/// All passes of `order` (0 to 2 for D, H, W), which is not empty, at once; the same bits.
+/// All passes of `order` (0 to 2 for D, H, W), which is not empty, at once; the same bits. The input may have
+/// any strides.
 void interpolate_passes(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
                         Tensor& y);
 void interpolate_passes_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,

@@ -32,19 +32,19 @@ void fill_with(const char* element, char* to, int64_t n, int64_t size) {
 
 }  // namespace
 
+void copy_streaming(const Tensor& source, const Tensor& target, bool stream) {
+  const auto kernel = kernels.here().copy;
+  const auto copy_run = [=, size = size_of(target.dtype())](const Run& r) {
+    if (r.step[1] == 1)
+      kernel(r.at[1], r.at[0], r.n * size, r.stream);
+    else
+      fill_with(r.at[1], r.at[0], r.n, size);
+  };
+  for_runs(copy_run, stream, target, source);
+}
+
 void copy(const Tensor& source, const Tensor& target) {
-  if (source.dtype() == target.dtype()) {
-    const int64_t size = size_of(target.dtype());
-    const auto kernel = kernels.here().copy;
-    return for_runs(
-        [=](const Run& r) {
-          if (r.step[1] == 1)
-            kernel(r.at[1], r.at[0], r.n * size, r.stream);
-          else
-            fill_with(r.at[1], r.at[0], r.n, size);
-        },
-        target, source);
-  }
+  if (source.dtype() == target.dtype()) return copy_streaming(source, target, false);
   visit_dtype(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
       for_runs(

@@ -21,4 +21,7 @@ struct InterleavedPlanes {
   }
 };
 
+/// Whether they are worth reading as vectors.
+inline bool has_interleaved_planes(const Tensor& x) { return InterleavedPlanes(x).side >= 8; }
+
 }  // namespace vox::cpu

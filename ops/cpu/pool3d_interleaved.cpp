@@ -3,15 +3,18 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/interleaved.h>
+#include <voxgrad/ops/cpu/interleaved_passes.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/cpu/walk.h>
 
 #include <algorithm>
 #include <vector>
 
-// A task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y. The
-// slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
+// Maxima are found along one axis after the other (InterleavedPasses): each cell is read once, not for every
+// window over it. Means are not, for their additions would come in another order than in a dense tensor. For
+// them a task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y.
+// The slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
 
 namespace vox::cpu {
 
@@ -40,8 +43,11 @@ struct Boxes {
     }
     inner = rows == 2 ? 1 : 2;
     slab = 3 - rows - inner;
-    if (slab == 1) thickness = std::min<int64_t>(4, out.h);  // so that more of y lies together
-    row = (out[rows] + thickness - 1) / thickness;
+    row = out[rows];
+    if (slab == 1) {  // so that more of y lies together
+      thickness = std::min<int64_t>(4, out.h);
+      row = (row + 1) / 2;
+    }
   }
 };
 
@@ -67,7 +73,7 @@ void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end,
 /// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows: `cells` of the first one,
 /// counted from `plane`, `step` from window to window.
 template <class T, class Kernel>
-void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
+void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
   const Tensor x = with_batch(x_tensor);
   const InterleavedPlanes planes(x);
   const Boxes boxes(x, g.out);
@@ -115,40 +121,75 @@ void pool(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel ker
         step *= shape[2 + axis];
         at += first[axis] * y_strides[2 + axis];
       }
-      copy(detail::alias(buffer, buffer.impl()->offset, shape, strides),
-           detail::alias(y, y.impl()->offset + at, shape, y_strides));
+      const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;  // as in passes
+      copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
+                     detail::alias(y, y.impl()->offset + at, shape, y_strides), stream);
     }
   });
 }
 
+/// The maxima along one axis, for InterleavedPasses.
+template <class T>
+class MaxPass {
+ public:
+  MaxPass(const Pool3dGeometry& g, int64_t axis) : out_(g.out[axis]) {
+    for (int64_t o = 0; o < out_; ++o) {
+      begins_.push_back(static_cast<int64_t>(cells_.size()));
+      const PoolRange r =
+          covered_cells(o, g.in[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]);
+      for (int64_t i = r.begin; i < r.end; i += r.step) cells_.push_back(i);
+      // From the window's beginning, which rises, where its first cell may not.
+      const int64_t begin = std::max<int64_t>(o * g.stride[axis] - g.padding[axis], 0);
+      reads_.push_back({std::min(begin, r.end), r.end});
+    }
+    begins_.push_back(static_cast<int64_t>(cells_.size()));
+  }
+  int64_t out() const { return out_; }
+  CellRing use_ring() {
+    CellRing ring;
+    for (const CellRange& cells : reads_) ring.add(cells);
+    ring.number(cells_);
+    return ring;
+  }
+  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n) const {
+    kernels.of<T>().max_rows(x, begins_.data() + begin, cells_.data(), y, end - begin, n);
+  }
+
+ private:
+  int64_t out_;
+  std::vector<int64_t> begins_, cells_;
+  std::vector<CellRange> reads_;
+};
+
 }  // namespace
 
-bool is_interleaved(const Tensor& x) { return InterleavedPlanes(with_batch(x)).side >= 8; }
+bool is_interleaved(const Tensor& x) { return has_interleaved_planes(with_batch(x)); }
 
-void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
-  visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
-    const auto& kernel = kernels.of<T>();
-    pool<T>(x, g, y,
-            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple&, int64_t n,
-                int64_t side, T* to) {
-              kernel.max_interleaved(from, step, cells.data(), static_cast<int64_t>(cells.size()), n, side,
-                                     to);
-            });
+void max_pool3d_interleaved(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y_tensor) {
+  visit_floating("max_pool3d", y_tensor.dtype(), [&]<class T>(T) {
+    const Tensor x = with_batch(x_tensor), y = with_batch(y_tensor);
+    InterleavedPasses<T, MaxPass<T>> passes(x, y);
+    for (int axis = 2; axis >= 0; --axis) {  // reads x in its order
+      const int64_t dim = passes.memory().dim[axis];
+      passes.add(dim, MaxPass<T>(g, dim));
+    }
+    passes.run();
   });
 }
 
 void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y) {
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     const auto& kernel = kernels.of<T>();
-    pool<T>(x, g, y,
-            [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
-                int64_t n, int64_t side, T* to) {
-              const PoolRange w = covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
-              const auto count = static_cast<int64_t>(cells.size());
-              kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
-                                      w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)), n,
-                                      side, to);
-            });
+    pool_slabs<T>(x, g, y,
+                  [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
+                      int64_t n, int64_t side, T* to) {
+                    const PoolRange w =
+                        covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
+                    const auto count = static_cast<int64_t>(cells.size());
+                    kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
+                                            w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)),
+                                            n, side, to);
+                  });
   });
 }
 

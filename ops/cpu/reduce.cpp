@@ -235,12 +235,41 @@ int64_t rows_of_task(const RowView& v, int64_t blocks) {
   return std::clamp(v.rows * blocks / (4 * threads) / 64 * 64, narrow, tile);
 }
 
+/// How many rows lie side by side without gaps, or 1 if each is dense; 0 if there are no loops for so many,
+/// or if a row is more than a block.
+template <class Op>
+int64_t rows_of_block(const RowView& v, int64_t blocks) {
+  const int64_t side = v.kept.back(), stride = v.reduced_strides.back();
+  if (!has_kernels<Op> || blocks > 1 || v.reduced.rank() > 1) return 0;
+  if (stride == 1) return 1;
+  return v.kept_strides.back() == 1 && stride == side && (side == 2 || side == 4 || side == 8) ? side : 0;
+}
+
 /// Calls store(row, block, result) for all blocks of all rows.
 template <class Op, class T, class Store>
 void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   const int64_t longest = std::min(v.length, block);
   const auto in_block = [&](int64_t b) { return std::min(block, v.length - b * block); };
   const int64_t side = v.kept.back();  // rows side by side, if their stride is 1
+  if constexpr (has_kernels<Op>) {
+    if (const int64_t width = rows_of_block<Op>(v, blocks); width > 0) {  // many, maybe short
+      constexpr int64_t most = 64;
+      const int64_t outer = v.kept.rank() - (width == 1 ? 1 : 2);  // the dimension from one to the next
+      const int64_t size = outer < 0 ? 1 : v.kept[outer], stride = outer < 0 ? 0 : v.kept_strides[outer];
+      parallel_for(v.rows / width, std::max<int64_t>(1, task_elements / (longest * width)),
+                   [&](int64_t begin, int64_t end) {
+                     std::array<typename Op::Acc, 8 * most> results;
+                     while (begin < end) {
+                       const int64_t n = std::min({most, end - begin, size - begin % size});
+                       kernels_of<Op>()->blocks(x + detail::offset_of(v.kept, v.kept_strides, begin * width),
+                                                stride, n, v.length, width, results.data());
+                       for (int64_t i = 0; i < n * width; ++i) store(begin * width + i, 0, results[i]);
+                       begin += n;
+                     }
+                   });
+      return;
+    }
+  }
   if (side_by_side(v)) {
     const int64_t rows = rows_of_task(v, blocks);
     const int64_t tiles = (side + rows - 1) / rows;
@@ -256,23 +285,6 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
       }
     });
     return;
-  }
-  if constexpr (has_kernels<Op>) {
-    if (blocks == 1 && v.reduced.rank() == 1 &&
-        v.reduced_strides.back() == 1) {  // many dense rows, maybe short
-      constexpr int64_t most = 64;
-      parallel_for(v.rows, std::max<int64_t>(1, task_elements / longest), [&](int64_t begin, int64_t end) {
-        std::array<typename Op::Acc, most> results;
-        for (int64_t row = begin; row < end;) {
-          const int64_t count = std::min({most, end - row, side - row % side});
-          kernels_of<Op>()->blocks(x + detail::offset_of(v.kept, v.kept_strides, row), v.kept_strides.back(),
-                                   count, v.length, results.data());
-          for (int64_t i = 0; i < count; ++i) store(row + i, 0, results[i]);
-          row += count;
-        }
-      });
-      return;
-    }
   }
   parallel_for(v.rows * blocks, std::max<int64_t>(1, task_elements / longest),
                [&](int64_t begin, int64_t end) {

@@ -315,6 +315,49 @@ TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {
   }
 }
 
+// Without a gradient to come the maximum is found in other ways than with one: axis by axis, or row by row.
+TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
+  const auto same = [](const Tensor& a, const Tensor& b, const Shape& strides) {
+    const Values x = values(a), y = values(b);
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << strides << " at " << i;
+  };
+  const int threads = vox::get_num_threads();
+  for (const Shape& shape :
+       {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 64}, Shape{3, 11, 12, 33, 31}, Shape{2, 1, 4, 5, 70}}) {
+    for (const DType dtype : {vox::f32, vox::f64, vox::f16}) {
+      std::mt19937 random(7);
+      Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+      for (double& value : v) {
+        const auto k = static_cast<double>(random() % 100);
+        value = k < 2 ? std::nan("") : k < 20 ? -inf : k < 22 ? inf : k;
+      }
+      const Tensor dense = make(v, shape, dtype);
+      for (const Shape& order : {Shape{0, 1, 2, 3, 4}, Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0},
+                                 Shape{3, 4, 2, 0, 1}, Shape{0, 3, 2, 4, 1}}) {
+        Shape back = order;
+        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
+        const Tensor x = dense.permute(order).contiguous().permute(back);
+        for (const MaxPool3dOptions& options :
+             {MaxPool3dOptions{.kernel_size = 2},
+              MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1},
+              MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1, .ceil_mode = true},
+              MaxPool3dOptions{.kernel_size = {1, 2, 3}, .stride = {1, 1, 2}, .padding = {0, 0, 1}},
+              MaxPool3dOptions{.kernel_size = {4, 5, 3}, .stride = 2, .padding = {2, 1, 1}},
+              MaxPool3dOptions{.kernel_size = 2, .stride = {1, 2, 1}, .padding = 1, .dilation = {2, 3, 4}}}) {
+          const Tensor expected = vox::max_pool3d(x.contiguous().set_requires_grad(), options);
+          for (const int n : {1, 2, 8, 16}) {
+            vox::set_num_threads(n);
+            same(vox::max_pool3d(x, options), expected, x.strides());
+          }
+          vox::set_num_threads(threads);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
   Tensor x = vox::zeros({0, 2, 4, 4, 4}, {vox::f32, device()}).set_requires_grad();
   Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2});

@@ -302,6 +302,27 @@ TEST_P(ReduceTest, SideBySideRowsHaveTheBitsOfRowsAlone) {
 
 // ---- sum_to ---------------------------------------------------------------------------------------------
 
+TEST_P(ReduceTest, AFewRowsSideBySideHaveTheBitsOfRowsAlone) {
+  for (const DType dtype : {f32, f64, bf16}) {
+    for (const int64_t width : {2, 3, 4, 5, 8}) {
+      for (const int64_t n : {1, 7, 16, 33, 100, 1024, 1025}) {
+        const Tensor memory = normal({3, 70, n, width}, {dtype, device()});
+        memory.slice(0, 1, 2).slice(1, 5, 6).slice(2, n - 1, n).slice(3, 1, 2).fill_(nan);
+        for (const Tensor& x : {memory, memory.slice(0, 0, 1), memory.slice(1, 1, 69), memory.slice(0, 0, 0),
+                                memory.slice(0, 0, 1).slice(1, 5, 6)}) {
+          const Tensor rows = x.transpose(2, 3).contiguous();
+          for (const auto& f : {+[](const Tensor&t, int64_t d) { return sum(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return mean(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return max(t, {d}); },
+                                +[](const Tensor&t, int64_t d) { return min(t, {d}); }}) {
+            EXPECT_TRUE(same_bits(f(x, 2), f(rows, 3))) << dtype << width << " " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ReduceTest, SumToUndoesBroadcasting) {
   const Tensor x = make<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ(sum_to(x, {3}).to_vector<float>(), (std::vector<float>{5, 7, 9}));

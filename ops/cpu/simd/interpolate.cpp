@@ -9,10 +9,15 @@ namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
 template <class T>
-void blend_rows(const T* x, const int64_t* index, const T* weights, const T* next_weights, T* y, int64_t rows,
-                int64_t n, bool stream) {
+[[gnu::always_inline]] inline const T* row_of(const CellRows<T>& x, int64_t cell) {
+  return x.x + cell * x.pitch;
+}
+
+template <class T>
+void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const T* weights,
+                const T* next_weights, T* y, int64_t rows, int64_t n, bool stream) {
   for (int64_t r = 0; r < rows; ++r, y += n) {
-    const T *a = x + index[r] * n, *b = a + n;
+    const T *a = row_of(x, index[r]), *b = row_of(x, next[r]);
     const T weight = weights[r], next_weight = next_weights[r];
     if (next_weight == 0) {  // 0 * inf spoils nothing, and there may be no next row
       copy_run(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(y),
@@ -66,13 +71,13 @@ void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, con
                     y + r * n, n);
 }
 
-/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile the rows ahead come into the cache.
+/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile what lies ahead comes into the cache.
 template <class T, int count>
-[[gnu::always_inline]] inline void add_rows(const T* x, const int64_t* outputs, const T* weights, T* y,
+[[gnu::always_inline]] inline void add_rows(CellRows<T> x, const int64_t* outputs, const T* weights, T* y,
                                             int64_t n, bool begins, const T* ahead, const T* ahead_too) {
   const T* row[count];
   Vec<T> weight[count];
-  for (int k = 0; k < count; ++k) row[k] = x + outputs[k] * n, weight[k] = Vec<T>{} + weights[k];
+  for (int k = 0; k < count; ++k) row[k] = row_of(x, outputs[k]), weight[k] = Vec<T>{} + weights[k];
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
     __builtin_prefetch(ahead + i);
@@ -89,8 +94,10 @@ template <class T, int count>
 }
 
 template <class T>
-void sum_rows(const T* x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y, int64_t rows,
-              int64_t n) {
+void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
+              int64_t rows, int64_t n) {
+  // How far prefetches are ahead: two rows, if they follow each other, and not less than a page.
+  const int64_t page = 4096 / sizeof(T), far = x.pitch == n && 2 * n > page ? 2 * n : page;
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
     const int64_t end = begins[r + 1];
@@ -98,13 +105,15 @@ void sum_rows(const T* x, const int64_t* begins, const int64_t* outputs, const T
       for (int64_t i = 0; i < n; ++i) y[i] = 0;
       continue;
     }
-    // What the next row is the first to read.
-    const T* ahead[2] = {x + outputs[k] * n, x + outputs[k] * n};
-    for (int64_t o = end, found = 0; r + 1 < rows && o < begins[r + 2] && found < 2; ++o)
-      if (outputs[o] > outputs[end - 1]) ahead[found++] = x + outputs[o] * n;
+    // The last two rows are those that no sum has read before.
+    const T *const ahead = row_of(x, outputs[end - 1]) + far, *const ahead_too =
+                                                                  row_of(
+                                                                      x,
+                                                                      outputs[end - (end - k > 1 ? 2 : 1)]) +
+                                                                  far;
     for (bool is_first = true; k < end; is_first = false) {
       const auto add = [&]<int count>() [[gnu::always_inline]] {
-        add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead[0], ahead[1]);
+        add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead, ahead_too);
         k += count;
       };
       if (end - k >= 4)

@@ -3,6 +3,7 @@
 // not for every window. The column's ends are padded with what changes nothing, so no window needs a test.
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
+#include <voxgrad/ops/cpu/simd/pool3d_max.h>
 #include <voxgrad/ops/cpu/simd/pool3d_rows.h>
 #include <voxgrad/ops/cpu/simd/step_two.h>
 #include <voxgrad/ops/cpu/simd/stream.h>
@@ -54,27 +55,12 @@ template <class T, class Down, class Along, class Finish>
 
 // ---- Maximum ---------------------------------------------------------------------------------------------
 
-/// column = the larger of it (unless it is not yet written) and of some rows.
-template <class T>
-void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
-  const auto of_all = [=](auto at) {
-    auto v = at(rows[0]);
-    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
-    return first ? v : larger(at(column), v);
-  };
-  int64_t i = 0;
-  for (; i + lanes<T> <= n; i += lanes<T>) {
-    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
-    store(column + i, of_all([=](const T* row) { return load(row + i); }));
-  }
-  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
-}
-
 template <class T>
 void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T* y, T* column) {
   pad_column(g, column, lowest<T>);
   const Taps<T> taps(g, column);
   T* const middle = column + g.padding[2];
+  const bool triples = are_triples<T>(g);
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
       combine_pairs(
@@ -84,13 +70,20 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
       continue;
     }
     for (int64_t h = 0; h < g.out[1]; ++h) {
+      T* const to = y + (d * g.out[1] + h) * g.out[2];
       bool any = false;
-      for_rows_under<9>(g, x, d, h, [&](const T** rows, int count, bool first) {
+      for_rows_under<most_rows>(g, x, d, h, [&](const T** rows, int count, bool first) {
         any = true;
-        larger_of_rows(rows, count, g.in[2], first, middle);
+        if (!triples)
+          larger_of_rows(rows, count, g.in[2], first, middle);
+        else if (count == most_rows)
+          max_of_triples<T, most_rows>(rows, count, g.out[2], to);
+        else
+          max_of_triples<T, 0>(rows, count, g.out[2], to);
       });
+      if (any && triples) continue;
       for (int64_t i = 0; !any && i < g.in[2]; ++i) middle[i] = lowest<T>;
-      combine_taps(g, taps, y + (d * g.out[1] + h) * g.out[2], [](auto a, auto b) { return larger(a, b); });
+      combine_taps(g, taps, to, [](auto a, auto b) { return larger(a, b); });
     }
   }
 }
@@ -319,9 +312,6 @@ struct Pair {
   [[gnu::always_inline]] friend Pair operator/(const Pair& a, T divisor) {
     return {a.low / divisor, a.high / divisor};
   }
-  [[gnu::always_inline]] friend Pair larger(const Pair& a, const Pair& b) {
-    return {simd::VOXGRAD_ISA::larger(a.low, b.low), simd::VOXGRAD_ISA::larger(a.high, b.high)};
-  }
 };
 
 /// y[o * planes + p] = of_cells(where a vector's planes begin in window o), or of one plane's.
@@ -352,20 +342,6 @@ template <class T, class F>
 }
 
 template <class T>
-void max_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t windows,
-                     int64_t planes, T* y) {
-  if (count == 0) {
-    for (int64_t i = 0; i < windows * planes; ++i) y[i] = lowest<T>;
-    return;
-  }
-  for_planes(x, step, windows, planes, y, [=](auto at) {
-    auto v = at(cells[0]);
-    for (int64_t i = 1; i < count; ++i) v = larger(v, at(cells[i]));
-    return v;
-  });
-}
-
-template <class T>
 void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
                       bool padded, T divisor, int64_t windows, int64_t planes, T* y) {
   for_planes(x, step, windows, planes, y, [=](auto at) {
@@ -382,7 +358,7 @@ void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t co
 }
 
 template <class T>
-constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>, max_interleaved<T>, mean_interleaved<T>};
+constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>, max_rows<T>, mean_interleaved<T>};
 
 }  // namespace
 

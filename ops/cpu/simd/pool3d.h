@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/simd/cell_rows.h>
+
 namespace vox::cpu::simd {
 
 /// The three axes of pooling in D, H, W order: window o of an axis covers cells o * stride - padding +
@@ -53,10 +55,12 @@ struct Pool3dOf {
   void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
                        T* x, T* column, T* slice, bool stream);
 
-  // Of `planes` planes side by side, `windows` windows: y[o * planes + p] comes from x[o * step + cells[i] +
-  // p], i < count, as above; of the mean the first `column` cells are the first column's, and so on.
-  void (*max_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t windows,
-                          int64_t planes, T* y);
+  /// For r < rows: y[r] = the largest of rows cells[b] of x, b from begins[r] to begins[r + 1], or -infinity
+  /// if there is none; rows of n elements.
+  void (*max_rows)(CellRows<T> x, const int64_t* begins, const int64_t* cells, T* y, int64_t rows, int64_t n);
+
+  /// Of `planes` planes side by side, `windows` windows: y[o * planes + p] = the mean of x[o * step +
+  /// cells[i] + p], i < count, as above; the first `column` cells are the first column's, and so on.
   void (*mean_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
                            bool padded, T divisor, int64_t windows, int64_t planes, T* y);
 };

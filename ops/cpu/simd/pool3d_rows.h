@@ -3,6 +3,10 @@
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 // What pooling's loops over rows have in common: which rows and cells belong to which windows, and a column
 // (the rows under a row of windows, combined) in which every tap of the windows is dense.
 
@@ -26,6 +30,14 @@ template <class V>
   const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
   return b != b ? b : of_numbers;
 }
+#if defined(__AVX512F__)  // where the compiler would combine two masks instead
+[[gnu::always_inline]] inline Vec<float> larger(Vec<float> a, Vec<float> b) {
+  return _mm512_mask_max_ps(b, _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), b, a);
+}
+[[gnu::always_inline]] inline Vec<double> larger(Vec<double> a, Vec<double> b) {
+  return _mm512_mask_max_pd(b, _mm512_cmp_pd_mask(b, b, _CMP_ORD_Q), b, a);
+}
+#endif
 
 /// How far ahead of a row's loads prefetches go: rows of a plane follow each other.
 template <class T>

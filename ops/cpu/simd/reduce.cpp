@@ -34,47 +34,60 @@ struct Min {
 
 constexpr int count = 16;  // lanes of a block
 
-/// v[0], v[1], ... as one row of 2 * half lanes that combines its halves, until one lane is left.
-template <class T, class Op, int half, size_t... l>
-[[gnu::always_inline]] inline T tree(Vec<T>* v, std::index_sequence<l...> all) {
-  if constexpr (half == 0) {
-    return v[0][0];
-  } else {
+/// v[0], v[1], ... as one row of 2 * half numbers that combines its halves, until `width` of them are left.
+template <class T, class Op, int half, int width, size_t... l>
+[[gnu::always_inline]] inline void tree(Vec<T>* v, std::index_sequence<l...> all) {
+  if constexpr (half >= width) {
     if constexpr (half >= lanes<T>) {
       for (int i = 0; i < half / lanes<T>; ++i) v[i] = Op::of(v[i], v[i + half / lanes<T>]);
     } else {
       v[0] = Op::of(v[0], __builtin_shufflevector(v[0], v[0], (static_cast<int>(l + half) % lanes<T>)...));
     }
-    return tree<T, Op, half / 2>(v, all);
+    tree<T, Op, half / 2, width>(v, all);
   }
 }
 
-template <class T, class Op>
-[[gnu::always_inline]] inline T block_of(const T* x, int64_t n) {
-  constexpr int vectors = count / lanes<T>;
+/// A block of `width` rows side by side.
+template <class T, class Op, int width>
+[[gnu::always_inline]] inline void block_of(const T* x, int64_t n, T* to) {
+  constexpr int group = count * width, vectors = group / lanes<T>;
   Vec<T> v[vectors];
   for (int k = 0; k < vectors; ++k) v[k] = Vec<T>{} + static_cast<T>(Op::init);
+  const int64_t numbers = n * width;
   int64_t i = 0;
-  for (; i + count <= n; i += count) {
+  for (; i + group <= numbers; i += group) {
     for (int k = 0; k < vectors; ++k) v[k] = Op::of(v[k], load(x + i + k * lanes<T>));
   }
-  if (i < n) {
-    T lane[count];
+  if (i < numbers) {
+    T lane[group];
     for (int k = 0; k < vectors; ++k) store(lane + k * lanes<T>, v[k]);
-    for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::of(lane[j], x[i + j]);
+    for (int64_t j = 0; i + j < numbers; ++j) lane[j] = Op::of(lane[j], x[i + j]);
     for (int k = 0; k < vectors; ++k) v[k] = load(lane + k * lanes<T>);
   }
-  return tree<T, Op, count / 2>(v, std::make_index_sequence<lanes<T>>());
+  tree<T, Op, group / 2, width>(v, std::make_index_sequence<lanes<T>>());
+  for (int c = 0; c < width; ++c) to[c] = v[c / lanes<T>][c % lanes<T>];
 }
 
 template <class T, class Op>
 T block(const T* x, int64_t n) {
-  return block_of<T, Op>(x, n);
+  T result;
+  block_of<T, Op, 1>(x, n, &result);
+  return result;
 }
 
 template <class T, class Op>
-void blocks(const T* x, int64_t stride, int64_t count, int64_t n, T* to) {
-  for (int64_t r = 0; r < count; ++r) to[r] = block_of<T, Op>(x + r * stride, n);
+void blocks(const T* x, int64_t stride, int64_t count, int64_t n, int64_t width, T* to) {
+  const auto all = [=]<int known>() {
+    for (int64_t r = 0; r < count; ++r) block_of<T, Op, known>(x + r * stride, n, to + r * known);
+  };
+  if (width == 1)
+    all.template operator()<1>();
+  else if (width == 2)
+    all.template operator()<2>();
+  else if (width == 4)
+    all.template operator()<4>();
+  else
+    all.template operator()<8>();
 }
 
 template <class T, class Op, int count>

@@ -9,8 +9,8 @@ template <class T>
 struct ReduceOf {
   /// One dense block: element i goes to lane i % 16, and the lanes meet in a binary tree.
   T (*block)(const T* x, int64_t n);
-  /// to[r] = block(x + r * stride, n)
-  void (*blocks)(const T* x, int64_t stride, int64_t count, int64_t n, T* to);
+  /// to[r * width + c] = block(y, n), y[i] = x[r * stride + i * width + c], c < width, which is 1, 2, 4 or 8.
+  void (*blocks)(const T* x, int64_t stride, int64_t count, int64_t n, int64_t width, T* to);
   /// to[c] = combine(... combine(combine(to[c], rows[0][c]), rows[1][c]) ..., rows[count - 1][c]); `begins`:
   /// to[c] is the result of nothing, whatever it holds. Meanwhile ahead[r][c] come into the cache.
   void (*combine)(T* to, const T* const* rows, int64_t count, int64_t width, bool begins,

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <voxgrad/ops/cpu/simd/pool3d_rows.h>
+#include <voxgrad/ops/cpu/simd/step_two.h>
+
+// Maxima of rows of cells, without their indices.
+
+namespace vox::cpu::simd::VOXGRAD_ISA {
+
+/// column = the larger of it (unless it is not yet written) and of some rows.
+template <class T>
+void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
+  const auto of_all = [=](auto at) {
+    auto v = at(rows[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(rows[r]));
+    return first ? v : larger(at(column), v);
+  };
+  int64_t i = 0;
+  for (; i + lanes<T> <= n; i += lanes<T>) {
+    for (int r = 0; r < count; ++r) __builtin_prefetch(rows[r] + i + ahead<T>);
+    store(column + i, of_all([=](const T* row) { return load(row + i); }));
+  }
+  for (; i < n; ++i) column[i] = of_all([=](const T* row) { return row[i]; });
+}
+
+/// Lane i of the result is lane i - 1 of v, and lane 0 the last one of `before`.
+template <class T, size_t... l>
+[[gnu::always_inline]] inline Vec<T> shifted(Vec<T> before, Vec<T> v, std::index_sequence<l...>) {
+  return __builtin_shufflevector(before, v, (lanes<T> - 1 + static_cast<int>(l))...);
+}
+
+constexpr int most_rows = 9;
+
+/// Whether windows are of three cells, two apart, along W, the first one beginning with padding, over few
+/// rows, and fill vectors: then no column is needed.
+template <class T>
+bool are_triples(const PoolAxes& g) {
+  const bool along_w = g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
+  return along_w && g.kernel[0] <= most_rows && g.kernel[1] <= most_rows / g.kernel[0] &&
+         g.out[2] % lanes<T> == 0 && 2 * g.out[2] <= g.in[2];
+}
+
+/// A row of such windows over some rows of cells.
+template <class T, int known>
+[[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t n, T* y) {
+  constexpr auto all = std::make_index_sequence<lanes<T>>();
+  const T* row[most_rows];
+  if constexpr (known > 0) count = known;
+  for (int r = 0; r < count; ++r) row[r] = rows[r];
+  const auto down = [&](auto at) {
+    auto v = at(row[0]);
+    for (int r = 1; r < count; ++r) v = larger(v, at(row[r]));
+    return v;
+  };
+  Vec<T> before = Vec<T>{} + lowest<T>;  // the odd cells of the last windows
+  for (int64_t o = 0; o < n; o += lanes<T>) {
+    Vec<T> v[2];
+    for (int half = 0; half < 2; ++half) {
+      const int64_t i = 2 * o + half * lanes<T>;
+      for (int r = 0; r < count; ++r) __builtin_prefetch(row[r] + i + ahead<T>);
+      v[half] = down([=](const T* from) { return load(from + i); });
+    }
+    const Vec<T> even = detail::even_lanes<T>(v[0], v[1], all), odd = detail::odd_lanes<T>(v[0], v[1], all);
+    store(y + o, larger(larger(shifted<T>(before, odd, all), even), odd));
+    before = odd;
+  }
+}
+
+/// y (unless it begins) and some rows; meanwhile what lies ahead of the last of them comes into the cache.
+template <class T, int count>
+[[gnu::always_inline]] inline void larger_of(const T* const* rows, T* y, int64_t n, bool begins) {
+  constexpr int64_t page = 4096 / sizeof(T);
+  const T* row[count];
+  for (int k = 0; k < count; ++k) row[k] = rows[k];
+  const auto of_all = [&](auto at) [[gnu::always_inline]] {
+    auto v = at(row[0]);
+    for (int k = 1; k < count; ++k) v = larger(v, at(row[k]));
+    return begins ? v : larger(at(y), v);
+  };
+  int64_t i = 0;
+  for (; i + lanes<T> <= n; i += lanes<T>) {
+    for (int k = count > 2 ? count - 2 : 0; k < count; ++k) __builtin_prefetch(row[k] + i + page);
+    store(y + i, of_all([=](const T* from) [[gnu::always_inline]] { return load(from + i); }));
+  }
+  for (; i < n; ++i) y[i] = of_all([=](const T* from) { return from[i]; });
+}
+
+template <class T>
+void max_rows(CellRows<T> x, const int64_t* begins, const int64_t* cells, T* y, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r, y += n) {
+    int64_t k = begins[r];
+    const int64_t end = begins[r + 1];
+    for (int64_t i = 0; k == end && i < n; ++i) y[i] = lowest<T>;
+    for (bool is_first = true; k < end; is_first = false) {
+      constexpr int most = 3;
+      const T* row[most];
+      const int64_t count = end - k < most ? end - k : most;
+      for (int64_t j = 0; j < count; ++j) row[j] = x.x + cells[k + j] * x.pitch;
+      if (count == 3)
+        larger_of<T, 3>(row, y, n, is_first);
+      else if (count == 2)
+        larger_of<T, 2>(row, y, n, is_first);
+      else
+        larger_of<T, 1>(row, y, n, is_first);
+      k += count;
+    }
+  }
+}
+
+}  // namespace vox::cpu::simd::VOXGRAD_ISA
