@@ -119,7 +119,9 @@ struct Builder {
   int64_t step_channels = column_bytes / tile.bytes.operand;                 // of an instruction
   int64_t part_bytes = tile.bytes.scaled ? int64_t{tile.channels} * 16 : 0;  // of an item, where it has three
 
-  /// Phases, of the input for conv3d and of the output for conv_transpose3d.
+  bool wide = tile.form == StridedForm::wide;
+
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d. If wide, w stands for both.
   struct Phases {
     int64_t d, h, w;
   };
@@ -165,14 +167,20 @@ struct Builder {
           for (int64_t b = 0; b < range_h.count(); ++b)
             for (int64_t c = 0; c < range_w.count(); ++c) {
               const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
-                            tap_w = w.tap(of.w, range_w.low + c);
-              if (tap_d < 0 || tap_h < 0 || tap_w < 0) continue;
+                            tap_w = w.tap(of.w, range_w.low + c),
+                            second_w = wide ? w.tap(1, range_w.low + c) : -1;
+              if (tap_d < 0 || tap_h < 0 || (tap_w < 0 && second_w < 0)) continue;
               if (items == most_items) return false;
               p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
                                                      b * p.pitch + c),
                                static_cast<uint32_t>(kind.stage_weights / 16)};
-              out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
-              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes + part_bytes);
+              const auto tap = [&](int64_t k) {
+                return k < 0 ? no_tap : static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + k);
+              };
+              out.taps.of[items] = tap(tap_w), out.taps.second[items] = tap(second_w);
+              p.half_items |= wide ? (tap_w < 0) | (second_w < 0) << 1 : 0;
+              kind.stage_weights +=
+                  narrow(int64_t{p.k_steps} * strided_weight_rows(tile) * column_bytes + part_bytes);
               ++items;
             }
       }
@@ -194,7 +202,7 @@ struct Builder {
     if (p.slabs > 65535) return false;  // blocks of the packing kernel along an axis
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
-      const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
+      const int per_row = tile.slots > 1 && !wide ? 2 : 1, rows = tile.slots / per_row;
       for (int first = 0; first == 0 || first < p.rows; first += rows) {
         const int here = std::min(rows, p.rows - first);
         std::vector<int64_t> phases_d, phases_h;
@@ -202,7 +210,7 @@ struct Builder {
           phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
         std::vector<std::vector<Phases>> slots(most_slots);
         for (int i = 0; i < here; ++i)
-          for (int j = 0; j < p.phases_w; ++j)
+          for (int j = 0; j < (wide ? 1 : p.phases_w); ++j)
             slots[static_cast<size_t>(i * per_row + (per_row == 2 ? p.phase_w[j] : 0))] = {
                 {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
         if (!add_kinds(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
@@ -244,23 +252,23 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t buffer = tile.runs ? buffer_bytes() : 0;
-    int64_t staging = tile.runs ? 2 * buffer : staging_bytes(tile);
+    const int64_t buffer = tile.form == StridedForm::runs ? buffer_bytes() : 0;
+    int64_t staging = tile.form == StridedForm::runs ? 2 * buffer : staging_bytes(tile);
     const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
                            (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t left = shared_limit - others - 2 * staging;
-    const int64_t stages = std::min<int64_t>(left / stage, tile.runs ? 3 : 8);
+    const int64_t stages = std::min<int64_t>(left / stage, tile.form == StridedForm::runs ? 3 : 8);
     if (left < 0 || stages < least) return false;
     // What is left over is for more buffers; the kernel can make use of 8.
-    if (tile.runs) staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
+    if (tile.form == StridedForm::runs) staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
     p.staging_bytes = narrow(staging);
     p.buffer_bytes = narrow(buffer);
-    p.buffers = tile.runs ? narrow(staging / buffer) : 0;
+    p.buffers = tile.form == StridedForm::runs ? narrow(staging / buffer) : 0;
     p.shared_bytes = narrow(others + 2 * staging + stages * stage);
     return true;
   }
@@ -305,6 +313,26 @@ struct Builder {
 
 }  // namespace
 
+namespace {
+
+/// The taps as items of both phases along w see them: of cells that begin with the second phase, where more
+/// shifts then have taps of both.
+AxisTaps pair_taps(const AxisTaps& w) {
+  AxisTaps moved = w;
+  --moved.padding;
+  const std::vector<int64_t> both{0, 1};
+  return moved.shifts(both).count() < w.shifts(both).count() ? moved : w;
+}
+
+/// Whether a conv_transpose3d of several phases is faster wide: if it is not for dilations that keep the
+/// phases' taps apart, so that most weights of an item would be zeros.
+bool wide_pays(const AxisTaps& w, int64_t width, bool dead, StridedBytes bytes) {
+  return width == 32 && w.stride == 2 && w.phases == 2 && !dead && !bytes.scaled &&
+         2 * w.kernel >= 3 * pair_taps(w).shifts({0, 1}).count();
+}
+
+}  // namespace
+
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes) {
   const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
   const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
@@ -321,7 +349,14 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
     }
   // Runs count a plane's bytes in 31 bits.
   const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs};
+  if (phases <= 1)
+    return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? StridedForm::runs : StridedForm::rows};
+  if (transposed && wide_pays(axis_taps(g, true, 2), width, dead, bytes)) {
+    // Smaller tiles where there would not be one for each multiprocessor.
+    const bool few = g.batch * g.groups * g.small_cells() < 132 * 256;
+    return few ? StridedTile{32, 4, 1, bytes, StridedForm::wide}
+               : StridedTile{32, 2, 2, bytes, StridedForm::wide};
+  }
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
@@ -339,6 +374,13 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   p.d = strided_axis(g, transposed, 0);
   p.h = strided_axis(g, transposed, 1);
   p.w = strided_axis(g, transposed, 2);
+  if (tile.form == StridedForm::wide) {
+    const int64_t padding = b.w.padding;
+    b.w = pair_taps(b.w);
+    b.range_w = b.w.shifts(b.alive_w);
+    p.origin_w = narrow(padding - b.w.padding);
+    p.w.cells = narrow(ceil_div(g.big.w + p.origin_w, g.stride.w));
+  }
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
@@ -353,10 +395,12 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
   int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
   for (const int64_t phase : b.alive_w) {
-    const int64_t last = transposed ? ceil_div(p.w.out - phase, g.stride.w) : p.w.cells;
+    const int64_t last = transposed ? ceil_div(p.w.out + p.origin_w - phase, g.stride.w) : p.w.cells;
     enough = std::max(enough, last + b.w.shifts(phase).high);
   }
-  const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  // Two cells of a thread lie in one row.
+  if (tile.form == StridedForm::wide) pitch += pitch % 2;
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
   p.per_pitch = (1 << 20) / p.pitch + 1;

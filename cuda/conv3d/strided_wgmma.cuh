@@ -34,8 +34,7 @@ namespace vox::cuda::strided {
 
 template <class Block>
 __global__ void __launch_bounds__(block_threads, 1)
-    product_kernel(const typename Block::Storage* __restrict__ input,
-                   const unsigned char* __restrict__ packed, const typename Block::Storage* __restrict__ bias,
+    product_kernel(const __grid_constant__ Operands<Block> from, const unsigned char* __restrict__ packed,
                    typename Block::Storage* __restrict__ output, const __grid_constant__ StridedPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) unsigned char memory[];
@@ -60,10 +59,10 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
     if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
-    produce<Block>(input, packed, columns, shared, warpgroup - 2, p);
+    produce<Block>(from.input, packed, columns, shared, warpgroup - 2, p);
   } else {
     if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
-    Products<Block>::consume(columns, shared, warpgroup, bias, output, p);
+    Products<Block>::consume(columns, shared, warpgroup, from, output, p);
   }
 #endif
 }

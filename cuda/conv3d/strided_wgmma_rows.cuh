@@ -8,6 +8,7 @@
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows32.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_direct.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_runs.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_rows_wide.cuh>
 #include <voxgrad/cuda/ptx/barrier.cuh>
 
 #include <type_traits>
@@ -83,8 +84,12 @@ struct ResultsOf {
       std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, DirectRows<Block>>;
 };
 template <class Block>
-requires Block::runs struct ResultsOf<Block> {
+requires(Block::form == StridedForm::runs) struct ResultsOf<Block> {
   using Type = RunRows<Block>;
+};
+template <class Block>
+requires Block::wide struct ResultsOf<Block> {
+  using Type = WideRows<Block>;
 };
 template <class Block>
 using Results = typename ResultsOf<Block>::Type;

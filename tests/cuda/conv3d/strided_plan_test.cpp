@@ -28,7 +28,7 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
               if (!planned) continue;
               ++plans;
               // One buffer is staged while another is read; the kernel can wait for 8 of them.
-              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.runs);
+              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.form == StridedForm::runs);
               EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
                   << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
                   << dilation << ", transposed " << transposed << ", operands of " << bytes.operand
