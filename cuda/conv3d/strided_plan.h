@@ -108,7 +108,8 @@ struct StridedBytes {
 enum class StridedForm {
   rows,  ///< cells x channels for each phase; as rows of both phases along w
   runs,  ///< the same of one phase among others that have no taps (strided_wgmma_rows_runs.cuh)
-  wide,  ///< both phases along w of each channel x cells; as rows, from registers (strided_wgmma_rows_wide.cuh)
+  wide,  ///< both phases along w of each channel x cells; as rows, from registers
+         ///< (strided_wgmma_rows_wide.cuh)
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
@@ -164,7 +165,9 @@ constexpr int staging_pitch(int slots, int storage_bytes) {
   return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
 }
 constexpr int staging_bytes(const StridedTile& t) {
-  return t.form != StridedForm::wide && stages_sums(t.channels, t.slots) ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4 : 0;
+  return t.form != StridedForm::wide && stages_sums(t.channels, t.slots)
+             ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4
+             : 0;
 }
 
 }  // namespace vox::cuda

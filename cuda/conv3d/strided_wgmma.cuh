@@ -20,10 +20,12 @@
 // start address; conv3d's phases along w are planes of their own, read in one pass so that loads
 // coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
 // stage. Sums go to global memory as rows in which both phases along w lie one behind the other, or, where
-// one phase is alive among others without taps, as runs of sums and bias by the copy engine. Nothing is
-// shared between blocks: no atomics, and the bits never change.
+// one phase is alive among others without taps, as runs of sums and bias by the copy engine. 32 channels of
+// both phases are the rows of an instruction, and cells its columns (StridedForm::wide): then a thread's sums
+// lie as they do in the output, and leave registers 16 bytes at a time. Nothing is shared between blocks: no
+// atomics, and the bits never change.
 //
-// Non-finite values: as implicit_gemm_mma.cuh says.
+// Non-finite values: as implicit_gemm_mma.cuh says; wide, strided_wgmma_mend.cuh.
 //
 // What holds it back: README.md.
 

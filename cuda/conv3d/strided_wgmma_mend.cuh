@@ -45,7 +45,7 @@ __device__ __forceinline__ void mend(int position, int depth, int image, const C
   using Storage = typename Block::Storage;
   using Bits = std::conditional_t<sizeof(Storage) == 4, uint32_t, uint16_t>;
   // The exponent's bits.
-  constexpr Bits not_finite = static_cast<Bits>(sizeof(Storage) == 4                              ? 0x7f800000
+  constexpr Bits not_finite = static_cast<Bits>(sizeof(Storage) == 4                ? 0x7f800000
                                                 : std::is_same_v<Storage, bfloat16> ? 0x7f80
                                                                                     : 0x7c00);
   constexpr int elements = 2 * Block::columns;  // of a channel, in one pair of phases

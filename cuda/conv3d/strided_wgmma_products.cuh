@@ -17,9 +17,9 @@ struct Products {
 
   /// The products of one stage of `k_steps`, of which all have been seen off when it returns.
   template <int k_steps>
-  static __device__ __forceinline__ void multiply(Sums& sum, const unsigned char* stage, const unsigned char* weights,
-                                                  int first_position, const StridedKind& kind,
-                                                  const StridedPlan& p) {
+  static __device__ __forceinline__ void multiply(Sums& sum, const unsigned char* stage,
+                                                  const unsigned char* weights, int first_position,
+                                                  const StridedKind& kind, const StridedPlan& p) {
     const int granule = kind.granule_pitch * 16;
     const uint64_t cells0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
     const uint64_t weights0 = ptx::shared_matrix(weights, Block::weight_rows * 16, 128);

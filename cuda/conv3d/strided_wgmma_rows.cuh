@@ -1,8 +1,9 @@
 #pragma once
 
 // The results of strided_wgmma.cuh: from registers to rows of the output, through shared memory, so that a
-// warp writes 64 cells of a channel at once; straight away where that would be few channels for each warp; or
-// as runs, by the copy engine, where most of the output is the bias.
+// warp writes 64 cells of a channel at once; straight away where that would be few channels for each warp, or
+// where both phases along w are in one product; or as runs, by the copy engine, where most of the output is
+// the bias.
 
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows16.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows32.cuh>

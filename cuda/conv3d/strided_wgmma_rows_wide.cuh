@@ -50,9 +50,8 @@ struct WideRows {
     uint32_t all[words + 1];
 #pragma unroll
     for (int i = 0; i < words + straddles; ++i)
-      all[i] = first + i < words
-                   ? own.word[(first + i) % words]
-                   : __shfl_sync(0xffffffff, offered.word[(first + i) % words], lane + 1, 4);
+      all[i] = first + i < words ? own.word[(first + i) % words]
+                                 : __shfl_sync(0xffffffff, offered.word[(first + i) % words], lane + 1, 4);
     Piece piece;
 #pragma unroll
     for (int i = 0; i < words; ++i) piece.word[i] = straddles ? ptx::straddling(all[i], all[i + 1]) : all[i];
@@ -116,13 +115,12 @@ struct WideRows {
   static __device__ __forceinline__ void write_straight(const float* sum, char* first, bool exists,
                                                         bool absent, int left) {
     const int lane = ptx::lane_here(), place = lane % 4;
-    // Four lanes together store 16 elements from a multiple of as many on: the first ones, `later`, begin with
-    // their second piece, and store the first before all others.
+    // Four lanes together store 16 elements from a multiple of as many on: the first ones, `later`, begin
+    // with their second piece, and store the first before all others.
     const int all_skipped = skipped_at(first - place * 4 * size, 16);
     const bool later = place < all_skipped / 4, next_later = place <= all_skipped / 4;
     const int here = min(left - 2 * cells + 4, 4);
-    const bool begins = place == 0 && absent && skipped == 0,
-               ends = place == 3 && (skipped > 0 || here < 4);
+    const bool begins = place == 0 && absent && skipped == 0, ends = place == 3 && (skipped > 0 || here < 4);
     char* const to = first + (skipped + (later ? 16 : 0)) * size;
     const Piece head = piece_of(sum, 0);
     Piece own = head;
@@ -160,8 +158,8 @@ struct WideRows {
       char* const to = plane + (int64_t{h} * p.w.out + w) * size;
       const int skipped = skipped_at(to, 4), absent = w < 0;
       // Whether this lane stores from the next aligned address on, and the one before up to there.
-      const bool whole = left >= 4 + skipped && absent <= skipped &&
-                         (skipped == 0 || j + 1 < pieces || place < 3);
+      const bool whole =
+          left >= 4 + skipped && absent <= skipped && (skipped == 0 || j + 1 < pieces || place < 3);
       const bool covered = left >= skipped && column > 0 && (j > 0 || place > 0);
       store_if(whole, to + skipped * size, aligned(own, either(place == 0, behind, own), skipped, lane));
       const int before = (1 << skipped) - 1;

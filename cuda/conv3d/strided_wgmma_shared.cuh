@@ -77,10 +77,7 @@ struct Block {
   static constexpr int sums = columns / 2;  // of a slot, in a thread and instruction
   static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
-#ifndef WB
-#define WB 5
-#endif
-  static constexpr int batch = wide && tiles == 1 ? WB : slots > 1 ? 4 : 8;
+  static constexpr int batch = slots == 1 ? 8 : wide && tiles == 1 ? 5 : 4;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
                        consumer_registers = 256 - producer_registers;
 };

@@ -76,8 +76,8 @@ struct Wgmma;
 #define VOX_NAMES_36 VOX_NAMES_32 ",%32,%33,%34,%35"
 #define VOX_NAMES_40 VOX_NAMES_36 ",%36,%37,%38,%39"
 #define VOX_NAMES_48 VOX_NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
-#define VOX_NAMES_64   \
-  VOX_NAMES_48         \
+#define VOX_NAMES_64 \
+  VOX_NAMES_48       \
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define VOX_NAMES_72                                 \
   VOX_NAMES_48                                       \
