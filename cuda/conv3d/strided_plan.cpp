@@ -1,6 +1,7 @@
 #include <voxgrad/cuda/conv3d/integers.h>
 #include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/strided_plan.h>
+#include <voxgrad/cuda/conv3d/strided_taps.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,54 +15,6 @@ namespace {
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
-
-/// The taps of one axis, as phases and shifts.
-struct AxisTaps {
-  int64_t stride, padding, dilation, kernel, sign;  // shift = sign * q
-  int64_t phases;                                   // that exist on the fine side
-
-  /// The tap that is this shift seen from this phase, or -1.
-  int64_t tap(int64_t phase, int64_t shift) const {
-    const int64_t distance = phase + padding + sign * shift * stride;
-    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel ? distance / dilation
-                                                                                     : -1;
-  }
-  struct Range {
-    int64_t low = 0, high = -1;
-    int64_t count() const { return high - low + 1; }
-  };
-  /// The shifts of a phase; empty if it is dead.
-  Range shifts(int64_t phase) const {
-    Range range;
-    for (int64_t k = 0; k < kernel; ++k) {
-      const int64_t n = k * dilation - padding, r = (n % stride + stride) % stride;
-      if (r != phase) continue;
-      const int64_t shift = sign * ((n - r) / stride);
-      if (range.count() == 0) range = {shift, shift};
-      range = {std::min(range.low, shift), std::max(range.high, shift)};
-    }
-    return range;
-  }
-  std::vector<int64_t> alive() const {
-    std::vector<int64_t> list;
-    for (int64_t r = 0; r < phases; ++r)
-      if (shifts(r).count() > 0) list.push_back(r);
-    return list;
-  }
-  Range shifts(const std::vector<int64_t>& of) const {
-    Range range;
-    for (const int64_t r : of) {
-      const Range one = shifts(r);
-      range = range.count() == 0 ? one : Range{std::min(range.low, one.low), std::max(range.high, one.high)};
-    }
-    return range.count() ? range : Range{0, 0};
-  }
-};
-
-AxisTaps axis_taps(const Conv3dGeometry& g, bool transposed, int64_t axis) {
-  return {g.stride[axis], g.padding[axis],     g.dilation[axis],
-          g.kernel[axis], transposed ? -1 : 1, std::min(g.stride[axis], g.big[axis])};
-}
 
 StridedAxis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis) {
   const int64_t stride = g.stride[axis], big = g.big[axis], small = g.small[axis];
@@ -119,7 +72,9 @@ struct Builder {
   int64_t step_channels = column_bytes / tile.bytes.operand;                 // of an instruction
   int64_t part_bytes = tile.bytes.scaled ? int64_t{tile.channels} * 16 : 0;  // of an item, where it has three
 
-  /// Phases, of the input for conv3d and of the output for conv_transpose3d.
+  bool wide = tile.form == StridedForm::wide;
+
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d. If wide, w stands for both.
   struct Phases {
     int64_t d, h, w;
   };
@@ -165,14 +120,20 @@ struct Builder {
           for (int64_t b = 0; b < range_h.count(); ++b)
             for (int64_t c = 0; c < range_w.count(); ++c) {
               const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
-                            tap_w = w.tap(of.w, range_w.low + c);
-              if (tap_d < 0 || tap_h < 0 || tap_w < 0) continue;
+                            tap_w = w.tap(of.w, range_w.low + c),
+                            second_w = wide ? w.tap(1, range_w.low + c) : -1;
+              if (tap_d < 0 || tap_h < 0 || (tap_w < 0 && second_w < 0)) continue;
               if (items == most_items) return false;
               p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
                                                      b * p.pitch + c),
                                static_cast<uint32_t>(kind.stage_weights / 16)};
-              out.taps.of[items] = static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + tap_w);
-              kind.stage_weights += narrow(int64_t{p.k_steps} * tile.channels * column_bytes + part_bytes);
+              const auto tap = [&](int64_t k) {
+                return k < 0 ? no_tap : static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + k);
+              };
+              out.taps.of[items] = tap(tap_w), out.taps.second[items] = tap(second_w);
+              p.half_items |= wide ? (tap_w < 0) | (second_w < 0) << 1 : 0;
+              kind.stage_weights +=
+                  narrow(int64_t{p.k_steps} * strided_weight_rows(tile) * column_bytes + part_bytes);
               ++items;
             }
       }
@@ -194,7 +155,7 @@ struct Builder {
     if (p.slabs > 65535) return false;  // blocks of the packing kernel along an axis
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
-      const int rows = std::max(tile.slots / 2, 1), per_row = tile.slots > 1 ? 2 : 1;
+      const int per_row = tile.slots > 1 && !wide ? 2 : 1, rows = tile.slots / per_row;
       for (int first = 0; first == 0 || first < p.rows; first += rows) {
         const int here = std::min(rows, p.rows - first);
         std::vector<int64_t> phases_d, phases_h;
@@ -202,7 +163,7 @@ struct Builder {
           phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
         std::vector<std::vector<Phases>> slots(most_slots);
         for (int i = 0; i < here; ++i)
-          for (int j = 0; j < p.phases_w; ++j)
+          for (int j = 0; j < (wide ? 1 : p.phases_w); ++j)
             slots[static_cast<size_t>(i * per_row + (per_row == 2 ? p.phase_w[j] : 0))] = {
                 {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
         if (!add_kinds(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
@@ -244,35 +205,38 @@ struct Builder {
       table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
     }
     table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t buffer = tile.runs ? buffer_bytes() : 0;
-    int64_t staging = tile.runs ? 2 * buffer : staging_bytes(tile);
+    const int64_t buffer = tile.form == StridedForm::runs ? buffer_bytes() : 0;
+    int64_t staging = tile.form == StridedForm::runs ? 2 * buffer : staging_bytes(tile);
     const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
                            (tile.bytes.scaled ? tile.channels * 4 : 0);
     const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
     const int64_t left = shared_limit - others - 2 * staging;
-    const int64_t stages = std::min<int64_t>(left / stage, tile.runs ? 3 : 8);
+    const int64_t stages = std::min<int64_t>(left / stage, tile.form == StridedForm::runs ? 3 : 8);
     if (left < 0 || stages < least) return false;
     // What is left over is for more buffers; the kernel can make use of 8.
-    if (tile.runs) staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
+    if (tile.form == StridedForm::runs)
+      staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
     p.table_bytes = narrow(table);
     p.staging_bytes = narrow(staging);
     p.buffer_bytes = narrow(buffer);
-    p.buffers = tile.runs ? narrow(staging / buffer) : 0;
+    p.buffers = tile.form == StridedForm::runs ? narrow(staging / buffer) : 0;
     p.shared_bytes = narrow(others + 2 * staging + stages * stage);
     return true;
   }
 
   bool choose_memory() {
+    // Smaller stages, and more of them, where sums are twice as long as operands: 0.465 for 0.528 ms.
+    const bool single = tile.bytes.scaled || (wide && tile.bytes.operand < tile.bytes.storage);
     const auto attempt = [&](bool resident, int k_steps, int least) {
       return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
              divide(resident, least);
     };
     for (const bool resident : {true, false})
       for (const int k_steps : {4, 2, 1})
-        if ((k_steps == 1 || !tile.bytes.scaled) && attempt(resident, k_steps, 3)) return true;
+        if ((k_steps == 1 || !single) && attempt(resident, k_steps, 3)) return true;
     return attempt(true, 1, 2) || attempt(false, 1, 2);
   }
 
@@ -303,6 +267,13 @@ struct Builder {
   }
 };
 
+/// Whether a conv_transpose3d of several phases is faster wide: not for dilations that keep the phases' taps
+/// apart, where most weights of an item would be zeros.
+bool wide_pays(const AxisTaps& w, int64_t width, bool dead, StridedBytes bytes) {
+  return width == 32 && w.stride == 2 && w.phases == 2 && !dead && !bytes.scaled &&
+         2 * w.kernel >= 3 * pair_taps(w).shifts({0, 1}).count();
+}
+
 }  // namespace
 
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes) {
@@ -321,7 +292,14 @@ StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes 
     }
   // Runs count a plane's bytes in 31 bits.
   const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs};
+  if (phases <= 1)
+    return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? StridedForm::runs : StridedForm::rows};
+  if (transposed && wide_pays(axis_taps(g, true, 2), width, dead, bytes)) {
+    // Smaller tiles where there would not be one for each multiprocessor, or no halo to share.
+    const bool small = g.batch * g.groups * g.small_cells() < 132 * 256 || g.taps() <= 8;
+    return small ? StridedTile{32, 4, 1, bytes, StridedForm::wide}
+                 : StridedTile{32, 2, 2, bytes, StridedForm::wide};
+  }
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
@@ -339,6 +317,13 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   p.d = strided_axis(g, transposed, 0);
   p.h = strided_axis(g, transposed, 1);
   p.w = strided_axis(g, transposed, 2);
+  if (tile.form == StridedForm::wide) {
+    const int64_t padding = b.w.padding;
+    b.w = pair_taps(b.w);
+    b.range_w = b.w.shifts(b.alive_w);
+    p.origin_w = narrow(padding - b.w.padding);
+    p.w.cells = narrow(ceil_div(g.big.w + p.origin_w, g.stride.w));
+  }
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
@@ -353,10 +338,12 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
   int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
   for (const int64_t phase : b.alive_w) {
-    const int64_t last = transposed ? ceil_div(p.w.out - phase, g.stride.w) : p.w.cells;
+    const int64_t last = transposed ? ceil_div(p.w.out + p.origin_w - phase, g.stride.w) : p.w.cells;
     enough = std::max(enough, last + b.w.shifts(phase).high);
   }
-  const int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  // Two cells of a thread lie in one row.
+  if (tile.form == StridedForm::wide) pitch += pitch % 2;
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
   p.per_pitch = (1 << 20) / p.pitch + 1;

@@ -59,6 +59,8 @@ struct StridedPlan {
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
+  int origin_w;       ///< elements that the first cell of a row of the output has before its first, 0 or 1
+  int half_items;     ///< bit i: some items have no tap of their phase i (StridedForm::wide)
   int per_pitch;      ///< 2^20 / pitch + 1
   int phases_w;       ///< that are alive
   int lanes_w;        ///< of the producers for each position: those of the input, or more, a power of two
@@ -89,7 +91,9 @@ struct StridedPlan {
 /// The taps of the items, for packing.
 struct StridedTaps {
   uint16_t of[most_items];
+  uint16_t second[most_items];  ///< of the second phase along w, if items are for both (StridedForm::wide)
 };
+inline constexpr uint16_t no_tap = 0xffff;
 
 /// Bytes of a number as the tensor cores have it, and in tensors. 32 bytes of each row are an instruction's
 /// k. `scaled` numbers are two parts of 16 bits in the input and three in the weights, of which every stage
@@ -100,12 +104,20 @@ struct StridedBytes {
   friend bool operator==(const StridedBytes&, const StridedBytes&) = default;
 };
 
+/// How a block's sums lie in registers, and leave them.
+enum class StridedForm {
+  rows,  ///< cells x channels for each phase; as rows of both phases along w
+  runs,  ///< the same of one phase among others that have no taps (strided_wgmma_rows_runs.cuh)
+  wide,  ///< both phases along w of each channel x cells; as rows, from registers
+         ///< (strided_wgmma_rows_wide.cuh)
+};
+
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
-/// `channels`. `runs`: one phase among others that have no taps (strided_wgmma_rows_runs.cuh).
+/// `channels`; if wide, a slot is a pair of phases, both of those along w.
 struct StridedTile {
   int channels, slots, tiles;
   StridedBytes bytes = {};
-  bool runs = false;
+  StridedForm form = StridedForm::rows;
   friend bool operator==(const StridedTile&, const StridedTile&) = default;
 };
 
@@ -137,6 +149,11 @@ void visit_strided_tile(const StridedTile& t, F f) {
   one.template operator()<64, 2, tiles_of_64>();
 }
 
+/// Weights of an item, of one step: rows of 32 bytes.
+constexpr int strided_weight_rows(const StridedTile& t) {
+  return t.form == StridedForm::wide ? 2 * t.channels : t.channels;
+}
+
 /// The tile for a geometry.
 StridedTile strided_tile(const Conv3dGeometry& g, bool transposed, StridedBytes bytes = {});
 
@@ -148,7 +165,9 @@ constexpr int staging_pitch(int slots, int storage_bytes) {
   return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
 }
 constexpr int staging_bytes(const StridedTile& t) {
-  return stages_sums(t.channels, t.slots) ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4 : 0;
+  return t.form != StridedForm::wide && stages_sums(t.channels, t.slots)
+             ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4
+             : 0;
 }
 
 }  // namespace vox::cuda

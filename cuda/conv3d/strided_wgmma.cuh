@@ -20,10 +20,12 @@
 // start address; conv3d's phases along w are planes of their own, read in one pass so that loads
 // coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
 // stage. Sums go to global memory as rows in which both phases along w lie one behind the other, or, where
-// one phase is alive among others without taps, as runs of sums and bias by the copy engine. Nothing is
-// shared between blocks: no atomics, and the bits never change.
+// one phase is alive among others without taps, as runs of sums and bias by the copy engine. 32 channels of
+// both phases are the rows of an instruction, and cells its columns (StridedForm::wide): then a thread's sums
+// lie as they do in the output, and leave registers 16 bytes at a time. Nothing is shared between blocks: no
+// atomics, and the bits never change.
 //
-// Non-finite values: as implicit_gemm_mma.cuh says.
+// Non-finite values: as implicit_gemm_mma.cuh says; wide, strided_wgmma_mend.cuh.
 //
 // What holds it back: README.md.
 
@@ -34,8 +36,7 @@ namespace vox::cuda::strided {
 
 template <class Block>
 __global__ void __launch_bounds__(block_threads, 1)
-    product_kernel(const typename Block::Storage* __restrict__ input,
-                   const unsigned char* __restrict__ packed, const typename Block::Storage* __restrict__ bias,
+    product_kernel(const __grid_constant__ Operands<Block> from, const unsigned char* __restrict__ packed,
                    typename Block::Storage* __restrict__ output, const __grid_constant__ StridedPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) unsigned char memory[];
@@ -60,10 +61,10 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
     if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
-    produce<Block>(input, packed, columns, shared, warpgroup - 2, p);
+    produce<Block>(from.input, packed, columns, shared, warpgroup - 2, p);
   } else {
     if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
-    Products<Block>::consume(columns, shared, warpgroup, bias, output, p);
+    Products<Block>::consume(columns, shared, warpgroup, from, output, p);
   }
 #endif
 }

@@ -31,13 +31,12 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
   constexpr int batch = Block::batch;
   const int thread = threadIdx.x % producers;
   const int positions = 128 * Block::tiles / p.depths;
-  const int phase_w = thread % p.lanes_w;  // a lane's; none where they are more than phases
+  const Share share = share_of(thread, p.lanes_w, p);
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
   uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
   LargestValues& largest = shared.largest[producer_group];
   const int64_t channel_bytes = int64_t{p.in_channel} * 4;
-  const int round_positions = producers / p.lanes_w;
   flat::Ring ring{p.stages};
   int turn = 0, reduced = 0;
   float scale = 1;
@@ -54,16 +53,14 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
     for (int k = 0; k < p.kinds; ++k) {
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
-      const int count = phase_w < p.phases_w ? kind.planes * kind.plane * p.lanes_w : 0;
-      const int own_position = phase_w * kind.phase_pitch + thread / p.lanes_w;
+      const int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      const int own_position = share.phase * kind.phase_pitch + share.first;
       const int part_bytes = kind.granule_pitch * 16;
       bool located = false;
       for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
-          ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
-          locate(table, thread, 4, tile, kind, p);
-          ptx::named_barrier<producers>(3 + producer_group);
+          locate(table, share, 4, tile, kind, p);
           located = true;
         }
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
@@ -106,9 +103,9 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
               most = flat::larger_size(most, here);
               if (here != 0) least = fminf(least, here);
               if (first + u * producers < count)
-                store_parts(to + u * round_positions * 16, part_bytes, v[u], scale);
+                store_parts(to + u * share.step * 16, part_bytes, v[u], scale);
             }
-            to += batch * round_positions * 16;
+            to += batch * share.step * 16;
           }
           // Sizes compare as integers do, NaN being the largest.
           const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));

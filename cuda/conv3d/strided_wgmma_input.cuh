@@ -40,29 +40,44 @@ struct Octet {
   }
 };
 
-/// For each position of a kind's window, where its input lies in a channel, in bytes; ~0 outside.
-__device__ __forceinline__ void locate(uint32_t* table, int thread, int number_bytes, const Tile& tile,
-                                       const StridedKind& kind, const StridedPlan& p) {
-  const int per_plane = kind.plane * p.lanes_w;
-  // A thread's positions of a plane are `producers` apart, and so are their columns, modulo rows.
-  const int step = producers / p.lanes_w, step_rows = step / p.pitch, step_columns = step % p.pitch;
-  const int phase = thread % p.lanes_w;
-  if (phase >= p.phases_w) return;
-  const int first = tile.position + thread / p.lanes_w;
-  const int first_row = first / p.pitch, first_column = first % p.pitch;
-  const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
-  for (int plane = 0; plane < kind.planes; ++plane) {
-    const int d = (tile.depth + plane + kind.low_d) * p.d.in_step + kind.phase_d;
+/// Which positions of a window a thread of a group brings: `first` and each `step`-th further on, in one of
+/// the input's phases along w.
+struct Share {
+  int lanes, phase, first, step;
+  int step_rows, step_columns;  // the step as a Place
+};
+/// `lanes` for each position, as the plan says.
+__device__ __forceinline__ Share share_of(int thread, int lanes, const StridedPlan& p) {
+  const int step = producers / lanes;
+  const Place place = place_of(step, p);
+  return {lanes, thread % lanes, thread / lanes, step, place.row, place.column};
+}
+
+/// For those positions of a kind's window that a thread brings, where their input lies in a channel, in
+/// bytes; ~0 outside. It is read by the thread alone.
+__device__ __forceinline__ void locate(uint32_t* table, const Share& share, int number_bytes,
+                                       const Tile& tile, const StridedKind& kind, const StridedPlan& p) {
+  if (share.phase >= p.phases_w) return;
+  const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[share.phase]);
+  const int planes = kind.planes, in_plane = kind.plane;
+  const int first_d = (tile.depth + kind.low_d) * p.d.in_step + kind.phase_d,
+            first_h = kind.low_h * p.h.in_step + kind.phase_h;
+  const Place first = place_of(tile.position, p);
+  table += share.phase;
+  int i = share.first;  // in the plane
+  for (int plane = 0; plane < planes; ++plane, i -= in_plane) {
+    const int d = first_d + plane * p.d.in_step;
     const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
-    int row = first_row, column = first_column;
-    for (int i = thread; i < per_plane; i += producers) {
-      const int h = (row + kind.low_h) * p.h.in_step + kind.phase_h, w = column * p.w.in_step + low_w;
+    const int further = rows_in(first.column + i, p);
+    int row = first.row + further, column = first.column + i - further * p.pitch;
+    for (; i < in_plane; i += share.step) {
+      const int h = row * p.h.in_step + first_h, w = column * p.w.in_step + low_w;
       const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
                           static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
-      table[plane * per_plane + i] =
+      table[(plane * in_plane + i) * share.lanes] =
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u;
-      row += step_rows;
-      column += step_columns;
+      row += share.step_rows;
+      column += share.step_columns;
       if (column >= p.pitch) column -= p.pitch, ++row;
     }
   }
@@ -92,12 +107,11 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
   constexpr int batch = Block::batch;
   constexpr int number_bytes = sizeof(typename Block::Storage);
   const int positions = 128 * Block::tiles / p.depths;
-  const int phase_w = thread % p.lanes_w;  // a lane's; none where they are more than phases
+  const Share share = share_of(thread, Block::wide ? 1 : p.lanes_w, p);
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
   uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
   const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
-  const int round_positions = producers / p.lanes_w;
   flat::Ring ring{p.stages};
   int turn = 0;
   if (thread == 0 && producer_group == 0 && p.weight_bytes) {
@@ -112,16 +126,18 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
     for (int k = 0; k < p.kinds; ++k) {
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
-      const int count = phase_w < p.phases_w ? kind.planes * kind.plane * p.lanes_w : 0;
-      const int own_position = phase_w * kind.phase_pitch + thread / p.lanes_w;
+      const int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      const int own_position = share.phase * kind.phase_pitch + share.first;
       const int granule_bytes = kind.granule_pitch * 16;
+      const unsigned char* stage_weights = weights + kind.weights;
       bool located = false;
-      for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
+      for (int slab = 0; slab < p.slabs;
+           ++slab, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
-          ptx::named_barrier<producers>(3 + producer_group);  // the table has been read
-          locate(table, thread, number_bytes, tile, kind, p);
-          ptx::named_barrier<producers>(3 + producer_group);
+          // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
+          if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
+          locate(table, share, number_bytes, tile, kind, p);
           located = true;
         }
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
@@ -148,16 +164,14 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
               waited = true;
               if (thread == 0 && !p.weight_bytes) {
                 ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
-                ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes,
-                               weights + kind.weights + int64_t{slab} * kind.stage_weights,
-                               kind.stage_weights, shared.full[ring.slot]);
+                ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes, stage_weights, kind.stage_weights,
+                               shared.full[ring.slot]);
               }
             }
 #pragma unroll
             for (int u = 0; u < batch; ++u)
-              if (first + u * producers < count)
-                Octet::store(to + u * round_positions * 16, granule_bytes, v[u]);
-            to += batch * round_positions * 16;
+              if (first + u * producers < count) Octet::store(to + u * share.step * 16, granule_bytes, v[u]);
+            to += batch * share.step * 16;
           }
         }
         if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase

@@ -14,14 +14,15 @@
 namespace vox::cuda::strided {
 
 /// Weights as stages want them: [group and block of channels][kind][slab][item][step of k][granule][channel]
-/// [16 bytes]. blockIdx is (item, slab, group and block of channels).
+/// [16 bytes]. Wide, channels are rows of an instruction: of every 16 eight for the first phase along w of as
+/// many channels, and eight for the second. blockIdx is (item, slab, group and block of channels).
 template <class Block>
 __global__ void __launch_bounds__(128)
     pack_kernel(const typename Block::Storage* weight, unsigned char* packed,
                 const __grid_constant__ StridedPlan p, const __grid_constant__ StridedTaps taps) {
   using Operand = typename Block::Operand;
   using Element = typename Operand::Element;
-  constexpr int channels = Block::channels, granule = Block::granule;
+  constexpr int rows = Block::weight_rows, granule = Block::granule;
   const int number = blockIdx.x, slab = blockIdx.y;
   const int group = blockIdx.z / p.channel_blocks, channel_block = blockIdx.z % p.channel_blocks;
   int k = 0;
@@ -30,14 +31,15 @@ __global__ void __launch_bounds__(128)
       reinterpret_cast<Element*>(packed + int64_t{blockIdx.z} * p.block_weights + p.kind[k].weights +
                                  int64_t{slab} * p.kind[k].stage_weights + p.item[number].weights * 16);
   const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
-  for (int i = threadIdx.x; i < p.k_steps * channels * granule * 2; i += blockDim.x) {
-    const int in = slab * p.k_steps * granule * 2 + i / (channels * granule) * granule + i % granule;
-    const int out = channel_block * channels + i / granule % channels;
+  for (int i = threadIdx.x; i < p.k_steps * rows * granule * 2; i += blockDim.x) {
+    const int in = slab * p.k_steps * granule * 2 + i / (rows * granule) * granule + i % granule;
+    const int row = i / granule % rows;
+    const int channel = Block::wide ? wide_channel(row / 8, row % 8) : row;
+    const int out = channel_block * Block::channels + channel;
+    const int tap = Block::wide && row % 16 >= 8 ? taps.second[number] : taps.of[number];
     float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group) {
-      const int64_t row = weight_row(p, p.transposed, group, in, out);
-      value = static_cast<float>(weight[row * all_taps + taps.of[number]]);
-    }
+    if (in < p.in_per_group && out < p.out_per_group && tap != no_tap)
+      value = static_cast<float>(weight[weight_row(p, p.transposed, group, in, out) * all_taps + tap]);
     to[i] = Operand::part(value, 0);
   }
 }
@@ -45,9 +47,17 @@ __global__ void __launch_bounds__(128)
 /// Calls `f` with the Block of a tile.
 template <class Storage, class Operand, class F>
 void visit_tile(const StridedTile& t, F f) {
+  if (t.form == StridedForm::wide) {
+    if (t.slots == 4)
+      f(Block<Storage, Operand, 32, 4, 1, StridedForm::wide>{});
+    else
+      f(Block<Storage, Operand, 32, 2, 2, StridedForm::wide>{});
+    return;
+  }
   visit_strided_tile<2>(t, [&]<int channels, int slots, int tiles>() {
     if constexpr (slots == 1)
-      if (t.runs) return f(Block<Storage, Operand, channels, slots, tiles, true>{});
+      if (t.form == StridedForm::runs)
+        return f(Block<Storage, Operand, channels, slots, tiles, StridedForm::runs>{});
     f(Block<Storage, Operand, channels, slots, tiles>{});
   });
 }
@@ -86,8 +96,9 @@ void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor
     const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
     product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
                             block_threads, p.shared_bytes, launch.stream()>>>(
-        vox::detail::ptr<Storage>(input), to, bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr,
-        vox::detail::mutable_ptr<Storage>(output), p);
+        Operands<Block>{vox::detail::ptr<Storage>(input), vox::detail::ptr<Storage>(weight),
+                        bias.defined() ? vox::detail::ptr<Storage>(bias) : nullptr},
+        to, vox::detail::mutable_ptr<Storage>(output), p);
     launch.check();
   });
 }

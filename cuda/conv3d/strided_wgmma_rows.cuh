@@ -1,13 +1,15 @@
 #pragma once
 
 // The results of strided_wgmma.cuh: from registers to rows of the output, through shared memory, so that a
-// warp writes 64 cells of a channel at once; straight away where that would be few channels for each warp; or
-// as runs, by the copy engine, where most of the output is the bias.
+// warp writes 64 cells of a channel at once; straight away where that would be few channels for each warp, or
+// where both phases along w are in one product; or as runs, by the copy engine, where most of the output is
+// the bias.
 
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows16.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows32.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_direct.cuh>
 #include <voxgrad/cuda/conv3d/strided_wgmma_rows_runs.cuh>
+#include <voxgrad/cuda/conv3d/strided_wgmma_rows_wide.cuh>
 #include <voxgrad/cuda/ptx/barrier.cuh>
 
 #include <type_traits>
@@ -83,8 +85,12 @@ struct ResultsOf {
       std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, DirectRows<Block>>;
 };
 template <class Block>
-requires Block::runs struct ResultsOf<Block> {
+requires(Block::form == StridedForm::runs) struct ResultsOf<Block> {
   using Type = RunRows<Block>;
+};
+template <class Block>
+requires Block::wide struct ResultsOf<Block> {
+  using Type = WideRows<Block>;
 };
 template <class Block>
 using Results = typename ResultsOf<Block>::Type;

@@ -61,20 +61,36 @@ struct Shared {
 };
 
 /// What a block computes at once (StridedTile), of which numbers, with its sums.
-template <class Storage_, class Operand_, int channels_, int slots_, int tiles_, bool runs_ = false>
+template <class Storage_, class Operand_, int channels_, int slots_, int tiles_,
+          StridedForm form_ = StridedForm::rows>
 struct Block {
   using Storage = Storage_;  // in tensors
   using Operand = Operand_;  // of the tensor cores; wgmma_operands.cuh
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
-  static constexpr bool runs = runs_;
+  static constexpr StridedForm form = form_;
+  static constexpr bool wide = form == StridedForm::wide;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
-  static constexpr int per_row = slots > 1 ? 2 : 1, rows = slots > 1 ? slots / 2 : 1;
-  static constexpr int sums = channels / 2;  // of a slot, in a thread
+  static constexpr int per_row = slots > 1 && !wide ? 2 : 1, rows = slots / per_row;
+  // What an instruction multiplies: 64 cells and the channels, or both phases of them and the cells.
+  static constexpr int columns = wide ? 64 * tiles : channels, instructions = wide ? 1 : tiles;
+  static constexpr int weight_rows = strided_weight_rows({channels, slots, tiles, {}, form});
+  static constexpr int sums = columns / 2;  // of a slot, in a thread and instruction
   static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
-  static constexpr int batch = slots > 1 ? 4 : 8;
+  static constexpr int batch = slots == 1 ? 8 : wide && tiles == 1 ? 5 : 4;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
                        consumer_registers = 256 - producer_registers;
 };
+
+/// What the kernel reads as it came; no bias: nullptr.
+template <class Block>
+struct Operands {
+  const typename Block::Storage *input, *weight, *bias;
+};
+
+/// Of a block that is wide, which channel the rows of an instruction are, for both phases along w: that of
+/// row / 8 and row % 8. A warp's are four apart, so that their planes are all aligned alike, modulo four
+/// elements.
+constexpr int wide_channel(int octet, int row) { return row * 4 + octet / 2; }
 
 }  // namespace vox::cuda::strided

@@ -18,5 +18,16 @@ __device__ __forceinline__ void store_if_greater(int a, int b, void* to, uint16_
                "l"(to), "h"(value)
                : "memory");
 }
+__device__ __forceinline__ void store_if_greater(int a, int b, void* to, uint2 value) {
+  asm volatile("{\n.reg .pred p;\nsetp.gt.s32 p, %0, %1;\n@p st.global.v2.b32 [%2], {%3, %4};\n}" ::"r"(a),
+               "r"(b), "l"(to), "r"(value.x), "r"(value.y)
+               : "memory");
+}
+__device__ __forceinline__ void store_if_greater(int a, int b, void* to, uint4 value) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.gt.s32 p, %0, %1;\n@p st.global.v4.b32 [%2], {%3, %4, %5, %6};\n}" ::"r"(a),
+      "r"(b), "l"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+      : "memory");
+}
 
 }  // namespace vox::cuda::ptx

@@ -76,6 +76,9 @@ struct Wgmma;
 #define VOX_NAMES_36 VOX_NAMES_32 ",%32,%33,%34,%35"
 #define VOX_NAMES_40 VOX_NAMES_36 ",%36,%37,%38,%39"
 #define VOX_NAMES_48 VOX_NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define VOX_NAMES_64 \
+  VOX_NAMES_48       \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define VOX_NAMES_72                                 \
   VOX_NAMES_48                                       \
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
@@ -93,7 +96,8 @@ struct Wgmma;
 #define VOX_SUMS_36 VOX_SUMS_32, VOX_SUMS_4_FROM(32)
 #define VOX_SUMS_40 VOX_SUMS_32, VOX_SUMS_8_FROM(32)
 #define VOX_SUMS_48 VOX_SUMS_40, VOX_SUMS_8_FROM(40)
-#define VOX_SUMS_72 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56), VOX_SUMS_8_FROM(64)
+#define VOX_SUMS_64 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56)
+#define VOX_SUMS_72 VOX_SUMS_64, VOX_SUMS_8_FROM(64)
 #define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
 
 // The instruction with n columns: r = n / 2 accumulators a thread, and the numbers that follow r. The last
@@ -138,6 +142,7 @@ VOX_WGMMA(64, 32, 33, 34, 35, 36, 37)
 VOX_WGMMA(72, 36, 37, 38, 39, 40, 41)
 VOX_WGMMA(80, 40, 41, 42, 43, 44, 45)
 VOX_WGMMA(96, 48, 49, 50, 51, 52, 53)
+VOX_WGMMA(128, 64, 65, 66, 67, 68, 69)
 VOX_WGMMA(144, 72, 73, 74, 75, 76, 77)
 VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
 
@@ -151,6 +156,7 @@ VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
 #undef VOX_NAMES_36
 #undef VOX_NAMES_40
 #undef VOX_NAMES_48
+#undef VOX_NAMES_64
 #undef VOX_NAMES_72
 #undef VOX_NAMES_80
 #undef VOX_SUMS_4_FROM
@@ -164,6 +170,7 @@ VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
 #undef VOX_SUMS_36
 #undef VOX_SUMS_40
 #undef VOX_SUMS_48
+#undef VOX_SUMS_64
 #undef VOX_SUMS_72
 #undef VOX_SUMS_80
 

@@ -402,6 +402,9 @@ TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   std::vector<testing::TransposeCase> cases = testing::awkward_cases();
   cases.push_back({"rolled", 1, 9, 10, {3, 4, 5}, {3, 2, 2}, 1, {1, 0, 1}, 0, {1, 1, 2}, 1});
+  // Both phases along w are multiplied by a zero where one of them has no tap.
+  cases.push_back({"zeros", 1, 5, 20, {3, 4, 70}, 3, 2, 1, 1, 1, 1});
+  cases.push_back({"zeros first", 1, 5, 20, {2, 3, 5}, {2, 2, 3}, 2, 0, 0, 1, 1});
   for (const testing::TransposeCase& c : cases) {
     const Conv3dGeometry g = c.geometry();
     for (const Conv3dPass pass : passes) {
@@ -467,6 +470,13 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   flat({1, 17, 4, 5, 9}, {17, 32, 5, 5, 5}, {.stride = 2, .padding = 2});
   flat({1, 9, 3, 4, 5}, {9, 16, 7, 7, 7}, {.stride = 2, .padding = 3});
   flat({1, 33, 3, 4, 20}, {33, 48, 7, 7, 5}, {.stride = {2, 2, 1}, .padding = {3, 3, 0}});
+  // Both phases along w in one product: rows that a tile has whole, rows of several tiles and of a few cells,
+  // that begin with the second phase, that step by one along d and h; groups.
+  flat({1, 9, 2, 5, 64}, {9, 32, 3, 3, 3}, {.stride = 2, .padding = 1});
+  flat({1, 9, 2, 2, 200}, {9, 32, 2, 3, 4}, {.stride = 2, .padding = {0, 1, 1}});
+  flat({2, 8, 3, 5, 3}, {8, 24, 3, 4, 4}, {.stride = 2, .padding = {1, 2, 1}, .output_padding = 1});
+  flat({1, 17, 2, 7, 33}, {17, 32, 1, 1, 5}, {.stride = {1, 1, 2}, .padding = {0, 0, 2}});
+  flat({1, 20, 9, 40, 128}, {20, 31, 2, 1, 3}, {.stride = {2, 1, 2}, .padding = {0, 0, 1}, .groups = 2});
   // Steps of 3 and 4: three phases along w, four, and two that are alive.
   flat({2, 9, 3, 4, 7}, {9, 16, 4, 3, 5}, {.stride = 3, .padding = 1});
   flat({1, 24, 2, 3, 20}, {24, 17, 4, 5, 4}, {.stride = 4});
@@ -527,6 +537,10 @@ TEST_P(Conv3dKernelsSanitizeCuda, RowsThatBeginAnywhere) {
       geometry({1, 8, 2, 5, 300}, {8, 8, 2, 3, 3}, {.padding = {0, 0, 1}}),  // a window of one row of taps
       geometry({2, 8, 3, 4, 18}, {8, 17, 2, 2, 3}, {.stride = 2, .dilation = 2}),  // phases without taps
       geometry({1, 8, 2, 21, 37}, {8, 8, 1, 1, 1}, {.stride = 2}),                 // and tiles that cut rows
+      // Both phases along w in one product; the third begins with the second.
+      geometry({1, 8, 2, 3, 64}, {8, 31, 2, 2, 3}, {.stride = 2, .padding = {0, 0, 1}}),
+      geometry({1, 8, 2, 5, 35}, {8, 32, 1, 2, 3}, {.stride = {1, 2, 2}}),
+      geometry({1, 8, 2, 3, 66}, {8, 32, 2, 2, 4}, {.stride = 2, .padding = {0, 1, 1}}),
   };
   for (const Conv3dGeometry& g : geometries)
     for (const Conv3dPass pass : passes)

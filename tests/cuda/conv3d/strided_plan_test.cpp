@@ -28,7 +28,8 @@ TEST(StridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
               if (!planned) continue;
               ++plans;
               // One buffer is staged while another is read; the kernel can wait for 8 of them.
-              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.runs);
+              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8,
+                        tile.form == StridedForm::runs);
               EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
                   << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
                   << dilation << ", transposed " << transposed << ", operands of " << bytes.operand
@@ -51,7 +52,7 @@ TEST(StridedPlan, CutsShiftsThatDoNotFit) {
     int kinds, kinds_transposed;
   };
   for (const Case& c :
-       {Case{32, 32, 3, 2, 4, 2},  // nothing is cut: a kind for each phase, or pair of them
+       {Case{32, 48, 3, 2, 4, 4},  // nothing is cut: a kind for each phase
         Case{17, 32, 5, 2, 6, 3},  // 3 shifts along d, and 2 of the other phase, two at a time
         Case{9, 16, 7, 2, 14, 4},  // 4 and 3, one at a time; one block of all phases
         Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8},
@@ -71,9 +72,33 @@ TEST(StridedPlan, CutsShiftsThatDoNotFit) {
       EXPECT_EQ(p.kinds, transposed ? c.kinds_transposed : c.kinds) << c.kernel << ' ' << transposed;
       EXPECT_EQ(p.first_kind[p.row_blocks], p.kinds);
       std::vector<int> times(static_cast<size_t>(g.taps()));
-      for (int i = 0; i < p.kind[p.kinds - 1].first[most_slots]; ++i) ++times[planned->taps.of[i]];
+      for (int i = 0; i < p.kind[p.kinds - 1].first[most_slots]; ++i)
+        for (const uint16_t tap : {planned->taps.of[i], planned->taps.second[i]})
+          if (tap != no_tap) ++times[tap];
       EXPECT_TRUE(std::ranges::all_of(times, [](int n) { return n == 1; })) << c.kernel << ' ' << transposed;
     }
+  }
+}
+
+// Where items are for both phases along w, cells begin with the phase for which most of them have both taps.
+TEST(StridedPlan, PairsTapsOfBothPhases) {
+  struct Case {
+    int64_t kernel, padding;
+    int origin, items, half_items;  // items of a pair of phases with one tap along d and h
+  };
+  for (const Case& c : {Case{2, 0, 0, 1, 0}, Case{2, 1, 1, 1, 0}, Case{3, 0, 0, 2, 2}, Case{3, 1, 0, 2, 1},
+                        Case{4, 0, 0, 2, 0}, Case{4, 1, 1, 2, 0}, Case{4, 3, 1, 2, 0}, Case{5, 2, 0, 3, 2}}) {
+    const auto g = detail::conv_transpose3d_geometry("test", {1, 8, 5, 6, 20}, {8, 32, 2, 2, c.kernel},
+                                                     {.stride = 2, .padding = {0, 0, c.padding}});
+    const StridedTile tile = strided_tile(g, true);
+    ASSERT_EQ(tile.form, StridedForm::wide) << c.kernel << ' ' << c.padding;
+    const auto planned = strided_plan(g, true, tile);
+    ASSERT_TRUE(planned) << c.kernel << ' ' << c.padding;
+    const StridedPlan& p = planned->plan;
+    EXPECT_EQ(p.origin_w, c.origin) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.kind[0].first[1], c.items) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.half_items, c.half_items) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.pitch % 2, 0);
   }
 }
 

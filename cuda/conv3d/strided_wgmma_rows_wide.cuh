@@ -1,0 +1,223 @@
+#pragma once
+
+// The results of strided_wgmma.cuh where both phases along w of a channel are rows of one instruction and
+// cells its columns (StridedForm::wide): from registers to the output, 16 bytes at a time.
+//
+// Of every 8 cells a thread has two neighbours of one channel at both phases: a piece of four elements that
+// lie one behind the other in the output, and with those of its four lanes 16. Rows of the output begin
+// anywhere, so a thread stores the four elements from the next aligned address on, the last of them from the
+// lane behind it. What is left over at the ends of rows and tiles are single elements.
+//
+// An item may have a tap of one of its two phases alone; a zero is in the place of the other. So that an Inf
+// or NaN in the input reaches nothing but what it touches, results that are not finite are then computed
+// anew.
+
+#include <voxgrad/cuda/conv3d/strided_wgmma_mend.cuh>
+#include <voxgrad/cuda/ptx/lane.cuh>
+#include <voxgrad/cuda/ptx/packed.cuh>
+#include <voxgrad/cuda/ptx/store.cuh>
+
+namespace vox::cuda::strided {
+
+template <class Block>
+struct WideRows {
+  using Storage = typename Block::Storage;
+  static constexpr int channels = Block::channels, pairs = Block::slots, sums = Block::sums;
+  static constexpr int pieces = sums / 4, cells = 8 * pieces;
+  static constexpr int size = sizeof(Storage), words = size;  // of a piece
+
+  struct Piece {
+    uint32_t word[words];
+  };
+  /// The compiler is not to see through it: it would make integers of the sums, which are then moved to and
+  /// fro between products.
+  static __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(ptx::opaque(x)); }
+  /// Piece `j` of a pair of phases along d and h.
+  static __device__ __forceinline__ Piece piece_of(const float* sum, int j) {
+    const float* const of = sum + 4 * j;
+    if constexpr (size == 4)
+      return {{bits_of(of[0]), bits_of(of[2]), bits_of(of[1]), bits_of(of[3])}};
+    else
+      return {{ptx::packed<Block::Operand::operand>(of[0], of[2]),
+               ptx::packed<Block::Operand::operand>(of[1], of[3])}};
+  }
+
+  /// The four elements from number `skipped` of a piece on, which end in what the next lane offers.
+  template <int skipped>
+  static __device__ __forceinline__ Piece aligned(const Piece& own, const Piece& offered, int lane) {
+    constexpr int first = skipped * size / 4;  // word
+    constexpr bool straddles = skipped * size % 4 != 0;
+    uint32_t all[words + 1];
+#pragma unroll
+    for (int i = 0; i < words + straddles; ++i)
+      all[i] = first + i < words ? own.word[(first + i) % words]
+                                 : __shfl_sync(0xffffffff, offered.word[(first + i) % words], lane + 1, 4);
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < words; ++i) piece.word[i] = straddles ? ptx::straddling(all[i], all[i + 1]) : all[i];
+    return piece;
+  }
+  /// The same where lanes skip different numbers of elements.
+  static __device__ __forceinline__ Piece aligned(const Piece& own, const Piece& offered, int skipped,
+                                                  int lane) {
+    constexpr int asked = size == 4 ? 3 : 2;
+    uint32_t all[words + asked];
+#pragma unroll
+    for (int i = 0; i < words; ++i) all[i] = own.word[i];
+#pragma unroll
+    for (int i = 0; i < asked; ++i) all[words + i] = __shfl_sync(0xffffffff, offered.word[i], lane + 1, 4);
+    constexpr int two = words / 2;  // elements
+#pragma unroll
+    for (int i = 0; i < words + asked - two; ++i) all[i] = skipped & 2 ? all[i + two] : all[i];
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < words; ++i)
+      if constexpr (size == 4)
+        piece.word[i] = skipped & 1 ? all[i + 1] : all[i];
+      else
+        piece.word[i] = __funnelshift_r(all[i], all[i + 1], skipped % 2 * 16);
+    return piece;
+  }
+  static __device__ __forceinline__ Piece either(bool first, const Piece& a, const Piece& b) {
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < words; ++i) piece.word[i] = first ? a.word[i] : b.word[i];
+    return piece;
+  }
+  /// Elements that lie before the next address that is a multiple of `elements` of them, a power of two.
+  static __device__ __forceinline__ int skipped_at(const char* to, int elements) {
+    return -static_cast<int>(reinterpret_cast<uintptr_t>(to) / size) & (elements - 1);
+  }
+
+  static __device__ __forceinline__ void store_if(bool condition, char* to, const Piece& piece) {
+    if constexpr (size == 4)
+      ptx::store_if_greater(condition, 0, to,
+                            make_uint4(piece.word[0], piece.word[1], piece.word[2], piece.word[3]));
+    else
+      ptx::store_if_greater(condition, 0, to, make_uint2(piece.word[0], piece.word[1]));
+  }
+  /// Stores the elements i of a piece of which bit i is set.
+  static __device__ __forceinline__ void store_elements(int bits, char* to, const Piece& piece) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if constexpr (size == 4)
+        ptx::store_if_greater(bits & 1 << i, 0, to + 4 * i, piece.word[i]);
+      else
+        ptx::store_if_greater(bits & 1 << i, 0, to + 2 * i,
+                              static_cast<uint16_t>(piece.word[i / 2] >> i % 2 * 16));
+  }
+
+  /// Writes cells that lie in one row, which ends with them or further on, but for one element at the most.
+  /// `first` is where the thread's first piece goes, if its channel exists, `absent` whether the row begins
+  /// with its second element, `left` how many elements the row has from the first cell on. The piece begins
+  /// `skipped` elements before an aligned address.
+  template <int skipped>
+  static __device__ __forceinline__ void write_straight(const float* sum, char* first, bool exists,
+                                                        bool absent, int left) {
+    const int lane = ptx::lane_here(), place = lane % 4;
+    // Four lanes together store 16 elements from a multiple of as many on: the first ones, `later`, begin
+    // with their second piece, and store the first before all others.
+    const int all_skipped = skipped_at(first - place * 4 * size, 16);
+    const bool later = place < all_skipped / 4, next_later = place <= all_skipped / 4;
+    const int here = min(left - 2 * cells + 4, 4);
+    const bool begins = place == 0 && absent && skipped == 0, ends = place == 3 && (skipped > 0 || here < 4);
+    char* const to = first + (skipped + (later ? 16 : 0)) * size;
+    const Piece head = piece_of(sum, 0);
+    Piece own = head;
+#pragma unroll
+    for (int j = -1; j < pieces; ++j) {
+      const Piece behind = piece_of(sum, min(j + 1, pieces - 1));
+      const bool wanted = j < 0             ? later && !begins
+                          : j == 0          ? later || !begins
+                          : j == pieces - 1 ? !later && !ends
+                                            : true;
+      store_if(exists && wanted, to + 16 * j * size,
+               aligned<skipped>(either(later, behind, own), either(next_later, behind, own), lane));
+      own = behind;
+    }
+    constexpr int before = (1 << skipped) - 1;
+    int bits = 0;
+    if (place == 0) bits = (begins ? 15 : before) & ~static_cast<int>(absent);
+    if (ends) bits = ((1 << here) - 1) & ~before;
+    store_elements(exists ? bits : 0, place == 0 ? first : first + 16 * (pieces - 1) * size,
+                   either(place == 0, head, own));
+  }
+
+  /// Writes cells of any rows. `plane` is that of the thread's channel, if it exists.
+  static __device__ __forceinline__ void write_bent(const float* sum, char* plane, const Place& first,
+                                                    int phase_h, bool exists, const StridedPlan& p) {
+    const int lane = ptx::lane_here(), place = lane % 4;
+    Piece own = piece_of(sum, 0);
+#pragma unroll
+    for (int j = 0; j < pieces; ++j) {
+      const Piece behind = piece_of(sum, min(j + 1, pieces - 1));
+      const int along = first.column + 8 * j + 2 * place, further = rows_in(along, p);
+      const int column = along - further * p.pitch, w = 2 * column - p.origin_w;
+      const int h = (first.row + further) * p.h.out_step + phase_h;
+      const int left = exists && h < p.h.out ? p.w.out - w : 0;
+      char* const to = plane + (int64_t{h} * p.w.out + w) * size;
+      const int skipped = skipped_at(to, 4), absent = w < 0;
+      // Whether this lane stores from the next aligned address on, and the one before up to there.
+      const bool whole =
+          left >= 4 + skipped && absent <= skipped && (skipped == 0 || j + 1 < pieces || place < 3);
+      const bool covered = left >= skipped && column > 0 && (j > 0 || place > 0);
+      store_if(whole, to + skipped * size, aligned(own, either(place == 0, behind, own), skipped, lane));
+      const int before = (1 << skipped) - 1;
+      int bits = ((1 << min(max(left, 0), 4)) - 1) & ~absent;
+      if (covered) bits &= ~before;
+      if (whole) bits &= before;
+      store_elements(bits, to, own);
+      own = behind;
+    }
+  }
+
+  /// All of a tile.
+  static __device__ __forceinline__ void write(const float (&sum)[pairs * sums], const Shared& shared,
+                                               const Tile& tile, const Columns& columns, int row_block,
+                                               int warpgroup, const Operands<Block>& from,
+                                               Storage* __restrict__ output, const StridedPlan& p) {
+    const int position = tile.position + (p.depths == 2 ? 0 : warpgroup * cells);
+    const int depth = (tile.depth + (p.depths == 2 ? warpgroup : 0)) * p.d.out_step;
+    const Place first = place_of(position, p);
+    const int channel0 = columns.channel_block * channels, here = min(channels, p.out_per_group - channel0);
+    const int w = 2 * first.column - p.origin_w, left = p.w.out - w;
+    const bool straight = first.column + cells <= p.pitch && left >= 2 * cells - 1;
+    const int channel = wide_channel(threadIdx.x % 128 / 16, threadIdx.x % 32 / 4);
+    char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
+                                                       columns.group * p.out_per_group + channel0 + channel) *
+                                                          p.out_channel);
+#pragma unroll
+    for (int r = 0; r < pairs; ++r) {
+      const int number = row_block * pairs + r;
+      const int d = depth + p.row[number].d, h = first.row * p.h.out_step + p.row[number].h;
+      if (number >= p.rows || d >= p.d.out) continue;
+      char* const plane = to + int64_t{d} * p.h.out * p.w.out * size;
+      const float* const of = sum + r * sums;
+      if (!straight) {
+        write_bent(of, plane, first, p.row[number].h, channel < here, p);
+      } else if (h < p.h.out) {
+        char* const row = plane + (int64_t{h} * p.w.out + w + static_cast<int>(threadIdx.x % 4 * 4)) * size;
+        // From lane 0, so that the compiler knows that lanes do not part.
+        const int skipped = __shfl_sync(0xffffffff, skipped_at(row, 4), 0);
+        const bool exists = channel < here;
+        if (skipped == 0) write_straight<0>(of, row, exists, w < 0, left);
+        if (skipped == 1) write_straight<1>(of, row, exists, w < 0, left);
+        if (skipped == 2) write_straight<2>(of, row, exists, w < 0, left);
+        if (skipped == 3) write_straight<3>(of, row, exists, w < 0, left);
+      }
+    }
+    if (!p.half_items) return;
+    float nothing = 0;  // or NaN
+#pragma unroll
+    for (int phase = 0; phase < 2; ++phase)
+      if (p.half_items >> phase & 1)
+#pragma unroll
+        for (int i = 0; i < pairs * sums; i += 4)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) nothing = fmaf(sum[i + 2 * phase + e], 0.0f, nothing);
+    if (__any_sync(0xffffffff, nothing != 0))
+      mend<Block>(position, depth, tile.image, columns, row_block, shared.bias, from, output, p);
+  }
+};
+
+}  // namespace vox::cuda::strided
