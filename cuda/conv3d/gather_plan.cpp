@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t most_stages = 8;
+constexpr int64_t most_stages = 8, most_parts = 64;
 
 /// The problem as a conv3d: conv_transpose3d with a step of 1 is one with the taps in reverse.
 struct Gathering {
@@ -66,7 +66,7 @@ int64_t time_of(int64_t tiles, int64_t parts, const Gathering& v, int64_t slots,
 /// some of the part before.
 int64_t parts_of(int64_t tiles, const Gathering& v, int64_t slots, int64_t blocks) {
   int64_t best = 1;
-  for (int64_t parts = 2; parts <= std::min<int64_t>(v.out.d, 64); ++parts)
+  for (int64_t parts = 2; parts <= std::min(v.out.d, most_parts); ++parts)
     if (time_of(tiles, parts, v, slots, blocks) < time_of(tiles, best, v, slots, blocks)) best = parts;
   return best;
 }
@@ -106,10 +106,11 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
   // Blocks of the packing kernel along its axes.
   if (g.kernel.d > 65535 || int64_t{p.groups} * p.channel_blocks * p.slabs > 65535) return std::nullopt;
   const int64_t tiles = int64_t{p.batch} * p.plane_tiles;
+  // Of as many parts as there may be: how many there are depends on the multiprocessors.
+  if (tiles > most_int / 2 / most_parts) return std::nullopt;
   const int64_t blocks = std::max(multiprocessors / (p.groups * p.channel_blocks), 1);
   p.depths = narrow(ceil_div(p.d.out, parts_of(tiles, v, tile.slots, blocks)));
   p.parts = narrow(ceil_div(p.d.out, p.depths));
-  if (tiles * p.parts > most_int / 2) return std::nullopt;
   p.jobs = narrow(tiles * p.parts);
   p.blocks = narrow(std::min<int64_t>(blocks, p.jobs));
   for (int i = 0; i < p.taps; ++i) {
