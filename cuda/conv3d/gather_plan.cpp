@@ -38,8 +38,9 @@ int64_t rows_of(int64_t cells, const Triple& out) {
 }
 
 /// From a channel's rows to the next in a stage: the rows as they come, with their misalignment, and some
-/// more, so that the 4 channels of 8 cells that a warp reads at once (channel_of) lie in different banks: 8
-/// words apart for a step of 1, 16 and an odd number for 2.
+/// more, so that the 4 channels of 8 cells that a warp reads at once (gather_channel) lie in different banks
+/// as far as that goes: 8 words apart for a step of 1; for 2, in pairs 16 words apart, whose cells share
+/// banks only if a channel of the input has an even number of elements. (gather_plan_test.cpp has the table.)
 int64_t channel_words(int64_t rows, int64_t width, bool neighbours) {
   const int64_t least = ceil_div(rows * width + 3, 4) * 4, modulo = neighbours ? 32 : 8;
   return least + ((neighbours ? 8 : 4) - least % modulo + modulo) % modulo;
@@ -82,7 +83,7 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
       std::min((rows_of(all_cells, v.out) - 1) * v.stride.h + (g.kernel.h - 1) * g.dilation.h + 1, v.in.h);
   const int64_t channel_bytes = 4 * channel_words(rows, v.in.w, p.neighbours);
   const int64_t slot_weights = g.kernel.h * g.kernel.w * tile.channels * (tile.split ? 64 : 32);
-  const int64_t stage_bytes = ceil_div(channel_bytes * 8, 128) * 128 + slot_weights * tile.slots;
+  const int64_t stage_bytes = channel_bytes * 8 + slot_weights * tile.slots;
   const int64_t stages = std::min(shared_limit / stage_bytes, most_stages);
   if (stages < 2) return std::nullopt;
   const auto axis = [&](int64_t i) {
@@ -104,7 +105,7 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
   p.stages = narrow(stages), p.stage_bytes = narrow(stage_bytes);
   p.shared_bytes = narrow(stages * stage_bytes);
   // Blocks of the packing kernel along its axes.
-  if (g.kernel.d > 65535 || int64_t{p.groups} * p.channel_blocks * p.slabs > 65535) return std::nullopt;
+  if (int64_t{p.groups} * p.channel_blocks * p.slabs > 65535) return std::nullopt;
   const int64_t tiles = int64_t{p.batch} * p.plane_tiles;
   // Of as many parts as there may be: how many there are depends on the multiprocessors.
   if (tiles > most_int / 2 / most_parts) return std::nullopt;

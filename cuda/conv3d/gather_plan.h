@@ -43,6 +43,13 @@ struct GatherPlan {
 
 inline constexpr int gather_warpgroups = 2;
 
+/// The channel of a slab that k stands for in an instruction. A warp reads those of k (or k + 4) of 4 lanes
+/// at once: neighbours, or where cells are an even number of elements apart, two that are 4 apart and their
+/// neighbours (channel_words in gather_plan.cpp).
+constexpr int gather_channel(int k, bool neighbours) {
+  return neighbours ? k : k % 2 * 4 + k % 4 / 2 + k / 4 * 2;
+}
+
 /// What a block computes at once: `gather_warpgroups` x `tiles` x 64 cells, times `channels`, times `slots`;
 /// of numbers that are rounded to TF32, or `split` in two.
 struct GatherTile {

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(128)
   uint32_t* const to =
       packed + ((int64_t{blockIdx.z} * p.d.kernel + blockIdx.y) * parts * p.taps + blockIdx.x) * numel;
   for (int i = threadIdx.x; i < numel; i += blockDim.x) {
-    const int in = in0 + channel_of(i / (channels * 4) * 4 + i % 4, p.neighbours),
+    const int in = in0 + gather_channel(i / (channels * 4) * 4 + i % 4, p.neighbours),
               out = out0 + i / 4 % channels;
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group)

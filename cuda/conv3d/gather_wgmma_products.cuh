@@ -208,8 +208,8 @@ struct Products {
                                           float* __restrict__ output, int64_t* not_split,
                                           const GatherPlan& p) {
     flat::Ring ring{p.stages};
-    const int own_low = channel_of(threadIdx.x % 4, p.neighbours),
-              own_high = channel_of(threadIdx.x % 4 + 4, p.neighbours);
+    const int own_low = gather_channel(threadIdx.x % 4, p.neighbours),
+              own_high = gather_channel(threadIdx.x % 4 + 4, p.neighbours);
     const int pair = columns.channel_block * channels + threadIdx.x % 4 * 2;  // of channels in eight
     const int here = p.out_per_group - pair;
     if (bias) bias += columns.group * p.out_per_group + pair;

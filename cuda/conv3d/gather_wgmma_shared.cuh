@@ -49,13 +49,6 @@ __device__ __forceinline__ Rows rows_of(const Tile& tile, int cells, const Gathe
   return {low, max(min(last, p.h.in - 1) - low, 0) + 1};
 }
 
-/// The channel of a slab that k stands for in an instruction. A warp reads those of k (or k + 4) of 4 lanes
-/// at once: neighbours, or where cells are two elements apart, two that are 4 apart and their neighbours
-/// (channel_words of gather_plan.cpp).
-__host__ __device__ constexpr int channel_of(int k, bool neighbours) {
-  return neighbours ? k : k % 2 * 4 + k % 4 / 2 + k / 4 * 2;
-}
-
 /// A channel of the input. Those behind the group's last, which have no weights, are the last once more: what
 /// it touches is not finite for its own sake.
 __device__ __forceinline__ const float* channel_at(const float* input, const Tile& tile,

@@ -184,14 +184,13 @@ struct Builder {
 
   /// Of a buffer for results that leave as runs: four channels of a warpgroup's cells, of at most three runs
   /// (strided_wgmma_runs.cuh), of which each takes up to 3 (granule - 1) elements more for its place.
-  /// Channels are 8 words apart modulo 16, so that they fall into different banks; behind the last one there
-  /// is room for what does not exist.
+  /// Channels are 8 words apart modulo 16, so that they fall into different banks.
   int64_t buffer_bytes() {
     const int64_t size = tile.bytes.storage, granule = 16 / size;
     const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
     const int64_t words = ceil_div(ceil_div(elements * size, 4) - 8, 16) * 16 + 8;
     p.staged_pitch = narrow(words * 4 / size);
-    return 4 * words * 4 + 32;
+    return 4 * words * 4;
   }
 
   /// Divides shared memory into weights and a ring of at least `least` stages.

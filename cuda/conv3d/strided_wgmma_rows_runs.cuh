@@ -50,8 +50,9 @@ struct RunRows {
   static constexpr int size = sizeof(Storage), granule = 16 / size;  // elements
   static constexpr int cells = 2 * tiles;                            // of a thread
 
-  /// Where a thread stages the two rows of its cells, in bytes, but for a channel's misalignment; what does
-  /// not exist goes behind the last channel. And whether the second phase along w exists.
+  /// Where a thread stages the two rows of its cells, in bytes, but for a channel's misalignment, or nowhere.
+  /// And whether the second phase along w exists.
+  static constexpr int nowhere = -1;
   struct Places {
     int at[2][cells];
     bool two[cells];
@@ -60,7 +61,7 @@ struct RunRows {
     Places places;
     const Place first = place_of(position, p);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const int channel = lane % 4 * p.staged_pitch, nowhere = 4 * p.staged_pitch;
+    const int channel = lane % 4 * p.staged_pitch;
 #pragma unroll
     for (int i = 0; i < cells; ++i) {
       Place cell{first.row, first.column + i / 2 * 64 + warp * 16 + i % 2 * 8 + lane / 4};
@@ -72,10 +73,8 @@ struct RunRows {
       for (int h = 0; h < 2; ++h) {
         const int row = cell.row * p.h.out_step + h;
         const bool exists = h < p.h.out_step && row < p.h.out && cell.column < p.w.cells;
-        // Nowhere is even or odd as the row is.
         places.at[h][i] =
-            (exists ? channel + row * p.w.out + w + runs.shift(cell.row, h, p) : nowhere + h * p.w.out % 2) *
-            size;
+            exists ? (channel + row * p.w.out + w + runs.shift(cell.row, h, p)) * size : nowhere;
       }
     }
     return places;
@@ -90,6 +89,7 @@ struct RunRows {
 #pragma unroll
       for (int i = 0; i < cells; ++i) {
         const Two v = values(i);
+        if (at[i] == nowhere) continue;
         if (two[i])
           *reinterpret_cast<Two*>(to + at[i]) = v;
         else
@@ -99,6 +99,7 @@ struct RunRows {
 #pragma unroll
       for (int i = 0; i < cells; ++i) {
         const Two v = values(i);
+        if (at[i] == nowhere) continue;
         *reinterpret_cast<One*>(to + at[i]) = Of::first(v);
         if (two[i]) *reinterpret_cast<One*>(to + at[i] + size) = Of::second(v);
       }

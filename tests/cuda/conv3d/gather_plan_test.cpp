@@ -30,12 +30,6 @@ decltype(auto) at(Array& a, int64_t i) {
 int cells_of(const GatherTile& t) { return gather_warpgroups * t.tiles * 64; }
 int first_of(int cell, const GatherAxis& axis) { return cell * axis.stride - axis.padding; }
 
-/// The channel of a slab that k stands for. A warp reads those of 0 to 3, or of 4 to 7, at once.
-int channel_of(int k, bool neighbours) {
-  constexpr std::array<int, slab> apart{0, 4, 1, 5, 2, 6, 3, 7};
-  return neighbours ? k : at(apart, k);
-}
-
 struct Walk {
   const GatherTile& t;
   const GatherPlan& p;
@@ -117,7 +111,7 @@ struct Walk {
     Eight values{};
     for (int k = 0; k < slab && !(cell.outside & tap.where); ++k) {
       const int byte = at(begins, k) + cell.offset + tap.offset;
-      EXPECT_EQ(byte / p.channel_bytes, channel_of(k, p.neighbours));
+      EXPECT_EQ(byte / p.channel_bytes, cuda::gather_channel(k, p.neighbours));
       at(values, k) = at(stage, byte / 4);
     }
     return values;
@@ -126,7 +120,7 @@ struct Walk {
   void multiply_tap(const Cell& cell, const Eight& a, int tap) {
     for (int slot = 0; slot < t.slots; ++slot)
       for (int k = 0; k < slab && at(live, slot) >= 0; ++k) {
-        const int in = s * slab + channel_of(k, p.neighbours);
+        const int in = s * slab + cuda::gather_channel(k, p.neighbours);
         for (int o = 0; o < here; ++o)
           at(at(sums, slot), cell.number * here + o) +=
               at(a, k) * weight_at(in, out0 + o, at(live, slot) * p.taps + tap);
@@ -169,7 +163,8 @@ struct Walk {
       const bool any = plane >= 0 && plane < p.d.in && std::ranges::max(live) >= 0;
       for (s = 0; any && s < p.slabs; ++s) {
         for (int k = 0; k < slab; ++k) {
-          const int own = channel_of(k, p.neighbours), in = std::min(s * slab + own, p.in_per_group - 1);
+          const int own = cuda::gather_channel(k, p.neighbours),
+                    in = std::min(s * slab + own, p.in_per_group - 1);
           const int row = base + ((image * p.groups + group) * p.in_per_group + in) * p.in_channel +
                           plane * p.in_plane + rows.first * p.w.in;
           copy(row, rows.count, own);
@@ -285,7 +280,7 @@ TEST(Conv3dGatherPlan, WarpsFindTheirCellsInDifferentBanks) {
         for (int start = 0; start < 4; ++start) {
           std::array<int, 32> words{};
           for (int lane = 0; lane < 32; ++lane) {
-            const int own = channel_of(first_k + lane % 4, p.neighbours);
+            const int own = cuda::gather_channel(first_k + lane % 4, p.neighbours);
             const int begin = own * p.channel_bytes / 4 + (start + own * p.in_channel) % 4;
             most = std::max(most, ++at(words, (begin + lane / 4 * p.w.stride) % 32));
           }
