@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t most_stages = 8, most_parts = 64;
+constexpr int64_t most_parts = 64;
 
 /// The problem as a conv3d: conv_transpose3d with a step of 1 is one with the taps in reverse.
 struct Gathering {
@@ -84,7 +84,7 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
   const int64_t channel_bytes = 4 * channel_words(rows, v.in.w, p.neighbours);
   const int64_t slot_weights = g.kernel.h * g.kernel.w * tile.channels * (tile.split ? 64 : 32);
   const int64_t stage_bytes = channel_bytes * 8 + slot_weights * tile.slots;
-  const int64_t stages = std::min(shared_limit / stage_bytes, most_stages);
+  const int64_t stages = std::min<int64_t>(shared_limit / stage_bytes, most_gather_stages);
   if (stages < 2) return std::nullopt;
   const auto axis = [&](int64_t i) {
     return GatherAxis{narrow(v.in[i]),      narrow(v.out[i]),      narrow(v.stride[i]),
@@ -99,7 +99,8 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
   p.plane_tiles = narrow(ceil_div(p.cells, all_cells));
   p.slabs = ceil_div(p.in_per_group, 8);
   p.taps = narrow(g.kernel.h * g.kernel.w);
-  p.chunk = chunk_of(p.taps, static_cast<double>(p.in_per_group) * static_cast<double>(g.taps()));
+  const int64_t planes = std::min(g.kernel.d, ceil_div(v.in.d, g.dilation.d));  // that an output may read
+  p.chunk = chunk_of(p.taps, static_cast<double>(p.in_per_group) * static_cast<double>(planes * p.taps));
   p.channel_bytes = narrow(channel_bytes);
   p.slot_weights = narrow(slot_weights);
   p.stages = narrow(stages), p.stage_bytes = narrow(stage_bytes);

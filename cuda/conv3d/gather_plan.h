@@ -11,6 +11,7 @@ namespace vox::cuda {
 
 /// The most slots (depths of the output whose sums are kept at a time), and taps along h and w together.
 inline constexpr int most_gather_slots = 3, most_gather_taps = 64;
+inline constexpr int most_gather_stages = 8;
 
 /// One axis: output cell o reads o * stride - padding + k * dilation.
 struct GatherAxis {
@@ -38,7 +39,7 @@ struct GatherPlan {
   int chunk;          ///< taps of a stage that the tensor cores add up, if split
   int stages, stage_bytes, shared_bytes;
   int jobs, blocks;                     ///< of one block of channels: parts of tiles; blocks that share them
-  GatherTap tap[most_gather_taps + 1];  ///< and one that no cell has
+  GatherTap tap[most_gather_taps + 1];  ///< and one whose cells nobody uses
 };
 
 inline constexpr int gather_warpgroups = 2;
@@ -70,9 +71,10 @@ struct GatherPlanned {
   GatherPlan plan;
 };
 
-/// The plan that takes the least time on so many multiprocessors. Nothing if a conv_transpose3d has steps, if
-/// there are more depths to a plane than slots, if two stages do not fit shared memory, or if numbers do not
-/// fit their types; for how many multiprocessors does not matter then.
+/// The plan that takes the least time on so many multiprocessors. Nothing for an empty batch, for a
+/// conv_transpose3d with steps, if there are more depths to a plane than slots, for more taps than fit a plan
+/// or 16 along an axis, if two stages do not fit shared memory, or if numbers do not fit their types; for how
+/// many multiprocessors does not matter then.
 std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool transposed, bool split,
                                          int multiprocessors);
 

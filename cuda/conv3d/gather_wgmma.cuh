@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(block_threads, 1)
                    const __grid_constant__ GatherPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages];
+  __shared__ ptx::Mbarrier full[most_gather_stages], empty[most_gather_stages];
   const Shared shared{memory, full, empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {

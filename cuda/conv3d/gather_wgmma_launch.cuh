@@ -80,7 +80,6 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
 template <bool split>
 void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
          const Conv3dGeometry& g, bool transposed, Tensor not_split) {
-  if (g.batch == 0) return;
   const Launch launch(op, output, {&input, &weight, &bias, &not_split});
   const auto& [tile, p] = *planned<split>(g, transposed, multiprocessors(launch));
   int64_t* const mark = split ? vox::detail::mutable_ptr<int64_t>(not_split) : nullptr;

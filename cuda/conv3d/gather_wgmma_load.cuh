@@ -30,33 +30,33 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
       [&](int plane, const Live<Block::slots>& live) {
         for (int s = 0; s < p.slabs; ++s, ring.advance()) {
           unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
-          ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+          ptx::Mbarrier& full = shared.full[ring.slot];
           if (lane < slab) {
             const float* const channel = channel_at(input, tile, columns, s * slab + lane, p);
-            const uint32_t word = word_of(channel, plane, rows.first, p);
-            const int words = static_cast<int>(word) + rows.count * p.w.in;
+            const int word = static_cast<int>(word_of(channel, plane, rows.first, p));
+            const int words = word + rows.count * p.w.in;
             const float* const from = channel + int64_t{plane} * p.in_plane + rows.first * p.w.in - word;
             float* const to = reinterpret_cast<float*>(stage + lane * p.channel_bytes);
             // Copies are of 16 bytes, but for those at its ends of which the tensor has a part.
-            int begin = 0, stop = (words + 3) / 4 * 4;
-            if (from < input || from + stop > end) {
-              if (from < input) begin = 4;
-              if (from + stop > end) stop -= 4;
-              for (int i = static_cast<int>(word); i < words; ++i)
-                if (i < begin || i >= stop) to[i] = from[i];
+            const int begin = from < input ? 4 : 0, all = (words + 3) / 4 * 4;
+            const int stop = from + all > end ? all - 4 : all, bytes = max(stop - begin, 0) * 4;
+            ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+            if (stop - begin < all) {
+              for (int i = word; i < min(begin, words); ++i) to[i] = from[i];
+              for (int i = max(begin, stop); i < words; ++i) to[i] = from[i];
               ptx::fence_proxy_async();  // before another copy to the same place
             }
-            const int bytes = max(stop - begin, 0) * 4;
-            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], bytes);
-            if (bytes > 0) ptx::bulk_copy(to + begin, from + begin, bytes, shared.full[ring.slot]);
+            ptx::mbarrier_arrive_expecting(full, bytes);
+            if (bytes > 0) ptx::bulk_copy(to + begin, from + begin, bytes, full);
           } else {
-            ptx::mbarrier_arrive_expecting(shared.full[ring.slot], __popc(live.mask) * p.slot_weights);
+            ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+            ptx::mbarrier_arrive_expecting(full, __popc(live.mask) * p.slot_weights);
 #pragma unroll
             for (int slot = 0; slot < Block::slots; ++slot)
               if (live.tap[slot] >= 0)
                 ptx::bulk_copy(stage + p.stage_bytes - (Block::slots - slot) * p.slot_weights,
                                weights + s * slab_weights + int64_t{live.tap[slot]} * p.slot_weights,
-                               p.slot_weights, shared.full[ring.slot]);
+                               p.slot_weights, full);
           }
         }
       },

@@ -13,7 +13,6 @@ constexpr int block_threads = consumer_threads + 128;  // one of those warps loa
 constexpr int consumer_registers = 232, loader_registers = 40;
 constexpr int slab = 8;                  // channels of the input in a stage
 constexpr int copying_lanes = slab + 1;  // one for each channel, and one for weights
-constexpr int most_stages = 8;
 
 /// What a block computes at once (GatherTile), with its sums.
 template <int channels_, int slots_, int tiles_, bool split_>

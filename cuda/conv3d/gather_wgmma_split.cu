@@ -1,6 +1,7 @@
-// gather_wgmma.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. What has no such parts
-// (Inf, NaN, and the last numbers before Inf) shows in results that are not finite; where there is one,
-// `direct` does the work over: a kernel that starts in any case and leaves at once if there is none.
+// gather_wgmma.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic (of numbers below
+// 2^-114, whose low part is below the smallest TF32 number, as TF32's). What has no such parts (Inf, NaN, and
+// the last numbers before Inf) shows in results that are not finite; where there is one, `direct` does the
+// work over: a kernel that starts in any case and leaves at once if there is none.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/gather_wgmma_launch.cuh>
