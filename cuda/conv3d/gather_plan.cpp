@@ -126,7 +126,8 @@ std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, cons
 
 /// Whether numbers fit their types.
 bool moderate(const Conv3dGeometry& g) {
-  if (g.kernel.h > 16 || g.kernel.w > 16 || g.kernel.h * g.kernel.w > most_gather_taps) return false;
+  if (g.kernel.d > 1000 || g.kernel.h > 16 || g.kernel.w > 16) return false;
+  if (g.kernel.h * g.kernel.w > most_gather_taps) return false;
   for (const int64_t n :
        {g.batch * g.big_channels, g.batch * g.small_channels, g.big_cells(), g.small_cells()})
     if (n > most_int / 8) return false;

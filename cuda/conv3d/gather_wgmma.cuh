@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   const Shared shared{memory, full, empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(full[i], copying_lanes);
+      ptx::mbarrier_init(full[i], Block::copying_lanes);
       ptx::mbarrier_init(empty[i], consumer_threads);
     }
     ptx::mbarrier_init_done();

@@ -214,11 +214,13 @@ struct Products {
     const int here = p.out_per_group - pair;
     if (bias) bias += columns.group * p.out_per_group + pair;
     Tile tile{};
+    const float* channels_in = nullptr;
     int row = 0;
     walk<Block>(
         p,
         [&](const Tile& next) {
           tile = next;
+          channels_in = first_channel(input, tile, columns, p);
           row = rows_of(tile, Block::cells, p).first;
           locate(tile, warpgroup, p);
         },
@@ -232,20 +234,21 @@ struct Products {
                 for (int i = 0; i < sums; ++i) total[t][s][i] = 0;
             });
         },
-        [&](int plane, const Live<slots>& live) {
-          // Where channels k and k + 4 of a slab begin in a stage.
+        [&](int plane, const Live& live) {
+          // Where channels k and k + 4 of a slab begin in a stage: the same for channels that are 8 apart.
+          const int64_t first = int64_t{plane} * p.in_plane + row * p.w.in;
           const auto begin = [&](int own, int s) {
-            const float* const channel = channel_at(input, tile, columns, s * slab + own, p);
-            return own * p.channel_bytes + 4 * word_of(channel, plane, row, p);
+            return own * p.channel_bytes + 4 * word_of(channel_at(channels_in, s * slab + own, p) + first);
           };
           uint32_t low = begin(own_low, 0), high = begin(own_high, 0);
+          const int mask = live.mask<slots>();
           for (int s = 0; s < p.slabs; ++s, ring.advance()) {
             if ((s + 1) * slab > p.in_per_group) low = begin(own_low, s), high = begin(own_high, s);
             const uint32_t stage = ptx::shared_address_of(shared.stages) + ring.slot * p.stage_bytes;
             const uint64_t b = ptx::shared_matrix(
                 shared.stages + (ring.slot + 1) * p.stage_bytes - slots * p.slot_weights, channels * 16, 128);
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
-            multiply_live(live.mask, stage + low, stage + high, b, p);
+            multiply_live(mask, stage + low, stage + high, b, p);
             ptx::mbarrier_arrive(shared.empty[ring.slot]);
           }
         },

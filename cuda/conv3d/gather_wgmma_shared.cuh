@@ -11,8 +11,7 @@ namespace vox::cuda::gather {
 constexpr int consumer_threads = gather_warpgroups * 128;
 constexpr int block_threads = consumer_threads + 128;  // one of those warps loads
 constexpr int consumer_registers = 232, loader_registers = 40;
-constexpr int slab = 8;                  // channels of the input in a stage
-constexpr int copying_lanes = slab + 1;  // one for each channel, and one for weights
+constexpr int slab = 8;  // channels of the input in a stage
 
 /// What a block computes at once (GatherTile), with its sums.
 template <int channels_, int slots_, int tiles_, bool split_>
@@ -20,7 +19,8 @@ struct Block {
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr bool split = split_;
   static constexpr int cells = gather_warpgroups * tiles * 64;
-  static constexpr int sums = channels / 2;  // of a tile and slot, in a thread
+  static constexpr int sums = channels / 2;           // of a tile and slot, in a thread
+  static constexpr int copying_lanes = slab + slots;  // one for each channel, and for each slot's weights
 };
 
 /// A block of channels, and a tile of cells.
@@ -50,40 +50,46 @@ __device__ __forceinline__ Rows rows_of(const Tile& tile, int cells, const Gathe
 
 /// A channel of the input. Those behind the group's last, which have no weights, are the last once more: what
 /// it touches is not finite for its own sake.
-__device__ __forceinline__ const float* channel_at(const float* input, const Tile& tile,
-                                                   const Columns& columns, int in_group,
+__device__ __forceinline__ const float* channel_at(const float* first_of_group, int in_group,
                                                    const GatherPlan& p) {
-  return input + ((int64_t{tile.image} * p.groups + columns.group) * p.in_per_group +
-                  min(in_group, p.in_per_group - 1)) *
-                     p.in_channel;
+  return first_of_group + int64_t{min(in_group, p.in_per_group - 1)} * p.in_channel;
+}
+__device__ __forceinline__ const float* first_channel(const float* input, const Tile& tile,
+                                                      const Columns& columns, const GatherPlan& p) {
+  return input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel;
 }
 
-/// Where a row of a channel's plane begins, in elements modulo 4: in shared memory its first element has that
-/// place in its 16 bytes as well. The same for channels that are 8 apart.
-__device__ __forceinline__ uint32_t word_of(const float* channel, int plane, int row, const GatherPlan& p) {
-  return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(channel) / 4) +
-          static_cast<uint32_t>(plane) * p.in_plane + static_cast<uint32_t>(row) * p.w.in) %
-         4;
+/// An address in elements modulo 4: in shared memory what is there has that place in its 16 bytes as well.
+__device__ __forceinline__ int word_of(const float* at) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(at) / 4 % 4);
 }
 
-/// The taps along d that a plane is multiplied by: of slot s, for the output's depth that it has, or -1.
-template <int slots>
+/// The taps along d that a plane is multiplied by: in bits 10 s to 10 s + 9 that of slot s, for the output's
+/// depth that it has, and 1; 0 if there is none.
 struct Live {
-  int tap[slots];
-  int mask = 0;
+  uint32_t taps = 0;
+
+  __device__ __forceinline__ int tap(int slot) const {
+    return static_cast<int>(taps >> 10 * slot & 1023) - 1;
+  }
+  /// Bit s: slot s has one.
+  template <int slots>
+  __device__ __forceinline__ int mask() const {
+    int all = 0;
+#pragma unroll
+    for (int s = 0; s < slots; ++s) all |= tap(s) >= 0 ? 1 << s : 0;
+    return all;
+  }
 };
 template <int slots>
-__device__ __forceinline__ Live<slots> live_of(int plane, int first, int last, const GatherPlan& p) {
-  Live<slots> live;
-#pragma unroll
-  for (int s = 0; s < slots; ++s) live.tap[s] = -1;
+__device__ __forceinline__ Live live_of(int plane, int first, int last, const GatherPlan& p) {
+  Live live;
+#pragma unroll 1
   for (int k = 0; k < p.d.kernel; ++k) {
     const int touched = plane + p.d.padding - k * p.d.dilation;
     const int depth = touched / p.d.stride;
-    if (touched < 0 || touched % p.d.stride != 0 || depth < first || depth >= last) continue;
-#pragma unroll
-    for (int s = 0; s < slots; ++s)
-      if (depth % slots == s) live.tap[s] = k, live.mask |= 1 << s;
+    if (touched >= 0 && touched % p.d.stride == 0 && depth >= first && depth < last)
+      live.taps |= static_cast<uint32_t>(k + 1) << 10 * (depth % slots);
   }
   return live;
 }
@@ -103,8 +109,8 @@ __device__ __forceinline__ void walk(const GatherPlan& p, OnTile on_tile, OnFirs
     for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
       if (opened < last && plane == first_of(opened, p.d)) on_first(opened++ % Block::slots);
       if (static_cast<unsigned>(plane) < static_cast<unsigned>(p.d.in)) {
-        const auto live = live_of<Block::slots>(plane, first, last, p);
-        if (live.mask) on_plane(plane, live);
+        const Live live = live_of<Block::slots>(plane, first, last, p);
+        if (live.taps != 0) on_plane(plane, live);
       }
       if (closed < last && plane == first_of(closed, p.d) + reach) {
         on_last(closed % Block::slots, closed);
