@@ -81,15 +81,15 @@ struct Live {
     return all;
   }
 };
+/// Of the depths [closed, opened), which have begun and are not complete.
 template <int slots>
-__device__ __forceinline__ Live live_of(int plane, int first, int last, const GatherPlan& p) {
+__device__ __forceinline__ Live live_of(int plane, int closed, int opened, const GatherPlan& p) {
   Live live;
 #pragma unroll 1
-  for (int k = 0; k < p.d.kernel; ++k) {
-    const int touched = plane + p.d.padding - k * p.d.dilation;
-    const int depth = touched / p.d.stride;
-    if (touched >= 0 && touched % p.d.stride == 0 && depth >= first && depth < last)
-      live.taps |= static_cast<uint32_t>(k + 1) << 10 * (depth % slots);
+  for (int depth = closed; depth < opened; ++depth) {
+    const int distance = plane - first_of(depth, p.d);
+    const int k = p.d.dilation == 1 ? distance : distance / p.d.dilation;
+    if (k * p.d.dilation == distance) live.taps |= static_cast<uint32_t>(k + 1) << 10 * (depth % slots);
   }
   return live;
 }
@@ -109,7 +109,7 @@ __device__ __forceinline__ void walk(const GatherPlan& p, OnTile on_tile, OnFirs
     for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
       if (opened < last && plane == first_of(opened, p.d)) on_first(opened++ % Block::slots);
       if (static_cast<unsigned>(plane) < static_cast<unsigned>(p.d.in)) {
-        const Live live = live_of<Block::slots>(plane, first, last, p);
+        const Live live = live_of<Block::slots>(plane, closed, opened, p);
         if (live.taps != 0) on_plane(plane, live);
       }
       if (closed < last && plane == first_of(closed, p.d) + reach) {
