@@ -34,7 +34,7 @@ struct AvgPool3dOptions {
 
 /// Maximum of each window. NaN wins. The first maximum of a window (or its first NaN), in row-major order,
 /// takes the gradient. A window that covers no cell, which only dilation can bring about, gives -infinity and
-/// passes no gradient on.
+/// passes no gradient on. Of +0 and -0 in one window either may be the result.
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
 
 /// Mean of each window: the sum over its cells, divided by their number; with count_include_pad also the

@@ -82,7 +82,7 @@ void max_pool3d_of_huge_planes(const Tensor& x, const Pool3dGeometry& g, Tensor&
 }  // namespace
 
 void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
-  if (!indices.defined() && is_interleaved(x_of_any_strides))
+  if (!indices.defined() && is_interleaved(x_of_any_strides) && windows_are_short(g))
     return max_pool3d_interleaved(x_of_any_strides, g, y);
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {

@@ -165,6 +165,13 @@ class MaxPass {
 
 bool is_interleaved(const Tensor& x) { return has_interleaved_planes(with_batch(x)); }
 
+bool windows_are_short(const Pool3dGeometry& g) {
+  constexpr int64_t most = int64_t{1} << 20;
+  for (int64_t axis = 0; axis < 3; ++axis)
+    if (g.out[axis] > most / std::min(g.kernel[axis], g.in[axis])) return false;
+  return true;
+}
+
 void max_pool3d_interleaved(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y_tensor) {
   visit_floating("max_pool3d", y_tensor.dtype(), [&]<class T>(T) {
     const Tensor x = with_batch(x_tensor), y = with_batch(y_tensor);

@@ -358,6 +358,13 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
   }
 }
 
+// Windows of half a long axis, whose cells are too many to list.
+TEST_P(Pool3d, LongWindowsOfInterleavedPlanes) {
+  const Tensor x = vox::rand({1, 1, 1, 3000, 8}, {.device = GetParam()}).permute({0, 4, 1, 2, 3});
+  const MaxPool3dOptions windows{.kernel_size = {1, 1, 1500}, .stride = 1};
+  EXPECT_TRUE(values(vox::max_pool3d(x, windows)) == values(vox::max_pool3d(x.contiguous(), windows)));
+}
+
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
   Tensor x = vox::zeros({0, 2, 4, 4, 4}, {vox::f32, device()}).set_requires_grad();
   Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2});
