@@ -149,13 +149,17 @@ double products(const Conv3dProblem& p) {
 /// a small problem.
 bool large(const Conv3dProblem& p) { return products(p) >= 3e8; }
 bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
+
 /// Without steps too, where there are many taps along d, or many taps, and channels for a tile (the sweep,
 /// and problem 68: 7.9 ms for 8.7).
 bool with_stride_or_many_taps(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
-  const bool many_taps = unit_stride(p) && (g.kernel.d >= 5 || g.taps() >= 75) &&
-                         (transposed(p) ? g.big_per_group() : g.small_per_group()) >= 32;
-  return (with_stride(p) || many_taps) && large(p) && strided_wgmma_f16x3_pays(g, transposed(p));
+  const bool many_taps =
+      transposed(p) ? g.big_per_group() >= 32 && ((g.kernel.d >= 5 && g.kernel.h * g.kernel.w < 25) ||
+                                                  (g.taps() >= 75 && g.big_per_group() >= 64))
+                    : g.small_per_group() >= 32 && (g.kernel.d >= 5 || g.taps() >= 75);
+  return (with_stride(p) || (unit_stride(p) && many_taps)) && large(p) &&
+         strided_wgmma_f16x3_pays(g, transposed(p));
 }
 
 /// conv3d with a step along w (kernels of 5 that have one along d or h alone are slower), if there are taps

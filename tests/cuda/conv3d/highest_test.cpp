@@ -127,7 +127,7 @@ std::vector<Case> cases(std::string_view kernel) {
   all.push_back({geometry({2, 40, 4, 9, 20}, {40, 32, 3, 5, 5}, {.stride = 2, .padding = 2})});
   // One plane of five inside the input, and of three.
   all.push_back({geometry({2, 24, 1, 15, 15}, {24, 40, 5, 3, 3}, {.stride = 2, .padding = {2, 1, 1}}), true});
-  all.push_back({geometry({1, 16, 1, 9, 10}, {16, 128, 3, 5, 5}, {.stride = 2, .padding = {1, 2, 2}})});
+  all.push_back({geometry({1, 16, 1, 9, 10}, {16, 128, 3, 5, 5}, {.stride = 2, .padding = {1, 2, 2}}), true});
   return all;
 }
 
