@@ -88,7 +88,7 @@ TEST(StridedPlan, PairsTapsOfBothPhases) {
   };
   for (const Case& c : {Case{2, 0, 0, 1, 0}, Case{2, 1, 1, 1, 0}, Case{3, 0, 0, 2, 2}, Case{3, 1, 0, 2, 1},
                         Case{4, 0, 0, 2, 0}, Case{4, 1, 1, 2, 0}, Case{4, 3, 1, 2, 0}, Case{5, 2, 0, 3, 2}}) {
-    const auto g = detail::conv_transpose3d_geometry("test", {1, 8, 5, 6, 20}, {8, 32, 2, 2, c.kernel},
+    const auto g = detail::conv_transpose3d_geometry("test", {1, 8, 5, 6, 64}, {8, 32, 2, 2, c.kernel},
                                                      {.stride = 2, .padding = {0, 0, c.padding}});
     const StridedTile tile = strided_tile(g, true);
     ASSERT_EQ(tile.form, StridedForm::wide) << c.kernel << ' ' << c.padding;
