@@ -17,13 +17,15 @@ constexpr int64_t most_parts = 64;
 struct Gathering {
   Triple in, out, stride, padding;
   int64_t in_per_group, out_per_group;
+  bool transposed;
 };
 Gathering gathering(const Conv3dGeometry& g, bool transposed) {
-  if (!transposed) return {g.big, g.small, g.stride, g.padding, g.big_per_group(), g.small_per_group()};
+  if (!transposed)
+    return {g.big, g.small, g.stride, g.padding, g.big_per_group(), g.small_per_group(), false};
   Triple padding;
   for (int64_t axis = 0; axis < 3; ++axis)
     padding[axis] = (g.kernel[axis] - 1) * g.dilation[axis] - g.padding[axis];
-  return {g.small, g.big, g.stride, padding, g.small_per_group(), g.big_per_group()};
+  return {g.small, g.big, g.stride, padding, g.small_per_group(), g.big_per_group(), true};
 }
 
 /// Depths of the output that read a plane of the input, at most.
@@ -72,11 +74,10 @@ int64_t parts_of(int64_t tiles, const Gathering& v, int64_t slots, int64_t block
   return best;
 }
 
-std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, bool transposed, const GatherTile& tile,
+std::optional<GatherPlan> plan_of(const Conv3dGeometry& g, const Gathering& v, const GatherTile& tile,
                                   int multiprocessors) {
-  const Gathering v = gathering(g, transposed);
   GatherPlan p{};
-  p.transposed = transposed;
+  p.transposed = v.transposed;
   p.neighbours = v.stride.w % 2 == 1;
   const int64_t all_cells = int64_t{gather_warpgroups} * tile.tiles * 64;
   const int64_t rows =
@@ -143,18 +144,18 @@ std::optional<GatherPlanned> gather_plan(const Conv3dGeometry& g, bool transpose
   if (g.batch == 0 || !moderate(g) || (transposed && g.stride != Triple(1))) return std::nullopt;
   const int64_t slots = depths_of_a_plane(g);
   if (slots > most_gather_slots) return std::nullopt;
+  const Gathering v = gathering(g, transposed);
   std::optional<GatherPlanned> best;
   double least = 0;
   for (const int channels : {16, 32, 48, 64})
     for (const int tiles : {1, 2}) {
       const GatherTile tile{channels, narrow(slots), tiles, split};
       if (!has_gather_kernel(tile)) continue;
-      const auto plan = plan_of(g, transposed, tile, multiprocessors);
+      const auto plan = plan_of(g, v, tile, multiprocessors);
       if (!plan) continue;
       const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;
-      const int64_t steps =
-          time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, gathering(g, transposed), slots,
-                  std::max<int64_t>(multiprocessors / columns, 1));
+      const int64_t steps = time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, v, slots,
+                                    std::max<int64_t>(multiprocessors / columns, 1));
       // Of a tap: a wgmma of each slot, and what gathering takes.
       const int64_t of_tap = tiles * (slots * channels / 2 * (split ? 3 : 1) + 24) + 24;
       const double time =

@@ -16,8 +16,9 @@
 // several depths (kernel 3 with a step of 2: one, two, one, two ...), whose sums are kept in `slots`: a depth
 // has slot depth % slots, which is stored when its last plane is done with, and begins anew. A gathered
 // fragment is multiplied for all depths that the plane serves. Two warpgroups gather, multiply and store;
-// nine lanes of one warp start copies into a ring of stages: 8 channels of a plane's rows, and the weights of
-// all its taps. Nothing is shared between blocks: no atomics, and the bits never change.
+// lanes of one warp start copies into a ring of stages: 8 channels of a plane's rows, and the weights of all
+// its taps, a lane for each channel and each slot. Nothing is shared between blocks: no atomics, and the bits
+// never change.
 //
 // Split: high and low parts are made from what was gathered; three products of four. The tensor cores
 // truncate when they add, so their sums move to f32 registers after `chunk` taps.

@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t tf32_low(float x, uint32_t high) {
 __device__ __forceinline__ bool has_tf32_low(uint32_t high) { return (high & 0x7f800000u) != 0x7f800000u; }
 
 /// tf32_high of a finite x, by its bits: two instructions where the conversion, for the sake of Inf and NaN,
-/// takes four. For where the difference shows, and Inf and NaN are seen elsewhere.
+/// takes four. For kernels in which that shows, and which find Inf and NaN by other means.
 __device__ __forceinline__ uint32_t tf32_high_of_finite(uint32_t x) { return (x + 0x1000) & ~0x1fffu; }
 
 }  // namespace vox::cuda

@@ -5,13 +5,11 @@
 
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/multiprocessors.h>
-#include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/launch.h>
 #include <voxgrad/cuda/conv3d/strided_wgmma.cuh>
 #include <voxgrad/cuda/conv3d/weight_row.cuh>
 
 #include <algorithm>
-#include <optional>
 
 namespace vox::cuda::strided {
 
@@ -67,36 +65,17 @@ void visit_tile(const StridedTile& t, F f) {
 template <class Storage, class Operand>
 constexpr StridedBytes bytes_of{sizeof(typename Operand::Element), sizeof(Storage)};
 
-struct TilePlanned {
-  StridedTile tile;
-  std::optional<StridedPlanned> planned;
-};
-
-/// Good until the next call.
-template <class Storage, class Operand>
-const TilePlanned& tile_planned(const Conv3dGeometry& g, bool transposed) {
-  struct Key {
-    Conv3dGeometry geometry;
-    bool transposed;
-    bool operator==(const Key&) const = default;
-  };
-  thread_local Recent<Key, TilePlanned> recent;
-  return recent.of({g, transposed}, [&] {
-    const StridedTile tile = strided_tile(g, transposed, bytes_of<Storage, Operand>);
-    return TilePlanned{tile, strided_plan(g, transposed, tile)};
-  });
-}
-
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  return tile_planned<Storage, Operand>(g, transposed).planned.has_value();
+  return strided_plan(g, transposed, strided_tile(g, transposed, bytes_of<Storage, Operand>)).has_value();
 }
 
 template <class Storage, class Operand>
 void run(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
          const Conv3dGeometry& g, bool transposed) {
   if (g.batch == 0) return;
-  const auto& [tile, planned] = tile_planned<Storage, Operand>(g, transposed);
+  const StridedTile tile = strided_tile(g, transposed, bytes_of<Storage, Operand>);
+  const auto planned = strided_plan(g, transposed, tile);
   const StridedPlan& p = planned->plan;
   visit_tile<Storage, Operand>(tile, [&](auto block) {
     using Block = decltype(block);
