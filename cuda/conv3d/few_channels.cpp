@@ -2,18 +2,15 @@
 #include <voxgrad/cuda/conv3d/kernels.h>
 #include <voxgrad/cuda/conv3d/recent.h>
 
+#include <optional>
+#include <tuple>
+
 namespace vox::cuda {
 
 namespace {
 
-struct Product {
-  Conv3dGeometry geometry;
-  bool transposed;
-  friend bool operator==(const Product&, const Product&) = default;
-};
-
 const std::optional<FewChannelsPlan>& plan_of(const Conv3dGeometry& g, bool transposed) {
-  thread_local Recent<Product, std::optional<FewChannelsPlan>> recent;
+  thread_local Recent<std::tuple<Conv3dGeometry, bool>, std::optional<FewChannelsPlan>> recent;
   return recent.of({g, transposed}, [&] { return few_channels_plan(g, transposed); });
 }
 

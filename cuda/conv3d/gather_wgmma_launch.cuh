@@ -10,6 +10,9 @@
 #include <voxgrad/cuda/conv3d/gather_wgmma.cuh>
 #include <voxgrad/cuda/conv3d/weight_row.cuh>
 
+#include <optional>
+#include <tuple>
+
 namespace vox::cuda::gather {
 
 /// Weights as stages want them: [group and block of channels][slab][tap along d][part][tap along h and w]
@@ -59,13 +62,7 @@ void visit_block(const GatherTile& tile, F f) {
 /// Good until the next call.
 template <bool split>
 const std::optional<GatherPlanned>& planned(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  struct Key {
-    Conv3dGeometry geometry;
-    bool transposed;
-    int multiprocessors;
-    bool operator==(const Key&) const = default;
-  };
-  thread_local Recent<Key, std::optional<GatherPlanned>> recent;
+  thread_local Recent<std::tuple<Conv3dGeometry, bool, int>, std::optional<GatherPlanned>> recent;
   return recent.of({g, transposed, multiprocessors},
                    [&] { return gather_plan(g, transposed, split, multiprocessors); });
 }

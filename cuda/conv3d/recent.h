@@ -8,7 +8,7 @@ namespace vox::cuda {
 
 /// What was worked out for the last few keys, so that it need not be worked out again: choosing and planning
 /// a convolution takes some microseconds of the host, and every training step asks for the same few. To be
-/// kept thread_local.
+/// kept thread_local. A key of several parts is a tuple, as keys are compared and nothing else.
 template <class Key, class Value, size_t kept = 32>
 class Recent {
  public:

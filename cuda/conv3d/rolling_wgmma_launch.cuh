@@ -10,6 +10,9 @@
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_launch.cuh>
 #include <voxgrad/cuda/conv3d/rolling_wgmma.cuh>
 
+#include <optional>
+#include <tuple>
+
 namespace vox::cuda::rolling {
 
 /// f(tile) with the tile for so many channels and taps along d; false if there is none. As many positions as
@@ -49,13 +52,7 @@ std::optional<FlatProduct> product_of(const Conv3dGeometry& g, bool transposed) 
 /// The plan, kept for the next call: to find the cuts takes longer than to launch.
 template <class Tile>
 const RollingPlan& plan_of(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  struct Key {
-    Conv3dGeometry geometry;
-    bool transposed;
-    int multiprocessors;
-    bool operator==(const Key&) const = default;
-  };
-  thread_local Recent<Key, RollingPlan, 8> recent;
+  thread_local Recent<std::tuple<Conv3dGeometry, bool, int>, RollingPlan, 8> recent;
   return recent.of({g, transposed, multiprocessors},
                    [&] { return rolling_plan(*product_of<Tile>(g, transposed), multiprocessors); });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace vox::cuda {
@@ -381,19 +382,11 @@ std::optional<StridedPlanned> make_plan(const Conv3dGeometry& g, bool transposed
   return b.out;
 }
 
-/// What a plan depends on.
-struct PlanKey {
-  Conv3dGeometry geometry;
-  bool transposed;
-  StridedTile tile;
-  friend bool operator==(const PlanKey&, const PlanKey&) = default;
-};
-
 }  // namespace
 
 std::optional<StridedPlanned> strided_plan(const Conv3dGeometry& g, bool transposed,
                                            const StridedTile& tile) {
-  thread_local Recent<PlanKey, std::optional<StridedPlanned>> recent;
+  thread_local Recent<std::tuple<Conv3dGeometry, bool, StridedTile>, std::optional<StridedPlanned>> recent;
   return recent.of({g, transposed, tile}, [&] { return make_plan(g, transposed, tile); });
 }
 

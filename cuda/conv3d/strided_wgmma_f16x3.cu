@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 namespace vox::cuda {
 
@@ -138,12 +139,7 @@ std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool tran
 
 /// Good until the next call.
 const std::optional<ScaledPlanned>& scaled_plan(const Conv3dGeometry& g, bool transposed) {
-  struct Key {
-    Conv3dGeometry geometry;
-    bool transposed;
-    bool operator==(const Key&) const = default;
-  };
-  thread_local Recent<Key, std::optional<ScaledPlanned>> recent;
+  thread_local Recent<std::tuple<Conv3dGeometry, bool>, std::optional<ScaledPlanned>> recent;
   return recent.of({g, transposed}, [&] { return make_scaled_plan(g, transposed); });
 }
 
