@@ -1,64 +1,27 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/cuda/conv3d/support.h"
 
 // conv3d and conv_transpose3d at `highest`: every kernel for f32 is as accurate as `direct`,
-// whatever the sizes. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_test.cpp.)
+// whatever the sizes. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_numerics_test.cpp.)
 
 namespace vox {
 namespace {
 
-using cuda::Conv3dPass;
-constexpr auto highest = Float32Precision::highest;
+using namespace vox::testing;
+
 constexpr TensorOptions on_gpu{.device = Device::cuda()};
-
-class HighestCuda : public ::testing::TestWithParam<std::string_view> {
- protected:
-  void SetUp() override {
-    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
-  static std::string_view kernel() { return GetParam(); }
-  static bool takes(Conv3dPass pass, const Conv3dGeometry& g) {
-    return cuda::conv3d_kernel_takes(kernel(), {pass, g, f32, highest});
-  }
-};
-INSTANTIATE_TEST_SUITE_P(, HighestCuda,
-                         ::testing::Values("gather_wgmma_split", "strided_wgmma_f16x3",
-                                           "implicit_gemm_wgmma_f16x3", "implicit_gemm_wgmma_split",
-                                           "implicit_gemm_mma_split", "few_channels"),
-                         [](const auto& info) { return std::string(info.param); });
-
 constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
-const char* name_of(Conv3dPass pass) { return pass == Conv3dPass::conv3d ? "conv3d" : "conv_transpose3d"; }
 
-Tensor run(std::string_view kernel, Conv3dPass pass, const Tensor& x, const Tensor& w,
-           const Conv3dGeometry& g) {
-  const cuda::ForceConv3dKernel only(kernel);
-  const bool transposed = pass == Conv3dPass::conv_transpose3d;
-  Tensor y = full(transposed ? g.big_shape() : g.small_shape(), std::numeric_limits<double>::quiet_NaN(),
-                  x.options());
-  if (transposed)
-    cuda::conv_transpose3d(x, w, {}, y, g, highest);
-  else
-    cuda::conv3d(x, w, {}, y, g, highest);
-  return y;
-}
-
-Shape input_shape(Conv3dPass pass, const Conv3dGeometry& g) {
-  return pass == Conv3dPass::conv3d ? g.big_shape() : g.small_shape();
-}
+class HighestCuda : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(
+    , HighestCuda,
+    ::testing::ValuesIn(f32_modes({"gather_wgmma_split", "strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
+                                   "implicit_gemm_wgmma_split", "implicit_gemm_mma_split", "few_channels"},
+                                  Float32Precision::highest)),
+    mode_name);
 
 /// True with this probability.
 Tensor some(const Shape& shape, double probability) { return lt(rand(shape, on_gpu), probability); }
@@ -91,16 +54,6 @@ Data data(std::string_view kind, const Shape& x_shape, const Shape& w_shape) {
             w * exp(randint(0, 2, {1, 1, w_shape[2], w_shape[3], w_shape[4]}, on_gpu) * -23.0)};
   EXPECT_EQ(kind, "normal");
   return {x, w};
-}
-
-struct Errors {
-  double largest, rms;
-};
-
-/// |y - exact| / scale, over all elements.
-Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
-  const Tensor error = abs(y.to(f64) - exact) / (scale + 1e-300);
-  return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
 }
 
 struct Case {
@@ -144,13 +97,8 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
       for (const std::string_view kind : {"normal", "positive", "sparse", "small", "channels", "elements",
                                           "decay", "far smaller alone", "far smaller weights"}) {
         if (c.few && (kind == "sparse" || kind == "elements")) continue;
-        const Data d = data(kind, input_shape(pass, g), g.weight_shape());
-        const auto in_f64 = [&](const Tensor& x, const Tensor& w) {
-          return run("direct", pass, x.to(f64), w.to(f64), g);
-        };
-        const Tensor exact = in_f64(d.x, d.w), scale = in_f64(abs(d.x), abs(d.w));
-        const Errors of_direct = errors(run("direct", pass, d.x, d.w, g), exact, scale);
-        const Errors mine = errors(run(kernel(), pass, d.x, d.w, g), exact, scale);
+        const Data d = data(kind, shapes_of(pass, g).a, g.weight_shape());
+        const auto [mine, of_direct] = errors_at_highest(kernel(), pass, d.x, d.w, g);
         const bool few = kind.starts_with("far");
         constexpr double of_parts = 0x1p-21 + 0x1p-23;
         const std::string where =
@@ -175,9 +123,9 @@ TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
         const auto numbers = [&](const Shape& shape, bool long_ones) {
           return long_ones ? randint(-limit, limit + 1, shape, on_gpu) : randint(-1, 2, shape, on_gpu);
         };
-        const Tensor x = numbers(input_shape(pass, g), long_x), w = numbers(g.weight_shape(), !long_x);
-        EXPECT_TRUE(testing::values(run(kernel(), pass, x, w, g)) ==
-                    testing::values(run("direct", pass, x.to(f64), w.to(f64), g)))
+        const Tensor x = numbers(shapes_of(pass, g).a, long_x), w = numbers(g.weight_shape(), !long_x);
+        EXPECT_TRUE(values(run(GetParam(), pass, x, w, g)) ==
+                    values(run(direct, pass, x.to(f64), w.to(f64), g)))
             << name_of(pass) << ' ' << long_x << " stride " << stride;
       }
     }

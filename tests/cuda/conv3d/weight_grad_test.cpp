@@ -1,16 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <cmath>
 #include <limits>
+#include <random>
+#include <string_view>
+#include <vector>
 
-#include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/cuda/conv3d/support.h"
 
 // Weight gradients beyond what one table of cases for all kernels holds (kernels_test.cpp): long sums in many
 // slabs, dweight in many slices, large tensors, the bias, and errors at `highest`.
@@ -18,31 +11,15 @@
 namespace vox {
 namespace {
 
-using cuda::Conv3dPass;
+using namespace vox::testing;
 using enum Float32Precision;
 
-class WeightGradCuda : public ::testing::TestWithParam<std::string_view> {
- protected:
-  void SetUp() override {
-    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
-  static std::string_view kernel() { return GetParam(); }
-  static bool takes(const Conv3dGeometry& g, Float32Precision precision = high) {
-    return cuda::conv3d_kernel_takes(kernel(), {Conv3dPass::weight_grad, g, f32, precision});
-  }
-};
-INSTANTIATE_TEST_SUITE_P(, WeightGradCuda, ::testing::ValuesIn(cuda::conv3d_kernel_names()),
-                         [](const auto& info) { return std::string(info.param); });
+class WeightGradCuda : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(, WeightGradCuda, ::testing::ValuesIn(f32_modes(cuda::conv3d_kernel_names(), high)),
+                         mode_name);
 
+constexpr auto pass = Conv3dPass::weight_grad;
 constexpr TensorOptions on_gpu{.device = Device::cuda()};
-
-Tensor weight_grad(std::string_view kernel, const Tensor& big, const Tensor& small, const Conv3dGeometry& g,
-                   Float32Precision precision = high) {
-  const cuda::ForceConv3dKernel only(kernel);
-  Tensor dweight = full(g.weight_shape(), std::numeric_limits<double>::quiet_NaN(), big.options()), none;
-  cuda::conv3d_weight_grad(big, small, dweight, none, Grid::small, g, precision);
-  return dweight;
-}
 
 double largest(const Tensor& t) { return abs(t).max().to(f64).item<double>(); }
 
@@ -65,10 +42,9 @@ TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
   };
   int compared = 0;
   for (const Conv3dGeometry& g : geometries) {
-    if (!takes(g)) continue;
+    if (!takes(pass, g)) continue;
     const Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
-    EXPECT_EQ(largest(weight_grad(kernel(), big, small, g) - weight_grad("direct", big, small, g, highest)),
-              0)
+    EXPECT_EQ(largest(run(GetParam(), pass, big, small, g) - run(direct, pass, big, small, g)), 0)
         << g.big_shape() << ' ' << g.weight_shape();
     ++compared;
   }
@@ -83,11 +59,11 @@ TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
     const Conv3dGeometry g =
         geometry({2, 17, 5, 9, width}, {17, 12, 3, 3, 3}, {.stride = {1, 1, 2}, .padding = 1});
     for (const DType dtype : {bf16, f16}) {
-      if (!cuda::conv3d_kernel_takes(kernel(), {Conv3dPass::weight_grad, g, dtype, highest})) continue;
+      const KernelMode mode{kernel(), dtype};
+      if (!testing::takes(mode, pass, g)) continue;
       const Tensor big = randint(-4, 5, g.big_shape(), on_gpu).to(dtype);
       const Tensor small = randint(-4, 5, g.small_shape(), on_gpu).to(dtype);
-      EXPECT_TRUE(testing::values(weight_grad(kernel(), big, small, g).to(f32)) ==
-                  testing::values(weight_grad("direct", big, small, g).to(f32)))
+      EXPECT_TRUE(values(run(mode, pass, big, small, g)) == values(run(direct, pass, big, small, g)))
           << dtype << ' ' << width;
     }
   }
@@ -95,8 +71,8 @@ TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
 
 TEST_P(WeightGradCuda, AnEmptyBatchGivesZeros) {
   const Conv3dGeometry g = geometry({0, 8, 3, 4, 5}, {8, 16, 2, 3, 3});
-  if (!takes(g)) return;
-  EXPECT_EQ(largest(weight_grad(kernel(), empty(g.big_shape(), on_gpu), empty(g.small_shape(), on_gpu), g)),
+  if (!takes(pass, g)) return;
+  EXPECT_EQ(largest(run(GetParam(), pass, empty(g.big_shape(), on_gpu), empty(g.small_shape(), on_gpu), g)),
             0);
 }
 
@@ -105,7 +81,7 @@ TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
   if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
   for (const Shape& shape : {Shape{9, 8, 32, 1024, 1024}, Shape{1, 8, 270, 1024, 1024}}) {
     const Conv3dGeometry g = geometry(shape, {8, 8, 1, 1, 2}, {.padding = {0, 0, 0}});
-    if (!takes(g)) continue;
+    if (!takes(pass, g)) continue;
     Tensor big = zeros(g.big_shape(), on_gpu), small = zeros(g.small_shape(), on_gpu);
     std::mt19937_64 random(3);
     std::vector<double> expected(8 * 8 * 2);
@@ -117,7 +93,7 @@ TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
       big.select(0, n).select(0, b).select(0, d).select(0, h).select(0, w + tap).fill_(i + 1);
       expected[static_cast<size_t>((s * 8 + b) * 2 + tap)] += 2 * (i + 1);  // rows h are all different
     }
-    EXPECT_TRUE(testing::values(weight_grad(kernel(), big, small, g)) == expected) << shape;
+    EXPECT_TRUE(values(run(GetParam(), pass, big, small, g)) == expected) << shape;
   }
 }
 
@@ -125,27 +101,17 @@ TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
 TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
   for (const Shape& input : {Shape{3, 16, 9, 40, 50}, Shape{1, 16, 1, 2, 3}}) {
     const Conv3dGeometry g = geometry(input, {16, 24, 2, 2, 2}, {.stride = 2});
-    if (!takes(g)) continue;
+    if (!takes(pass, g)) continue;
     const Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
     for (const Grid grid : {Grid::big, Grid::small}) {
       const Tensor& of = grid == Grid::big ? big : small;
       Tensor dweight = empty(g.weight_shape(), on_gpu);
-      Tensor dbias = full({of.size(1)}, std::numeric_limits<double>::quiet_NaN(), on_gpu);
+      Tensor dbias = full({of.size(1)}, nan, on_gpu);
       const cuda::ForceConv3dKernel only(kernel());
       cuda::conv3d_weight_grad(big, small, dweight, dbias, grid, g, high);
-      EXPECT_TRUE(testing::values(dbias) == testing::values(sum(of, {0, 2, 3, 4})));
+      EXPECT_TRUE(values(dbias) == values(sum(of, {0, 2, 3, 4})));
     }
   }
-}
-
-struct Errors {
-  double largest, rms;
-};
-
-/// |y - exact| / scale, over all elements.
-Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
-  const Tensor error = abs(y.to(f64) - exact) / scale;
-  return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
 }
 
 // At `highest`: on normal data, and data of very different sizes, no more than twice the error of f32
@@ -154,21 +120,16 @@ Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
 // tree, has half of one.
 TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   const Conv3dGeometry g = geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}});
-  if (!takes(g, highest)) return;
+  if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
   const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
   for (const char* kind : {"normal", "positive", "scaled"}) {
     Tensor big = randn(g.big_shape(), on_gpu), small = randn(g.small_shape(), on_gpu);
     if (kind == std::string_view("positive")) big = abs(big), small = abs(small);
     if (kind == std::string_view("scaled")) big = big * exp(sizes * 69.0);  // 1e-30, 1, 1e30
-    const auto in_f64 = [&](const Tensor& a, const Tensor& b) {
-      return weight_grad("direct", a.to(f64), b.to(f64), g, highest);
-    };
-    const Tensor exact = in_f64(big, small), scale = in_f64(abs(big), abs(small));
-    const Errors f32_errors = errors(weight_grad("direct", big, small, g, highest), exact, scale);
-    const Errors mine = errors(weight_grad(kernel(), big, small, g, highest), exact, scale);
+    const auto [mine, of_direct] = errors_at_highest(kernel(), pass, big, small, g);
     const bool one_sign = kind == std::string_view("positive");
-    EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * f32_errors.largest) << kind;
-    EXPECT_LE(mine.rms, one_sign ? 3e-7 : 2 * f32_errors.rms) << kind;
+    EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * of_direct.largest) << kind;
+    EXPECT_LE(mine.rms, one_sign ? 3e-7 : 2 * of_direct.rms) << kind;
   }
 }
 
@@ -176,15 +137,15 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
 TEST_P(WeightGradCuda, NonFiniteValuesSpreadNowhereAtHighest) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const Conv3dGeometry g = geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}});
-  if (!takes(g, highest)) return;
-  for (const double bad : {inf, -inf, std::numeric_limits<double>::quiet_NaN(), 3.4e38}) {
+  if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
+  for (const double bad : {inf, -inf, nan, 3.4e38}) {
     for (const bool in_big : {true, false}) {
       Tensor big = randint(-4, 5, g.big_shape(), on_gpu), small = randint(-4, 5, g.small_shape(), on_gpu);
       (in_big ? big : small).reshape({-1}).select(0, 11).fill_(bad);
-      const auto got = testing::values(weight_grad(kernel(), big, small, g, highest));
-      const auto expected = testing::values(weight_grad("direct", big, small, g, highest));
+      const Values got = values(run({kernel(), f32, highest}, pass, big, small, g));
+      const Values expected = values(run(direct, pass, big, small, g));
       for (size_t i = 0; i < got.size(); ++i)
-        EXPECT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+        EXPECT_TRUE(same(got[i], expected[i]))
             << bad << ' ' << in_big << " at " << i << ": " << got[i] << ", not " << expected[i];
     }
   }

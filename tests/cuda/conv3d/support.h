@@ -1,0 +1,208 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/conv3d.h"
+#include "tests/support/devices.h"
+
+// For tests that force a kernel by its name: what it is tried with, a pass by it, and its results against the
+// reference's and against those of `direct`.
+
+namespace vox::testing {
+
+using cuda::Conv3dPass;
+
+inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d,
+                                         Conv3dPass::weight_grad};
+
+inline const char* name_of(Conv3dPass pass) {
+  return pass == Conv3dPass::conv3d        ? "conv3d"
+         : pass == Conv3dPass::weight_grad ? "weight_grad"
+                                           : "conv_transpose3d";
+}
+
+// ---- Kernels ----------------------------------------------------------------------------------------------
+
+/// A kernel, and what it is tried with.
+struct KernelMode {
+  std::string_view kernel;
+  DType dtype = f32;
+  Float32Precision precision = Float32Precision::high;
+};
+
+/// Which the others are compared with. It does not look at the precision.
+inline constexpr KernelMode direct{"direct"};
+
+/// Every kernel of the table with all that it is for.
+inline std::vector<KernelMode> kernel_modes() {
+  std::vector<KernelMode> all;
+  for (const std::string_view name : cuda::conv3d_kernel_names()) {
+    if (name.ends_with("_bf16")) {
+      all.push_back({name, f32, Float32Precision::medium});
+      all.push_back({name, bf16});
+    } else if (name.ends_with("_f16")) {
+      all.push_back({name, f16});
+    } else if (name == "few_channels") {
+      all.push_back({name, f32, Float32Precision::highest});
+      all.push_back({name, bf16});
+      all.push_back({name, f16});
+    } else if (name.ends_with("_split") || name.ends_with("_f16x3")) {
+      all.push_back({name, f32, Float32Precision::highest});
+    } else {
+      all.push_back({name});
+    }
+  }
+  return all;
+}
+
+/// These kernels with f32.
+inline std::vector<KernelMode> f32_modes(const std::vector<std::string_view>& kernels,
+                                         Float32Precision precision) {
+  std::vector<KernelMode> modes;
+  for (const std::string_view name : kernels) modes.push_back({name, f32, precision});
+  return modes;
+}
+
+/// Test names say what the kernel's does not.
+inline std::string mode_name(const ::testing::TestParamInfo<KernelMode>& info) {
+  const KernelMode& m = info.param;
+  const bool of_f32 = m.precision == Float32Precision::medium;
+  const bool of_16_bits = m.kernel == "few_channels" && m.dtype != f32;
+  return std::string(m.kernel) + (of_f32 ? "_of_f32" : of_16_bits ? "_of_" + str(m.dtype) : "");
+}
+
+inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry& g) {
+  return cuda::conv3d_kernel_takes(mode.kernel, {pass, g, mode.dtype, mode.precision});
+}
+
+/// Whether it is for cells that step by one, with few taps along d, alone.
+inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling_wgmma"); }
+
+class KernelTest : public ::testing::TestWithParam<KernelMode> {
+ protected:
+  void SetUp() override {
+    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+  static std::string_view kernel() { return GetParam().kernel; }
+  static DType dtype() { return GetParam().dtype; }
+  static Float32Precision precision() { return GetParam().precision; }
+  static TensorOptions options() { return {.dtype = dtype(), .device = Device::cuda()}; }
+  static bool takes(Conv3dPass pass, const Conv3dGeometry& g) { return testing::takes(GetParam(), pass, g); }
+};
+
+/// The suite of two files: whole numbers in kernels_test.cpp, the others in kernels_numerics_test.cpp.
+class Conv3dKernelsCuda : public KernelTest {};
+
+// ---- A pass -----------------------------------------------------------------------------------------------
+
+/// What a pass takes: big, small, weight in this order, less the one that it computes.
+struct OperandShapes {
+  Shape a, b;
+  int64_t bias;
+};
+inline OperandShapes shapes_of(Conv3dPass pass, const Conv3dGeometry& g) {
+  if (pass == Conv3dPass::conv3d) return {g.big_shape(), g.weight_shape(), g.small_channels};
+  if (pass == Conv3dPass::conv_transpose3d) return {g.small_shape(), g.weight_shape(), g.big_channels};
+  return {g.big_shape(), g.small_shape(), 0};
+}
+
+/// A copy that begins `offset` elements into a buffer, which ends with it.
+inline Tensor moved_by(int64_t offset, const Tensor& x) {
+  Tensor view =
+      empty({x.numel() + offset}, x.options()).slice(0, offset, offset + x.numel()).reshape(x.shape());
+  view.copy_(x);
+  return view;
+}
+
+/// By one kernel, in the operands' dtype. The result, NaN before, begins `offset` elements into its buffer.
+inline Tensor run(const KernelMode& mode, Conv3dPass pass, const Tensor& a, const Tensor& b,
+                  const Conv3dGeometry& g, const Tensor& bias = {}, int64_t offset = 0) {
+  const cuda::ForceConv3dKernel only(mode.kernel);
+  const Float32Precision precision = mode.precision;
+  const auto allocate = [&](const Shape& shape) { return moved_by(offset, full(shape, nan, a.options())); };
+  if (pass == Conv3dPass::conv3d) {
+    Tensor small = allocate(g.small_shape());
+    cuda::conv3d(a, b, bias, small, g, precision);
+    return small;
+  }
+  if (pass == Conv3dPass::conv_transpose3d) {
+    Tensor big = allocate(g.big_shape());
+    cuda::conv_transpose3d(a, b, bias, big, g, precision);
+    return big;
+  }
+  Tensor dweight = allocate(g.weight_shape()), no_bias;
+  cuda::conv3d_weight_grad(a, b, dweight, no_bias, Grid::small, g, precision);
+  return dweight;
+}
+
+// ---- Against the reference --------------------------------------------------------------------------------
+
+inline Values reference_values(Conv3dPass pass, const Conv3dGeometry& g, const Values& a, const Values& b,
+                               const Values& bias = {}) {
+  const reference::Conv3d r = reference_of(g);
+  if (pass == Conv3dPass::conv3d) return reference::conv3d(r, a, b, bias);
+  if (pass == Conv3dPass::conv_transpose3d) return reference::conv_transpose3d(r, a, b, bias);
+  return reference::weight_grad(r, a, b);
+}
+
+/// Whole numbers, so that results are equal. Operands and result begin `offset` elements into their buffers.
+inline void compare(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry& g, bool with_bias,
+                    int64_t offset = 0) {
+  const OperandShapes shapes = shapes_of(pass, g);
+  const Values a = integers(numel(shapes.a), 1), b = integers(numel(shapes.b), 2);
+  const Values bias = with_bias ? integers(shapes.bias, 3) : Values();
+  const auto on_gpu = [&](const Values& v, const Shape& shape) {
+    return moved_by(offset, tensor(v, shape, mode.dtype, Device::cuda()));
+  };
+  const Tensor y = run(mode, pass, on_gpu(a, shapes.a), on_gpu(b, shapes.b), g,
+                       bias.empty() ? Tensor() : on_gpu(bias, {shapes.bias}), offset);
+  EXPECT_TRUE(values(y) == rounded(reference_values(pass, g, a, b, bias), mode.dtype))
+      << name_of(pass) << ": big " << g.big_shape() << " small " << g.small_shape() << " weight "
+      << g.weight_shape() << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding
+      << " dilation " << g.dilation << (with_bias ? " bias" : "") << " offset " << offset;
+}
+
+/// Equal, or both NaN.
+inline bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// ---- Against direct, at `highest` -------------------------------------------------------------------------
+
+struct Errors {
+  double largest, rms;
+};
+
+/// |y - exact| / scale, over all elements.
+inline Errors errors(const Tensor& y, const Tensor& exact, const Tensor& scale) {
+  const Tensor error = abs(y.to(f64) - exact) / (scale + 1e-300);
+  return {error.max().item<double>(), std::sqrt((error * error).mean().item<double>())};
+}
+
+struct HighestErrors {
+  Errors kernel, direct;
+};
+
+/// Of f32 operands; exact is the result in f64, and scale the sum of absolute products.
+inline HighestErrors errors_at_highest(std::string_view kernel, Conv3dPass pass, const Tensor& a,
+                                       const Tensor& b, const Conv3dGeometry& g) {
+  const auto in_f64 = [&](const Tensor& p, const Tensor& q) {
+    return run(direct, pass, p.to(f64), q.to(f64), g);
+  };
+  const Tensor exact = in_f64(a, b), scale = in_f64(abs(a), abs(b));
+  const KernelMode mode{kernel, f32, Float32Precision::highest};
+  return {errors(run(mode, pass, a, b, g), exact, scale), errors(run(direct, pass, a, b, g), exact, scale)};
+}
+
+}  // namespace vox::testing
