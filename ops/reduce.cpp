@@ -31,6 +31,7 @@ struct Plan {
 
 Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   detail::check_defined(function, "x", x);
+  detail::check_reducible(function, x);
   const int64_t rank = x.rank();
   std::array<bool, max_rank> reduced{};
   for (int64_t dim : dims) {
@@ -86,10 +87,8 @@ struct MeanNode : SumNode {
   int64_t count_ = 1;
 };
 
-}  // namespace
-
-Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
-  const Plan plan = plan_of("sum", x, dims, keepdim);
+Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of(function, x, dims, keepdim);
   Tensor y = run(ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
   if (auto node = autograd::record<SumNode>({x}, y)) {
     node->shape_ = x.shape();
@@ -97,6 +96,10 @@ Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
   }
   return y;
 }
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) { return sum_as("sum", x, dims, keepdim); }
 
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
@@ -122,7 +125,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
                       x.shape(), ": sizes ", wanted, " and ", size, " differ and the first is not 1");
     if (wanted != size || i < extra) dims.push_back(i);
   }
-  return sum(x, dims, true).reshape(shape);
+  return sum_as("sum_to", x, dims, true).reshape(shape);
 }
 
 // ---- max, min, argmax, argmin ---------------------------------------------------------------------------
@@ -191,6 +194,14 @@ Tensor Tensor::min(const Shape& dims, bool keepdim) const { return vox::min(*thi
 // ---- What the kernels walk ------------------------------------------------------------------------------
 
 namespace detail {
+
+void check_reducible(const char* function, const Tensor& x) {
+  constexpr int64_t address_space = int64_t{1} << 47, widest_result = 16;
+  constexpr int64_t most = address_space / widest_result * reduce_block_size;
+  static_assert(most == int64_t{1} << 53);
+  check<ShapeError>(x.numel() <= most, function, ": at most 2^53 elements can be reduced, got shape ",
+                    x.shape());
+}
 
 namespace {
 /// Dimensions [begin, end) of x without those of size 1, neighbours merged where one stride walks both.
