@@ -134,8 +134,10 @@ Triple conv_transpose3d_size(const Caller& function, const Conv3dGeometry& g,
 
 /// Refuses element counts that no 64-bit index can address.
 Conv3dGeometry checked(const Caller& function, const Conv3dGeometry& g) {
-  for (const Shape& shape : {g.big_shape(), g.small_shape(), g.weight_shape()})
-    checked_mul(function, checked_numel(function, shape), 8);
+  const Shape big = g.big_shape(), small = g.small_shape(), weight = g.weight_shape();
+  for (const Caller::Sizes& sizes : {function.input(big), function.input(small), function.weight(weight)})
+    check<ShapeError>(is_countable(sizes.shape, 8), function,
+                      ": a tensor of a convolution has at most 2^60 - 1 elements, got shape ", sizes);
   return g;
 }
 

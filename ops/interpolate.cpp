@@ -103,7 +103,7 @@ Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const Interp
                 int64_t size) {
   Shape shape = x.shape();
   shape[dim] = size;
-  Tensor y = empty(shape, x.options());
+  Tensor y = empty_for("interpolate", shape, x.options());
   if (y.numel() > 0) kernel.on(y.device())(x, dim, axis, y);
   return y;
 }
@@ -123,8 +123,9 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
   Shape shape = x.shape();
   for (const int64_t i : order) shape[first_spatial_dim + i] = axes[static_cast<size_t>(i)].*to;
+  checked_bytes("interpolate", shape, x.dtype());
   if (!order.empty() && plane_by_plane(x, shape)) {
-    Tensor y = empty(shape, x.options());
+    Tensor y = empty_for("interpolate", shape, x.options());
     if (y.numel() > 0) passes(x, order, axes, y);
     return y;
   }

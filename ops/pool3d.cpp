@@ -69,10 +69,10 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
 }
 
 /// Unwritten memory like `t`, with D, H, W replaced by `size`.
-Tensor empty_with(const Tensor& t, const Triple& size, DType dtype) {
+Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
   Shape shape = t.shape();
   for (int64_t i = 0; i < 3; ++i) shape[shape.rank() - 3 + i] = size[i];
-  return empty(shape, {dtype, t.device()});
+  return detail::empty_for(function, shape, t.options());
 }
 
 /// x as the kernels of max_pool3d and avg_pool3d take it.
@@ -97,8 +97,9 @@ struct MaxPool3dNode : autograd::Node {
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
   const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
                                                 options.padding, options.dilation, options.ceil_mode);
-  Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
-  if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
+  Tensor y = empty_with("max_pool3d", input, geometry.out), indices;
+  if (grad_enabled() && input.requires_grad())
+    indices = detail::empty_for("max_pool3d", y.shape(), {i64, y.device()});
   if (y.numel() > 0) max_kernel.on(y.device())(readable(input), geometry, y, indices);
   if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
     node->saved_indices_.save(indices);
@@ -128,7 +129,7 @@ struct MaxPool3dGiveNode : autograd::Node {
 }  // namespace
 
 Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
-  Tensor y = empty_with(x, geometry.out, x.dtype());
+  Tensor y = empty_with("max_pool3d", x, geometry.out);
   if (y.numel() > 0) take_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
   if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
     node->saved_indices_.save(indices);
@@ -138,7 +139,7 @@ Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeome
 }
 
 Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
-  Tensor x = empty_with(y, geometry.in, y.dtype());
+  Tensor x = empty_with("max_pool3d", y, geometry.in);
   if (x.numel() > 0) give_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
   if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
     node->saved_indices_.save(indices);
@@ -173,14 +174,14 @@ struct AvgPool3dAdjointNode : autograd::Node {
 }  // namespace
 
 Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
-  Tensor y = empty_with(x, geometry.out, x.dtype());
+  Tensor y = empty_with("avg_pool3d", x, geometry.out);
   if (y.numel() > 0) avg_kernel.on(y.device())(readable(x), geometry, y);
   if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
   return y;
 }
 
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
-  Tensor x = empty_with(y, geometry.in, y.dtype());
+  Tensor x = empty_with("avg_pool3d", y, geometry.in);
   if (x.numel() > 0) avg_adjoint_kernel.on(x.device())(y.detach().contiguous(), geometry, x);
   if (auto node = autograd::record<AvgPool3dAdjointNode>({y}, x)) node->geometry_ = geometry;
   return x;

@@ -58,13 +58,13 @@ Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keep
   return plan;
 }
 
-Tensor run(ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
+Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
   Shape shape, strides;
   for (int64_t i : plan.order) {
     shape.push_back(x.shape()[i]);
     strides.push_back(x.strides()[i]);
   }
-  Tensor y = empty(plan.shape, {dtype, x.device()});
+  Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
   reduce_kernel.on(x.device())(kind, detail::alias(x, x.impl()->offset, shape, strides), plan.reduced, y);
   return y;
 }
@@ -89,7 +89,7 @@ struct MeanNode : SumNode {
 
 Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of(function, x, dims, keepdim);
-  Tensor y = run(ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
+  Tensor y = run(function, ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
   if (auto node = autograd::record<SumNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -104,7 +104,7 @@ Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) { return sum_as("su
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
   detail::check_floating("mean", "x", x);
-  Tensor y = run(ReduceKind::mean, x, plan, x.dtype());
+  Tensor y = run("mean", ReduceKind::mean, x, plan, x.dtype());
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -156,7 +156,7 @@ Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, boo
 
 Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = extremum_plan(function, x, dims, keepdim);
-  Tensor y = run(kind, x, plan, x.dtype());
+  Tensor y = run(function, kind, x, plan, x.dtype());
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
     node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -168,7 +168,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
 }
 
 Tensor arg_extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  return run(kind, x, extremum_plan(function, x, dims, keepdim), i64);
+  return run(function, kind, x, extremum_plan(function, x, dims, keepdim), i64);
 }
 
 }  // namespace

@@ -310,7 +310,8 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
     reduce_blocks<Op>(v, x, 1, [&](int64_t row, int64_t, const Acc& a) { y[row] = Op::finish(a, v.length); });
     return;
   }
-  const Tensor memory = empty({v.rows * blocks * static_cast<int64_t>(sizeof(Acc))}, {u8, Device::cpu()});
+  const Tensor memory =
+      detail::empty_for("reduce", {v.rows * blocks * static_cast<int64_t>(sizeof(Acc))}, {u8, Device::cpu()});
   auto* const partial = static_cast<Acc*>(memory.impl()->data());
   reduce_blocks<Op>(v, x, blocks,
                     [&](int64_t row, int64_t b, const Acc& a) { partial[row * blocks + b] = a; });
