@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <random>
+#include <set>
 
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
@@ -277,6 +279,24 @@ TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
   }
 }
 
+/// (kernel, stride, padding, dilation) of which a window's taps begin, end and step near the ends of an axis.
+std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
+  std::set<std::array<int64_t, 4>> found;
+  for (const int64_t kernel :
+       {int64_t{2}, int64_t{6}, int64_t{13}, int64_t{10'000'001}, int64_t{1} << 32, (int64_t{1} << 50) + 1}) {
+    for (const int64_t padding : {kernel / 2, kernel / 2 - 1, kernel / 2 - 3, int64_t{0}}) {
+      for (const int64_t dilation :
+           {int64_t{1}, int64_t{2}, in, padding - 1, padding, padding + 1, padding + 3, int64_t{1} << 40}) {
+        if (padding < 0 || dilation < 1 || dilation > (int64_t{1} << 58) / kernel) continue;
+        for (const int64_t stride : {int64_t{1}, int64_t{3}, padding, padding + 1, padding + 4, kernel,
+                                     (kernel - 1) * dilation - 2 * padding})
+          if (stride >= 1) found.insert({kernel, stride, padding, dilation});
+      }
+    }
+  }
+  return found;
+}
+
 // Windows with far more taps than there are cells: each cell is asked whether it is one of window o's.
 // Nothing may take time or memory with the kernel's length.
 TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
@@ -342,26 +362,11 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
       }
     }
   };
-  for (int axis = 0; axis < 3; ++axis) {
-    for (const int64_t in : {1, 2, 5}) {
-      for (const int64_t kernel : {int64_t{2}, int64_t{6}, int64_t{13}, int64_t{10'000'001}, int64_t{1} << 32,
-                                   (int64_t{1} << 50) + 1}) {
-        for (const int64_t padding : {kernel / 2, kernel / 2 - 1, kernel / 2 - 3, int64_t{0}}) {
-          if (padding < 0) continue;
-          for (const int64_t stride : {int64_t{1}, int64_t{3}, padding, padding + 1, padding + 4, kernel}) {
-            if (stride < 1) continue;
-            for (const int64_t dilation : {int64_t{1}, int64_t{2}, in, padding - 1, padding, padding + 1,
-                                           padding + 3, int64_t{1} << 40}) {
-              if (dilation < 1 || dilation > (int64_t{1} << 58) / kernel) continue;
-              for (const int64_t far : {stride, (kernel - 1) * dilation - 2 * padding})
-                for (const bool ceil_mode : {false, true})
-                  if (far >= 1) check_axis(axis, in, kernel, far, padding, dilation, ceil_mode);
-            }
-          }
-        }
-      }
-    }
-  }
+  for (int axis = 0; axis < 3; ++axis)
+    for (const int64_t in : {1, 2, 5})
+      for (const auto& [kernel, stride, padding, dilation] : long_windows(in))
+        for (const bool ceil_mode : {false, true})
+          check_axis(axis, in, kernel, stride, padding, dilation, ceil_mode);
 }
 
 // Also on all axes at once, where products of their lengths would not fit 64 bits.
