@@ -14,7 +14,7 @@ Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOp
   const int64_t numel = checked_numel("from_vector", shape);
   check<ShapeError>(numel == count, "from_vector: shape ", shape, " has ", numel, " elements, got ", count,
                     " values");
-  const Tensor t = empty(shape, options);
+  const Tensor t = empty_for("from_vector", shape, options);
   const int64_t bytes = numel * size_of(options.dtype);
   if (bytes == 0) return t;
   if (options.device.is_cuda())
@@ -59,17 +59,23 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strid
 
 // ---- Constants ------------------------------------------------------------------------------------------
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
-  detail::check_scalar("full", value, options.dtype);
-  Tensor t = empty(shape, options);
+namespace {
+Tensor filled(const char* function, const Shape& shape, Scalar value, TensorOptions options) {
+  detail::check_scalar(function, value, options.dtype);
+  Tensor t = detail::empty_for(function, shape, options);
   return t.fill_(value);
 }
-Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
-Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
+}  // namespace
 
-Tensor full_like(const Tensor& t, Scalar value) { return full(t.shape(), value, t.options()); }
-Tensor zeros_like(const Tensor& t) { return full_like(t, 0); }
-Tensor ones_like(const Tensor& t) { return full_like(t, 1); }
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  return filled("full", shape, value, options);
+}
+Tensor zeros(const Shape& shape, TensorOptions options) { return filled("zeros", shape, 0, options); }
+Tensor ones(const Shape& shape, TensorOptions options) { return filled("ones", shape, 1, options); }
+
+Tensor full_like(const Tensor& t, Scalar value) { return filled("full_like", t.shape(), value, t.options()); }
+Tensor zeros_like(const Tensor& t) { return filled("zeros_like", t.shape(), 0, t.options()); }
+Tensor ones_like(const Tensor& t) { return filled("ones_like", t.shape(), 1, t.options()); }
 
 // ---- Ranges: written on the host, then sent ---------------------------------------------------------------
 
@@ -99,7 +105,7 @@ Tensor integer_range(int64_t start, int64_t end, int64_t step, TensorOptions opt
     check<ValueError>(std::min(start, last) >= 0 && std::max(start, last) <= 255, "arange: elements from ",
                       start, " to ", last, " cannot be held by dtype u8");
   }
-  const Tensor t = empty({static_cast<int64_t>(count)}, {options.dtype});
+  const Tensor t = detail::empty_for("arange", {static_cast<int64_t>(count)}, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (uint64_t i = 0; i < count; ++i) out[i] = static_cast<T>(element(i));
@@ -113,7 +119,7 @@ Tensor floating_range(double start, double end, double step, TensorOptions optio
   check_direction(start, end, step);
   const double count = std::ceil((end - start) / step);
   check<ShapeError>(count < 0x1p60, "arange: ", count, " elements are more than 64 bits can address");
-  const Tensor t = empty({static_cast<int64_t>(count)}, {options.dtype});
+  const Tensor t = detail::empty_for("arange", {static_cast<int64_t>(count)}, {options.dtype});
   visit_floating_storage("arange", options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(start + static_cast<double>(i) * step);
@@ -137,7 +143,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
 Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
 
 Tensor eye(int64_t n, TensorOptions options) {
-  const Tensor t = zeros({n, n}, {options.dtype});
+  const Tensor t = filled("eye", {n, n}, 0, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T(1);

@@ -87,19 +87,24 @@ inline int64_t checked_add(const char* function, int64_t a, int64_t b) {
   return sum;
 }
 
+/// Whether 64 bits can count the bytes of `shape` (sizes >= 0), also if all its sizes of 0 were 1.
+inline bool is_countable(const Shape& shape, int64_t bytes_of_element) {
+  int64_t product = bytes_of_element;
+  for (int64_t size : shape) {
+    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return false;
+  }
+  return true;
+}
+
 /// Number of elements: the product of the sizes (1 for rank 0). Refuses negative sizes and products that
 /// overflow, even where another size is 0.
 inline int64_t checked_numel(const char* function, const Shape& shape) {
+  for (int64_t size : shape) check<ShapeError>(size >= 0, function, ": a size must be >= 0, got ", shape);
+  check<ShapeError>(is_countable(shape, 1), function, ": a tensor has at most 2^63 - 1 elements, got shape ",
+                    shape);
   int64_t numel = 1;
-  bool empty = false;
-  for (int64_t size : shape) {
-    check<ShapeError>(size >= 0, function, ": a size must be >= 0, got ", shape);
-    if (size == 0)
-      empty = true;
-    else
-      numel = checked_mul(function, numel, size);
-  }
-  return empty ? 0 : numel;
+  for (int64_t size : shape) numel *= size;
+  return numel;
 }
 
 /// Strides (in elements) of a dense tensor in row-major order.

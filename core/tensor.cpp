@@ -18,9 +18,24 @@ TensorImpl::TensorImpl(std::shared_ptr<Storage> storage_, int64_t offset_, Shape
 
 TensorImpl::~TensorImpl() = default;
 
-Tensor empty(const Shape& shape, TensorOptions options) {
-  const int64_t bytes = checked_mul("empty", checked_numel("empty", shape), size_of(options.dtype));
-  auto storage = Storage::allocate(bytes, options.device);
+Tensor empty(const Shape& shape, TensorOptions options) { return detail::empty_for("empty", shape, options); }
+
+int64_t detail::checked_bytes(const char* function, const Shape& shape, DType dtype) {
+  const int64_t numel = checked_numel(function, shape);
+  check<ShapeError>(is_countable(shape, size_of(dtype)), function,
+                    ": a tensor has at most 2^63 - 1 bytes, got shape ", shape, " of ", dtype);
+  return numel * size_of(dtype);
+}
+
+Tensor detail::empty_for(const char* function, const Shape& shape, TensorOptions options) {
+  const int64_t bytes = checked_bytes(function, shape, options.dtype);
+  std::shared_ptr<Storage> storage;
+  try {
+    storage = Storage::allocate(bytes, options.device);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(str(function, ": no memory for a tensor of shape ", shape, " of ", options.dtype,
+                               ": ", error.what()));
+  }
   return Tensor(
       std::make_shared<TensorImpl>(std::move(storage), 0, shape, contiguous_strides(shape), options.dtype));
 }

@@ -199,6 +199,11 @@ Tensor empty(const Shape& shape, TensorOptions options = {});
 inline Tensor empty_like(const Tensor& t) { return empty(t.shape(), t.options()); }
 
 namespace detail {
+/// Bytes of a dense tensor; ShapeError, naming `function`, unless 64 bits can count them and the elements.
+int64_t checked_bytes(const char* function, const Shape& shape, DType dtype);
+/// empty() on behalf of `function`, which the errors name: what is too large is what that was to return.
+Tensor empty_for(const char* function, const Shape& shape, TensorOptions options);
+
 /// Another view of t's memory that knows nothing of the tape. The caller has checked that it stays inside.
 Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& strides);
 

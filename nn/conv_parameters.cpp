@@ -14,7 +14,7 @@ void check_channels(const char* layer, int64_t in_channels, int64_t out_channels
 Tensor conv_weight(const char* layer, const Shape& shape, TensorOptions options) {
   for (int64_t size : shape)
     check<ValueError>(size > 0, layer, ": the weight's sizes must be positive, got ", shape);
-  Tensor weight = empty(shape, options);
+  Tensor weight = vox::detail::empty_for(layer, shape, options);
   return init::default_uniform_(weight, init::fan_in(weight));
 }
 

@@ -1,31 +1,36 @@
 #include <voxgrad/nn/conv_parameters.h>
 #include <voxgrad/nn/conv_transpose2d.h>
+#include <voxgrad/ops/conv3d_recorded.h>
 
 namespace vox::nn {
 
+namespace {
+ConvTranspose2dOptions of_op(const ConvTranspose2d::Options& o) {
+  return {.stride = o.stride,
+          .padding = o.padding,
+          .output_padding = o.output_padding,
+          .groups = o.groups,
+          .dilation = o.dilation};
+}
+}  // namespace
+
 ConvTranspose2d::ConvTranspose2d(const Options& o) : options(o) {
   detail::check_channels("nn::ConvTranspose2d", o.in_channels, o.out_channels, o.groups);
+  vox::detail::check_options("nn::ConvTranspose2d", o.kernel_size, of_op(o));
   const Shape shape = {o.in_channels, o.out_channels / o.groups, o.kernel_size.h, o.kernel_size.w};
   weight = register_parameter("weight", detail::conv_weight("nn::ConvTranspose2d", shape, o.tensor));
   if (o.bias) bias = register_parameter("bias", detail::conv_bias(o.out_channels, weight));
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& input) {
-  return conv_transpose2d(input, weight, bias,
-                          {.stride = options.stride,
-                           .padding = options.padding,
-                           .output_padding = options.output_padding,
-                           .groups = options.groups,
-                           .dilation = options.dilation});
+  return conv_transpose2d(input, weight, bias, of_op(options));
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& input, Pair output_size) {
-  return conv_transpose2d(input, weight, bias,
-                          {.stride = options.stride,
-                           .padding = options.padding,
-                           .groups = options.groups,
-                           .dilation = options.dilation,
-                           .output_size = output_size});
+  ConvTranspose2dOptions o = of_op(options);
+  o.output_padding = 0;
+  o.output_size = output_size;
+  return conv_transpose2d(input, weight, bias, o);
 }
 
 }  // namespace vox::nn

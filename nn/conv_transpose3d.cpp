@@ -1,10 +1,22 @@
 #include <voxgrad/nn/conv_parameters.h>
 #include <voxgrad/nn/conv_transpose3d.h>
+#include <voxgrad/ops/conv3d_recorded.h>
 
 namespace vox::nn {
 
+namespace {
+ConvTranspose3dOptions of_op(const ConvTranspose3d::Options& o) {
+  return {.stride = o.stride,
+          .padding = o.padding,
+          .output_padding = o.output_padding,
+          .groups = o.groups,
+          .dilation = o.dilation};
+}
+}  // namespace
+
 ConvTranspose3d::ConvTranspose3d(const Options& o) : options(o) {
   detail::check_channels("nn::ConvTranspose3d", o.in_channels, o.out_channels, o.groups);
+  vox::detail::check_options("nn::ConvTranspose3d", o.kernel_size, of_op(o));
   const Shape shape = {o.in_channels, o.out_channels / o.groups, o.kernel_size.d, o.kernel_size.h,
                        o.kernel_size.w};
   weight = register_parameter("weight", detail::conv_weight("nn::ConvTranspose3d", shape, o.tensor));
@@ -12,21 +24,14 @@ ConvTranspose3d::ConvTranspose3d(const Options& o) : options(o) {
 }
 
 Tensor ConvTranspose3d::forward(const Tensor& input) {
-  return conv_transpose3d(input, weight, bias,
-                          {.stride = options.stride,
-                           .padding = options.padding,
-                           .output_padding = options.output_padding,
-                           .groups = options.groups,
-                           .dilation = options.dilation});
+  return conv_transpose3d(input, weight, bias, of_op(options));
 }
 
 Tensor ConvTranspose3d::forward(const Tensor& input, Triple output_size) {
-  return conv_transpose3d(input, weight, bias,
-                          {.stride = options.stride,
-                           .padding = options.padding,
-                           .groups = options.groups,
-                           .dilation = options.dilation,
-                           .output_size = output_size});
+  ConvTranspose3dOptions o = of_op(options);
+  o.output_padding = 0;
+  o.output_size = output_size;
+  return conv_transpose3d(input, weight, bias, o);
 }
 
 }  // namespace vox::nn

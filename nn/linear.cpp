@@ -9,10 +9,10 @@ Linear::Linear(const Options& o) : options(o) {
   check<ValueError>(o.in_features > 0 && o.out_features > 0,
                     "nn::Linear: in_features and out_features must be positive, got ", o.in_features, " and ",
                     o.out_features);
-  Tensor w = empty({o.out_features, o.in_features}, o.tensor);
+  Tensor w = vox::detail::empty_for("nn::Linear", {o.out_features, o.in_features}, o.tensor);
   weight = register_parameter("weight", init::default_uniform_(w, o.in_features));
   if (!o.bias) return;
-  Tensor b = empty({o.out_features}, o.tensor);
+  Tensor b = vox::detail::empty_for("nn::Linear", {o.out_features}, o.tensor);
   bias = register_parameter("bias", init::default_uniform_(b, o.in_features));
 }
 

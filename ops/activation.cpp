@@ -32,7 +32,7 @@ Tensor unary(const char* function, Unary op, bool floating_only, const Tensor& x
     detail::check_floating(function, "x", x);
   else
     detail::check_arithmetic(function, "x", x);
-  Tensor y = empty_like(x);
+  Tensor y = detail::empty_for(function, x.shape(), x.options());
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
   if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
   return y;

@@ -77,7 +77,7 @@ Tensor dense(const Tensor& t) { return t.defined() ? t.detach().contiguous() : t
 
 detail::BatchNorm detail::batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   if (is_fused(x)) {
-    BatchNorm r{empty(x.shape(), x.options()), empty({x.size(1)}, x.options()),
+    BatchNorm r{empty_for("nn::BatchNorm3d", x.shape(), x.options()), empty({x.size(1)}, x.options()),
                 empty({x.size(1)}, x.options())};
     cpu::batch_norm(x.detach(), dense(weight), dense(bias), eps, r.y, r.mean, r.variance);
     if (auto node = autograd::record<BatchNormNode>({x, weight, bias}, r.y)) {
@@ -106,7 +106,7 @@ Tensor detail::normalize(const Tensor& x, const Tensor& mean, const Tensor& vari
   Tensor scale = rsqrt(variance + eps);
   if (weight.defined()) scale = scale * weight;
   if (is_fused(x) && !recorded) {
-    Tensor y = empty(x.shape(), x.options());
+    Tensor y = empty_for("nn::BatchNorm3d", x.shape(), x.options());
     cpu::scale_channels(x.detach(), dense(mean), dense(scale), dense(bias), y);
     return y;
   }

@@ -38,7 +38,7 @@ Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_
   check_same_dtype(function, a, b);
   check_same_device(function, a, b);
   const Shape shape = broadcast_shapes(function, a.shape(), b.shape());
-  Tensor y = empty(shape, {result_is_bool ? boolean : a.dtype(), a.device()});
+  Tensor y = empty_for(function, shape, {result_is_bool ? boolean : a.dtype(), a.device()});
   kernel(broadcast_to(function, a, shape), broadcast_to(function, b, shape), y);
   return y;
 }
@@ -55,7 +55,7 @@ Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b)
 Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
   check_arithmetic(function, "a", a);
   const Tensor right = number(function, b, opmath(a.dtype()), a.shape());
-  Tensor y = empty_like(a);
+  Tensor y = empty_for(function, a.shape(), a.options());
   binary_kernel.on(y.device())(op, a, right, y, 0);
   return y;
 }
@@ -63,7 +63,7 @@ Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
 Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
   check_arithmetic(function, "b", b);
   const Tensor left = number(function, a, opmath(b.dtype()), b.shape());
-  Tensor y = empty_like(b);
+  Tensor y = empty_for(function, b.shape(), b.options());
   binary_kernel.on(y.device())(op, left, b, y, 0);
   return y;
 }
@@ -77,7 +77,7 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, const Tenso
 Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {
   check_defined(function, "a", a);
   const Tensor right = number(function, b, a.dtype(), a.shape());
-  Tensor y = empty(a.shape(), {boolean, a.device()});
+  Tensor y = empty_for(function, a.shape(), {boolean, a.device()});
   compare_kernel.on(y.device())(op, a, right, y);
   return y;
 }

@@ -61,8 +61,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   detail::check_same_device("where", condition, a);
   const Shape shape =
       broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
+  Tensor y = detail::empty_for("where", shape, a.options());
   const Tensor chosen = detail::broadcast_to("where", condition, shape);
-  Tensor y = empty(shape, a.options());
   detail::where_kernel.on(y.device())(chosen, detail::broadcast_to("where", a, shape),
                                       detail::broadcast_to("where", b, shape), y);
   if (auto node = record<WhereNode>({a, b}, y)) {
@@ -74,7 +74,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 
 Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
-  Tensor y = empty_like(a);
+  Tensor y = empty_for("where", a.shape(), a.options());
   where_kernel.on(y.device())(condition, a, number("where", value, a.dtype(), a.shape()), y);
   if (auto node = record<WhereNumberNode>({a}, y)) node->saved_condition_.save(condition);
   return y;

@@ -36,22 +36,35 @@ Triple extents(const Caller& function, const char* argument, const Shape& shape,
 }
 
 /// dilation * (kernel - 1): how far the last tap lies from the first.
+int64_t reach(const Caller& function, const Triple& kernel, const Triple& dilation, int64_t axis) {
+  return checked_mul(function, dilation[axis], kernel[axis] - 1);
+}
 int64_t reach(const Caller& function, const Conv3dGeometry& g, int64_t axis) {
-  return checked_mul(function, g.dilation[axis], g.kernel[axis] - 1);
+  return reach(function, g.kernel, g.dilation, axis);
 }
 
-/// Fills in and checks what all builders take from their options alike; the kernel is there already.
+/// What all builders ask of their options alike.
+template <class Options>
+void check_steps(const Caller& function, const Triple& kernel, const Options& options) {
+  check_at_least(function, "kernel_size", kernel, 1);
+  check_at_least(function, "stride", options.stride, 1);
+  check_at_least(function, "padding", options.padding, 0);
+  check_at_least(function, "dilation", options.dilation, 1);
+  check<ValueError>(options.groups >= 1, function, ": groups must be >= 1, got ", options.groups);
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    checked_mul(function, 2, options.padding[axis]);
+    reach(function, kernel, options.dilation, axis);
+  }
+}
+
+/// Fills in what they take from them; the kernel is there already.
 template <class Options>
 void take_options(const Caller& function, const Options& options, Conv3dGeometry& g) {
   g.groups = options.groups;
   g.stride = options.stride;
   g.padding = options.padding;
   g.dilation = options.dilation;
-  check_at_least(function, "kernel_size", g.kernel, 1);
-  check_at_least(function, "stride", g.stride, 1);
-  check_at_least(function, "padding", g.padding, 0);
-  check_at_least(function, "dilation", g.dilation, 1);
-  check<ValueError>(g.groups >= 1, function, ": groups must be >= 1, got ", g.groups);
+  check_options(function, g.kernel, options);
 }
 
 void check_groups(const Caller& function, const char* what, int64_t channels, int64_t groups) {
@@ -87,9 +100,9 @@ Triple conv_transpose3d_output(const Caller& function, const Conv3dGeometry& g) 
 }
 
 /// The largest legal output_padding: one more would only repeat what a longer input gives.
-Triple most_output_padding(const Conv3dGeometry& g) {
+Triple most_output_padding(const Triple& stride, const Triple& dilation) {
   Triple most;
-  for (int64_t axis = 0; axis < 3; ++axis) most[axis] = std::max(g.stride[axis], g.dilation[axis]) - 1;
+  for (int64_t axis = 0; axis < 3; ++axis) most[axis] = std::max(stride[axis], dilation[axis]) - 1;
   return most;
 }
 
@@ -102,9 +115,9 @@ int64_t saturated_add(int64_t a, int64_t b) {
 /// The fine grid that the options ask for, by output_padding or by output_size.
 Triple conv_transpose3d_size(const Caller& function, const Conv3dGeometry& g,
                              const ConvTranspose3dOptions& options) {
-  const Triple least = conv_transpose3d_output(function, g), most_padding = most_output_padding(g);
+  const Triple least = conv_transpose3d_output(function, g),
+               most_padding = most_output_padding(g.stride, g.dilation);
   const Triple size = options.output_size.value_or(Triple());
-  check_at_least(function, "output_padding", options.output_padding, 0);
   check<ValueError>(!options.output_size || options.output_padding == Triple(0), function,
                     ": give output_size or output_padding, not both, got ", function.axes(size), " and ",
                     function.axes(options.output_padding));
@@ -115,13 +128,9 @@ Triple conv_transpose3d_size(const Caller& function, const Conv3dGeometry& g,
     legal &= padding[axis] >= 0 && padding[axis] <= most_padding[axis];
     most[axis] = saturated_add(least[axis], most_padding[axis]);
   }
-  check<ShapeError>(legal || !options.output_size, function, ": output_size ", function.axes(size),
+  check<ShapeError>(legal, function, ": output_size ", function.axes(size),
                     " is not reachable: ", function.axes(least), " to ", function.axes(most),
                     " are, with output_padding ", function.axes(0), " to ", function.axes(most_padding));
-  check<ValueError>(legal, function, ": output_padding must be smaller than stride or dilation, got ",
-                    function.axes(padding), " with stride ", function.axes(g.stride), " and dilation ",
-                    function.axes(g.dilation), "; allowed are ", function.axes(0), " to ",
-                    function.axes(most_padding));
   Triple output;
   for (int64_t axis = 0; axis < 3; ++axis) output[axis] = checked_add(function, least[axis], padding[axis]);
   check<ShapeError>(std::min({output.d, output.h, output.w}) >= 1, function,
@@ -134,12 +143,30 @@ Triple conv_transpose3d_size(const Caller& function, const Conv3dGeometry& g,
 
 /// Refuses element counts that no 64-bit index can address.
 Conv3dGeometry checked(const Caller& function, const Conv3dGeometry& g) {
-  for (const Shape& shape : {g.big_shape(), g.small_shape(), g.weight_shape()})
-    checked_mul(function, checked_numel(function, shape), 8);
+  const Shape big = g.big_shape(), small = g.small_shape(), weight = g.weight_shape();
+  for (const Caller::Sizes& sizes : {function.input(big), function.input(small), function.weight(weight)})
+    check<ShapeError>(is_countable(sizes.shape, 8), function,
+                      ": a tensor of a convolution has at most 2^60 - 1 elements, got shape ", sizes);
   return g;
 }
 
 }  // namespace
+
+void check_options(const Caller& function, const Triple& kernel_size, const Conv3dOptions& options) {
+  check_steps(function, kernel_size, options);
+}
+
+void check_options(const Caller& function, const Triple& kernel_size, const ConvTranspose3dOptions& options) {
+  check_steps(function, kernel_size, options);
+  const Triple &padding = options.output_padding,
+               most = most_output_padding(options.stride, options.dilation);
+  check_at_least(function, "output_padding", padding, 0);
+  check<ValueError>(padding.d <= most.d && padding.h <= most.h && padding.w <= most.w, function,
+                    ": output_padding must be smaller than stride or dilation, got ", function.axes(padding),
+                    " with stride ", function.axes(options.stride), " and dilation ",
+                    function.axes(options.dilation), "; allowed are ", function.axes(0), " to ",
+                    function.axes(most));
+}
 
 Conv3dGeometry conv3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                const Conv3dOptions& options) {

@@ -77,6 +77,10 @@ struct Caller {
   const char* taps() const { return spatial == 3 ? "kD, kH, kW" : spatial == 2 ? "kH, kW" : "k"; }
 };
 
+/// What the functions below throw for options that no tensor fits.
+void check_options(const Caller& function, const Triple& kernel_size, const Conv3dOptions& options);
+void check_options(const Caller& function, const Triple& kernel_size, const ConvTranspose3dOptions& options);
+
 // Shapes are those of batched tensors of rank 5. Throws ShapeError
 // for tensors that do not fit each other or the options, ValueError for options that nothing fits.
 

@@ -13,8 +13,8 @@ using autograd::record;
 
 namespace {
 
-Tensor dense_copy(const Tensor& x) {
-  Tensor y = empty_like(x);
+Tensor dense_copy(const char* function, const Tensor& x) {
+  Tensor y = detail::empty_for(function, x.shape(), x.options());
   detail::copy_kernel.on(x.device())(x, y);
   return y;
 }
@@ -36,22 +36,26 @@ struct ToDTypeNode final : Node {
   DType from_ = f32;
 };
 
+Tensor recorded_copy(const char* function, const Tensor& x) {
+  Tensor y = dense_copy(function, x);
+  record<CloneNode>({x}, y);
+  return y;
+}
+
 }  // namespace
 
 Tensor Tensor::clone() const {
   checked("clone");
-  Tensor y = dense_copy(*this);
-  record<CloneNode>({*this}, y);
-  return y;
+  return recorded_copy("clone", *this);
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : recorded_copy("contiguous", *this); }
 
 Tensor Tensor::to(Device device) const {
   const Device from = checked("to").storage->device();
   if (from == device) return *this;
-  const Tensor x = is_contiguous() ? *this : dense_copy(*this);
-  Tensor y = empty(shape(), {dtype(), device});
+  const Tensor x = is_contiguous() ? *this : dense_copy("to", *this);
+  Tensor y = detail::empty_for("to", shape(), {dtype(), device});
   if (numel() > 0) {
     const auto kind = from.is_cpu()     ? cuda::CopyKind::host_to_device
                       : device.is_cpu() ? cuda::CopyKind::device_to_host
@@ -66,7 +70,7 @@ Tensor Tensor::to(Device device) const {
 Tensor Tensor::to(DType dtype) const {
   const DType from = checked("to").dtype;
   if (from == dtype) return *this;
-  Tensor y = empty(shape(), {dtype, device()});
+  Tensor y = detail::empty_for("to", shape(), {dtype, device()});
   detail::copy_kernel.on(device())(*this, y);
   if (!is_floating(dtype)) return y;
   if (auto node = record<ToDTypeNode>({*this}, y)) node->from_ = from;

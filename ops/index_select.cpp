@@ -40,7 +40,7 @@ namespace detail {
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
   Shape shape = x.shape();
   shape[dim] = indices.numel();
-  Tensor y = empty(shape, x.options());
+  Tensor y = empty_for("index_select", shape, x.options());
   if (y.numel() > 0) select_kernel.on(y.device())(x.detach().contiguous(), dim, indices.contiguous(), y);
   if (auto node = autograd::record<IndexSelectNode>({x}, y)) {
     node->saved_indices_.save(indices);
@@ -53,7 +53,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
 Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size) {
   Shape shape = y.shape();
   shape[dim] = size;
-  Tensor x = empty(shape, y.options());
+  Tensor x = empty_for("index_add", shape, y.options());
   if (x.numel() > 0) add_kernel.on(x.device())(y.detach().contiguous(), dim, indices.contiguous(), x);
   if (auto node = autograd::record<IndexAddNode>({y}, x)) {
     node->saved_indices_.save(indices);

@@ -21,8 +21,6 @@ constexpr ByDevice axis_adjoint_kernel{"interpolate_adjoint", &cpu::interpolate_
 constexpr int64_t first_spatial_dim = 2;
 
 int64_t scaled_size(int64_t in, double scale) {
-  check<ValueError>(std::isfinite(scale) && scale > 0,
-                    "interpolate: a scale_factor must be positive and finite, got ", scale);
   const double size = std::floor(static_cast<double>(in) * scale);
   check<ShapeError>(size < 9.0e15, "interpolate: size ", in, " times scale_factor ", scale,
                     " is more than a tensor can hold");
@@ -49,11 +47,7 @@ InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options
   const Shape& shape = input.shape();
   check<ShapeError>(shape.rank() == 5, "interpolate: the input must be (N, C, D, H, W), got ", shape);
   detail::check_floating("interpolate", "input", input);
-  check<ValueError>(options.size.has_value() != options.scale_factor.has_value(),
-                    "interpolate: needs exactly one of size and scale_factor, got ",
-                    options.size ? "both" : "neither");
-  check<ValueError>(options.mode == Mode::trilinear || !options.align_corners,
-                    "interpolate: align_corners goes with mode trilinear only, got mode nearest");
+  detail::check_options("interpolate", options);
   InterpolateAxes axes;
   for (int64_t i = 0; i < 3; ++i) {
     const int64_t in = shape[first_spatial_dim + i];
@@ -68,6 +62,20 @@ InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options
 }  // namespace
 
 namespace detail {
+
+void check_options(const char* function, const InterpolateOptions& options) {
+  check<ValueError>(options.size.has_value() != options.scale_factor.has_value(), function,
+                    ": needs exactly one of size and scale_factor, got ", options.size ? "both" : "neither");
+  check<ValueError>(options.mode == Mode::trilinear || !options.align_corners, function,
+                    ": align_corners goes with mode trilinear only, got mode nearest");
+  if (options.size)
+    check<ShapeError>(std::min({options.size->d, options.size->h, options.size->w}) >= 1, function,
+                      ": the output sizes must be >= 1, got ", *options.size);
+  else
+    for (const double scale : *options.scale_factor)
+      check<ValueError>(std::isfinite(scale) && scale > 0, function,
+                        ": a scale_factor must be positive and finite, got ", scale);
+}
 
 namespace {
 
@@ -103,7 +111,7 @@ Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const Interp
                 int64_t size) {
   Shape shape = x.shape();
   shape[dim] = size;
-  Tensor y = empty(shape, x.options());
+  Tensor y = empty_for("interpolate", shape, x.options());
   if (y.numel() > 0) kernel.on(y.device())(x, dim, axis, y);
   return y;
 }
@@ -123,8 +131,9 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
   Shape shape = x.shape();
   for (const int64_t i : order) shape[first_spatial_dim + i] = axes[static_cast<size_t>(i)].*to;
+  checked_bytes("interpolate", shape, x.dtype());
   if (!order.empty() && plane_by_plane(x, shape)) {
-    Tensor y = empty(shape, x.options());
+    Tensor y = empty_for("interpolate", shape, x.options());
     if (y.numel() > 0) passes(x, order, axes, y);
     return y;
   }

@@ -47,4 +47,9 @@ struct InterpolateOptions {
 /// scales that are not positive and finite, and for align_corners in nearest mode.
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options);
 
+namespace detail {
+/// Throws, in the name of `function`, what these options bring about whatever the input.
+void check_options(const char* function, const InterpolateOptions& options);
+}  // namespace detail
+
 }  // namespace vox

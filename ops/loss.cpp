@@ -71,7 +71,8 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_cross_entropy(input, target);
-  Tensor one_hot = empty(input.shape(), {boolean, input.device()});  // (N, C, ...)
+  Tensor one_hot =
+      detail::empty_for("cross_entropy", input.shape(), {boolean, input.device()});  // (N, C, ...)
   const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
   one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
   // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.

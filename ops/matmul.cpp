@@ -34,7 +34,7 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
-  Tensor y = empty(shape, a.options());
+  Tensor y = detail::empty_for("matmul", shape, a.options());
   if (y.numel() > 0) matmul_kernel.on(y.device())(expand_batch(a, batch), expand_batch(b, batch), y);
   if (auto node = autograd::record<MatmulNode>({a, b}, y)) {
     node->saved_a_.save(a);

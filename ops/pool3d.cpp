@@ -20,20 +20,30 @@ constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(&
 constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d_adjoint>,
                                       VOX_CUDA(&cuda::avg_pool3d_adjoint)};
 
-/// Number of windows on one axis (PyTorch's pooling_output_shape).
-int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
-                     int64_t dilation, bool ceil_mode) {
+// Far beyond any tensor, and far enough from the end of int64_t that no later sum overflows.
+constexpr int64_t limit = std::numeric_limits<int64_t>::max() / 8;
+
+/// What can be said of one axis' windows before there is an input. Returns their extent.
+int64_t checked_extent(const char* function, int64_t kernel, int64_t stride, int64_t padding,
+                       int64_t dilation) {
   check<ValueError>(kernel >= 1 && stride >= 1 && dilation >= 1, function,
                     ": kernel_size, stride and dilation must be >= 1, got ", kernel, ", ", stride, ", ",
                     dilation);
   check<ValueError>(padding >= 0 && padding <= kernel / 2, function,
                     ": padding must be from 0 to kernel_size / 2 = ", kernel / 2, ", got ", padding);
-  // Far beyond any tensor, and far enough from the end of int64_t that no later sum overflows.
-  constexpr int64_t limit = std::numeric_limits<int64_t>::max() / 8;
-  const int64_t extent = checked_add(function, checked_mul(function, dilation, kernel - 1), 1);
-  check<ValueError>(in < limit && kernel < limit && extent < limit && stride < limit, function,
-                    ": kernel_size, stride and dilation must stay below 2^60, got ", kernel, ", ", stride,
-                    ", ", dilation);
+  int64_t reach;
+  const bool overflows = __builtin_mul_overflow(dilation, kernel - 1, &reach) || reach >= limit - 1;
+  check<ValueError>(!overflows && kernel < limit && stride < limit, function,
+                    ": kernel_size, stride and dilation * (kernel_size - 1) must stay below 2^60, got ",
+                    "kernel_size ", kernel, ", stride ", stride, " and dilation ", dilation);
+  return reach + 1;
+}
+
+/// Number of windows on one axis (PyTorch's pooling_output_shape).
+int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                     int64_t dilation, bool ceil_mode) {
+  const int64_t extent = checked_extent(function, kernel, stride, padding, dilation);
+  check<ShapeError>(in < limit, function, ": D, H and W of the input must stay below 2^60, got ", in);
   const int64_t room = in + 2 * padding - extent + (ceil_mode ? stride - 1 : 0);
   int64_t out = room >= 0 ? room / stride + 1 : 0;
   if (ceil_mode && out > 0 && (out - 1) * stride >= in + padding) --out;
@@ -69,10 +79,10 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
 }
 
 /// Unwritten memory like `t`, with D, H, W replaced by `size`.
-Tensor empty_with(const Tensor& t, const Triple& size, DType dtype) {
+Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
   Shape shape = t.shape();
   for (int64_t i = 0; i < 3; ++i) shape[shape.rank() - 3 + i] = size[i];
-  return empty(shape, {dtype, t.device()});
+  return detail::empty_for(function, shape, t.options());
 }
 
 /// x as the kernels of max_pool3d and avg_pool3d take it.
@@ -97,8 +107,9 @@ struct MaxPool3dNode : autograd::Node {
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
   const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
                                                 options.padding, options.dilation, options.ceil_mode);
-  Tensor y = empty_with(input, geometry.out, input.dtype()), indices;
-  if (grad_enabled() && input.requires_grad()) indices = empty(y.shape(), {i64, y.device()});
+  Tensor y = empty_with("max_pool3d", input, geometry.out), indices;
+  if (grad_enabled() && input.requires_grad())
+    indices = detail::empty_for("max_pool3d", y.shape(), {i64, y.device()});
   if (y.numel() > 0) max_kernel.on(y.device())(readable(input), geometry, y, indices);
   if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
     node->saved_indices_.save(indices);
@@ -108,6 +119,12 @@ Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
 }
 
 namespace detail {
+
+void check_options(const char* function, const MaxPool3dOptions& o) {
+  const Triple stride = o.stride.value_or(o.kernel_size);
+  for (int64_t i = 0; i < 3; ++i)
+    checked_extent(function, o.kernel_size[i], stride[i], o.padding[i], o.dilation[i]);
+}
 
 namespace {
 
@@ -128,7 +145,7 @@ struct MaxPool3dGiveNode : autograd::Node {
 }  // namespace
 
 Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
-  Tensor y = empty_with(x, geometry.out, x.dtype());
+  Tensor y = empty_with("max_pool3d", x, geometry.out);
   if (y.numel() > 0) take_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
   if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
     node->saved_indices_.save(indices);
@@ -138,7 +155,7 @@ Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeome
 }
 
 Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
-  Tensor x = empty_with(y, geometry.in, y.dtype());
+  Tensor x = empty_with("max_pool3d", y, geometry.in);
   if (x.numel() > 0) give_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
   if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
     node->saved_indices_.save(indices);
@@ -151,6 +168,11 @@ Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeome
 
 // ---- Mean -------------------------------------------------------------------------------------------------
 namespace detail {
+
+void check_options(const char* function, const AvgPool3dOptions& o) {
+  check_options(function,
+                MaxPool3dOptions{.kernel_size = o.kernel_size, .stride = o.stride, .padding = o.padding});
+}
 
 namespace {
 
@@ -173,14 +195,14 @@ struct AvgPool3dAdjointNode : autograd::Node {
 }  // namespace
 
 Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
-  Tensor y = empty_with(x, geometry.out, x.dtype());
+  Tensor y = empty_with("avg_pool3d", x, geometry.out);
   if (y.numel() > 0) avg_kernel.on(y.device())(readable(x), geometry, y);
   if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
   return y;
 }
 
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
-  Tensor x = empty_with(y, geometry.in, y.dtype());
+  Tensor x = empty_with("avg_pool3d", y, geometry.in);
   if (x.numel() > 0) avg_adjoint_kernel.on(x.device())(y.detach().contiguous(), geometry, x);
   if (auto node = autograd::record<AvgPool3dAdjointNode>({y}, x)) node->geometry_ = geometry;
   return x;

@@ -14,7 +14,8 @@
 // dropped.
 //
 // Both throw ShapeError for other ranks, for D, H or W of 0 and for sizes that leave no window; DTypeError
-// for other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2.
+// for other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2,
+// and for windows or strides of 2^60 cells and more.
 // Both are differentiable any number of times, and their gradients gather: the same bits every time.
 
 namespace vox {
@@ -40,5 +41,11 @@ Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
 /// Mean of each window: the sum over its cells, divided by their number; with count_include_pad also the
 /// padding that it covers counts as cells, but not what ceil_mode lets it cover beyond the padding.
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options);
+
+namespace detail {
+/// Throws, in the name of `function`, what these options bring about whatever the input.
+void check_options(const char* function, const MaxPool3dOptions& options);
+void check_options(const char* function, const AvgPool3dOptions& options);
+}  // namespace detail
 
 }  // namespace vox

@@ -38,7 +38,7 @@ bool holds_all(DType dtype, int64_t first, int64_t last) {
 Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
   constexpr ByDevice kernel{"rand", &cpu::rand, VOX_CUDA(&cuda::rand)};
   check_floating("rand", options.dtype);
-  const Tensor output = empty(shape, options);
+  const Tensor output = detail::empty_for("rand", shape, options);
   kernel.on(options.device)(output, generator.next());
   return output;
 }
@@ -46,7 +46,7 @@ Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
 Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
   constexpr ByDevice kernel{"randn", &cpu::randn, VOX_CUDA(&cuda::randn)};
   check_floating("randn", options.dtype);
-  const Tensor output = empty(shape, options);
+  const Tensor output = detail::empty_for("randn", shape, options);
   kernel.on(options.device)(output, generator.next());
   return output;
 }
@@ -56,7 +56,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   check<ValueError>(low < high, "randint: needs low < high, got low = ", low, ", high = ", high);
   check<ValueError>(holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
                     " does not hold all whole numbers from ", low, " to ", high - 1);
-  const Tensor output = empty(shape, options);
+  const Tensor output = detail::empty_for("randint", shape, options);
   kernel.on(options.device)(output, generator.next(), low,
                             static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
   return output;

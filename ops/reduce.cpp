@@ -31,6 +31,7 @@ struct Plan {
 
 Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   detail::check_defined(function, "x", x);
+  detail::check_reducible(function, x);
   const int64_t rank = x.rank();
   std::array<bool, max_rank> reduced{};
   for (int64_t dim : dims) {
@@ -57,13 +58,13 @@ Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keep
   return plan;
 }
 
-Tensor run(ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
+Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
   Shape shape, strides;
   for (int64_t i : plan.order) {
     shape.push_back(x.shape()[i]);
     strides.push_back(x.strides()[i]);
   }
-  Tensor y = empty(plan.shape, {dtype, x.device()});
+  Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
   reduce_kernel.on(x.device())(kind, detail::alias(x, x.impl()->offset, shape, strides), plan.reduced, y);
   return y;
 }
@@ -86,11 +87,9 @@ struct MeanNode : SumNode {
   int64_t count_ = 1;
 };
 
-}  // namespace
-
-Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
-  const Plan plan = plan_of("sum", x, dims, keepdim);
-  Tensor y = run(ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
+Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of(function, x, dims, keepdim);
+  Tensor y = run(function, ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
   if (auto node = autograd::record<SumNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -98,10 +97,14 @@ Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
   return y;
 }
 
+}  // namespace
+
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) { return sum_as("sum", x, dims, keepdim); }
+
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
   detail::check_floating("mean", "x", x);
-  Tensor y = run(ReduceKind::mean, x, plan, x.dtype());
+  Tensor y = run("mean", ReduceKind::mean, x, plan, x.dtype());
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -122,7 +125,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
                       x.shape(), ": sizes ", wanted, " and ", size, " differ and the first is not 1");
     if (wanted != size || i < extra) dims.push_back(i);
   }
-  return sum(x, dims, true).reshape(shape);
+  return sum_as("sum_to", x, dims, true).reshape(shape);
 }
 
 // ---- max, min, argmax, argmin ---------------------------------------------------------------------------
@@ -153,7 +156,7 @@ Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, boo
 
 Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = extremum_plan(function, x, dims, keepdim);
-  Tensor y = run(kind, x, plan, x.dtype());
+  Tensor y = run(function, kind, x, plan, x.dtype());
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
     node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -165,7 +168,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
 }
 
 Tensor arg_extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  return run(kind, x, extremum_plan(function, x, dims, keepdim), i64);
+  return run(function, kind, x, extremum_plan(function, x, dims, keepdim), i64);
 }
 
 }  // namespace
@@ -191,6 +194,14 @@ Tensor Tensor::min(const Shape& dims, bool keepdim) const { return vox::min(*thi
 // ---- What the kernels walk ------------------------------------------------------------------------------
 
 namespace detail {
+
+void check_reducible(const char* function, const Tensor& x) {
+  constexpr int64_t address_space = int64_t{1} << 47, widest_result = 16;
+  constexpr int64_t most = address_space / widest_result * reduce_block_size;
+  static_assert(most == int64_t{1} << 53);
+  check<ShapeError>(x.numel() <= most, function, ": at most 2^53 elements can be reduced, got shape ",
+                    x.shape());
+}
 
 namespace {
 /// Dimensions [begin, end) of x without those of size 1, neighbours merged where one stride walks both.

@@ -3,10 +3,10 @@
 #include <voxgrad/core/tensor.h>
 
 // Reductions. `dims` are the dimensions to reduce, all of them if empty; with keepdim they stay with size 1.
-// ShapeError for a dim out of range or named twice. The order of the additions is fixed by shape and strides,
-// and threads change no bit. On CUDA it is that of the logical index, whatever the strides; on the CPU, where
-// several dimensions of f32 or f64 are reduced, that of memory: the sums of a permuted tensor and of its
-// dense copy may differ by rounding.
+// ShapeError for a dim out of range or named twice, and for more than 2^53 elements (of an expanded tensor).
+// The order of the additions is fixed by shape and strides, and threads change no bit. On CUDA it is that of
+// the logical index, whatever the strides; on the CPU, where several dimensions of f32 or f64 are reduced,
+// that of memory: the sums of a permuted tensor and of its dense copy may differ by rounding.
 
 namespace vox {
 

@@ -15,6 +15,10 @@ inline constexpr int64_t reduce_block_size = 1024;
 
 namespace detail {
 
+/// ShapeError, naming `function`, if x has more than 2^53 elements. The results of so many blocks, of up to
+/// 16 bytes each, are all that a process can address; only an expanded tensor gets there.
+void check_reducible(const char* function, const Tensor& x);
+
 /// A tensor whose last dimensions are to be reduced, as `rows` rows of `length` elements: element r of row o
 /// lies at offset(kept, o) + offset(reduced, r). Both lists have at least one dimension; dimensions of size 1
 /// are gone, and neighbours that one stride can walk are one dimension. That changes no logical index.

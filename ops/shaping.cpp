@@ -24,32 +24,30 @@ struct CatNode final : autograd::Node {
 };
 
 /// Throws unless `t` can be joined to `first` along `dim`.
-void check_joins(const Tensor& first, const Tensor& t, int64_t dim) {
-  detail::check_defined("cat", "tensors", t);
-  detail::check_same_dtype("cat", first, t);
-  detail::check_same_device("cat", first, t);
+void check_joins(const char* function, const Tensor& first, const Tensor& t, int64_t dim) {
+  detail::check_defined(function, "tensors", t);
+  detail::check_same_dtype(function, first, t);
+  detail::check_same_device(function, first, t);
   Shape expected = first.shape();
   if (t.rank() == expected.rank()) expected[dim] = t.shape()[dim];
-  check<ShapeError>(t.shape() == expected, "cat: sizes may differ along dim ", dim, " only, got ",
+  check<ShapeError>(t.shape() == expected, function, ": sizes may differ along dim ", dim, " only, got ",
                     first.shape(), " and ", t.shape());
 }
 
-}  // namespace
-
-Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
-  check<ValueError>(!tensors.empty(), "cat: needs at least one tensor, got none");
+Tensor join(const char* function, const std::vector<Tensor>& tensors, int64_t dim) {
+  check<ValueError>(!tensors.empty(), function, ": needs at least one tensor, got none");
   const Tensor& first = tensors[0];
-  detail::check_defined("cat", "tensors", first);
-  dim = normalize_dim("cat", dim, first.rank());
+  detail::check_defined(function, "tensors", first);
+  dim = normalize_dim(function, dim, first.rank());
   std::vector<int64_t> starts{0};
   for (const Tensor& t : tensors) {
-    check_joins(first, t, dim);
-    starts.push_back(checked_add("cat", starts.back(), t.shape()[dim]));
+    check_joins(function, first, t, dim);
+    starts.push_back(checked_add(function, starts.back(), t.shape()[dim]));
   }
 
   Shape shape = first.shape();
   shape[dim] = starts.back();
-  Tensor y = empty(shape, first.options());
+  Tensor y = detail::empty_for(function, shape, first.options());
   {
     const auto guard = no_grad();
     for (size_t i = 0; i < tensors.size(); ++i) y.slice(dim, starts[i], starts[i + 1]).copy_(tensors[i]);
@@ -60,6 +58,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   }
   return y;
 }
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return join("cat", tensors, dim); }
 
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   check<ValueError>(!tensors.empty(), "stack: needs at least one tensor, got none");
@@ -72,7 +74,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
     check<ShapeError>(t.shape() == shape, "stack: the shapes must be equal, got ", shape, " and ", t.shape());
     rows.push_back(t.unsqueeze(dim));
   }
-  return cat(rows, dim);
+  return join("stack", rows, dim);
 }
 
 // ---- pad --------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
     shape[dim] = checked_add("pad", checked_add("pad", b, shape[dim]), a);
   }
 
-  Tensor y = empty(shape, x.options());
+  Tensor y = detail::empty_for("pad", shape, x.options());
   {
     const auto guard = no_grad();
     y.fill_(value);

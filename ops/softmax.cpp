@@ -1,6 +1,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/reduce_kernels.h>
 
 // softmax and log_softmax along one dimension, composed of reductions and elementwise ops: so they run on
 // every device, and a view gives the bits of its copy. 16-bit tensors are computed in f32 and rounded once,
@@ -15,6 +16,7 @@ namespace {
 /// x minus its maximum along `dim`, which keeps exp() within range.
 Tensor shifted(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
+  detail::check_reducible(function, x);
   const Tensor wide = x.to(opmath(x.dtype()));
   return wide.numel() == 0 ? wide.clone() : wide - max(wide, {dim}, true);
 }

@@ -25,12 +25,33 @@ constexpr int64_t elements_per_chunk = 32768;
 constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
 constexpr ByIsa copies = VOX_BY_ISA(copy_kernels);
 
+/// Windows of one axis in numbers no larger than a few times its cells: taps that no window has on a cell
+/// are left out. All windows keep their cells, and padding at either end if they had any, since its +0 makes
+/// a sum of -0 one of +0. What `divisor()` says needs the numbers as they were.
+void cut_to_cells(int64_t in, int64_t out, int64_t& kernel, int64_t& stride, int64_t& padding,
+                  int64_t& dilation) {
+  if ((kernel - 1) * dilation < in) return;
+  if (stride > in) {  // then there are two windows, which move closer
+    const int64_t taps = std::max<int64_t>(std::min(padding, stride - in) - 1, 0) / dilation;
+    kernel -= taps, stride -= taps * dilation, padding -= taps * dilation;
+  }
+  const int64_t before = std::max<int64_t>(padding - (out - 1) * stride - 1, 0) / dilation;
+  kernel = std::min(kernel, (in + padding) / dilation + 1) - before;
+  padding -= before * dilation;
+  if (dilation > in && padding > 1) {  // one window, of whose taps at most the second is on a cell
+    dilation -= padding - 1;
+    padding = 1;
+  }
+}
+
+/// W, along which the kernels' loops and memory go by what windows reach over, is cut.
 simd::PoolAxes axes_of(const Pool3dGeometry& g) {
   simd::PoolAxes a{};
   for (int64_t i = 0; i < 3; ++i) {
     a.in[i] = g.in[i], a.out[i] = g.out[i], a.kernel[i] = g.kernel[i];
     a.stride[i] = g.stride[i], a.padding[i] = g.padding[i], a.dilation[i] = g.dilation[i];
   }
+  cut_to_cells(a.in[2], a.out[2], a.kernel[2], a.stride[2], a.padding[2], a.dilation[2]);
   a.count_padding = g.count_include_pad;
   return a;
 }
@@ -51,7 +72,8 @@ std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
 template <class T, class F>
 void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
   const int64_t cells = g.cells(), planes = x.numel() / cells;
-  const int64_t cost = std::max<int64_t>(1, g.kernel.d * g.kernel.h * g.in.w * g.out.h);  // of one depth
+  const int64_t rows = std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);  // under a window
+  const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);                // of one depth
   const int64_t depth = std::clamp<int64_t>(elements_per_chunk / cost, 1, g.out.d);
   const int64_t slabs = (g.out.d + depth - 1) / depth;
   const T* from = detail::ptr<T>(x);

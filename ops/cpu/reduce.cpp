@@ -10,7 +10,6 @@
 #include <array>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 // Reductions on the CPU.
 //
@@ -311,12 +310,14 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
     reduce_blocks<Op>(v, x, 1, [&](int64_t row, int64_t, const Acc& a) { y[row] = Op::finish(a, v.length); });
     return;
   }
-  std::vector<Acc> partial(static_cast<size_t>(v.rows * blocks));
+  const Tensor memory =
+      detail::empty_for("reduce", {v.rows * blocks * static_cast<int64_t>(sizeof(Acc))}, {u8, Device::cpu()});
+  auto* const partial = static_cast<Acc*>(memory.impl()->data());
   reduce_blocks<Op>(v, x, blocks,
                     [&](int64_t row, int64_t b, const Acc& a) { partial[row * blocks + b] = a; });
   parallel_for(v.rows, std::max<int64_t>(1, task_elements / blocks), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      Acc* results = partial.data() + row * blocks;
+      Acc* results = partial + row * blocks;
       for (int64_t n = blocks; n > 1; n = (n + block - 1) / block) {
         for (int64_t b = 0; b * block < n; ++b)
           results[b] = reduce_block<Op>(results + b * block, std::min(block, n - b * block), 0);

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <random>
+#include <set>
 
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
@@ -275,6 +277,109 @@ TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
     };
     EXPECT_EQ(grad_at(far), grad_at(two)) << axis;
   }
+}
+
+/// (kernel, stride, padding, dilation) of which a window's taps begin, end and step near the ends of an axis.
+std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
+  std::set<std::array<int64_t, 4>> found;
+  for (const int64_t kernel :
+       {int64_t{2}, int64_t{6}, int64_t{13}, int64_t{10'000'001}, int64_t{1} << 32, (int64_t{1} << 50) + 1}) {
+    for (const int64_t padding : {kernel / 2, kernel / 2 - 1, kernel / 2 - 3, int64_t{0}}) {
+      for (const int64_t dilation :
+           {int64_t{1}, int64_t{2}, in, padding - 1, padding, padding + 1, padding + 3, int64_t{1} << 40}) {
+        if (padding < 0 || dilation < 1 || dilation > (int64_t{1} << 58) / kernel) continue;
+        for (const int64_t stride : {int64_t{1}, int64_t{3}, padding, padding + 1, padding + 4, kernel,
+                                     (kernel - 1) * dilation - 2 * padding})
+          if (stride >= 1) found.insert({kernel, stride, padding, dilation});
+      }
+    }
+  }
+  return found;
+}
+
+// Windows with far more taps than there are cells: each cell is asked whether it is one of window o's.
+// Nothing may take time or memory with the kernel's length.
+TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
+  constexpr int64_t planes = 9;
+  const auto check_axis = [](int axis, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                             int64_t dilation, bool ceil_mode) {
+    const int64_t room = in + 2 * padding - (kernel - 1) * dilation - 1 + (ceil_mode ? stride - 1 : 0);
+    int64_t out = room < 0 ? 0 : room / stride + 1;
+    if (ceil_mode && out > 0 && (out - 1) * stride >= in + padding) --out;
+    if (out < 1) return;
+    const auto on_axis = [&](int64_t size, int64_t others) {
+      Triple t = others;
+      t[axis] = size;
+      return t;
+    };
+    const Triple k = on_axis(kernel, 1), s = on_axis(stride, 1), p = on_axis(padding, 0),
+                 d = on_axis(dilation, 1);
+    const std::string what = vox::str(axis, ": ", in, " ", k, s, p, d, ceil_mode);
+
+    Values v;  // (C, D, H, W), with ties
+    for (int64_t i = 0; i < planes * in; ++i) v.push_back(static_cast<double>(i * 7 % 5 - 2));
+    Shape shape{planes, 1, 1, 1};
+    shape[1 + axis] = in;
+    Values max, max_grad(v.size()), mean[2], mean_grad[2] = {Values(v.size()), Values(v.size())};
+    for (int64_t n = 0; n < planes; ++n) {
+      for (int64_t o = 0; o < out; ++o) {
+        const int64_t begin = o * stride - padding;
+        std::vector<size_t> covered;
+        for (int64_t i = std::max<int64_t>(begin, 0); i < in; ++i) {
+          if ((i - begin) % dilation == 0 && (i - begin) / dilation < kernel)
+            covered.push_back(static_cast<size_t>(n * in + i));
+        }
+        double best = -inf, sum = 0;
+        std::optional<size_t> arg;
+        for (const size_t at : covered) {
+          if (v[at] > best) best = v[at], arg = at;
+          sum += v[at];
+        }
+        max.push_back(best);
+        if (arg) max_grad[*arg] += 1;
+        for (const bool count_padding : {false, true}) {
+          const int64_t padded = std::min(begin + kernel, in + padding) - begin;
+          const double divisor = static_cast<double>(count_padding ? padded : std::ssize(covered));
+          mean[count_padding].push_back(sum / divisor);
+          for (const size_t at : covered) mean_grad[count_padding][at] += 1 / divisor;
+        }
+      }
+    }
+    const Tensor dense = make(v, shape);
+    for (const Tensor& view : {dense, dense.permute({1, 2, 3, 0}).contiguous().permute({3, 0, 1, 2})}) {
+      EXPECT_EQ(values(vox::max_pool3d(view, {k, s, p, d, ceil_mode})), max) << what;
+      Tensor x = view.detach().set_requires_grad();
+      const Tensor y = vox::max_pool3d(x, {k, s, p, d, ceil_mode});
+      EXPECT_EQ(values(y), max) << what;
+      EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
+      for (const bool count_padding : {false, true}) {
+        if (dilation != 1) continue;
+        const Tensor z = vox::avg_pool3d(x, {k, s, p, ceil_mode, count_padding});
+        EXPECT_EQ(values(z), mean[count_padding]) << what;
+        const Values grad = values(vox::grad({vox::sum(z)}, {x})[0]);
+        for (size_t i = 0; i < grad.size(); ++i)
+          EXPECT_DOUBLE_EQ(grad[i], mean_grad[count_padding][i]) << what;
+      }
+    }
+  };
+  for (int axis = 0; axis < 3; ++axis)
+    for (const int64_t in : {1, 2, 5})
+      for (const auto& [kernel, stride, padding, dilation] : long_windows(in))
+        for (const bool ceil_mode : {false, true})
+          check_axis(axis, in, kernel, stride, padding, dilation, ceil_mode);
+}
+
+// Also on all axes at once, where products of their lengths would not fit 64 bits.
+TEST_P(Pool3d, WindowsFarLongerThanTheTensorOnAllAxes) {
+  const Tensor x = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}).set_requires_grad();
+  const int64_t kernel = int64_t{1} << 40;
+  const Tensor y = vox::max_pool3d(x, {.kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2});
+  EXPECT_EQ(values(y), (Values{8}));
+  EXPECT_EQ(values(vox::grad({y}, {x})[0]), (Values{0, 0, 0, 0, 0, 0, 0, 1}));
+  const AvgPool3dOptions mean{
+      .kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2, .count_include_pad = false};
+  EXPECT_EQ(values(vox::avg_pool3d(x, mean)), (Values{4.5}));
+  EXPECT_EQ(values(vox::grad({vox::avg_pool3d(x, mean)}, {x})[0]), Values(8, 0.125));
 }
 
 TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {

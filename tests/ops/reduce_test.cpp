@@ -337,6 +337,39 @@ TEST_P(ReduceTest, SumToUndoesBroadcasting) {
 
 // ---- Errors ---------------------------------------------------------------------------------------------
 
+// Expanded memory is small, but the results of its blocks would not be.
+TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
+  using Call = Tensor (*)(const Tensor&, const Shape&);
+  const std::pair<std::string, Call> calls[] = {
+      {"sum", [](const Tensor& x, const Shape& dims) { return sum(x, dims); }},
+      {"mean", [](const Tensor& x, const Shape& dims) { return mean(x, dims); }},
+      {"max", [](const Tensor& x, const Shape& dims) { return max(x, dims); }},
+      {"min", [](const Tensor& x, const Shape& dims) { return min(x, dims); }},
+      {"argmax", [](const Tensor& x, const Shape& dims) { return argmax(x, dims); }},
+      {"argmin", [](const Tensor& x, const Shape& dims) { return argmin(x, dims); }},
+      {"sum_to", [](const Tensor& x, const Shape&) { return sum_to(x, {1}); }},
+      {"softmax", [](const Tensor& x, const Shape&) { return softmax(x, 0); }},
+      {"log_softmax", [](const Tensor& x, const Shape&) { return log_softmax(x, -1); }},
+  };
+  const int64_t half = int64_t{1} << 31;
+  for (const auto& [name, call] : calls) {
+    for (const Shape& shape : {Shape{half * half}, Shape{half, half}, Shape{2, half, half / 256}}) {
+      for (const Shape& dims : {Shape{}, Shape{0}, Shape{-1}}) {
+        const Tensor x = full(Shape::filled(shape.rank(), 1), 1, {f32, device()}).expand(shape);
+        try {
+          call(x, dims);
+          ADD_FAILURE() << name << shape << dims;
+        } catch (const ShapeError& error) {
+          EXPECT_EQ(error.what(), str(name, ": at most 2^53 elements can be reduced, got shape ", shape));
+        }
+      }
+    }
+  }
+  Tensor x = full({1}, 1, {f32, device()}).set_requires_grad();
+  EXPECT_THROW(x.expand({half * half}).sum(), ShapeError);
+  EXPECT_EQ(sum(x.expand({half * half}).slice(0, 7, 5007)).item<float>(), 5000);
+}
+
 TEST_P(ReduceTest, Errors) {
   const Tensor x = whole({2, 3}, {f32, device()});
   EXPECT_THROW(sum(x, {2}), ShapeError);

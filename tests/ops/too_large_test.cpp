@@ -1,0 +1,148 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/conv3d.h>
+#include <voxgrad/nn/linear.h>
+#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/shaping.h>
+#include "tests/support/devices.h"
+
+// Results that are too large are refused in the name of the call that was to make them, and with their shape:
+// not in the name of the function that allocates, nor by a product of some of their sizes.
+
+namespace vox {
+namespace {
+
+class TooLarge : public testing::DeviceTest {
+ protected:
+  struct Case {
+    const char* function;
+    Shape shape;  // as the message spells it
+    std::function<void()> call;
+  };
+  template <class E>
+  static void expect_refused(const std::vector<Case>& cases, const char* rule) {
+    for (const auto& [function, shape, call] : cases) {
+      try {
+        call();
+        ADD_FAILURE() << function << ": nothing was thrown";
+      } catch (const E& error) {
+        const std::string message = error.what();
+        EXPECT_EQ(message.find(str(function, ": ")), 0u) << function << " threw: " << message;
+        EXPECT_NE(message.find(rule), std::string::npos) << message;
+        EXPECT_NE(message.find(str(shape)), std::string::npos) << str(shape) << " is not in: " << message;
+      }
+    }
+  }
+  /// A number as a tensor of that shape.
+  static Tensor expanded(const Shape& shape, DType dtype = f32) {
+    return full(Shape::filled(shape.rank(), 1), 1, {dtype, device()}).expand(shape);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, TooLarge, testing::devices(), testing::device_name);
+
+constexpr int64_t power(int n) { return int64_t{1} << n; }
+
+TEST_P(TooLarge, MoreElementsThanCanBeCounted) {
+  const Shape square{power(40), power(40)}, padded{power(40), power(40) + 1};
+  const Tensor a = expanded({power(40), 1}), b = expanded({1, power(40)}), one = expanded({1, 1});
+  const std::vector<int64_t> padding{power(40), 0};
+  const TensorOptions here{f32, device()};
+  const Shape volume{1, 1, power(20), power(20), power(20)}, larger{1, 1, power(23), power(23), power(23)};
+  const nn::Linear::Options linear{.in_features = power(40), .out_features = power(40)};
+  const nn::Conv3d::Options conv{.in_channels = power(40), .out_channels = power(40), .kernel_size = 2};
+  expect_refused<ShapeError>(
+      {{"empty", square, [&] { empty(square); }},
+       {"zeros", square, [&] { zeros(square, here); }},
+       {"full", square, [&] { full(square, 2, here); }},
+       {"randn", square, [&] { randn(square, here); }},
+       {"eye", square, [&] { eye(power(40)); }},
+       {"from_vector", square, [&] { from_vector<float>({1}, square); }},
+       {"expand", square, [&] { a.expand(square); }},
+       {"reshape", square, [&] { a.reshape(square); }},
+       {"add", square, [&] { a + b; }},
+       {"lt", square, [&] { lt(a, b); }},
+       {"where", square, [&] { where(lt(one, 0), a, b); }},
+       {"matmul", square, [&] { matmul(a, b); }},
+       {"pad", padded, [&] { pad(a, padding); }},
+       {"interpolate", larger, [&] { interpolate(expanded(volume), {.scale_factor = 8}); }},
+       {"nn::Linear", square, [&] { nn::Linear{linear}; }},
+       {"nn::Conv3d", Shape({power(40), power(40), 2, 2, 2}), [&] { nn::Conv3d{conv}; }}},
+      "a tensor has at most 2^63 - 1 elements, got shape ");
+}
+
+TEST_P(TooLarge, MoreBytesThanCanBeCounted) {
+  const Shape shape{power(61)}, half{power(60)}, column{power(60), 1}, volume{power(57), 1, 4, 2, 2};
+  const Tensor x = expanded(shape), bytes = expanded(shape, u8), h = expanded(half), c = expanded(column),
+               row = expanded({1, 2}), v = expanded(volume), yes = full({1}, true, {boolean, device()}),
+               two = zeros({2}, {i64, device()});
+  const Triple taller{4, 4, 2};
+  expect_refused<ShapeError>(
+      {{"empty", shape, [&] { empty(shape); }},
+       {"ones", shape, [&] { ones(shape, x.options()); }},
+       {"ones_like", shape, [&] { ones_like(x); }},
+       {"rand", shape, [&] { rand(shape, x.options()); }},
+       {"randint", shape, [&] { randint(0, 2, shape, two.options()); }},
+       {"arange", shape, [&] { arange(power(61), two.options()); }},
+       {"clone", shape, [&] { x.clone(); }},
+       {"contiguous", shape, [&] { x.contiguous(); }},
+       {"to", shape, [&] { bytes.to(f64); }},
+       {"exp", shape, [&] { exp(x); }},
+       {"add", shape, [&] { x + x; }},
+       {"mul", shape, [&] { x * 2; }},
+       {"sub", shape, [&] { 1 - x; }},
+       {"where", shape, [&] { where(yes, x, x); }},
+       {"matmul", Shape({power(60), 2}), [&] { matmul(c, row); }},
+       {"cat", shape,
+        [&] {
+          cat({h, h}, 0);
+        }},
+       {"stack", Shape({2, power(60)}),
+        [&] {
+          stack({h, h}, 0);
+        }},
+       {"pad", Shape({power(60), 3}),
+        [&] {
+          pad(c, {1, 1});
+        }},
+       {"index_select", Shape({power(60), 2}), [&] { index_select(c, 1, two); }},
+       {"max_pool3d", volume, [&] { max_pool3d(v, {.kernel_size = 1}); }},
+       {"avg_pool3d", volume, [&] { avg_pool3d(v, {.kernel_size = 1}); }},
+       {"interpolate", Shape({power(57), 1, 4, 4, 2}), [&] { interpolate(v, {.size = taller}); }}},
+      "a tensor has at most 2^63 - 1 bytes, got shape ");
+}
+
+// In the shapes that the caller knows: without the axes, and the batch, that only conv3d has.
+TEST_P(TooLarge, MoreElementsThanAConvolutionTakes) {
+  const Shape big{1, 1, power(23) - 7, power(23) - 7, power(23) - 7};
+  const Tensor x3 = expanded({1, 1, power(20), power(20), power(20)}), w3 = expanded({1, 1, 1, 1, 1});
+  const Tensor x2 = expanded({power(57), 1, 2, 2}), w2 = expanded({4, 1, 1, 1});
+  const Tensor x1 = expanded({1, 1}), w1 = expanded({1, power(30), power(30)});
+  expect_refused<ShapeError>(
+      {{"conv_transpose3d", big, [&] { conv_transpose3d(x3, w3, {}, {.stride = 8}); }},
+       {"conv2d", Shape({power(57), 4, 2, 2}), [&] { conv2d(x2, w2); }},
+       {"conv_transpose1d", Shape({power(30), power(30)}), [&] { conv_transpose1d(x1, w1); }}},
+      "a tensor of a convolution has at most 2^60 - 1 elements, got shape ");
+}
+
+// No machine has 2^57 bytes.
+TEST_P(TooLarge, MoreBytesThanThereAre) {
+  const Shape shape{power(55)};
+  const Tensor x = expanded(shape);
+  expect_refused<OutOfMemoryError>({{"empty", shape, [&] { empty(shape, x.options()); }},
+                                    {"zeros", shape, [&] { zeros(shape, x.options()); }},
+                                    {"relu", shape, [&] { relu(x); }},
+                                    {"add", shape, [&] { x + x; }}},
+                                   "no memory for a tensor of shape ");
+}
+
+}  // namespace
+}  // namespace vox
