@@ -95,7 +95,10 @@ struct Builder {
                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
     if (p.kinds == most_kinds) return false;
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
-    const int64_t plane = cells + (range_h.count() - 1) * p.pitch + range_w.count() - 1;
+    int64_t plane = cells + (range_h.count() - 1) * p.pitch;
+    // The last cells read on. If a row ends there, it would be the next one, and they have no output: then it
+    // does not matter what they read.
+    if (p.low_w != 0 || cells % p.pitch != 0) plane += range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
     // What 8 lanes store, all phases of 8 / lanes_w neighbours, falls into different banks.

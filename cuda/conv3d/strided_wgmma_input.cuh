@@ -38,6 +38,18 @@ struct Octet {
       *reinterpret_cast<uint4*>(at) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
     }
   }
+
+  /// One of the 8.
+  static __device__ __forceinline__ void store_one(unsigned char* at, int granule_bytes, int channel,
+                                                   Number v) {
+    at += channel / Block::granule * granule_bytes + channel % Block::granule * (16 / Block::granule);
+    if constexpr (Operand::operand == ptx::Operand::tf32)
+      *reinterpret_cast<uint32_t*>(at) = rounded_to_tf32(v);
+    else if constexpr (as_loaded)
+      *reinterpret_cast<uint16_t*>(at) = v;
+    else
+      *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(ptx::packed<Operand::operand>(v, v));
+  }
 };
 
 /// Which positions of a window a thread of a group brings: `first` and each `step`-th further on, in one of
@@ -83,6 +95,32 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   }
 }
 
+/// What a window has beyond whole rounds of a group, if it is so little that a thread can bring a single
+/// element of it. (In a round of its own hardly anybody would load anything, and all would wait.)
+struct Rest {
+  int position, channel;  // of the thread; -1: none
+  uint32_t offset;        // as in the table
+};
+/// How many of a window's positions that is.
+__device__ __forceinline__ int rest_of(int count) {
+  const int over = count % producers;
+  return count >= producers && over <= producers / 8 ? over : 0;
+}
+/// The thread's part of the last `rest` positions.
+__device__ __forceinline__ Rest locate_rest(int thread, int rest, int number_bytes, const Tile& tile,
+                                            const StridedKind& kind, const StridedPlan& p) {
+  if (thread / 8 >= rest) return {-1, 0, ~0u};
+  const int in_plane = kind.plane - rest + thread / 8;
+  const Place at = place_of(tile.position + in_plane, p);
+  const int d = (tile.depth + kind.low_d + kind.planes - 1) * p.d.in_step + kind.phase_d,
+            h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h, w = (at.column + p.low_w) * p.w.in_step;
+  const bool inside = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in) &&
+                      static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
+                      static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+  return {(kind.planes - 1) * kind.plane + in_plane, thread % 8,
+          inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u};
+}
+
 /// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
 template <bool all, int batch, class Number>
 __device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&offset)[batch], const char* from,
@@ -126,7 +164,10 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
     for (int k = 0; k < p.kinds; ++k) {
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
-      const int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      const int over = Block::has_rest ? rest_of(count) : 0;
+      count -= over;
+      Rest rest{-1, 0, ~0u};
       const int own_position = share.phase * kind.phase_pitch + share.first;
       const int granule_bytes = kind.granule_pitch * 16;
       const unsigned char* stage_weights = weights + kind.weights;
@@ -138,6 +179,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
           if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
+          if constexpr (Block::has_rest) rest = locate_rest(thread, over, number_bytes, tile, kind, p);
           located = true;
         }
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
@@ -146,7 +188,13 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
                     left = p.in_per_group - channel;
           const char* const from = image + channel * channel_bytes;
-          unsigned char* to = stage + octet * Octet::granules * granule_bytes + own_position * 16;
+          unsigned char* const of_octet = stage + octet * Octet::granules * granule_bytes;
+          unsigned char* to = of_octet + own_position * 16;
+          typename Octet::Number single{};
+          if constexpr (Block::has_rest)
+            if (rest.offset != ~0u && rest.channel < left)
+              single = __ldg(reinterpret_cast<const typename Octet::Number*>(from + rest.offset +
+                                                                             rest.channel * channel_bytes));
           for (int first = thread; first < count; first += batch * producers) {
             uint32_t offset[batch];
             typename Octet::Number v[batch][8];
@@ -173,6 +221,9 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
               if (first + u * producers < count) Octet::store(to + u * share.step * 16, granule_bytes, v[u]);
             to += batch * share.step * 16;
           }
+          if constexpr (Block::has_rest)
+            if (rest.position >= 0)
+              Octet::store_one(of_octet + rest.position * 16, granule_bytes, rest.channel, single);
         }
         if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
         // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.

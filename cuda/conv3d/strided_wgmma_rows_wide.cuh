@@ -107,39 +107,64 @@ struct WideRows {
                               static_cast<uint16_t>(piece.word[i / 2] >> i % 2 * 16));
   }
 
-  /// Writes cells that lie in one row, which ends with them or further on, but for one element at the most.
-  /// `first` is where the thread's first piece goes, if its channel exists, `absent` whether the row begins
-  /// with its second element, `left` how many elements the row has from the first cell on. The piece begins
-  /// `skipped` elements before an aligned address.
+  /// A row of the output, which ends with a tile's cells or further on, but for one element at the most.
+  struct Row {
+    char* first;     // where the thread's first piece goes
+    bool exists;     // the thread's channel
+    bool absent;     // the row begins with the piece's second element
+    int left;        // elements from the tile's first cell on
+    bool continues;  // the row of the pair of phases before, of which the tile had all
+    bool continued;  // by that of the next pair
+  };
+
+  /// A lane's part of the last 16 elements of a row, of whose last piece `here` exist.
+  static __device__ __forceinline__ Piece end_of(const float* sum, int here, int lane) {
+    const Piece last = piece_of(sum, pieces - 1);
+    const uint32_t earlier = piece_of(sum, pieces - 2).word[words - 1];
+    const uint32_t before =
+        __shfl_sync(0xffffffff, lane % 4 == 3 ? earlier : last.word[words - 1], lane + 3, 4);
+    Piece moved;
+    if constexpr (size == 4)
+      moved = {{before, last.word[0], last.word[1], last.word[2]}};
+    else
+      moved = {{ptx::straddling(before, last.word[0]), ptx::straddling(last.word[0], last.word[1])}};
+    return either(here == 4, last, moved);
+  }
+
+  /// Writes cells that lie in one row. The piece begins `skipped` elements before an aligned address. Of a
+  /// row that the next one continues, the last 16 elements are stored with the first of that one: memory
+  /// takes parts of its sectors of 32 bytes one by one, and slowly.
   template <int skipped>
-  static __device__ __forceinline__ void write_straight(const float* sum, char* first, bool exists,
-                                                        bool absent, int left) {
+  static __device__ __forceinline__ void write_straight(const float* sum, const float* sum_before,
+                                                        const Row& row) {
     const int lane = ptx::lane_here(), place = lane % 4;
     // Four lanes together store 16 elements from a multiple of as many on: the first ones, `later`, begin
     // with their second piece, and store the first before all others.
-    const int all_skipped = skipped_at(first - place * 4 * size, 16);
+    const int all_skipped = skipped_at(row.first - place * 4 * size, 16);
     const bool later = place < all_skipped / 4, next_later = place <= all_skipped / 4;
-    const int here = min(left - 2 * cells + 4, 4);
-    const bool begins = place == 0 && absent && skipped == 0, ends = place == 3 && (skipped > 0 || here < 4);
-    char* const to = first + (skipped + (later ? 16 : 0)) * size;
+    const int here = min(row.left - 2 * cells + 4, 4);
+    const bool begins = place == 0 && row.absent && skipped == 0,
+               ends = place == 3 && (skipped > 0 || here < 4);
+    const bool handed_on = row.continued && skipped_at(row.first + (row.left - place * 4) * size, 16) != 0;
+    char* const to = row.first + (skipped + (later ? 16 : 0)) * size;
     const Piece head = piece_of(sum, 0);
-    Piece own = head;
+    Piece own = either(row.continues, end_of(sum_before, here, lane), head);
 #pragma unroll
     for (int j = -1; j < pieces; ++j) {
       const Piece behind = piece_of(sum, min(j + 1, pieces - 1));
-      const bool wanted = j < 0             ? later && !begins
+      const bool wanted = j < 0             ? (row.continues ? all_skipped > 0 : later && !begins)
                           : j == 0          ? later || !begins
-                          : j == pieces - 1 ? !later && !ends
+                          : j == pieces - 1 ? !later && !ends && !handed_on
                                             : true;
-      store_if(exists && wanted, to + 16 * j * size,
+      store_if(row.exists && wanted, to + 16 * j * size,
                aligned<skipped>(either(later, behind, own), either(next_later, behind, own), lane));
       own = behind;
     }
     constexpr int before = (1 << skipped) - 1;
     int bits = 0;
-    if (place == 0) bits = (begins ? 15 : before) & ~static_cast<int>(absent);
-    if (ends) bits = ((1 << here) - 1) & ~before;
-    store_elements(exists ? bits : 0, place == 0 ? first : first + 16 * (pieces - 1) * size,
+    if (place == 0 && !row.continues) bits = (begins ? 15 : before) & ~static_cast<int>(row.absent);
+    if (ends && !row.continued) bits = ((1 << here) - 1) & ~before;
+    store_elements(row.exists ? bits : 0, place == 0 ? row.first : row.first + 16 * (pieces - 1) * size,
                    either(place == 0, head, own));
   }
 
@@ -186,6 +211,12 @@ struct WideRows {
     char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
                                                        columns.group * p.out_per_group + channel0 + channel) *
                                                           p.out_channel);
+    // Whether the row of pair i, of which this tile is all, is followed by that of the next one.
+    const auto is_followed = [&](int i) {
+      const int of = row_block * pairs + i;
+      return w == 0 && left <= 2 * cells && of + 1 < p.rows && p.row[of + 1].d == p.row[of].d &&
+             p.row[of + 1].h == p.row[of].h + 1 && first.row * p.h.out_step + p.row[of + 1].h < p.h.out;
+    };
 #pragma unroll
     for (int r = 0; r < pairs; ++r) {
       const int number = row_block * pairs + r;
@@ -196,26 +227,38 @@ struct WideRows {
       if (!straight) {
         write_bent(of, plane, first, p.row[number].h, channel < here, p);
       } else if (h < p.h.out) {
-        char* const row = plane + (int64_t{h} * p.w.out + w + static_cast<int>(threadIdx.x % 4 * 4)) * size;
+        const bool absent = w < 0;
+        const Row row{
+            .first = plane + (int64_t{h} * p.w.out + w + static_cast<int>(threadIdx.x % 4 * 4)) * size,
+            .exists = channel < here,
+            .absent = absent,
+            .left = left,
+            .continues = r != 0 && is_followed(r - 1),
+            .continued = r + 1 != pairs && is_followed(r)};
+        const float* const before = r > 0 ? of - sums : of;
         // From lane 0, so that the compiler knows that lanes do not part.
-        const int skipped = __shfl_sync(0xffffffff, skipped_at(row, 4), 0);
-        const bool exists = channel < here;
-        if (skipped == 0) write_straight<0>(of, row, exists, w < 0, left);
-        if (skipped == 1) write_straight<1>(of, row, exists, w < 0, left);
-        if (skipped == 2) write_straight<2>(of, row, exists, w < 0, left);
-        if (skipped == 3) write_straight<3>(of, row, exists, w < 0, left);
+        const int skipped = __shfl_sync(0xffffffff, skipped_at(row.first, 4), 0);
+        if (skipped == 0) write_straight<0>(of, before, row);
+        if (skipped == 1) write_straight<1>(of, before, row);
+        if (skipped == 2) write_straight<2>(of, before, row);
+        if (skipped == 3) write_straight<3>(of, before, row);
       }
     }
     if (!p.half_items) return;
-    float nothing = 0;  // or NaN
+    float nothing[8] = {};  // or NaN; several, so that one does not wait for the other
 #pragma unroll
     for (int phase = 0; phase < 2; ++phase)
       if (p.half_items >> phase & 1)
 #pragma unroll
         for (int i = 0; i < pairs * sums; i += 4)
 #pragma unroll
-          for (int e = 0; e < 2; ++e) nothing = fmaf(sum[i + 2 * phase + e], 0.0f, nothing);
-    if (__any_sync(0xffffffff, nothing != 0))
+          for (int e = 0; e < 2; ++e) {
+            float& of = nothing[(i / 2 + e) % 8];
+            of = fmaf(sum[i + 2 * phase + e], 0.0f, of);
+          }
+#pragma unroll
+    for (int i = 1; i < 8; ++i) nothing[0] += nothing[i];
+    if (__any_sync(0xffffffff, nothing[0] != 0))
       mend<Block>(position, depth, tile.image, columns, row_block, shared.bias, from, output, p);
   }
 };

@@ -22,8 +22,12 @@ struct Tile {
   int image, depth, position;
 };
 __device__ __forceinline__ Tile tile_of(int number, int positions, const StridedPlan& p) {
-  const int plane = number / p.plane_tiles;
-  return {plane / p.depth_blocks, plane % p.depth_blocks * p.depths, number % p.plane_tiles * positions};
+  // Without signs: a division is some thirty instructions one after the other.
+  const auto n = static_cast<unsigned>(number), plane_tiles = static_cast<unsigned>(p.plane_tiles),
+             depth_blocks = static_cast<unsigned>(p.depth_blocks);
+  const unsigned plane = n / plane_tiles;
+  return {static_cast<int>(plane / depth_blocks), static_cast<int>(plane % depth_blocks) * p.depths,
+          static_cast<int>(n % plane_tiles) * positions};
 }
 
 /// A position as a row of cells and a column of the pitch.
@@ -76,8 +80,11 @@ struct Block {
   static constexpr int weight_rows = strided_weight_rows({channels, slots, tiles, {}, form});
   static constexpr int sums = columns / 2;  // of a slot, in a thread and instruction
   static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
-  // Where sums leave room, producers have twice as many loads in flight; each is of 8 channels of a position.
-  static constexpr int batch = slots == 1 ? 8 : wide && tiles == 1 ? 5 : 4;
+  // How many positions a producer loads at once, 8 channels each: twice as many where sums leave room. The
+  // windows of two tiles of 64 cells are often a little more than three or six for each producer; that little
+  // they bring element by element.
+  static constexpr bool has_rest = wide && tiles == 2;
+  static constexpr int batch = slots == 1 ? 8 : !wide ? 4 : has_rest ? 3 : 5;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
                        consumer_registers = 256 - producer_registers;
 };

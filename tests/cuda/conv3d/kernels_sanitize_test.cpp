@@ -51,6 +51,10 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   add({2, 8, 3, 5, 3}, {8, 24, 3, 4, 4}, {.stride = 2, .padding = {1, 2, 1}, .output_padding = 1});
   add({1, 17, 2, 7, 33}, {17, 32, 1, 1, 5}, {.stride = {1, 1, 2}, .padding = {0, 0, 2}});
   add({1, 20, 9, 40, 128}, {20, 31, 2, 1, 3}, {.stride = {2, 1, 2}, .padding = {0, 0, 1}, .groups = 2});
+  // The same with two tiles of cells for a warpgroup: rows stored with the beginning of the next, but the
+  // last; a window with a few positions more than producers bring in rounds.
+  add({1, 40, 5, 14, 128}, {40, 31, 2, 3, 3}, {.stride = 2, .padding = {0, 1, 1}, .groups = 4});
+  add({1, 18, 3, 45, 128}, {18, 32, 1, 3, 4}, {.stride = {1, 2, 2}, .padding = {0, 1, 1}, .groups = 2});
   // Steps of 3 and 4: three phases along w, four, and two that are alive.
   add({2, 9, 3, 4, 7}, {9, 16, 4, 3, 5}, {.stride = 3, .padding = 1});
   add({1, 24, 2, 3, 20}, {24, 17, 4, 5, 4}, {.stride = 4});
