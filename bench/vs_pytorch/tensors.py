@@ -5,8 +5,9 @@ from typing import Any
 
 SAMPLES = 48  # elements of a weight's gradient that are computed in f64
 LIMITS = {"highest": 1e-5, "high": 2e-3, "medium": 2e-2, "bf16": 2e-2, "f16": 4e-3}  # relative, Frobenius
-# PyTorch's strict sums over a million products and more are off by 2e-5 (61, 73: measured), ours by 1.4e-6.
-PYTORCH_STRICT_WEIGHT_LIMIT = 4e-5
+# PyTorch's strict sums over a million products and more are off by 2e-5 (61, 73: measured), and by 4e-5 to
+# 5e-5 where they are 7 million (70); ours by 1.4e-6 at the most.
+PYTORCH_STRICT_WEIGHT_LIMIT = 8e-5
 
 
 def pytorch_limit(precision, pass_):

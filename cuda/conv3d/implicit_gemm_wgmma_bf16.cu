@@ -1,4 +1,4 @@
-// implicit_gemm_wgmma.cuh of bf16 tensors, and of f32 rounded to bf16.
+// implicit_gemm_wgmma.cuh of bf16 tensors.
 
 #include <voxgrad/cuda/conv3d/implicit_gemm_wgmma_launch.cuh>
 
@@ -11,18 +11,15 @@ bool implicit_gemm_wgmma_16_takes(const Conv3dGeometry& g, bool transposed) {
 
 void conv3d_implicit_gemm_wgmma_bf16(const Tensor& big, const Tensor& weight, const Tensor& bias,
                                      Tensor& small, Conv3dGeometry g) {
-  if (small.dtype() == f32)
-    flat::run<float, flat::Bf16>("conv3d", big, weight, bias, small, g, false);
-  else
-    flat::run<bfloat16, flat::Bf16>("conv3d", big, weight, bias, small, g, false);
+  if (small.dtype() == f32) return conv3d_implicit_gemm_wgmma_bf16_of_f32(big, weight, bias, small, g);
+  flat::run<bfloat16, flat::Bf16>("conv3d", big, weight, bias, small, g, false);
 }
 
 void conv_transpose3d_implicit_gemm_wgmma_bf16(const Tensor& small, const Tensor& weight, const Tensor& bias,
                                                Tensor& big, Conv3dGeometry g) {
   if (big.dtype() == f32)
-    flat::run<float, flat::Bf16>("conv_transpose3d", small, weight, bias, big, g, true);
-  else
-    flat::run<bfloat16, flat::Bf16>("conv_transpose3d", small, weight, bias, big, g, true);
+    return conv_transpose3d_implicit_gemm_wgmma_bf16_of_f32(small, weight, bias, big, g);
+  flat::run<bfloat16, flat::Bf16>("conv_transpose3d", small, weight, bias, big, g, true);
 }
 
 }  // namespace vox::cuda

@@ -52,9 +52,11 @@ Conv3dKernelIf conv3d_implicit_gemm_mma_split_if, conv_transpose3d_implicit_gemm
 Conv3dTakes implicit_gemm_wgmma_takes;
 Conv3dKernel conv3d_implicit_gemm_wgmma, conv_transpose3d_implicit_gemm_wgmma;
 
-// implicit_gemm_wgmma_bf16.cu, _f16.cu: the same of 16-bit operands; bf16 also of f32, rounded
+// implicit_gemm_wgmma_bf16.cu, _f16.cu, _bf16_of_f32.cu: the same of 16-bit operands; bf16 also of f32,
+// rounded, for which the first calls the last
 Conv3dTakes implicit_gemm_wgmma_16_takes;
 Conv3dKernel conv3d_implicit_gemm_wgmma_bf16, conv_transpose3d_implicit_gemm_wgmma_bf16;
+Conv3dKernel conv3d_implicit_gemm_wgmma_bf16_of_f32, conv_transpose3d_implicit_gemm_wgmma_bf16_of_f32;
 Conv3dKernel conv3d_implicit_gemm_wgmma_f16, conv_transpose3d_implicit_gemm_wgmma_f16;
 
 // implicit_gemm_wgmma_f16x3.cu: f32 at `highest` where cells step by one, by pairs of f16 numbers
@@ -82,9 +84,11 @@ Conv3dKernel conv3d_rolling_wgmma_f16, conv_transpose3d_rolling_wgmma_f16;
 Conv3dTakes strided_wgmma_takes;
 Conv3dKernel conv3d_strided_wgmma, conv_transpose3d_strided_wgmma;
 
-// strided_wgmma_bf16.cu, _f16.cu: the same of 16-bit operands; bf16 also of f32, rounded
+// strided_wgmma_bf16.cu, _f16.cu, _bf16_of_f32.cu: the same of 16-bit operands; bf16 also of f32, rounded,
+// for which the first calls the last
 bool strided_wgmma_bf16_takes(const Conv3dGeometry& g, bool transposed, DType dtype);
 Conv3dKernel conv3d_strided_wgmma_bf16, conv_transpose3d_strided_wgmma_bf16;
+Conv3dKernel conv3d_strided_wgmma_bf16_of_f32, conv_transpose3d_strided_wgmma_bf16_of_f32;
 Conv3dTakes strided_wgmma_f16_takes;
 Conv3dKernel conv3d_strided_wgmma_f16, conv_transpose3d_strided_wgmma_f16;
 
