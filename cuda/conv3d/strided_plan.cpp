@@ -89,6 +89,13 @@ struct Builder {
     return true;
   }
 
+  /// Whether the last cells of a tile, which would read on behind it, are the last of a row. Then they are
+  /// without an output, or what they read is multiplied by zero (StridedForm::wide): a window need not have
+  /// it.
+  bool rows_end_with_tiles() const {
+    return wide && p.low_w == 0 && 64 * 2 * tile.tiles / p.depths % p.pitch == 0;
+  }
+
   /// `slots` holds what each slot sums over: phases along with the number of the input's phase along w;
   /// nothing: an unused slot.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
@@ -96,9 +103,7 @@ struct Builder {
     if (p.kinds == most_kinds) return false;
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     int64_t plane = cells + (range_h.count() - 1) * p.pitch;
-    // The last cells read on. If a row ends there, it would be the next one, and they have no output: then it
-    // does not matter what they read.
-    if (p.low_w != 0 || cells % p.pitch != 0) plane += range_w.count() - 1;
+    if (!rows_end_with_tiles()) plane += range_w.count() - 1;
     const int64_t planes = range_d.count() + p.depths - 1;
     int64_t phase_pitch = planes * plane;
     // What 8 lanes store, all phases of 8 / lanes_w neighbours, falls into different banks.
@@ -111,6 +116,7 @@ struct Builder {
                      narrow(range_h.low),
                      narrow(planes),
                      narrow(plane),
+                     0,
                      narrow(phase_pitch),
                      narrow(phase_pitch * in_phases_w),
                      p.block_weights,
@@ -212,7 +218,11 @@ struct Builder {
     int64_t staging = tile.form == StridedForm::runs ? 2 * buffer : staging_bytes(tile);
     const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
                            (tile.bytes.scaled ? tile.channels * 4 : 0);
-    const int64_t stage = std::max<int64_t>(window + (resident ? 0 : stage_weights), 1024);
+    // What is read behind a window is a number, and always the same: its neighbour in the stage, the stage's
+    // own weights, or zeros. (Zero times what was left there by others may be NaN.)
+    const int64_t zeros =
+        resident && rows_end_with_tiles() ? ceil_div((range_w.count() - 1) * 16, 128) * 128 : 0;
+    const int64_t stage = std::max<int64_t>(window + zeros + (resident ? 0 : stage_weights), 1024);
     const int64_t left = shared_limit - others - 2 * staging;
     const int64_t stages = std::min<int64_t>(left / stage, tile.form == StridedForm::runs ? 3 : 8);
     if (left < 0 || stages < least) return false;
@@ -222,6 +232,11 @@ struct Builder {
     p.stages = narrow(stages);
     p.stage_bytes = narrow(stage);
     p.weight_bytes = resident ? narrow(weights) : 0;
+    p.window_bytes = narrow(window);
+    p.zero_bytes = narrow(zeros);
+    if (zeros > 0)
+      for (int i = 0; i < p.kinds; ++i)
+        p.kind[i].begin = narrow(window - int64_t{p.k_steps} * p.kind[i].granule_pitch * column_bytes);
     p.table_bytes = narrow(table);
     p.staging_bytes = narrow(staging);
     p.buffer_bytes = narrow(buffer);

@@ -37,6 +37,7 @@ struct StridedKind {
   int phase_d, phase_h;            ///< of the input
   int low_d, low_h;                ///< the lowest shifts
   int planes, plane;               ///< depths, and positions in each
+  int begin;                       ///< bytes into the stage
   int phase_pitch,
       granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
   int weights;        ///< bytes before its weights in those of a block of columns
@@ -77,6 +78,7 @@ struct StridedPlan {
   int plane_tiles, depth_blocks;
   int k_steps, slabs;                     ///< of an instruction in a stage; stages of a kind
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
+  int window_bytes, zero_bytes;           ///< in a stage: where windows end, and zeros from there on
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
   int table_bytes;                        ///< of offsets that the producer keeps
   int staging_bytes;                      ///< of a warpgroup

@@ -18,12 +18,13 @@
 // channels, or 16 where operands have 16 bits (times k_steps), of the window, rounded, as [granule of 16
 // bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
 // start address; conv3d's phases along w are planes of their own, read in one pass so that loads
-// coalesce. Weights come packed in the order of their use, once for all tiles if they fit, else with each
-// stage. Sums go to global memory as rows in which both phases along w lie one behind the other, or, where
-// one phase is alive among others without taps, as runs of sums and bias by the copy engine. 32 channels of
-// both phases are the rows of an instruction, and cells its columns (StridedForm::wide): then a thread's sums
-// lie as they do in the output, and leave registers 16 bytes at a time. Nothing is shared between blocks: no
-// atomics, and the bits never change.
+// coalesce. Products may read a few positions behind a window, for cells whose results are not stored or that
+// are multiplied by zero there (strided_plan.cpp). Weights come packed in the order of their use, once for
+// all tiles if they fit, else with each stage. Sums go to global memory as rows in which both phases along w
+// lie one behind the other, or, where one phase is alive among others without taps, as runs of sums and bias
+// by the copy engine. 32 channels of both phases are the rows of an instruction, and cells its columns
+// (StridedForm::wide): then a thread's sums lie as they do in the output, and leave registers 16 bytes at a
+// time. Nothing is shared between blocks: no atomics, and the bits never change.
 //
 // Non-finite values: as implicit_gemm_mma.cuh says; wide, strided_wgmma_mend.cuh.
 //
@@ -54,6 +55,11 @@ __global__ void __launch_bounds__(block_threads, 1)
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }
+  if constexpr (Block::wide)
+    for (int i = threadIdx.x; i < p.stages * p.zero_bytes / 4; i += block_threads) {
+      const int stage = i / (p.zero_bytes / 4), word = i % (p.zero_bytes / 4);
+      reinterpret_cast<uint32_t*>(shared.stages + stage * p.stage_bytes + p.window_bytes)[word] = 0;
+    }
   __syncthreads();
   const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
                         static_cast<int>(blockIdx.y) % p.channel_blocks};

@@ -95,22 +95,22 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   }
 }
 
-/// What a window has beyond whole rounds of a group, if it is so little that a thread can bring a single
-/// element of it. (In a round of its own hardly anybody would load anything, and all would wait.)
+/// A thread's part of a window's rest: of the positions beyond whole rounds of a group, if they are so few
+/// that a thread can bring a single element of them. (In a round of its own hardly anybody would load
+/// anything, and all would wait.)
 struct Rest {
-  int position, channel;  // of the thread; -1: none
+  int position, channel;  // -1: none
   uint32_t offset;        // as in the table
 };
-/// How many of a window's positions that is.
-__device__ __forceinline__ int rest_of(int count) {
-  const int over = count % producers;
-  return count >= producers && over <= producers / 8 ? over : 0;
+/// How many of a window's `count` positions are brought so, the last ones.
+__device__ __forceinline__ int single_positions(int count) {
+  const int beyond = count % producers;
+  return count >= producers && beyond <= producers / 8 ? beyond : 0;
 }
-/// The thread's part of the last `rest` positions.
-__device__ __forceinline__ Rest locate_rest(int thread, int rest, int number_bytes, const Tile& tile,
+__device__ __forceinline__ Rest locate_rest(int thread, int positions, int number_bytes, const Tile& tile,
                                             const StridedKind& kind, const StridedPlan& p) {
-  if (thread / 8 >= rest) return {-1, 0, ~0u};
-  const int in_plane = kind.plane - rest + thread / 8;
+  if (thread / 8 >= positions) return {-1, 0, ~0u};
+  const int in_plane = kind.plane - positions + thread / 8;
   const Place at = place_of(tile.position + in_plane, p);
   const int d = (tile.depth + kind.low_d + kind.planes - 1) * p.d.in_step + kind.phase_d,
             h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h, w = (at.column + p.low_w) * p.w.in_step;
@@ -165,8 +165,8 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
       int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
-      const int over = Block::has_rest ? rest_of(count) : 0;
-      count -= over;
+      const int singles = Block::has_rest ? single_positions(count) : 0;
+      count -= singles;
       Rest rest{-1, 0, ~0u};
       const int own_position = share.phase * kind.phase_pitch + share.first;
       const int granule_bytes = kind.granule_pitch * 16;
@@ -179,10 +179,11 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
           if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
-          if constexpr (Block::has_rest) rest = locate_rest(thread, over, number_bytes, tile, kind, p);
+          if constexpr (Block::has_rest) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
           located = true;
         }
-        unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
+        unsigned char* const stage =
+            shared.stages + ring.slot * p.stage_bytes + (Block::wide ? kind.begin : 0);
         bool waited = false;
         for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
           const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,

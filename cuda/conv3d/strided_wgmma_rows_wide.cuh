@@ -107,32 +107,32 @@ struct WideRows {
                               static_cast<uint16_t>(piece.word[i / 2] >> i % 2 * 16));
   }
 
-  /// A row of the output, which ends with a tile's cells or further on, but for one element at the most.
+  /// A row of the output. It ends where a tile's cells do, an element before, or further on.
   struct Row {
-    char* first;     // where the thread's first piece goes
-    bool exists;     // the thread's channel
-    bool absent;     // the row begins with the piece's second element
-    int left;        // elements from the tile's first cell on
-    bool continues;  // the row of the pair of phases before, of which the tile had all
-    bool continued;  // by that of the next pair
+    char* first;    // where the thread's first piece goes
+    bool exists;    // the thread's channel
+    bool absent;    // the row begins with the piece's second element
+    int left;       // elements from the tile's first cell on
+    bool follows;   // the row of the pair of phases before, of which the tile had all
+    bool followed;  // by that of the next pair
   };
 
   /// A lane's part of the last 16 elements of a row, of whose last piece `here` exist.
   static __device__ __forceinline__ Piece end_of(const float* sum, int here, int lane) {
     const Piece last = piece_of(sum, pieces - 1);
     const uint32_t earlier = piece_of(sum, pieces - 2).word[words - 1];
-    const uint32_t before =
+    const uint32_t carried =
         __shfl_sync(0xffffffff, lane % 4 == 3 ? earlier : last.word[words - 1], lane + 3, 4);
     Piece moved;
     if constexpr (size == 4)
-      moved = {{before, last.word[0], last.word[1], last.word[2]}};
+      moved = {{carried, last.word[0], last.word[1], last.word[2]}};
     else
-      moved = {{ptx::straddling(before, last.word[0]), ptx::straddling(last.word[0], last.word[1])}};
+      moved = {{ptx::straddling(carried, last.word[0]), ptx::straddling(last.word[0], last.word[1])}};
     return either(here == 4, last, moved);
   }
 
   /// Writes cells that lie in one row. The piece begins `skipped` elements before an aligned address. Of a
-  /// row that the next one continues, the last 16 elements are stored with the first of that one: memory
+  /// row that the next one follows, the last 16 elements are stored with the first of that one: memory
   /// takes parts of its sectors of 32 bytes one by one, and slowly.
   template <int skipped>
   static __device__ __forceinline__ void write_straight(const float* sum, const float* sum_before,
@@ -145,14 +145,14 @@ struct WideRows {
     const int here = min(row.left - 2 * cells + 4, 4);
     const bool begins = place == 0 && row.absent && skipped == 0,
                ends = place == 3 && (skipped > 0 || here < 4);
-    const bool handed_on = row.continued && skipped_at(row.first + (row.left - place * 4) * size, 16) != 0;
+    const bool handed_on = row.followed && skipped_at(row.first + (row.left - place * 4) * size, 16) != 0;
     char* const to = row.first + (skipped + (later ? 16 : 0)) * size;
     const Piece head = piece_of(sum, 0);
-    Piece own = either(row.continues, end_of(sum_before, here, lane), head);
+    Piece own = either(row.follows, end_of(sum_before, here, lane), head);
 #pragma unroll
     for (int j = -1; j < pieces; ++j) {
       const Piece behind = piece_of(sum, min(j + 1, pieces - 1));
-      const bool wanted = j < 0             ? (row.continues ? all_skipped > 0 : later && !begins)
+      const bool wanted = j < 0             ? (row.follows ? all_skipped > 0 : later && !begins)
                           : j == 0          ? later || !begins
                           : j == pieces - 1 ? !later && !ends && !handed_on
                                             : true;
@@ -162,8 +162,8 @@ struct WideRows {
     }
     constexpr int before = (1 << skipped) - 1;
     int bits = 0;
-    if (place == 0 && !row.continues) bits = (begins ? 15 : before) & ~static_cast<int>(row.absent);
-    if (ends && !row.continued) bits = ((1 << here) - 1) & ~before;
+    if (place == 0 && !row.follows) bits = (begins ? 15 : before) & ~static_cast<int>(row.absent);
+    if (ends && !row.followed) bits = ((1 << here) - 1) & ~before;
     store_elements(row.exists ? bits : 0, place == 0 ? row.first : row.first + 16 * (pieces - 1) * size,
                    either(place == 0, head, own));
   }
@@ -233,15 +233,15 @@ struct WideRows {
             .exists = channel < here,
             .absent = absent,
             .left = left,
-            .continues = r != 0 && is_followed(r - 1),
-            .continued = r + 1 != pairs && is_followed(r)};
-        const float* const before = r > 0 ? of - sums : of;
+            .follows = r != 0 && is_followed(r - 1),
+            .followed = r + 1 != pairs && is_followed(r)};
+        const float* const sum_before = r > 0 ? of - sums : of;
         // From lane 0, so that the compiler knows that lanes do not part.
         const int skipped = __shfl_sync(0xffffffff, skipped_at(row.first, 4), 0);
-        if (skipped == 0) write_straight<0>(of, before, row);
-        if (skipped == 1) write_straight<1>(of, before, row);
-        if (skipped == 2) write_straight<2>(of, before, row);
-        if (skipped == 3) write_straight<3>(of, before, row);
+        if (skipped == 0) write_straight<0>(of, sum_before, row);
+        if (skipped == 1) write_straight<1>(of, sum_before, row);
+        if (skipped == 2) write_straight<2>(of, sum_before, row);
+        if (skipped == 3) write_straight<3>(of, sum_before, row);
       }
     }
     if (!p.half_items) return;
@@ -253,8 +253,8 @@ struct WideRows {
         for (int i = 0; i < pairs * sums; i += 4)
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            float& of = nothing[(i / 2 + e) % 8];
-            of = fmaf(sum[i + 2 * phase + e], 0.0f, of);
+            float& one = nothing[(i / 2 + e) % 8];
+            one = fmaf(sum[i + 2 * phase + e], 0.0f, one);
           }
 #pragma unroll
     for (int i = 1; i < 8; ++i) nothing[0] += nothing[i];

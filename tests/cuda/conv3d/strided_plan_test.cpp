@@ -102,6 +102,37 @@ TEST(StridedPlan, PairsTapsOfBothPhases) {
   }
 }
 
+// What is read behind a window that ends with a row, and multiplied by zero, is the same on every run: all
+// windows end where zeros begin, or with the stage's own weights.
+TEST(StridedPlan, HasZerosBehindWindowsThatEndWithRows) {
+  struct Case {
+    int64_t width, kernel, padding;
+    bool cut;
+  };
+  for (const Case& c : {Case{64, 3, 1, true}, Case{128, 3, 1, true}, Case{64, 3, 0, false},  // a pitch of 66
+                        Case{65, 3, 1, false}}) {
+    const auto g =
+        detail::conv_transpose3d_geometry("test", {4, 32, 16, 16, c.width}, {32, 32, 3, 3, c.kernel},
+                                          {.stride = 2, .padding = {1, 1, c.padding}});
+    const StridedTile tile = strided_tile(g, true);
+    ASSERT_EQ(tile.form, StridedForm::wide);
+    const auto planned = strided_plan(g, true, tile);
+    ASSERT_TRUE(planned);
+    const StridedPlan& p = planned->plan;
+    EXPECT_EQ(p.zero_bytes > 0, c.cut) << c.width << ' ' << c.kernel;
+    const int64_t furthest = 16 * (c.kernel / 2);
+    EXPECT_TRUE(!c.cut || p.zero_bytes >= furthest);
+    EXPECT_GE(p.stage_bytes, p.window_bytes + p.zero_bytes);
+    for (int i = 0; i < p.kinds; ++i) {
+      const int window = p.k_steps * p.kind[i].granule_pitch * 32;
+      if (c.cut)
+        EXPECT_EQ(p.kind[i].begin + window, p.window_bytes);
+      else
+        EXPECT_EQ(p.kind[i].begin, 0);
+    }
+  }
+}
+
 // The kernel counts a channel's bytes in 32 bits, on both sides.
 TEST(StridedPlan, IsForChannelsOfAtMost4GiB) {
   const auto has_plan = [](const Shape& input, int64_t stride, bool transposed) {
