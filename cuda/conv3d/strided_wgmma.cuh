@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }
-  if constexpr (Block::wide)
+  if constexpr (Block::trims)
     for (int i = threadIdx.x; i < p.stages * p.zero_bytes / 4; i += block_threads) {
       const int stage = i / (p.zero_bytes / 4), word = i % (p.zero_bytes / 4);
       reinterpret_cast<uint32_t*>(shared.stages + stage * p.stage_bytes + p.window_bytes)[word] = 0;

@@ -165,7 +165,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
       const StridedKind& kind = p.kind[k];
       if (kind.stage_weights == 0) continue;
       int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
-      const int singles = Block::has_rest ? single_positions(count) : 0;
+      const int singles = Block::trims ? single_positions(count) : 0;
       count -= singles;
       Rest rest{-1, 0, ~0u};
       const int own_position = share.phase * kind.phase_pitch + share.first;
@@ -179,11 +179,11 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
           if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
-          if constexpr (Block::has_rest) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
+          if constexpr (Block::trims) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
           located = true;
         }
         unsigned char* const stage =
-            shared.stages + ring.slot * p.stage_bytes + (Block::wide ? kind.begin : 0);
+            shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
         bool waited = false;
         for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
           const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
@@ -192,7 +192,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
           unsigned char* const of_octet = stage + octet * Octet::granules * granule_bytes;
           unsigned char* to = of_octet + own_position * 16;
           typename Octet::Number single{};
-          if constexpr (Block::has_rest)
+          if constexpr (Block::trims)
             if (rest.offset != ~0u && rest.channel < left)
               single = __ldg(reinterpret_cast<const typename Octet::Number*>(from + rest.offset +
                                                                              rest.channel * channel_bytes));
@@ -222,7 +222,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
               if (first + u * producers < count) Octet::store(to + u * share.step * 16, granule_bytes, v[u]);
             to += batch * share.step * 16;
           }
-          if constexpr (Block::has_rest)
+          if constexpr (Block::trims)
             if (rest.position >= 0)
               Octet::store_one(of_octet + rest.position * 16, granule_bytes, rest.channel, single);
         }

@@ -96,7 +96,7 @@ struct Products {
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
           for (int slab = 0; slab < p.slabs; ++slab) {
             const unsigned char* const stage =
-                shared.stages + ring.slot * p.stage_bytes + (wide ? kind.begin : 0);
+                shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
             const unsigned char* const weights =
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;

@@ -81,10 +81,10 @@ struct Block {
   static constexpr int sums = columns / 2;  // of a slot, in a thread and instruction
   static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
   // How many positions a producer loads at once, 8 channels each: twice as many where sums leave room. The
-  // windows of two tiles of 64 cells are often a little more than three or six for each producer; that little
-  // they bring element by element.
-  static constexpr bool has_rest = wide && tiles == 2;
-  static constexpr int batch = slots == 1 ? 8 : !wide ? 4 : has_rest ? 3 : 5;
+  // windows of two wide tiles are often a little more than three or six for each producer: they end with a
+  // row where they can (StridedPlan::zero_bytes), and else bring that little element by element.
+  static constexpr bool trims = wide && tiles == 2;
+  static constexpr int batch = slots == 1 ? 8 : !wide ? 4 : trims ? 3 : 5;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
                        consumer_registers = 256 - producer_registers;
 };
