@@ -8,12 +8,14 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <new>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace vox {
 namespace {
@@ -34,7 +36,74 @@ int threads_from_environment() {
   return static_cast<int>(threads);
 }
 
-/// The process-wide number of threads, and the workers (one fewer: the caller works too), made on first use.
+// Note [Workers]
+//
+// Eigen's pool cannot be left half made: if its constructor throws because a thread does not start, it waits
+// for ever for those that did. So all threads are started before the pool is made, and handed to it: from
+// then on nothing can fail, and before that the threads have nothing to do but to end.
+
+/// A thread that waits to be told what to run. Without that it ends when it is destroyed.
+class Worker {
+ public:
+  Worker() : thread_([this] { work(); }) {}
+  ~Worker() {
+    tell({});
+    thread_.join();
+  }
+
+  /// Only the first call counts.
+  void tell(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(told_, true)) task_ = std::move(task);
+    wake_.notify_one();
+  }
+
+ private:
+  void work() {
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return told_; });
+    }
+    if (task_) task_();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool told_ = false;
+  std::function<void()> task_;  // nobody writes it any more once told_
+  std::thread thread_;          // last, for it uses the others
+};
+
+using Workers = std::vector<std::unique_ptr<Worker>>;
+
+/// How Eigen's pool comes by its threads: it takes those of `waiting`.
+struct Environment : Eigen::StlThreadEnvironment {
+  using EnvThread = Worker;
+  Worker* CreateThread(std::function<void()> loop) {
+    Worker* worker = waiting->back().release();
+    waiting->pop_back();
+    worker->tell(std::move(loop));
+    return worker;
+  }
+  Workers* waiting;  // of use while the pool is being made
+};
+
+using Pool = Eigen::ThreadPoolTempl<Environment>;
+
+/// The pool of a team of `threads`, which has one fewer: the caller works too.
+std::shared_ptr<Pool> start_workers(int threads) {
+  try {
+    Workers waiting;
+    while (std::ssize(waiting) < threads - 1) waiting.push_back(std::make_unique<Worker>());
+    return std::make_shared<Pool>(threads - 1, Environment{{}, &waiting});
+  } catch (const std::exception& error) {
+    throw Error(str("parallel_for: the system does not start ", threads, " threads: ", error.what(),
+                    " (ask for fewer with set_num_threads() or the environment variable ",
+                    "VOXGRAD_NUM_THREADS)"));
+  }
+}
+
+/// The process-wide number of threads, and the workers, made on first use.
 class Team {
  public:
   int threads() {
@@ -43,16 +112,16 @@ class Team {
   }
 
   void set_threads(int threads) {
-    std::shared_ptr<Eigen::ThreadPool> old;  // joins its threads after the lock is gone
+    std::shared_ptr<Pool> old;  // joins its threads after the lock is gone
     const std::lock_guard lock(mutex_);
     if (threads != threads_) old = std::move(workers_);
     threads_ = threads;
   }
 
   /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call relies on.
-  std::shared_ptr<Eigen::ThreadPool> workers() {
+  std::shared_ptr<Pool> workers() {
     const std::lock_guard lock(mutex_);
-    if (checked_threads() > 1 && !workers_) workers_ = std::make_shared<Eigen::ThreadPool>(threads_ - 1);
+    if (checked_threads() > 1 && !workers_) workers_ = start_workers(threads_);
     return workers_;
   }
 
@@ -64,7 +133,7 @@ class Team {
 
   std::mutex mutex_;
   int threads_ = 0;  // 0: not asked for yet
-  std::shared_ptr<Eigen::ThreadPool> workers_;
+  std::shared_ptr<Pool> workers_;
 };
 
 Team& team() {

@@ -13,7 +13,8 @@ int get_num_threads();
 
 /// Sets that number, from 1 to 1024; wins over the environment. Results do not depend on it, to the last bit.
 /// Calls of parallel_for() that are running keep their threads. Throws ValueError for any other number, or
-/// on a thread that shares out chunks.
+/// on a thread that shares out chunks. The threads are started by the first parallel_for() that needs them,
+/// not here: if the system does not start that many, every such call throws Error until fewer are set.
 void set_num_threads(int threads);
 
 namespace detail {
@@ -46,7 +47,7 @@ void parallel_for(int64_t n, int64_t grain, RangeFunction f);
 /// If chunks throw, the exception of the lowest one reaches the caller, and chunks that have not begun are
 /// dropped. Several threads may call at once. A call inside `f` runs on the calling thread alone, unless the
 /// outer call is a single chunk: then it is the inner one that is shared out.
-/// Throws ValueError unless n >= 0 and grain >= 1.
+/// Throws ValueError unless n >= 0 and grain >= 1, and Error if the threads cannot be started.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   detail::parallel_for(n, grain, detail::RangeFunction(f));

@@ -12,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/limit_memory.h"
+
 namespace vox {
 namespace {
 
 /// Restores the number of threads after a test.
-class Parallel : public testing::Test {
+class Parallel : public ::testing::Test {
  protected:
   ~Parallel() override { set_num_threads(before_); }
 
@@ -163,7 +165,7 @@ TEST_F(Parallel, RefusesBadArguments) {
 }
 
 // The environment is read once in a process, so each value needs a new one.
-class ParallelEnvironmentDeathTest : public testing::Test {
+class ParallelEnvironmentDeathTest : public ::testing::Test {
  protected:
   static void report(const char* value) {
     setenv("VOXGRAD_NUM_THREADS", value, 1);
@@ -178,13 +180,40 @@ class ParallelEnvironmentDeathTest : public testing::Test {
 };
 
 TEST_F(ParallelEnvironmentDeathTest, SetsTheNumberOfThreads) {
-  EXPECT_EXIT(report("3"), testing::ExitedWithCode(0), "threads=3");
-  EXPECT_EXIT(report("1024"), testing::ExitedWithCode(0), "threads=1024");
+  EXPECT_EXIT(report("3"), ::testing::ExitedWithCode(0), "threads=3");
+  EXPECT_EXIT(report("1024"), ::testing::ExitedWithCode(0), "threads=1024");
 }
 
 TEST_F(ParallelEnvironmentDeathTest, ABadValueIsAnError) {
   for (const char* value : {"", "0", "-2", "two", "3x", "1025", "99999999999999999999"})
-    EXPECT_EXIT(report(value), testing::ExitedWithCode(0), "must be a whole number from 1 to 1024") << value;
+    EXPECT_EXIT(report(value), ::testing::ExitedWithCode(0), "must be a whole number from 1 to 1024")
+        << value;
+}
+
+// The limit on memory stays for the rest of a process, so it needs one of its own.
+TEST(ParallelDeathTest, ThreadsThatDoNotStartAreAnErrorAndFewerStillWork) {
+  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto asking_for_too_many = [] {
+    testing::limit_memory(int64_t{256} << 20);  // the stacks of 1023 threads want 2 GiB or more
+    set_num_threads(1024);
+    std::atomic<int> ran{0};
+    for (int round = 0; round < 2; ++round) {
+      try {
+        parallel_for(8, 1, [&](int64_t, int64_t) { ++ran; });
+      } catch (const Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+    }
+    set_num_threads(2);
+    parallel_for(2, 1, [&](int64_t, int64_t) {  // as in HelpersDoHelp
+      ++ran;
+      while (ran < 2) std::this_thread::yield();
+    });
+    std::exit(ran == 2 ? 0 : 1);
+  };
+  const char* message = "parallel_for: the system does not start 1024 threads: ";
+  EXPECT_EXIT(asking_for_too_many(), ::testing::ExitedWithCode(0), str(message, ".*\n", message));
 }
 
 }  // namespace
