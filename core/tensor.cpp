@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <new>
 
 namespace vox {
 
@@ -83,9 +84,16 @@ void* Tensor::checked_mutable_data(DType dtype) {
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   checked_data("to_vector", dtype_of<T>());
-  const Tensor dense = detach().contiguous().to(Device::cpu());
-  const T* first = detail::ptr<T>(dense);
-  return std::vector<T>(first, first + dense.numel());
+  try {
+    const Tensor dense = detach().contiguous().to(Device::cpu());
+    const T* first = detail::ptr<T>(dense);
+    return std::vector<T>(first, first + dense.numel());
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(str("to_vector: ", error.what()));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryError(str("to_vector: no memory for a std::vector of the ", numel(),
+                               " elements of shape ", shape(), " of ", dtype()));
+  }
 }
 
 template <class T>

@@ -81,7 +81,8 @@ class Tensor {
   T* mutable_data() {
     return static_cast<T*>(checked_mutable_data(dtype_of<T>()));
   }
-  /// All elements in logical (row-major) order, copied to the host. T must be the dtype's type.
+  /// All elements in logical (row-major) order, copied to the host. T must be the dtype's type. Throws
+  /// OutOfMemoryError.
   template <class T>
   std::vector<T> to_vector() const;
   /// The only element of a tensor with numel() == 1, as T, which must be the dtype's type.

@@ -2,7 +2,10 @@
 
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
 #include <voxgrad/core/tensor.h>
+
+#include "tests/support/limit_memory.h"
 
 // Handles, memory and versions: what a Tensor is before any op runs.
 
@@ -71,6 +74,25 @@ TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
   EXPECT_THROW(vox::empty({int64_t{1} << 58}), vox::OutOfMemoryError) << "2^60 bytes";
   EXPECT_THROW(vox::empty({INT64_MAX - 63}, {.dtype = vox::u8}), vox::OutOfMemoryError);
   EXPECT_THROW(vox::zeros({int64_t{1} << 58}), vox::OutOfMemoryError);
+}
+
+// The limit stays for the rest of a process, so it needs one of its own.
+TEST(TensorDeathTest, AVectorThatFindsNoMemoryIsAnOutOfMemoryError) {
+  if (!vox::testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto call = [] {
+    vox::set_num_threads(1);
+    const Tensor x = vox::ones({1}).expand({int64_t{32} << 20});
+    vox::testing::limit_memory(int64_t{192} << 20);  // for a dense copy of 128 MiB, not for the vector too
+    try {
+      x.to_vector<float>();
+    } catch (const vox::OutOfMemoryError& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(call(), ::testing::ExitedWithCode(0),
+              "to_vector: no memory for a std::vector of the 33554432 elements of shape .33554432,. of f32");
 }
 
 TEST(Tensor, CopiesAreHandlesOnTheSameTensor) {

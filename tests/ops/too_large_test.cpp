@@ -140,7 +140,8 @@ TEST_P(TooLarge, MoreBytesThanThereAre) {
   expect_refused<OutOfMemoryError>({{"empty", shape, [&] { empty(shape, x.options()); }},
                                     {"zeros", shape, [&] { zeros(shape, x.options()); }},
                                     {"relu", shape, [&] { relu(x); }},
-                                    {"add", shape, [&] { x + x; }}},
+                                    {"add", shape, [&] { x + x; }},
+                                    {"to_vector", shape, [&] { x.to_vector<float>(); }}},
                                    "no memory for a tensor of shape ");
 }
 
