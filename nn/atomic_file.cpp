@@ -10,7 +10,28 @@
 
 namespace vox::nn::detail {
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+namespace {
+
+/// The name that the file itself has: rename() would replace a symbolic link, not what it leads to.
+std::filesystem::path followed(std::filesystem::path path) {
+  const std::string given = path.string();
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();  // refuses links in a circle
+  check<IoError>(type != std::filesystem::file_type::none, "nn::save: ", given,
+                 ": cannot open: ", error.message());
+  check<IoError>(type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found,
+                 "nn::save: ", given, ": must be a regular file or not exist");
+  while (std::filesystem::is_symlink(path, error)) {
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    check<IoError>(!error, "nn::save: ", given, ": cannot follow the link: ", error.message());
+    path = path.parent_path() / target;  // `target` alone if that is absolute
+  }
+  return path;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(followed(path)) {
   // O_EXCL: two writers, and what a crash left behind, each have a name of their own.
   for (int number = 0; descriptor_ < 0; ++number) {
     temporary_ = path_;

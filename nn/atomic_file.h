@@ -5,10 +5,11 @@
 namespace vox::nn::detail {
 
 /// A file that appears under its name complete and on disk, or not at all: a new one beside it, renamed by
-/// commit(). Without commit() nothing of it stays. All failures are IoErrors with the system's reason.
+/// commit(). Without commit() nothing of it stays. A symbolic link stays: what it leads to is replaced. All
+/// failures are IoErrors: with the system's reason, or because what has the name is not a regular file.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(const std::filesystem::path& path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();

@@ -17,11 +17,12 @@ using Metadata = std::map<std::string, std::string>;
 ///     nn::save("net.safetensors", net.state_dict());
 ///
 /// The file appears under its name complete and on disk, or not at all: it is written beside it and renamed.
-/// Equal arguments give equal bytes.
+/// A symbolic link is followed: it stays, and what it leads to is replaced. Equal arguments give equal bytes.
 ///
 /// Throws ValueError for an undefined tensor, for the name "__metadata__" (the format's own), for names and
-/// metadata that are not UTF-8 or make a header above 100 MB; IoError, naming the system's reason, where the
-/// file cannot be written.
+/// metadata that are not UTF-8 or make a header above 100 MB; IoError where `path` is anything but a regular
+/// file or a new name (a folder, a pipe, a device), and, naming the system's reason, where the file cannot be
+/// written.
 void save(const std::filesystem::path& path, const StateDict& tensors, const Metadata& metadata = {});
 
 struct LoadedFile {

@@ -4,6 +4,8 @@
 #include "temporary_folder.h"
 #include "tests/support/devices.h"
 
+#include <sys/stat.h>
+
 #include <cmath>
 #include <thread>
 
@@ -138,6 +140,51 @@ TEST(SerializeFileTest, AFailedSaveKeepsTheOldFileAndLeavesNothingBeside) {
   int files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++files;
   EXPECT_EQ(files, 2);
+}
+
+TEST(SerializeFileTest, RefusesToReplaceWhatIsNotARegularFile) {
+  const TemporaryFolder folder;
+  const std::filesystem::path fifo = folder / "fifo", link = folder / "link", loop = folder / "loop";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::filesystem::create_symlink("fifo", link);
+  std::filesystem::create_directory(folder / "folder");
+  std::filesystem::create_symlink("loop", loop);
+  for (const auto& path : {fifo, link, folder / "folder"}) {
+    try {
+      nn::save(path, {{"t", ones({2})}});
+      FAIL() << path;
+    } catch (const IoError& error) {
+      EXPECT_EQ(error.what(), str("nn::save: ", path.string(), ": must be a regular file or not exist"));
+    }
+  }
+  EXPECT_THROW(nn::save(loop, {{"t", ones({2})}}), IoError);
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_symlink(loop));
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++files;
+  EXPECT_EQ(files, 4);
+}
+
+TEST(SerializeFileTest, ALinkStaysAndItsTargetIsReplaced) {
+  const TemporaryFolder folder;
+  const std::filesystem::path there = folder / "there", relative = folder / "relative";
+  std::filesystem::create_directory(there);
+  write_bytes(there / "x", "before");
+  std::filesystem::create_symlink("there/x", relative);
+  std::filesystem::create_symlink(relative, folder / "absolute");     // to a link
+  std::filesystem::create_symlink("there/new", folder / "dangling");  // its target may come to be
+  for (const auto& [name, target] : {std::pair{"relative", "x"}, {"absolute", "x"}, {"dangling", "new"}}) {
+    nn::save(folder / name, {{name, ones({2})}});
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / name)) << name;
+    EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(there / target))) << name;
+    EXPECT_EQ(nn::load(there / target).tensors.count(name), 1u);
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(relative));
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    ++files;
+  EXPECT_EQ(files, 6) << "a folder, three links and two files";
 }
 
 TEST(SerializeFileTest, AHeaderAbove100MBIsRefusedBeforeAnythingIsWritten) {
