@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 namespace vox {
@@ -119,12 +120,20 @@ Tensor floating_range(double start, double end, double step, TensorOptions optio
   check_direction(start, end, step);
   const double count = std::ceil((end - start) / step);
   check<ShapeError>(count < 0x1p60, "arange: ", count, " elements are more than 64 bits can address");
-  const Tensor t = detail::empty_for("arange", {static_cast<int64_t>(count)}, {options.dtype});
-  visit_floating_storage("arange", options.dtype, [&]<class T>(T) {
+  const auto element = [=](double i) { return start + i * step; };
+  return visit_floating_storage("arange", options.dtype, [&]<class T>(T) {
+    if (count > 0) {
+      const double last = element(count - 1), largest = std::numeric_limits<T>::max();
+      const auto fits = [](double x) { return std::isfinite(static_cast<opmath_t<T>>(static_cast<T>(x))); };
+      check<ValueError>(fits(start) && fits(last), "arange: elements from ", start, " to ", last,
+                        " cannot be held by dtype ", options.dtype, "; allowed are ", -largest, " to ",
+                        largest);
+    }
+    const Tensor t = detail::empty_for("arange", {static_cast<int64_t>(count)}, {options.dtype});
     T* out = detail::mutable_ptr<T>(t);
-    for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(start + static_cast<double>(i) * step);
+    for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(element(static_cast<double>(i)));
+    return t.to(options.device);
   });
-  return t.to(options.device);
 }
 
 }  // namespace

@@ -134,6 +134,24 @@ TEST(Arange, RefusesWhatHasNoElements) {
   EXPECT_THROW(vox::arange(0, 2, 1, {.dtype = boolean}), vox::DTypeError);
 }
 
+TEST(Arange, RefusesWhatAFloatingDtypeCannotHold) {
+  EXPECT_EQ(message_of([] { vox::arange(70000, {.dtype = vox::f16}); }),
+            "arange: elements from 0 to 69999 cannot be held by dtype f16; allowed are -65504 to 65504");
+  EXPECT_EQ(message_of([] { vox::arange(0, -65540, -10, {.dtype = vox::f16}); }),
+            "arange: elements from 0 to -65530 cannot be held by dtype f16; allowed are -65504 to 65504");
+  EXPECT_THROW(vox::arange(0, 1e39, 9e38), vox::ValueError);
+  EXPECT_THROW(vox::arange(-1e39, 0, 1e39, {.dtype = vox::bf16}), vox::ValueError);
+  EXPECT_THROW(vox::arange(1e39, 1e39 + 1e30, 1e30, {.dtype = vox::f32}), vox::ValueError);
+  // The last element counts, not the end; and so does what rounds to the largest number.
+  EXPECT_EQ(vox::arange(0, 70000, 65504, {.dtype = vox::f16}).to(f64).to_vector<double>(),
+            (Doubles{0, 65504}));
+  EXPECT_EQ(vox::arange(0, 70000, 65519, {.dtype = vox::f16}).to(f64).to_vector<double>(),
+            (Doubles{0, 65504}));
+  EXPECT_THROW(vox::arange(0, 70000, 65520, {.dtype = vox::f16}), vox::ValueError);
+  EXPECT_EQ(vox::arange(1e39, 1e39, 1, {.dtype = vox::f32}).numel(), 0);
+  EXPECT_EQ(vox::arange(0, 1e300, 5e299, {.dtype = f64}).to_vector<double>(), (Doubles{0, 5e299}));
+}
+
 TEST(Full, RefusesWhatTheDtypeCannotHold) {
   EXPECT_THROW(vox::full({1}, 0.5, {.dtype = i64}), vox::ValueError);
   EXPECT_THROW(vox::full({1}, 256, {.dtype = u8}), vox::ValueError);
