@@ -60,6 +60,7 @@ Tensor weights_like(const Tensor& x) {
 }  // namespace
 
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+  detail::check_callable("gradcheck", "f", f);
   check_inputs("gradcheck", inputs);
   const Tensor y = f(inputs);
   check<GradError>(y.requires_grad(), "gradcheck: the function's output does not require grad");
@@ -87,6 +88,7 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
 
 bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                    const GradcheckOptions& options) {
+  detail::check_callable("gradgradcheck", "f", f);
   check_inputs("gradgradcheck", inputs);
   std::vector<Tensor> extended = inputs;
   extended.push_back(weights_like(f(inputs)).set_requires_grad(true));

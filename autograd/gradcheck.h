@@ -19,7 +19,7 @@ struct GradcheckOptions {
 /// Compares the gradients of f's output with central differences, element by element: every entry of the
 /// Jacobian of every f64 input that requires grad. Inputs are leaves; to check f on a view or an expanded
 /// tensor, take the view inside f. Stay away from kinks. Returns true, or throws GradError naming the input,
-/// the element and both numbers.
+/// the element and both numbers; ValueError if f is empty.
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 

@@ -105,6 +105,7 @@ autograd::HookList& hook_list(const char* function, const Tensor& t) {
 
 int64_t Tensor::add_hook(Hook hook) {
   auto& list = hook_list("register_hook", *this);
+  detail::check_callable("register_hook", "hook", hook);
   const int64_t id = list.next_id++;
   list.hooks.emplace(id, std::move(hook));
   return id;

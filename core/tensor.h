@@ -140,16 +140,19 @@ class Tensor {
   /// Calls `hook(gradient)` whenever a gradient of this tensor is complete, before it is used. The hook
   /// may return nothing, or a Tensor of the same shape and dtype that takes the gradient's place.
   /// Returns a number for remove_hook(). A hook that holds this tensor itself would keep both alive for ever:
-  /// let it hold a detach().
+  /// let it hold a detach(). Throws ValueError for an empty std::function or a null pointer.
   template <class F>
   int64_t register_hook(F hook) {
-    if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>)
-      return add_hook([hook](const Tensor& g) mutable -> std::optional<Tensor> {
-        hook(g);
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>) {
+      std::function<void(const Tensor&)> look(std::move(hook));
+      if (!look) return add_hook({});
+      return add_hook([look = std::move(look)](const Tensor& g) -> std::optional<Tensor> {
+        look(g);
         return std::nullopt;
       });
-    else
+    } else {
       return add_hook(std::move(hook));
+    }
   }
   void remove_hook(int64_t id);
 
@@ -232,6 +235,11 @@ void begin_in_place(const char* function, const Tensor& target, const Tensor& so
 
 /// Throws unless `t` is defined; `argument` names it in the message.
 void check_defined(const char* function, const char* argument, const Tensor& t);
+/// Throws ValueError if the std::function `f` is empty; `argument` names it in the message.
+template <class F>
+void check_callable(const char* function, const char* argument, const std::function<F>& f) {
+  check<ValueError>(static_cast<bool>(f), function, ": argument '", argument, "' is an empty function");
+}
 /// Throws unless `t` is defined and floating; `argument` names it in the message.
 void check_floating(const char* function, const char* argument, const Tensor& t);
 /// Throws unless a and b (both defined) have one dtype and one device; the message names both.

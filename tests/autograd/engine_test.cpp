@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 
 #include <voxgrad/voxgrad.h>
@@ -248,6 +249,25 @@ TEST(Hooks, AReplacementMustFit) {
   y.register_hook([](const Tensor&) { return std::optional<Tensor>(vox::zeros({3})); });
   EXPECT_THROW(y.sum().backward(), vox::GradError);
   EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), vox::GradError);
+}
+
+TEST(Hooks, AnEmptyFunctionIsRefusedAtTheCall) {
+  Tensor x = leaf({1});
+  using Replaces = std::function<Tensor(const Tensor&)>;
+  using Looks = std::function<void(const Tensor&)>;
+  for (const auto& register_empty : std::vector<std::function<void()>>{
+           [&] { x.register_hook(vox::Hook()); }, [&] { x.register_hook(Replaces()); },
+           [&] { x.register_hook(Looks()); },
+           [&] { x.register_hook(static_cast<void (*)(const Tensor&)>(nullptr)); }}) {
+    try {
+      register_empty();
+      ADD_FAILURE() << "an empty function was taken";
+    } catch (const vox::ValueError& e) {
+      EXPECT_STREQ(e.what(), "register_hook: argument 'hook' is an empty function");
+    }
+  }
+  (x * 2).backward();
+  EXPECT_EQ(grad_of(x), (Floats{2}));
 }
 
 TEST(Hooks, ANumberIsNeverUsedTwice) {

@@ -173,6 +173,9 @@ TEST(Gradcheck, RefusesWhatItCannotCheck) {
   const auto f = [](const Tensors& t) { return t[0] * 2; };
   EXPECT_THROW(vox::autograd::gradcheck(f, {vox::ones({2}, {.dtype = vox::f64})}), vox::GradError);
   EXPECT_THROW(vox::autograd::gradcheck(f, {vox::ones({2}).set_requires_grad(true)}), vox::DTypeError);
+  const Tensor x = vox::ones({2}, {.dtype = vox::f64}).set_requires_grad(true);
+  EXPECT_THROW(vox::autograd::gradcheck({}, {x}), vox::ValueError);
+  EXPECT_THROW(vox::autograd::gradgradcheck({}, {x}), vox::ValueError);
 }
 
 TEST(Tape, ShowsWhatBackwardWillDo) {
