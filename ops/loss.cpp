@@ -54,6 +54,8 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
                     " target must have shape ", expected, ", got ", target.shape());
   if (input.device().is_cuda() || target.numel() == 0) return;
   const int64_t lowest = min(target).item<int64_t>(), highest = max(target).item<int64_t>();
+  check<ValueError>(input.size(1) > 0, "cross_entropy: target holds classes from ", lowest, " to ", highest,
+                    ", but input ", input.shape(), " has none");
   check<ValueError>(lowest >= 0 && highest < input.size(1), "cross_entropy: target holds classes from ",
                     lowest, " to ", highest, "; allowed are 0 to ", input.size(1) - 1);
 }

@@ -98,6 +98,19 @@ TEST_P(LossTest, ClassesOutOfRangeAreRefused) {
   }
 }
 
+TEST(LossCpuTest, WhereThereIsNoClassTheMessageSaysSo) {
+  const auto message = [](const Shape& shape) -> std::string {
+    try {
+      cross_entropy(zeros(shape), from_vector<int64_t>({0, 3}, {2}));
+    } catch (const ValueError& error) {
+      return error.what();
+    }
+    return "(nothing was thrown)";
+  };
+  EXPECT_EQ(message({2, 3}), "cross_entropy: target holds classes from 0 to 3; allowed are 0 to 2");
+  EXPECT_EQ(message({2, 0}), "cross_entropy: target holds classes from 0 to 3, but input (2,0) has none");
+}
+
 TEST_P(LossTest, GradientsAgreeWithNumbers) {
   const auto leaf = [&](const Shape& shape, unsigned seed) {
     return normal(shape, {f64, device()}, seed).set_requires_grad();

@@ -210,6 +210,12 @@ TEST_P(Shaping, IndexSelectRefuses) {
     EXPECT_STREQ(error.what(),
                  "index_select: indices[1] is 7, outside a dimension of size 3; allowed are 0 to 2");
   }
+  try {
+    vox::index_select(counting({0, 3}), 0, index({4}));
+    FAIL();
+  } catch (const vox::ShapeError& error) {
+    EXPECT_STREQ(error.what(), "index_select: indices[0] is 4, but a dimension of size 0 has no index");
+  }
   if (device().is_cuda()) {
     EXPECT_THROW(vox::index_select(x, 0, index({0}).to(vox::Device::cpu())), vox::DeviceError);
   }
