@@ -4,20 +4,16 @@
 
 namespace vox::nn {
 
-namespace {
-Conv1dOptions of_op(const Conv1d::Options& o) {
-  return {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups};
-}
-}  // namespace
-
 Conv1d::Conv1d(const Options& o) : options(o) {
   detail::check_channels("nn::Conv1d", o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options("nn::Conv1d", o.kernel_size, of_op(o));
+  vox::detail::check_options("nn::Conv1d", o.kernel_size, detail::conv_options<Conv1dOptions>(o));
   const Shape shape = {o.out_channels, o.in_channels / o.groups, o.kernel_size};
   weight = register_parameter("weight", detail::conv_weight("nn::Conv1d", shape, o.tensor));
   if (o.bias) bias = register_parameter("bias", detail::conv_bias(o.out_channels, weight));
 }
 
-Tensor Conv1d::forward(const Tensor& input) { return conv1d(input, weight, bias, of_op(options)); }
+Tensor Conv1d::forward(const Tensor& input) {
+  return conv1d(input, weight, bias, detail::conv_options<Conv1dOptions>(options));
+}
 
 }  // namespace vox::nn

@@ -4,20 +4,16 @@
 
 namespace vox::nn {
 
-namespace {
-Conv2dOptions of_op(const Conv2d::Options& o) {
-  return {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups};
-}
-}  // namespace
-
 Conv2d::Conv2d(const Options& o) : options(o) {
   detail::check_channels("nn::Conv2d", o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options("nn::Conv2d", o.kernel_size, of_op(o));
+  vox::detail::check_options("nn::Conv2d", o.kernel_size, detail::conv_options<Conv2dOptions>(o));
   const Shape shape = {o.out_channels, o.in_channels / o.groups, o.kernel_size.h, o.kernel_size.w};
   weight = register_parameter("weight", detail::conv_weight("nn::Conv2d", shape, o.tensor));
   if (o.bias) bias = register_parameter("bias", detail::conv_bias(o.out_channels, weight));
 }
 
-Tensor Conv2d::forward(const Tensor& input) { return conv2d(input, weight, bias, of_op(options)); }
+Tensor Conv2d::forward(const Tensor& input) {
+  return conv2d(input, weight, bias, detail::conv_options<Conv2dOptions>(options));
+}
 
 }  // namespace vox::nn

@@ -4,30 +4,22 @@
 
 namespace vox::nn {
 
-namespace {
-ConvTranspose1dOptions of_op(const ConvTranspose1d::Options& o) {
-  return {.stride = o.stride,
-          .padding = o.padding,
-          .output_padding = o.output_padding,
-          .groups = o.groups,
-          .dilation = o.dilation};
-}
-}  // namespace
-
 ConvTranspose1d::ConvTranspose1d(const Options& o) : options(o) {
   detail::check_channels("nn::ConvTranspose1d", o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options("nn::ConvTranspose1d", o.kernel_size, of_op(o));
+  vox::detail::check_options("nn::ConvTranspose1d", o.kernel_size,
+                             detail::conv_transpose_options<ConvTranspose1dOptions>(o));
   const Shape shape = {o.in_channels, o.out_channels / o.groups, o.kernel_size};
   weight = register_parameter("weight", detail::conv_weight("nn::ConvTranspose1d", shape, o.tensor));
   if (o.bias) bias = register_parameter("bias", detail::conv_bias(o.out_channels, weight));
 }
 
 Tensor ConvTranspose1d::forward(const Tensor& input) {
-  return conv_transpose1d(input, weight, bias, of_op(options));
+  return conv_transpose1d(input, weight, bias,
+                          detail::conv_transpose_options<ConvTranspose1dOptions>(options));
 }
 
 Tensor ConvTranspose1d::forward(const Tensor& input, int64_t output_size) {
-  ConvTranspose1dOptions o = of_op(options);
+  ConvTranspose1dOptions o = detail::conv_transpose_options<ConvTranspose1dOptions>(options);
   o.output_padding = 0;
   o.output_size = output_size;
   return conv_transpose1d(input, weight, bias, o);

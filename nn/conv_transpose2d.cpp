@@ -4,30 +4,22 @@
 
 namespace vox::nn {
 
-namespace {
-ConvTranspose2dOptions of_op(const ConvTranspose2d::Options& o) {
-  return {.stride = o.stride,
-          .padding = o.padding,
-          .output_padding = o.output_padding,
-          .groups = o.groups,
-          .dilation = o.dilation};
-}
-}  // namespace
-
 ConvTranspose2d::ConvTranspose2d(const Options& o) : options(o) {
   detail::check_channels("nn::ConvTranspose2d", o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options("nn::ConvTranspose2d", o.kernel_size, of_op(o));
+  vox::detail::check_options("nn::ConvTranspose2d", o.kernel_size,
+                             detail::conv_transpose_options<ConvTranspose2dOptions>(o));
   const Shape shape = {o.in_channels, o.out_channels / o.groups, o.kernel_size.h, o.kernel_size.w};
   weight = register_parameter("weight", detail::conv_weight("nn::ConvTranspose2d", shape, o.tensor));
   if (o.bias) bias = register_parameter("bias", detail::conv_bias(o.out_channels, weight));
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& input) {
-  return conv_transpose2d(input, weight, bias, of_op(options));
+  return conv_transpose2d(input, weight, bias,
+                          detail::conv_transpose_options<ConvTranspose2dOptions>(options));
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& input, Pair output_size) {
-  ConvTranspose2dOptions o = of_op(options);
+  ConvTranspose2dOptions o = detail::conv_transpose_options<ConvTranspose2dOptions>(options);
   o.output_padding = 0;
   o.output_size = output_size;
   return conv_transpose2d(input, weight, bias, o);

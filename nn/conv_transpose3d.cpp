@@ -4,19 +4,10 @@
 
 namespace vox::nn {
 
-namespace {
-ConvTranspose3dOptions of_op(const ConvTranspose3d::Options& o) {
-  return {.stride = o.stride,
-          .padding = o.padding,
-          .output_padding = o.output_padding,
-          .groups = o.groups,
-          .dilation = o.dilation};
-}
-}  // namespace
-
 ConvTranspose3d::ConvTranspose3d(const Options& o) : options(o) {
   detail::check_channels("nn::ConvTranspose3d", o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options("nn::ConvTranspose3d", o.kernel_size, of_op(o));
+  vox::detail::check_options("nn::ConvTranspose3d", o.kernel_size,
+                             detail::conv_transpose_options<ConvTranspose3dOptions>(o));
   const Shape shape = {o.in_channels, o.out_channels / o.groups, o.kernel_size.d, o.kernel_size.h,
                        o.kernel_size.w};
   weight = register_parameter("weight", detail::conv_weight("nn::ConvTranspose3d", shape, o.tensor));
@@ -24,11 +15,12 @@ ConvTranspose3d::ConvTranspose3d(const Options& o) : options(o) {
 }
 
 Tensor ConvTranspose3d::forward(const Tensor& input) {
-  return conv_transpose3d(input, weight, bias, of_op(options));
+  return conv_transpose3d(input, weight, bias,
+                          detail::conv_transpose_options<ConvTranspose3dOptions>(options));
 }
 
 Tensor ConvTranspose3d::forward(const Tensor& input, Triple output_size) {
-  ConvTranspose3dOptions o = of_op(options);
+  ConvTranspose3dOptions o = detail::conv_transpose_options<ConvTranspose3dOptions>(options);
   o.output_padding = 0;
   o.output_size = output_size;
   return conv_transpose3d(input, weight, bias, o);

@@ -12,9 +12,10 @@ namespace vox::cpu {
 
 void check_indices(const Tensor& indices, int64_t size) {
   const int64_t* index = detail::ptr<int64_t>(indices);
+  if (indices.numel() == 0) return;
+  check<ShapeError>(size > 0, "index_select: indices[0] is ", index[0],
+                    ", but a dimension of size 0 has no index");
   for (int64_t k = 0; k < indices.numel(); ++k) {
-    check<ShapeError>(size > 0, "index_select: indices[", k, "] is ", index[k],
-                      ", but a dimension of size 0 has no index");
     check<ShapeError>(index[k] >= 0 && index[k] < size, "index_select: indices[", k, "] is ", index[k],
                       ", outside a dimension of size ", size, "; allowed are 0 to ", size - 1);
   }

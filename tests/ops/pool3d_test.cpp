@@ -1,55 +1,27 @@
-#include <gtest/gtest.h>
-
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <random>
-#include <set>
 
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
-#include "tests/support/devices.h"
+#include "tests/ops/pool3d_support.h"
 
 namespace {
 
+using namespace vox::testing;
 using vox::AvgPool3dOptions;
 using vox::DType;
 using vox::MaxPool3dOptions;
 using vox::Shape;
 using vox::Tensor;
 using vox::Triple;
-using Values = std::vector<double>;
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-Values values(const Tensor& t) { return t.detach().to(vox::f64).to_vector<double>(); }
-
-class Pool3d : public vox::testing::DeviceTest {
- protected:
-  static Tensor make(const Values& v, const Shape& shape, DType dtype = vox::f64) {
-    return vox::from_vector<double>(v, shape).to(dtype).to(device());
-  }
-  /// One row of cells.
-  static Tensor row(const Values& v, DType dtype = vox::f64) {
-    return make(v, {1, 1, 1, 1, static_cast<int64_t>(v.size())}, dtype);
-  }
-  static Values max(const Values& v, const MaxPool3dOptions& options) {
-    return values(vox::max_pool3d(row(v), options));
-  }
-  static Values avg(const Values& v, const AvgPool3dOptions& options) {
-    return values(vox::avg_pool3d(row(v), options));
-  }
-};
 INSTANTIATE_TEST_SUITE_P(, Pool3d, vox::testing::devices(), vox::testing::device_name);
-
-constexpr Triple w(int64_t k) { return {1, 1, k}; }  // a kernel or stride along W
-constexpr Triple w_pad(int64_t p) { return {0, 0, p}; }
 
 TEST_P(Pool3d, MaxByHand) {
   EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Values{3, 5}));
@@ -232,242 +204,6 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(means[i], expected.avg[i], tolerance) << done;
     for (size_t i = 0; i < grads.size(); ++i) EXPECT_NEAR(grads[i], expected.avg_grad[i], tolerance) << done;
   }
-}
-
-// -----------------------------------------------------------------------------------------------------------
-
-TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
-  const Tensor base = vox::randn({6, 5, 4, 3, 2}).to(device());
-  const Tensor view = base.permute({4, 3, 2, 1, 0});
-  const MaxPool3dOptions max_options{.kernel_size = {2, 3, 2}, .stride = 1, .padding = {1, 1, 0}};
-  const AvgPool3dOptions avg_options{.kernel_size = {2, 3, 2}, .stride = 1, .padding = {1, 1, 0}};
-  const Values max = values(vox::max_pool3d(view.contiguous(), max_options));
-  const Values avg = values(vox::avg_pool3d(view.contiguous(), avg_options));
-  const int threads = vox::get_num_threads();
-  for (const int n : {1, 3}) {
-    vox::set_num_threads(n);
-    EXPECT_EQ(values(vox::max_pool3d(view, max_options)), max);
-    EXPECT_EQ(values(vox::avg_pool3d(view, avg_options)), avg);
-  }
-  vox::set_num_threads(threads);
-}
-
-// Planes whose cells lie side by side are read as they lie (on the CPU, without gradient).
-// One window is no step away from another, nor one cell of a window, however long the steps.
-TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
-  const Tensor dense = vox::randn({1, 17, 2, 2, 2}, {.device = device()});
-  const Tensor last = dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
-  for (int axis = 0; axis < 3; ++axis) {
-    Triple far = 1, two = 1;
-    far[axis] = 1085102592571150095;  // times 17 it is -1
-    two[axis] = 2;
-    for (const Tensor& x : {dense, last}) {
-      const auto max_at = [&](const Triple& stride, const Triple& dilation) {
-        return vox::max_pool3d(x, {.kernel_size = 1, .stride = stride, .dilation = dilation});
-      };
-      EXPECT_EQ(values(max_at(far, far)), values(max_at(two, 1))) << axis;
-      const auto mean_at = [&](const Triple& stride) {
-        return vox::avg_pool3d(x, {.kernel_size = 1, .stride = stride});
-      };
-      EXPECT_EQ(values(mean_at(far)), values(mean_at(two))) << axis;
-    }
-    const auto grad_at = [&](const Triple& stride) {
-      Tensor x = last.detach().set_requires_grad();
-      return values(vox::grad({vox::sum(vox::max_pool3d(x, {.kernel_size = 1, .stride = stride}))}, {x})[0]);
-    };
-    EXPECT_EQ(grad_at(far), grad_at(two)) << axis;
-  }
-}
-
-/// (kernel, stride, padding, dilation) of which a window's taps begin, end and step near the ends of an axis.
-std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
-  std::set<std::array<int64_t, 4>> found;
-  for (const int64_t kernel :
-       {int64_t{2}, int64_t{6}, int64_t{13}, int64_t{10'000'001}, int64_t{1} << 32, (int64_t{1} << 50) + 1}) {
-    for (const int64_t padding : {kernel / 2, kernel / 2 - 1, kernel / 2 - 3, int64_t{0}}) {
-      for (const int64_t dilation :
-           {int64_t{1}, int64_t{2}, in, padding - 1, padding, padding + 1, padding + 3, int64_t{1} << 40}) {
-        if (padding < 0 || dilation < 1 || dilation > (int64_t{1} << 58) / kernel) continue;
-        for (const int64_t stride : {int64_t{1}, int64_t{3}, padding, padding + 1, padding + 4, kernel,
-                                     (kernel - 1) * dilation - 2 * padding})
-          if (stride >= 1) found.insert({kernel, stride, padding, dilation});
-      }
-    }
-  }
-  return found;
-}
-
-// Windows with far more taps than there are cells: each cell is asked whether it is one of window o's.
-// Nothing may take time or memory with the kernel's length.
-TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
-  constexpr int64_t planes = 9;
-  const auto check_axis = [](int axis, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
-                             int64_t dilation, bool ceil_mode) {
-    const int64_t room = in + 2 * padding - (kernel - 1) * dilation - 1 + (ceil_mode ? stride - 1 : 0);
-    int64_t out = room < 0 ? 0 : room / stride + 1;
-    if (ceil_mode && out > 0 && (out - 1) * stride >= in + padding) --out;
-    if (out < 1) return;
-    const auto on_axis = [&](int64_t size, int64_t others) {
-      Triple t = others;
-      t[axis] = size;
-      return t;
-    };
-    const Triple k = on_axis(kernel, 1), s = on_axis(stride, 1), p = on_axis(padding, 0),
-                 d = on_axis(dilation, 1);
-    const std::string what = vox::str(axis, ": ", in, " ", k, s, p, d, ceil_mode);
-
-    Values v;  // (C, D, H, W), with ties
-    for (int64_t i = 0; i < planes * in; ++i) v.push_back(static_cast<double>(i * 7 % 5 - 2));
-    Shape shape{planes, 1, 1, 1};
-    shape[1 + axis] = in;
-    Values max, max_grad(v.size()), mean[2], mean_grad[2] = {Values(v.size()), Values(v.size())};
-    for (int64_t n = 0; n < planes; ++n) {
-      for (int64_t o = 0; o < out; ++o) {
-        const int64_t begin = o * stride - padding;
-        std::vector<size_t> covered;
-        for (int64_t i = std::max<int64_t>(begin, 0); i < in; ++i) {
-          if ((i - begin) % dilation == 0 && (i - begin) / dilation < kernel)
-            covered.push_back(static_cast<size_t>(n * in + i));
-        }
-        double best = -inf, sum = 0;
-        std::optional<size_t> arg;
-        for (const size_t at : covered) {
-          if (v[at] > best) best = v[at], arg = at;
-          sum += v[at];
-        }
-        max.push_back(best);
-        if (arg) max_grad[*arg] += 1;
-        for (const bool count_padding : {false, true}) {
-          const int64_t padded = std::min(begin + kernel, in + padding) - begin;
-          const double divisor = static_cast<double>(count_padding ? padded : std::ssize(covered));
-          mean[count_padding].push_back(sum / divisor);
-          for (const size_t at : covered) mean_grad[count_padding][at] += 1 / divisor;
-        }
-      }
-    }
-    const Tensor dense = make(v, shape);
-    for (const Tensor& view : {dense, dense.permute({1, 2, 3, 0}).contiguous().permute({3, 0, 1, 2})}) {
-      EXPECT_EQ(values(vox::max_pool3d(view, {k, s, p, d, ceil_mode})), max) << what;
-      Tensor x = view.detach().set_requires_grad();
-      const Tensor y = vox::max_pool3d(x, {k, s, p, d, ceil_mode});
-      EXPECT_EQ(values(y), max) << what;
-      EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
-      for (const bool count_padding : {false, true}) {
-        if (dilation != 1) continue;
-        const Tensor z = vox::avg_pool3d(x, {k, s, p, ceil_mode, count_padding});
-        EXPECT_EQ(values(z), mean[count_padding]) << what;
-        const Values grad = values(vox::grad({vox::sum(z)}, {x})[0]);
-        for (size_t i = 0; i < grad.size(); ++i)
-          EXPECT_DOUBLE_EQ(grad[i], mean_grad[count_padding][i]) << what;
-      }
-    }
-  };
-  for (int axis = 0; axis < 3; ++axis)
-    for (const int64_t in : {1, 2, 5})
-      for (const auto& [kernel, stride, padding, dilation] : long_windows(in))
-        for (const bool ceil_mode : {false, true})
-          check_axis(axis, in, kernel, stride, padding, dilation, ceil_mode);
-}
-
-// Also on all axes at once, where products of their lengths would not fit 64 bits.
-TEST_P(Pool3d, WindowsFarLongerThanTheTensorOnAllAxes) {
-  const Tensor x = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}).set_requires_grad();
-  const int64_t kernel = int64_t{1} << 40;
-  const Tensor y = vox::max_pool3d(x, {.kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2});
-  EXPECT_EQ(values(y), (Values{8}));
-  EXPECT_EQ(values(vox::grad({y}, {x})[0]), (Values{0, 0, 0, 0, 0, 0, 0, 1}));
-  const AvgPool3dOptions mean{
-      .kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2, .count_include_pad = false};
-  EXPECT_EQ(values(vox::avg_pool3d(x, mean)), (Values{4.5}));
-  EXPECT_EQ(values(vox::grad({vox::avg_pool3d(x, mean)}, {x})[0]), Values(8, 0.125));
-}
-
-TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {
-  const std::vector<Shape> orders{{0, 2, 3, 4, 1}, {4, 3, 2, 1, 0}, {2, 0, 4, 3, 1},
-                                  {3, 4, 2, 0, 1}, {2, 3, 4, 1, 0}, {0, 3, 1, 2, 4}};
-  for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{1, 33, 4, 3, 9}, Shape{17, 1, 3, 5, 4},
-                             Shape{3, 16, 1, 7, 1}, Shape{4, 8, 8, 9, 10}}) {
-    for (const DType dtype : {vox::f32, vox::f64, vox::bf16}) {
-      const Tensor dense = vox::randn(shape, {.dtype = dtype}).to(device());
-      for (const Shape& order : orders) {
-        Shape back = order;
-        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-        const Tensor x = dense.permute(order).contiguous().permute(back);
-        const Tensor part = x.slice(1, shape[1] / 3, shape[1]).slice(4, shape[4] / 3, shape[4]);
-        for (const Tensor& view :
-             {x, part, x.slice(0, 0, 1).reshape({shape[1], shape[2], shape[3], shape[4]})}) {
-          for (const bool ceil_mode : {false, true}) {
-            const auto same = [&](const auto& f) {
-              EXPECT_EQ(values(f(view)), values(f(view.contiguous())))
-                  << dtype << view.shape() << view.strides();
-            };
-            same([&](const Tensor& t) {
-              return vox::max_pool3d(t, {.kernel_size = 1, .stride = {1, 2, 1}});
-            });
-            same([&](const Tensor& t) {
-              return vox::max_pool3d(t, {{1, 2, 3}, Triple{2, 1, 3}, {0, 1, 1}, {2, 2, 1}, ceil_mode});
-            });
-            same([&](const Tensor& t) { return vox::max_pool3d(t, {3, Triple{2}, 1, 1, ceil_mode}); });
-            for (const bool count_padding : {false, true}) {
-              same([&](const Tensor& t) {
-                return vox::avg_pool3d(t, {{3, 2, 2}, Triple{2, 1, 2}, {1, 1, 1}, ceil_mode, count_padding});
-              });
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-// Without a gradient to come the maximum is found in other ways than with one: axis by axis, or row by row.
-TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
-  const auto same = [](const Tensor& a, const Tensor& b, const Shape& strides) {
-    const Values x = values(a), y = values(b);
-    ASSERT_EQ(x.size(), y.size());
-    for (size_t i = 0; i < x.size(); ++i)
-      ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << strides << " at " << i;
-  };
-  const int threads = vox::get_num_threads();
-  for (const Shape& shape :
-       {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 64}, Shape{3, 11, 12, 33, 31}, Shape{2, 1, 4, 5, 70}}) {
-    for (const DType dtype : {vox::f32, vox::f64, vox::f16}) {
-      std::mt19937 random(7);
-      Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
-      for (double& value : v) {
-        const auto k = static_cast<double>(random() % 100);
-        value = k < 2 ? std::nan("") : k < 20 ? -inf : k < 22 ? inf : k;
-      }
-      const Tensor dense = make(v, shape, dtype);
-      for (const Shape& order : {Shape{0, 1, 2, 3, 4}, Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0},
-                                 Shape{3, 4, 2, 0, 1}, Shape{0, 3, 2, 4, 1}}) {
-        Shape back = order;
-        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-        const Tensor x = dense.permute(order).contiguous().permute(back);
-        for (const MaxPool3dOptions& options :
-             {MaxPool3dOptions{.kernel_size = 2},
-              MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1},
-              MaxPool3dOptions{.kernel_size = 3, .stride = 2, .padding = 1, .ceil_mode = true},
-              MaxPool3dOptions{.kernel_size = {1, 2, 3}, .stride = {1, 1, 2}, .padding = {0, 0, 1}},
-              MaxPool3dOptions{.kernel_size = {4, 5, 3}, .stride = 2, .padding = {2, 1, 1}},
-              MaxPool3dOptions{.kernel_size = 2, .stride = {1, 2, 1}, .padding = 1, .dilation = {2, 3, 4}}}) {
-          const Tensor expected = vox::max_pool3d(x.contiguous().set_requires_grad(), options);
-          for (const int n : {1, 2, 8, 16}) {
-            vox::set_num_threads(n);
-            same(vox::max_pool3d(x, options), expected, x.strides());
-          }
-          vox::set_num_threads(threads);
-        }
-      }
-    }
-  }
-}
-
-// Windows of half a long axis, whose cells are too many to list.
-TEST_P(Pool3d, LongWindowsOfInterleavedPlanes) {
-  const Tensor x = vox::rand({1, 1, 1, 3000, 8}, {.device = GetParam()}).permute({0, 4, 1, 2, 3});
-  const MaxPool3dOptions windows{.kernel_size = {1, 1, 1500}, .stride = 1};
-  EXPECT_TRUE(values(vox::max_pool3d(x, windows)) == values(vox::max_pool3d(x.contiguous(), windows)));
 }
 
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
