@@ -7,7 +7,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/pool3d_interleaved.h>
-#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/pool3d_kernels.h>

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/cell_rows.h>
 
 namespace vox::cpu::simd {
@@ -70,14 +71,6 @@ struct Pool3dKernels {
   const Pool3dOf<double>& f64;
 };
 
-namespace baseline {
-extern const Pool3dKernels pool3d_kernels;
-}
-namespace v3 {
-extern const Pool3dKernels pool3d_kernels;
-}
-namespace v4 {
-extern const Pool3dKernels pool3d_kernels;
-}
+VOX_DECLARE_BY_ISA(Pool3dKernels, pool3d_kernels);
 
 }  // namespace vox::cpu::simd

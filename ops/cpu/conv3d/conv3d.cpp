@@ -1,8 +1,8 @@
-// The conv3d family on the CPU: which way computes what.
+// The conv3d family on the CPU: how a method is chosen.
 //
-//   conv3d, conv_transpose3d   dense correlations of tiles          conv3d_correlate.cpp
-//   conv3d_weight_grad         dot products of rows of tiles        conv3d_weight_grad.cpp
-//   what these cannot take     the definition                       conv3d_direct.cpp
+//   conv3d, conv_transpose3d   dense correlations of tiles          correlate.cpp
+//   conv3d_weight_grad         dot products of rows of tiles        weight_grad.cpp
+//   what these cannot take     the definition                       direct.cpp
 //
 // They cannot take kernels so long that not even a tile of one row fits the memory they allow themselves, and
 // operands that are not finite where a zero of the padding could meet them.
@@ -10,11 +10,9 @@
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d_kernels.h>
-#include <voxgrad/ops/cpu/conv3d_correlate.h>
-#include <voxgrad/ops/cpu/conv3d_tile.h>
-#include <voxgrad/ops/cpu/conv3d_weight_grad.h>
-#include <voxgrad/ops/cpu/finite.h>
-#include <voxgrad/ops/cpu/simd/sum.h>
+#include <voxgrad/ops/cpu/conv3d/tile.h>
+#include <voxgrad/ops/cpu/conv3d/ways.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/in_f32.h>
 
 #include <atomic>

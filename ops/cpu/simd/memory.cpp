@@ -1,9 +1,7 @@
-// A square of as many vectors as a vector has elements is transposed in registers by perfect shuffles: each
-// pass interleaves vector i of the first half with vector i of the second, and log2(lanes) passes are a
-// transposition. All rows of some columns come before the next columns, so that a cache line of `from` is
-// used up at once.
+// Copies and transpositions of memory.
 
-#include <voxgrad/ops/cpu/simd/transpose.h>
+#include <voxgrad/ops/cpu/simd/memory.h>
+#include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
@@ -18,6 +16,15 @@ struct VecOf<uint64_t> {
 };
 
 namespace {
+
+void copy(const char* from, char* to, int64_t bytes, bool stream) { copy_run(from, to, bytes, stream); }
+
+// ---- Transposition ---------------------------------------------------------------------------------------
+//
+// A square of as many vectors as a vector has elements is transposed in registers by perfect shuffles: each
+// pass interleaves vector i of the first half with vector i of the second, and log2(lanes) passes are a
+// transposition. All rows of some columns come before the next columns, so that a cache line of `from` is
+// used up at once.
 
 /// a0 b0 a1 b1 ..., the first half of it and the second.
 template <class V>
@@ -80,6 +87,7 @@ void in_squares(const T* from, int64_t column_stride, T* to, int64_t pitch, int6
 
 }  // namespace
 
+const CopyKernels copy_kernels{copy};
 const TransposeKernels transpose_kernels{one_by_one<uint8_t>, one_by_one<uint16_t>, in_squares<uint32_t>,
                                          in_squares<uint64_t>};
 

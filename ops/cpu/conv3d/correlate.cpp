@@ -7,9 +7,9 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/cpu/conv3d_blocking.h>
-#include <voxgrad/ops/cpu/conv3d_correlate.h>
-#include <voxgrad/ops/cpu/conv3d_kernel_table.h>
+#include <voxgrad/ops/cpu/conv3d/blocking.h>
+#include <voxgrad/ops/cpu/conv3d/tile.h>
+#include <voxgrad/ops/cpu/conv3d/ways.h>
 
 #include <tuple>
 #include <type_traits>

@@ -2,7 +2,16 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
+
 namespace vox::cpu::simd {
+
+/// Copies bytes that do not overlap; `stream`: past the cache.
+struct CopyKernels {
+  void (*copy)(const char* from, char* to, int64_t bytes, bool stream);
+};
+
+VOX_DECLARE_BY_ISA(CopyKernels, copy_kernels);
 
 /// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in
 /// the result. One kernel per size of element; strides in elements.
@@ -17,14 +26,6 @@ struct TransposeKernels {
   Transpose<uint64_t> bytes8;
 };
 
-namespace baseline {
-extern const TransposeKernels transpose_kernels;
-}
-namespace v3 {
-extern const TransposeKernels transpose_kernels;
-}
-namespace v4 {
-extern const TransposeKernels transpose_kernels;
-}
+VOX_DECLARE_BY_ISA(TransposeKernels, transpose_kernels);
 
 }  // namespace vox::cpu::simd

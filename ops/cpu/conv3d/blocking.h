@@ -1,6 +1,6 @@
 #pragma once
 
-#include <voxgrad/ops/cpu/conv3d_tile.h>
+#include <voxgrad/ops/cpu/conv3d/tile.h>
 
 namespace vox::cpu {
 

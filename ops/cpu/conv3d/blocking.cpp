@@ -1,4 +1,4 @@
-#include <voxgrad/ops/cpu/conv3d_blocking.h>
+#include <voxgrad/ops/cpu/conv3d/blocking.h>
 
 #include <cmath>
 

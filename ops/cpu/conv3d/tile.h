@@ -6,8 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <voxgrad/ops/cpu/conv3d_kernel_table.h>
-#include <voxgrad/ops/cpu/conv3d_lattice.h>
+#include <voxgrad/ops/cpu/conv3d/lattice.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/conv3d.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
 
 // Note [Tiles]
 //
@@ -30,6 +32,16 @@
 // no halo.
 
 namespace vox::cpu {
+
+/// The inner loops of the convolutions.
+inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
+
+/// Whether all of n numbers are finite. A tile multiplies the zeros of the padding too: only with finite
+/// operands are these products the zeros that the definition leaves out.
+template <class T>
+bool all_finite(const T* x, int64_t n) {
+  return VOX_BY_ISA(finite_kernels).template of<T>()(x, n);
+}
 
 /// One axis of a tile: which cells it keeps. Several lattices (phases) may read the same tile.
 struct TileAxis {
