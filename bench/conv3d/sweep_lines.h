@@ -6,19 +6,19 @@
 
 #include <voxgrad/ops/conv3d.h>
 
-/// The geometries of the sweep (bench/conv3d_sweep.cu).
+/// The geometries of the sweep (bench/conv3d/sweep.cu).
 namespace sweep {
 
 using vox::Triple;
 
-/// A transposed convolution; `input` is its coarse grid.
+/// A transposed convolution, as Problem in problems.h, with values from which a line departs.
 struct Point {
   int64_t batch = 4, c_in = 32, c_out = 32;
   Triple input = 32, kernel = 3;
   vox::ConvTranspose3dOptions options = {.padding = 1};
 };
 
-/// Geometries of which each is the neighbour of the next.
+/// Geometries in an order in which each is the neighbour of the next.
 struct Line {
   std::string name;
   std::vector<std::string> labels = {};

@@ -1,4 +1,4 @@
-"""Tests of what reads a sweep: floors, jumps, the picture and the command line. CTest runs it."""
+"""Tests of bench/conv3d/sweep.py: floors, jumps, the picture and the command line. CTest runs it."""
 
 import copy
 import json
@@ -9,9 +9,9 @@ import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
-BENCH = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(BENCH))
-from conv3d_sweep import cliffs, picture  # noqa: E402
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "bench/conv3d/sweep.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import sweep as reader  # noqa: E402
 
 
 def row(point, ms, operations=1e9, bytes_=1e6, **changes):
@@ -26,33 +26,33 @@ def sweep(*rows):
 
 class Cliffs(unittest.TestCase):
     def test_floor_is_the_largest_of_operations_bytes_and_launch(self):
-        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, operations=356e9), 0.002), 1)
-        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, bytes_=4.3e9), 0.002), 1)
-        self.assertAlmostEqual(cliffs.floor_ms(row("1", 1, operations=1, bytes_=1), 0.002), 0.002)
+        self.assertAlmostEqual(reader.floor_ms(row("1", 1, operations=356e9), 0.002), 1)
+        self.assertAlmostEqual(reader.floor_ms(row("1", 1, bytes_=4.3e9), 0.002), 1)
+        self.assertAlmostEqual(reader.floor_ms(row("1", 1, operations=1, bytes_=1), 0.002), 0.002)
 
     def test_a_jump_up_and_one_down(self):
-        found = cliffs.cliffs(sweep(row("1", 1), row("2", 2.5), row("3", 1.1)))
+        found = reader.cliffs(sweep(row("1", 1), row("2", 2.5), row("3", 1.1)))
         self.assertEqual([(a["point"], b["point"]) for _, a, b, _ in found], [("2", "1"), ("2", "3")])
         self.assertAlmostEqual(found[0][-1], 2.5)
 
     def test_work_that_grows_is_no_jump(self):
-        self.assertEqual(cliffs.cliffs(sweep(row("1", 1), row("2", 8, operations=8e9))), [])
+        self.assertEqual(reader.cliffs(sweep(row("1", 1), row("2", 8, operations=8e9))), [])
 
     def test_what_the_floor_explains_is_no_jump(self):
         # Four times fewer operations on the same bytes: at the limit of memory the time stays.
         a, b = row("1", 1, operations=4e9, bytes_=4.3e9), row("2", 1, operations=1e9, bytes_=4.3e9)
-        self.assertEqual(cliffs.cliffs(sweep(a, b)), [])
-        self.assertEqual(len(cliffs.cliffs(sweep(a, {**b, "ms": 2.1}))), 1)
+        self.assertEqual(reader.cliffs(sweep(a, b)), [])
+        self.assertEqual(len(reader.cliffs(sweep(a, {**b, "ms": 2.1}))), 1)
 
     def test_only_neighbours_are_compared(self):
         for other in ({"pass": "weight_grad"}, {"line": "batch"}, {"precision": "highest"}):
-            self.assertEqual(cliffs.cliffs(sweep(row("1", 1), row("2", 9, **other))), [])
+            self.assertEqual(reader.cliffs(sweep(row("1", 1), row("2", 9, **other))), [])
 
 
 class Picture(unittest.TestCase):
     def test_is_an_svg_with_the_jumps_in_red(self):
         measured = sweep(row("1", 1), row("2", 3), row("3", 3))
-        text = picture.svg(measured, cliffs.cliffs(measured), "a<b")
+        text = reader.svg(measured, reader.cliffs(measured), "a<b")
         xml.etree.ElementTree.fromstring(text)
         self.assertIn("time / floor, a&lt;b", text)
         self.assertEqual(text.count("<circle"), 3)
@@ -64,7 +64,7 @@ class CommandLine(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sweep.json"
             path.write_text(json.dumps(measured), encoding="utf-8")
-            return subprocess.run([sys.executable, str(BENCH / "conv3d_sweep.py"), str(path), *arguments],
+            return subprocess.run([sys.executable, str(SCRIPT), str(path), *arguments],
                                   capture_output=True, text=True, check=False)
 
     def test_a_jump_fails_the_command(self):

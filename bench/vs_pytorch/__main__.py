@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """voxgrad's transposed convolutions against PyTorch's, in one process. bench/README.md says how to run it."""
 
 import argparse
@@ -9,11 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
 from vs_pytorch import report  # noqa: E402
 from vs_pytorch.problems import PASSES, PRECISIONS, problems  # noqa: E402
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def names(allowed):
@@ -28,7 +26,7 @@ def names(allowed):
 
 def arguments():
     numbers = [str(p.number) for p in problems("cuda", False)]
-    a = argparse.ArgumentParser(description=__doc__)
+    a = argparse.ArgumentParser(prog="bench/vs_pytorch", description=__doc__)
     a.add_argument("--library", help="libvoxgrad_bench.so (default: the newest under build/)")
     a.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     a.add_argument("--threads", type=int, help="CPU threads of both (default: torch's)")
@@ -81,7 +79,7 @@ def meta(torch, args):
                                           "--id=0") or None,
         "versions": f"torch {torch.__version__}" + (f", cuDNN {torch.backends.cudnn.version()}" if cuda else ""),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": " ".join(["bench/vs_pytorch.py", *sys.argv[1:]]),
+        "command": " ".join(["bench/vs_pytorch", *sys.argv[1:]]),
         "device": args.device, "seed": args.seed, "threads": args.threads, "smoke": args.smoke,
     }
 
@@ -97,9 +95,8 @@ def library_path(args):
 
 def measure(args):
     import torch  # here: --merge needs none
-    from vs_pytorch.clock import Clock
     from vs_pytorch.library import Voxgrad
-    from vs_pytorch.measure import Bench
+    from vs_pytorch.measure import Bench, Clock
 
     voxgrad, stream = Voxgrad(library_path(args)), None
     if args.device == "cuda":

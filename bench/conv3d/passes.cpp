@@ -2,10 +2,10 @@
 
 #include <cstdio>
 
-#include "conv3d_problems.h"
+#include "problems.h"
 
-// Transposed convolutions on the CPU and, where there is one, on a GPU: time and useful operations per second
-// of the seven problems, forward, backward (all gradients), and each gradient alone.
+// Transposed convolutions on the CPU and, if there is one, on a GPU: time and useful operations per second of
+// the seven problems at batch 1: forward, backward (all gradients), and each gradient alone.
 
 namespace {
 
@@ -14,7 +14,7 @@ void wait(vox::Device device) {
 }
 
 void conv_transpose3d(benchmark::State& state, const Problem& p, const Pass& pass, vox::Device device) {
-  const Convolution convolution(p, pass, device);
+  const Convolution convolution(one_of(p), pass, device);
   convolution.run();
   wait(device);
   for (auto _ : state) {

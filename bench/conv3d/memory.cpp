@@ -7,11 +7,12 @@
 
 #include <voxgrad/core/host_memory.h>
 
-#include "conv3d_problems.h"
+#include "problems.h"
 
-// The memory that a pass of a convolution needs on the CPU beyond its operands and results (Linux): the
-// growth of the process's resident memory to its peak, less the results, plus what lay idle before and may
-// have been used (Note [Host memory]). Every measurement is the first one of a fresh process.
+// The memory that a pass of a convolution needs on the CPU beyond its operands and results, at batch 1 (Linux
+// only). It is the growth of the process's resident memory to its peak, less the results, plus the idle
+// memory that the pass may have reused (Note [Host memory]). Every measurement is the first one of a fresh
+// process.
 
 namespace {
 
@@ -27,9 +28,9 @@ int64_t status(const std::string& key) {
 }
 
 void measure(const Problem& p, const Pass& pass) {
-  const Convolution convolution(p, pass, vox::Device::cpu());
+  const Convolution convolution(one_of(p), pass, vox::Device::cpu());
   const int64_t idle = vox::detail::idle_host_bytes();
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak
   const int64_t before = status("VmRSS");
   const std::vector<vox::Tensor> results = convolution.run();
   const int64_t peak = status("VmHWM");
@@ -45,7 +46,7 @@ int main() {
   for (const Problem& p : problems) {
     for (const Pass& pass : passes) {
       std::fflush(stdout);
-      const pid_t child = fork();  // before there are threads
+      const pid_t child = fork();  // no thread runs yet
       if (child < 0) return 1;
       if (child == 0) {
         measure(p, pass);

@@ -1,6 +1,6 @@
 # A brief run of the main job on a small phantom, as CTest does it:
-#   cmake -D PROGRAM=... -D FOLDER=... -P test_run.cmake
-# One unbroken run; the same again; one that stops in the middle and resumes. All must end in the same weights.
+#   cmake -D PROGRAM=... -D FOLDER=... -P mri_run.cmake
+# One unbroken run, the same again, and one that stops in the middle and resumes. All must give the same weights.
 
 set(common --phantom --phantom-size 64 --steps 6 --seed 3 --threads 2)
 

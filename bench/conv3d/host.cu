@@ -1,10 +1,10 @@
-// What a small convolution costs the host: nothing here waits for the GPU, whose work is next to nothing.
+// The host's time for a small convolution, on which the GPU spends almost none.
 //
 //   bench_conv3d_host
 //
-// First the first calls of a process, each by wall clock until the GPU is done: the context, then what every
-// kernel that is met for the first time needs (CUDA loads lazily). Then medians of calls that are only
-// submitted, in microseconds: the ops, and the parts that they are made of.
+// First the first calls of a process, each by wall clock until the GPU is done: the context, then each
+// kernel's first call (CUDA loads kernels lazily). Then medians, in microseconds, of calls that only submit
+// work: the ops, and their parts.
 
 #include <cuda_runtime.h>
 
@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
-/// Wall-clock time of f() and all that it submitted.
+/// Prints the wall-clock time of f() and of the work that it submitted.
 template <class F>
 void once(const char* name, F f) {
   const auto begin = Clock::now();
@@ -37,8 +37,7 @@ void once(const char* name, F f) {
   std::printf("  %-58s %9.2f ms\n", name, microseconds(Clock::now() - begin) / 1000);
 }
 
-/// Median time of f() on the host. The queue of the GPU is emptied every few calls, so that it never fills up
-/// and stops the host.
+/// Median time of f() on the host. Waits for the GPU every few calls: a full queue would stop the host.
 template <class F>
 double host_time(F f) {
   constexpr int batches = 60, calls = 10;
