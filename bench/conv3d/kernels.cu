@@ -16,26 +16,13 @@ namespace {
 
 using vox::cuda::Conv3dPass;
 
-/// What numbers are stored as, and computed in.
-struct Arithmetic {
-  std::string_view name;
-  vox::DType dtype;
-  vox::Float32Precision precision;
-};
-
-constexpr Arithmetic arithmetics[] = {{"high", vox::f32, vox::Float32Precision::high},
-                                      {"highest", vox::f32, vox::Float32Precision::highest},
-                                      {"medium", vox::f32, vox::Float32Precision::medium},
-                                      {"bf16", vox::bf16, vox::Float32Precision::highest},
-                                      {"f16", vox::f16, vox::Float32Precision::highest}};
-
 void measure(EventClock& clock, const Problem& p, Conv3dPass pass, const Arithmetic& in,
              std::string_view kernel) {
   const vox::Conv3dGeometry g = geometry_of(p);
   const vox::cuda::Conv3dProblem problem{pass, g, in.dtype, in.precision};
   if (!vox::cuda::conv3d_kernel_takes(kernel, problem)) return;
   const bool chosen = vox::cuda::chosen_conv3d_kernel(problem) == kernel;
-  KernelCalls calls(g, in.dtype, in.precision);
+  KernelCalls calls(g, in);
   const vox::cuda::ForceConv3dKernel only(kernel);
   const auto run = [&] { calls.run(pass); };
   clock.median(2, run);  // warm-up

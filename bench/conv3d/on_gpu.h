@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include <voxgrad/cuda/conv3d/select.h>
@@ -48,6 +49,19 @@ class EventClock {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+/// What numbers are stored as, and computed in.
+struct Arithmetic {
+  std::string_view name;
+  vox::DType dtype;
+  vox::Float32Precision precision;
+};
+
+constexpr Arithmetic arithmetics[] = {{"high", vox::f32, vox::Float32Precision::high},
+                                      {"highest", vox::f32, vox::Float32Precision::highest},
+                                      {"medium", vox::f32, vox::Float32Precision::medium},
+                                      {"bf16", vox::bf16, vox::Float32Precision::highest},
+                                      {"f16", vox::f16, vox::Float32Precision::highest}};
+
 /// The geometry of a Problem, or of a point of the sweep.
 inline vox::Conv3dGeometry geometry_of(const auto& p) {
   return vox::detail::conv_transpose3d_geometry("bench_conv3d", input_shape(p), weight_shape(p), p.options);
@@ -59,10 +73,9 @@ struct KernelCalls {
   vox::Float32Precision precision;
   vox::Tensor big, small, weight, no_bias;
 
-  KernelCalls(const vox::Conv3dGeometry& g, vox::DType dtype, vox::Float32Precision f32_precision)
-      : geometry(g), precision(f32_precision) {
+  KernelCalls(const vox::Conv3dGeometry& g, const Arithmetic& in) : geometry(g), precision(in.precision) {
     const auto normal = [&](const vox::Shape& shape) {
-      return vox::randn(shape, {.device = vox::Device::cuda()}).to(dtype);
+      return vox::randn(shape, {.device = vox::Device::cuda()}).to(in.dtype);
     };
     big = normal(geometry.big_shape());
     small = normal(geometry.small_shape());

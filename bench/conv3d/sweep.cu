@@ -1,11 +1,15 @@
 // A sweep over neighbouring geometries of the conv3d family on a GPU, which looks for cliffs: lines of
-// geometries that differ in one parameter, and for each the three passes in f32 with the kernel that the
-// table chooses. Times are by events, with the L2 cache flushed before each run.
+// geometries that differ in one parameter, and for each the three passes with the kernel that the table
+// chooses, or with --all-kernels every kernel that takes the problem. Times are by events, with the L2 cache
+// flushed before each run.
 //
-//   bench_conv3d_sweep [precision...] > sweep.json     of highest, high, medium (default: high)
+//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json    of high (default), highest, medium,
+//                                                                      bf16, f16
 //   python3 bench/conv3d/sweep.py sweep.json --svg docs/conv3d_sweep.svg
+//   python3 bench/conv3d/sweep.py sweep.json --table
 //
-// The second command finds the cliffs and draws the picture.
+// The second command finds the cliffs and draws the picture; the third says, after --all-kernels, what each
+// row of the table is worth.
 
 #include <cstdio>
 #include <string>
@@ -34,7 +38,6 @@ double operations(const vox::Conv3dGeometry& g) {
 }
 
 constexpr const char* pass_names[]{"conv3d", "conv_transpose3d", "weight_grad"};
-constexpr const char* precision_names[]{"highest", "high", "medium"};
 
 /// The median of 5 runs; of one if it takes more than 20 ms.
 template <class Run>
@@ -43,21 +46,30 @@ double milliseconds(EventClock& clock, Run run) {
   return first > 20 ? first : clock.median(5, run);
 }
 
-void measure(EventClock& clock, const Line& l, size_t i, vox::Float32Precision precision, bool first) {
+/// Prints the rows of one geometry, each behind what `separator` holds.
+void measure(EventClock& clock, const Line& l, size_t i, const Arithmetic& in, bool all_kernels,
+             const char*& separator) {
   const vox::Conv3dGeometry g = geometry_of(l.points[i]);
-  KernelCalls calls(g, vox::f32, precision);
+  KernelCalls calls(g, in);
+  const double elements = static_cast<double>(calls.big.numel() + calls.small.numel() + calls.weight.numel());
   for (const Conv3dPass pass : kernel_passes) {
-    const double ms = milliseconds(clock, [&] { calls.run(pass); });
-    const std::string kernel(vox::cuda::chosen_conv3d_kernel({pass, g, vox::f32, precision}));
-    std::printf(
-        "%s\n  {\"line\": \"%s\", \"point\": \"%s\", \"pass\": \"%s\", \"precision\": \"%s\", \"kernel\": "
-        "\"%s\", "
-        "\"ms\": %.6g, \"operations\": %.9g, \"bytes\": %.9g, \"shape\": \"%s\"}",
-        first && pass == Conv3dPass::conv_transpose3d ? "" : ",", l.name.c_str(), l.labels[i].c_str(),
-        pass_names[static_cast<int>(pass)], precision_names[static_cast<int>(precision)], kernel.c_str(), ms,
-        operations(g),
-        4.0 * static_cast<double>(calls.big.numel() + calls.small.numel() + calls.weight.numel()),
-        vox::str(g.small_shape(), " ", g.weight_shape(), " ", g.big_shape()).c_str());
+    const vox::cuda::Conv3dProblem problem{pass, g, in.dtype, in.precision};
+    const std::string_view chosen = vox::cuda::chosen_conv3d_kernel(problem);
+    for (const std::string_view kernel : vox::cuda::conv3d_kernel_names()) {
+      const bool runs = kernel == chosen || (all_kernels && kernel != "direct");
+      if (!runs || !vox::cuda::conv3d_kernel_takes(kernel, problem)) continue;
+      const vox::cuda::ForceConv3dKernel only(kernel);
+      const double ms = milliseconds(clock, [&] { calls.run(pass); });
+      std::printf(
+          "%s\n  {\"line\": \"%s\", \"point\": \"%s\", \"pass\": \"%s\", \"precision\": \"%s\", "
+          "\"kernel\": \"%s\", \"chosen\": %s, \"ms\": %.6g, \"operations\": %.9g, \"bytes\": %.9g, "
+          "\"shape\": \"%s\"}",
+          separator, l.name.c_str(), l.labels[i].c_str(), pass_names[static_cast<int>(pass)],
+          std::string(in.name).c_str(), std::string(kernel).c_str(), kernel == chosen ? "true" : "false", ms,
+          operations(g), elements * static_cast<double>(vox::size_of(in.dtype)),
+          vox::str(g.small_shape(), " ", g.weight_shape(), " ", g.big_shape()).c_str());
+      separator = ",";
+    }
   }
   std::fflush(stdout);
 }
@@ -67,16 +79,21 @@ __global__ void empty_kernel() {}
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<vox::Float32Precision> precisions;
+  std::vector<Arithmetic> chosen;
+  bool all_kernels = false;
   for (int i = 1; i < argc; ++i) {
-    const auto* found = std::ranges::find(precision_names, std::string_view(argv[i]));
-    if (found == std::end(precision_names)) {
-      std::fprintf(stderr, "precision: got %s, allowed are highest, high and medium\n", argv[i]);
+    if (std::string_view(argv[i]) == "--all-kernels") {
+      all_kernels = true;
+      continue;
+    }
+    const auto* found = std::ranges::find(arithmetics, std::string_view(argv[i]), &Arithmetic::name);
+    if (found == std::end(arithmetics)) {
+      std::fprintf(stderr, "arithmetic: got %s, allowed are high, highest, medium, bf16 and f16\n", argv[i]);
       return 1;
     }
-    precisions.push_back(static_cast<vox::Float32Precision>(found - precision_names));
+    chosen.push_back(*found);
   }
-  if (precisions.empty()) precisions = {vox::Float32Precision::high};
+  if (chosen.empty()) chosen.push_back(arithmetics[0]);
   const std::vector<Line> lines = sweep::all_lines();
   size_t count = 0;
   for (const Line& l : lines) count += l.points.size();
@@ -93,9 +110,9 @@ int main(int argc, char** argv) {
   const double launch_ms = milliseconds(clock, [&] { empty_kernel<<<1, 32, 0, stream>>>(); });
   std::printf("{\"device\": \"%s\", \"geometries\": %zu, \"launch_ms\": %.6g, \"rows\": [", properties.name,
               count, launch_ms);
-  bool first = true;
-  for (const vox::Float32Precision precision : precisions)
+  const char* separator = "";
+  for (const Arithmetic& in : chosen)
     for (const Line& l : lines)
-      for (size_t i = 0; i < l.points.size(); ++i, first = false) measure(clock, l, i, precision, first);
+      for (size_t i = 0; i < l.points.size(); ++i) measure(clock, l, i, in, all_kernels, separator);
   std::printf("\n]}\n");
 }

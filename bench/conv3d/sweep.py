@@ -21,13 +21,17 @@ def floor_ms(row, launch_ms):
                launch_ms)
 
 
+def chosen_rows(sweep):
+    return [row for row in sweep["rows"] if row.get("chosen", True)]
+
+
 def lines(sweep):
     """The rows of each line, pass and precision, in the order of measuring: each is the neighbour of the next."""
     def key(row):
         return row["precision"], row["line"], row["pass"]
 
     order = {}
-    for row in sweep["rows"]:
+    for row in chosen_rows(sweep):
         order.setdefault(key(row), []).append(row)
     return order
 
@@ -69,6 +73,37 @@ def report(sweep, found):
     return "\n".join(text)
 
 
+def worth(sweep):
+    """What each kernel is worth where the table chooses it: {(precision, kernel): [time of the best other kernel /
+    its time, or infinity where there is none]}. And the calls where another kernel is faster by a tenth:
+    [(factor, chosen row, faster row)], the worst first."""
+    calls = {}
+    for row in sweep["rows"]:
+        calls.setdefault((row["precision"], row["line"], row["point"], row["pass"]), []).append(row)
+    ratios, slower = {}, []
+    for (precision, *_), rows in calls.items():
+        chosen = next(row for row in rows if row["chosen"])
+        best = min((row for row in rows if not row["chosen"]), key=lambda row: row["ms"], default=None)
+        ratio = best["ms"] / chosen["ms"] if best else math.inf
+        ratios.setdefault((precision, chosen["kernel"]), []).append(ratio)
+        if ratio < 1 / 1.1:
+            slower.append((1 / ratio, chosen, best))
+    return ratios, sorted(slower, key=lambda item: -item[0])
+
+
+def report_worth(sweep):
+    ratios, slower = worth(sweep)
+    text = ["precision kernel                       calls  alone  best other kernel / it (geometric mean, largest)"]
+    for (precision, kernel), all_ratios in sorted(ratios.items()):
+        finite = [r for r in all_ratios if r < math.inf]
+        mean = math.exp(sum(map(math.log, finite)) / len(finite)) if finite else math.nan
+        text.append(f"{precision:9} {kernel:28} {len(all_ratios):5} {len(all_ratios) - len(finite):6}  {mean:.2f}"
+                    f" {max(finite, default=math.nan):.2f}")
+    text += [f"{factor:5.2f}x  {row['precision']}, {row['pass']}, {row['line']} {row['point']}: {row['kernel']} "
+             f"{row['ms']:.4f} ms, {best['kernel']} {best['ms']:.4f} ms" for factor, row, best in slower]
+    return "\n".join([*text, f"{len(slower)} calls for which another kernel is faster by a tenth"])
+
+
 # The picture: a panel for each line of geometries, time over floor for each pass.
 
 COLOURS = {"conv_transpose3d": "#1f6fb4", "conv3d": "#2a9d4e", "weight_grad": "#d9822b"}
@@ -82,7 +117,7 @@ def svg(sweep, found, note=""):
     panels = list(dict.fromkeys((r["precision"], r["line"]) for r in sweep["rows"]))
     by_key = lines(sweep)
     jumps = {(key, a["point"], b["point"]) for key, a, b, _ in found}
-    worst = max(r["ms"] / floor_ms(r, sweep["launch_ms"]) for r in sweep["rows"])
+    worst = max(r["ms"] / floor_ms(r, sweep["launch_ms"]) for r in chosen_rows(sweep))
     decades = max(1, math.ceil(math.log10(worst)))
     rows = math.ceil(len(panels) / COLUMNS)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDTH}" height="{HEAD + rows * HEIGHT}" '
@@ -145,12 +180,17 @@ def main():
     a.add_argument("json", help="what bench_conv3d_sweep printed")
     a.add_argument("--svg", help="draw the sweep there")
     a.add_argument("--precision", help="look at this one only")
+    a.add_argument("--table", action="store_true", help="say what each kernel is worth where it is chosen, of a "
+                   "sweep with --all-kernels")
     a.add_argument("--note", default="", help="a few words for the picture's title, such as the commit")
     args = a.parse_args()
     with open(args.json, encoding="utf-8") as file:
         sweep = json.load(file)
     if args.precision:
         sweep["rows"] = [r for r in sweep["rows"] if r["precision"] == args.precision]
+    if args.table:
+        print(report_worth(sweep))
+        return
     found = cliffs(sweep)
     print(report(sweep, found))
     if args.svg:

@@ -24,6 +24,22 @@ def sweep(*rows):
     return {"device": "a GPU", "geometries": len(rows), "launch_ms": 0.002, "rows": list(rows)}
 
 
+class Worth(unittest.TestCase):
+    def test_a_kernel_is_compared_with_the_best_other_one_of_its_call(self):
+        ratios, slower = reader.worth(sweep(
+            row("1", 1, kernel="a", chosen=True), row("1", 2, kernel="b", chosen=False),
+            row("1", 3, kernel="c", chosen=False), row("2", 4, kernel="a", chosen=True),
+            row("2", 2, kernel="b", chosen=False), row("3", 1, kernel="a", chosen=True)))
+        self.assertEqual(ratios, {("high", "a"): [2, 0.5, float("inf")]})
+        self.assertEqual([(factor, a["point"], b["kernel"]) for factor, a, b in slower], [(2, "2", "b")])
+
+    def test_the_report_says_both(self):
+        text = reader.report_worth(sweep(row("1", 4, kernel="a", chosen=True),
+                                         row("1", 1, kernel="b", chosen=False)))
+        self.assertIn("1 calls for which another kernel is faster by a tenth", text)
+        self.assertIn("0.25", text)
+
+
 class Cliffs(unittest.TestCase):
     def test_floor_is_the_largest_of_operations_bytes_and_launch(self):
         self.assertAlmostEqual(reader.floor_ms(row("1", 1, operations=356e9), 0.002), 1)
@@ -34,6 +50,10 @@ class Cliffs(unittest.TestCase):
         found = reader.cliffs(sweep(row("1", 1), row("2", 2.5), row("3", 1.1)))
         self.assertEqual([(a["point"], b["point"]) for _, a, b, _ in found], [("2", "1"), ("2", "3")])
         self.assertAlmostEqual(found[0][-1], 2.5)
+
+    def test_only_the_chosen_kernel_is_looked_at(self):
+        self.assertEqual(reader.cliffs(sweep(row("1", 1, chosen=True), row("1", 9, chosen=False),
+                                             row("2", 1, chosen=True))), [])
 
     def test_work_that_grows_is_no_jump(self):
         self.assertEqual(reader.cliffs(sweep(row("1", 1), row("2", 8, operations=8e9))), [])
