@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv3d.h>
+#include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
