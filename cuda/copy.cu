@@ -1,4 +1,5 @@
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/map.cuh>
 
 // Ops that choose and move elements: compare, where, copy (which converts), fill. A thread per element.

@@ -1,6 +1,7 @@
 #include <type_traits>
 
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/map.cuh>
 
 // Ops of one operand: a functor each, mapped over the elements by map.cuh. Plain CUDA math, no fast variants.

@@ -7,8 +7,8 @@
 // all `count` indices (from cache, the same one across a warp): the next idea would be to sort them first.
 
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/axis_view.h>
-#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <algorithm>

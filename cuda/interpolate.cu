@@ -9,8 +9,8 @@
 // axes in one pass for the forward, and taps shared by the threads of a row.
 
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/axis_view.h>
-#include <voxgrad/ops/interpolate_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 namespace vox::cuda {

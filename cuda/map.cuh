@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/strided.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 // y = f(x) and y = f(a, b), element by element: memory-bound, each byte read and written once. Two kernels an
@@ -21,7 +21,7 @@ struct Operand {
   __device__ opmath_t<T> operator[](int64_t i) const { return data ? data[i] : number; }
 };
 
-/// A tensor of another device than the output's is a number operand of ops/elementwise_kernels.h; it may be
+/// A tensor of another device than the output's is a number operand of ops/kernels.h; it may be
 /// of the dtype that T is computed in.
 template <class T>
 Operand<T> operand(const Tensor& x, const Tensor& y) {

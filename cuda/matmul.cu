@@ -1,6 +1,6 @@
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/matmul_kernels.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <cstdint>
 

@@ -4,7 +4,7 @@
 // time.
 
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/pool3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <limits>

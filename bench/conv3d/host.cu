@@ -17,8 +17,8 @@
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/device.h>
 #include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/conv3d_recorded.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
 
 namespace {

@@ -4,7 +4,7 @@
 #include <voxgrad/ops/conv3d_geometry.h>
 
 // The kernels of the conv3d family on CUDA, which select.cpp chooses from. Each keeps the contract of
-// ops/conv3d_kernels.h for what its row in the table says it takes.
+// ops/kernels.h for what its row in the table says it takes.
 
 namespace vox::cuda {
 

@@ -4,7 +4,7 @@
 #include <voxgrad/cuda/conv3d/recent.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/weight_grad_plan.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <string>
@@ -283,7 +283,7 @@ ForceConv3dKernel::~ForceConv3dKernel() {
   for (int i = 0; i < 3; ++i) forced[i] = static_cast<const Row*>(previous_[i]);
 }
 
-// ---- The entries of ops/conv3d_kernels.h ------------------------------------------------------------------
+// ---- The entries of ops/kernels.h ------------------------------------------------------------------
 
 void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
             Float32Precision precision) {

@@ -4,8 +4,8 @@
 
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <cmath>

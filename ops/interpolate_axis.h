@@ -2,12 +2,10 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include <voxgrad/core/host_device.h>
-#include <voxgrad/core/tensor.h>
 
-// Private: how interpolate() and its kernels see one axis.
+// How interpolate() and its kernels see one axis.
 //
 // Interpolation in three dimensions is interpolation along W, then H, then D: each axis is one pass over a
 // tensor seen as (outer, axis, inner), and the adjoint is the adjoint passes in reverse order. Index and
@@ -53,31 +51,5 @@ struct InterpolateAxis {
 };
 
 using InterpolateAxes = std::array<InterpolateAxis, 3>;  // D, H, W
-
-namespace detail {
-/// The linear map and its adjoint; both recorded, each the gradient of the other.
-Tensor interpolate(const Tensor& input, const InterpolateAxes& axes);
-Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes);
-}  // namespace detail
-
-// ---- Kernels: tensors dense, floating, of one shape but for dimension `dim` -------------------------------
-// interpolate_axis: y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..], (index, w) =
-// axis.tap(o). interpolate_axis_adjoint: grad_x[.., i, ..] = the sum, by rising o, of the share of i in o *
-// grad_y[.., o, ..].
-
-namespace cpu {
-void interpolate_axis(const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y);
-void interpolate_axis_adjoint(const Tensor& grad_y, int64_t dim, const InterpolateAxis& axis, Tensor& grad_x);
-/// All passes of `order` (0 to 2 for D, H, W), which is not empty, at once; the same bits. The input may have
-/// any strides.
-void interpolate_passes(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
-                        Tensor& y);
-void interpolate_passes_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,
-                                const InterpolateAxes& axes, Tensor& grad_x);
-}  // namespace cpu
-namespace cuda {
-void interpolate_axis(const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y);
-void interpolate_axis_adjoint(const Tensor& grad_y, int64_t dim, const InterpolateAxis& axis, Tensor& grad_x);
-}  // namespace cuda
 
 }  // namespace vox

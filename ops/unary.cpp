@@ -26,18 +26,16 @@ namespace {
 
 /// Checks, computes, and records an N (whose save(x, y) keeps what its backward needs).
 template <class N>
-Tensor unary(const char* function, Unary op, bool floating_only, const Tensor& x, Scalar p = 0,
-             Scalar q = 0) {
-  if (floating_only)
-    detail::check_floating(function, "x", x);
-  else
+Tensor unary(const char* function, Unary op, const Tensor& x, Scalar p = 0, Scalar q = 0) {
+  if (takes_integers(op))
     detail::check_arithmetic(function, "x", x);
+  else
+    detail::check_floating(function, "x", x);
   Tensor y = detail::empty_for(function, x.shape(), x.options());
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
   if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
   return y;
 }
-constexpr bool any_number = false, floating_only = true;
 
 // What a node keeps: nothing, its input, or its output.
 struct UnaryNode : Node {
@@ -92,9 +90,9 @@ struct ClampNode final : InputNode {
 
 }  // namespace
 
-Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, any_number, x); }
-Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, any_number, x); }
-Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, any_number, x); }
+Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, x); }
+Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
+Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, x); }
 
 Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
   detail::check_defined("clamp", "x", x);
@@ -102,7 +100,7 @@ Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
   detail::check_scalar("clamp", max, x.dtype());
   check<ValueError>(min.as_real() <= max.as_real(), "clamp: min must not exceed max, got ", min.as_real(),
                     " and ", max.as_real());
-  return unary<ClampNode>("clamp", Unary::clamp, any_number, x, min, max);
+  return unary<ClampNode>("clamp", Unary::clamp, x, min, max);
 }
 
 // ---- Functions --------------------------------------------------------------------------------------------
@@ -134,11 +132,11 @@ struct ErfNode final : ComposedOfInput {
 
 }  // namespace
 
-Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, floating_only, x); }
-Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, floating_only, x); }
-Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, floating_only, x); }
-Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, floating_only, x); }
-Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, floating_only, x); }
+Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, x); }
+Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, x); }
+Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, x); }
+Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, x); }
+Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, x); }
 
 // ---- Activations ------------------------------------------------------------------------------------------
 
@@ -179,13 +177,13 @@ struct SiluNode final : ComposedOfInput {
 
 }  // namespace
 
-Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, floating_only, x); }
-Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, floating_only, x); }
-Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, any_number, x); }
+Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, x); }
+Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, x); }
+Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, x); }
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, floating_only, x, negative_slope);
+  return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, x, negative_slope);
 }
-Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, floating_only, x); }
-Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, floating_only, x); }
+Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
+Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
 
 }  // namespace vox

@@ -2,11 +2,60 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/core/tensor.h>
 
-namespace vox::detail {
+// How kernels see a tensor: its elements as numbers, and where they lie.
+
+namespace vox {
+
+/// Sizes before, of and after dimension `dim` of a dense tensor: its elements as (outer, axis, inner).
+struct AxisView {
+  int64_t outer = 1, axis = 1, inner = 1;
+  AxisView(const Shape& shape, int64_t dim) : axis(shape[dim]) {
+    for (int64_t i = 0; i < dim; ++i) outer *= shape[i];
+    for (int64_t i = dim + 1; i < shape.rank(); ++i) inner *= shape[i];
+  }
+};
+
+namespace detail {
+
+// ---- Numbers ----------------------------------------------------------------------------------------------
+
+/// Conversion between element types, defined for every value: a number becomes true unless it is 0; a real
+/// number loses its fraction and is limited to the range of the integer type, NaN becoming 0; an integer
+/// keeps its low bits.
+template <class To, class From>
+VOX_HOST_DEVICE To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != From(0);
+  } else if constexpr (std::is_integral_v<To> && is_16_bit_v<From>) {
+    return convert<To>(static_cast<float>(x));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    // Both limits are powers of two or small, so exact in From; above, the comparison must not be rounded.
+    constexpr From below = static_cast<From>(std::numeric_limits<To>::min());
+    constexpr From above = sizeof(To) == 8 ? static_cast<From>(0x1p63) : static_cast<From>(256);
+    if (x >= above) return std::numeric_limits<To>::max();
+    return x > below ? static_cast<To>(x) : x <= below ? std::numeric_limits<To>::min() : To(0);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+/// A C++ number as an element; check_scalar() has seen that it fits.
+template <class T>
+T element(Scalar value) {
+  return value.is_integer() && std::is_integral_v<T> ? convert<T>(value.as_integer())
+                                                     : convert<T>(value.as_real());
+}
+
+// ---- Operands of one shape, each with its own strides
+// ------------------------------------------------------
 
 /// Where N operands keep element i.
 template <int N>
@@ -111,4 +160,34 @@ StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor
   return layout;
 }
 
-}  // namespace vox::detail
+/// How the elements of x that belong to one index lie: (outer, inner).
+inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
+  Shape shape = x.shape();
+  shape[dim] = 1;
+  return strided_layout(alias(x, x.impl()->offset, shape, x.strides()));
+}
+
+// ---- Rows -------------------------------------------------------------------------------------------------
+
+/// A tensor whose last dimensions are to be reduced, as `rows` rows of `length` elements: element r of row o
+/// lies at offset(kept, o) + offset(reduced, r). Both lists have at least one dimension; dimensions of size 1
+/// are gone, and neighbours that one stride can walk are one dimension. That changes no logical index.
+struct RowView {
+  Shape kept, kept_strides;
+  Shape reduced, reduced_strides;
+  int64_t rows = 1, length = 1;
+};
+RowView rows_of(const Tensor& x, int64_t reduced_dims);
+
+/// Where the element with row-major number `index` lies.
+constexpr int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
+  int64_t offset = 0;
+  for (int64_t i = shape.rank() - 1; i > 0; --i) {
+    offset += index % shape[i] * strides[i];
+    index /= shape[i];
+  }
+  return offset + index * strides[0];
+}
+
+}  // namespace detail
+}  // namespace vox
