@@ -93,6 +93,7 @@ void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor&
                           .weight_per_out = g.big_per_group() * g.taps(),
                           .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
                           .kernel = g.kernel,
+                          .out_size = g.small,
                           .phases = {{{l[0]}, {l[1]}, {l[2]}}}}
                           .run();
                     });
@@ -116,6 +117,7 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
             .weight_per_out = g.taps(),
             .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
             .kernel = g.kernel,
+            .out_size = g.big,
             .phases = {conv_transpose3d_lattices(g, 0), conv_transpose3d_lattices(g, 1),
                        conv_transpose3d_lattices(g, 2)}}
             .run();

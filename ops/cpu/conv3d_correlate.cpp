@@ -11,6 +11,7 @@
 #include <voxgrad/ops/cpu/conv3d_correlate.h>
 #include <voxgrad/ops/cpu/conv3d_kernel_table.h>
 
+#include <span>
 #include <tuple>
 #include <type_traits>
 
@@ -23,10 +24,11 @@ constexpr double call_cost = 150;  // of correlate(), beside its sums, in multip
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// One combination of phases that has taps.
+constexpr size_t most_phases = 64;  // along W, whose sums are kept side by side
+
+/// One combination of phases.
 struct Phase {
   const Lattice *d, *h, *w;
-  int64_t w_index;  // of w among the phases of its axis
   std::vector<simd::TapOffsets> offsets;
   int64_t weights;  // where its packed weights begin, in units of one pair of channels
 
@@ -46,28 +48,26 @@ class Run {
   }
 
   bool plan() {
-    int64_t phases = 0;
-    for (const Lattice& d : c_.phases[0])
-      for (const Lattice& h : c_.phases[1])
-        for (const Lattice& w : c_.phases[2]) phases += d.taps * h.taps * w.taps > 0;
+    size_t phases = 1;
+    for (const auto& along_axis : c_.phases) phases *= along_axis.size();
     // Fewer input channels at a time make room for a larger box, with less halo.
     TileChoice best;
     for (int64_t chunks = 1; chunks <= c_.in_channels; chunks *= 2) {
       const int64_t channels = (c_.in_channels + chunks - 1) / chunks;
       const auto outputs = static_cast<double>(c_.out_channels);
-      TileChoice choice =
-          choose_tile(layout_.axes, {.channels = static_cast<double>(channels),
-                                     .products = outputs * static_cast<double>(taps_ * channels),
-                                     .per_position = outputs * (chunks > 1 ? 0.3 : 0.1),
-                                     .per_plane = call_cost * static_cast<double>(blocks_ * phases),
-                                     .per_tile = 3000,
-                                     .element = sizeof(T),
-                                     .bytes = tile_bytes,
-                                     .positions = 4096,
-                                     .copies = static_cast<double>(c_.batch * c_.groups)});
+      TileChoice choice = choose_tile(
+          layout_.axes, {.channels = static_cast<double>(channels),
+                         .products = outputs * static_cast<double>(taps_ * channels),
+                         .per_position = outputs * (chunks > 1 ? 0.3 : 0.1),
+                         .per_plane = call_cost * static_cast<double>(blocks_) * static_cast<double>(phases),
+                         .per_tile = 3000,
+                         .element = sizeof(T),
+                         .bytes = tile_bytes,
+                         .positions = 4096,
+                         .copies = static_cast<double>(c_.batch * c_.groups)});
       choice.cost *= static_cast<double>(chunks);
       if (choice && (!best || choice.cost < best.cost)) best = choice, chunk_ = channels;
-      if (best && chunks >= 16) break;
+      if (best && (chunks >= 16 || phases > most_phases)) break;
     }
     if (!best) return false;
     layout_.tile = best.tile;
@@ -113,11 +113,10 @@ class Run {
       for (const Lattice& h : c_.phases[1]) {
         first_phase_.push_back(phases_.size());
         for (const Lattice& w : c_.phases[2]) {
-          if (d.taps * h.taps * w.taps == 0) continue;
           std::vector<simd::TapOffsets> offsets;
           for (const int64_t x : layout_.offsets(d, h, w))
             offsets.push_back({x, static_cast<int64_t>(offsets.size())});
-          phases_.push_back({&d, &h, &w, &w - c_.phases[2].data(), std::move(offsets), weights});
+          phases_.push_back({&d, &h, &w, std::move(offsets), weights});
           weights += d.taps * h.taps * w.taps;
         }
       }
@@ -145,7 +144,6 @@ class Run {
       packed_memory_ = empty({size}, {.dtype = dtype_of<T>()});
     packed_ = detail::mutable_ptr<T>(packed_memory_);
     const int64_t phases = static_cast<int64_t>(phases_.size());
-    if (phases == 0) return;
     parallel_for(count * phases, phases, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t group = (first + t / phases) / slices_, slice = (first + t / phases) % slices_;
@@ -173,24 +171,23 @@ class Run {
           }
   }
 
-  /// Sums of one block of output channels: a buffer for each phase of W.
+  /// Sums of one block of output channels: a buffer for each of some phases of W.
   struct Sums {
     T* memory;
     int64_t row, per_phase;
-    T* of(int64_t w_index) const { return memory + w_index * per_phase; }
   };
 
   void box(int64_t n, int64_t group, int64_t slice, const TileLayout::Box& box) const {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
     T* tile = scratch<T, 0>(chunk_ * channel + slack);
     std::fill_n(tile + chunk_ * channel, slack, T(0));
-    const int64_t widths = static_cast<int64_t>(c_.phases[2].size());
+    const bool chunks = chunk_ < c_.in_channels;  // then all sums wait for the last one
+    const size_t widths = c_.phases[2].size(), together = chunks ? widths : std::min(widths, most_phases);
     const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes,
-                  per_phase = simd_.rows * row;
-    const bool chunks = chunk_ < c_.in_channels;
+                  per_phase = simd_.rows * row, side = static_cast<int64_t>(together) * per_phase;
     const int64_t planes = static_cast<int64_t>(first_phase_.size() - 1) *
                            (slice_begin(slice + 1) - slice_begin(slice)) * box.count[0];
-    T* memory = scratch<T, 1>((chunks ? planes : 1) * widths * per_phase);
+    T* memory = scratch<T, 1>((chunks ? planes : 1) * side);
     const int64_t input_cells = layout_.axes[0].input * layout_.axes[1].input * layout_.axes[2].input;
     for (int64_t c = 0; c < c_.in_channels; c += chunk_) {
       const int64_t channels = std::min(chunk_, c_.in_channels - c);
@@ -201,10 +198,15 @@ class Run {
         const Lattice& d = c_.phases[0][dh / c_.phases[1].size()];
         for (int64_t b = slice_begin(slice); b < slice_begin(slice + 1); ++b) {
           for (int64_t j = 0; j < std::min(box.count[0], d.outputs - box.first[0]); ++j) {
-            for (size_t p = first_phase_[dh]; p < first_phase_[dh + 1]; ++p)
-              add(group, slice, phases_[p], b, tile, c, channels, box, j, sums);
-            if (c + channels == c_.in_channels) store(n, group, dh, b, box, j, sums);
-            if (chunks) sums.memory += widths * per_phase;
+            for (size_t w = 0; w < widths; w += together) {
+              const std::span<const Phase> phases(&phases_[first_phase_[dh] + w],
+                                                  std::min(together, widths - w));
+              for (size_t p = 0; p < phases.size(); ++p)
+                add(group, slice, phases[p], b, tile, c, channels, box, j,
+                    {sums.memory + static_cast<int64_t>(p) * per_phase, row, per_phase});
+              if (c + channels == c_.in_channels) store(n, group, phases, b, box, j, sums);
+            }
+            if (chunks) sums.memory += side;
           }
         }
       }
@@ -227,7 +229,7 @@ class Run {
                               .taps = phase.taps(),
                               .offsets = phase.offsets.data(),
                               .start = c == 0 ? start : nullptr,
-                              .y = sums.of(phase.w_index),
+                              .y = sums.memory,
                               .y_step = sums.row,
                               .rows = rows,
                               .positions = layout_.positions(box)};
@@ -263,14 +265,12 @@ class Run {
                            (h.last - h.first) * widths, chosen);
   }
 
-  /// Finished rows of one block, plane and pair of phases (D, H), into the output.
-  void store(int64_t n, int64_t group, size_t dh, int64_t block, const TileLayout::Box& box, int64_t plane,
-             const Sums& sums) const {
-    const Lattice& d = c_.phases[0][dh / c_.phases[1].size()];
-    const Lattice& h = c_.phases[1][dh % c_.phases[1].size()];
-    const std::vector<Lattice>& widths = c_.phases[2];
-    const int64_t width = widths.front().output;
-    const size_t alive = first_phase_[dh + 1] - first_phase_[dh];
+  /// Finished rows of one block, plane and some phases with the same D and H, into the output.
+  void store(int64_t n, int64_t group, std::span<const Phase> phases, int64_t block,
+             const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
+    const Lattice &d = *phases[0].d, &h = *phases[0].h;
+    const int64_t width = phases[0].w->output;
+    const bool interleaved = std::is_same_v<S, T> && phases.size() == 2 && phases[0].w->out_step == 2;
     const int64_t rows = std::min(box.count[1], h.outputs - box.first[1]);
     for (int64_t out = block_begin(block); out < block_begin(block + 1); ++out) {
       const int64_t channel = group * c_.out_channels + out;
@@ -280,29 +280,21 @@ class Run {
       for (int64_t j = 0; j < rows; ++j) {
         S* row = to + (h.out_first + (box.first[1] + j) * h.out_step) * width;
         const T* sums_row = sums.memory + (out - block_begin(block)) * sums.row + j * layout_.pitch();
-        if (std::is_same_v<S, T> && alive == 2 && widths.size() == 2) {
+        if (interleaved) {
           const int64_t first = box.first[2];
-          simd_.interleave(sums_row, std::min(box.count[2], widths[0].outputs - first),
-                           sums_row + sums.per_phase, std::min(box.count[2], widths[1].outputs - first),
+          simd_.interleave(sums_row, std::min(box.count[2], phases[0].w->outputs - first),
+                           sums_row + sums.per_phase, std::min(box.count[2], phases[1].w->outputs - first),
                            reinterpret_cast<T*>(row) + 2 * first);
           continue;
         }
-        if (alive < widths.size()) fill_row(row, c_.bias ? c_.bias[channel] : S(T(0)), box);
-        for (size_t p = first_phase_[dh]; p < first_phase_[dh + 1]; ++p) {
-          const Lattice& w = *phases_[p].w;
+        for (size_t p = 0; p < phases.size(); ++p) {
+          const Lattice& w = *phases[p].w;
           const int64_t count = std::min(box.count[2], w.outputs - box.first[2]);
-          store_cells(sums_row + phases_[p].w_index * sums.per_phase, count,
+          store_cells(sums_row + static_cast<int64_t>(p) * sums.per_phase, count,
                       row + w.out_first + box.first[2] * w.out_step, w.out_step);
         }
       }
     }
-  }
-
-  /// The part of an output row that belongs to a box, in all phases of W.
-  void fill_row(S* row, S value, const TileLayout::Box& box) const {
-    const Lattice& w = c_.phases[2].front();
-    const int64_t begin = box.first[2] * w.out_step, end = (box.first[2] + box.count[2]) * w.out_step;
-    std::fill(row + std::min(begin, w.output), row + std::min(end, w.output), value);
   }
 
   static void store_cells(const T* from, int64_t count, S* to, int64_t step) {
@@ -320,17 +312,39 @@ class Run {
   int64_t blocks_;                    // of output channels, per group
   int64_t slices_ = 1;                // of blocks, per group
   int64_t chunk_ = 0;                 // input channels of a tile
-  std::vector<Phase> phases_;         // those with taps, (d, h, w)
+  std::vector<Phase> phases_;         // (d, h, w)
   std::vector<size_t> first_phase_;   // of each pair (d, h), and the end
   Tensor packed_memory_;
   T* packed_ = nullptr;
   int64_t packed_from_ = 0;
 };
 
+/// Every output that no tap touches is its channel's bias; here all are.
+template <class S, class T>
+void fill_with_bias(const Correlation<S, T>& c, int64_t cells) {
+  const int64_t channels = c.groups * c.out_channels;
+  parallel_for(c.batch * channels * cells, 1 << 15, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t channel = begin / cells, stop = std::min(end, (channel + 1) * cells);
+      std::fill(c.output + begin, c.output + stop, c.bias ? c.bias[channel % channels] : S(T(0)));
+      begin = stop;
+    }
+  });
+}
+
 }  // namespace
 
 template <class S, class T>
 bool Correlation<S, T>::run() const {
+  int64_t touched = 1, cells = 1;
+  for (const auto& along_axis : phases) {
+    int64_t outputs = 0;
+    for (const Lattice& l : along_axis) outputs += l.outputs;
+    touched *= outputs;
+  }
+  for (const int64_t size : {out_size.d, out_size.h, out_size.w}) cells *= size;
+  if (touched < cells) fill_with_bias(*this, cells);
+  if (touched == 0) return true;
   Run<S, T> run(*this);
   if (!run.plan()) return false;
   run.run();

@@ -14,8 +14,8 @@ struct Correlation {
   int64_t batch, groups;
   int64_t in_channels, out_channels;                        // per group
   int64_t weight_per_in, weight_per_out, weight_per_group;  // steps in the weight
-  Triple kernel;
-  std::array<std::vector<Lattice>, 3> phases;
+  Triple kernel, out_size;
+  std::array<std::vector<Lattice>, 3> phases;  ///< along D, H, W; outputs in no phase are the bias alone
 
   /// All outputs. False, and nothing done, if even the smallest tile is too large for this way.
   bool run() const;

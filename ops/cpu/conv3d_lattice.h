@@ -23,7 +23,7 @@ namespace vox::cpu {
 struct Lattice {
   int64_t outputs;              ///< how many output cells
   int64_t out_first, out_step;  ///< output j is cell out_first + j * out_step
-  int64_t taps;                 ///< how many taps touch them; may be 0
+  int64_t taps;                 ///< how many taps touch them
   int64_t tap_first, tap_step;  ///< tap m is tap tap_first + m * tap_step of the kernel
   int64_t in_first, in_step;    ///< output j and tap m read the cell
   int64_t in_per_tap;           ///<   in_first + j * in_step + m * in_per_tap
@@ -67,27 +67,29 @@ inline Lattices conv3d_lattices(const Conv3dGeometry& g) {
   return {conv3d_lattice(g, 0), conv3d_lattice(g, 1), conv3d_lattice(g, 2)};
 }
 
-/// The phases of conv_transpose3d on one axis; each output cell is in exactly one of them.
+/// The phases of conv_transpose3d on one axis that a tap touches, by rising output. There are no more than
+/// taps, however large the stride is; outputs in no phase are touched by no tap.
 inline std::vector<Lattice> conv_transpose3d_lattices(const Conv3dGeometry& g, int64_t axis) {
   const int64_t s = g.stride[axis], p = g.padding[axis], d = g.dilation[axis], kernel = g.kernel[axis];
   const int64_t h = std::gcd(d, s), tap_step = s / h;
   std::vector<Lattice> phases;
-  for (int64_t o = 0; o < std::min(s, g.big[axis]); ++o) {
-    int64_t k = 0;  // the first tap that touches o, if one does
-    while (k < std::min(kernel, tap_step) && (o + p - k * d) % s != 0) ++k;
-    const bool touched = k < std::min(kernel, tap_step);
+  for (int64_t k = 0; k < std::min(kernel, tap_step); ++k) {  // the first tap of each
+    const int64_t rest = (k * d - p) % s, o = rest < 0 ? rest + s : rest;
+    if (o >= g.big[axis]) continue;
     phases.push_back({.outputs = (g.big[axis] - 1 - o) / s + 1,
                       .out_first = o,
                       .out_step = s,
-                      .taps = touched ? (kernel - 1 - k) / tap_step + 1 : 0,
+                      .taps = (kernel - 1 - k) / tap_step + 1,
                       .tap_first = k,
                       .tap_step = tap_step,
-                      .in_first = touched ? (o + p - k * d) / s : 0,
+                      .in_first = (o + p - k * d) / s,
                       .in_step = 1,
                       .in_per_tap = -(d / h),
                       .input = g.small[axis],
                       .output = g.big[axis]});
   }
+  std::sort(phases.begin(), phases.end(),
+            [](const Lattice& a, const Lattice& b) { return a.out_first < b.out_first; });
   return phases;
 }
 

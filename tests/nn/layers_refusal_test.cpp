@@ -29,7 +29,8 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}), ValueError);
   EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}}),
                DTypeError);
-  EXPECT_THROW(Linear({.in_features = 0, .out_features = 1}), ValueError);
+  EXPECT_THROW(Linear({.in_features = -1, .out_features = 1}), ValueError);
+  EXPECT_THROW(Linear({.in_features = 1, .out_features = -1}), ValueError);
   EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
 }
 

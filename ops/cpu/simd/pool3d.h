@@ -42,7 +42,7 @@ using PoolIndex = typename PoolIndexOf<T>::type;
 /// Windows (or cells) with d in [d_begin, d_end) of one plane.
 template <class T>
 struct Pool3dOf {
-  /// y = the first maximum (or NaN) of each window, index = its cell, or -1 and -infinity for a window
+  /// y = the first maximum (or last NaN) of each window, index = its cell, or -1 and -infinity for a window
   /// without cells. Both `index` and `column_index` may be null: then y is a maximum, any of +0 and -0 or of
   /// several NaNs. With indices, a plane has fewer cells than the largest PoolIndex<T>.
   void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
