@@ -27,7 +27,7 @@ struct Row {
   bool has(Conv3dPass pass) const {
     return pass == Conv3dPass::weight_grad ? weight_grad != nullptr : run != nullptr;
   }
-  bool takes(const Conv3dProblem& p) const { return has(p.pass) && right_for(p); }
+  bool takes(const Conv3dProblem& p) const;
   bool suits(const Conv3dProblem& p) const { return takes(p) && pays(p); }
 };
 
@@ -67,13 +67,6 @@ bool transposed(const Conv3dProblem& p) { return p.pass == Conv3dPass::conv_tran
 template <bool numbers(const Conv3dProblem&), bool takes(const Conv3dGeometry&, bool transposed)>
 bool hopper(const Conv3dProblem& p) {
   return numbers(p) && on_hopper(p) && takes(p.geometry, transposed(p));
-}
-
-/// A value that F16x3 has no room for is left to the row that `redo` names, which has to take the problem
-/// too.
-bool flat_f16x3(const Conv3dProblem& p) {
-  return hopper<f32_at_highest, flat::takes<float, F16x3>>(p) &&
-         flat::takes<float, Tf32x3>(p.geometry, transposed(p));
 }
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
@@ -215,7 +208,8 @@ constexpr Row table[]{
      flat::run<float, Bf16>},
     {"flat_bf16", hopper<is_bf16, flat::takes<bfloat16, Bf16>>, eight_channels, flat::run<bfloat16, Bf16>},
     {"flat_f16", hopper<is_f16, flat::takes<float16, F16>>, eight_channels, flat::run<float16, F16>},
-    {"flat_f16x3", flat_f16x3, unit_stride_and_large, flat::run<float, F16x3>, nullptr, "flat_tf32x3"},
+    {"flat_f16x3", hopper<f32_at_highest, flat::takes<float, F16x3>>, unit_stride_and_large,
+     flat::run<float, F16x3>, nullptr, "flat_tf32x3"},
     {"flat_tf32x3", hopper<f32_at_highest, flat::takes<float, Tf32x3>>, unit_stride, flat::run<float, Tf32x3>,
      nullptr, "direct"},
     {"flat", hopper<tf32, flat::takes<float, Tf32>>, unit_stride, flat::run<float, Tf32>},
@@ -233,13 +227,22 @@ const char* name_of(Conv3dPass pass) {
   return names[static_cast<int>(pass)];
 }
 
+const Row* find(std::string_view name) {
+  const Row* const found = std::ranges::find(table, name, &Row::name);
+  return found == std::end(table) ? nullptr : found;
+}
+
 const Row& row(std::string_view name) {
-  const auto* found = std::ranges::find(table, name, &Row::name);
+  if (const Row* found = find(name)) return *found;
   std::string known;
   for (const Row& r : table) known += (known.empty() ? "" : ", ") + std::string(r.name);
-  check<ValueError>(found != std::end(table), "conv3d kernels: there is none named \"", name,
-                    "\"; the table has ", known);
-  return *found;
+  throw ValueError("conv3d kernels: there is none named \"" + std::string(name) + "\"; the table has " +
+                   known);
+}
+
+/// A row that may fail takes what its redo takes too.
+bool Row::takes(const Conv3dProblem& p) const {
+  return has(p.pass) && right_for(p) && (redo.empty() || find(redo)->takes(p));
 }
 
 const Row& chosen(const Conv3dProblem& problem) {
@@ -262,10 +265,10 @@ const Row& chosen(const Conv3dProblem& problem) {
 template <class Call, class F>
 void run_with_redos(const Row& first, const Tensor& output, Call call, F f) {
   int64_t redos = 0;
-  for (const Row* r = &first; !r->redo.empty(); r = &row(r->redo)) ++redos;
+  for (const Row* r = find(first.redo); r; r = find(r->redo)) ++redos;
   const Tensor flags = redos ? zeros({redos}, {.dtype = i64, .device = output.device()}) : Tensor();
   const Row* r = &first;
-  for (int64_t i = 0; i < redos; ++i, r = &row(r->redo)) {
+  for (int64_t i = 0; i < redos; ++i, r = find(r->redo)) {
     call.failed = flags.select(0, i);
     f(*r, call);
     call.only_if = call.failed;
