@@ -17,7 +17,7 @@ void expect_covered(const Axis& a) {
     EXPECT_GE(a.window, (a.tile - 1) * a.in_step + a.base[phase] + (a.taps - 1) * a.tap_step + 1);
 }
 
-TEST(Plan, CoversTheCellsWithinSharedMemory) {
+TEST(Conv3dFewChannelsPlan, CoversTheCellsWithinSharedMemory) {
   int plans = 0;
   for (const int64_t channels : {1, 3, 8, 40})
     for (const int64_t out : {1, 3, 8, 17})
@@ -51,7 +51,7 @@ TEST(Plan, CoversTheCellsWithinSharedMemory) {
   EXPECT_GT(plans, 1500);
 }
 
-TEST(Plan, IsNotForManyPhasesOrHugeSteps) {
+TEST(Conv3dFewChannelsPlan, IsNotForManyPhasesOrHugeSteps) {
   EXPECT_FALSE(make_plan(geometry({1, 1, 3, 3, 3}, {1, 1, 3, 3, 3}, {.stride = 9}), true));
   EXPECT_TRUE(make_plan(geometry({1, 1, 3, 3, 3}, {1, 1, 3, 3, 3}, {.stride = 8}), true));
   EXPECT_FALSE(make_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 33, 1, 1}, {}), false));
@@ -62,7 +62,7 @@ TEST(Plan, IsNotForManyPhasesOrHugeSteps) {
 
 // A window may be far larger than its grid, by padding and dilation: rows that are not there count as well in
 // the kernel's 32 bits, and a channel of it may be more than any number of bytes.
-TEST(Plan, IsNotForWindowsBeyondItsNumbers) {
+TEST(Conv3dFewChannelsPlan, IsNotForWindowsBeyondItsNumbers) {
   const auto conv3d = [](const Shape& big, const Shape& weight, const Conv3dOptions& options) {
     return detail::conv3d_geometry("test", big, weight, options);
   };
@@ -84,7 +84,7 @@ TEST(Plan, IsNotForWindowsBeyondItsNumbers) {
 }
 
 // Taps may miss every output: a sum over nothing is still computed, and the bias written.
-TEST(Plan, AnAxisWhoseTapsAllMissHasOneOfWeightZero) {
+TEST(Conv3dFewChannelsPlan, AnAxisWhoseTapsAllMissHasOneOfWeightZero) {
   const auto p = make_plan(
       geometry({1, 1, 1, 1, 1}, {1, 1, 1, 1, 2}, {.stride = 3, .padding = {0, 0, 1}, .dilation = {1, 1, 2}}),
       true);

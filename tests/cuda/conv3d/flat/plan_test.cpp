@@ -115,7 +115,7 @@ Values by_products(const Conv3dGeometry& g, bool transposed, const Values& in, c
   return out;
 }
 
-TEST(Conv3dFlatProduct, EqualsTheReference) {
+TEST(Conv3dFlatPlan, EqualsTheReference) {
   std::mt19937_64 random(5);
   const auto between = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
@@ -148,7 +148,7 @@ TEST(Conv3dFlatProduct, EqualsTheReference) {
   EXPECT_GT(compared, 150);
 }
 
-TEST(Conv3dFlatProduct, LongEvenRowsOf16BitsAreWords) {
+TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
   int words = 0;
   for (const int64_t width : {4, 15, 16, 17, 64, 66})
     for (const int64_t taps : {1, 2, 3, 4, 7})
@@ -177,7 +177,7 @@ TEST(Conv3dFlatProduct, LongEvenRowsOf16BitsAreWords) {
 
 // Where taps are multiplied in pairs, weights take half as much again, and a chunk of them is even unless one
 // more tap does not fit.
-TEST(Conv3dFlatProduct, ChunksOfPairs) {
+TEST(Conv3dFlatPlan, ChunksOfPairs) {
   for (const int64_t kernel : {3, 5, 7}) {
     for (const int channels : {16, 32, 64}) {
       const TileShape tile{256, 2, channels, 3, 8, 1, false, true};
@@ -197,7 +197,7 @@ TEST(Conv3dFlatProduct, ChunksOfPairs) {
 }
 
 // The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.
-TEST(Conv3dFlatProduct, PositionsFit32Bits) {
+TEST(Conv3dFlatPlan, PositionsFit32Bits) {
   for (const int64_t dilation : {60'000, 65'000, 65'600, 80'000, 120'000}) {
     const auto g =
         detail::conv3d_geometry("flat", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
@@ -213,7 +213,7 @@ TEST(Conv3dFlatProduct, PositionsFit32Bits) {
   }
 }
 
-TEST(Conv3dFlatProduct, DivisorsAreExact) {
+TEST(Conv3dFlatPlan, DivisorsAreExact) {
   std::mt19937_64 random(6);
   for (const int64_t d : {1, 2, 3, 7, 66, 98, 255, 256, 65535, 65537, 2147483647})
     for (const int64_t n : {int64_t{0}, d - 1, d, 2 * d - 1, int64_t{2147483647} / d * d - 1,

@@ -10,7 +10,7 @@ namespace {
 
 // A plan is for a launch that CUDA accepts: a block of Hopper has 227 KiB, of which the kernel's barriers
 // and its alignment take some as well. (The sweep found plans that used every byte.)
-TEST(Plan, LeavesSharedMemoryForTheKernelsOwn) {
+TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
   int plans = 0;
   for (const int64_t channels : {8, 17, 24, 32, 33, 48, 64, 100}) {
     for (const Triple& kernel : {Triple(2), Triple(3), Triple(4), Triple(5), Triple(7), Triple(1, 3, 7)}) {
@@ -43,7 +43,7 @@ TEST(Plan, LeavesSharedMemoryForTheKernelsOwn) {
 
 // Where the window and the weights of all shifts do not fit shared memory, a plan takes some at a time. Every
 // tap is in it once.
-TEST(Plan, CutsShiftsThatDoNotFit) {
+TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
   struct Case {
     int64_t in, out;
     Triple kernel, stride;
@@ -79,7 +79,7 @@ TEST(Plan, CutsShiftsThatDoNotFit) {
 }
 
 // Where items are for both phases along w, cells begin with the phase for which most of them have both taps.
-TEST(Plan, PairsTapsOfBothPhases) {
+TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
   struct Case {
     int64_t kernel, padding;
     int origin, items, half_items;  // items of a pair of phases with one tap along d and h
@@ -102,7 +102,7 @@ TEST(Plan, PairsTapsOfBothPhases) {
 
 // What is read behind a window that ends with a row, and multiplied by zero, is the same on every run: all
 // windows end where zeros begin, or with the stage's own weights.
-TEST(Plan, HasZerosBehindWindowsThatEndWithRows) {
+TEST(Conv3dStridedPlan, HasZerosBehindWindowsThatEndWithRows) {
   struct Case {
     int64_t width, kernel, padding;
     bool cut;
@@ -132,7 +132,7 @@ TEST(Plan, HasZerosBehindWindowsThatEndWithRows) {
 }
 
 // The kernel counts a channel's bytes in 32 bits, on both sides.
-TEST(Plan, IsForChannelsOfAtMost4GiB) {
+TEST(Conv3dStridedPlan, IsForChannelsOfAtMost4GiB) {
   const auto has_plan = [](const Shape& input, int64_t stride, bool transposed) {
     const auto g = detail::conv3d_geometry("test", input, {16, 16, 3, 3, 3},
                                            {.stride = Triple(1, stride, stride), .padding = 1});
@@ -149,7 +149,7 @@ TEST(Plan, IsForChannelsOfAtMost4GiB) {
 }
 
 // Packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a launch.
-TEST(Plan, IsForWeightsThatFitItsNumbers) {
+TEST(Conv3dStridedPlan, IsForWeightsThatFitItsNumbers) {
   const auto has_plan = [](int64_t channels, const Triple& kernel) {
     const auto g = detail::conv3d_geometry("test", {1, channels, 8, 8, 8},
                                            {64, channels, kernel.d, kernel.h, kernel.w}, {.stride = 2});

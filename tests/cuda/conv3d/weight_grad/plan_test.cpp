@@ -19,7 +19,7 @@ void expect_sound(const Plan& p) {
 }
 
 // The window between taps grows with their distance, and its size with the square of it.
-TEST(Plan, TapsFarApartHaveASoundPlanOrNone) {
+TEST(Conv3dWeightGradPlan, TapsFarApartHaveASoundPlanOrNone) {
   int plans = 0;
   for (int64_t dilation = 1; dilation <= 60'000; dilation += dilation < 64 ? 1 : dilation / 16) {
     for (const Triple& apart : {Triple(1, dilation, dilation), Triple(dilation, 1, 1), Triple(dilation)}) {
