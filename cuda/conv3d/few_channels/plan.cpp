@@ -47,7 +47,7 @@ std::optional<Axis> axis_of(const Conv3dGeometry& g, bool transposed, int64_t ax
       a.tap[p * a.taps + t] = static_cast<int8_t>(t < one.taps ? one.first_tap + t * one.tap_pace : -1);
   }
   a.window = last + (a.taps - 1) * a.tap_step + 1;  // of one cell
-  constexpr int most_window = 1 << 16;              // far more than there is room for
+  constexpr int most_window = 1 << 16;              // far more than fits
   if (a.window > most_window || a.in_step > most_window / 256) return std::nullopt;
   return a;
 }
@@ -75,14 +75,14 @@ Window window(int d, int h, int w, int step) {
 
 int64_t floats(const Window& w) { return int64_t{w.d} * w.step * w.residue_columns * w.pitch; }
 
-/// Whether a channel of a window may fit shared memory, and 32 bits hold its offsets in a grid, which may be
-/// far smaller than the window.
+/// Whether a channel of a window may fit shared memory, and 32 bits hold its offsets in a grid (which may be
+/// far smaller than the window).
 bool window_fits(const Window& w, int64_t grid_h, int64_t grid_w) {
   const int64_t rows = w.d * grid_h + int64_t{strip_rows} * w.strips;
   return floats(w) <= most_shared && rows < most_int && rows * grid_w + w.w < most_int;
 }
 
-/// Calls `f` for tiles of many sizes, along h multiples of `run`; its axes have them.
+/// Calls `f` with axes of many tile sizes; along h they are multiples of `run`.
 template <class F>
 void visit_tiles(Axis& d, Axis& h, Axis& w, int run, F f) {
   int last_w = 0;
@@ -129,7 +129,7 @@ bool fits(const Conv3dGeometry& g) {
          g.taps() <= most_int;
 }
 
-/// Channels that a thread has of so many.
+/// How many of so many channels a thread has.
 int channel_block(int channels, int most) {
   int block = 1;
   while (block < most && block < channels) block *= 2;
@@ -141,7 +141,7 @@ double warps(int64_t units, int threads = most_threads) {
   return static_cast<double>(ceil_div(units, threads) * (threads / 32));
 }
 
-/// The work of bringing a window; of rows come whole sectors of 8 numbers.
+/// The work of bringing a window. Rows come in whole sectors of 8 numbers.
 Work bringing(const Window& w, int64_t channels, int threads) {
   const double strips = warps(channels * w.d * w.strips * w.w, threads);
   return {70 * strips, strip_rows * strips, 4.0 * static_cast<double>(channels * w.d * w.h * (w.w + 8))};

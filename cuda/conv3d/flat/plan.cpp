@@ -42,24 +42,24 @@ Axis axis_of(const Conv3dGeometry& g, bool transposed, int64_t axis, int64_t pha
   return a;
 }
 
-/// Positions from one row (of cells, or of rows) to the next, such that a tap `halo` cells beyond the last
-/// one's first reads zeros: those of its own row, which begin the next as well, or some put between.
+/// Positions from one row (of cells, or of rows) to the next. A tap that reads `halo` cells past the last
+/// cell must find zeros: those that end its row, which begin the next one as well, or some more between the
+/// rows.
 int64_t pitch_of(const Axis& a) {
   const int64_t halo = int64_t{a.taps - 1} * a.tap_step, cells = a.cells;
   const int64_t shared = std::max({cells, int64_t{a.in_cells} - a.base, cells + halo + a.base});
   return std::min(cells + halo, shared);
 }
 
-/// Of rows: where the input's can be words, a position more may have to be put between them (see
-/// rows_are_words), unless that is much for so short ones.
+/// The same of rows of cells. Where rows of the input can be read as words, one position more may be needed
+/// between them (rows_are_words); rows too short for that to pay go without.
 int64_t row_pitch_of(const Axis& w, const TileShape& tile) {
   const int64_t pitch = pitch_of(w);
   return tile.of_16_bits && w.in_cells % 2 == 0 && w.in_cells >= 16 ? pitch + pitch % 2 : pitch;
 }
 
-/// Divides shared memory. Where the weights of all taps of a window fit twice, planes of the input stream
-/// past them, a few at a time; else weights stream past the planes of a tile, in chunks of taps, all of equal
-/// size.
+/// Divides shared memory. If the weights of all taps of a window fit twice, planes of the input stream past
+/// them, a few at a time. Else weights stream past the planes of a tile, in chunks of taps of equal size.
 bool divide_shared(Product& p, const TileShape& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, all_planes = tile.depths + tile.taps_d - 1;
   const int64_t plane = plane_bytes(p, tile), tap = tap_bytes(tile);

@@ -355,8 +355,7 @@ std::optional<Planned> build_plan(const Conv3dGeometry& g, bool transposed, cons
   p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
   p.lanes_w = transposed ? 1 : static_cast<int>(std::bit_ceil(b.alive_w.size()));
   for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
-  // A cell whose shift leaves its row reads zeros: its own row's, or those before the next; if it has an
-  // output.
+  // The shift of a cell that has an output must read padding zeros where it leaves its row.
   const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
   int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
   for (const int64_t phase : b.alive_w) {

@@ -49,8 +49,8 @@ void cut(PhasedAxis& a, int tile, bool depth) {
   }
 }
 
-/// Lays out shared memory; says whether it suffices. Spans may be as long as taps are apart, so products of
-/// extents are bounded before they are taken in 32 bits.
+/// Lays out shared memory, and says whether it suffices. Spans may be as long as taps are apart, so products
+/// of extents are bounded before they are computed in 32 bits.
 bool lay_out(Plan& p) {
   const auto& [d, h, w] = p.axis;
   constexpr int64_t most_words = most_shared / 4;
@@ -70,9 +70,9 @@ bool lay_out(Plan& p) {
   return true;
 }
 
-/// Cycles, roughly: of the slower of the products (bound by shared memory) and the loads, for each step,
-/// which the other slows down. Rows of memory cost some words more than they have, as they begin and end
-/// within sectors of 32 bytes.
+/// Roughly the cycles of a plan: for each step those of the products (bound by shared memory) or of the
+/// loads, the slower of the two, and some more since the other one slows it down. Rows of memory cost some
+/// words more than they have, as they begin and end within sectors of 32 bytes.
 double cycles(const Plan& p) {
   const auto& [d, h, w] = p.axis;
   const double rows = static_cast<double>(h.small) / h.tiles, pairs = ceil_div(w.small, 16 * w.tiles);
