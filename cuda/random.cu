@@ -1,5 +1,5 @@
 #include <voxgrad/core/distributions.h>
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 

@@ -1,4 +1,4 @@
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
