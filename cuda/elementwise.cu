@@ -1,17 +1,29 @@
 #include <type_traits>
+#include <utility>
 
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/elementwise.cuh>
 
-// Elementwise ops: a functor each, mapped over the elements by elementwise.cuh. Plain CUDA math, no fast
+// Elementwise ops, a line each, mapped over the elements by elementwise.cuh. Plain CUDA math, no fast
 // variants.
 
 namespace vox::cuda {
 
 namespace {
 
-// ---- One operand ------------------------------------------------------------------------------------------
+template <class T>
+inline constexpr bool is_real = std::is_floating_point_v<T>;
+
+/// Integers are computed as unsigned numbers, whose overflow is defined.
+template <class T, bool = is_real<T>>
+struct WrappingOf {
+  using type = T;
+};
+template <class T>
+struct WrappingOf<T, false> {
+  using type = std::make_unsigned_t<T>;
+};
 
 template <class T>
 __device__ bool is_negative(T v) {
@@ -22,205 +34,87 @@ __device__ bool is_negative(T v) {
 }
 
 template <class T>
-struct Neg {
-  __device__ T operator()(T v) const { return -v; }
-};
+__device__ T negative(T v) {
+  if constexpr (is_real<T>)
+    return -v;
+  else
+    return static_cast<T>(typename WrappingOf<T>::type(0) - static_cast<typename WrappingOf<T>::type>(v));
+}
+
 template <class T>
-struct WrappingNeg {  // of the words of an integer type
-  __device__ T operator()(T v) const { return static_cast<T>(T(0) - v); }
-};
-template <class T>
-struct Abs {
-  __device__ T operator()(T v) const { return ::fabs(v); }
-};
-template <class T>
-struct WrappingAbs {
+__device__ T magnitude(T v) {
+  if constexpr (is_real<T>)
+    return ::fabs(v);
+  else
+    return is_negative(v) ? negative(v) : v;
+}
+
+// ---- One operand ------------------------------------------------------------------------------------------
+
+template <Unary op, class T>
+struct UnaryOp {
+  T p, q;
   __device__ T operator()(T v) const {
-    using Word = std::make_unsigned_t<T>;
-    return is_negative(v) ? static_cast<T>(Word(0) - static_cast<Word>(v)) : v;
+    if constexpr (op == Unary::neg) return negative(v);
+    if constexpr (op == Unary::abs) return magnitude(v);
+    if constexpr (op == Unary::sign) return v > T(0) ? T(1) : is_negative(v) ? T(-1) : v;
+    if constexpr (op == Unary::relu) return is_negative(v) ? T(0) : v;
+    if constexpr (op == Unary::clamp) return v < p ? p : v > q ? q : v;
+    if constexpr (op == Unary::exp) return ::exp(v);
+    if constexpr (op == Unary::log) return ::log(v);
+    if constexpr (op == Unary::sqrt) return ::sqrt(v);
+    if constexpr (op == Unary::rsqrt) return T(1) / ::sqrt(v);
+    if constexpr (op == Unary::erf) return ::erf(v);
+    if constexpr (op == Unary::tanh) return ::tanh(v);
+    if constexpr (op == Unary::sigmoid) return T(1) / (T(1) + ::exp(-v));
+    if constexpr (op == Unary::leaky_relu) return is_negative(v) ? p * v : v;
+    // 1 + erf(z) is erfc(-z), which does not cancel for negative z
+    if constexpr (op == Unary::gelu) return T(0.5) * v * ::erfc(v * T(-0.70710678118654752440));
+    if constexpr (op == Unary::silu) return v / (T(1) + ::exp(-v));
   }
 };
-template <class T>
-struct Sign {
-  __device__ T operator()(T v) const { return v > T(0) ? T(1) : is_negative(v) ? T(-1) : v; }
-};
-template <class T>
-struct Relu {
-  __device__ T operator()(T v) const { return is_negative(v) ? T(0) : v; }
-};
-template <class T>
-struct Clamp {
-  T low, high;
-  __device__ T operator()(T v) const { return v < low ? low : v > high ? high : v; }
-};
-template <class T>
-struct Exp {
-  __device__ T operator()(T v) const { return ::exp(v); }
-};
-template <class T>
-struct Log {
-  __device__ T operator()(T v) const { return ::log(v); }
-};
-template <class T>
-struct Sqrt {
-  __device__ T operator()(T v) const { return ::sqrt(v); }
-};
-template <class T>
-struct Rsqrt {
-  __device__ T operator()(T v) const { return T(1) / ::sqrt(v); }
-};
-template <class T>
-struct Erf {
-  __device__ T operator()(T v) const { return ::erf(v); }
-};
-template <class T>
-struct Tanh {
-  __device__ T operator()(T v) const { return ::tanh(v); }
-};
-template <class T>
-struct Sigmoid {
-  __device__ T operator()(T v) const { return T(1) / (T(1) + ::exp(-v)); }
-};
-template <class T>
-struct LeakyRelu {
-  T slope;
-  __device__ T operator()(T v) const { return is_negative(v) ? slope * v : v; }
-};
-template <class T>
-struct Gelu {  // 1 + erf(z) is erfc(-z), which does not cancel for negative z
-  __device__ T operator()(T v) const { return T(0.5) * v * ::erfc(v * T(-0.70710678118654752440)); }
-};
-template <class T>
-struct Silu {
-  __device__ T operator()(T v) const { return v / (T(1) + ::exp(-v)); }
-};
-
-/// Ops of all arithmetic dtypes but neg and abs.
-template <class T>
-void map_arithmetic(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
-  switch (op) {
-    case Unary::sign:
-      return map<T>("sign", Sign<opmath_t<T>>{}, x, y);
-    case Unary::relu:
-      return map<T>("relu", Relu<opmath_t<T>>{}, x, y);
-    case Unary::clamp:
-      return map<T>("clamp", Clamp<opmath_t<T>>{p, q}, x, y);
-    default:
-      throw DTypeError("unary: this op has no kernel for integers");
-  }
-}
-
-template <class T>
-void map_integers(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
-  using Word = std::make_unsigned_t<T>;
-  switch (op) {
-    case Unary::neg:
-      return map<Word>("neg", WrappingNeg<Word>{}, x, y);
-    case Unary::abs:
-      return map<T>("abs", WrappingAbs<T>{}, x, y);
-    default:
-      return map_arithmetic<T>(op, x, y, p, q);
-  }
-}
-
-template <class T>
-void map_floating(Unary op, const Tensor& x, const Tensor& y, opmath_t<T> p, opmath_t<T> q) {
-  using C = opmath_t<T>;
-  switch (op) {
-    case Unary::neg:
-      return map<T>("neg", Neg<C>{}, x, y);
-    case Unary::abs:
-      return map<T>("abs", Abs<C>{}, x, y);
-    case Unary::exp:
-      return map<T>("exp", Exp<C>{}, x, y);
-    case Unary::log:
-      return map<T>("log", Log<C>{}, x, y);
-    case Unary::sqrt:
-      return map<T>("sqrt", Sqrt<C>{}, x, y);
-    case Unary::rsqrt:
-      return map<T>("rsqrt", Rsqrt<C>{}, x, y);
-    case Unary::erf:
-      return map<T>("erf", Erf<C>{}, x, y);
-    case Unary::tanh:
-      return map<T>("tanh", Tanh<C>{}, x, y);
-    case Unary::sigmoid:
-      return map<T>("sigmoid", Sigmoid<C>{}, x, y);
-    case Unary::leaky_relu:
-      return map<T>("leaky_relu", LeakyRelu<C>{p}, x, y);
-    case Unary::gelu:
-      return map<T>("gelu", Gelu<C>{}, x, y);
-    case Unary::silu:
-      return map<T>("silu", Silu<C>{}, x, y);
-    default:
-      return map_arithmetic<T>(op, x, y, p, q);
-  }
-}
 
 // ---- Two operands -----------------------------------------------------------------------------------------
 
-template <class T>
-struct Add {
-  __device__ T operator()(T a, T b) const { return a + b; }
-};
-template <class T>
-struct Sub {
-  __device__ T operator()(T a, T b) const { return a - b; }
-};
-template <class T>
-struct Mul {
-  __device__ T operator()(T a, T b) const { return a * b; }
-};
-template <class T>
-struct AddScaled {
-  T scale;
-  __device__ T operator()(T a, T b) const { return a + scale * b; }
-};
-template <class T>
-struct Div {
-  __device__ T operator()(T a, T b) const { return a / b; }
-};
-template <class T>
-struct Pow {
-  // CUDA's pow is some ulp off even for the exponents 1 and 2, where the C library is exact.
-  __device__ T operator()(T a, T b) const { return b == T(1) ? a : b == T(2) ? a * a : ::pow(a, b); }
-};
-template <class T>
-struct Maximum {  // a NaN in a fails the comparison, one in b is asked for
-  __device__ T operator()(T a, T b) const { return a < b || b != b ? b : a; }
-};
-template <class T>
-struct Minimum {
-  __device__ T operator()(T a, T b) const { return a > b || b != b ? b : a; }
+template <Binary op, class T>
+struct BinaryOp {
+  T p;
+  __device__ T operator()(T a, T b) const {
+    using W = typename WrappingOf<T>::type;
+    [[maybe_unused]] const W l = static_cast<W>(a), r = static_cast<W>(b);
+    if constexpr (op == Binary::add) return static_cast<T>(l + r);
+    if constexpr (op == Binary::sub) return static_cast<T>(l - r);
+    if constexpr (op == Binary::mul) return static_cast<T>(l * r);
+    if constexpr (op == Binary::add_scaled) return static_cast<T>(l + static_cast<W>(p) * r);
+    // A NaN in a fails the comparison; one in b is asked for.
+    if constexpr (op == Binary::maximum) return a < b || b != b ? b : a;
+    if constexpr (op == Binary::minimum) return a > b || b != b ? b : a;
+    if constexpr (op == Binary::div) return a / b;
+    // CUDA's pow is some ulp off even for the exponents 1 and 2, where the C library is exact.
+    if constexpr (op == Binary::pow) return b == T(1) ? a : b == T(2) ? a * a : ::pow(a, b);
+  }
 };
 
-/// Ops that wrap around on unsigned integers.
-template <class T>
-void map_ring(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, opmath_t<T> p) {
-  switch (op) {
-    case Binary::add:
-      return map<T>("add", Add<opmath_t<T>>{}, a, b, y);
-    case Binary::sub:
-      return map<T>("sub", Sub<opmath_t<T>>{}, a, b, y);
-    case Binary::mul:
-      return map<T>("mul", Mul<opmath_t<T>>{}, a, b, y);
-    case Binary::add_scaled:
-      return map<T>("add", AddScaled<opmath_t<T>>{p}, a, b, y);
-    default:
-      throw DTypeError("binary: this op has no kernel for integers");
-  }
+// ---- From the number of an op to its kernel
+// ----------------------------------------------------------------
+
+/// Calls f.operator()<op>() with `op` as a constant, if it has a kernel for T.
+template <class T, auto count, class F, int... i>
+void visit_op(decltype(count) op, F f, std::integer_sequence<int, i...>) {
+  using Op = decltype(count);
+  const auto visit = [&]<int k>(std::integral_constant<int, k>) {
+    constexpr Op candidate = static_cast<Op>(k);
+    if (op != candidate) return;
+    if constexpr (is_floating_v<T> || takes_integers(candidate))
+      f.template operator()<candidate>();
+    else
+      throw DTypeError("elementwise: this op has no kernel for integers");
+  };
+  (visit(std::integral_constant<int, i>{}), ...);
 }
-
-template <class T>
-void map_any(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, opmath_t<T> p) {
-  if (op == Binary::maximum) return map<T>("maximum", Maximum<opmath_t<T>>{}, a, b, y);
-  if (op == Binary::minimum) return map<T>("minimum", Minimum<opmath_t<T>>{}, a, b, y);
-  if constexpr (is_floating_v<T>) {
-    if (op == Binary::div) return map<T>("div", Div<opmath_t<T>>{}, a, b, y);
-    if (op == Binary::pow) return map<T>("pow", Pow<opmath_t<T>>{}, a, b, y);
-    map_ring<T>(op, a, b, y, p);
-  } else {
-    map_ring<std::make_unsigned_t<T>>(op, a, b, y, static_cast<std::make_unsigned_t<T>>(p));
-  }
+template <class T, auto count, class F>
+void visit_op(decltype(count) op, F f) {
+  visit_op<T, count>(op, f, std::make_integer_sequence<int, static_cast<int>(count)>{});
 }
 
 // ---- Comparisons and choices, a thread per element --------------------------------------------------------
@@ -268,25 +162,30 @@ struct Choose {
 
 }  // namespace
 
-// ---- The entries of ops/kernels.h -------------------------------------------------------------
+// ---- The entries of ops/kernels.h ------------------------------------------------------------------------
 
 void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
   visit_dtype(x.dtype(), [&]<class T>(T) {
-    if constexpr (is_floating_v<T>)
-      map_floating<T>(op, x, y, detail::element<opmath_t<T>>(p), detail::element<opmath_t<T>>(q));
-    else if constexpr (!std::is_same_v<T, bool>)
-      map_integers<T>(op, x, y, detail::element<T>(p), detail::element<T>(q));
-    else
+    if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("unary: no arithmetic on dtype bool");
+    } else {
+      using C = opmath_t<T>;
+      visit_op<T, Unary::count>(op, [&]<Unary which>() {
+        map<T>("unary", UnaryOp<which, C>{detail::element<C>(p), detail::element<C>(q)}, y, x);
+      });
+    }
   });
 }
 
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p) {
   visit_dtype(y.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_same_v<T, bool>)
+    if constexpr (std::is_same_v<T, bool>) {
       throw DTypeError("binary: no arithmetic on dtype bool");
-    else
-      map_any<T>(op, a, b, y, detail::element<opmath_t<T>>(p));
+    } else {
+      using C = opmath_t<T>;
+      visit_op<T, Binary::count>(
+          op, [&]<Binary which>() { map<T>("binary", BinaryOp<which, C>{detail::element<C>(p)}, y, a, b); });
+    }
   });
 }
 

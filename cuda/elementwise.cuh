@@ -1,15 +1,17 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
-// y = f(x) and y = f(a, b), element by element: memory-bound, each byte read and written once. Two kernels an
-// op: *dense*, where a thread moves 16 bytes per operand at a time, and *strided*, where it computes the
-// offsets of one element by the divisions of StridedLayout. Both call f on the same numbers. T is what memory
-// holds; f is a function of opmath_t<T>, floats where T has 16 bits.
+// map(): y = f(x...), element by element. It is bound by memory: each byte is read and written once. Two
+// kernels an op: *dense*, where a thread moves 16 bytes per operand at a time, and *strided*, where it
+// computes the offsets of one element by the divisions of StridedLayout. Both call f on the same numbers. T
+// is the type in memory; f is a function of opmath_t<T>, which is float where T has 16 bits.
 
 namespace vox::cuda {
 
@@ -21,8 +23,8 @@ struct Operand {
   __device__ opmath_t<T> operator[](int64_t i) const { return data ? data[i] : number; }
 };
 
-/// A tensor of another device than the output's is a number operand of ops/kernels.h; it may be
-/// of the dtype that T is computed in.
+/// A tensor of another device than the output's is a number operand of ops/kernels.h; it may be of the dtype
+/// that T is computed in.
 template <class T>
 Operand<T> operand(const Tensor& x, const Tensor& y) {
   if (x.device() == y.device()) return {static_cast<const T*>(x.impl()->data()), opmath_t<T>{}};
@@ -61,103 +63,72 @@ __device__ Lanes<T> load_lanes(const Operand<T>& x, int64_t packet) {
   return lanes;
 }
 
+/// f(g(0), g(1), ..., g(N - 1))
+template <class F, class G, int... k>
+__device__ auto call(const F& f, const G& g, std::integer_sequence<int, k...>) {
+  return f(g(k)...);
+}
+
 /// Thread p computes packet p; the last one, if it is not full, element by element.
-template <class T, class F>
-struct DenseUnary {
+template <class T, int N, class F>
+struct DenseMap {
   int64_t numel;
-  Operand<T> x;
+  Operand<T> x[N];
   T* y;
   F f;
   __device__ void operator()(int64_t p) const {
     constexpr int size = Packet<T>::size;
+    constexpr std::make_integer_sequence<int, N> operands;
     if ((p + 1) * size <= numel) {
-      const Lanes<T> in = load_lanes(x, p);
+      Lanes<T> in[N];
+#pragma unroll
+      for (int k = 0; k < N; ++k) in[k] = load_lanes(x[k], p);
       Packet<T> out;
 #pragma unroll
-      for (int i = 0; i < size; ++i) out.lane[i] = T(f(in.lane[i]));
+      for (int i = 0; i < size; ++i)
+        out.lane[i] = T(call(
+            f, [&](int k) { return in[k].lane[i]; }, operands));
       reinterpret_cast<Packet<T>*>(y)[p] = out;
     } else {
-      for (int64_t i = p * size; i < numel; ++i) y[i] = T(f(x[i]));
-    }
-  }
-};
-template <class T, class F>
-struct DenseBinary {
-  int64_t numel;
-  Operand<T> a, b;
-  T* y;
-  F f;
-  __device__ void operator()(int64_t p) const {
-    constexpr int size = Packet<T>::size;
-    if ((p + 1) * size <= numel) {
-      const Lanes<T> left = load_lanes(a, p), right = load_lanes(b, p);
-      Packet<T> out;
-#pragma unroll
-      for (int i = 0; i < size; ++i) out.lane[i] = T(f(left.lane[i], right.lane[i]));
-      reinterpret_cast<Packet<T>*>(y)[p] = out;
-    } else {
-      for (int64_t i = p * size; i < numel; ++i) y[i] = T(f(a[i], b[i]));
+      for (int64_t i = p * size; i < numel; ++i)
+        y[i] = T(call(
+            f, [&](int k) { return x[k][i]; }, operands));
     }
   }
 };
 
-template <class T, class F>
-struct StridedUnary {
-  detail::StridedLayout<2> layout;
-  Operand<T> x;
+template <class T, int N, class F>
+struct StridedMap {
+  detail::StridedLayout<1 + N> layout;
+  Operand<T> x[N];
   T* y;
   F f;
   __device__ void operator()(int64_t i) const {
     const auto at = layout.offsets(i);
-    y[at[0]] = T(f(x[at[1]]));
-  }
-};
-template <class T, class F>
-struct StridedBinary {
-  detail::StridedLayout<3> layout;
-  Operand<T> a, b;
-  T* y;
-  F f;
-  __device__ void operator()(int64_t i) const {
-    const auto at = layout.offsets(i);
-    y[at[0]] = T(f(a[at[1]], b[at[2]]));
+    const auto element = [&](int k) { return x[k][at[1 + k]]; };
+    y[at[0]] = T(call(f, element, std::make_integer_sequence<int, N>{}));
   }
 };
 
-/// Whether operand k of the layout can be read, or written, in packets.
-template <int N, class T>
-bool takes_packets(const detail::StridedLayout<N>& layout, int k, const T* data) {
-  return !data || (layout.is_dense(k) && is_packet_aligned(data));
-}
-
-/// y = f(x). T may be another type than the tensors' dtype, of the same size (unsigned for signed).
-template <class T, class F>
-void map(const char* op, F f, const Tensor& x, const Tensor& y) {
-  const Launch launch(op, y, {in_memory(x, y)});
-  const auto layout = detail::strided_layout(y, x);
-  const Operand<T> in = operand<T>(x, y);
+/// y = f(x...)
+template <class T, class F, class... X>
+void map(const char* op, F f, const Tensor& y, const X&... x) {
+  constexpr int n = sizeof...(X);
+  const Launch launch(op, y, {in_memory(x, y)...});
+  const auto layout = detail::strided_layout(y, x...);
   T* const out = static_cast<T*>(y.impl()->data());
-  if (layout.rank <= 1 && takes_packets(layout, 0, out) && takes_packets(layout, 1, in.data)) {
-    const int64_t packets = layout.numel / Packet<T>::size + (layout.numel % Packet<T>::size != 0);
-    for_each_index(launch, packets, DenseUnary<T, F>{layout.numel, in, out, f});
+  const Operand<T> in[n] = {operand<T>(x, y)...};
+  bool dense = layout.rank <= 1 && layout.is_dense(0) && is_packet_aligned(out);
+  for (int k = 0; k < n; ++k)
+    dense = dense && (!in[k].data || (layout.is_dense(1 + k) && is_packet_aligned(in[k].data)));
+  if (dense) {
+    DenseMap<T, n, F> run{layout.numel, {}, out, f};
+    std::copy_n(in, n, run.x);
+    for_each_index(launch, layout.numel / Packet<T>::size + (layout.numel % Packet<T>::size != 0), run);
   } else {
-    for_each_index(launch, layout.numel, StridedUnary<T, F>{layout, in, out, f});
-  }
-}
-
-/// y = f(a, b), likewise.
-template <class T, class F>
-void map(const char* op, F f, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Launch launch(op, y, {in_memory(a, y), in_memory(b, y)});
-  const auto layout = detail::strided_layout(y, a, b);
-  const Operand<T> left = operand<T>(a, y), right = operand<T>(b, y);
-  T* const out = static_cast<T*>(y.impl()->data());
-  if (layout.rank <= 1 && takes_packets(layout, 0, out) && takes_packets(layout, 1, left.data) &&
-      takes_packets(layout, 2, right.data)) {
-    const int64_t packets = layout.numel / Packet<T>::size + (layout.numel % Packet<T>::size != 0);
-    for_each_index(launch, packets, DenseBinary<T, F>{layout.numel, left, right, out, f});
-  } else {
-    for_each_index(launch, layout.numel, StridedBinary<T, F>{layout, left, right, out, f});
+    StridedMap<T, n, F> run{layout, {}, out, f};
+    std::copy_n(in, n, run.x);
+    for_each_index(launch, layout.numel, run);
   }
 }
 
