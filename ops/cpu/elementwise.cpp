@@ -25,8 +25,8 @@ Kernel present(const char* function, Kernel kernel) {
 constexpr int64_t buffer_elements = 512;
 using Buffer = float[buffer_elements];
 
-/// Elements first, first + 1, ... of operand k as floats, or the one that it repeats. A number operand holds
-/// a float already.
+/// Elements first, first + 1, ... of operand k as floats; only one, at step 0, if the operand repeats it:
+/// whoever reads the result must keep to r.step[k]. A number operand holds a float already.
 template <class S>
 const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
   if (is_number) return r.pointer<float>(k);
@@ -56,6 +56,13 @@ void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y
   visit_16_bit(y.dtype(), [&]<class S>(S) {
     for_runs(
         [=](const Run& r) {
+          if (r.step[1] == 0) {
+            const float in = *r.pointer<S>(1);
+            float out;
+            kernel(&in, &out, 1, p, q, false);
+            std::fill_n(r.pointer<S>(0), r.n, S(out));
+            return;
+          }
           for_parts(r.n, [&](int64_t first, int64_t n) {
             Buffer in, out;
             kernel(floats<S>(r, 1, false, first, n, in), out, n, p, q, false);
