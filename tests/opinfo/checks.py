@@ -9,11 +9,12 @@ from voxgrad import Inexpressible, VoxError
 
 
 class Disagreement(Exception):
-    """voxgrad and PyTorch differ. `kind`: refused, accepted, dtype, forward, gradient, second gradient, wild."""
+    """voxgrad and PyTorch differ. `kind`: refused, accepted, dtype, forward, gradient, second gradient, wild.
+    `count` elements do, where there are any."""
 
-    def __init__(self, kind, message):
+    def __init__(self, kind, message, count=0):
         super().__init__(message)
-        self.kind, self.message = kind, message
+        self.kind, self.message, self.count = kind, message, count
 
 
 class PyTorchRefuses(Exception):
@@ -57,6 +58,7 @@ def check(entry, reference, low, counts):
     try:
         want = listed(high.call(reference))
     except Exception as error:
+        check_error(entry, low, str(error).splitlines()[0], counts)
         raise PyTorchRefuses(str(error)) from error
     alternative = None
     if low.source == "special" and tested in FLOATING:
@@ -79,17 +81,24 @@ def check(entry, reference, low, counts):
         raise Disagreement("forward", f"{len(got)} results, PyTorch has {len(want)}")
 
     def expected_dtype(t):
-        return tested if t.is_floating_point() and not entry.own_dtype else t.dtype
+        if not t.is_floating_point() or entry.own_dtype:
+            return t.dtype
+        return low.kwargs.get("dtype") or tested
 
     operands = largest(high.tensors())
     for i, (g, w) in enumerate(zip(got, want)):
         if g.dtype != expected_dtype(w):
             raise Disagreement("dtype", f"{g.dtype}, PyTorch has {expected_dtype(w)}")
-        scale = 0 if entry.elementwise else max(operands, largest([w]))
+        scale = 0 if entry.elementwise and g.dtype != torch.float64 else max(operands, largest([w]))
+        order = "gradient" if entry.composed else "forward"
         other = alternative[i] if alternative and alternative[i].shape == w.shape else None
-        text = difference(g.torch(), w.detach(), g.dtype, "forward", scale, other)
-        if text:
-            raise Disagreement("forward", text)
+        different = difference(g.torch(), w.detach(), g.dtype, order, scale, other)
+        if different:
+            raise Disagreement("forward", *different)
+
+        if g.dtype.is_floating_point and largest([w]) > torch.finfo(g.dtype).max:
+            counts["beyond the dtype's range, no gradient"] += 1
+            return
 
     torch_leaves = leaves(high) if entry.gradients else []
     pairs = [(g, w) for g, w in zip(got, want) if w.requires_grad and w.is_floating_point()]
@@ -147,9 +156,10 @@ def compare_gradients(order, got, want, like, dtypes, scale, alternative=None):
     for i, (g, w, leaf, dtype) in enumerate(zip(got, want, like, dtypes)):
         w = torch.zeros_like(leaf) if w is None else w.detach()
         g = torch.zeros_like(leaf, dtype=dtype) if g is None else g.torch()
-        text = difference(g, w, dtype, order, scale, alternative and alternative[i])
-        if text:
-            raise Disagreement(order, f"by operand {i}: {text}")
+        different = difference(g, w, dtype, order, scale, alternative and alternative[i])
+        if different:
+            text, count = different
+            raise Disagreement(order, f"by operand {i}: {text}", count)
 
 
 def check_error(entry, sample, says, counts):

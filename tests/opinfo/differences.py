@@ -1,17 +1,150 @@
-"""Where voxgrad differs from PyTorch by decision. Each rule says once which disagreements it covers, and why."""
+"""Where voxgrad differs from PyTorch by decision. Each rule says once which disagreements it covers, and why;
+docs/differences.md is made of these texts. What no rule covers is a failure.
+"""
 
-
-class Difference:
-    def __init__(self, name, reason, covers):
-        self.name, self.reason, self.covers = name, reason, covers
-
+import torch
 
 RULES = []
 
 
+class Rule:
+    def __init__(self, title, reason, covers):
+        self.title, self.reason, self.covers = title, reason, covers
+
+
+def rule(title, reason):
+    """Adds covers(entry, sample, disagreement), a predicate, as a rule."""
+    def add(covers):
+        RULES.append(Rule(title, reason, covers))
+        return covers
+    return add
+
+
 def covering(entry, sample, disagreement):
-    """The rule that covers the disagreement, or None."""
-    for rule in RULES:
-        if rule.covers(entry, sample, disagreement):
-            return rule
+    """The first rule that covers the disagreement, or None."""
+    for one in RULES:
+        if one.covers(entry, sample, disagreement):
+            return one
     return None
+
+
+def refused(d, *texts):
+    return d.kind == "refused" and any(t in d.message for t in texts)
+
+
+def dtypes(sample):
+    return {t.dtype for t in sample.tensors()}
+
+
+def floating(sample):
+    return any(t.is_floating_point() for t in sample.tensors())
+
+
+# ---- Dtypes ---------------------------------------------------------------------------------------------------
+
+@rule("Integers do not turn into floating numbers",
+      "`exp`, `div`, `mean`, `softmax`, convolutions and all else whose result is a fraction take floating dtypes only. "
+      "PyTorch casts integers to its default dtype. Here the caller writes `x.to(vox::f32)`.")
+def _(entry, sample, d):
+    return refused(d, "needs a floating dtype") and not floating(sample)
+
+
+@rule("No arithmetic on bool",
+      "`add`, `mul`, `maximum`, comparisons by order and the like refuse bool, for which PyTorch has rules of its own "
+      "(`true + true` is true, `-b` and `a - b` are errors). Reductions and `eq` take it.")
+def _(entry, sample, d):
+    return refused(d, "no arithmetic on bool") and torch.bool in dtypes(sample)
+
+
+@rule("Dtypes never mix", "Two tensors of different dtypes are an error that names both; PyTorch promotes.")
+def _(entry, sample, d):
+    return d.kind == "refused" and d.message.startswith("DTypeError") and len(dtypes(sample)) > 1
+
+
+@rule("A number must fit the dtype",
+      "A C++ number beside an integer or bool tensor takes the tensor's dtype, and one that it cannot hold (300 in u8, 0.5 "
+      "in i64) is an error. PyTorch promotes the tensor, wraps around, or truncates.")
+def _(entry, sample, d):
+    return refused(d, "cannot be held by dtype", "cannot hold") and not floating(sample)
+
+
+@rule("Casts saturate",
+      "A floating number on its way into an integer dtype is limited to its range, and NaN becomes 0. In PyTorch (and C++) "
+      "that is undefined: what the processor happens to do.")
+def _(entry, sample, d):
+    t = sample.tensors()[0]
+    if entry.name not in ("long", "byte") or d.kind != "forward" or not t.is_floating_point():
+        return False
+    low, high = (0, 255) if entry.name == "byte" else (-2.0**63, 2.0**63)
+    return bool((t.isnan() | (t <= low) | (t >= high)).any())
+
+
+@rule("`arange` of whole numbers is f32", "A dtype is given or f32; PyTorch infers i64 from whole arguments.")
+def _(entry, sample, d):
+    return entry.name == "arange" and d.kind == "dtype" and "dtype" not in sample.kwargs
+
+
+@rule("`sum_to` returns a tensor of the wanted shape as it is",
+      "It is the adjoint of `expand`. So a u8 tensor stays u8 where there is nothing to sum; PyTorch's `sum_to_size` "
+      "casts it to i64.")
+def _(entry, sample, d):
+    return entry.name == "sum_to_size" and d.kind == "dtype" and not floating(sample)
+
+
+# ---- Shapes ---------------------------------------------------------------------------------------------------
+
+@rule("A tensor of rank 0 has no dimensions", "PyTorch takes 0 and -1 as its dimension. Leave `dims` out instead.")
+def _(entry, sample, d):
+    return refused(d, "out of range for rank 0") and any(t.dim() == 0 for t in sample.tensors())
+
+
+@rule("`squeeze(dim)` drops a dimension of size 1", "PyTorch keeps one of another size, silently.")
+def _(entry, sample, d):
+    return entry.name == "squeeze" and refused(d, "only 1 can be dropped")
+
+
+@rule("`pad` does not crop", "A negative padding is an error that names `slice`; PyTorch crops.")
+def _(entry, sample, d):
+    return entry.name in ("nn.functional.pad", "constant_pad_nd") and refused(d, "padding must be >= 0")
+
+
+@rule("`reshape` copies where strides do not allow a view", "It stands in for PyTorch's `view` here, which is an error then.")
+def _(entry, sample, d):
+    return entry.name in ("view", "view_as") and d.kind == "accepted"
+
+
+@rule("A number may be the left operand", "`2 - x` is an overload; PyTorch's samples take it for an error of its method.")
+def _(entry, sample, d):
+    return d.kind == "accepted" and sample.source == "error" and isinstance(sample.input, (int, float))
+
+
+@rule("Pooling takes tensors without channels", "Empty in, empty out. PyTorch refuses some of these.")
+def _(entry, sample, d):
+    shape = tuple(sample.input.shape) if isinstance(sample.input, torch.Tensor) else ()
+    axes = int(entry.name[-2]) if "_pool" in entry.name else 0
+    return axes and d.kind == "accepted" and len(shape) > axes and shape[-axes - 1] == 0
+
+
+# ---- Values ---------------------------------------------------------------------------------------------------
+
+@rule("Bounds are in order", "`clamp` with min > max is an error; PyTorch returns max.")
+def _(entry, sample, d):
+    return refused(d, "min must not exceed max")
+
+
+@rule("The sign of NaN is NaN", "`sign(NaN)`, and with it the gradient of `abs`, is 0 in PyTorch.")
+def _(entry, sample, d):
+    return (entry.name, d.kind) in (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient")) and (
+        sample.source == "special" and "nan, PyTorch has 0" in d.message and d.count == 1)
+
+
+@rule("Elements that tie share the gradient of max and min",
+      "Over dims as over all elements. In PyTorch `amax` and `max()` share it, `max(dim)` gives all of it to one.")
+def _(entry, sample, d):
+    return entry.name in ("max.dim", "min.dim") and d.kind in ("gradient", "second gradient") and ties(entry, sample)
+
+
+def ties(entry, sample):
+    dim, x = sample.args[0], sample.input.detach()
+    best = x.amax(dim, True) if entry.name == "max.dim" else x.amin(dim, True)
+    return bool(((x == best).sum(dim) > 1).any())

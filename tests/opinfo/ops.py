@@ -15,16 +15,18 @@ class Entry:
     """One op to test. `of` names its samples in PyTorch's OpInfo database ("name" or "name:variant").
 
     elementwise   each element is one rounding of a formula, so that tolerances are relative to it alone
+    composed      made of several of voxgrad's ops, each of which rounds
     own_dtype     the reference is PyTorch in the sample's own dtype, bit for bit: casts and factories
     gradients     whether gradients are tested
     adapt         turns one of PyTorch's samples into those of this op: f(sample) -> sample or None
     reference     the op in PyTorch; the entry's own if not given
     """
 
-    def __init__(self, name, call, of=None, elementwise=False, own_dtype=False, gradients=True, adapt=None,
-                 reference=None):
+    def __init__(self, name, call, of=None, elementwise=False, composed=False, own_dtype=False, gradients=True,
+                 adapt=None, reference=None):
         self.name, self.call, self.of = name, call, of or name
-        self.elementwise, self.own_dtype, self.gradients = elementwise, own_dtype, gradients
+        self.elementwise, self.composed = elementwise, composed
+        self.own_dtype, self.gradients = own_dtype, gradients
         self.adapt, self.reference = adapt, reference
 
 
@@ -41,6 +43,10 @@ def require(condition, what):
 
 
 # ---- Elementwise ----------------------------------------------------------------------------------------------
+
+def composed(name, call, **options):
+    add(name, call, composed=True, **options)
+
 
 def is_tensor(x):
     return isinstance(x, Tensor)
@@ -78,7 +84,6 @@ elementwise("pow", lambda input, exponent: vox.pow(input, exponent))
 elementwise("__radd__", lambda input, other: vox.add(input, other))
 elementwise("__rmul__", lambda input, other: vox.mul(input, other))
 elementwise("__rsub__", lambda input, other: vox.sub(other, input))
-elementwise("__rdiv__", lambda input, other: vox.div(other, input))
 elementwise("reciprocal", lambda input: vox.div(1, input))
 elementwise("square", lambda input: vox.mul(input, input))
 elementwise("positive", lambda input: vox.clone(input))
@@ -92,8 +97,8 @@ elementwise("nn.functional.silu", lambda input, inplace=False: vox.silu(input))
 elementwise("nn.functional.relu6", lambda input, inplace=False: vox.clamp(input, 0, 6))
 elementwise("nn.functional.hardtanh", lambda input, min_val=-1, max_val=1, inplace=False:
             vox.clamp(input, min_val, max_val))
-add("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(input), 1)))
-add("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))
+composed("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(input), 1)))
+composed("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))
 
 
 def bounds(dtype):
@@ -109,11 +114,12 @@ def clamp(input, min=None, max=None):
     return vox.clamp(input, low if min is None else min, high if max is None else max)
 
 
-elementwise("clamp", clamp, of="fill")  # OpInfo bounds it by tensors; see `adapt` below
-ENTRIES[-1].adapt = lambda s: (s.input, (), {"min": -1, "max": 2})
-elementwise("clamp_min", lambda input, other: vox.maximum(input, other) if is_tensor(other) else clamp(input, other))
-elementwise("clamp_max", lambda input, other: vox.minimum(input, other) if is_tensor(other) else
-            clamp(input, None, other))
+# OpInfo bounds by tensors, which voxgrad does not: its samples of abs, bounded by numbers.
+elementwise("clamp", clamp, of="abs", adapt=lambda s: (s.input, (-1, 2), {}), reference=torch.clamp)
+elementwise("clamp_min", lambda input, min: clamp(input, min), of="abs", adapt=lambda s: (s.input, (1,), {}),
+            reference=torch.clamp_min)
+elementwise("clamp_max", lambda input, max: clamp(input, None, max), of="abs", adapt=lambda s: (s.input, (1,), {}),
+            reference=torch.clamp_max)
 
 
 def where(condition, input, other):
@@ -123,15 +129,19 @@ def where(condition, input, other):
 # OpInfo's samples of torch.where call it as a method: input.where(condition, other).
 elementwise("where", lambda input, condition, other: where(condition, input, other))
 elementwise("masked_fill", lambda input, mask, value: where(mask, vox.full_like(input, value), input)
-            if not is_tensor(value) else where(mask, value, input))
-add("addcmul", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.mul(tensor1, tensor2), value)))
-add("addcdiv", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.div(tensor1, tensor2), value)))
-add("lerp", lambda input, end, weight: vox.add(input, commutative(vox.mul)(weight, vox.sub(end, input))))
+            if not is_tensor(value) else where(mask, value, input) if value.rank == 0 else require(False, "a tensor"))
+composed("addcmul", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.mul(tensor1, tensor2), value)))
+composed("addcdiv", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.div(tensor1, tensor2), value)))
+composed("lerp", lambda input, end, weight: vox.add(input, commutative(vox.mul)(weight, vox.sub(end, input))))
 
 # In place, on a copy and off the tape.
 elementwise("add_", lambda input, other, alpha=1: vox.add_(vox.clone(input), other, alpha) if is_tensor(other) else
-            require(False, "a number"), of="add", gradients=False)
-elementwise("mul_", lambda input, other: vox.mul_(vox.clone(input), other), of="mul", gradients=False)
+            require(False, "a number"), of="add", gradients=False,
+            reference=lambda input, *args, **kwargs: input.clone().add_(*args, **kwargs))
+elementwise("mul_", lambda input, other: vox.mul_(vox.clone(input), other), of="mul", gradients=False,
+            reference=lambda input, *args: input.clone().mul_(*args))
+elementwise("copy_", lambda input, other: vox.copy_(vox.clone(input), other), of="mul", gradients=False,
+            reference=lambda input, other: input.clone().copy_(other))
 elementwise("fill", lambda input, value: vox.fill_(vox.clone(input), value), gradients=False)
 elementwise("zero_", lambda input: vox.zero_(vox.clone(input)), gradients=False)
 
@@ -200,16 +210,16 @@ def combined(input, product, alpha, beta):
 
 
 for name in ("addmm", "addmm:decomposed", "addmv", "baddbmm"):
-    add(name.replace(":", "."), lambda input, a, b, alpha=1, beta=1: combined(input, vox.matmul(a, b), alpha, beta),
+    composed(name.replace(":", "."), lambda input, a, b, alpha=1, beta=1: combined(input, vox.matmul(a, b), alpha, beta),
         of=name)
-add("addbmm", lambda input, a, b, alpha=1, beta=1:
+composed("addbmm", lambda input, a, b, alpha=1, beta=1:
     combined(input, vox.sum(vox.matmul(a, b), (0,), False), alpha, beta))
-add("addr", lambda input, a, b, alpha=1, beta=1:
+composed("addr", lambda input, a, b, alpha=1, beta=1:
     combined(input, vox.matmul(vox.unsqueeze(a, 1), vox.unsqueeze(b, 0)), alpha, beta))
 add("outer", lambda input, other: vox.matmul(vox.unsqueeze(input, 1), vox.unsqueeze(other, 0)))
 add("inner", lambda input, other: vox.matmul(input, vox.transpose(other, -1, -2) if other.rank > 1 else other)
     if min(input.rank, other.rank) and max(input.rank, other.rank) < 3 else require(False, "other ranks"))
-add("nn.functional.linear", lambda input, weight, bias=None: vox.linear(input, weight, bias))
+composed("nn.functional.linear", lambda input, weight, bias=None: vox.linear(input, weight, bias))
 
 # ---- Convolutions ---------------------------------------------------------------------------------------------
 
@@ -252,7 +262,8 @@ def options_of(input, weight, bias=None, stride=1, padding=0, output_padding=0, 
 
 def as_conv3d(s):
     """conv3d's samples from those of its adjoint (PyTorch 1.13 has none): its output becomes the input."""
-    big = torch.nn.functional.conv_transpose3d(s.input, *s.args, **s.kwargs).detach().requires_grad_()
+    big = torch.nn.functional.conv_transpose3d(s.input, *s.args, **s.kwargs).detach()
+    big.requires_grad_(big.is_floating_point())
     return big, (s.args[0],), options_of(s.input, *s.args, **s.kwargs)
 
 
@@ -393,7 +404,8 @@ shaping("slice", lambda input, dim=0, start=None, end=None, step=1:
 shaping("select", lambda input, dim, index: vox.select(input, dim, index))
 shaping("permute", lambda input, *dims: vox.permute(input, one_list(dims)))
 shaping("transpose", lambda input, dim0, dim1: vox.transpose(input, dim0, dim1))
-shaping("t", lambda input: vox.transpose(input, 0, 1) if input.rank == 2 else input)
+shaping("t", lambda input: vox.transpose(input, 0, 1) if input.rank == 2 else
+        input if input.rank < 2 else require(False, "a tensor of more than 2 dimensions"))
 for name in ("mT", "mH"):
     shaping(name, lambda input: vox.transpose(input, -2, -1))
 for name in ("T", "H"):

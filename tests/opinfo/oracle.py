@@ -11,7 +11,7 @@ import torch
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 WHOLE = (torch.int64, torch.uint8, torch.bool)
-LAYOUTS = ("given", "strided", "transposed", "expanded")
+LAYOUTS = ("given", "strided", "transposed", "expanded", "empty")
 
 
 class Sample:
@@ -100,13 +100,14 @@ def samples(entry, databases, dtype, device):
     if dtype in WHOLE and not info.supports_dtype(dtype, device):
         return
     for s in info.sample_inputs(device, sampled, requires_grad=dtype in FLOATING):
-        sample = Sample(s.input, s.args, s.kwargs)
-        if entry.adapt:
-            adapted = entry.adapt(sample)
-            if adapted is None:
-                continue
-            sample = Sample(*adapted)
-        yield sample
+        yield from adapted(entry, Sample(s.input, s.args, s.kwargs))
+
+
+def adapted(entry, sample):
+    """The sample for the entry; none, if it makes no sense for it."""
+    values = entry.adapt(sample) if entry.adapt else (sample.input, sample.args, sample.kwargs)
+    if values is not None:
+        yield Sample(*values, sample.source)
 
 
 def error_samples(entry, databases, device):
@@ -152,7 +153,14 @@ def expanded(t, number):
     return t.narrow(dim, 0, 1).contiguous().expand_as(t)
 
 
-LAY_OUT = {"given": lambda t, _: t, "strided": strided, "transposed": transposed, "expanded": expanded}
+def empty(t, number):
+    """Nothing along the first or last dimension."""
+    if t.dim() == 0:
+        return t
+    return t.narrow(0 if number % 2 else -1, 0, 0).clone()
+
+
+LAY_OUT = {"given": lambda t, _: t, "strided": strided, "transposed": transposed, "expanded": expanded, "empty": empty}
 
 # ---- Special values -----------------------------------------------------------------------------------------------
 
@@ -168,20 +176,20 @@ def special_values(dtype):
     return torch.tensor([float("nan")] + positive + [-p for p in positive], dtype=torch.float64).to(dtype)
 
 
-def special_samples(entry, databases, dtype):
+def special_samples(entry, databases, dtype, device):
     """Special values for ops of one or two operands and for reductions, by the classes of OpInfo."""
     info = databases[0].get(entry.of)
     kind = type(info).__name__
-    values = special_values(dtype)
+    values = special_values(dtype).to(device)
     grad = dtype in FLOATING and entry.gradients
 
     def leaf(t):
         return t.clone().requires_grad_(grad)
 
-    if entry.adapt or (dtype in WHOLE and not info.supports_dtype(dtype, "cpu")):
+    if info is None or (dtype in WHOLE and not info.supports_dtype(dtype, device)):
         return
-    if kind == "UnaryUfuncInfo" and entry.name not in ("fill", "nn.functional.relu6"):
-        yield Sample(leaf(values), (), {}, "special")
+    if kind == "UnaryUfuncInfo" and entry.name != "fill":
+        yield from adapted(entry, Sample(leaf(values), (), {}, "special"))
     if kind == "BinaryUfuncInfo":
         a, b = torch.meshgrid(values, values, indexing="ij")
         if "div" not in entry.name or dtype in FLOATING:

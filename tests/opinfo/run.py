@@ -34,7 +34,7 @@ def cases(entry, databases, device):
     for dtype in FLOATING + WHOLE:
         layouts = LAYOUTS if not entry.own_dtype or entry.gradients else LAYOUTS[:1]
         sources = list(oracle.samples(entry, databases, dtype, device))
-        sources += oracle.special_samples(entry, databases, dtype)
+        sources += oracle.special_samples(entry, databases, dtype, device)
         for number, sample in enumerate(sources):
             for layout in layouts if sample.source != "special" else LAYOUTS[:1]:
                 yield Case(entry, reference, sample, dtype, layout, number)
@@ -55,8 +55,8 @@ class Case:
         oracle.seed(f"{self.entry.name} {self.dtype} {self.layout} {self.number}")
         if self.dtype is None:
             return check_error(self.entry, self.sample, self.layout, counts)
-        low = oracle.prepare(self.sample, self.dtype, self.layout, self.number)
-        return check(self.entry, self.reference, low, counts)
+        self.sample = oracle.prepare(self.sample, self.dtype, self.layout, self.number)
+        return check(self.entry, self.reference, self.sample, counts)
 
 
 def run_entry(entry, databases, arguments, note):
@@ -80,7 +80,7 @@ def run_entry(entry, databases, arguments, note):
         except Disagreement as disagreement:
             rule = differences.covering(entry, case.sample, disagreement)
             if rule:
-                report.differences[rule.name] += 1
+                report.differences[rule.title] += 1
             else:
                 report.failures.append(f"{case}\n    {disagreement.kind}: {disagreement.message}")
     return report
