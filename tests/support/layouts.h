@@ -106,14 +106,20 @@ inline std::vector<LaidOut> layouts(const Tensor& values) {
     std::swap(strides[d], strides[rank - 1]);
     list.push_back(lay_out(str("transposed ", d), values, 0, strides, numel));
   }
-  for (int64_t d = 0; d < rank; ++d) {
-    Shape kept = shape;
-    kept[d] = 1;
+  const auto expanded = [&](std::string layout, const Shape& kept) {
     Shape strides = contiguous_strides(kept);
-    strides[d] = 0;
-    list.push_back(lay_out(str("expanded ", d), values, 0, strides, checked_numel("tests", kept)));
+    for (int64_t d = 0; d < rank; ++d) {
+      if (kept[d] != shape[d]) strides[d] = 0;
+    }
+    list.push_back(lay_out(std::move(layout), values, 0, strides, checked_numel("tests", kept)));
+  };
+  for (int64_t d = 0; d < rank; ++d) {
+    Shape others = shape, alone = Shape::filled(rank, 1);
+    others[d] = 1, alone[d] = shape[d];
+    expanded(str("expanded ", d), others);
+    if (rank > 2) expanded(str("expanded all but ", d), alone);  // as the gradient of a sum over the others
   }
-  list.push_back(lay_out("repeated", values, 0, Shape::filled(rank, 0), 1));
+  expanded("repeated", Shape::filled(rank, 1));
   return list;
 }
 

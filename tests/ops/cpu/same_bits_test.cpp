@@ -27,6 +27,9 @@ struct Op {
   std::string name;
   std::function<Tensor(const Tensor&)> f;
   bool has_gradient = true, on_any_strides = true;
+
+  /// So that GoogleTest does not print the bytes of an Op, among which is unwritten padding.
+  friend std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 };
 
 const std::vector<Op>& all_ops() {
