@@ -58,7 +58,8 @@ def check(entry, reference, low, counts):
     try:
         want = listed(high.call(reference))
     except Exception as error:
-        check_error(entry, low, str(error).splitlines()[0], counts)
+        if "not implemented for" not in str(error):  # which is about PyTorch's dtypes, not about the call
+            check_error(entry, low, str(error).splitlines()[0], counts)
         raise PyTorchRefuses(str(error)) from error
     alternative = None
     if low.source == "special" and tested in FLOATING:
@@ -129,7 +130,7 @@ def check_gradients(pairs, vox_leaves, torch_leaves, low, reference, special, op
     counts["gradients"] += 1
     scale = max(operands, largest([w for w in want if w is not None]), largest(vs))
     compare_gradients("gradient", got, want, torch_leaves, [g.dtype for g in vox_leaves], scale, alternative)
-    if special:
+    if special or any(largest([w]) > torch.finfo(g.dtype).max for w, g in zip(want, got) if w is not None):
         return
 
     known = [(g, w) for g, w in zip(got, want) if g is not None and w is not None and w.requires_grad]

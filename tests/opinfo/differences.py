@@ -72,9 +72,9 @@ def _(entry, sample, d):
       "A floating number on its way into an integer dtype is limited to its range, and NaN becomes 0. In PyTorch (and C++) "
       "that is undefined: what the processor happens to do.")
 def _(entry, sample, d):
-    t = sample.tensors()[0]
-    if entry.name not in ("long", "byte") or d.kind != "forward" or not t.is_floating_point():
+    if entry.name not in ("long", "byte") or d.kind != "forward" or not floating(sample):
         return False
+    t = sample.input
     low, high = (0, 255) if entry.name == "byte" else (-2.0**63, 2.0**63)
     return bool((t.isnan() | (t <= low) | (t >= high)).any())
 

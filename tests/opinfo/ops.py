@@ -180,7 +180,7 @@ add("softmax", lambda input, dim, dtype=None: vox.softmax(cast(input, dtype), di
 add("softmax.with_dtype", ENTRIES[-1].call, of="softmax:with_dtype")
 add("log_softmax", lambda input, dim, dtype=None: vox.log_softmax(cast(input, dtype), dim))
 add("log_softmax.dtype", ENTRIES[-1].call, of="log_softmax:dtype")
-add("nn.functional.softmin", lambda input, dim, dtype=None: vox.softmax(vox.neg(cast(input, dtype)), dim))
+add("nn.functional.softmin", lambda input, dim, dtype=None: vox.softmax(cast(vox.neg(input), dtype), dim))
 add("nn.functional.softmin.with_dtype", ENTRIES[-1].call, of="nn.functional.softmin:with_dtype")
 
 # ---- Products -------------------------------------------------------------------------------------------------
@@ -268,8 +268,11 @@ def as_conv3d(s):
 
 
 def as_weight_grad(s):
+    if s.input.dim() != 5:
+        return None
     big, (weight,), options = as_conv3d(s)
-    return None if s.input.dim() != 5 else (big, (weight.shape, s.input), options)
+    small = torch.nn.functional.conv3d(big.detach(), weight.detach(), **options)
+    return big, (weight.shape, small.requires_grad_(big.requires_grad)), options
 
 
 for axes in (1, 2):
@@ -375,9 +378,6 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
 
 add("nn.functional.batch_norm", batch_norm)
-add("native_batch_norm", lambda input, weight, bias, running_mean, running_var, training, momentum, eps:
-    batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps),
-    reference=lambda *args: torch.native_batch_norm(*args)[0])
 
 # ---- Shaping: copies and views --------------------------------------------------------------------------------
 
@@ -419,15 +419,17 @@ for name in ("reshape_as", "view_as"):
     shaping(name, lambda input, other: vox.reshape(input, other.shape))
 shaping("flatten", lambda input, start_dim=0, end_dim=-1: vox.flatten(input, start_dim, end_dim))
 shaping("ravel", lambda input: vox.flatten(input, 0, -1))
-shaping("unflatten", lambda input, dim, sizes:
+shaping("unflatten", lambda input, dim, sizes: require(0 not in input.shape, "a size of -1 of nothing") or
         vox.reshape(input, input.shape[:dim % input.rank] + tuple(sizes) + input.shape[dim % input.rank + 1:]))
 shaping("squeeze", lambda input, *dim: vox.squeeze(input, *dim) if dim else require(False, "no dim"))
 shaping("unsqueeze", lambda input, dim: vox.unsqueeze(input, dim))
 shaping("narrow", lambda input, dim, start, length: vox.slice(input, dim, start, start + length, 1)
-        if isinstance(start, int) and start >= 0 else require(False, "a start that is a tensor or negative"))
+        if isinstance(start, int) and 0 <= start <= input.shape[dim] - length else
+        require(False, "a start that is a tensor, or a range that slice() would clamp"))
 
 
 def pieces(input, sizes, dim):
+    require(sum(sizes) == input.shape[dim], "sizes that do not add up, which slice() would clamp")
     ends = [sum(sizes[:i + 1]) for i in range(len(sizes))]
     return [vox.slice(input, dim, end - size, end, 1) for size, end in zip(sizes, ends)]
 

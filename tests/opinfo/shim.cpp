@@ -206,6 +206,9 @@ std::vector<Tensor> batch_norm(const Arguments& a) {
   const Tensor input = a.tensor(0), weight = a.tensor(3), bias = a.tensor(4);
   vox::check<Inexpressible>(weight.defined() == bias.defined(), "only one of weight and bias");
   vox::check<Inexpressible>(a.has(1) == a.has(2), "only one of running mean and variance");
+  for (size_t i = 1; i < 5; ++i)
+    vox::check<Inexpressible>(!a.has(i) || a.tensor(i).shape() == vox::Shape{input.size(1)},
+                              "parameters of another number of channels");
   vox::nn::BatchNorm3d layer(
       {.num_features = input.size(1),
        .eps = a.real(7),

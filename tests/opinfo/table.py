@@ -1,0 +1,60 @@
+"""docs/differences.md, made from the reports of a full run."""
+
+from collections import Counter
+
+import torch
+
+import differences
+
+COLUMNS = ("samples", "gradients", "second gradients", "errors refused", "not expressible", "differences")
+
+TEXT = """# Where voxgrad differs from PyTorch
+
+`./run opinfo --table docs/differences.md` writes this file. It runs the samples that PyTorch tests its own ops with
+(its OpInfo database) through voxgrad and compares results, gradients and second gradients with PyTorch's, in all dtypes,
+and in several layouts of the operands. `tests/opinfo/README.md` says what is compared, and how exactly.
+
+Whatever differs is a failure of the test, unless one of these decisions explains it:
+
+{rules}
+## Op by op
+
+PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that PyTorch and
+voxgrad both refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as `out`,
+`rounding_mode` or `return_indices`.
+
+{table}
+"""
+
+
+def total(reports):
+    sums = Counter(tasks=len(reports))
+    for report in reports:
+        sums.update(report.counts)
+        sums["differences"] += sum(report.differences.values())
+        sums["failures"] += len(report.failures)
+    return sums
+
+
+def row(name, counts):
+    return f"| {name} | " + " | ".join(str(counts[c] or "") for c in COLUMNS) + " |"
+
+
+def write(path, reports, device):
+    by_rule, rows, everything = Counter(), {}, Counter()
+    for report in reports:
+        by_rule.update(report.differences)
+        counts = report.counts + Counter(differences=sum(report.differences.values()))
+        everything.update(counts)
+        name = report.name.split(": ")[0] if report.name.startswith("huge") else report.name
+        rows.setdefault(name, Counter()).update(counts)
+    huge = rows.pop("huge tensors", Counter())
+    rules = [f"- **{r.title}** ({by_rule[r.title]} samples). {r.reason}\n" for r in differences.RULES]
+    lines = ["| op | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    lines += [row(f"`{name}`", rows[name]) for name in sorted(rows, key=str.lower)]
+    lines += [row("**all**", everything)]
+    text = TEXT.format(rules="".join(rules), version=torch.__version__, device=device, table="\n".join(lines))
+    text += (f"\nBeside these, {huge['huge, refused']} calls on operands of 2^40 elements (expanded from a few) were "
+             f"refused at once,\nand {huge['huge, views']} returned views.\n")
+    with open(path, "w") as out:
+        out.write(text)
