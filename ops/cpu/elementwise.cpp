@@ -25,8 +25,9 @@ Kernel present(const char* function, Kernel kernel) {
 constexpr int64_t buffer_elements = 512;
 using Buffer = float[buffer_elements];
 
-/// Elements first, first + 1, ... of operand k as floats; only one, at step 0, if the operand repeats it:
-/// whoever reads the result must keep to r.step[k]. A number operand holds a float already.
+/// Elements first, first + 1, ... of operand k as floats. Of an operand that repeats its element (step 0) the
+/// result holds that one element only, so it must be read in steps of r.step[k]. A number operand holds a
+/// float already.
 template <class S>
 const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
   if (is_number) return r.pointer<float>(k);

@@ -520,19 +520,18 @@ TEST_P(LayoutsTest, BatchNorm) {
 
 // ---- In place ---------------------------------------------------------------------------------------------
 
-/// An op that writes into `target`, of the dtype under test, and reads `source`, of the dtype that it names.
+/// An op that writes into `target`, of the dtype under test, and reads `source`.
 struct Write {
   std::string name;
   std::function<void(Tensor& target, const Tensor& source)> f;
   DTypes targets;
-  DType source = f32;
-  bool of_one_dtype = true;  ///< the source has the target's dtype instead
+  std::optional<DType> source = {};  ///< that of the target if not given
 };
 
 std::vector<unsigned char> bytes_of(const Tensor& dense) {
   const Tensor host = dense.to(Device::cpu());
   std::vector<unsigned char> bytes(static_cast<size_t>(host.numel() * size_of(host.dtype())));
-  std::memcpy(bytes.data(), host.impl()->data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), host.impl()->data(), bytes.size());
   return bytes;
 }
 
@@ -561,7 +560,7 @@ void check_write(const Write& op, const LaidOut& target, const LaidOut& source, 
   }
   poison(t.device());
   op.f(view, source.tensor);
-  EXPECT_EQ(bytes_of(memory), written(target, expected)) << what;
+  EXPECT_TRUE(bytes_of(memory) == written(target, expected)) << what;
 }
 
 TEST_P(LayoutsTest, InPlace) {
@@ -572,13 +571,12 @@ TEST_P(LayoutsTest, InPlace) {
                          {"fill_", [](Tensor& t, const Tensor&) { t.fill_(1); }, every_dtype}};
   for (const DType from : every_dtype)
     ops.push_back(
-        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, every_dtype, from, false});
+        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, every_dtype, from});
   for (const Write& op : ops) {
     for (const DType dtype : op.targets) {
       for (const Shape& shape : {box, Shape{0, 10, 40}}) {
         const auto targets = layouts(values_of(shape, numbers, dtype, device(), 1));
-        const auto sources =
-            layouts(values_of(shape, numbers, op.of_one_dtype ? dtype : op.source, device(), 2));
+        const auto sources = layouts(values_of(shape, numbers, op.source.value_or(dtype), device(), 2));
         for (const LaidOut& target : targets) {
           for (const LaidOut& source : sources)
             check_write(op, target, source,

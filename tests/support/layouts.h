@@ -17,12 +17,11 @@ namespace vox::testing {
 struct LaidOut {
   std::string layout;
   Tensor tensor, dense;
-  Tensor
-      memory;  ///< all that `tensor` lies in, as one dimension; unwritten_byte between and after its elements
+  Tensor memory;            ///< of `tensor`, as one dimension; unwritten_byte around its elements
   bool is_writable = true;  ///< no cell stands for several elements
 };
 
-/// What unwritten memory holds in tests: NaN in every floating dtype, 255 in u8, -1 in i64, no bool.
+/// What unwritten memory holds in tests: NaN in every floating dtype, 255 in u8, -1 in i64, and no bool.
 inline constexpr unsigned char unwritten_byte = 0xff;
 
 /// Calls f(index) for every index of `shape`, in row-major order.
