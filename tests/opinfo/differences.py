@@ -118,6 +118,17 @@ def _(entry, sample, d):
     return d.kind == "accepted" and sample.source == "error" and isinstance(sample.input, (int, float))
 
 
+@rule("`cat` takes tensors of one rank", "PyTorch skips tensors of shape (0,) beside those of any other shape.")
+def _(entry, sample, d):
+    return entry.name == "cat" and refused(d, "cat: ") and any(t.shape == (0,) for t in sample.tensors())
+
+
+@rule("`matmul` of an empty matrix keeps its shape",
+      "PyTorch 1.13's `addmv` gives a result of rank 0 for a matrix without columns and a number to add: a mistake.")
+def _(entry, sample, d):
+    return entry.name == "addmv" and d.message.startswith("shape") and sample.input.dim() == 0
+
+
 @rule("Pooling takes tensors without channels", "Empty in, empty out. PyTorch refuses some of these.")
 def _(entry, sample, d):
     shape = tuple(sample.input.shape) if isinstance(sample.input, torch.Tensor) else ()
@@ -135,7 +146,20 @@ def _(entry, sample, d):
 @rule("The sign of NaN is NaN", "`sign(NaN)`, and with it the gradient of `abs`, is 0 in PyTorch.")
 def _(entry, sample, d):
     return (entry.name, d.kind) in (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient")) and (
-        sample.source == "special" and "nan, PyTorch has 0" in d.message and d.count == 1)
+        d.count == sample.input.isnan().sum())
+
+
+@rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
+      "As that of PyTorch's `clamp`. PyTorch's `hardtanh` and `relu6`, which are `clamp` here, have it the other way.")
+def _(entry, sample, d):
+    names = ("nn.functional.hardtanh", "nn.functional.relu6")
+    return entry.name in names and d.kind in ("gradient", "second gradient") and at_bounds_or_nan(entry, sample)
+
+
+def at_bounds_or_nan(entry, sample):
+    low, high = (0, 6) if entry.name.endswith("relu6") else (-1, 1)
+    low, high = sample.kwargs.get("min_val", low), sample.kwargs.get("max_val", high)
+    return bool(((sample.input == low) | (sample.input == high) | sample.input.isnan()).any())
 
 
 @rule("Elements that tie share the gradient of max and min",
@@ -148,3 +172,18 @@ def ties(entry, sample):
     dim, x = sample.args[0], sample.input.detach()
     best = x.amax(dim, True) if entry.name == "max.dim" else x.amin(dim, True)
     return bool(((x == best).sum(dim) > 1).any())
+
+
+@rule("NaN that ties shares the gradient of max and min",
+      "As of PyTorch's `max()`. The gradient of its `amax` is NaN along a dimension that holds NaN.")
+def _(entry, sample, d):
+    return entry.name in ("amax", "amin") and d.kind == "gradient" and bool(sample.input.isnan().any()) and (
+        "PyTorch has nan" in d.message)
+
+
+@rule("f16 ends at 65504",
+      "A gradient's gradient is made of several ops, whose results are rounded; those of `pow` may be beyond the dtype's "
+      "range where the sum of them is not.")
+def _(entry, sample, d):
+    return entry.name == "pow" and d.kind == "second gradient" and torch.float16 in dtypes(sample) and (
+        ": nan, PyTorch" in d.message or "inf, PyTorch" in d.message)

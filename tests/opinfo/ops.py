@@ -16,7 +16,7 @@ class Entry:
 
     elementwise   each element is one rounding of a formula, so that tolerances are relative to it alone
     composed      made of several of voxgrad's ops, each of which rounds
-    own_dtype     the reference is PyTorch in the sample's own dtype, bit for bit: casts and factories
+    own_dtype     the reference is PyTorch in the sample's own dtype: casts, comparisons, factories
     gradients     whether gradients are tested
     adapt         turns one of PyTorch's samples into those of this op: f(sample) -> sample or None
     reference     the op in PyTorch; the entry's own if not given
@@ -68,8 +68,10 @@ for name in ("neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "erf", "tanh",
     elementwise(name, lambda input, op=getattr(vox, name): op(input))
 elementwise("sgn", lambda input: vox.sign(input))
 elementwise("special.expit", lambda input: vox.sigmoid(input), of="sigmoid")
-for name in ("eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum"):
+for name in ("maximum", "minimum"):
     elementwise(name, lambda input, other, op=getattr(vox, name): op(input, other))
+for name in ("eq", "ne", "lt", "le", "gt", "ge"):  # a number is rounded to the dtype, so the dtype matters
+    elementwise(name, lambda input, other, op=getattr(vox, name): op(input, other), own_dtype=True)
 elementwise("max.binary", lambda input, other: vox.maximum(input, other), of="max:binary")
 elementwise("min.binary", lambda input, other: vox.minimum(input, other), of="min:binary")
 

@@ -72,6 +72,12 @@ def import_databases():
     return ops, {module.name: module for module in module_db}
 
 
+def has(entry, databases):
+    """Whether this version of PyTorch has samples for the entry."""
+    ops, modules = databases
+    return entry.of in ops or entry.of.removeprefix("module:") in modules
+
+
 def seed(text):
     number = zlib.crc32(text.encode())
     random.seed(number)
