@@ -1,5 +1,4 @@
 #include <voxgrad/autograd/accumulate_grad.h>
-#include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/meta.h>
 
 namespace vox::autograd {

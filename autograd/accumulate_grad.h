@@ -6,19 +6,19 @@
 
 namespace vox::autograd {
 
-/// Where the tape ends: adds what arrives into the leaf's grad().
+/// The end of the tape: adds each gradient that arrives to the leaf's grad().
 ///
-/// It takes its number when the leaf first enters a graph, just before the first op that uses the leaf: so it
-/// runs after the last of them. Leaf and node know each other only weakly; a gradient that nobody can look at
-/// any more is dropped.
+/// It takes its number when the leaf first enters a graph, just before the first op that uses the leaf. So it
+/// runs after all of them. Leaf and node own each other only weakly: the gradient of a leaf that no longer
+/// exists is dropped.
 class AccumulateGrad final : public Node {
  public:
   explicit AccumulateGrad(const Tensor& leaf);
   const char* name() const override { return "AccumulateGrad"; }
   Gradients backward(Gradients gradients) override;
 
-  /// The leaf; or, if the user let go of it, a new leaf of this node on the memory of `data`. GradError if
-  /// the leaf was given other memory since `data` was saved.
+  /// The leaf; or, if it no longer exists, a new leaf of this node on the memory of `data`. Throws GradError
+  /// if the leaf was given other memory since `data` was saved.
   Tensor leaf(const Tensor& data);
 
  private:

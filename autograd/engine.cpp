@@ -1,90 +1,21 @@
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/elementwise.h>
 
-#include <algorithm>
 #include <map>
-#include <unordered_set>
 
 namespace vox {
 namespace autograd {
 namespace {
 
-/// For vox::grad: which nodes lead to a requested input, and what has arrived there.
-struct Plan {
-  std::vector<Edge> requested;
-  Gradients captured;
-  std::unordered_set<const Node*> leads_to_request;
-
-  Plan(const std::vector<Edge>& roots, std::vector<Edge> inputs)
-      : requested(std::move(inputs)), captured(requested.size()) {
-    mark(roots);
-  }
-
-  bool wants(const Node& node) const { return leads_to_request.contains(&node); }
-
-  /// True for a node that only receives: nothing beyond it was asked for.
-  bool ends_at(const Node& node) const {
-    return std::none_of(node.edges().begin(), node.edges().end(),
-                        [&](const Edge& e) { return e.node && wants(*e.node); });
-  }
-
-  void capture(const Node& node, const Gradients& gradients) {
-    for (size_t i = 0; i < requested.size(); ++i) {
-      if (requested[i].node.get() == &node) captured[i] = gradients[static_cast<size_t>(requested[i].output)];
-    }
-  }
-
- private:
-  // A depth-first walk with a stack of our own. Numbers fall along edges, so nothing below the smallest
-  // requested number can lead to a request.
-  void mark(const std::vector<Edge>& roots) {
-    uint64_t lowest = UINT64_MAX;
-    for (const Edge& e : requested) {
-      lowest = std::min(lowest, e.node->number());
-      leads_to_request.insert(e.node.get());
-    }
-    std::unordered_set<const Node*> entered;
-    struct Visit {
-      const Node* node;
-      size_t next_edge;
-    };
-    std::vector<Visit> stack;
-    const auto enter = [&](const Node* node) {
-      if (node && node->number() >= lowest && entered.insert(node).second) stack.push_back({node, 0});
-    };
-    for (const Edge& root : roots) {
-      enter(root.node.get());
-      while (!stack.empty()) {
-        Visit& top = stack.back();
-        if (top.next_edge < top.node->edges().size()) {
-          enter(top.node->edges()[top.next_edge++].node.get());
-        } else {
-          const Node* done = top.node;
-          stack.pop_back();
-          if (!ends_at(*done)) leads_to_request.insert(done);
-        }
-      }
-    }
-  }
-};
-
-thread_local const Plan* running_plan = nullptr;
-
-struct PlanGuard {
-  explicit PlanGuard(const Plan* plan) : previous(running_plan) { running_plan = plan; }
-  ~PlanGuard() { running_plan = previous; }
-  const Plan* previous;
-};
-
-/// Nodes that have received gradients and not yet run, highest number first.
+/// A node that has received gradients but has not run yet.
 struct Job {
   std::shared_ptr<Node> node;
   Gradients gradients;
 };
-using Pending = std::map<uint64_t, Job, std::greater<>>;
+using Pending = std::map<uint64_t, Job, std::greater<>>;  // by number, highest first
 
 void send(Pending& pending, const Edge& to, Tensor gradient, const char* from) {
   const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
@@ -103,11 +34,12 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const char* from) {
     slot = std::move(gradient);
 }
 
-/// The engine: pop the node with the highest number, run it, send what it returns on.
+/// The engine: takes the node with the highest number, runs it, and sends on the gradients that it returns.
+/// `plan` is null in backward().
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
-         Plan* plan) {
+         GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
-  const PlanGuard plan_guard(plan);
+  const RunningPlan running(plan);
   Pending pending;
   for (size_t i = 0; i < roots.size(); ++i) {
     if (!plan || plan->wants(*roots[i].node)) send(pending, roots[i], std::move(gradients[i]), "the caller");
@@ -153,25 +85,7 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
   return gradient;
 }
 
-bool has_one_owner(const Tensor& t) {
-  return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1;
-}
-
 }  // namespace
-
-bool is_wanted(const Node& node) { return !running_plan || running_plan->wants(node); }
-
-void accumulate(Tensor& into, Tensor gradient) {
-  const bool may_reuse = !grad_enabled();
-  if (!into.defined()) {
-    const bool keep = may_reuse && has_one_owner(gradient) && gradient.is_contiguous();
-    into = keep ? std::move(gradient) : gradient.clone();
-  } else if (may_reuse && has_one_owner(into) && into.is_contiguous()) {
-    into.add_(gradient);
-  } else {
-    into = add(into, gradient);
-  }
-}
 
 }  // namespace autograd
 
@@ -205,7 +119,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     requested.push_back(gradient_edge(input));
   }
 
-  Plan plan(roots, std::move(requested));
+  GradPlan plan(roots, std::move(requested));
   run(roots, std::move(seeds), {options.retain_graph, options.create_graph}, &plan);
 
   std::vector<Tensor> results;

@@ -19,14 +19,4 @@ struct GradOptions {
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
 
-namespace autograd {
-
-/// Whether the backward that runs on this thread wants gradients to reach `node`.
-bool is_wanted(const Node& node);
-
-/// into += gradient. Adds in place, or keeps `gradient` itself, only where nobody else can see the memory
-/// and nothing is recorded; else makes a new dense tensor. So no two gradients ever share memory.
-void accumulate(Tensor& into, Tensor gradient);
-
-}  // namespace autograd
 }  // namespace vox

@@ -13,7 +13,7 @@ namespace vox {
 class FunctionContext {
  public:
   /// Keeps tensors for backward: inputs, outputs or intermediate results of forward, in this order. Second
-  /// derivatives take an intermediate result for a constant: where they matter, compute it in backward again.
+  /// derivatives take an intermediate result for a constant; to get them right, compute it in backward again.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
 
   /// In backward: the saved tensors, checked against in-place writes since.
@@ -23,9 +23,9 @@ class FunctionContext {
     return tensors;
   }
 
-  /// In backward: whether input i of forward wants a gradient.
+  /// In backward: whether the gradient of input i of forward is needed.
   bool needs_grad(int64_t i) const {
-    check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: to be asked in backward only");
+    check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: may be called only in backward");
     const auto inputs = static_cast<int64_t>(owner_->edges().size());
     check<ValueError>(i >= 0 && i < inputs, "FunctionContext::needs_grad: input ", i, " of ", inputs);
     return owner_->needs_grad(i);
@@ -73,10 +73,10 @@ class Function {
     const bool is_input = std::any_of(inputs.begin(), inputs.end(), is_output);
     check<GradError>(is_input || !output.requires_grad(), F::name,
                      ": forward must return a new tensor, got one that is on the tape");
-    // The tape needs its own handle: the tensor may be an input, or one that the program goes on using.
+    // The tape needs a handle of its own: the tensor may be an input, or the program may go on using it.
     output = output.detach();
     if (!is_input) std::replace_if(context.to_save_.begin(), context.to_save_.end(), is_output, output);
-    if (!is_floating(output.dtype())) return output;  // as all ops: what is whole has no gradient
+    if (!is_floating(output.dtype())) return output;  // as for all ops: integers have no gradient
     auto node = autograd::record<FunctionNode<F>>(inputs, std::span<const Tensor>(&output, 1));
     if (node) node->keep(std::move(self), std::move(context));
     return output;
@@ -95,7 +95,7 @@ struct FunctionNode final : autograd::Node {
     function.emplace(std::move(self));
     context.owner_ = this;
     for (const Tensor& t : forward_context.to_save_) {
-      // What is neither input nor output was made under no_grad() and is a constant to the tape.
+      // A tensor that is neither input nor output was made under no_grad(): a constant to the tape.
       context.saved_.emplace_back(this).save(t);
     }
   }

@@ -49,7 +49,7 @@ std::vector<double> moved(const TensorFunction& f, const std::vector<Tensor>& in
   return y;
 }
 
-/// Tensors of x's kind with deterministic values in (0.5, 1.5), so that no term is lost.
+/// A tensor like x with fixed values in (0.5, 1.5), so that no term vanishes.
 Tensor weights_like(const Tensor& x) {
   std::vector<double> values(static_cast<size_t>(x.numel()));
   for (size_t i = 0; i < values.size(); ++i)
@@ -64,7 +64,7 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
   check_inputs("gradcheck", inputs);
   const Tensor y = f(inputs);
   check<GradError>(y.requires_grad(), "gradcheck: the function's output does not require grad");
-  // All analytic gradients come first: moving an input is an in-place write, which ends the life of the tape.
+  // All analytic gradients come first: moving an input is an in-place write, after which the tape is invalid.
   std::vector<std::vector<std::vector<double>>> jacobians;
   for (const Tensor& x : inputs)
     jacobians.push_back(x.requires_grad() ? jacobian(y, x) : decltype(jacobian(y, x)){});
@@ -98,7 +98,7 @@ bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
     for (const Tensor& x : xs) {
       if (x.requires_grad()) wanted.push_back(x);
     }
-    // moved() calls under no_grad, but the inner gradient needs its tape.
+    // moved() calls this under no_grad, but the inner gradient needs a tape.
     const bool record = grad_enabled();
     const auto guard = enable_grad();
     const auto gs =

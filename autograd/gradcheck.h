@@ -7,11 +7,11 @@
 
 namespace vox::autograd {
 
-/// A function of several tensors whose gradient is in question.
+/// A function of several tensors whose gradient is to be checked.
 using TensorFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
 struct GradcheckOptions {
-  double eps = 1e-6;   ///< step of the central difference
+  double eps = 1e-6;   ///< distance of the central difference to each side
   double atol = 1e-5;  ///< allowed: |analytic - numeric| <= atol + rtol * |numeric|
   double rtol = 1e-3;
 };
@@ -23,8 +23,8 @@ struct GradcheckOptions {
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 
-/// The same for the gradient itself: checks the derivative of the map (inputs, v) -> gradients of <f, v>,
-/// with random v, so the backward of every backward.
+/// The same for the gradient itself: checks the derivative of the map (inputs, v) -> gradients of <f, v>, at
+/// fixed v with elements in (0.5, 1.5). So it checks the backward of every backward.
 bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                    const GradcheckOptions& options = {});
 

@@ -6,7 +6,7 @@
 
 namespace vox {
 
-/// What the tape knows of one tensor. Absent in tensors that have nothing to do with gradients.
+/// What the tape knows about one tensor. Tensors that take no part in gradients have none.
 struct AutogradMeta {
   bool requires_grad = false;  ///< set by the user; for leaves only
   Tensor grad;

@@ -1,7 +1,9 @@
-#include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/node.h>
 #include <voxgrad/autograd/saved_tensor.h>
+#include <voxgrad/ops/elementwise.h>  // add: gradients add up, and under create_graph that is recorded
 
 #include <atomic>
 
@@ -18,15 +20,31 @@ void check_replacement(const Node& node, const Tensor& before, const Tensor& aft
                        ? str(after.shape(), " ", after.dtype(), " on ", after.device())
                        : std::string("an undefined tensor (to keep the gradient, return nothing)"));
 }
+
+bool has_one_owner(const Tensor& t) {
+  return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1;
+}
 }  // namespace
 
 TensorSpec spec_of(const Tensor& t) { return {t.shape(), t.dtype(), t.device()}; }
+
+void accumulate(Tensor& into, Tensor gradient) {
+  const bool may_reuse = !grad_enabled();
+  if (!into.defined()) {
+    const bool keep = may_reuse && has_one_owner(gradient) && gradient.is_contiguous();
+    into = keep ? std::move(gradient) : gradient.clone();
+  } else if (may_reuse && has_one_owner(into) && into.is_contiguous()) {
+    into.add_(gradient);
+  } else {
+    into = add(into, gradient);
+  }
+}
 
 Node::Node() : number_(next_number.fetch_add(1, std::memory_order_relaxed)) {}
 
 bool Node::needs_grad(int64_t i) const {
   const Edge& edge = edges_[static_cast<size_t>(i)];
-  return edge.node && is_wanted(*edge.node);
+  return edge.node && (!running_plan || running_plan->wants(*edge.node));
 }
 
 void Node::add_output(const Tensor& t) {
@@ -69,8 +87,8 @@ void Node::retain_gradients(const Gradients& gradients) const {
   }
 }
 
-// A node's deleter may run inside another's: its edges, or tensors that its closures own, held the last
-// reference. The outermost call frees the whole chain from a list, so the stack stays flat.
+// Deleting a node may drop the last reference to others: by its edges, or by tensors that it owns. Their
+// deleters then run inside its own and only add to the list of the outermost call, so the stack stays flat.
 void reclaim(Node* node) noexcept {
   thread_local std::vector<Node*>* running = nullptr;
   if (running) {

@@ -13,9 +13,9 @@
 // Every recorded op makes a Node. The node is owned by the tensors that the op returned, and owns, through
 // its edges, the nodes that made the op's inputs. Its number comes from one process-wide counter.
 //
-// An op's inputs exist before the op runs, and in-place writes are never recorded: so along every edge the
-// numbers fall, and *descending numbers are reverse topological order*. The engine needs no graph-wide sort:
-// it pops the highest number that has a gradient until none is left. The numbered nodes are the tape; shared
+// An op's inputs exist before the op runs, and in-place writes are never recorded. So every edge leads to a
+// lower number, and *descending numbers are reverse topological order*. The engine needs no graph-wide sort:
+// it takes the highest number that has a gradient until none is left. The numbered nodes are the tape; shared
 // ownership is its memory management.
 //
 //     x (leaf)            AccumulateGrad #1  <---- edge ----  Mul #2  <---- edge ----  Sum #3
@@ -29,11 +29,11 @@ namespace vox::autograd {
 class Node;
 class SavedTensor;
 
-/// The gradient of one tensor, or nothing where none has arrived or none is wanted.
+/// The gradient of one tensor, or nothing if none has arrived or none is needed.
 using Gradient = std::optional<Tensor>;
 using Gradients = std::vector<Gradient>;
 
-/// "Output number `output` of `node`": where a gradient is sent. Without a node: nobody wants it.
+/// "Output number `output` of `node`": where a gradient is sent. Without a node, the gradient is not needed.
 struct Edge {
   std::shared_ptr<Node> node;
   int64_t output = 0;
@@ -49,10 +49,14 @@ struct TensorSpec {
 };
 TensorSpec spec_of(const Tensor& t);
 
+/// into += gradient. Adds in place, or keeps `gradient` itself, only if no other tensor shares the memory and
+/// nothing is recorded; otherwise makes a new dense tensor. So no two gradients ever share memory.
+void accumulate(Tensor& into, Tensor gradient);
+
 /// Hooks of one tensor, in order of registration, and the tensors that retain their gradient.
 struct HookList {
   std::map<int64_t, Hook> hooks;
-  int64_t next_id = 0;  // never used again, so that a stale number removes nobody else's hook
+  int64_t next_id = 0;  // numbers are not reused, so a stale one cannot remove another hook
   std::vector<std::weak_ptr<TensorImpl>> retained;
 };
 
@@ -67,8 +71,9 @@ class Node : public std::enable_shared_from_this<Node> {
   /// The op's name, as `vox::tape` prints it.
   virtual const char* name() const = 0;
 
-  /// Given one optional gradient per output (at least one is there), returns one per input. Written in
-  /// recorded ops, so that it can itself be differentiated. Asks needs_grad(i) before it works for input i.
+  /// Given one optional gradient per output (at least one is present), returns one per input. It is written
+  /// in recorded ops, so that it can itself be differentiated, and computes only gradients that needs_grad(i)
+  /// asks for.
   virtual Gradients backward(Gradients gradients) = 0;
 
   /// Position on the tape.
@@ -78,10 +83,11 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   const std::vector<SavedTensor*>& saved() const { return saved_; }
 
-  /// Whether, in the backward that is running, anybody wants the gradient of input i.
+  /// Whether the gradient of input i is needed in the backward that runs on this thread.
   bool needs_grad(int64_t i) const;
 
-  /// f() where input i wants a gradient, else nothing: `return {if_needed(0, [&] { return g * b; }), ...}`.
+  /// f() if the gradient of input i is needed, else nothing: `return {if_needed(0, [&] { return g * b; }),
+  /// ...}`.
   template <class F>
   Gradient if_needed(int64_t i, F f) const {
     return needs_grad(i) ? Gradient(f()) : std::nullopt;
@@ -116,10 +122,10 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<SavedTensor*> saved_;               // members of the derived class
 };
 
-/// Deletes a node without recursion, however long the chain of nodes that it alone kept alive.
+/// Deletes a node, and all nodes that it alone kept alive, without recursion.
 void reclaim(Node* node) noexcept;
 
-/// All nodes are made here, so that all die by reclaim().
+/// Makes a node. All nodes are made here, so that reclaim() deletes them all.
 template <class N, class... Args>
 std::shared_ptr<N> make_node(Args&&... args) {
   return std::shared_ptr<N>(new N(std::forward<Args>(args)...), [](N* node) { reclaim(node); });

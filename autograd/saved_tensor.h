@@ -11,7 +11,7 @@ namespace vox::autograd {
 ///
 ///     struct Mul : Node { SavedTensor saved_a_{this}, saved_b_{this}; ... };
 ///
-/// It holds memory, never a node: whether it was input i or output j of its owner is all it remembers, and
+/// It holds memory, never a node. It remembers only whether it was input i or output j of its owner, and
 /// get() attaches it to the tape again. So a node that saves its own output makes no cycle.
 class SavedTensor {
  public:
@@ -19,16 +19,18 @@ class SavedTensor {
   SavedTensor(const SavedTensor&) = delete;
   SavedTensor& operator=(const SavedTensor&) = delete;
 
-  /// Saves an input or output of the owner, or a tensor outside the tape. An undefined tensor stays
-  /// undefined.
+  /// Saves an input or output of the owner, a tensor outside the tape, or an undefined one.
   void save(const Tensor& t);
 
   /// The tensor, on the tape where it was. Throws GradError if it was freed by an earlier backward, or if its
   /// memory was written since it was saved.
   Tensor get() const;
 
+  /// Drops the tensor; get() throws from now on.
   void release();
-  int64_t bytes() const { return data_.defined() ? data_.numel() * size_of(data_.dtype()) : 0; }
+
+  /// The memory that it keeps alive; null if it holds none.
+  const Storage* storage() const { return data_.defined() ? data_.impl()->storage.get() : nullptr; }
 
  private:
   enum class Role { outside, input, output };

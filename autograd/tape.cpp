@@ -13,7 +13,7 @@ namespace {
 using autograd::Edge;
 using autograd::Node;
 
-/// All nodes that `root` leads to, highest number first. They live as long as `root` does.
+/// All nodes that `root` leads to, highest number first. `root` keeps them alive.
 std::vector<const Node*> nodes_of(const Edge& root) {
   std::vector<const Node*> found;
   std::set<const Node*> seen;
@@ -29,9 +29,14 @@ std::vector<const Node*> nodes_of(const Edge& root) {
   return found;
 }
 
+/// The size of the memory that the node's saved tensors keep alive, however many of them share it.
 int64_t saved_bytes(const Node& node) {
+  std::set<const Storage*> counted;
   int64_t bytes = 0;
-  for (const autograd::SavedTensor* saved : node.saved()) bytes += saved->bytes();
+  for (const autograd::SavedTensor* saved : node.saved()) {
+    const Storage* storage = saved->storage();
+    if (storage && counted.insert(storage).second) bytes += storage->bytes();
+  }
   return bytes;
 }
 
@@ -45,7 +50,7 @@ std::string shapes(const Node& node) {
 }  // namespace
 
 std::string tape(const Tensor& output) {
-  const Edge root = autograd::gradient_edge(output);  // may be all that owns the node of a leaf
+  const Edge root = autograd::gradient_edge(output);  // may be the only owner of the node of a leaf
   const auto nodes = nodes_of(root);
   if (nodes.empty()) return "(not on the tape)\n";
   size_t name_width = 0, shape_width = 0;

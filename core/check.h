@@ -1,6 +1,7 @@
 #pragma once
 
 #include <locale>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,18 @@ template <class E, class... Args>
 inline void check(bool ok, const Args&... message) {
   if (!ok) [[unlikely]]
     throw E(str(message...));
+}
+
+/// f(), whose errors of too little memory name `function`, also those of the standard library.
+template <class F>
+decltype(auto) in_the_name_of(const char* function, F f) {
+  try {
+    return f();
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(str(function, ": ", error.what()));
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryError(str(function, ": no memory for its tables"));
+  }
 }
 
 }  // namespace vox

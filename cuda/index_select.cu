@@ -21,15 +21,17 @@ namespace {
 template <class T>
 struct IndexSelect {
   int64_t size, count, inner;
-  T outside;  // for an index that only a graph capture lets pass
+  T outside;                       // for an index that only a graph capture lets pass
+  detail::StridedLayout<1> slice;  // of x, for one index
+  int64_t step, indices_stride;    // from slice to slice of x; of `indices`
   const T* x;
   const int64_t* indices;
   T* y;
 
   __device__ void operator()(int64_t n) const {
     const int64_t k = n / inner % count, outer = n / inner / count;
-    const int64_t i = indices[k];
-    y[n] = i >= 0 && i < size ? x[(outer * size + i) * inner + n % inner] : outside;
+    const int64_t i = indices[k * indices_stride];
+    y[n] = i >= 0 && i < size ? x[slice.offsets(outer * inner + n % inner)[0] + i * step] : outside;
   }
 };
 
@@ -78,8 +80,9 @@ void index_select(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y
     const AxisView view(y.shape(), dim);
     for_each_index(
         launch, y.numel(),
-        IndexSelect<T>{x.shape()[dim], view.axis, view.inner, outside_value<T>(), detail::ptr<T>(x),
-                       detail::ptr<int64_t>(indices), detail::mutable_ptr<T>(y)});
+        IndexSelect<T>{x.shape()[dim], view.axis, view.inner, outside_value<T>(),
+                       detail::slice_layout(x, dim), x.strides()[dim], indices.strides()[0],
+                       detail::ptr<T>(x), detail::ptr<int64_t>(indices), detail::mutable_ptr<T>(y)});
   });
 }
 

@@ -4,14 +4,16 @@
 #include <voxgrad/ops/batch_norm.h>
 #include <voxgrad/ops/elementwise.h>
 
+#include <cmath>
+
 namespace vox::nn {
 
 BatchNorm3d::BatchNorm3d(const Options& o) : options(o) {
   check<ValueError>(o.num_features > 0, "nn::BatchNorm3d: num_features must be positive, got ",
                     o.num_features);
   check<ValueError>(o.eps >= 0, "nn::BatchNorm3d: eps must be >= 0, got ", o.eps);
-  check<ValueError>(!o.momentum || (*o.momentum >= 0 && *o.momentum <= 1),
-                    "nn::BatchNorm3d: momentum must be in [0, 1], got ", o.momentum.value_or(0));
+  check<ValueError>(std::isfinite(o.momentum.value_or(0)), "nn::BatchNorm3d: momentum must be finite, got ",
+                    o.momentum.value_or(0));
   check<DTypeError>(is_floating(o.tensor.dtype), "nn::BatchNorm3d: needs a floating dtype, got ",
                     o.tensor.dtype, "; allowed are f32, f64, bf16 and f16");
   if (o.affine) {
@@ -45,16 +47,27 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
     return y.to(input.dtype());
   }
   const int64_t count = input.numel() / options.num_features;
-  check<ShapeError>(count > 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
+  check<ShapeError>(count != 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
                     "each channel, got shape ", input.shape(), " (use eval())");
+  if (count == 0) {  // no statistics: any finite ones give the empty result, and parameters a gradient of 0
+    if (is_training() && options.track_running_stats) count_batch();
+    const Tensor any = ones({options.num_features}, {opmath(input.dtype()), input.device()});
+    return vox::detail::normalize(wide(input), any, any, wide(weight), wide(bias), options.eps)
+        .to(input.dtype());
+  }
   const auto result = vox::detail::batch_norm(wide(input), wide(weight), wide(bias), options.eps);
   if (is_training() && options.track_running_stats) track(result.mean, result.variance, count);
   return result.y.to(input.dtype());
 }
 
-void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {
+void BatchNorm3d::count_batch() {
   const auto guard = no_grad();
   num_batches_tracked.add_(ones_like(num_batches_tracked));
+}
+
+void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t count) {
+  const auto guard = no_grad();
+  count_batch();
   const double momentum =
       options.momentum ? *options.momentum : 1 / static_cast<double>(num_batches_tracked.item<int64_t>());
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);

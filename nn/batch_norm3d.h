@@ -22,14 +22,14 @@ class BatchNorm3d final : public Module {
   struct Options {
     int64_t num_features;
     double eps = 1e-5;
-    std::optional<double> momentum = 0.1;  ///< without one: the plain average over all batches
+    std::optional<double> momentum = 0.1;  ///< finite; without one: the plain average over all batches
     bool affine = true;                    ///< whether there are weight and bias
     bool track_running_stats = true;       ///< if not, evaluation too uses the batch's statistics
     TensorOptions tensor = {};             ///< dtype and device of parameters and buffers
   };
   explicit BatchNorm3d(const Options& options);
   /// Throws ShapeError for other ranks and numbers of channels, and where the batch's statistics are needed
-  /// but a channel has less than two elements.
+  /// but a channel has one element. A batch without elements gives an empty result and moves no statistics.
   Tensor forward(const Tensor& input) override;
 
   const Options options;
@@ -37,6 +37,7 @@ class BatchNorm3d final : public Module {
   Tensor running_mean, running_var, num_batches_tracked;
 
  private:
+  void count_batch();
   void track(const Tensor& mean, const Tensor& variance, int64_t count);
 };
 

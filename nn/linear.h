@@ -5,7 +5,8 @@
 namespace vox::nn {
 
 /// input * weight^T + bias, with a weight (out_features, in_features) and a bias (out_features), both uniform
-/// in +-1/sqrt(in_features) at first. (..., in_features) -> (..., out_features).
+/// in +-1/sqrt(in_features) at first. (..., in_features) -> (..., out_features). Without input features the
+/// output is the bias, at first 0.
 class Linear final : public Module {
  public:
   struct Options {

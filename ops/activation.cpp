@@ -7,7 +7,7 @@
 
 // Ops of one operand. Each gradient stands under its op; g is the gradient of y = op(x):
 //
-//   neg    -g             exp    g y                  relu        g where y > 0
+//   neg    -g             exp    g y                  relu        g where y is not 0
 //   abs    g sign(x)      log    g / x                leaky_relu  g where x > 0, slope g elsewhere
 //   sign   0              sqrt   g / 2y               sigmoid     g y (1 - y)
 //   clamp  g inside       rsqrt  -g y^3 / 2           tanh        g (1 - y^2)
@@ -154,7 +154,8 @@ struct SigmoidNode final : ComposedOfOutput {
 };
 struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
   const char* name() const override { return "relu"; }
-  Gradients backward(Gradients g) override { return {detail::where(gt(saved_y_.get(), 0), *g[0], 0)}; }
+  // y is never negative: this also lets the gradient of NaN through, so that its origin can be found.
+  Gradients backward(Gradients g) override { return {detail::where(ne(saved_y_.get(), 0), *g[0], 0)}; }
 };
 struct LeakyReluNode final : InputNode {
   const char* name() const override { return "leaky_relu"; }

@@ -84,7 +84,8 @@ Tensor detail::no_gradient(const Tensor& g) {
   return where(full(g.shape(), false, {boolean, g.device()}), g, 0);
 }
 
-// ---- maximum, minimum: g goes to the operand that won, half to each where they are equal ------------------
+// ---- maximum, minimum: g goes to the operand that did not lose, half to each where they are equal ---------
+// Nothing loses to NaN, nor does NaN lose: then both get g, so that the origin of a NaN can be found.
 
 namespace {
 
@@ -94,9 +95,9 @@ struct ExtremumNode final : Node {
   const char* name() const override { return largest ? "maximum" : "minimum"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get().detach(), b = saved_b_.get().detach();
-    const Tensor tied = eq(a, b), half = *g[0] * 0.5;
+    const Tensor tied = eq(a, b), half = *g[0] * 0.5, none = full({}, 0, g[0]->options());
     const auto share = [&](const Tensor& x, const Tensor& y) {
-      return where(tied, half, detail::where(largest ? gt(x, y) : lt(x, y), *g[0], 0));
+      return where(tied, half, where(largest ? lt(x, y) : gt(x, y), none, *g[0]));
     };
     return {if_needed(0, [&] { return sum_to(share(a, b), a.shape()); }),
             if_needed(1, [&] { return sum_to(share(b, a), b.shape()); })};

@@ -80,9 +80,10 @@ struct Conv3dNode final : Node {
 };
 }  // namespace
 
-Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry) {
+Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry,
+              const char* function) {
+  Tensor y = empty_for(function, geometry.small_shape(), input.options());
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
-  Tensor y = empty(geometry.small_shape(), x.options());
   conv3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
   if (auto node = autograd::record<Conv3dNode>({x, w, b}, y)) {
     node->saved_input_.save(x);
@@ -114,9 +115,9 @@ struct ConvTranspose3dNode final : Node {
 }  // namespace
 
 Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                        const Conv3dGeometry& geometry) {
+                        const Conv3dGeometry& geometry, const char* function) {
+  Tensor y = empty_for(function, geometry.big_shape(), input.options());
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
-  Tensor y = empty(geometry.big_shape(), x.options());
   conv_transpose3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
   if (auto node = autograd::record<ConvTranspose3dNode>({x, w, b}, y)) {
     node->saved_input_.save(x);
@@ -183,7 +184,7 @@ void weight_grad(const Tensor& big_operand, const Tensor& small_operand, Tensor&
 }  // namespace
 
 Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry) {
-  Tensor dweight = empty(geometry.weight_shape(), big.options()), no_bias;
+  Tensor dweight = empty_for("conv3d_weight_grad", geometry.weight_shape(), big.options()), no_bias;
   weight_grad(big, small, dweight, no_bias, Grid::small, geometry);
   return dweight;
 }
@@ -191,7 +192,8 @@ Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, const Conv3dGe
 WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
                                 Grid bias_of) {
   const int64_t channels = bias_of == Grid::big ? geometry.big_channels : geometry.small_channels;
-  WeightBiasGrad grads{empty(geometry.weight_shape(), big.options()), empty({channels}, big.options())};
+  WeightBiasGrad grads{empty_for("conv3d_weight_grad", geometry.weight_shape(), big.options()),
+                       empty_for("conv3d_weight_grad", {channels}, big.options())};
   weight_grad(big, small, grads.weight, grads.bias, bias_of, geometry);
   return grads;
 }
@@ -235,7 +237,7 @@ Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight,
   return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
     const Conv3dGeometry geometry = conv3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.small_channels);
-    return conv3d(x, weight, bias, geometry);
+    return conv3d(x, weight, bias, geometry, caller);
   });
 }
 
@@ -245,7 +247,7 @@ Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tenso
   return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
     const Conv3dGeometry geometry = conv_transpose3d_geometry(caller, x.shape(), weight.shape(), options);
     check_bias(function, input, bias, geometry.big_channels);
-    return conv_transpose3d(x, weight, bias, geometry);
+    return conv_transpose3d(x, weight, bias, geometry, caller);
   });
 }
 

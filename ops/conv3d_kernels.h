@@ -22,8 +22,8 @@ void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& b
 void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
                         Conv3dGeometry g, Float32Precision precision);
 
-// The same by the definition alone (conv3d_direct.cpp): the oracle of the kernels above, and what they fall
-// back to.
+// The same by the definition alone (ops/cpu/conv3d/direct.cpp): the oracle of the kernels above, and what
+// they fall back to.
 void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
                    Conv3dGeometry g);
 void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,

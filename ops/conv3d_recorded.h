@@ -8,9 +8,11 @@
 /// family] in conv3d.cpp).
 namespace vox::detail {
 
-Tensor conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry);
+// `function` is the public call, which errors name.
+Tensor conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry,
+              const char* function = "conv3d");
 Tensor conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias,
-                        const Conv3dGeometry& geometry);
+                        const Conv3dGeometry& geometry, const char* function = "conv_transpose3d");
 Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry);
 
 struct WeightBiasGrad {
@@ -20,7 +22,7 @@ struct WeightBiasGrad {
 WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
                                 Grid bias_of);
 
-// The public calls; `function` is whom errors speak of and to.
+// The public calls.
 Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv3dOptions& options);
 Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,

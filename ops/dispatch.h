@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include <voxgrad/config.h>
 #include <voxgrad/core/check.h>
@@ -22,7 +23,9 @@ namespace vox {
 ///
 /// The contract of every kernel entry, on both devices: inputs are `const Tensor&`, outputs are allocated by
 /// the caller, shapes, dtypes and devices are checked before; the kernel visits the dtype and writes every
-/// element of its outputs. CUDA kernels take their stream once, from cuda::Launch.
+/// element of its outputs. CUDA kernels take their stream once, from cuda::Launch. Should a kernel find no
+/// memory for what it keeps beside its tensors, the error names the table's op, or `function` if that is
+/// given.
 template <class F>
 struct ByDevice {
   const char* name;
@@ -34,10 +37,12 @@ struct ByDevice {
   constexpr ByDevice(const char* op, F* cpu_kernel, std::nullptr_t)
       : name(op), cpu(cpu_kernel), cuda(nullptr) {}
 
-  F& on(Device device) const {
+  auto on(Device device, const char* function = nullptr) const {
     F* kernel = device.is_cpu() ? cpu : cuda;
     check<DeviceError>(kernel != nullptr, name, ": this build has no kernel for device ", device);
-    return *kernel;
+    return [kernel, function = function ? function : name]<class... Args>(Args&&... arguments) {
+      in_the_name_of(function, [&] { kernel(std::forward<Args>(arguments)...); });
+    };
   }
 };
 

@@ -13,8 +13,9 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor pow(const Tensor& a, const Tensor& b);
-/// Elementwise larger / smaller; NaN if either is NaN; ties share the gradient equally.
+Tensor pow(const Tensor& a, const Tensor& b);  ///< where b is 0: 1, with gradient 0 by a, whatever a is
+/// Elementwise larger / smaller; NaN if either is NaN. Ties share the gradient equally; where either is NaN,
+/// both get all of it.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& a, Scalar b);
@@ -40,7 +41,7 @@ inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 
 // ---- One operand: neg, abs, sign, relu, clamp: any dtype but bool (u8 wraps); the others: floating only ---
 Tensor neg(const Tensor& x);
-Tensor abs(const Tensor& x);   ///< gradient at 0 is 0
+Tensor abs(const Tensor& x);   ///< gradient at 0 is 0, at NaN NaN
 Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
@@ -49,12 +50,12 @@ Tensor rsqrt(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
-Tensor relu(const Tensor& x);  ///< gradient at 0 is 0; NaN stays NaN
+Tensor relu(const Tensor& x);  ///< gradient at 0 is 0, at NaN 1; NaN stays NaN
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// Exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415).
 Tensor gelu(const Tensor& x);
 Tensor silu(const Tensor& x);  ///< x * sigmoid(x); like gelu, NaN at -inf
-/// Bounds each element; gradient 1 within [min, max], 0 outside. NaN stays NaN. min <= max.
+/// Bounds each element; gradient 1 within [min, max], 0 outside and at NaN. NaN stays NaN. min <= max.
 Tensor clamp(const Tensor& x, Scalar min, Scalar max);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The names of the elementwise ops: an enum each, since kernels and their tables take an op as a number.
-// Plain, for ops/cpu/simd includes it too.
+// The names of the elementwise ops. Kernels and their tables take an op as a number. These enums are the only
+// lists: every table is made from them, and `count` stays last. Plain, since ops/cpu/simd includes it too.
 
 namespace vox {
 
@@ -20,14 +20,22 @@ enum class Unary {
   leaky_relu,
   gelu,
   silu,
-  clamp
+  clamp,
+  count
 };
-inline constexpr int unary_count = 15;
 
-enum class Binary { add, sub, mul, div, pow, maximum, minimum, add_scaled };
-inline constexpr int binary_count = 8;
+enum class Binary { add, sub, mul, div, pow, maximum, minimum, add_scaled, count };
 
-enum class Comparison { eq, ne, lt, le, gt, ge };
-inline constexpr int comparison_count = 6;
+enum class Comparison { eq, ne, lt, le, gt, ge, count };
+
+inline constexpr int unary_count = static_cast<int>(Unary::count);
+inline constexpr int binary_count = static_cast<int>(Binary::count);
+inline constexpr int comparison_count = static_cast<int>(Comparison::count);
+
+/// Whether the op has kernels for i64 and u8; the others are for floating dtypes only.
+constexpr bool takes_integers(Unary op) {
+  return op == Unary::neg || op == Unary::abs || op == Unary::sign || op == Unary::relu || op == Unary::clamp;
+}
+constexpr bool takes_integers(Binary op) { return op != Binary::div && op != Binary::pow; }
 
 }  // namespace vox

@@ -4,13 +4,15 @@
 #include <voxgrad/ops/index_select_kernels.h>
 #include <voxgrad/ops/shaping.h>
 
+#include <utility>
+
 namespace vox {
 
 namespace {
 
 constexpr ByDevice check_kernel{"index_select", &cpu::check_indices, VOX_CUDA(&cuda::check_indices)};
 constexpr ByDevice select_kernel{"index_select", &cpu::index_select, VOX_CUDA(&cuda::index_select)};
-constexpr ByDevice add_kernel{"index_add", in_f32<&cpu::index_add>, VOX_CUDA(in_f32<&cuda::index_add>)};
+constexpr ByDevice add_kernel{"index_select", in_f32<&cpu::index_add>, VOX_CUDA(in_f32<&cuda::index_add>)};
 
 using autograd::Gradients;
 using autograd::SavedTensor;
@@ -33,15 +35,17 @@ struct IndexAddNode final : autograd::Node {
   }
 };
 
-}  // namespace
-
-namespace detail {
-
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
+Tensor empty_with(const Tensor& x, int64_t dim, int64_t size) {
   Shape shape = x.shape();
-  shape[dim] = indices.numel();
-  Tensor y = empty_for("index_select", shape, x.options());
-  if (y.numel() > 0) select_kernel.on(y.device())(x.detach().contiguous(), dim, indices.contiguous(), y);
+  shape[dim] = size;
+  return detail::empty_for("index_select", shape, x.options());
+}
+
+Tensor select_into(Tensor y, const Tensor& x, int64_t dim, const Tensor& indices) {
+  // A dense copy of x reads faster. It pays where it is no larger than the result.
+  const bool copy = indices.numel() >= x.shape()[dim];
+  const Tensor from = in_the_name_of("index_select", [&] { return copy ? x.detach().contiguous() : x; });
+  if (y.numel() > 0) select_kernel.on(y.device())(from, dim, indices, y);
   if (auto node = autograd::record<IndexSelectNode>({x}, y)) {
     node->saved_indices_.save(indices);
     node->dim_ = dim;
@@ -50,10 +54,16 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
   return y;
 }
 
+}  // namespace
+
+namespace detail {
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
+  return select_into(empty_with(x, dim, indices.numel()), x, dim, indices);
+}
+
 Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size) {
-  Shape shape = y.shape();
-  shape[dim] = size;
-  Tensor x = empty_for("index_add", shape, y.options());
+  Tensor x = empty_with(y, dim, size);
   if (x.numel() > 0) add_kernel.on(x.device())(y.detach().contiguous(), dim, indices.contiguous(), x);
   if (auto node = autograd::record<IndexAddNode>({y}, x)) {
     node->saved_indices_.save(indices);
@@ -73,8 +83,9 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
   check<ShapeError>(indices.rank() == 1, "index_select: indices must have one dimension, got shape ",
                     indices.shape());
   detail::check_same_device("index_select", x, indices);
-  check_kernel.on(x.device())(indices.contiguous(), x.shape()[dim]);
-  return detail::index_select(x, dim, indices);
+  Tensor y = empty_with(x, dim, indices.numel());  // before all indices are read
+  check_kernel.on(x.device())(indices, x.shape()[dim]);
+  return select_into(std::move(y), x, dim, indices);
 }
 
 }  // namespace vox

@@ -1,13 +1,21 @@
 #pragma once
 
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/strided.h>
 
-// Private: index_select's recorded maps and kernels. Tensors are dense; x is (outer, size, inner), y is
-// (outer, indices, inner) around dimension `dim`.
+// Private: index_select's recorded maps and kernels. x is (outer, size, inner), y is (outer, indices, inner)
+// around dimension `dim`. Tensors are dense, except that index_select and check_indices read any strides.
 
 namespace vox {
 
 namespace detail {
+/// How the elements of x that belong to one index lie: (outer, inner).
+inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
+  Shape shape = x.shape();
+  shape[dim] = 1;
+  return strided_layout(alias(x, x.impl()->offset, shape, x.strides()));
+}
+
 /// The linear maps, for indices that have been checked; both recorded, each the gradient of the other.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
 Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size);

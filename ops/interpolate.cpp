@@ -15,8 +15,10 @@ namespace {
 using Mode = InterpolateOptions::Mode;
 
 constexpr ByDevice axis_kernel{"interpolate", &cpu::interpolate_axis, VOX_CUDA(&cuda::interpolate_axis)};
-constexpr ByDevice axis_adjoint_kernel{"interpolate_adjoint", &cpu::interpolate_axis_adjoint,
+constexpr ByDevice axis_adjoint_kernel{"interpolate", &cpu::interpolate_axis_adjoint,
                                        VOX_CUDA(&cuda::interpolate_axis_adjoint)};
+constexpr ByDevice passes_kernel{"interpolate", &cpu::interpolate_passes, nullptr};
+constexpr ByDevice passes_adjoint_kernel{"interpolate", &cpu::interpolate_passes_adjoint, nullptr};
 
 constexpr int64_t first_spatial_dim = 2;
 
@@ -127,14 +129,14 @@ bool plane_by_plane(const Tensor& x, const Shape& result) {
 /// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; dense, x itself if
 /// there is none and x is dense.
 template <class Passes, class Kernel>
-Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
+Tensor run_passes(const Passes& passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
   Shape shape = x.shape();
   for (const int64_t i : order) shape[first_spatial_dim + i] = axes[static_cast<size_t>(i)].*to;
   checked_bytes("interpolate", shape, x.dtype());
   if (!order.empty() && plane_by_plane(x, shape)) {
     Tensor y = empty_for("interpolate", shape, x.options());
-    if (y.numel() > 0) passes(x, order, axes, y);
+    if (y.numel() > 0) passes.on(y.device())(x, order, axes, y);
     return y;
   }
   x = x.contiguous();
@@ -149,7 +151,7 @@ Tensor run_passes(Passes passes, const Kernel& kernel, Tensor x, const std::vect
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
   Tensor y = widened(input.detach());
-  y = run_passes(cpu::interpolate_passes, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
+  y = run_passes(passes_kernel, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
   y = y.to(input.dtype());
   if (y.impl()->storage == input.impl()->storage) y = y.clone();
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
@@ -160,8 +162,8 @@ Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axe
   Tensor grad_input = widened(grad_output.detach());
   std::vector<int64_t> order = pass_order(axes);
   std::reverse(order.begin(), order.end());
-  grad_input = run_passes(cpu::interpolate_passes_adjoint, axis_adjoint_kernel, grad_input, order, axes,
-                          &InterpolateAxis::in);
+  grad_input =
+      run_passes(passes_adjoint_kernel, axis_adjoint_kernel, grad_input, order, axes, &InterpolateAxis::in);
   grad_input = grad_input.to(grad_output.dtype());
   if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;

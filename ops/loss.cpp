@@ -52,6 +52,10 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
   expected.erase(1);
   check<ShapeError>(target.shape() == expected, "cross_entropy: for input ", input.shape(),
                     " target must have shape ", expected, ", got ", target.shape());
+}
+
+/// On the CPU; it reads the whole target.
+void check_classes(const Tensor& input, const Tensor& target) {
   if (input.device().is_cuda() || target.numel() == 0) return;
   const int64_t lowest = min(target).item<int64_t>(), highest = max(target).item<int64_t>();
   check<ValueError>(input.size(1) > 0, "cross_entropy: target holds classes from ", lowest, " to ", highest,
@@ -63,29 +67,35 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  const Tensor d = difference("mse_loss", input, target);
-  return reduced(d * d, reduction).to(input.dtype());
+  return in_the_name_of("mse_loss", [&] {
+    const Tensor d = difference("mse_loss", input, target);
+    return reduced(d * d, reduction).to(input.dtype());
+  });
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return reduced(abs(difference("l1_loss", input, target)), reduction).to(input.dtype());
+  return in_the_name_of("l1_loss", [&] {
+    return reduced(abs(difference("l1_loss", input, target)), reduction).to(input.dtype());
+  });
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
   check_cross_entropy(input, target);
-  Tensor one_hot =
-      detail::empty_for("cross_entropy", input.shape(), {boolean, input.device()});  // (N, C, ...)
-  const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
-  one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
-  // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
-  const TensorOptions wide{opmath(input.dtype()), input.device()};
-  const Tensor zero = full({}, 0, wide), scores = log_softmax(input.to(wide.dtype), 1);
-  Tensor loss = -sum(where(one_hot, scores, zero), {1});  // (N, ...)
-  if (input.device().is_cuda()) {                         // a class out of range is hot nowhere
-    const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), wide);
-    loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
-  }
-  return reduced(loss, reduction).to(input.dtype());
+  return in_the_name_of("cross_entropy", [&] {
+    Tensor one_hot = empty(input.shape(), {boolean, input.device()});  // (N, C, ...)
+    const TensorOptions wide{opmath(input.dtype()), input.device()};
+    const Tensor zero = full({}, 0, wide), scores = log_softmax(input.to(wide.dtype), 1);
+    check_classes(input, target);
+    const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
+    one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
+    // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
+    Tensor loss = -sum(where(one_hot, scores, zero), {1});  // (N, ...)
+    if (input.device().is_cuda()) {                         // a class out of range is hot nowhere
+      const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), wide);
+      loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
+    }
+    return reduced(loss, reduction).to(input.dtype());
+  });
 }
 
 }  // namespace vox

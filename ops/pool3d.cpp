@@ -213,6 +213,10 @@ Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
   Pool3dGeometry geometry = make_geometry("avg_pool3d", input, options.kernel_size, options.stride,
                                           options.padding, 1, options.ceil_mode);
+  for (int64_t i = 0; i < 3; ++i)  // ceil_mode lets a window reach beyond the padding
+    check<ShapeError>(geometry.kernel[i] <= geometry.in[i] + 2 * geometry.padding[i],
+                      "avg_pool3d: the input with its padding must not be smaller than kernel_size ",
+                      options.kernel_size, ", got ", geometry.in, " with padding ", options.padding);
   geometry.count_include_pad = options.count_include_pad;
   return detail::avg_pool3d(input, geometry);
 }

@@ -33,13 +33,14 @@ struct AvgPool3dOptions {
   bool ceil_mode = false, count_include_pad = true;
 };
 
-/// Maximum of each window. NaN wins. The first maximum of a window (or its first NaN), in row-major order,
-/// takes the gradient. A window that covers no cell, which only dilation can bring about, gives -infinity and
-/// passes no gradient on. Of +0 and -0 in one window either may be the result.
+/// Maximum of each window. NaN wins. The first maximum of a window (as in PyTorch its last NaN), in row-major
+/// order, takes the gradient. A window that covers no cell, which only dilation can bring about, gives
+/// -infinity and passes no gradient on. Of +0 and -0 in one window either may be the result.
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
 
 /// Mean of each window: the sum over its cells, divided by their number; with count_include_pad also the
-/// padding that it covers counts as cells, but not what ceil_mode lets it cover beyond the padding.
+/// padding that it covers counts as cells, but not what ceil_mode lets it cover beyond the padding. The
+/// kernel must not be larger than the input with its padding, also in ceil_mode.
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options);
 
 namespace detail {

@@ -6,7 +6,7 @@
 // Private: the recorded maps that pooling is made of, and its kernels. x has `cells` elements a plane, y and
 // `indices` (i64: cell within the plane, -1 for none) have `windows`.
 //
-//   max_pool3d          y = x at the first maximum; then linear in x for fixed indices:
+//   max_pool3d          y = x at the first maximum or last NaN; then linear in x for fixed indices:
 //   max_pool3d_take     y[window] = x[indices[window]]
 //   max_pool3d_give     its adjoint: x[cell] = sum of y over the windows with this index
 //   avg_pool3d, avg_pool3d_adjoint     linear

@@ -76,13 +76,12 @@ VOX_HOST_DEVICE void for_each_in(const PoolBox& box, const Triple& size, F f) {
 
 // ---- Maximum --------------------------------------------------------------------------------------------
 
-/// Index of the first maximum (or NaN) of window o within its plane `x`; -1 if it covers no cell.
+/// Index of the first maximum (or last NaN) of window o within its plane `x`; -1 if it covers no cell.
 template <class T>
 VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, int64_t o) {
   int64_t best = -1;
   for_each_in(covered_cells(g, position(o, g.out)), g.in, [&](int64_t i) {
-    const bool is_nan = x[i] != x[i];
-    if (best < 0 || x[i] > x[best] || (is_nan && x[best] == x[best])) best = i;
+    if (best < 0 || x[i] > x[best] || x[i] != x[i]) best = i;
   });
   return best;
 }

@@ -6,6 +6,7 @@
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_kernels.h>
 
+#include <algorithm>
 #include <array>
 
 // Gradients, with y = op(x) and g the gradient of y, expanded to x's shape:
@@ -65,7 +66,8 @@ Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& p
     strides.push_back(x.strides()[i]);
   }
   Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  reduce_kernel.on(x.device())(kind, detail::alias(x, x.impl()->offset, shape, strides), plan.reduced, y);
+  reduce_kernel.on(x.device(), function)(kind, detail::alias(x, x.impl()->offset, shape, strides),
+                                         plan.reduced, y);
   return y;
 }
 
@@ -108,7 +110,7 @@ Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
-    node->count_ = plan.count;
+    node->count_ = std::max<int64_t>(plan.count, 1);  // no gradient of an empty tensor is 0 / 0
   }
   return y;
 }

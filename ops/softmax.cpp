@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/elementwise_kernels.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_kernels.h>
 
@@ -13,13 +14,31 @@ namespace vox {
 
 namespace {
 
-/// x minus its maximum along `dim`, which keeps exp() within range.
-Tensor shifted(const char* function, const Tensor& x, int64_t dim) {
+int64_t checked_dim(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
   detail::check_reducible(function, x);
-  const Tensor wide = x.to(opmath(x.dtype()));
-  return wide.numel() == 0 ? wide.clone() : wide - max(wide, {dim}, true);
+  return normalize_dim(function, dim, x.rank());
 }
+
+/// What both do first: all memory is asked for before any work is done. `y` is the result; `wide` is
+/// x minus its maximum along `dim`, which keeps exp() within range, in the dtype that ops compute in.
+struct Shifted {
+  Tensor y, wide;
+
+  Shifted(const char* function, const Tensor& x, int64_t dim) {
+    const TensorOptions options{opmath(x.dtype()), x.device()};
+    y = detail::empty_for(function, x.shape(), x.options());
+    wide = x.dtype() == options.dtype ? y : detail::empty_for(function, x.shape(), options);
+    if (x.numel() == 0) return;
+    const Tensor& from = x.dtype() == options.dtype ? x : wide.copy_(x);
+    apply(Binary::sub, from, max(from, {dim}, true), wide);
+  }
+  static void apply(Binary op, const Tensor& a, const Tensor& b, const Tensor& result) {
+    detail::binary_kernel.on(a.device())(op, a, b.expand(a.shape()), result, 0);
+  }
+  /// y, from what is in `wide` by now.
+  Tensor result() { return y.impl() == wide.impl() ? y : y.copy_(wide); }
+};
 
 struct SoftmaxNode final : autograd::Node {
   const char* name() const override { return "softmax"; }
@@ -55,25 +74,28 @@ Tensor recorded(const Tensor& x, int64_t dim, const Tensor& y) {
 }  // namespace
 
 Tensor softmax(const Tensor& x, int64_t dim) {
-  detail::check_defined("softmax", "x", x);
-  dim = normalize_dim("softmax", dim, x.rank());
+  dim = checked_dim("softmax", x, dim);
   Tensor y;
   {
     const auto guard = no_grad();
-    const Tensor e = exp(shifted("softmax", x, dim));
-    y = (e / sum(e, {dim}, true)).to(x.dtype());
+    Shifted s("softmax", x, dim);
+    detail::unary_kernel.on(x.device())(Unary::exp, s.wide, s.wide, 0, 0);
+    Shifted::apply(Binary::div, s.wide, sum(s.wide, {dim}, true), s.wide);
+    y = s.result();
   }
   return recorded<SoftmaxNode>(x, dim, y);
 }
 
 Tensor log_softmax(const Tensor& x, int64_t dim) {
-  detail::check_defined("log_softmax", "x", x);
-  dim = normalize_dim("log_softmax", dim, x.rank());
+  dim = checked_dim("log_softmax", x, dim);
   Tensor y;
   {
     const auto guard = no_grad();
-    const Tensor s = shifted("log_softmax", x, dim);
-    y = (s - log(sum(exp(s), {dim}, true))).to(x.dtype());
+    const Tensor e = detail::empty_for("log_softmax", x.shape(), {opmath(x.dtype()), x.device()});
+    Shifted s("log_softmax", x, dim);
+    detail::unary_kernel.on(x.device())(Unary::exp, s.wide, e, 0, 0);
+    Shifted::apply(Binary::sub, s.wide, log(sum(e, {dim}, true)), s.wide);
+    y = s.result();
   }
   return recorded<LogSoftmaxNode>(x, dim, y);
 }

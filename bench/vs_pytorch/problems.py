@@ -1,13 +1,16 @@
-"""The problems, what they cost, and the floor under their time. Knows no torch."""
+"""The problems of bench/conv3d/problems.h, what they cost, and the floor under their time. Needs no torch."""
 
+import ast
 import math
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 PASSES = ("forward", "grad-input", "grad-weight", "step")
 PRECISIONS = ("high", "highest", "medium", "bf16", "f16")
 
 # Ceilings of an H200, measured on 2026-11-20: matrix products of 8192^3 and a copy (bytes read + written).
-# `highest` stands against the TF32 ceiling, because that is what a split of the operands is built from.
+# `highest` has the TF32 ceiling: its products of split operands run on the same units.
 FLOPS = {"high": 356e12, "highest": 356e12, "medium": 672e12, "bf16": 672e12, "f16": 672e12}
 BYTES_PER_SECOND = 4.3e12
 ELEMENT_BYTES = {"high": 4, "highest": 4, "medium": 4, "bf16": 2, "f16": 2}
@@ -68,19 +71,25 @@ class Problem:
         return 2 * ELEMENT_BYTES[precision] * (self.elements() + self.c_out)
 
 
-SEVEN = (
-    Problem(58, 16, 32, 16, (16, 32, 64), (3, 5, 7)),
-    Problem(61, 8, 48, 48, (64, 64, 64), (3, 3, 3)),
-    Problem(68, 16, 32, 64, (64, 64, 64), (3, 5, 5)),
-    Problem(70, 8, 48, 24, (96, 96, 96), (3, 3, 3)),
-    Problem(72, 8, 32, 32, (12, 24, 48), (3, 5, 7), stride=2, padding=(1, 2, 3), output_padding=1, groups=4),
-    Problem(73, 4, 32, 32, (32, 64, 128), (3, 3, 3), stride=2, padding=(1, 1, 1)),
-    Problem(77, 16, 32, 64, (16, 32, 32), (3, 3, 3), stride=2, padding=(1, 1, 1), dilation=2),
-)
+def read_problems(path):
+    """The list in the C++ header: rows of `{.name = value, ...}`, read as Python dicts."""
+    text = path.read_text(encoding="utf-8").split("problems[] = {")[1].split("};")[0]
+    text = re.sub(r"\{([^{}.]*)\}", r"(\1)", text)  # {3, 5, 7} -> (3, 5, 7)
+    rows = ast.literal_eval("[" + re.sub(r"\.(\w+) =", r'"\1":', text) + "]")
+    found = []
+    for row in rows:
+        row |= row.pop("options", {})
+        if isinstance(row.get("padding"), int):
+            row["padding"] = (row["padding"],) * 3
+        found.append(Problem(**row))
+    return tuple(found)
+
+
+SEVEN = read_problems(Path(__file__).resolve().parent.parent / "conv3d/problems.h")
 
 
 def problems(device, smoke):
-    """The seven; on a CPU at batch 1 but for the two small ones. `smoke` makes all of them tiny."""
+    """The seven; on a CPU at batch 1, except the two small ones. `smoke` makes all of them tiny."""
     if smoke:
         return [replace(p, batch=2, input=(4, 5, 6)) for p in SEVEN]
     if device == "cpu":

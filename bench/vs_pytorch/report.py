@@ -1,10 +1,9 @@
-"""Runs as JSON, their merging, and the tables. Knows no torch."""
+"""Runs as JSON, their merging, and the tables. Needs no torch."""
 
 import json
 import math
 import os
 
-from . import targets
 from .problems import PASSES, PRECISIONS, SEVEN
 
 SAME = ("commit", "machine", "driver", "versions", "device", "threads", "smoke")  # in all that is merged
@@ -66,7 +65,7 @@ def ratio(row, rival):
 
 
 HEAD = ("#", "ours ms", "call ms", "best ms", "best is", "best/ours", "call/ours", "floor ms", "of floor",
-        "target reached", "error ours", "error PyTorch", "scaled ours: max, rms", "scaled PyTorch: max, rms")
+        "error ours", "error PyTorch", "scaled ours: max, rms", "scaled PyTorch: max, rms")
 
 
 def _number(value, form=".3g"):
@@ -81,8 +80,8 @@ def tf32_ratio(rows, row):
     return high["best_ms"] / row["ours_ms"]
 
 
-def cells(row, number, rows=None):
-    """One row of the table; `row` is None if it was not run. `rows` are all, by key."""
+def cells(row, number):
+    """One row of the table; `row` is None if it was not run."""
     if row is None:
         return [str(number), "not run"] + [""] * (len(HEAD) - 2)
     if "failed" in row:
@@ -99,7 +98,6 @@ def cells(row, number, rows=None):
             _number(row["best_ms"]), row["best"], _number(ratio(row, "best"), ".2f"),
             _number(ratio(row, "call"), ".2f"), _number(floor),
             f"{100 * floor / row['ours_ms']:.0f} %" if floor and ran else "-",
-            targets.verdict(row, ratio(row, "best"), tf32_ratio(rows or {}, row)),
             _number(row.get("ours_error"), ".1e"), _number(row.get("call_error"), ".1e"), scaled("ours"),
             scaled("call")]
 
@@ -113,7 +111,7 @@ def _layout(rows, markdown):
 
 
 def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
-    """All tables as text: one per precision and pass, memory, and the geometric means against the targets."""
+    """All tables as text: one per precision and pass, memory, and the geometric means."""
     meta, rows = run["meta"], {key(row): row for row in run["rows"]}
     lines = [f"{name}: {meta[name]}" for name in ("commit", "machine", "driver", "versions", "date", "command",
                                                   "seed", "threads") if meta.get(name) is not None]
@@ -127,17 +125,15 @@ def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
                 lines += ["", f"{title}{precision}, {pass_}: not run"]
                 continue
             lines += ["", f"{title}{precision}, {pass_}", ""]
-            lines += _layout([HEAD, *(cells(row, n, rows) for row, n in zip(found, numbers))], markdown)
+            lines += _layout([HEAD, *(cells(row, n) for row, n in zip(found, numbers))], markdown)
     lines += _memory(rows, numbers, title, markdown)
-    lines += ["", title + "Geometric means of the rows with right results, and the targets", ""]
+    lines += ["", title + "Geometric means of the rows with right results", ""]
     return "\n".join(lines + _layout(_means(rows, numbers), markdown))
 
 
 def _means(rows, numbers):
-    """A line for each precision and pass that ran: the means beside what they should be, and how many rows
-    reach the target of a row."""
-    table = [("precision", "pass", "best/ours", "target", "call/ours", "target", "TF32 best/ours", "rows right",
-              "rows that reach theirs")]
+    """A line for each precision and pass that ran."""
+    table = [("precision", "pass", "best/ours", "call/ours", "TF32 best/ours", "rows right")]
 
     def mean(values):
         return f"{geometric_mean(values):.2f}" if values else "-"
@@ -149,22 +145,16 @@ def _means(rows, numbers):
             if not right:
                 continue
             tf32 = [v for v in (tf32_ratio(rows, r) for r in right) if v] if precision != "high" else []
-            verdicts = [targets.verdict(r, ratio(r, "best"), tf32_ratio(rows, r)) for r in right]
-            reached = sum(v.startswith("yes") for v in verdicts)
             table.append((precision, pass_, mean([ratio(r, "best") for r in right]),
-                          _number(targets.MEAN_BEST.get((precision, pass_)), "g"),
-                          mean([ratio(r, "call") for r in right]),
-                          _number(targets.MEAN_CALL.get((precision, pass_)), "g"), mean(tf32),
-                          f"{len(right)} of {len(numbers)}",
-                          f"{reached} of {len(numbers)}" if targets.has_target(precision, pass_) else "-"))
+                          mean([ratio(r, "call") for r in right]), mean(tf32), f"{len(right)} of {len(numbers)}"))
     return table
 
 
 def _memory(rows, numbers, title, markdown):
-    """Device memory beyond the results of each pass, and the peak of a training step beside the least there is:
+    """Device memory beyond the results of each pass, and the peak of a training step beside the least possible:
     inputs, output and their gradients."""
     table = [("#", "precision", *(f"{p}: workspace MB" for p in PASSES[:3]), "step: least MB", "ours MB",
-              "over MB", "at most over", "PyTorch call MB")]
+              "over MB", "PyTorch call MB")]
     for precision in PRECISIONS:
         for number in numbers:
             found = [rows.get((number, pass_, precision), {}) for pass_ in PASSES]
@@ -186,9 +176,7 @@ def _workspace(row):
 
 def _step_cells(row):
     if row.get("ours_peak_bytes") is None:
-        return ("-",) * 5
+        return ("-",) * 4
     operands, least = row["operand_bytes"], row["least_bytes"]
     ours = operands + row["ours_peak_bytes"]
-    reached = "yes" if ours - least <= targets.WORKSPACE else "no"
-    return (*(f"{b / 1e6:.1f}" for b in (least, ours, ours - least)),
-            f"{targets.WORKSPACE / 1e6:.1f}: {reached}", f"{(operands + row['call_peak_bytes']) / 1e6:.1f}")
+    return tuple(f"{b / 1e6:.1f}" for b in (least, ours, ours - least, operands + row["call_peak_bytes"]))

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-// What bench/vs_pytorch.py loads (vs_pytorch/library.py): transposed convolutions through voxgrad's public
-// API on memory that PyTorch owns, behind a plain C ABI. Every function returns null, or a message that is
-// good until this thread's next call; no exception gets out.
+// The library that bench/vs_pytorch loads (library.py): transposed convolutions through voxgrad's public API
+// on memory that PyTorch owns, behind a plain C ABI. Every function returns null, or a message that is valid
+// until this thread's next call; no exception leaves it.
 
 extern "C" {
 

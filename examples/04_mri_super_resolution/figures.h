@@ -1,11 +1,12 @@
-// The two pictures of the experiment.
+// The pictures of the experiment, drawn by the gnuplot program, and files that are written whole or not at
+// all.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
-#include <vector>
 
-#include "comparison.h"
+#include "metrics.h"
 
 namespace mri {
 
@@ -22,15 +23,17 @@ struct SliceFigure {
 /// up, the subject's left is left. Throws std::runtime_error if gnuplot is missing or fails.
 void draw_slices(const Comparison& comparison, const SliceFigure& figure, const std::filesystem::path& png);
 
-/// What happened during training, one entry a step or an evaluation.
-struct History {
-  std::vector<float> loss;  ///< of step 1, 2, ...
-  std::vector<int64_t> evaluated_steps;
-  std::vector<float> evaluated_psnr;  ///< dB in the foreground of the evaluation slab after that step
-};
-
 /// Draws loss and PSNR against the step, with trilinear's PSNR as the line to beat.
 /// Throws std::runtime_error if gnuplot is missing or fails.
 void draw_curves(const History& history, double psnr_trilinear, const std::filesystem::path& png);
+
+/// Calls `write` with a temporary name in the same folder and renames the result to `path`, so that a crash
+/// never leaves half a file under the final name. The temporary name ends in the extension of `path`. Removes
+/// the temporary file if `write` throws. Throws std::runtime_error if the rename fails.
+void write_atomically(const std::filesystem::path& path,
+                      const std::function<void(const std::filesystem::path&)>& write);
+
+/// `write_atomically` for a text.
+void write_text(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace mri

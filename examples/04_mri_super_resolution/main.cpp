@@ -4,7 +4,7 @@
 //   2. Degrade it: means of 2x2x2 cells are the low resolution. Trilinear interpolation is the method to
 //   beat.
 //   3. Set planes apart for evaluation, and train a small 3-D network on patches of the others.
-//   4. Evaluate both methods on the planes set apart, and on another head, even of another species.
+//   4. Evaluate both methods on the planes set apart, and on a head of another species.
 //   5. Show slices.png, unseen.png, curves.png and metrics.json.
 #include <cstdio>
 #include <exception>
@@ -13,17 +13,15 @@
 #include <stdexcept>
 #include <utility>
 
-#include <voxgrad/core/cuda.h>
+#include <voxgrad/voxgrad.h>
 
-#include "infer.h"
-#include "intensity.h"
-#include "interrupt.h"
-#include "nifti.h"
+#include "figures.h"
+#include "metrics.h"
+#include "network.h"
 #include "options.h"
-#include "phantom.h"
-#include "resample.h"
-#include "show.h"
+#include "patches.h"
 #include "train.h"
+#include "volume.h"
 
 namespace {
 
@@ -47,7 +45,7 @@ Volume load_scan(const std::string& path) {
   return crop_to_even(normalise(read_nifti(path)));
 }
 
-// The truth, its low resolution, and trilinear interpolation back. Ours is still to come.
+// The truth, its low resolution, and trilinear interpolation back. The network's result comes later.
 Comparison degrade(Volume truth) {
   Comparison head;
   head.low = downsample(truth);
@@ -61,7 +59,7 @@ Comparison load_head(const Options& options) {
   return degrade(options.phantom ? crop_to_even(shepp_logan({edge, edge, edge})) : load_scan(options.volume));
 }
 
-// The second head takes no part in training. Who brings a scan of their own need not have ours.
+// The second head takes no part in training. With a scan of the user's own, ours may be missing.
 std::optional<Comparison> load_unseen(const Options& options) {
   const bool is_default = options.unseen == Options{}.unseen;
   const bool own_volume = options.phantom || options.volume != Options{}.volume;
@@ -70,7 +68,7 @@ std::optional<Comparison> load_unseen(const Options& options) {
   return degrade(load_scan(options.unseen));
 }
 
-// PSNR in the foreground of the slab: what training is watched by.
+// PSNR in the foreground of the slab, which the curves show.
 double score_slab(SuperResolution& network, const Comparison& head, Range slab, vox::Device device) {
   const Volume ours = super_resolve(network, head.low, slab, device);
   const Volume truth = crop(head.truth, {2 * slab.begin, 0, 0}, ours.size);
@@ -85,6 +83,60 @@ void make_folder(const std::filesystem::path& folder) {
   const std::string reason = error ? error.message() : "it is a file";
   throw std::runtime_error("--out: cannot make the folder " + folder.string() + ": " + reason +
                            "; choose another");
+}
+
+struct Results {
+  Report report;
+  Comparison head;  ///< the whole head; scored on the planes of the slab
+  Split split;
+  std::optional<Comparison> unseen;  ///< the second head, all of which was scored
+  History history;
+};
+
+// A picture that fails must not cost the numbers.
+template <class Draw>
+void try_to_draw(const std::filesystem::path& png, Draw draw) {
+  try {
+    draw(png);
+    std::printf("wrote %s\n", png.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s was not drawn: %s\n", png.c_str(), error.what());
+  }
+}
+
+// The voxel where the drawn planes cross: in the middle of the scored planes, and beside the cleft between
+// the hemispheres.
+Size view_point(const Size& size, int64_t begin, int64_t end) {
+  return {(begin + end) / 2, size[1] / 2, size[2] * 45 / 100};
+}
+
+// Prints the scores and writes metrics.json, slices.png, unseen.png and curves.png. A picture that cannot be
+// drawn, because gnuplot is missing for example, is reported on stderr and left out.
+void show(const Results& results, const std::filesystem::path& folder) {
+  const Report& report = results.report;
+  std::printf("%s, planes not trained on:\n%s", report.volume.c_str(), to_table(report.scores).c_str());
+  if (report.unseen) {
+    std::printf("%s, unseen:\n%s", report.unseen_volume.c_str(), to_table(*report.unseen).c_str());
+  }
+  write_text(folder / "metrics.json", to_json(report));
+
+  try_to_draw(folder / "slices.png", [&](const std::filesystem::path& png) {
+    const int64_t begin = 2 * results.split.slab.begin, end = 2 * results.split.slab.end;
+    const SliceFigure figure{"Twice the resolution, on planes that were not trained on",
+                             view_point(results.head.truth.size, begin, end), begin, end, report.scores};
+    draw_slices(results.head, figure, png);
+  });
+  if (results.unseen) {
+    try_to_draw(folder / "unseen.png", [&](const std::filesystem::path& png) {
+      const Size size = results.unseen->truth.size;
+      const SliceFigure figure{"Twice the resolution, of a head that was not trained on",
+                               view_point(size, 0, size[0]), 0, size[0], *report.unseen};
+      draw_slices(*results.unseen, figure, png);
+    });
+  }
+  try_to_draw(folder / "curves.png", [&](const std::filesystem::path& png) {
+    draw_curves(results.history, report.scores.trilinear.foreground.psnr, png);
+  });
 }
 
 int run(const Options& options) {
@@ -121,11 +173,11 @@ int run(const Options& options) {
   if (train(state, patches, plan, evaluate) == Outcome::interrupted) {
     std::printf("stopped after step %lld of %lld; the same command with --resume goes on\n",
                 static_cast<long long>(state.step), static_cast<long long>(options.steps));
-    return interrupted() ? 130 : 0;  // 128 + SIGINT, as shells have it
+    return interrupted() ? 130 : 0;  // 128 + SIGINT, as in shells
   }
   save_weights(network, options.out / "weights.safetensors");
 
-  // 4. Evaluate on planes, and on a head, that the network has not seen.
+  // 4. Evaluate on planes and on a head that the network has not seen.
   head.ours = super_resolve(network, head.low, device);
   report.scores = score(planes(head, 2 * split.slab.begin, 2 * split.slab.length()));
   if (results.unseen) {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <string>
 
 namespace mri {
 namespace {
@@ -20,8 +21,8 @@ void check_same_size(const char* function, const Volume& truth, const Volume& im
   }
 }
 
-// Windows are cubes, so their sums and maxima are taken along one axis after another: `length` rows of
-// `inner` neighbouring voxels, `outer` times.
+// Windows are cubes, so their sums and maxima are computed axis by axis. A volume is `outer` blocks of
+// `length` rows of `inner` voxels each; neighbours along the axis are `inner` voxels apart.
 struct Axis {
   int64_t outer, length, inner;
 };
@@ -63,7 +64,7 @@ std::vector<double> window_sum_axis(const std::vector<double>& values, Axis axis
   return sums;
 }
 
-// The mean of `a * b` over every window inside the volume.
+// The mean of `a * b`, or of `a` if `b` is null, over every window inside the volume.
 std::vector<double> window_mean(const Volume& a, const Volume* b) {
   std::vector<double> values(a.voxels.begin(), a.voxels.end());
   if (b) {
@@ -136,6 +137,64 @@ double ssim(const Volume& truth, const Volume& image, const Mask* mask) {
 
 Scores score(const Volume& truth, const Volume& image, const Mask* mask) {
   return {psnr(truth, image, mask), ssim(truth, image, mask)};
+}
+
+// ---- Ours against trilinear interpolation --------------------------------------------------------------
+
+Comparison planes(const Comparison& all, int64_t begin, int64_t slab) {
+  const auto cut = [&](const Volume& volume, int64_t scale) {
+    return crop(volume, {begin / scale, 0, 0}, {slab / scale, volume.size[1], volume.size[2]});
+  };
+  return {cut(all.low, 2), cut(all.trilinear, 1), cut(all.ours, 1), cut(all.truth, 1)};
+}
+
+ComparisonScores score(const Comparison& comparison) {
+  const Mask mask = foreground(comparison.truth);
+  const auto both = [&](const Volume& image) {
+    return RegionScores{score(comparison.truth, image, &mask), score(comparison.truth, image)};
+  };
+  return {both(comparison.trilinear), both(comparison.ours)};
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void add_scores(Json& json, const ComparisonScores& scores) {
+  const auto pair = [](double foreground, double whole) {
+    return Json{{"foreground", foreground}, {"whole", whole}};
+  };
+  const RegionScores& t = scores.trilinear;
+  const RegionScores& o = scores.ours;
+  json["psnr_trilinear"] = pair(t.foreground.psnr, t.whole.psnr);
+  json["psnr_ours"] = pair(o.foreground.psnr, o.whole.psnr);
+  json["ssim_trilinear"] = pair(t.foreground.ssim, t.whole.ssim);
+  json["ssim_ours"] = pair(o.foreground.ssim, o.whole.ssim);
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json json{{"device", report.device}, {"threads", report.threads}, {"seconds", report.seconds},
+            {"steps", report.steps},   {"seed", report.seed},       {"parameters", report.parameters},
+            {"volume", report.volume}};
+  add_scores(json, report.scores);
+  if (report.unseen) {
+    json["unseen"]["volume"] = report.unseen_volume;
+    add_scores(json["unseen"], *report.unseen);
+  }
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_table(const ComparisonScores& scores) {
+  const auto line = [](const char* name, const RegionScores& s) {
+    char text[120];
+    std::snprintf(text, sizeof text, "  %-10s %8.2f dB %8.4f %12.2f dB %8.4f\n", name, s.foreground.psnr,
+                  s.foreground.ssim, s.whole.psnr, s.whole.ssim);
+    return std::string(text);
+  };
+  return "             foreground: PSNR, SSIM      whole: PSNR, SSIM\n" +
+         line("trilinear", scores.trilinear) + line("ours", scores.ours);
 }
 
 }  // namespace mri

@@ -1,17 +1,19 @@
-// How close an image is to the truth: PSNR and SSIM, everywhere or inside the foreground only.
+// How close an image is to the truth: PSNR and SSIM, everywhere and inside the foreground; and the report.
 //
-// Most of a head scan is air, which every method gets right. Scores over the whole image flatter all methods,
-// so the foreground is scored apart.
+// Most of a head scan is air, which every method reproduces. Scores over the whole image flatter all methods,
+// so the foreground is scored separately.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "volume.h"
 
 namespace mri {
 
-/// One byte per voxel, 1 where it counts.
+/// One byte per voxel: 1 if the voxel counts.
 using Mask = std::vector<uint8_t>;
 
 /// Voxels of `truth` above 0.02 and all within 2 voxels of one along every axis (dilation by a 5x5x5 cube).
@@ -34,5 +36,57 @@ struct Scores {
   double ssim = 0;
 };
 Scores score(const Volume& truth, const Volume& image, const Mask* mask = nullptr);
+
+// ---- Ours against trilinear interpolation --------------------------------------------------------------
+
+/// The same region in four versions. `low` has half the sizes of the others.
+struct Comparison {
+  Volume low, trilinear, ours, truth;
+};
+
+/// The `slab` planes that start at `begin` along D, of all four volumes. Both numbers count planes of the
+/// high resolution, and must be even.
+Comparison planes(const Comparison& all, int64_t begin, int64_t slab);
+
+/// One method's scores, inside the foreground of the truth and over all voxels.
+struct RegionScores {
+  Scores foreground, whole;
+};
+
+struct ComparisonScores {
+  RegionScores trilinear, ours;
+};
+
+ComparisonScores score(const Comparison& comparison);
+
+/// What happened during training.
+struct History {
+  std::vector<float> loss;  ///< of step 1, 2, ...
+  std::vector<int64_t> evaluated_steps;
+  std::vector<float>
+      evaluated_psnr;  ///< dB in the foreground of the evaluation slab after each of those steps
+};
+
+/// The experiment in numbers.
+struct Report {
+  std::string device;
+  int threads = 0;
+  double seconds = 0;  ///< Spent training, over all resumed runs.
+  int64_t steps = 0;
+  uint64_t seed = 0;
+  int64_t parameters = 0;
+  std::string volume;
+  ComparisonScores scores;
+  std::string unseen_volume;
+  std::optional<ComparisonScores> unseen;
+};
+
+/// The report as JSON (metrics.json), with `psnr_trilinear`, `psnr_ours`, `ssim_trilinear` and `ssim_ours`,
+/// each an object of `foreground` and `whole`; the same four again under `unseen`, if a second scan was
+/// evaluated. The PSNR of equal images is infinite and becomes null, as JSON has no infinity.
+std::string to_json(const Report& report);
+
+/// The scores as a table of three lines.
+std::string to_table(const ComparisonScores& scores);
 
 }  // namespace mri

@@ -1,12 +1,14 @@
-// The network: trilinear interpolation, plus a correction that it learns.
+// The network: trilinear interpolation, plus a correction that it learns; and its use on a whole head.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include <voxgrad/nn/conv3d.h>
-#include <voxgrad/nn/conv_transpose3d.h>
 #include <voxgrad/voxgrad.h>
+
+#include "volume.h"
 
 namespace mri {
 
@@ -16,21 +18,76 @@ namespace mri {
 ///     features = features + relu(conv(features))         twice
 ///     high     = trilinear(low) + conv_transpose(features)
 ///
-/// All the work is done on the small grid, where it costs an eighth. The last layer starts with zeros, so
+/// All convolutions read the small grid, where the work costs an eighth. The last layer starts with zeros, so
 /// that the untrained network is trilinear interpolation and training can only add to it.
 class SuperResolution final : public vox::nn::Module {
  public:
-  SuperResolution();
-  vox::Tensor forward(const vox::Tensor& low) override;
+  static constexpr int64_t kFeatures = 16;
+  static constexpr int64_t kRefinements = 2;
 
   /// Low-resolution voxels that an output voxel can see in each direction: one for every 3x3x3 convolution,
   /// and one for the transposed convolution (or the interpolation, which sees as far).
-  static constexpr int64_t kReach = 4;
+  static constexpr int64_t kReach = 1 + kRefinements + 1;
+
+  SuperResolution() {
+    extract_ = register_module("extract", conv(1));
+    for (int64_t i = 0; i < kRefinements; ++i) {
+      refine_.push_back(register_module("refine" + std::to_string(i), conv(kFeatures)));
+    }
+    upsample_ = register_module(
+        "upsample",
+        vox::nn::ConvTranspose3d(
+            {.in_channels = kFeatures, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1}));
+    const auto guard = vox::no_grad();
+    upsample_->weight.zero_();
+    upsample_->bias.zero_();
+  }
+
+  vox::Tensor forward(const vox::Tensor& low) override {
+    vox::Tensor features = vox::relu((*extract_)(low));                                   // (N, 16, D, H, W)
+    for (const auto& conv : refine_) features = features + vox::relu((*conv)(features));  // (N, 16, D, H, W)
+    const vox::Tensor trilinear = vox::interpolate(
+        low, {.scale_factor = {{2, 2, 2}}, .mode = vox::InterpolateOptions::Mode::trilinear});
+    return trilinear + (*upsample_)(features);  // (N, 1, 2D, 2H, 2W)
+  }
 
  private:
+  static vox::nn::Conv3d conv(int64_t in_channels) {
+    return vox::nn::Conv3d(
+        {.in_channels = in_channels, .out_channels = kFeatures, .kernel_size = 3, .padding = 1});
+  }
+
   std::shared_ptr<vox::nn::Conv3d> extract_;
   std::vector<std::shared_ptr<vox::nn::Conv3d>> refine_;
   std::shared_ptr<vox::nn::ConvTranspose3d> upsample_;
 };
+
+/// Doubles the resolution of the planes `range` of `low` (all other axes whole), in tiles of a few planes,
+/// each computed with the neighbours that the network sees: the result equals that of the whole volume in one
+/// piece.
+inline Volume super_resolve(SuperResolution& network, const Volume& low, Range range, vox::Device device) {
+  constexpr int64_t kTile = 16;
+  const auto guard = vox::no_grad();
+  Volume high({2 * range.length(), 2 * low.size[1], 2 * low.size[2]});
+  for (int axis = 0; axis < 3; ++axis) high.spacing[axis] = low.spacing[axis] / 2;
+  auto out = high.voxels.begin();
+  for (int64_t begin = range.begin; begin < range.end; begin += kTile) {
+    const int64_t end = std::min(begin + kTile, range.end);
+    const int64_t first = std::max<int64_t>(begin - SuperResolution::kReach, 0);
+    const int64_t last = std::min(end + SuperResolution::kReach, low.size[0]);
+    const Volume tile = crop(low, {first, 0, 0}, {last - first, low.size[1], low.size[2]});
+    const vox::Tensor input =
+        vox::from_vector<float>(tile.voxels, {1, 1, tile.size[0], tile.size[1], tile.size[2]}, device);
+    const vox::Tensor output = network(input).slice(2, 2 * (begin - first), 2 * (end - first));
+    const std::vector<float> values = output.to_vector<float>();
+    out = std::copy(values.begin(), values.end(), out);
+  }
+  return high;
+}
+
+/// All planes.
+inline Volume super_resolve(SuperResolution& network, const Volume& low, vox::Device device) {
+  return super_resolve(network, low, {0, low.size[0]}, device);
+}
 
 }  // namespace mri

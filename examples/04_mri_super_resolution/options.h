@@ -1,8 +1,13 @@
 // The command line of the experiment.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <iomanip>
+#include <map>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -24,15 +29,108 @@ struct Options {
   bool help = false;
 };
 
-/// A command line that cannot be obeyed; the message says which argument and what is allowed.
+/// An invalid command line. The message names the argument and says what is allowed.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+template <class Number>
+Number parse_number(const std::string& option, const std::string& text, Number least, Number most) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  // NaN fails this comparison too.
+  if (error == std::errc{} && stop == end && value >= least && value <= most) return value;
+  std::ostringstream message;
+  message << std::setprecision(15) << option << ": '" << text << "' is not a number from " << least << " to "
+          << most;
+  throw UsageError(message.str());
+}
+
 /// Throws UsageError for unknown options, missing values and values out of range.
-Options parse_options(int argc, const char* const* argv);
+inline Options parse_options(int argc, const char* const* argv) {
+  Options options;
+  bool volume_given = false;
+  const std::map<std::string, std::function<void()>> flags{
+      {"--phantom", [&] { options.phantom = true; }},
+      {"--resume", [&] { options.resume = true; }},
+      {"--help", [&] { options.help = true; }},
+  };
+  using Setter = std::function<void(const std::string& option, const std::string& value)>;
+  const std::map<std::string, Setter> settings{
+      {"--device",
+       [&](auto& option, auto& value) {
+         if (value != "cpu" && value != "cuda")
+           throw UsageError(option + ": '" + value + "' is not cpu or cuda");
+         options.device = value;
+       }},
+      {"--threads", [&](auto& o, auto& v) { options.threads = parse_number<int>(o, v, 1, 1024); }},
+      {"--seed", [&](auto& o, auto& v) { options.seed = parse_number<uint64_t>(o, v, 0, UINT64_MAX); }},
+      {"--steps", [&](auto& o, auto& v) { options.steps = parse_number<int64_t>(o, v, 1, 10'000'000); }},
+      {"--stop-after",
+       [&](auto& o, auto& v) { options.stop_after = parse_number<int64_t>(o, v, 1, 10'000'000); }},
+      {"--minutes", [&](auto& o, auto& v) { options.minutes = parse_number<double>(o, v, 0.01, 100'000); }},
+      {"--phantom-size",
+       [&](auto& o, auto& v) { options.phantom_size = parse_number<int64_t>(o, v, 64, 512); }},
+      {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
+      {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
+      {"--out", [&](auto&, auto& v) { options.out = v; }},
+  };
+  for (int i = 1; i < argc; ++i) {
+    std::string option = argv[i];
+    if (const auto flag = flags.find(option); flag != flags.end()) {
+      flag->second();
+      continue;
+    }
+    // Both `--seed 1` and `--seed=1`.
+    const size_t equals = option.find('=');
+    const bool joined = equals != std::string::npos;
+    std::string value = joined ? option.substr(equals + 1) : "";
+    if (joined) option.resize(equals);
+    const auto setting = settings.find(option);
+    if (setting == settings.end()) throw UsageError("unknown option '" + option + "'; --help lists them");
+    if (!joined) {
+      if (++i == argc) throw UsageError(option + " needs a value");
+      value = argv[i];
+    }
+    if (value.empty()) throw UsageError(option + " needs a value");
+    setting->second(option, value);
+  }
+  if (options.phantom && volume_given)
+    throw UsageError("--phantom and --volume exclude each other: choose one head");
+  return options;
+}
 
 /// The text of `--help`.
-std::string usage();
+inline std::string usage() {
+  const Options defaults;
+  return "Usage: mri_super_resolution [options]\n"
+         "Trains a small 3-D network to double the resolution of a head scan, and compares it with "
+         "trilinear\n"
+         "interpolation on a part of the head, and on another head, that it has not seen.\n\n"
+         "  --volume FILE       the scan to train and evaluate on, .nii or .nii.gz\n"
+         "                      (default " +
+         defaults.volume +
+         ")\n"
+         "  --unseen FILE       a second scan, only evaluated; 'none' for none\n"
+         "                      (default " +
+         defaults.unseen +
+         ")\n"
+         "  --phantom           the analytic Shepp-Logan head instead of a file, and no unseen scan\n"
+         "  --phantom-size N    its edge in voxels (default " +
+         std::to_string(defaults.phantom_size) +
+         ")\n"
+         "  --device cpu|cuda   where to train (default cpu)\n"
+         "  --threads N         CPU threads (default: all cores)\n"
+         "  --steps N           optimiser steps (default " +
+         std::to_string(defaults.steps) +
+         ")\n"
+         "  --minutes M         stop training after M minutes even if steps are left\n"
+         "  --stop-after N      stop after step N of them with a checkpoint, as Ctrl-C does\n"
+         "  --seed N            of weights and patches; one seed gives one result (default 1)\n"
+         "  --out DIR           where pictures, metrics and the checkpoint go (default out)\n"
+         "  --resume            go on from the checkpoint in DIR\n"
+         "  --help              this text\n";
+}
 
 }  // namespace mri

@@ -7,13 +7,29 @@
 #include <voxgrad/core/philox.h>
 
 namespace mri {
+
+Split split_planes(int64_t depth, int64_t reach) {
+  Split split;
+  split.slab = {depth * 45 / 100, depth * 65 / 100};
+  for (const Range range : {Range{0, split.slab.begin - reach}, Range{split.slab.end + reach, depth}}) {
+    if (range.length() > 0) split.training.push_back(range);
+  }
+  // SSIM's window of 7 needs 4 planes of the low resolution.
+  if (split.slab.length() < 4 || split.training.empty()) {
+    throw std::invalid_argument(
+        "split_planes: " + std::to_string(2 * depth) +
+        " planes from foot to head are too few to train on some and evaluate on others");
+  }
+  return split;
+}
+
 namespace {
 
 constexpr int64_t kSmallestPatch = 8;
 constexpr int kAttempts = 64;
 constexpr double kLeastHead = 0.1;  // of a patch's voxels
 
-// A whole number in [0, count) from 32 random bits; the bias is below count / 2^32.
+// An integer in [0, count) from 32 random bits; the bias is below count / 2^32.
 int64_t pick(uint32_t word, int64_t count) {
   return static_cast<int64_t>(static_cast<uint64_t>(word) * static_cast<uint64_t>(count) >> 32);
 }
@@ -56,11 +72,11 @@ bool PatchSampler::has_head(Size origin) const {
 }
 
 PatchSampler::Choice PatchSampler::choose(int64_t step, int64_t sample) const {
-  int64_t depths = 0;  // first planes that a patch can have
+  int64_t depths = 0;  // the number of planes at which a patch can begin
   for (const Range& range : ranges_) depths += range.length() - patch_ + 1;
   Choice choice{};
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    // The complement of the seed keeps these numbers apart from those that the weights start from.
+    // The complement of the seed, because the seed itself gives the initial weights.
     const auto random = vox::philox_block(~seed_, static_cast<uint64_t>(step),
                                           static_cast<uint64_t>(sample * kAttempts + attempt));
     int64_t plane = pick(random.word[0], depths);
@@ -75,7 +91,7 @@ PatchSampler::Choice PatchSampler::choose(int64_t step, int64_t sample) const {
     choice.origin = {plane, pick(random.word[1], low_.size[1] - patch_ + 1),
                      pick(random.word[2], low_.size[2] - patch_ + 1)};
     for (int axis = 0; axis < 3; ++axis) choice.mirror[axis] = random.word[3] >> axis & 1;
-    if (has_head(choice.origin)) break;  // after many failures any patch will do
+    if (has_head(choice.origin)) break;  // after kAttempts failures the last patch is taken
   }
   return choice;
 }

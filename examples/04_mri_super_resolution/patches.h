@@ -1,4 +1,4 @@
-// Random pairs of patches to learn from.
+// What the network learns from: which planes train, which evaluate, and random pairs of patches.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,39 @@
 
 #include <voxgrad/voxgrad.h>
 
-#include "split.h"
 #include "volume.h"
 
 namespace mri {
+
+/// A division of the planes of the low resolution:
+///
+///     training | gap | evaluation slab | gap | training
+///
+/// The gaps are as wide as the network sees. So no training patch contains a plane from which the slab is
+/// computed, in the low resolution or in the high one.
+struct Split {
+  Range slab;
+  std::vector<Range> training;
+};
+
+/// Takes as the slab the planes from 45 % to 65 % of `depth`: in a head, the region of the ventricles.
+/// Throws std::invalid_argument if nothing is left to train or evaluate on.
+Split split_planes(int64_t depth, int64_t reach);
 
 /// A batch: (N, 1, P, P, P) of the low resolution and the same boxes, (N, 1, 2P, 2P, 2P), of the truth.
 struct Batch {
   vox::Tensor low, truth;
 };
 
-/// Draws patches from the training planes, at places where some of the head is, each mirrored or not along
+/// Draws patches from the training planes, at places that show some of the head, each randomly mirrored along
 /// each axis.
 ///
-/// A batch is a pure function of (seed, step): there is no random state to lose, and a run that is resumed
-/// sees exactly the patches that it would have seen.
+/// A batch is a pure function of (seed, step): there is no random state to save, and a resumed run sees the
+/// same patches as an unbroken one.
 class PatchSampler {
  public:
   /// Keeps references to both volumes; `truth` has twice the sizes of `low`. Patches have 16 low-resolution
-  /// voxels on each side, fewer if a small volume demands it.
+  /// voxels on each side, fewer if the volume is small.
   /// Throws std::invalid_argument if not even patches of 8 fit.
   PatchSampler(const Volume& low, const Volume& truth, const Split& split, uint64_t seed);
 

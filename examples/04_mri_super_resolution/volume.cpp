@@ -1,8 +1,9 @@
 #include "volume.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <stdexcept>
-#include <string>
 
 namespace mri {
 
@@ -35,6 +36,180 @@ Volume crop_to_even(const Volume& volume) {
     }
   }
   return crop(volume, {0, 0, 0}, even);
+}
+
+// ---- The phantom ---------------------------------------------------------------------------------------
+
+namespace {
+
+struct Ellipsoid {
+  double intensity;   // added to everything inside
+  double a, b, c;     // half axes along x (left to right), y (back to front), z (foot to head)
+  double x0, y0, z0;  // centre
+  double degrees;     // turn about its own vertical axis
+};
+
+// The "modified Shepp-Logan" table of M. Schabel, phantom3d (MATLAB Central File Exchange, 2006): ellipsoids
+// of Kak and Slaney, Principles of Computerized Tomographic Imaging (1988), with the raised contrast of P.
+// Toft, The Radon Transform (1996), p. 199. The table's Euler angles phi and psi turn about the same axis, as
+// theta is 0; they are added here.
+constexpr Ellipsoid kHead[] = {
+    {+1.0, 0.6900, 0.920, 0.810, 0.00, 0.0000, 0.00, 0},    // skull
+    {-0.8, 0.6624, 0.874, 0.780, 0.00, -0.0184, 0.00, 0},   // brain
+    {-0.2, 0.1100, 0.310, 0.220, 0.22, 0.0000, 0.00, -8},   // right ventricle
+    {-0.2, 0.1600, 0.410, 0.280, -0.22, 0.0000, 0.00, 28},  // left ventricle
+    {+0.1, 0.2100, 0.250, 0.410, 0.00, 0.3500, -0.15, 0},
+    {+0.1, 0.0460, 0.046, 0.050, 0.00, 0.1000, 0.25, 0},
+    {+0.1, 0.0460, 0.046, 0.050, 0.00, -0.1000, 0.25, 0},
+    {+0.1, 0.0460, 0.023, 0.050, -0.08, -0.6050, 0.00, 0},
+    {+0.1, 0.0230, 0.023, 0.020, 0.00, -0.6060, 0.00, 0},
+    {+0.1, 0.0230, 0.046, 0.020, 0.06, -0.6050, 0.00, 0},
+};
+
+bool inside(const Ellipsoid& e, double x, double y, double z) {
+  const double angle = e.degrees * std::numbers::pi / 180;
+  const double dx = x - e.x0, dy = y - e.y0, dz = z - e.z0;
+  const double u = (std::cos(angle) * dx + std::sin(angle) * dy) / e.a;
+  const double v = (-std::sin(angle) * dx + std::cos(angle) * dy) / e.b;
+  const double w = dz / e.c;
+  return u * u + v * v + w * w <= 1;
+}
+
+// Adds the ellipsoid's intensity to the voxels inside it, and a fraction of it to those on its surface.
+void add(Volume& head, const Ellipsoid& e) {
+  const double reach = std::max({e.a, e.b, e.c});
+  const auto position = [&](int axis, double index) {
+    return 2 * index / static_cast<double>(head.size[axis]) - 1;
+  };
+  const auto first = [&](int axis, double centre) {
+    const double n = static_cast<double>(head.size[axis]);
+    return std::clamp<int64_t>(static_cast<int64_t>((centre - reach + 1) / 2 * n) - 1, 0, head.size[axis]);
+  };
+  const auto last = [&](int axis, double centre) {
+    const double n = static_cast<double>(head.size[axis]);
+    return std::clamp<int64_t>(static_cast<int64_t>((centre + reach + 1) / 2 * n) + 2, 0, head.size[axis]);
+  };
+  for (int64_t d = first(0, e.z0); d < last(0, e.z0); ++d) {
+    for (int64_t h = first(1, e.y0); h < last(1, e.y0); ++h) {
+      for (int64_t w = first(2, e.x0); w < last(2, e.x0); ++w) {
+        int hits = 0;
+        for (int point = 0; point < 8; ++point) {
+          hits +=
+              inside(e, position(2, w + (point & 1 ? 0.75 : 0.25)),
+                     position(1, h + (point & 2 ? 0.75 : 0.25)), position(0, d + (point & 4 ? 0.75 : 0.25)));
+        }
+        head.at(d, h, w) += static_cast<float>(e.intensity * hits / 8);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Volume shepp_logan(Size size) {
+  if (std::min({size[0], size[1], size[2]}) < 1)
+    throw std::invalid_argument("shepp_logan: sizes must be positive");
+  Volume head(size);
+  for (const Ellipsoid& ellipsoid : kHead) add(head, ellipsoid);
+  for (float& voxel : head.voxels) voxel = std::clamp(voxel, 0.0f, 1.0f);
+  return head;
+}
+
+// ---- Intensities ---------------------------------------------------------------------------------------
+
+float percentile(const Volume& volume, double percent) {
+  if (volume.voxels.empty() || !(percent >= 0 && percent <= 100)) {
+    throw std::invalid_argument("percentile: needs voxels and a percentage in 0..100, got " +
+                                std::to_string(volume.voxels.size()) + " voxels and " +
+                                std::to_string(percent));
+  }
+  std::vector<float> values = volume.voxels;
+  const double rank = percent / 100 * static_cast<double>(values.size() - 1);
+  const auto below = values.begin() + static_cast<int64_t>(rank);
+  std::nth_element(values.begin(), below, values.end());
+  if (below + 1 == values.end()) return *below;
+  const float above = *std::min_element(below + 1, values.end());
+  const double fraction = rank - static_cast<double>(static_cast<int64_t>(rank));
+  return static_cast<float>(*below + fraction * (above - *below));
+}
+
+Volume normalise(const Scan& scan) {
+  Volume normalised = scan.volume;
+  if (scan.is_uint8) {
+    for (float& voxel : normalised.voxels) voxel /= 255.0f;
+    return normalised;
+  }
+  const float black = percentile(scan.volume, 0.5);
+  const float white = percentile(scan.volume, 99.5);
+  if (!(black < white)) {
+    throw std::invalid_argument("normalise: the 0.5 and 99.5 percentiles are both " + std::to_string(black) +
+                                ", the image has no contrast");
+  }
+  for (float& voxel : normalised.voxels) voxel = std::clamp((voxel - black) / (white - black), 0.0f, 1.0f);
+  return normalised;
+}
+
+// ---- Resolution ----------------------------------------------------------------------------------------
+
+namespace {
+
+// Doubles one axis. Its neighbours are `inner` voxels apart: the innermost loop is contiguous for every axis.
+Volume upsample_axis(const Volume& volume, int axis) {
+  const int64_t length = volume.size[axis];
+  int64_t inner = 1;
+  for (int later = axis + 1; later < 3; ++later) inner *= volume.size[later];
+  const int64_t outer = volume.numel() / (length * inner);
+
+  Size size = volume.size;
+  size[axis] *= 2;
+  Volume doubled(size);
+  doubled.spacing = volume.spacing;
+  doubled.spacing[axis] /= 2;
+  for (int64_t o = 0; o < outer; ++o) {
+    const float* block = volume.voxels.data() + o * length * inner;
+    float* out = doubled.voxels.data() + o * length * inner * 2;
+    for (int64_t i = 0; i < length; ++i) {
+      const float* here = block + i * inner;
+      const float* before = block + std::max<int64_t>(i - 1, 0) * inner;
+      const float* after = block + std::min(i + 1, length - 1) * inner;
+      for (int64_t j = 0; j < inner; ++j) {
+        out[2 * i * inner + j] = 0.25f * before[j] + 0.75f * here[j];
+        out[(2 * i + 1) * inner + j] = 0.75f * here[j] + 0.25f * after[j];
+      }
+    }
+  }
+  return doubled;
+}
+
+}  // namespace
+
+Volume downsample(const Volume& high) {
+  Size half{};
+  for (int axis = 0; axis < 3; ++axis) {
+    if (high.size[axis] % 2 != 0) {
+      throw std::invalid_argument("downsample: axis " + std::to_string(axis) + " has odd size " +
+                                  std::to_string(high.size[axis]) + "; crop_to_even makes it even");
+    }
+    half[axis] = high.size[axis] / 2;
+  }
+  Volume low(half);
+  for (int axis = 0; axis < 3; ++axis) low.spacing[axis] = 2 * high.spacing[axis];
+  for (int64_t d = 0; d < half[0]; ++d) {
+    for (int64_t h = 0; h < half[1]; ++h) {
+      for (int64_t w = 0; w < half[2]; ++w) {
+        float sum = 0;
+        for (int64_t corner = 0; corner < 8; ++corner) {
+          sum += high.at(2 * d + (corner >> 2), 2 * h + (corner >> 1 & 1), 2 * w + (corner & 1));
+        }
+        low.at(d, h, w) = sum / 8;
+      }
+    }
+  }
+  return low;
+}
+
+Volume upsample_trilinear(const Volume& low) {
+  return upsample_axis(upsample_axis(upsample_axis(low, 2), 1), 0);
 }
 
 }  // namespace mri

@@ -1,9 +1,10 @@
-// A 3-D image in memory: the one value that every step of the experiment passes on.
+// A head in memory: read from a scan or computed, its intensities brought to 0..1, degraded and interpolated.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace mri {
@@ -18,7 +19,7 @@ using Size = std::array<int64_t, 3>;
 struct Volume {
   Size size{};
   std::vector<float> voxels;
-  std::array<double, 3> spacing{1, 1, 1};  ///< Edges of one voxel in mm; only figures look at it.
+  std::array<double, 3> spacing{1, 1, 1};  ///< Edges of one voxel in mm; only figures use them.
 
   Volume() = default;
   explicit Volume(Size extent, float fill = 0)
@@ -32,11 +33,64 @@ struct Volume {
   float at(int64_t d, int64_t h, int64_t w) const { return voxels[index(d, h, w)]; }
 };
 
+/// Planes [begin, end) along D.
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t length() const { return end - begin; }
+};
+
 /// The box of `size` voxels that starts at `begin`. Throws std::out_of_range if it leaves the volume.
 Volume crop(const Volume& volume, Size begin, Size size);
 
 /// Drops the last plane of each axis whose size is odd, so that 2x2x2 cells tile the volume.
 /// Throws std::invalid_argument if an axis is shorter than 2.
 Volume crop_to_even(const Volume& volume);
+
+// ---- Heads ---------------------------------------------------------------------------------------------
+
+/// A scan as stored: real-world values (`scl_slope * stored + scl_inter`), not yet normalised.
+struct Scan {
+  Volume volume;
+  bool is_uint8 = false;  ///< Stored as unscaled bytes: 255 is white.
+};
+
+/// Reads a single-file NIfTI image (`.nii` or `.nii.gz`) of 3 dimensions, or more if the others are 1, and
+/// turns its axes to the anatomical order that `Volume` documents. Voxel types: 8- to 64-bit integers,
+/// float32, float64. Voxels that are not finite become 0.
+///
+/// Throws std::runtime_error that names the file and the reason if it is missing, not NIfTI, not 3-D, of
+/// another type, truncated or corrupt. A header that promises more voxels than the file holds is refused
+/// before memory is allocated for them: the unpacked bytes of the file are counted first.
+Scan read_nifti(const std::string& path);
+
+/// The modified Shepp-Logan head, which needs no file, sampled on `size` voxels over the cube [-1, 1]^3. Each
+/// voxel is the mean of 2x2x2 points in it, so that surfaces have partial volumes as in a scan. Intensities
+/// lie in 0..1. Throws std::invalid_argument unless all sizes are positive.
+Volume shepp_logan(Size size);
+
+// ---- Intensities ---------------------------------------------------------------------------------------
+
+/// The value below which `percent` of the voxels lie, linearly interpolated between ranks (NumPy's default).
+/// Throws std::invalid_argument for an empty volume or a percentage outside 0..100.
+float percentile(const Volume& volume, double percent);
+
+/// Brings intensities to 0..1. Unscaled bytes are divided by 255; any other scan is mapped so that its 0.5
+/// and 99.5 percentiles become 0 and 1, and clipped there. Throws std::invalid_argument if the two
+/// percentiles coincide.
+Volume normalise(const Scan& scan);
+
+// ---- Resolution ----------------------------------------------------------------------------------------
+//
+// Both functions are aligned by half voxels (`align_corners=false`): low-resolution voxel i covers
+// high-resolution voxels 2i and 2i+1, so its centre lies between theirs.
+
+/// The degradation that the network learns to undo: each voxel is the mean of a 2x2x2 cell. Throws
+/// std::invalid_argument unless all sizes are even.
+Volume downsample(const Volume& high);
+
+/// The classical method that the network has to beat: trilinear interpolation to twice the size, with the
+/// edge voxels repeated beyond the edge. Along each axis `out[2i] = 0.25 in[i-1] + 0.75 in[i]` and
+/// `out[2i+1] = 0.75 in[i] + 0.25 in[i+1]`.
+Volume upsample_trilinear(const Volume& low);
 
 }  // namespace mri

@@ -5,7 +5,7 @@
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/strided.h>
 

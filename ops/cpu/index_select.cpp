@@ -11,12 +11,13 @@
 namespace vox::cpu {
 
 void check_indices(const Tensor& indices, int64_t size) {
-  const int64_t* index = detail::ptr<int64_t>(indices);
+  const int64_t *index = detail::ptr<int64_t>(indices), stride = indices.strides()[0];
   if (indices.numel() == 0) return;
   check<ShapeError>(size > 0, "index_select: indices[0] is ", index[0],
                     ", but a dimension of size 0 has no index");
   for (int64_t k = 0; k < indices.numel(); ++k) {
-    check<ShapeError>(index[k] >= 0 && index[k] < size, "index_select: indices[", k, "] is ", index[k],
+    const int64_t i = index[k * stride];
+    check<ShapeError>(i >= 0 && i < size, "index_select: indices[", k, "] is ", i,
                       ", outside a dimension of size ", size, "; allowed are 0 to ", size - 1);
   }
 }
@@ -24,16 +25,23 @@ void check_indices(const Tensor& indices, int64_t size) {
 void index_select(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y) {
   visit_dtype(y.dtype(), [&]<class T>(T) {
     const AxisView to_view(y.shape(), dim);
-    const int64_t inner = to_view.inner, size = x.shape()[dim];
+    const int64_t inner = to_view.inner, step = x.strides()[dim];
+    const auto slice = detail::slice_layout(x, dim);
     const T* from = detail::ptr<T>(x);
-    const int64_t* index = detail::ptr<int64_t>(indices);
+    const int64_t *index = detail::ptr<int64_t>(indices), index_stride = indices.strides()[0];
     T* to = detail::mutable_ptr<T>(y);
     const int64_t grain = std::max<int64_t>(1, 16384 / inner);
     parallel_for(to_view.outer * to_view.axis, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const int64_t i = index[row % to_view.axis];
-        const T* source = from + (row / to_view.axis * size + i) * inner;
-        std::copy(source, source + inner, to + row * inner);
+        const T* const source = from + index[row % to_view.axis * index_stride] * step;
+        T* target = to + row * inner;
+        slice.for_runs(0, row / to_view.axis * inner, inner, [&](int64_t at, int64_t n, int64_t stride) {
+          if (stride == 1)
+            std::copy_n(source + at, n, target);
+          else
+            for (int64_t j = 0; j < n; ++j) target[j] = source[at + j * stride];
+          target += n;
+        });
       }
     });
   });

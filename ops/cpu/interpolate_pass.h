@@ -23,6 +23,10 @@ class ForwardPass {
  public:
   explicit ForwardPass(const InterpolateAxis& axis)
       : in_(axis.in), out_(axis.out), gathers_(in_ <= std::numeric_limits<int32_t>::max()) {
+    const auto count = static_cast<size_t>(out_);
+    for (auto* table : {&index_, &next_index_}) table->reserve(count);
+    for (auto* table : {&near_, &near_next_}) table->reserve(gathers_ ? count : 0);
+    for (auto* table : {&weight_, &next_weight_}) table->reserve(count);
     for (int64_t o = 0; o < axis.out; ++o) {
       const InterpolateTap tap = axis.tap(o);
       const T next = static_cast<T>(tap.weight_next);

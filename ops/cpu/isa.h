@@ -11,11 +11,11 @@
 // (vox::cpu::simd::v4, the macro VOXGRAD_ISA). Which one runs is decided once, by cpuid or by the environment
 // variable VOXGRAD_CPU_ISA.
 //
-// The linker keeps one copy of an inline function or template that several objects contain. Would a file
-// built for v4 contain a std::vector<float>, its copy could become the whole program's, which then dies on an
-// older processor. So these files include <cstddef>, <cstdint>, <cstring>, <utility> (for its types),
-// intrinsics and headers of plain structs, nothing else; tests/isa_symbols.cmake reads the symbols of their
-// objects.
+// The linker keeps one copy of an inline function or template that several objects contain. If a file
+// built for v4 contained a std::vector<float>, its copy could become the whole program's, which would then
+// crash on an older processor. So these files include <cstddef>, <cstdint>, <cstring>, <type_traits>,
+// <utility> (for its types), intrinsics and headers of plain structs, nothing else; tests/isa_symbols.cmake
+// reads the symbols of their objects.
 //
 // Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
 // they may differ: v3 and v4 have a fused a * b + c, which kernels ask for by name (simd/math.h), and which
@@ -27,13 +27,13 @@ enum class Isa { baseline, v3, v4 };
 
 /// The instruction set in use: the best that this processor and this build have, or that of the environment
 /// variable VOXGRAD_CPU_ISA (baseline, v3 or v4). Throws ValueError if the variable is set to anything else,
-/// or to one that is not to be had here.
+/// or to one that is not available here.
 Isa isa();
 
 /// Whether this processor and this build have it.
 bool has_isa(Isa isa);
 
-/// Another one from now on, for tests: no kernel may be running. Throws ValueError if it is not to be had.
+/// Another one from now on, for tests: no kernel may be running. Throws ValueError if it is not available.
 void set_isa(Isa isa);
 
 const char* to_string(Isa isa);
@@ -42,7 +42,7 @@ const char* to_string(Isa isa);
 Isa isa_from_environment();
 
 /// One table of kernels (a plain struct of function pointers) per instruction set, null pointers where the
-/// build has but the baseline.
+/// build has only the baseline.
 template <class Table>
 struct ByIsa {
   const Table *baseline, *v3, *v4;
@@ -83,5 +83,20 @@ struct ByIsa {
 #else
 #define VOX_BY_ISA(table) (::vox::cpu::ByIsa{&simd::baseline::table, nullptr, nullptr})
 #endif
+
+/// Declares the table of each instruction set, in the header that defines its type:
+///
+///     VOX_DECLARE_BY_ISA(Pool3dKernels, pool3d_kernels);
+#define VOX_DECLARE_BY_ISA(Table, table) \
+  namespace baseline {                   \
+  extern const Table table;              \
+  }                                      \
+  namespace v3 {                         \
+  extern const Table table;              \
+  }                                      \
+  namespace v4 {                         \
+  extern const Table table;              \
+  }                                      \
+  static_assert(true)  // takes the semicolon
 
 }  // namespace vox::cpu

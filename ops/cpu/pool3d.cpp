@@ -7,7 +7,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/pool3d_interleaved.h>
-#include <voxgrad/ops/cpu/simd/copy.h>
+#include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/pool3d_kernels.h>
@@ -60,6 +60,7 @@ simd::PoolAxes axes_of(const Pool3dGeometry& g) {
 template <class T>
 std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
   std::vector<T> divisors;
+  divisors.reserve(static_cast<size_t>(g.out.w));
   for (int64_t o = 0; o < g.out.w; ++o) {
     const int64_t pad = g.count_include_pad ? g.padding.w : 0;
     const int64_t start = o * g.stride.w - g.padding.w;

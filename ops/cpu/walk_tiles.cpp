@@ -3,7 +3,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/simd/transpose.h>
+#include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/walk_layout.h>
 
 #include <algorithm>

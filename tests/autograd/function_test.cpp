@@ -183,14 +183,30 @@ TEST(Tape, ShowsWhatBackwardWillDo) {
   Tensor loss = (x * x).sum();
   const std::string text = vox::tape(loss);
   EXPECT_NE(text.find("sum"), std::string::npos) << text;
-  EXPECT_NE(text.find("saves 48 B"), std::string::npos) << text;  // x twice: 2 * 6 * 4 bytes
+  EXPECT_NE(text.find("saves 24 B"), std::string::npos) << text;  // x twice, in the same 6 * 4 bytes
   EXPECT_LT(text.find("sum"), text.find("mul"));
   EXPECT_LT(text.find("mul"), text.find("AccumulateGrad"));
   const std::string leaf = text.substr(text.rfind('#', text.find("AccumulateGrad")));
   const std::string number = leaf.substr(0, leaf.find(' '));
-  EXPECT_NE(text.find("(2,3)  saves 48 B  -> " + number + " " + number), std::string::npos) << text;
+  EXPECT_NE(text.find("(2,3)  saves 24 B  -> " + number + " " + number), std::string::npos) << text;
   EXPECT_EQ(vox::tape(x.detach()), "(not on the tape)\n");
   EXPECT_EQ(vox::tape_dot(loss).rfind("digraph tape {", 0), 0u);
+}
+
+TEST(Tape, CountsTheMemoryThatANodeKeepsOnce) {
+  const Tensor x = vox::ones({2, 3}).set_requires_grad(true), y = vox::ones({2, 3}).set_requires_grad(true);
+  const auto saves = [](const Tensor& output, const char* bytes) {
+    const std::string text = vox::tape(output);  // the first line is the op of the output
+    return text.substr(0, text.find('\n')).find(std::string("saves ") + bytes + " B") != std::string::npos;
+  };
+  EXPECT_TRUE(saves(x * x, "24")) << vox::tape(x * x);
+  EXPECT_TRUE(saves(x * y, "48")) << vox::tape(x * y);
+  EXPECT_TRUE(saves(x * x.detach(), "24")) << vox::tape(x * x.detach());  // two tensors, one memory
+  const Tensor rows = x.select(0, 0) * x.select(0, 1);                    // views keep all of x
+  EXPECT_TRUE(saves(rows, "24")) << vox::tape(rows);
+  const Tensor z = x * x;
+  z.sum().backward();
+  EXPECT_TRUE(saves(z, "0")) << vox::tape(z);  // backward has freed it
 }
 
 TEST(Tape, OfALeafThatNoOpHasUsed) {

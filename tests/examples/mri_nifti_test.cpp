@@ -1,6 +1,4 @@
-// Reading NIfTI files that are right, and refusing those that are not.
-#include "nifti.h"
-
+// Reading valid NIfTI files, and refusing invalid ones.
 #include <gtest/gtest.h>
 #include <nifti2_io.h>
 #include <unistd.h>
@@ -11,6 +9,8 @@
 #include <fstream>
 #include <limits>
 #include <stdexcept>
+
+#include "volume.h"
 
 namespace mri {
 namespace {

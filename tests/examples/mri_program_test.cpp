@@ -10,13 +10,11 @@
 #include <sstream>
 #include <thread>
 
-#include "comparison.h"
-#include "files.h"
+#include "figures.h"
+#include "metrics.h"
 #include "mri_images.h"
 #include "options.h"
-#include "progress.h"
-#include "report.h"
-#include "resample.h"
+#include "train.h"
 
 namespace mri {
 namespace {

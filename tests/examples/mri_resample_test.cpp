@@ -1,5 +1,5 @@
 // Degrading, interpolating, cropping and normalising.
-#include "resample.h"
+#include "volume.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "intensity.h"
 #include "mri_images.h"
-#include "phantom.h"
 
 namespace mri {
 namespace {

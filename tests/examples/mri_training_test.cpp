@@ -10,12 +10,10 @@
 #include <set>
 #include <stdexcept>
 
-#include "checkpoint.h"
-#include "infer.h"
 #include "mri_images.h"
+#include "network.h"
 #include "patches.h"
-#include "resample.h"
-#include "split.h"
+#include "train.h"
 
 namespace mri {
 namespace {

@@ -1,4 +1,5 @@
 #include <voxgrad/core/factories.h>
+#include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/nn/conv1d.h>
 #include <voxgrad/nn/conv2d.h>
 #include <voxgrad/nn/conv3d.h>
@@ -35,7 +36,8 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}), ValueError);
   EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}}),
                DTypeError);
-  EXPECT_THROW(Linear({.in_features = 0, .out_features = 1}), ValueError);
+  EXPECT_THROW(Linear({.in_features = -1, .out_features = 1}), ValueError);
+  EXPECT_THROW(Linear({.in_features = 1, .out_features = -1}), ValueError);
   EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
 }
 
@@ -203,6 +205,18 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
     expect_same_refusal(
         "nn::Upsample", [&] { nn::Upsample{o}; }, "interpolate", [&] { interpolate(x, o); });
   }
+}
+
+TEST(LayersRefusalTest, BatchNormRefusesAResultThatIsTooLargeBeforeItComputesStatistics) {
+  nn::BatchNorm3d layer({.num_features = 1});
+  const Tensor x = zeros({1, 1, 1, 1, 1}).expand({int64_t{1} << 45, 1, 1, 1, 1});
+  try {
+    layer.forward(x);
+    FAIL() << "nothing was thrown";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(std::string(error.what()).find("nn::BatchNorm3d: "), 0u) << error.what();
+  }
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
 }
 
 }  // namespace

@@ -150,6 +150,24 @@ TEST_P(LayersTest, LinearShapes) {
   EXPECT_THROW(layer(rand({5}, f64_here())), DTypeError);
 }
 
+TEST_P(LayersTest, LinearWithoutFeatures) {
+  nn::Linear none_in({.in_features = 0, .out_features = 2, .tensor = f32_here()});
+  EXPECT_EQ(none_in.bias.to_vector<float>(), (std::vector<float>{0, 0}));
+  none_in.bias.detach().fill_(3);
+  Tensor y = none_in(ones({2, 0}, f32_here()));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
+  y.sum().backward();
+  EXPECT_EQ(none_in.weight.grad().shape(), Shape({2, 0}));
+  EXPECT_EQ(none_in.bias.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+
+  nn::Linear none_out({.in_features = 2, .out_features = 0, .tensor = f32_here()});
+  Tensor x = ones({1, 3, 2}, f32_here()).set_requires_grad();
+  Tensor z = none_out(x);
+  EXPECT_EQ(z.shape(), Shape({1, 3, 0}));
+  z.sum().backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(6));
+}
+
 // ---- Values by hand -----------------------------------------------------------------------------------
 
 TEST_P(LayersTest, LinearByHand) {

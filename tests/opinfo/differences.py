@@ -193,3 +193,10 @@ def _(entry, sample, d):
 def _(entry, sample, d):
     return entry.name == "pow" and d.kind == "second gradient" and "PyTorch has nan" in d.message and (
         bool((sample.input == 0).any()))
+
+
+@rule("The gradient of a mean of nothing has gradient 0",
+      "In `cross_entropy` as in `mean`. PyTorch's `mean` does the same, its `cross_entropy` gives NaN.")
+def _(entry, sample, d):
+    return entry.name.endswith("cross_entropy") and d.kind == "second gradient" and sample.args[0].numel() == 0 and (
+        ": 0.0, PyTorch has nan" in d.message)

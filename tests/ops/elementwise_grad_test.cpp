@@ -20,6 +20,7 @@ namespace {
 using testing::DeviceTest;
 
 constexpr double inf = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 class ElementwiseGradTest : public DeviceTest {
  protected:
@@ -56,6 +57,38 @@ TEST_P(ElementwiseGradTest, Poles) {
   EXPECT_EQ(slope(log, {0, 4}), (std::vector<double>{inf, 0.25}));
   EXPECT_EQ(slope(rsqrt, {4}), (std::vector<double>{-1. / 16}));
   EXPECT_EQ(slope([](const Tensor& x) { return 1 / x; }, {2, 0}), (std::vector<double>{-0.25, -inf}));
+}
+
+// As PyTorch does: a NaN passes the gradient on to where it came from.
+TEST_P(ElementwiseGradTest, AtNaN) {
+  EXPECT_EQ(slope(relu, {nan, -1, 0, 1}), (std::vector<double>{1, 0, 0, 1}));
+  EXPECT_EQ(slope([](const Tensor& x) { return leaky_relu(x, 0.25); }, {nan}), (std::vector<double>{0.25}));
+  EXPECT_EQ(slope([](const Tensor& x) { return clamp(x, -1, 2); }, {nan}), (std::vector<double>{0}));
+  for (const auto& op : {maximum, minimum}) {
+    Tensor a = leaf({nan, 1, nan}), b = leaf({1, nan, nan});
+    op(a, b).backward(from_vector<double>({10, 20, 30}, {3}, device()));
+    EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{10, 20, 30}));
+    EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{10, 20, 30}));
+  }
+}
+
+TEST_P(ElementwiseGradTest, PowOfZeroIsConstant) {
+  constexpr double tiny = std::numeric_limits<double>::denorm_min(),
+                   small = 0x1p-149;  // denormal in f64, f32
+  const std::vector<double> bases{0, -0.0, nan, inf, -inf, tiny, -tiny, small, -small, 3};
+  const std::vector<double> zero(bases.size());
+  for (const DType dtype : {f64, f32}) {
+    Tensor a = leaf(bases), b = leaf(zero);
+    Tensor y = pow(a.to(dtype), b.to(dtype));
+    EXPECT_EQ(y.detach().to(f64).to_vector<double>(), std::vector<double>(bases.size(), 1));
+    y.backward(full_like(y.detach(), 5));
+    EXPECT_EQ(a.grad().to_vector<double>(), zero) << dtype;
+  }
+  EXPECT_EQ(slope([](const Tensor& x) { return pow(x, 0); }, bases), zero);
+  // The mixed derivative of a^b at b = 0 is 1 / a.
+  Tensor a = leaf({4}), b = leaf({0});
+  const Tensor by_a = grad({pow(a, b)}, {a}, {.create_graph = true})[0];
+  EXPECT_EQ(grad({by_a}, {b})[0].item<double>(), 0.25);
 }
 
 TEST_P(ElementwiseGradTest, MaskedGradientsStayFinite) {

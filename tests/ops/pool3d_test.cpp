@@ -49,7 +49,7 @@ TEST_P(Pool3d, AvgByHand) {
   EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Values{1.5, 3, 5, 6}));
 }
 
-TEST_P(Pool3d, TheFirstMaximumTakesTheGradientAndNaNWins) {
+TEST_P(Pool3d, TheFirstMaximumOrLastNaNTakesTheGradient) {
   for (const DType dtype : {vox::f32, vox::f64}) {
     const double nan = std::nan("");
     Tensor x = row({2, 2, 1, nan, nan, 7, -inf, -inf}, dtype).set_requires_grad();
@@ -62,7 +62,7 @@ TEST_P(Pool3d, TheFirstMaximumTakesTheGradientAndNaNWins) {
     EXPECT_EQ(values(x.grad()), (Values{10, 0, 0, 20, 30, 0, 40, 0}));
     x.zero_grad();
     vox::max_pool3d(x.slice(4, 3, 6), {.kernel_size = w(3)}).backward(row({5}, dtype));
-    EXPECT_EQ(values(x.grad()), (Values{0, 0, 0, 5, 0, 0, 0, 0}));
+    EXPECT_EQ(values(x.grad()), (Values{0, 0, 0, 0, 5, 0, 0, 0}));
   }
 }
 
@@ -197,7 +197,13 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
 
     if (a.dilation != Triple(1)) continue;
     x.zero_grad();
-    y = vox::avg_pool3d(x, {a.kernel, a.stride, a.padding, a.ceil_mode, a.count_include_pad});
+    const vox::AvgPool3dOptions avg_options{a.kernel, a.stride, a.padding, a.ceil_mode, a.count_include_pad};
+    const auto fits = [&](int64_t i) { return a.kernel[i] <= x.size(x.rank() - 3 + i) + 2 * a.padding[i]; };
+    if (!fits(0) || !fits(1) || !fits(2)) {
+      EXPECT_THROW(vox::avg_pool3d(x, avg_options), vox::ShapeError);
+      continue;
+    }
+    y = vox::avg_pool3d(x, avg_options);
     ASSERT_EQ(y.shape(), expected.shape) << done;
     y.backward(g);
     const Values means = values(y), grads = values(x.grad());
@@ -236,6 +242,10 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 3, .padding = 2}), vox::ValueError);
   EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 5}), vox::ShapeError);
   EXPECT_THROW(vox::avg_pool3d(x.to(vox::u8), {.kernel_size = 2}), vox::DTypeError);
+  // As in PyTorch, ceil_mode makes no room for the mean of a window larger than the padded input.
+  EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), vox::ShapeError);
+  EXPECT_EQ(avg({1}, {.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true}),
+            (Values{1. / 3}));
 }
 
 TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {

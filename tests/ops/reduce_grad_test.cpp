@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
@@ -55,6 +56,13 @@ TEST_P(ReduceGradTest, MeanSpreadsAShareOfIt) {
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{1, 1, 1, 1, 2, 2, 2, 2}));
 }
 
+TEST_P(ReduceGradTest, TheMeanOfNothingHasASecondGradientOfZero) {
+  const Tensor x = leaf({}, {0}), w = leaf({1}, {});
+  const Tensor g = grad({mean(x)}, {x}, {.grad_outputs = {w}, .create_graph = true})[0];
+  EXPECT_EQ(g.shape(), Shape{0});
+  EXPECT_EQ(grad({sum(g)}, {w})[0].item<float>(), 0);
+}
+
 TEST_P(ReduceGradTest, TiesShareTheGradient) {
   Tensor x = leaf({7, 1, 7, 1, 2, 3}, {2, 3});
   max(x, {1}).backward(from_vector<float>({6, 5}, {2}, device()));
@@ -68,6 +76,9 @@ TEST_P(ReduceGradTest, ANaNThatWonTakesTheGradient) {
   Tensor x = leaf({1, std::numeric_limits<float>::quiet_NaN(), 3}, {3});
   max(x).backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0}));
+  Tensor two = leaf({NAN, 1, NAN}, {3});
+  min(two).backward();
+  EXPECT_EQ(two.grad().to_vector<float>(), (Floats{0.5, 0, 0.5}));
 }
 
 TEST_P(ReduceGradTest, AnInfiniteGradientReachesOnlyTheWinner) {

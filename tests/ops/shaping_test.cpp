@@ -152,8 +152,27 @@ TEST_P(Shaping, IndexSelectTakesRows) {
   EXPECT_EQ(values(vox::index_select(x.transpose(0, 1), 0, index({2, 1}))), (Values{2, 5, 1, 4}));
   EXPECT_EQ(values(vox::index_select(x, 0, index({9, 1, 9, 0}).slice(0, 1, 4, 2))),
             (Values{3, 4, 5, 0, 1, 2}));
+  EXPECT_EQ(values(vox::index_select(x, 0, index({1}).expand({2}))), (Values{3, 4, 5, 3, 4, 5}));
   EXPECT_EQ(vox::index_select(x, 0, index({})).shape(), (Shape{0, 3}));
   EXPECT_EQ(vox::index_select(counting({0, 3}), 1, index({0, 0})).shape(), (Shape{0, 2}));
+}
+
+// Rows of a tensor that is not dense are read in place: no memory holds all of the last one.
+TEST_P(Shaping, IndexSelectReadsAnyStrides) {
+  for (const DType dtype : dtypes) {
+    const Tensor x = counting({2, 3, 2, 4}, dtype);
+    for (const Tensor& view : {x.permute({3, 1, 0, 2}), x.permute({0, 2, 3, 1}), x.slice(3, 1, 4, 2),
+                               x.slice(1, 1, 2).expand({2, 3, 2, 4}), x.transpose(1, 2)}) {
+      for (int64_t dim = 0; dim < 4; ++dim) {
+        const Tensor picks = index({1, 0, 0, 1});
+        EXPECT_EQ(values(vox::index_select(view, dim, picks)),
+                  values(vox::index_select(view.clone(), dim, picks)))
+            << view.strides() << " along " << dim;
+      }
+    }
+  }
+  const Tensor huge = counting({2, 1}).expand({2, int64_t{1} << 40});
+  EXPECT_EQ(values(vox::index_select(huge, 1, index({(int64_t{1} << 40) - 1}))), (Values{0, 1}));
 }
 
 TEST_P(Shaping, IndexSelectGradientAddsRowsInTheOrderOfTheIndices) {

@@ -1,19 +1,25 @@
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
 #include <voxgrad/nn/conv3d.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
 #include "tests/support/devices.h"
+#include "tests/support/limit_memory.h"
 
 // Results that are too large are refused in the name of the call that was to make them, and with their shape:
 // not in the name of the function that allocates, nor by a product of some of their sizes.
@@ -143,6 +149,82 @@ TEST_P(TooLarge, MoreBytesThanThereAre) {
                                     {"add", shape, [&] { x + x; }},
                                     {"to_vector", shape, [&] { x.to_vector<float>(); }}},
                                    "no memory for a tensor of shape ");
+}
+
+// Before any work is done, which here takes hours.
+TEST_P(TooLarge, WorkThatIsInVain) {
+  const Shape shape{power(50)}, scores{power(50), 2}, row{1, 1, 1, 1, power(50)};
+  const Tensor x = expanded(shape), h = expanded(shape, bf16), v = expanded(row),
+               w = expanded({1, 1, 1, 1, 1}), input = expanded(scores), target = expanded(shape, i64),
+               y2 = v.squeeze(0).squeeze(0), w2 = w.squeeze(0).squeeze(0).reshape({1, 1, 1, 1}),
+               zero = zeros({1}, {i64, device()});
+  const Reduction none = Reduction::none;
+  expect_refused<OutOfMemoryError>(
+      {{"softmax", shape, [&] { softmax(x, 0); }},
+       {"softmax", shape, [&] { softmax(h, 0); }},
+       {"log_softmax", shape, [&] { log_softmax(x, 0); }},
+       {"log_softmax", shape, [&] { log_softmax(h, 0); }},
+       {"cross_entropy", scores, [&] { cross_entropy(input, target); }},
+       {"mse_loss", shape, [&] { mse_loss(x, x, none); }},
+       {"l1_loss", shape, [&] { l1_loss(x, x, none); }},
+       {"index_select", shape, [&] { index_select(zero.to(f32), 0, zero.expand(shape)); }},
+       {"conv3d", row, [&] { conv3d(v, w); }},
+       {"conv2d", row, [&] { conv2d(y2.unsqueeze(0), w2); }},
+       {"conv_transpose3d", row, [&] { conv_transpose3d(v, w); }},
+       {"conv3d_weight_grad", row,
+        [&] {
+          conv3d_weight_grad(v, w, {1, 1, power(50)});
+        }}},
+      "no memory for a tensor of shape ");
+}
+
+/// In a process of its own, with `bytes` more memory: what `call` throws goes to stderr.
+void run_with_little_memory(int64_t bytes, const std::function<void()>& call) {
+  set_num_threads(1);
+  testing::limit_memory(bytes);
+  try {
+    call();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  std::exit(0);
+}
+
+// The results fit, the tables that the CPU's kernels make of them do not.
+TEST(TablesDeathTest, AreRefusedInTheNameOfTheFunction) {
+  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr int64_t cells = power(22), result = cells * 4, room = 3 * result;
+  const Tensor row = ones({1, 1, 1, 1, 1}).expand({1, 1, 1, 1, cells});  // of which pooling makes a copy
+  const Triple one{1, 1, 2}, wide{1, 1, cells};
+  const auto expect_named = [&](const char* function, const std::function<void()>& call) {
+    EXPECT_EXIT(run_with_little_memory(room, call), ::testing::ExitedWithCode(0),
+                str("^", function, ": no memory for its tables"));
+  };
+  expect_named("interpolate", [&] { interpolate(ones({1, 1, 1, 1, 8}), {.size = wide}); });
+  expect_named("avg_pool3d", [&] { avg_pool3d(row, {.kernel_size = one, .stride = Triple(1)}); });
+  expect_named("max_pool3d", [&] { max_pool3d(row, {.kernel_size = one, .stride = Triple(1)}); });
+}
+
+// 32 MiB of result need no table of the stride.
+TEST(TablesDeathTest, AStrideCostsNothing) {
+  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    Triple stride = 1;
+    stride[axis] = power(22);
+    const auto along = [&](int64_t size) {
+      Shape s{1, 1, 1, 1, 1};
+      s[2 + axis] = size;
+      return s;
+    };
+    const auto call = [&] {
+      const Tensor y = conv_transpose3d(ones(along(3)), ones(along(2)), {}, {.stride = stride});
+      std::fprintf(stderr, "%g of %lld\n", static_cast<double>(y.sum().item<float>()),
+                   static_cast<long long>(y.numel()));
+    };
+    EXPECT_EXIT(run_with_little_memory(power(27), call), ::testing::ExitedWithCode(0), "^6 of 8388610");
+  }
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
-// What the conv3d family asks of an instruction set: the inner loops, over tiles that ops/cpu/conv3d_tile.h
+#include <voxgrad/ops/cpu/isa.h>
+
+// What the conv3d family asks of an instruction set: the inner loops, over tiles that ops/cpu/conv3d/tile.h
 // has laid out. T is the type of the arithmetic, float or double.
 
 namespace vox::cpu::simd {
@@ -59,14 +61,6 @@ struct ConvKernels {
   ConvKernelsOf<double> f64;
 };
 
-namespace baseline {
-extern const ConvKernels conv_kernels;
-}
-namespace v3 {
-extern const ConvKernels conv_kernels;
-}
-namespace v4 {
-extern const ConvKernels conv_kernels;
-}
+VOX_DECLARE_BY_ISA(ConvKernels, conv_kernels);
 
 }  // namespace vox::cpu::simd

@@ -12,15 +12,14 @@
 #include <voxgrad/ops/cpu/simd/math.h>
 #include <voxgrad/ops/cpu/simd/stream.h>
 
+#include <type_traits>
+#include <utility>  // integer_sequence, a type without code
+
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
 template <class T>
-inline constexpr bool is_real = false;
-template <>
-inline constexpr bool is_real<float> = true;
-template <>
-inline constexpr bool is_real<double> = true;
+inline constexpr bool is_real = std::is_floating_point_v<T>;
 
 // ---- Loops -----------------------------------------------------------------------------------------------
 
@@ -192,45 +191,42 @@ void where(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step,
   for (int64_t i = 0; i < n; ++i) y[i] = condition[i * c_step] ? a[i * a_step] : b[i * b_step];
 }
 
-// ---- Tables, in the order of the enums --------------------------------------------------------------------
+// ---- Tables, made from the enums --------------------------------------------------------------------------
 
-template <class T>
-constexpr ElementwiseOf<T> real_table(BinaryRun<T> pow) {
-  using U = Unary;
-  using B = Binary;
-  using C = Comparison;
-  return {
-      {unary<T, U::neg>, unary<T, U::abs>, unary<T, U::sign>, unary<T, U::exp>, unary<T, U::log>,
-       unary<T, U::sqrt>, unary<T, U::rsqrt>, unary<T, U::erf>, unary<T, U::tanh>, unary<T, U::sigmoid>,
-       unary<T, U::relu>, unary<T, U::leaky_relu>, unary<T, U::gelu>, unary<T, U::silu>, unary<T, U::clamp>},
-      {binary<T, B::add>, binary<T, B::sub>, binary<T, B::mul>, binary<T, B::div>, pow, binary<T, B::maximum>,
-       binary<T, B::minimum>, binary<T, B::add_scaled>},
-      {compare<T, C::eq>, compare<T, C::ne>, compare<T, C::lt>, compare<T, C::le>, compare<T, C::gt>,
-       compare<T, C::ge>},
-      where<T>};
+template <class T, Unary op>
+constexpr UnaryRun<T> unary_entry() {
+  if constexpr (is_real<T> || takes_integers(op))
+    return unary<T, op>;
+  else
+    return nullptr;
 }
 
-template <class T>
-constexpr ElementwiseOf<T> integer_table() {
-  using U = Unary;
-  using B = Binary;
-  using C = Comparison;
-  return {{unary<T, U::neg>, unary<T, U::abs>, unary<T, U::sign>, nullptr, nullptr, nullptr, nullptr, nullptr,
-           nullptr, nullptr, unary<T, U::relu>, nullptr, nullptr, nullptr, unary<T, U::clamp>},
-          {binary<T, B::add>, binary<T, B::sub>, binary<T, B::mul>, nullptr, nullptr, binary<T, B::maximum>,
-           binary<T, B::minimum>, binary<T, B::add_scaled>},
-          {compare<T, C::eq>, compare<T, C::ne>, compare<T, C::lt>, compare<T, C::le>, compare<T, C::gt>,
-           compare<T, C::ge>},
+template <class T, Binary op>
+constexpr BinaryRun<T> binary_entry() {
+  if constexpr (op == Binary::pow && std::is_same_v<T, float>)
+    return pow_f32;
+  else if constexpr (is_real<T> || takes_integers(op))
+    return binary<T, op>;
+  else
+    return nullptr;
+}
+
+template <class T, int... u, int... b, int... c>
+constexpr ElementwiseOf<T> table_of(std::integer_sequence<int, u...>, std::integer_sequence<int, b...>,
+                                    std::integer_sequence<int, c...>) {
+  return {{unary_entry<T, Unary(u)>()...},
+          {binary_entry<T, Binary(b)>()...},
+          {compare<T, Comparison(c)>...},
           where<T>};
 }
 
-constexpr ElementwiseOf<float> f32_table = real_table<float>(pow_f32);
-constexpr ElementwiseOf<double> f64_table = real_table<double>(binary<double, Binary::pow>);
-constexpr ElementwiseOf<int64_t> i64_table = integer_table<int64_t>();
-constexpr ElementwiseOf<uint8_t> u8_table = integer_table<uint8_t>();
+template <class T>
+constexpr ElementwiseOf<T> table = table_of<T>(std::make_integer_sequence<int, unary_count>(),
+                                               std::make_integer_sequence<int, binary_count>(),
+                                               std::make_integer_sequence<int, comparison_count>());
 
 }  // namespace
 
-const ElementwiseKernels elementwise_kernels{f32_table, f64_table, i64_table, u8_table};
+const ElementwiseKernels elementwise_kernels{table<float>, table<double>, table<int64_t>, table<uint8_t>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/elementwise_ops.h>
 
 // Elementwise kernels on dense runs of any length. An element's result does not depend on where in the run it
@@ -44,14 +45,6 @@ struct ElementwiseKernels {
   const ElementwiseOf<uint8_t>& u8;
 };
 
-namespace baseline {
-extern const ElementwiseKernels elementwise_kernels;
-}
-namespace v3 {
-extern const ElementwiseKernels elementwise_kernels;
-}
-namespace v4 {
-extern const ElementwiseKernels elementwise_kernels;
-}
+VOX_DECLARE_BY_ISA(ElementwiseKernels, elementwise_kernels);
 
 }  // namespace vox::cpu::simd

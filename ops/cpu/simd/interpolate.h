@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/cell_rows.h>
 
 namespace vox::cpu::simd {
@@ -34,14 +35,6 @@ struct InterpolateKernels {
   InterpolateOf<double> f64;
 };
 
-namespace baseline {
-extern const InterpolateKernels interpolate_kernels;
-}
-namespace v3 {
-extern const InterpolateKernels interpolate_kernels;
-}
-namespace v4 {
-extern const InterpolateKernels interpolate_kernels;
-}
+VOX_DECLARE_BY_ISA(InterpolateKernels, interpolate_kernels);
 
 }  // namespace vox::cpu::simd

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
+
 namespace vox::cpu::simd {
 
 /// Loops of batch normalisation over a dense piece of one channel; and over rows, element c of which belongs
@@ -29,14 +31,6 @@ struct NormalizeKernels {
   NormalizeOf<double> f64;
 };
 
-namespace baseline {
-extern const NormalizeKernels normalize_kernels;
-}
-namespace v3 {
-extern const NormalizeKernels normalize_kernels;
-}
-namespace v4 {
-extern const NormalizeKernels normalize_kernels;
-}
+VOX_DECLARE_BY_ISA(NormalizeKernels, normalize_kernels);
 
 }  // namespace vox::cpu::simd

@@ -88,15 +88,15 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   }
 }
 
-/// Whether b, at a later place than a, takes its place: the first maximum stays, and the first NaN.
+/// Whether b, at a later place than a, takes its place: the first maximum stays, a NaN only until the next.
 template <class V>
 [[gnu::always_inline]] inline auto beats(V b, V a) {
-  return (b > a) | ((b != b) & (a == a));
+  return (b > a) | (b != b);
 }
 /// Whether b takes a's place, wherever they are.
 template <class V, class I>
 [[gnu::always_inline]] inline auto beats_at(V b, I b_at, V a, I a_at) {
-  return beats(b, a) | (((b == a) | ((b != b) & (a != a))) & (b_at < a_at));
+  return (b > a) | ((b == a) & (b_at < a_at)) | ((b != b) & ((a == a) | (b_at > a_at)));
 }
 
 template <class T>

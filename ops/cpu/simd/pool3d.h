@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/cell_rows.h>
 
 namespace vox::cpu::simd {
@@ -42,7 +43,7 @@ using PoolIndex = typename PoolIndexOf<T>::type;
 /// Windows (or cells) with d in [d_begin, d_end) of one plane.
 template <class T>
 struct Pool3dOf {
-  /// y = the first maximum (or NaN) of each window, index = its cell, or -1 and -infinity for a window
+  /// y = the first maximum (or last NaN) of each window, index = its cell, or -1 and -infinity for a window
   /// without cells. Both `index` and `column_index` may be null: then y is a maximum, any of +0 and -0 or of
   /// several NaNs. With indices, a plane has fewer cells than the largest PoolIndex<T>.
   void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
@@ -70,14 +71,6 @@ struct Pool3dKernels {
   const Pool3dOf<double>& f64;
 };
 
-namespace baseline {
-extern const Pool3dKernels pool3d_kernels;
-}
-namespace v3 {
-extern const Pool3dKernels pool3d_kernels;
-}
-namespace v4 {
-extern const Pool3dKernels pool3d_kernels;
-}
+VOX_DECLARE_BY_ISA(Pool3dKernels, pool3d_kernels);
 
 }  // namespace vox::cpu::simd

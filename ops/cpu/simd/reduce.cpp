@@ -125,8 +125,41 @@ constexpr ReduceOf<T> loops{block<T, Op>, blocks<T, Op>, combine<T, Op>};
 template <class T>
 constexpr ReductionsOf<T> table{loops<T, Sum>, loops<T, Max>, loops<T, Min>};
 
+// ---- Rows of any length ----------------------------------------------------------------------------------
+
+/// 32 sums in double, element i in sum i % 32; then the sums are added pairwise.
+template <class T>
+double sum(const T* x, int64_t n) {
+  constexpr int sums = 32;
+  double partial[sums] = {};
+  int64_t i = 0;
+  for (; i + sums <= n; i += sums)
+    for (int k = 0; k < sums; ++k) partial[k] += static_cast<double>(x[i + k]);
+  for (int k = 0; i < n; ++i, ++k) partial[k] += static_cast<double>(x[i]);
+  for (int half = sums / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) partial[k] += partial[k + half];
+  return partial[0];
+}
+
+/// x * 0 is 0 for every finite x and NaN for all others, and so is the sum of such products.
+template <class T>
+bool all_finite(const T* x, int64_t n) {
+  constexpr int step = 4 * lanes<T>;
+  Vec<T> sum[4] = {};
+  int64_t i = 0;
+  for (; i + step <= n; i += step)
+    for (int k = 0; k < 4; ++k) sum[k] += load(x + i + k * lanes<T>) * T(0);
+  T tail = 0;
+  for (; i < n; ++i) tail += x[i] * T(0);
+  const Vec<T> all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  for (int k = 0; k < lanes<T>; ++k) tail += all[k];
+  return tail == T(0);
+}
+
 }  // namespace
 
 const ReduceKernels reduce_kernels{table<float>, table<double>};
+const SumKernels sum_kernels{sum<float>, sum<double>};
+const FiniteKernels finite_kernels{all_finite<float>, all_finite<double>};
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <voxgrad/ops/cpu/isa.h>
+
 namespace vox::cpu::simd {
 
 /// The inner loops of a reduction, see ops/cpu/reduce.cpp for the order.
@@ -28,14 +30,22 @@ struct ReduceKernels {
   ReductionsOf<double> f64;
 };
 
-namespace baseline {
-extern const ReduceKernels reduce_kernels;
-}
-namespace v3 {
-extern const ReduceKernels reduce_kernels;
-}
-namespace v4 {
-extern const ReduceKernels reduce_kernels;
-}
+VOX_DECLARE_BY_ISA(ReduceKernels, reduce_kernels);
+
+/// The sum of n numbers, added up in double.
+struct SumKernels {
+  double (*f32)(const float*, int64_t n);
+  double (*f64)(const double*, int64_t n);
+};
+
+VOX_DECLARE_BY_ISA(SumKernels, sum_kernels);
+
+/// Whether all of n numbers are finite.
+struct FiniteKernels {
+  bool (*f32)(const float*, int64_t n);
+  bool (*f64)(const double*, int64_t n);
+};
+
+VOX_DECLARE_BY_ISA(FiniteKernels, finite_kernels);
 
 }  // namespace vox::cpu::simd

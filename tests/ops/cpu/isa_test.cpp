@@ -2,7 +2,7 @@
 
 #include <voxgrad/core/check.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/simd/finite.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
 
 #include <cmath>
 #include <cstdlib>

@@ -1,0 +1,113 @@
+// The members of Tensor that concern gradients, and what an in-place write must ask first.
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/meta.h>
+
+namespace vox {
+
+bool Tensor::requires_grad() const {
+  const auto& meta = checked("requires_grad").autograd;
+  return meta && (meta->requires_grad || meta->node);
+}
+
+bool Tensor::is_leaf() const {
+  const auto& meta = checked("is_leaf").autograd;
+  return !meta || !meta->node;
+}
+
+Tensor& Tensor::set_requires_grad(bool requires_grad) {
+  checked("set_requires_grad");
+  check<GradError>(is_leaf(),
+                   "set_requires_grad: only a leaf may change it; this tensor was made by a recorded op ",
+                   "(use detach() to get a leaf)");
+  check<DTypeError>(!requires_grad || is_floating(dtype()), "set_requires_grad: needs a floating dtype, got ",
+                    dtype(), "; allowed are f32, f64, bf16 and f16");
+  if (requires_grad || impl_->autograd) autograd::meta_of(*this).requires_grad = requires_grad;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const auto& meta = checked("grad").autograd;
+  return meta ? meta->grad : Tensor();
+}
+
+void Tensor::set_grad(const Tensor& grad) {
+  checked("set_grad");
+  if (!grad.defined() && !impl_->autograd) return;
+  if (grad.defined()) {
+    check<GradError>(autograd::spec_of(grad) == autograd::spec_of(*this),
+                     "set_grad: a gradient must have its tensor's shape, dtype and device, ", shape(), " ",
+                     dtype(), " on ", device(), "; got ", grad.shape(), " ", grad.dtype(), " on ",
+                     grad.device());
+    check<GradError>(grad.impl() != impl_, "set_grad: a tensor cannot be its own gradient (use clone())");
+  }
+  autograd::meta_of(*this).grad = grad;
+}
+
+Tensor Tensor::detach() const {
+  const TensorImpl& t = checked("detach");
+  return detail::alias(*this, t.offset, t.shape, t.strides);
+}
+
+namespace {
+autograd::HookList& hook_list(const char* function, const Tensor& t) {
+  detail::check_defined(function, "this", t);
+  check<GradError>(t.requires_grad(), function, ": the tensor does not require grad");
+  AutogradMeta& meta = autograd::meta_of(t);
+  auto& list = meta.node ? meta.node->hooks(meta.output) : meta.leaf_hooks;
+  if (!list) list = std::make_shared<autograd::HookList>();
+  if (auto accumulator = meta.accumulator.lock()) accumulator->hooks(0) = list;
+  return *list;
+}
+}  // namespace
+
+int64_t Tensor::add_hook(Hook hook) {
+  auto& list = hook_list("register_hook", *this);
+  detail::check_callable("register_hook", "hook", hook);
+  const int64_t id = list.next_id++;
+  list.hooks.emplace(id, std::move(hook));
+  return id;
+}
+
+void Tensor::remove_hook(int64_t id) {
+  check<ValueError>(hook_list("remove_hook", *this).hooks.erase(id) == 1,
+                    "remove_hook: no hook has the number ", id);
+}
+
+Tensor& Tensor::retain_grad() {
+  auto& list = hook_list("retain_grad", *this);
+  if (is_leaf()) return *this;
+  for (const auto& retained : list.retained) {
+    if (retained.lock() == impl_) return *this;
+  }
+  list.retained.push_back(impl_);
+  return *this;
+}
+
+namespace detail {
+
+void set_data(const Tensor& t, const Tensor& data) {
+  TensorImpl& to = *t.impl();
+  const TensorImpl& from = *data.impl();
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.numel = from.numel;
+  to.dtype = from.dtype;
+  if (to.autograd)
+    to.autograd->accumulator.reset();  // graphs to come get one that expects the new shape and device
+}
+
+void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {
+  if (grad_enabled()) {
+    const bool source_grad = source.defined() && source.requires_grad();
+    check<GradError>(
+        !target.requires_grad() && !source_grad, function, ": in-place writes are not recorded, and the ",
+        source_grad ? "source" : "target",
+        " requires grad; write under `auto guard = vox::no_grad();`, or to a clone() with the ordinary op");
+  }
+  target.impl()->storage->bump_version();
+}
+}  // namespace detail
+
+}  // namespace vox

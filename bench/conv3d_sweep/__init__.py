@@ -1,1 +1,0 @@
-"""What bench/conv3d_sweep.py is made of."""

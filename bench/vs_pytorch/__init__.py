@@ -1,1 +1,0 @@
-"""The parts of bench/vs_pytorch.py; see bench/README.md."""

@@ -1,0 +1,266 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <voxgrad/ops/cpu/conv3d/lattice.h>
+#include <voxgrad/ops/cpu/isa.h>
+#include <voxgrad/ops/cpu/simd/conv3d.h>
+#include <voxgrad/ops/cpu/simd/reduce.h>
+
+// Note [Tiles]
+//
+// The kernels of ops/cpu/simd/conv3d.h know no padding, stride, dilation, odd width or dtype: they add up
+// shifted copies of a dense row of numbers. This file makes such rows. A task copies what a box of outputs
+// reads, of all input channels, into memory of its own that fits the second-level cache, with zeros for the
+// padding:
+//
+//   outputs     h\w 0 1 2 3       tile (kernel 1x3, padding 1)   . 0 1 2 3 . <- one row with its halo
+//                 0 a b c d                                      . 4 5 6 7 .
+//                 1 e f g h
+//
+// A row of the tile is `extent` = outputs + halo cells long. With position = h * extent + w, tap m reads
+// at position + a constant, whatever h: so the whole plane is one long vector loop ("flat plane"). It also
+// computes `halo` outputs per row that mean nothing; nobody stores them.
+//
+// Strides: output j reads the cells j * step + u, one u per tap. Cells with the same remainder of u modulo
+// step are neighbours for neighbouring j, so the tile keeps one row per remainder (a "class"). Where the taps
+// lie so far apart that the halo would exceed the row (dilation), every u is a class of its own, and there is
+// no halo.
+
+namespace vox::cpu {
+
+/// The inner loops of the convolutions.
+inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
+
+/// Whether all of n numbers are finite. A tile multiplies the zeros of the padding too: only with finite
+/// operands are these products the zeros that the definition leaves out.
+template <class T>
+bool all_finite(const T* x, int64_t n) {
+  return VOX_BY_ISA(finite_kernels).template of<T>()(x, n);
+}
+
+/// One axis of a tile: which cells it keeps. Several lattices (phases) may read the same tile.
+struct TileAxis {
+  int64_t outputs = 0;           ///< of the longest phase
+  int64_t step = 1, input = 0;   ///< of the lattices
+  int64_t halo = 0;              ///< cells of a class beyond one per output
+  std::vector<int64_t> origins;  ///< per class, the cell of output 0 at shift 0
+
+  struct Place {
+    int64_t in_class, shift;
+  };
+
+  /// All u of the lattices, ascending, each once.
+  static std::vector<int64_t> cells(const std::vector<Lattice>& phases) {
+    std::vector<int64_t> u;
+    for (const Lattice& l : phases)
+      for (int64_t m = 0; m < l.taps; ++m) u.push_back(l.input_cell(0, m));
+    std::sort(u.begin(), u.end());
+    u.erase(std::unique(u.begin(), u.end()), u.end());
+    if (u.empty()) u.push_back(0);
+    return u;
+  }
+
+  static TileAxis by_cell(const std::vector<Lattice>& phases) {
+    TileAxis axis = empty(phases);
+    axis.origins = cells(phases);
+    return axis;
+  }
+
+  static TileAxis by_remainder(const std::vector<Lattice>& phases) {
+    TileAxis axis = empty(phases);
+    const std::vector<int64_t> u = cells(phases);
+    const int64_t step = axis.step, first = floor_div(u.front(), step), last = floor_div(u.back(), step);
+    for (const int64_t cell : u) axis.origins.push_back(first * step + (cell - floor_div(cell, step) * step));
+    std::sort(axis.origins.begin(), axis.origins.end());
+    axis.origins.erase(std::unique(axis.origins.begin(), axis.origins.end()), axis.origins.end());
+    axis.halo = last - first;
+    return axis;
+  }
+
+  /// Whichever is smaller for tiles of the whole axis.
+  static TileAxis smaller(const std::vector<Lattice>& phases) {
+    TileAxis a = by_remainder(phases), b = by_cell(phases);
+    const auto size = [](const TileAxis& x) {
+      return static_cast<double>(x.origins.size()) * static_cast<double>(x.outputs + x.halo);
+    };
+    return size(a) <= size(b) ? a : b;
+  }
+
+  int64_t classes() const { return static_cast<int64_t>(origins.size()); }
+
+  /// Cells at the beginning, and as many at the end, that lie outside of the input in every class.
+  int64_t shared_zeros() const {
+    int64_t zeros = halo;
+    for (const int64_t origin : origins) {
+      const int64_t before = origin >= 0 ? 0 : (-origin - 1) / step + 1;
+      const int64_t inside = origin >= input ? 0 : (input - 1 - origin) / step + 1;  // and those before
+      zeros = std::min({zeros, before, std::max<int64_t>(outputs + halo - inside, 0)});
+    }
+    return zeros;
+  }
+
+  /// Where the tile keeps cell u of output 0.
+  Place place(int64_t u) const {
+    for (size_t k = 0; k < origins.size(); ++k) {
+      const int64_t away = u - origins[k];
+      if (away >= 0 && away % step == 0 && away / step <= halo) return {static_cast<int64_t>(k), away / step};
+    }
+    return {0, 0};
+  }
+
+ private:
+  static TileAxis empty(const std::vector<Lattice>& phases) {
+    TileAxis axis;
+    axis.step = phases.front().in_step;
+    axis.input = phases.front().input;
+    for (const Lattice& l : phases) axis.outputs = std::max(axis.outputs, l.outputs);
+    return axis;
+  }
+  static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+};
+
+/// A tile's layout: (channel, class d, h, w, plane, row, cell).
+struct TileLayout {
+  std::array<TileAxis, 3> axes;
+  Triple tile;  ///< outputs along each axis
+
+  int64_t extent(int64_t axis) const { return tile[axis] + axes[static_cast<size_t>(axis)].halo; }
+
+  /// Cells from row to row. A tile of whole rows has zeros of the padding at both ends of each, and those at
+  /// the end of one serve as those at the beginning of the next: so a "full" correlation has no useless
+  /// positions.
+  int64_t pitch() const { return extent(2) - (tile.w >= axes[2].outputs ? axes[2].shared_zeros() : 0); }
+  int64_t plane() const { return (extent(1) - 1) * pitch() + extent(2); }
+  int64_t classes() const { return axes[0].classes() * axes[1].classes() * axes[2].classes(); }
+  int64_t channel() const { return classes() * extent(0) * plane(); }
+  int64_t tiles(int64_t axis) const {
+    return (axes[static_cast<size_t>(axis)].outputs + tile[axis] - 1) / tile[axis];
+  }
+  int64_t tiles() const { return tiles(0) * tiles(1) * tiles(2); }
+
+  /// The first output of tile `index`, and how many there are of the `tile` along each axis.
+  struct Box {
+    std::array<int64_t, 3> first, count;
+  };
+  Box box(int64_t index) const {
+    Box b;
+    for (size_t axis = 3; axis-- > 0;) {
+      const int64_t a = static_cast<int64_t>(axis), n = tiles(a);
+      b.first[axis] = index % n * tile[a];
+      b.count[axis] = std::min(tile[a], axes[axis].outputs - b.first[axis]);
+      index /= n;
+    }
+    return b;
+  }
+
+  /// Positions of one output plane of a box: its rows, less the halo of the last.
+  int64_t positions(const Box& b) const { return (b.count[1] - 1) * pitch() + b.count[2]; }
+
+  /// Where the taps of a correlation lie, relative to the position of the output: taps in row-major order.
+  std::vector<int64_t> offsets(const Lattice& d, const Lattice& h, const Lattice& w) const {
+    std::vector<int64_t> all;
+    for (int64_t md = 0; md < d.taps; ++md) {
+      const auto pd = axes[0].place(d.input_cell(0, md));
+      for (int64_t mh = 0; mh < h.taps; ++mh) {
+        const auto ph = axes[1].place(h.input_cell(0, mh));
+        for (int64_t mw = 0; mw < w.taps; ++mw) {
+          const auto pw = axes[2].place(w.input_cell(0, mw));
+          const int64_t in_class =
+              (pd.in_class * axes[1].classes() + ph.in_class) * axes[2].classes() + pw.in_class;
+          all.push_back((in_class * extent(0) + pd.shift) * plane() + ph.shift * pitch() + pw.shift);
+        }
+      }
+    }
+    return all;
+  }
+};
+
+/// n numbers, from storage to arithmetic or back.
+template <class S, class T>
+void copy_row(const S* from, int64_t n, T* to) {
+  if constexpr (std::is_same_v<S, T>)
+    std::copy_n(from, n, to);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+}
+
+/// `count` cells of a row of the input from cell `first` on, in steps; zero outside of it.
+template <class S, class T>
+void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_t count, T* to) {
+  const int64_t before = first >= 0 ? 0 : std::min(count, (-first - 1) / step + 1);
+  const int64_t end = first >= width ? before : std::clamp((width - 1 - first) / step + 1, before, count);
+  std::fill_n(to, before, T(0));
+  if (before < end) {  // else the cell may be far outside, where not even a pointer may go
+    const S* from = row + first + before * step;
+    to += before;
+    const int64_t n = end - before;
+    if (step == 1)
+      copy_row(from, n, to);
+    else if (std::is_same_v<S, T> && step == 2)
+      conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, to);
+    else
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i * step]);
+    to += n;
+  } else {
+    to += before;
+  }
+  std::fill_n(to, count - end, T(0));
+}
+
+/// Copies what a box reads of `channels` channels from `input` on.
+template <class S, class T>
+void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const TileLayout::Box& box,
+               T* to) {
+  const auto& [ad, ah, aw] = layout.axes;
+  const int64_t extent_d = layout.extent(0), extent_h = layout.extent(1), extent_w = layout.extent(2);
+  for (int64_t c = 0; c < channels; ++c, input += ad.input * ah.input * aw.input) {
+    for (const int64_t origin_d : ad.origins)
+      for (const int64_t origin_h : ah.origins)
+        for (const int64_t origin_w : aw.origins)
+          for (int64_t ed = 0; ed < extent_d; ++ed) {
+            const int64_t d = origin_d + (box.first[0] + ed) * ad.step;
+            if (d < 0 || d >= ad.input) {
+              to = std::fill_n(to, layout.plane(), T(0));
+              continue;
+            }
+            for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
+              const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
+              if (-ah.step <= h && h < ah.input - ah.step) {  // too short to be foreseen
+                const int64_t next = h + ah.step;
+                const S* row = input + (d * ah.input + next) * aw.input;
+                const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),
+                              steps = (aw.input - first) / aw.step,
+                              end = extent_w <= steps ? first + extent_w * aw.step : aw.input;
+                for (int64_t i = first; i < end; i += 64 / static_cast<int64_t>(sizeof(S)))
+                  __builtin_prefetch(row + i);
+              }
+              if (h < 0 || h >= ah.input)
+                std::fill_n(to, extent_w, T(0));
+              else
+                copy_cells(input + (d * ah.input + h) * aw.input, aw.input, origin_w + box.first[2] * aw.step,
+                           aw.step, extent_w, to);
+            }
+            to += extent_w - layout.pitch();  // the zeros at the end of the last row
+          }
+  }
+}
+
+/// Memory of this thread that outlives the call, so that no tile pays for fresh pages. One per T and `use`;
+/// begins at a cache line.
+template <class T, int use>
+T* scratch(int64_t count) {
+  struct alignas(64) Line {
+    T elements[64 / sizeof(T)];
+  };
+  thread_local std::vector<Line> memory;
+  const size_t lines = static_cast<size_t>(count) / (64 / sizeof(T)) + 1;
+  if (memory.size() < lines) memory.resize(lines);
+  return memory.data()->elements;
+}
+
+}  // namespace vox::cpu

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/ops/cpu/isa.h>
+
+namespace vox::cpu::simd {
+
+/// Copies bytes that do not overlap; `stream`: past the cache.
+struct CopyKernels {
+  void (*copy)(const char* from, char* to, int64_t bytes, bool stream);
+};
+
+VOX_DECLARE_BY_ISA(CopyKernels, copy_kernels);
+
+/// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in
+/// the result. One kernel per size of element; strides in elements.
+template <class T>
+using Transpose = void (*)(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows,
+                           int64_t columns);
+
+struct TransposeKernels {
+  Transpose<uint8_t> bytes1;
+  Transpose<uint16_t> bytes2;
+  Transpose<uint32_t> bytes4;
+  Transpose<uint64_t> bytes8;
+};
+
+VOX_DECLARE_BY_ISA(TransposeKernels, transpose_kernels);
+
+}  // namespace vox::cpu::simd

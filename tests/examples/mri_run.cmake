@@ -1,0 +1,82 @@
+# A brief run of the main job on a small phantom, as CTest does it:
+#   cmake -D PROGRAM=... -D FOLDER=... -P mri_run.cmake
+# One unbroken run, the same again, and one that stops in the middle and resumes. All must give the same weights.
+
+set(common --phantom --phantom-size 64 --steps 6 --seed 3 --threads 2)
+
+# Runs the program with the arguments and checks its exit status and, if given, a text in its output.
+function(run expected_status expected_text)
+  execute_process(COMMAND ${PROGRAM} ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(NOT status EQUAL expected_status)
+    message(FATAL_ERROR "${ARGN}: exit status ${status}, expected ${expected_status}\n${out}")
+  endif()
+  string(FIND "${out}" "${expected_text}" found)
+  if(found EQUAL -1)
+    message(FATAL_ERROR "${ARGN}: '${expected_text}' is not in the output\n${out}")
+  endif()
+endfunction()
+
+function(expect_files folder)
+  foreach(name IN LISTS ARGN)
+    if(NOT EXISTS ${FOLDER}/${folder}/${name})
+      message(FATAL_ERROR "${folder}/${name} was not written")
+    endif()
+  endforeach()
+  file(GLOB temporary ${FOLDER}/${folder}/*.tmp*)
+  if(temporary)
+    message(FATAL_ERROR "left behind: ${temporary}")
+  endif()
+endfunction()
+
+function(expect_same_weights a b)
+  file(SHA256 ${FOLDER}/${a}/weights.safetensors hash_a)
+  file(SHA256 ${FOLDER}/${b}/weights.safetensors hash_b)
+  if(NOT hash_a STREQUAL hash_b)
+    message(FATAL_ERROR "the weights of ${a} and ${b} differ")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+
+run(0 "6/6" ${common} --out ${FOLDER}/whole)
+expect_files(whole metrics.json weights.safetensors checkpoint.safetensors)
+find_program(GNUPLOT gnuplot)
+if(GNUPLOT)
+  expect_files(whole slices.png curves.png)
+endif()
+
+run(0 "6/6" ${common} --out ${FOLDER}/again)
+expect_same_weights(whole again)
+
+run(0 "stopped after step 4 of 6" ${common} --out ${FOLDER}/broken --stop-after 4)
+run(0 "6/6" ${common} --out ${FOLDER}/broken --resume)
+expect_same_weights(whole broken)
+
+run(0 "6/6" --phantom --phantom-size 64 --steps 6 --seed 4 --threads 1 --out ${FOLDER}/other)
+file(SHA256 ${FOLDER}/whole/weights.safetensors hash_whole)
+file(SHA256 ${FOLDER}/other/weights.safetensors hash_other)
+if(hash_whole STREQUAL hash_other)
+  message(FATAL_ERROR "two seeds gave the same weights")
+endif()
+
+file(READ ${FOLDER}/whole/metrics.json metrics)
+string(JSON steps GET ${metrics} steps)
+string(JSON psnr GET ${metrics} psnr_ours foreground)
+if(NOT steps EQUAL 6 OR NOT psnr GREATER 10)
+  message(FATAL_ERROR "metrics.json: ${metrics}")
+endif()
+
+# What must be refused.
+run(1 "is of a run with --seed 3" --phantom --phantom-size 64 --steps 6 --seed 9 --out ${FOLDER}/whole --resume)
+run(1 "to resume from" ${common} --out ${FOLDER}/nothing --resume)
+file(WRITE ${FOLDER}/broken/checkpoint.safetensors "half a file")
+run(1 "error:" ${common} --out ${FOLDER}/broken --resume)
+file(WRITE ${FOLDER}/text.nii "This is no head.")
+run(1 "too short for a NIfTI header" --volume ${FOLDER}/text.nii --out ${FOLDER}/text)
+run(1 "no such file" --volume ${FOLDER}/none.nii --out ${FOLDER}/text)
+run(1 "--out: cannot make the folder ${FOLDER}/text.nii/inside" ${common} --out ${FOLDER}/text.nii/inside)
+run(1 "--out: cannot make the folder ${FOLDER}/text.nii" ${common} --out ${FOLDER}/text.nii)
+run(2 "is not a number from" --steps many)
+run(2 "unknown option" --step 3)
+run(0 "Usage:" --help)
