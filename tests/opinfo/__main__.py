@@ -12,7 +12,7 @@ def find_pytorch():
     if importlib.util.find_spec("torch"):
         return
     system = "/usr/bin/python3"
-    if os.path.exists(system) and os.path.realpath(sys.executable) != os.path.realpath(system):
+    if os.path.exists(system) and sys.executable != system:
         os.execv(system, [system, *sys.argv])
     print("opinfo: SKIPPED, there is no Python with PyTorch here (Debian: python3-torch; ./run opinfo installs it)")
     sys.exit(SKIPPED)

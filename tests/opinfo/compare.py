@@ -10,8 +10,8 @@ dtype itself), `rounding` that of the dtype in which it stores. A result r for t
 
 where rounding is 0 for f32 and f64, and scale is the largest number in the reference or among the operands.
 Elementwise ops have scale 0 forward, except in f64, where PyTorch itself is no better than voxgrad. An op that
-is composed of several has the tolerance of a gradient. What is the reference rounded to the dtype (also NaN and infinity) is
-always right. Integers and bools are equal or wrong.
+is composed of several has the tolerance of a gradient. The reference rounded to the dtype, also NaN or infinity,
+is always right. Integers and bools are equal or wrong.
 """
 
 import torch
@@ -45,7 +45,8 @@ def same(got, want, dtype, order, scale):
 
 
 def difference(got, want, dtype, order, scale, alternative=None):
-    """What differs, in words, and how many elements; or None. Where `alternative` (PyTorch in the dtype itself) agrees, all is well too."""
+    """What differs, in words, and how many elements; or None. What agrees with `alternative`, PyTorch in the
+    dtype itself, is right too."""
     if tuple(got.shape) != tuple(want.shape):
         return f"shape {tuple(got.shape)}, PyTorch has {tuple(want.shape)}", 0
     right = same(got, want, dtype, order, scale)

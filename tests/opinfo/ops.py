@@ -191,20 +191,19 @@ add("matmul", lambda input, other: vox.matmul(input, other))
 add("__rmatmul__", lambda input, other: vox.matmul(other, input))
 
 
-def product(name, rank0, rank1, argument):
+def product(name, rank0, rank1):
     """torch.mm and its like are matmul for fixed ranks."""
     def call(input, other):
         require(input.rank == rank0 and other.rank == rank1, "other ranks, which matmul takes")
         return vox.matmul(input, other)
-    add(name, lambda input, *args, **kwargs: call(input, *args, *(kwargs.pop(k) for k in list(kwargs) if k == argument),
-                                                  **kwargs))
+    add(name, call)
 
 
-product("mm", 2, 2, "mat2")
-product("bmm", 3, 3, "mat2")
-product("mv", 2, 1, "vec")
-product("dot", 1, 1, "other")
-product("vdot", 1, 1, "other")
+product("mm", 2, 2)
+product("bmm", 3, 3)
+product("mv", 2, 1)
+product("dot", 1, 1)
+product("vdot", 1, 1)
 
 
 def combined(input, product, alpha, beta):
@@ -212,8 +211,8 @@ def combined(input, product, alpha, beta):
 
 
 for name in ("addmm", "addmm:decomposed", "addmv", "baddbmm"):
-    composed(name.replace(":", "."), lambda input, a, b, alpha=1, beta=1: combined(input, vox.matmul(a, b), alpha, beta),
-        of=name)
+    composed(name.replace(":", "."), lambda input, a, b, alpha=1, beta=1:
+             combined(input, vox.matmul(a, b), alpha, beta), of=name)
 composed("addbmm", lambda input, a, b, alpha=1, beta=1:
     combined(input, vox.sum(vox.matmul(a, b), (0,), False), alpha, beta))
 composed("addr", lambda input, a, b, alpha=1, beta=1:
@@ -284,10 +283,12 @@ add("nn.functional.conv3d", conv(3), of="nn.functional.conv_transpose3d", adapt=
 for axes in (1, 2, 3):
     add(f"nn.functional.conv_transpose{axes}d", conv_transpose(axes))
 add("nn.grad.conv3d_weight", lambda input, weight_size, grad_output, stride=1, padding=0, dilation=1, groups=1:
-    vox.conv3d_weight_grad(input, grad_output, tuple(weight_size[2:]), *per_axis(3, stride, padding, dilation), groups),
+    vox.conv3d_weight_grad(input, grad_output, tuple(weight_size[2:]), *per_axis(3, stride, padding, dilation),
+                           groups),
     of="nn.functional.conv_transpose3d", adapt=as_weight_grad, reference=torch.nn.grad.conv3d_weight)
 for axes in (1, 2, 3):
-    add(f"nn.Conv{axes}d", conv(axes), of=f"module:nn.Conv{axes}d", reference=getattr(torch.nn.functional, f"conv{axes}d"))
+    add(f"nn.Conv{axes}d", conv(axes), of=f"module:nn.Conv{axes}d",
+        reference=getattr(torch.nn.functional, f"conv{axes}d"))
     add(f"nn.ConvTranspose{axes}d", conv_transpose(axes), of=f"module:nn.ConvTranspose{axes}d",
         reference=getattr(torch.nn.functional, f"conv_transpose{axes}d"))
 

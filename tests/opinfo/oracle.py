@@ -179,7 +179,8 @@ def empty(t, number):
     return t.narrow(0 if number % 2 else -1, 0, 0).clone()
 
 
-LAY_OUT = {"given": lambda t, _: t, "strided": strided, "transposed": transposed, "expanded": expanded, "empty": empty}
+LAY_OUT = {"given": lambda t, _: t, "strided": strided, "transposed": transposed, "expanded": expanded,
+           "empty": empty}
 
 # ---- Special values -----------------------------------------------------------------------------------------------
 
@@ -189,10 +190,12 @@ def special_values(dtype):
         return torch.tensor([False, True])
     if not dtype.is_floating_point:
         i = torch.iinfo(dtype)
-        return torch.tensor([i.min, i.min + 1, 0, 1, 2, 3, 7, i.max // 2, i.max // 2 + 1, i.max - 1, i.max], dtype=dtype)
+        values = [i.min, i.min + 1, 0, 1, 2, 3, 7, i.max // 2, i.max // 2 + 1, i.max - 1, i.max]
+        return torch.tensor(values, dtype=dtype)
     f = torch.finfo(dtype)
-    positive = [0.0, f.tiny, f.tiny / 2, f.tiny * f.eps, f.eps, 0.5, 1.0, 1.5, 2.0, 3.0, 10.0, 100.0, f.max, float("inf")]
-    return torch.tensor([float("nan")] + positive + [-p for p in positive], dtype=torch.float64).to(dtype)
+    positive = [0.0, f.tiny, f.tiny / 2, f.tiny * f.eps, f.eps, 0.5, 1.0, 1.5, 2.0, 3.0, 10.0, 100.0, f.max]
+    values = positive + [float("inf")]
+    return torch.tensor([float("nan")] + values + [-v for v in values], dtype=torch.float64).to(dtype)
 
 
 def special_samples(entry, databases, dtype, device):

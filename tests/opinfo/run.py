@@ -195,7 +195,7 @@ def run_all(waiting, databases, arguments):
 def arguments_of(argv):
     parser = argparse.ArgumentParser(prog="opinfo", description=__doc__)
     parser.add_argument("--library", required=True, help="the shim that CMake builds (libvoxgrad_opinfo.so)")
-    parser.add_argument("--share", action="store_true", help="a fixed share of each op's cases, in less than a minute")
+    parser.add_argument("--share", action="store_true", help="a fixed share of each op's cases")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", default="", help="ops and other tasks whose name contains this")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at a time")
