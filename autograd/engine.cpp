@@ -66,7 +66,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   }
 }
 
-/// Checks a caller's gradient for `output`, or makes the 1 that a single element may leave out.
+/// Checks the caller's gradient for `output`. If it was left out, which one element allows, makes a 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
   check<GradError>(output.requires_grad(), function,
                    ": the output does not require grad: no input of its ops did, ",

@@ -45,7 +45,7 @@ class FunctionContext {
 template <class F>
 struct FunctionNode;
 
-/// Base of an op with a gradient of its own; examples/03 is a worked one.
+/// Base of a user's op with its own gradient; examples/03_custom_op.cpp is a complete one.
 ///
 ///     struct Cube : vox::Function<Cube> {
 ///       static constexpr const char* name = "cube";
@@ -56,8 +56,8 @@ struct FunctionNode;
 ///     Tensor y = Cube{.scale = 2}.apply({x});
 ///
 /// forward runs under no_grad() and returns a new tensor, which is recorded if it is of floating dtype.
-/// backward returns one gradient per input, undefined where there is none; if it is written in recorded ops
-/// it can be differentiated again.
+/// backward returns one gradient per input, an undefined tensor for none. If it is written in recorded ops,
+/// it can itself be differentiated.
 template <class F>
 class Function {
  public:

@@ -21,8 +21,8 @@
 //     x (leaf)            AccumulateGrad #1  <---- edge ----  Mul #2  <---- edge ----  Sum #3
 //     y = x * x; z = y.sum()                                 owned by y               owned by z
 //
-// What a node keeps for its backward are SavedTensor members (saved_tensor.h). They never own a node, so no
-// cycle can arise.
+// A node keeps the tensors for its backward in SavedTensor members (saved_tensor.h), which never own a node.
+// So no cycle can arise.
 
 namespace vox::autograd {
 
@@ -86,8 +86,8 @@ class Node : public std::enable_shared_from_this<Node> {
   /// Whether the gradient of input i is needed in the backward that runs on this thread.
   bool needs_grad(int64_t i) const;
 
-  /// f() if the gradient of input i is needed, else nothing: `return {if_needed(0, [&] { return g * b; }),
-  /// ...}`.
+  /// f() if the gradient of input i is needed, else nothing:
+  /// `return {if_needed(0, [&] { return g * b; }), ...};`
   template <class F>
   Gradient if_needed(int64_t i, F f) const {
     return needs_grad(i) ? Gradient(f()) : std::nullopt;
@@ -99,7 +99,7 @@ class Node : public std::enable_shared_from_this<Node> {
   /// Makes `t` the next output of this node. Tensors saved as outputs are saved after this.
   void add_output(const Tensor& t);
 
-  /// Drops the saved tensors: after its backward, unless the graph is retained.
+  /// Drops the saved tensors. The engine calls it after backward(), unless the graph is retained.
   void release();
 
   std::shared_ptr<HookList>& hooks(int64_t output);
@@ -109,7 +109,7 @@ class Node : public std::enable_shared_from_this<Node> {
   void retain_gradients(const Gradients& gradients) const;
 
  protected:
-  /// For AccumulateGrad, whose "output" is the leaf that exists already.
+  /// For AccumulateGrad, whose output is the leaf, which exists already.
   void add_output_spec(const TensorSpec& spec) { outputs_.push_back(spec); }
 
  private:

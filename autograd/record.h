@@ -13,14 +13,15 @@ namespace vox::autograd {
 /// How an op enters the tape, after its forward:
 ///
 ///     Tensor y = ...;
-///     if (auto node = record<MulNode>({a, b}, y)) {   // null where nothing is to be recorded
+///     if (auto node = record<MulNode>({a, b}, y)) {   // null if nothing is recorded
 ///       node->saved_a_.save(a);
 ///       node->saved_b_.save(b);
 ///     }
 ///     return y;
 ///
-/// Makes an N, with its edges to the makers of `inputs` (undefined ones have none), and hands it to `output`,
-/// which must be a new tensor of floating dtype. Null if grad mode is off or no input requires grad.
+/// Makes an N, with edges to the nodes of `inputs` (an undefined input has none). It becomes the node of
+/// `output`, which must be a new tensor of floating dtype. Null if grad mode is off or no input requires
+/// grad.
 template <class N>
 std::shared_ptr<N> record(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
   const auto wants_grad = [](const Tensor& t) { return t.defined() && t.requires_grad(); };

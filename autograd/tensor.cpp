@@ -1,4 +1,4 @@
-// The members of Tensor that concern gradients, and what an in-place write must ask first.
+// The members of Tensor that concern gradients, and the check before an in-place write.
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/meta.h>
 
@@ -95,7 +95,7 @@ void set_data(const Tensor& t, const Tensor& data) {
   to.numel = from.numel;
   to.dtype = from.dtype;
   if (to.autograd)
-    to.autograd->accumulator.reset();  // graphs to come get one that expects the new shape and device
+    to.autograd->accumulator.reset();  // the next graph gets one that expects the new shape and device
 }
 
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {

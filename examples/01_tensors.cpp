@@ -1,4 +1,4 @@
-// 01: tensors. Make them, look at them, view them, compute with them.
+// 01: tensors. Make, print, view and compute with them.
 
 #include <iostream>
 
@@ -14,7 +14,7 @@ int main() {
   std::cout << "a + row =\n" << a + row << "\n\n";
   std::cout << "2 * a - 1 =\n" << 2 * a - 1 << "\n\n";
 
-  // A view shares memory: another offset, other sizes and strides, the same elements.
+  // A view has its own offset, sizes and strides but shares the memory.
   vox::Tensor column = a.select(1, 0);
   std::cout << "first column: " << column << ", of the transpose: " << a.transpose(0, 1).select(0, 0) << "\n";
   column.fill_(0);
@@ -38,7 +38,7 @@ int main() {
     std::cout << "on the GPU:\n" << on_gpu * on_gpu << "\n";
   }
 
-  // Random numbers depend on the seed and on nothing else.
+  // Random numbers depend only on the seed.
   vox::manual_seed(1);
   vox::Tensor r = vox::randn({2, 2});
   vox::manual_seed(1);

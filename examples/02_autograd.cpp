@@ -1,5 +1,4 @@
-// 02: autograd. One gradient three ways: by hand, by the tape, by differences; then a fit by gradient
-// descent.
+// 02: autograd. A gradient by hand, by the tape and by differences; then a fit by gradient descent.
 
 #include <cmath>
 #include <iostream>
@@ -21,8 +20,8 @@ int main() {
   const vox::Tensor error = weight * xs - ys;
   const vox::Tensor loss = (error * error).sum();
 
-  // Along every edge of the tape the numbers fall. So backward pops the highest number that has a gradient,
-  // runs that node, hands the results on, and is done when nothing is left.
+  // Every edge of the tape leads to a lower number. So backward takes the node with the highest number that
+  // has a gradient, runs it, and sends its results on, until no node is left.
   std::cout << "The tape of the loss, in the order of backward:\n" << vox::tape(loss) << "\n";
   vox::Tensor(loss).backward();
   const double by_tape = weight.grad().item<double>();
@@ -37,7 +36,7 @@ int main() {
   std::cout << "f'(" << w << ") by hand " << by_hand << ", by tape " << by_tape << ", by differences "
             << by_differences << "\n";
 
-  // Gradient descent: step against the gradient. Parameters are written in place, so not under the tape.
+  // Gradient descent: step against the gradient. In-place writes are not recorded, so they need no_grad().
   for (int step = 0; step < 100; ++step) {
     weight.zero_grad();
     const vox::Tensor residual = weight * xs - ys;

@@ -1,8 +1,8 @@
-// 03: an op of your own, with its gradient, and the proof that the gradient is right.
+// 03: an op of your own, its gradient, and a check that the gradient is right.
 //
-// Softplus: y = log(1 + exp(x)), a smooth relu. Its derivative is sigmoid(x). Written naively exp(x)
-// overflows for large x; so the forward uses max(x, 0) + log(1 + exp(-|x|)), and the backward knows nothing
-// of that.
+// Softplus: y = log(1 + exp(x)), a smooth relu. Its derivative is sigmoid(x). In this form exp(x)
+// overflows for large x. So forward computes max(x, 0) + log(1 + exp(-|x|)), which is equal; backward uses
+// the derivative and does not depend on how forward computed.
 
 #include <iostream>
 
@@ -11,14 +11,14 @@
 struct Softplus : vox::Function<Softplus> {
   static constexpr const char* name = "softplus";
 
-  // Runs off the tape: only what save_for_backward keeps will be there later.
+  // Ops in here are not recorded. backward gets only what save_for_backward keeps.
   vox::Tensor forward(vox::FunctionContext& ctx, const std::vector<vox::Tensor>& inputs) {
     const vox::Tensor& x = inputs[0];
     ctx.save_for_backward({x});
     return vox::relu(x) + vox::log(1 + vox::exp(-vox::abs(x)));
   }
 
-  // One gradient per input. Written in recorded ops, so that it can be differentiated once more.
+  // Returns one gradient per input. Its ops can be recorded, so that the gradient can be differentiated too.
   std::vector<vox::Tensor> backward(vox::FunctionContext& ctx, const vox::Tensor& grad_output) {
     return {grad_output * vox::sigmoid(ctx.saved()[0])};
   }

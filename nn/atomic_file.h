@@ -4,9 +4,10 @@
 
 namespace vox::nn::detail {
 
-/// A file that appears under its name complete and on disk, or not at all: a new one beside it, renamed by
-/// commit(). Without commit() nothing of it stays. A symbolic link stays: what it leads to is replaced. All
-/// failures are IoErrors: with the system's reason, or because what has the name is not a regular file.
+/// A file that appears complete and on disk, or not at all. It is written under a temporary name in the same
+/// folder and renamed by commit(); without commit() it is removed. If `path` is a symbolic link, the file
+/// that it leads to is replaced. Throws IoError with the system's reason, or if `path` exists and is not a
+/// regular file.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

@@ -2,7 +2,8 @@
 
 #include <voxgrad/core/tensor.h>
 
-/// Initial values of parameters, written in place (under no_grad by themselves) from the default generator.
+/// Initial values of parameters. They are written in place, without being recorded, and random ones come from
+/// the default generator.
 namespace vox::nn::init {
 
 Tensor& uniform_(Tensor& t, double low, double high);
@@ -13,8 +14,7 @@ int64_t fan_in(const Tensor& weight);
 /// The reverse: weight.shape[0] * kernel volume.
 int64_t fan_out(const Tensor& weight);
 
-/// Uniform in +-1/sqrt(fan): the default of PyTorch's Linear, Conv and ConvTranspose, weights and biases
-/// alike.
+/// Uniform in +-1/sqrt(fan): the default of weights and biases in PyTorch's Linear, Conv and ConvTranspose.
 Tensor& default_uniform_(Tensor& t, int64_t fan);
 /// Normal with std sqrt(2 / fan_in), for relu networks (He et al., arXiv 1502.01852).
 Tensor& kaiming_normal_(Tensor& weight);

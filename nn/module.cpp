@@ -25,7 +25,7 @@ std::vector<Named> without_repeats(const std::vector<Named>& all) {
   return once;
 }
 
-/// An expanded tensor would be refused by copy_(), when load_state_dict() has written others already.
+/// Refuses expanded tensors early: copy_() would refuse them after load_state_dict() has written others.
 void check_writable(const std::string& name, const Tensor& value) {
   for (int64_t d = 0; d < value.rank(); ++d)
     check<ValueError>(value.shape()[d] <= 1 || value.strides()[d] != 0, "Module: '", name,

@@ -15,7 +15,7 @@ namespace vox::nn {
 using StateDict = std::map<std::string, Tensor>;
 
 /// A layer or a whole network: one function of one tensor, with parameters (which are trained), buffers
-/// (which are not) and children. Names and shapes are PyTorch's, so that weights travel.
+/// (which are not) and children. Names and shapes are PyTorch's, so that files of weights can be exchanged.
 ///
 /// A Module can be moved, not copied: two modules never share parameters by accident.
 class Module {
@@ -31,7 +31,7 @@ class Module {
   Tensor operator()(const Tensor& input) { return forward(input); }
 
   /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration;
-  /// one that is reached twice, as in a shared child, is listed under its first name only.
+  /// one that is reached twice, as in a shared child, is listed only under its first name.
   std::vector<Named> named_parameters() const;
   std::vector<Named> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -42,14 +42,14 @@ class Module {
   bool is_training() const { return training_; }
 
   /// Moves, or casts, all parameters and buffers. Handles on them stay valid, so an optimiser made before
-  /// still trains them; their gradients are dropped. The dtype is a floating one; integer buffers keep
-  /// theirs.
+  /// still trains them; their gradients are dropped. The dtype is a floating one; integer buffers are not
+  /// cast.
   Module& to(Device device);
   Module& to(DType dtype);
 
   void zero_grad();
 
-  /// All parameters and buffers, under all their names; handles, not copies.
+  /// Handles on all parameters and buffers, under all their names.
   StateDict state_dict() const;
 
   struct LoadResult {

@@ -36,8 +36,8 @@ std::string literal(const std::string& text) {
   }
 }
 
-/// Receives the header piece by piece, knows at every point what may come, and refuses all else at once: so a
-/// name that comes twice is seen (a parsed object would keep the last), and nesting has nowhere to go.
+/// Receives the header piece by piece and refuses everything that is not allowed at that point. So it notices
+/// duplicate names, of which a parsed object would keep the last, and deep nesting cannot exhaust the stack.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -276,7 +276,7 @@ SafetensorsHeader parse_header(const std::string& file, std::string_view json, i
   HeaderReader reader(file);
   reader.refuse_unless(json.starts_with('{'), "the header starts with '{'",
                        json.empty() ? "an empty header" : in_quotes(json.substr(0, 8)));
-  // To the parser a zero byte is the end of its input; what follows would pass unread.
+  // A zero byte ends the parser's input; it would not read what follows.
   reader.refuse_unless(json.find('\0') == json.npos, "the header is JSON in UTF-8", "a zero byte");
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   SafetensorsHeader header = reader.take();

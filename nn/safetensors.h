@@ -9,7 +9,7 @@
 #include <voxgrad/core/dtype.h>
 #include <voxgrad/core/shape.h>
 
-/// The safetensors container: which bytes of a file are which tensor.
+/// The safetensors format: where in a file each tensor is.
 ///
 ///     8 bytes          length n of the header, little-endian
 ///     n bytes          JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, ...}
@@ -31,15 +31,15 @@ struct SafetensorsHeader {
 };
 
 /// Length and header, padded with spaces so that the data starts at a multiple of 8. The bytes are those of
-/// the format's reference implementation for the same entries in the same order. ValueError where a text is
-/// not UTF-8, or the header exceeds max_header_bytes.
+/// the format's reference implementation for the same entries in the same order. Throws ValueError if a
+/// text is not UTF-8 or the header exceeds max_header_bytes.
 std::string format_header(const SafetensorsHeader& header);
 
-/// The length of the header, given the first 8 bytes of a file of `file_bytes`. IoError, which names `file`,
-/// unless it is at most max_header_bytes and lies within the file.
+/// The length of the header, given the first 8 bytes of a file of `file_bytes`. Throws IoError that names
+/// `file` unless it is at most max_header_bytes and lies within the file.
 int64_t parse_header_length(const std::string& file, const unsigned char (&first)[8], int64_t file_bytes);
 
-/// Parses the header of a file with `data_bytes` after it. IoError, which names `file`, unless it is one
+/// Parses the header of a file with `data_bytes` after it. Throws IoError that names `file` unless it is one
 /// UTF-8 JSON object that starts with '{', without duplicate or unknown names at any level; every number is a
 /// plain integer >= 0; dtypes are known; no rank is above 8; products of sizes fit 64 bits; and the entries
 /// cover the data from 0 to its end without holes or overlaps, each with the bytes of its dtype and shape.

@@ -17,7 +17,7 @@ class Sequential final : public Module {
   Sequential(Sequential&&) = default;
   Sequential& operator=(Sequential&&) = default;
 
-  /// Appends a layer, which moves in, or one that is shared with the caller.
+  /// Appends a layer, which is moved, or a std::shared_ptr to one, which is shared with the caller.
   template <class M>
   void push_back(M&& layer) {
     layers_.push_back(register_module(std::to_string(layers_.size()), std::forward<M>(layer)));

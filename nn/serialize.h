@@ -8,7 +8,7 @@
 
 namespace vox::nn {
 
-/// Texts that travel with the tensors of a file.
+/// Texts by name that a file holds beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes `tensors` (any device, strides and dtype) as a safetensors file
@@ -16,13 +16,12 @@ using Metadata = std::map<std::string, std::string>;
 ///
 ///     nn::save("net.safetensors", net.state_dict());
 ///
-/// The file appears under its name complete and on disk, or not at all: it is written beside it and renamed.
-/// A symbolic link is followed: it stays, and what it leads to is replaced. Equal arguments give equal bytes.
+/// The file appears complete and on disk, or not at all: it is written under another name and renamed. If
+/// `path` is a symbolic link, the file that it leads to is replaced. Equal arguments give equal bytes.
 ///
-/// Throws ValueError for an undefined tensor, for the name "__metadata__" (the format's own), for names and
-/// metadata that are not UTF-8 or make a header above 100 MB; IoError where `path` is anything but a regular
-/// file or a new name (a folder, a pipe, a device), and, naming the system's reason, where the file cannot be
-/// written.
+/// Throws ValueError for an undefined tensor, for the name "__metadata__" (reserved by the format), and for
+/// names and metadata that are not UTF-8 or make a header above 100 MB. Throws IoError if `path` is a folder,
+/// a pipe or a device, or if the file cannot be written; the message has the system's reason.
 void save(const std::filesystem::path& path, const StateDict& tensors, const Metadata& metadata = {});
 
 struct LoadedFile {

@@ -37,8 +37,7 @@ def lines(sweep):
 
 
 def unexplained(a, b, launch_ms):
-    """How much more the time per operation changes from a to b than the floor per operation does; 1 where it
-    changes less."""
+    """By what factor the time per operation changes more from a to b than the floor per operation does."""
     time = (b["ms"] / b["operations"]) / (a["ms"] / a["operations"])
     floor = (floor_ms(b, launch_ms) / b["operations"]) / (floor_ms(a, launch_ms) / a["operations"])
     if time < 1:

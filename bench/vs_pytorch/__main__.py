@@ -128,7 +128,7 @@ def measure(args):
                 except RuntimeError as error:
                     row = {"problem": p.number, "pass": pass_, "precision": precision,
                            "failed": (str(error).splitlines() or ["?"])[0][:200]}
-                row["seconds"] = round(time.monotonic() - begin, 1)  # what the row cost, for planning slices
+                row["seconds"] = round(time.monotonic() - begin, 1)
                 print(f"{precision} {pass_} {p.number}: {row['seconds']} s", file=sys.stderr, flush=True)
                 run["rows"].append(row)
                 if args.json:

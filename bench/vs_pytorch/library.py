@@ -32,7 +32,7 @@ class Voxgrad:
             raise VoxgradError(f"{name}: {message.decode()}")
 
     def set_precision(self, precision):
-        """Returns whether this build can compute so: f32 at that precision, or tensors of that dtype."""
+        """Returns whether this build has it: f32 at that precision, or tensors of that dtype."""
         exists = c_int()
         self._call("precision", precision.encode(), byref(exists))
         return bool(exists.value)
@@ -59,7 +59,7 @@ class Voxgrad:
 
 
 class Run:
-    """One pass, prepared: call it to run it. Use it as a context manager; it holds memory."""
+    """One prepared pass; a call runs it. It holds memory: use it as a context manager."""
 
     def __init__(self, voxgrad, pass_, p, tensors):
         self._voxgrad, self._pass, self._tensors = voxgrad, pass_, tensors  # keeps their memory

@@ -112,7 +112,7 @@ class Bench:
 
             try:
                 row["rivals_ms"][rival.name] = in_fresh_thread(self.torch, self.stream, rival, checked_ms)
-            except Exception as error:  # a trick that this PyTorch cannot do is a fact of the row
+            except Exception as error:  # this PyTorch cannot do the variant: the row says so
                 if rival is call:
                     raise
                 row["rivals_failed"][rival.name] = str(error).splitlines()[0][:200]
@@ -143,7 +143,7 @@ class Bench:
             row["result_bytes"] = sum(r.numel() * r.element_size() for r in results)
             self._errors(row, "ours", LIMITS[precision], results, reference)
             row["agreement"] = agreement(self.torch, results, theirs)
-            if row["call_correct"]:  # else the distance says nothing of ours
+            if row["call_correct"]:  # or the difference would say nothing about ours
                 row["ours_correct"] &= row["agreement"] < LIMITS[precision] + pytorch_limit(precision, pass_)
             del results
             row["ours_ms"] = self.clock.median_ms(run)

@@ -6,7 +6,7 @@ import os
 
 from .problems import PASSES, PRECISIONS, SEVEN
 
-SAME = ("commit", "machine", "driver", "versions", "device", "threads", "smoke")  # in all that is merged
+SAME = ("commit", "machine", "driver", "versions", "device", "threads", "smoke")  # must agree in runs that are merged
 
 
 class MergeError(ValueError):
@@ -23,14 +23,14 @@ def load(path):
 
 
 def save(run, path):
-    """In one piece or not at all: it is called after every row."""
+    """Replaces the file in one step, since it is called after every row."""
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(run, file, indent=1)
     os.replace(path + ".part", path)
 
 
 def merge(runs):
-    """Joins runs of one commit on one kind of machine. Throws MergeError for others, and for a row twice."""
+    """Joins runs of one commit on one kind of machine. Raises MergeError for others, and for a row measured twice."""
     first = runs[0]["meta"]
     for run in runs[1:]:
         for name in SAME:
@@ -59,7 +59,7 @@ def geometric_mean(values):
 
 
 def ratio(row, rival):
-    """How many times faster ours is; None where there is no right result of both to compare."""
+    """How many times faster ours is; None unless both ran and are right."""
     ran = row.get("ours") == "ran" and row.get("ours_correct") and row.get("call_correct")
     return row[rival + "_ms"] / row["ours_ms"] if ran else None
 

@@ -1,4 +1,4 @@
-"""PyTorch's ways to compute a pass: the call that everybody writes, and every trick that may beat it."""
+"""PyTorch's variants of a pass: the plain call, and every variant that may be faster."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ class Rival:
     name: str
     run: Callable[[], Any]  # returns the results, in the order that voxgrad's have
     benchmark: bool = True  # torch.backends.cudnn.benchmark
-    turned: bool = False  # a gradient of the weight among the results has its taps turned round
+    turned: bool = False  # the weight's gradient, if among the results, has its taps reversed
 
 
 def set_precision(torch, precision):
@@ -22,8 +22,8 @@ def set_precision(torch, precision):
 
 
 def in_fresh_thread(torch, stream, rival, f):
-    """f() with the rival's settings. cuDNN's plans are cached per thread, whether they were benchmarked or
-    guessed: in a thread of its own no rival inherits the choice of another."""
+    """f() with the rival's settings. PyTorch caches cuDNN's plans per thread, whether they were benchmarked or
+    guessed; in a new thread no rival uses the plan of another."""
     outcome = []
 
     def work():
@@ -47,7 +47,7 @@ def in_fresh_thread(torch, stream, rival, f):
 
 
 def rivals(torch, p, pass_, precision, t, compile_, search=True):
-    """The plain call first. Without `search`, cudnn.benchmark stays off and names say so."""
+    """The plain call comes first. Without `search`, cudnn.benchmark stays off and the names say so."""
     def cast(tensors, dtype=None, memory_format=None):
         def one(v):
             v = v if dtype is None else v.to(dtype)
@@ -109,8 +109,8 @@ def _can_flip(p):
 
 
 def _flipped(torch, p, pass_, t):
-    """At stride 1 a transposed convolution is a convolution with the taps turned round. The weight is turned
-    beforehand, and the gradient of the weight stays turned: neither is timed."""
+    """At stride 1 a transposed convolution is a convolution with reversed taps. The weight is reversed
+    beforehand, and the gradient of the weight stays reversed, so that neither is timed."""
     g = p.groups
     weight = t.weight.reshape(g, p.c_in // g, *t.weight.shape[1:]).transpose(1, 2)
     weight = weight.reshape(p.c_out, p.c_in // g, *p.kernel).flip(2, 3, 4)

@@ -1,8 +1,7 @@
 // Super-resolution of a head scan, from the file to the picture:
 //
 //   1. Load a scan; its intensities become 0..1.
-//   2. Degrade it: means of 2x2x2 cells are the low resolution. Trilinear interpolation is the method to
-//   beat.
+//   2. Degrade it to means of 2x2x2 cells. Trilinear interpolation back is the method to beat.
 //   3. Set planes apart for evaluation, and train a small 3-D network on patches of the others.
 //   4. Evaluate both methods on the planes set apart, and on a head of another species.
 //   5. Show slices.png, unseen.png, curves.png and metrics.json.
@@ -68,7 +67,7 @@ std::optional<Comparison> load_unseen(const Options& options) {
   return degrade(load_scan(options.unseen));
 }
 
-// PSNR in the foreground of the slab, which the curves show.
+// PSNR in the foreground of the slab, which curves.png shows.
 double score_slab(SuperResolution& network, const Comparison& head, Range slab, vox::Device device) {
   const Volume ours = super_resolve(network, head.low, slab, device);
   const Volume truth = crop(head.truth, {2 * slab.begin, 0, 0}, ours.size);

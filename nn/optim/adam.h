@@ -17,8 +17,8 @@ struct AdamOptions {
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// where t counts the updates of p. It is a number of the host: a step captured in a CUDA graph repeats that
-/// of its capture (SGD has no such number).
+/// where t counts the updates of p. It is a number on the host, so replaying a step captured in a CUDA graph
+/// uses the t of the capture. (SGD has no such number.)
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});
@@ -34,7 +34,7 @@ class Adam : public Optimizer {
 };
 
 /// AdamW (Loshchilov & Hutter, arXiv 1711.05101) as torch.optim.AdamW: weight decay shrinks the parameter
-/// itself, p *= 1 - lr * weight_decay, and the moments never see it.
+/// itself, p *= 1 - lr * weight_decay, and does not enter the moments.
 class AdamW final : public Adam {
  public:
   struct Options {

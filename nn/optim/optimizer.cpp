@@ -84,7 +84,7 @@ Optimizer::State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const int64_t steps = entry(state, "step").item<int64_t>();
-  constexpr int64_t most_steps = int64_t{1} << 62;  // more than anybody takes, and never near an overflow
+  constexpr int64_t most_steps = int64_t{1} << 62;  // more than any run takes, and far from an overflow
   check<ValueError>(steps >= 0 && steps <= most_steps, "Optimizer::load_state_dict: 'step' must be in [0, ",
                     most_steps, "], got ", steps);
   const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();

@@ -9,12 +9,12 @@
 namespace vox::optim {
 
 /// Changes parameters by their gradients. All optimisers work under no_grad(), element by element, so a step
-/// is the same on every run; parameters without a gradient are left alone.
+/// is the same on every run. Parameters without a gradient do not change.
 ///
-/// The formulas of bf16 and f16 parameters are computed in f32, and so is what an optimiser keeps (PyTorch
-/// keeps it in the parameter's dtype, where a moment times 0.999 rounds back to itself). The parameter itself
-/// is rounded in every step: changes below half a unit in its last place are lost. Where that hurts, keep f32
-/// parameters and cast in forward().
+/// For bf16 and f16 parameters the formulas are computed, and the state is kept, in f32 (PyTorch keeps it in
+/// the parameter's dtype, where a moment times 0.999 rounds back to itself). The parameter itself is rounded
+/// in every step: changes below half a unit in its last place are lost. If that matters, keep f32 parameters
+/// and cast in forward().
 class Optimizer {
  public:
   /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., "step", and "updates" (how
@@ -36,11 +36,11 @@ class Optimizer {
   /// Number of steps done.
   int64_t steps() const { return steps_; }
 
-  /// Copies of the state, for a checkpoint. The learning rate is no part of it: it is a function of the step
+  /// Copies of the state, for a checkpoint. The learning rate is not part of it: it is a function of the step
   /// (nn/optim/schedule.h).
   State state_dict() const;
-  /// Puts a saved state back. Throws ValueError, ShapeError or DTypeError, and changes nothing, if it is not
-  /// one of this kind of optimiser on parameters of these shapes.
+  /// Restores a saved state. Throws ValueError, ShapeError or DTypeError, and changes nothing, if it is not
+  /// the state of this kind of optimiser on parameters of these shapes.
   void load_state_dict(const State& state);
 
  protected:

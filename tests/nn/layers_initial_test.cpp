@@ -1,10 +1,5 @@
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv1d.h>
-#include <voxgrad/nn/conv2d.h>
-#include <voxgrad/nn/conv3d.h>
-#include <voxgrad/nn/conv_transpose1d.h>
-#include <voxgrad/nn/conv_transpose2d.h>
-#include <voxgrad/nn/conv_transpose3d.h>
+#include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/linear.h>
 
 #include "tests/support/devices.h"

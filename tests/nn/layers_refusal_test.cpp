@@ -1,14 +1,8 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/batch_norm3d.h>
-#include <voxgrad/nn/conv1d.h>
-#include <voxgrad/nn/conv2d.h>
-#include <voxgrad/nn/conv3d.h>
-#include <voxgrad/nn/conv_transpose1d.h>
-#include <voxgrad/nn/conv_transpose2d.h>
-#include <voxgrad/nn/conv_transpose3d.h>
+#include <voxgrad/nn/conv.h>
+#include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/pool3d.h>
-#include <voxgrad/nn/upsample.h>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/activation.h>
+#include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/nn/optim/adam.h>
 #include <voxgrad/nn/optim/sgd.h>

@@ -79,7 +79,7 @@ elementwise("add", lambda input, other, alpha=1: vox.add(input, other) if alpha 
 elementwise("sub", lambda input, other, alpha=1: vox.sub(input, other) if alpha == 1 else require(False, "alpha"))
 elementwise("rsub", lambda input, other, alpha=1: vox.sub(other, input) if alpha == 1 else require(False, "alpha"))
 elementwise("mul", lambda input, other: commutative(vox.mul)(input, other))
-elementwise("div", lambda input, other, rounding_mode: vox.div(input, other) if rounding_mode is None else
+elementwise("div", lambda input, other, rounding_mode=None: vox.div(input, other) if rounding_mode is None else
             require(False, "rounding_mode"), of="div:no_rounding_mode")
 elementwise("true_divide", lambda input, other: vox.div(input, other))
 elementwise("pow", lambda input, exponent: vox.pow(input, exponent))

@@ -8,7 +8,7 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/nn/conv3d.h>
+#include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <type_traits>
+
+#include <voxgrad/nn/module.h>
+#include <voxgrad/ops/conv3d.h>
+
+// The convolutions of ops/conv3d.h as layers, each with a weight and a bias of its own. k stands for the
+// sizes of the kernel: (k), (kH, kW) or (kD, kH, kW). Options that no input fits are refused at construction.
+
+namespace vox::nn {
+
+/// One number for each spatial axis: an int64_t, a Pair in H, W order, or a Triple in D, H, W order.
+template <int dims>
+using Spatial = std::conditional_t<dims == 1, int64_t, std::conditional_t<dims == 2, Pair, Triple>>;
+
+/// conv1d, conv2d or conv3d, with a weight (out_channels, in_channels/groups, k) and a bias (out_channels),
+/// both uniform in +-1/sqrt(in_channels/groups * volume of k) at first. (N, in_channels, spatial axes) -> (N,
+/// out_channels, spatial axes); without N likewise.
+template <int dims>
+class Conv final : public Module {
+ public:
+  struct Options {
+    int64_t in_channels, out_channels;
+    Spatial<dims> kernel_size;
+    Spatial<dims> stride = 1, padding = 0, dilation = 1;
+    int64_t groups = 1;
+    bool bias = true;
+    TensorOptions tensor = {};  ///< dtype and device of the parameters
+  };
+  explicit Conv(const Options& options);
+  Tensor forward(const Tensor& input) override;
+
+  const Options options;
+  Tensor weight, bias;
+};
+
+/// conv_transpose1d, conv_transpose2d or conv_transpose3d, which upsample, with a weight (in_channels,
+/// out_channels/groups, k) and a bias (out_channels), both uniform in +-1/sqrt(out_channels/groups * volume
+/// of k) at first. Shapes as for Conv.
+template <int dims>
+class ConvTranspose final : public Module {
+ public:
+  struct Options {
+    int64_t in_channels, out_channels;
+    Spatial<dims> kernel_size;
+    Spatial<dims> stride = 1, padding = 0, output_padding = 0;
+    int64_t groups = 1;
+    bool bias = true;
+    Spatial<dims> dilation = 1;
+    TensorOptions tensor = {};  ///< dtype and device of the parameters
+  };
+  explicit ConvTranspose(const Options& options);
+  Tensor forward(const Tensor& input) override;
+  /// Returns exactly the spatial sizes `output_size`, in place of output_padding; throws if no legal
+  /// output_padding gives them.
+  Tensor forward(const Tensor& input, Spatial<dims> output_size);
+  using Module::operator();
+  Tensor operator()(const Tensor& input, Spatial<dims> output_size) { return forward(input, output_size); }
+
+  const Options options;
+  Tensor weight, bias;
+};
+
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
+
+}  // namespace vox::nn

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <voxgrad/nn/module.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/pool3d.h>
+
+// Layers that are an op and its options, without parameters: activations, pooling and upsampling. Options
+// that no input fits are refused at construction.
+
+namespace vox::nn {
+
+// ---- Activations (ops/elementwise.h) --------------------------------------------------------------------
+
+struct ReLU final : Module {
+  Tensor forward(const Tensor& input) override { return relu(input); }
+};
+
+struct LeakyReLU final : Module {
+  explicit LeakyReLU(double slope = 0.01) : negative_slope(slope) {}
+  Tensor forward(const Tensor& input) override { return leaky_relu(input, negative_slope); }
+  double negative_slope;
+};
+
+struct GELU final : Module {
+  Tensor forward(const Tensor& input) override { return gelu(input); }
+};
+
+struct SiLU final : Module {
+  Tensor forward(const Tensor& input) override { return silu(input); }
+};
+
+struct Sigmoid final : Module {
+  Tensor forward(const Tensor& input) override { return sigmoid(input); }
+};
+
+struct Tanh final : Module {
+  Tensor forward(const Tensor& input) override { return tanh(input); }
+};
+
+// ---- Pooling (ops/pool3d.h) -----------------------------------------------------------------------------
+
+/// `MaxPool3d({.kernel_size = 2})`
+struct MaxPool3d final : Module {
+  explicit MaxPool3d(const MaxPool3dOptions& o) : options(o) {
+    vox::detail::check_options("nn::MaxPool3d", o);
+  }
+  Tensor forward(const Tensor& input) override { return max_pool3d(input, options); }
+  const MaxPool3dOptions options;
+};
+
+struct AvgPool3d final : Module {
+  explicit AvgPool3d(const AvgPool3dOptions& o) : options(o) {
+    vox::detail::check_options("nn::AvgPool3d", o);
+  }
+  Tensor forward(const Tensor& input) override { return avg_pool3d(input, options); }
+  const AvgPool3dOptions options;
+};
+
+// ---- Upsampling (ops/interpolate.h) ---------------------------------------------------------------------
+
+/// `Upsample({.scale_factor = 2, .mode = InterpolateOptions::Mode::trilinear})`
+struct Upsample final : Module {
+  explicit Upsample(const InterpolateOptions& o) : options(o) {
+    vox::detail::check_options("nn::Upsample", o);
+  }
+  Tensor forward(const Tensor& input) override { return interpolate(input, options); }
+  const InterpolateOptions options;
+};
+
+}  // namespace vox::nn
