@@ -1,51 +1,11 @@
-#include <voxgrad/ops/elementwise_kernels.h>
-#include <voxgrad/cuda/map.cuh>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
+#include <voxgrad/cuda/elementwise.cuh>
 
-// Ops that choose and move elements: compare, where, copy (which converts), fill. A thread per element.
+// Ops that move elements: copy, which converts, and fill. A thread per element.
 
 namespace vox::cuda {
 namespace {
-
-template <class T>
-struct Compare {
-  detail::StridedLayout<3> layout;
-  Comparison op;  // the same for all threads: it costs no divergence, and saves five kernels a dtype
-  Operand<T> a, b;
-  bool* y;
-  __device__ void operator()(int64_t i) const {
-    const auto at = layout.offsets(i);
-    y[at[0]] = holds(a[at[1]], b[at[2]]);
-  }
-  __device__ bool holds(opmath_t<T> l, opmath_t<T> r) const {
-    switch (op) {
-      case Comparison::eq:
-        return l == r;
-      case Comparison::ne:
-        return l != r;
-      case Comparison::lt:
-        return l < r;
-      case Comparison::le:
-        return l <= r;
-      case Comparison::gt:
-        return l > r;
-      case Comparison::ge:
-        return l >= r;
-    }
-    return false;
-  }
-};
-
-template <class T>
-struct Choose {
-  detail::StridedLayout<4> layout;
-  const bool* condition;
-  Operand<T> a, b;
-  T* y;
-  __device__ void operator()(int64_t i) const {
-    const auto at = layout.offsets(i);
-    y[at[0]] = condition[at[1]] ? a[at[2]] : b[at[3]];
-  }
-};
 
 template <class From, class To>
 struct Copy {
@@ -93,25 +53,6 @@ struct Fill {
 };
 
 }  // namespace
-
-void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Launch launch("compare", y, {in_memory(a, y), in_memory(b, y)});
-  const auto layout = detail::strided_layout(y, a, b);
-  visit_dtype(a.dtype(), [&]<class T>(T) {
-    for_each_index(launch, layout.numel,
-                   Compare<T>{layout, op, operand<T>(a, y), operand<T>(b, y), detail::mutable_ptr<bool>(y)});
-  });
-}
-
-void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Launch launch("where", y, {&condition, in_memory(a, y), in_memory(b, y)});
-  const auto layout = detail::strided_layout(y, condition, a, b);
-  visit_bits(y.dtype(), [&]<class T>(T) {
-    for_each_index(launch, layout.numel,
-                   Choose<T>{layout, detail::ptr<bool>(condition), operand<T>(a, y), operand<T>(b, y),
-                             detail::mutable_ptr<T>(y)});
-  });
-}
 
 void copy(const Tensor& source, const Tensor& target) {
   const Launch launch("copy", target, {&source});

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/runtime/launch.h>
 
 #include <cstdint>
 

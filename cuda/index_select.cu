@@ -6,9 +6,9 @@
 // whatever the ranges. There are as many ranges as it takes to give the GPU enough threads. Each range reads
 // all `count` indices (from cache, the same one across a warp): the next idea would be to sort them first.
 
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/axis_view.h>
-#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <algorithm>

@@ -8,9 +8,9 @@
 // wait. Bytes: one write per element, the reads mostly come from cache. The next ideas would be all three
 // axes in one pass for the forward, and taps shared by the threads of a row.
 
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/axis_view.h>
-#include <voxgrad/ops/interpolate_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 namespace vox::cuda {

@@ -1,4 +1,4 @@
-#include <voxgrad/ops/loss_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 // One thread an element of the mask; neighbours read neighbouring targets.

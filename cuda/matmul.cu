@@ -1,13 +1,13 @@
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/matmul_kernels.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <cstdint>
 
 // matmul on CUDA: y[n, m] = sum over k of a[n, k] b[k, m], for every batch.
 //
-// A thread block owns a 64 x 64 tile of y, a thread 4 x 4 elements of it, and nobody else writes them. The
-// block goes through k in steps of 16, with both operands' tiles in shared memory: each element read from
+// A thread block owns a 64 x 64 tile of y, a thread 4 x 4 elements of it, and no other thread writes them.
+// The block goes through k in steps of 16, with both operands' tiles in shared memory: each element read from
 // there is used 4 times, each read from memory 64 times. Every element of y adds its k products from first to
 // last, one fused multiply-add each, whatever the strides: these only decide which thread loads what.
 //

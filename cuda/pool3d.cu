@@ -3,8 +3,8 @@
 // about one kernel volume per window, most of them from cache; the next idea would be to pool one axis at a
 // time.
 
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/pool3d_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <limits>

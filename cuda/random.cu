@@ -1,6 +1,6 @@
 #include <voxgrad/core/distributions.h>
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/random_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 // output[i] = element i % count of block i / count (core/distributions.h). One thread owns a block: 10 rounds

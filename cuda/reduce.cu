@@ -1,5 +1,6 @@
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 

@@ -1,7 +1,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/batch_norm.h>
-#include <voxgrad/ops/batch_norm_kernels.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <algorithm>

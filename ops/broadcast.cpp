@@ -1,4 +1,5 @@
 #include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/layout.h>
 
 namespace vox::detail {
 

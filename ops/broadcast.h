@@ -1,7 +1,7 @@
 #pragma once
 
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // How the operands of an elementwise op meet. Nothing here is recorded but detail::where.
 

@@ -1,8 +1,8 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/conv3d.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 

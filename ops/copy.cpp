@@ -1,7 +1,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // Copies of a tensor: dense, on another device, in another dtype.
 

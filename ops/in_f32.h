@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // How a kernel that computes in f32 and f64 serves bf16 and f16 too: on f32 copies of its 16-bit tensors,
 // outputs being rounded once, at the end. Said in the table of kernels, where it can be seen:

@@ -1,12 +1,18 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
 #include <utility>
 
 namespace vox {
+
+namespace detail {
+/// The linear maps, for indices that have been checked; both recorded, each the gradient of the other.
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
+Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size);
+}  // namespace detail
 
 namespace {
 

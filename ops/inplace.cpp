@@ -1,6 +1,6 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/broadcast.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <utility>

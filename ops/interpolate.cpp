@@ -2,13 +2,19 @@
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/interpolate.h>
-#include <voxgrad/ops/interpolate_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 namespace vox {
+
+namespace detail {
+/// The linear map and its adjoint; both recorded, each the gradient of the other.
+Tensor interpolate(const Tensor& input, const InterpolateAxes& axes);
+Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes);
+}  // namespace detail
 
 namespace {
 

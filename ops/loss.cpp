@@ -1,8 +1,8 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/loss.h>
-#include <voxgrad/ops/loss_kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <limits>

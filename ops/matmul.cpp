@@ -1,8 +1,8 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/matmul_kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 namespace vox {

@@ -1,12 +1,24 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/pool3d.h>
-#include <voxgrad/ops/pool3d_kernels.h>
 
 #include <limits>
 
 namespace vox {
+
+// Pooling is made of these recorded maps, each linear for fixed indices:
+//
+//   max_pool3d_take            y[window] = x[indices[window]]
+//   max_pool3d_give            its adjoint: x[cell] = the sum of y over the windows with this index
+//   avg_pool3d, avg_pool3d_adjoint
+namespace detail {
+Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry);
+Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry);
+Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry);
+Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
+}  // namespace detail
 
 using autograd::Gradients;
 using autograd::SavedTensor;

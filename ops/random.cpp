@@ -1,6 +1,6 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
-#include <voxgrad/ops/random_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 namespace vox {
 

@@ -3,8 +3,10 @@
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/reduce_ops.h>
 
 #include <algorithm>
 #include <array>

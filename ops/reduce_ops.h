@@ -6,7 +6,7 @@
 
 #include <voxgrad/core/dtype.h>
 #include <voxgrad/core/host_device.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // What one reduction does with elements, for the CPU's and CUDA's loops alike. An Op has
 //   Acc                 what is carried along
@@ -16,6 +16,10 @@
 //   finish(a, length)   the result
 
 namespace vox::detail {
+
+/// ShapeError, naming `function`, if x has more than 2^53 elements. The results of so many blocks, of up to
+/// 16 bytes each, are all that a process can address; only an expanded tensor gets there.
+void check_reducible(const char* function, const Tensor& x);
 
 template <class T>
 VOX_HOST_DEVICE constexpr bool is_nan(T x) {

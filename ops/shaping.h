@@ -4,8 +4,9 @@
 
 #include <voxgrad/core/tensor.h>
 
-// Ops that move elements without computing: the copies beside the views of Tensor. Any dtype; differentiable,
-// any number of times, for floating ones.
+// Ops that move elements without computing. Those that copy are declared here; the views (slice, select,
+// permute, transpose, expand, reshape, squeeze, unsqueeze, flatten) are members of Tensor, and views.cpp
+// defines them. Any dtype; for floating dtypes differentiable, any number of times.
 
 namespace vox {
 
@@ -29,5 +30,18 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 
 /// while a CUDA graph is captured nothing can wait: there, such an index reads as NaN (0 in other dtypes),
 /// gets no gradient, and never touches memory outside x.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
+
+namespace detail {
+
+/// Which elements of one dimension a slice takes: start, start + step, ..., `size` of them.
+struct SliceRange {
+  int64_t dim, start, size, step;
+};
+
+/// The adjoint of slice: zeros of `shape` with `g` written where the slice was taken. Recorded; its own
+/// gradient is the slice again.
+Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range);
+
+}  // namespace detail
 
 }  // namespace vox

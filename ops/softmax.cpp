@@ -1,8 +1,8 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/reduce_ops.h>
 
 // softmax and log_softmax along one dimension, composed of reductions and elementwise ops: so they run on
 // every device, and a view gives the bits of its copy. 16-bit tensors are computed in f32 and rounded once,

@@ -1,7 +1,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/views.h>
+#include <voxgrad/ops/shaping.h>
 
 #include <optional>
 

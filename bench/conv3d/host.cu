@@ -15,10 +15,10 @@
 
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/cuda/device.h>
-#include <voxgrad/cuda/launch.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/cuda/runtime/device.h>
+#include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/conv3d_recorded.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
 
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include "problems.h"
 
 // Kernels of the conv3d family on a GPU: operands, calls, and a clock.

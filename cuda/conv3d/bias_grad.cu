@@ -4,13 +4,13 @@
 // parts, of which a block adds one in double; a second kernel adds the parts in order, if there is more than
 // one. How many depends on the sizes only, and so do the bits.
 
-#include <voxgrad/cuda/conv3d/kernels.h>
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/dispatch.h>
 
 #include <algorithm>
 
-namespace vox::cuda {
+namespace vox::cuda::conv {
 
 namespace {
 
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
+void bias_grad(const Tensor& grad, Tensor& dbias) {
   const Launch launch("conv3d_weight_grad", dbias, {&grad});
   const int64_t batch = grad.size(0), channels = dbias.numel();
   const int64_t cells = grad.size(2) * grad.size(3) * grad.size(4);
@@ -66,8 +66,8 @@ void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
       std::clamp<int64_t>(wanted_blocks / channels, 1, std::max<int64_t>(1, batch * cells / least_part));
   const unsigned blocks = grid_for(channels * parts, 1);
   visit_floating_storage("conv3d_weight_grad", grad.dtype(), [&]<class T>(T) {
-    const T* const from = detail::ptr<T>(grad);
-    T* const to = detail::mutable_ptr<T>(dbias);
+    const T* const from = vox::detail::ptr<T>(grad);
+    T* const to = vox::detail::mutable_ptr<T>(dbias);
     if (parts == 1) {
       part_kernel<<<blocks, block_threads, 0, launch.stream()>>>(from, to, batch, channels, cells, parts);
     } else {
@@ -81,4 +81,4 @@ void conv3d_bias_grad(const Tensor& grad, Tensor& dbias) {
   });
 }
 
-}  // namespace vox::cuda
+}  // namespace vox::cuda::conv

@@ -4,24 +4,25 @@
 //   conv_transpose3d    big[n,bc,o]   = bias[bc] + sum over k, sc of small[n,sc,i] * weight[sc,bc,k]
 //   conv3d_weight_grad  dweight[sc,bc,k] = sum over n, i of big[n,bc,o] * small[n,sc,i]
 //
-// Who owns what: a thread owns one output of the forward ops; a block owns `weights_per_block` weights and
+// What a thread owns: one output of the forward ops; a block owns `weights_per_block` weights and
 // sums them in an order that the geometry fixes. Nothing is shared, so there are no atomics, no workspace
 // (but that of the bias gradient, bias_grad.cu), and the bits never change.
 //
-// Two loads for each multiply-add (one, and 1/weights_per_block, for weight_grad): the load units bind, at a
-// few per cent of the arithmetic peak. implicit_gemm_mma.cuh keeps tiles of both operands in shared memory,
-// for the tensor cores; this file stays as the oracle of the others, and for what they do not take.
+// What limits it: two loads for each multiply-add (one, and 1/weights_per_block, for weight_grad) keep the
+// load units busy at a few per cent of the arithmetic peak. The other kernels keep tiles of both operands in
+// shared memory, for the tensor cores. This file remains as their reference in the tests, and as the
+// fallback.
 //
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
 // channels are always 64-bit. 16-bit tensors are summed in f32 and rounded once.
 
-#include <voxgrad/cuda/conv3d/kernels.h>
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/runtime/launch.h>
 
 #include <algorithm>
 #include <numeric>
 
-namespace vox::cuda {
+namespace vox::cuda::conv {
 
 namespace {
 
@@ -97,11 +98,6 @@ void visit(const char* op, const Tensor& t, const Conv3dGeometry& g, F f) {
   });
 }
 
-template <class T>
-const T* ptr_or_null(const Tensor& t) {
-  return t.defined() ? detail::ptr<T>(t) : nullptr;
-}
-
 /// A cell of a grid from its row-major number.
 template <class Index>
 __device__ Axes<Index> cell_at(Index flat, const Axes<Index>& extent) {
@@ -164,8 +160,8 @@ constexpr int outputs_per_block = 128;
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
     conv3d_kernel(const T* big, const T* weight, const T* bias, T* small, Params<Index> g,
-                  const int64_t* wanted) {
-  if (wanted && *wanted == 0) return;
+                  const int64_t* only_if) {
+  if (only_if && *only_if == 0) return;
   const int64_t blocks_per_volume = (g.small_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.small_channels;
   for (int64_t job = blockIdx.x; job < blocks; job += gridDim.x) {
@@ -202,8 +198,8 @@ __global__ void __launch_bounds__(outputs_per_block)
 template <class T, class Index>
 __global__ void __launch_bounds__(outputs_per_block)
     conv_transpose3d_kernel(const T* small, const T* weight, const T* bias, T* big, Params<Index> g,
-                            const int64_t* wanted) {
-  if (wanted && *wanted == 0) return;
+                            const int64_t* only_if) {
+  if (only_if && *only_if == 0) return;
   const int64_t blocks_per_volume = (g.big_cells + outputs_per_block - 1) / outputs_per_block;
   const int64_t blocks = blocks_per_volume * g.batch * g.big_channels;
   const int64_t weight_step = g.big_per_group * g.taps;
@@ -247,8 +243,8 @@ constexpr int weights_per_block = 4;
 template <class T, class Index>
 __global__ void __launch_bounds__(summing_threads)
     weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team,
-                       const int64_t* wanted) {
-  if (wanted && *wanted == 0) return;
+                       const int64_t* only_if) {
+  if (only_if && *only_if == 0) return;
   __shared__ opmath_t<T> memory[summing_threads];
   const int lane = threadIdx.x % team, first_row = threadIdx.x / team, row_step = summing_threads / team;
   const int64_t quads = (g.small_per_group + weights_per_block - 1) / weights_per_block;  // in a group
@@ -295,10 +291,9 @@ __global__ void __launch_bounds__(summing_threads)
 
 // ---- Launchers --------------------------------------------------------------------------------------------
 
-/// `wanted` undefined means always. What may turn out not to be wanted gets few blocks, since each has to be
-/// started to find that out.
-unsigned grid(int64_t jobs, const Tensor& wanted) {
-  return std::min(grid_for(jobs, 1), wanted.defined() ? 2048u : ~0u);
+/// Few blocks if the kernel may have nothing to do, since each has to be started to find that out.
+unsigned grid(int64_t jobs, const Tensor& only_if) {
+  return std::min(grid_for(jobs, 1), only_if.defined() ? 2048u : ~0u);
 }
 
 /// Blocks' worth of outputs in `volumes` of `cells` each.
@@ -315,58 +310,30 @@ int team_for(int64_t width) {
 
 }  // namespace
 
-void conv3d_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& weight, const Tensor& bias,
-                      Tensor& small, Conv3dGeometry g) {
-  if (g.batch == 0) return;
-  Launch launch("conv3d", small, {&big, &weight, &bias, &wanted});
-  visit("conv3d", big, g, [&]<class T, class Index>(T, Index) {
-    const int64_t jobs = forward_jobs(g.batch * g.small_channels, g.small_cells());
-    conv3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
-        detail::ptr<T>(big), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(small),
-        params<Index>(g), ptr_or_null<int64_t>(wanted));
+void direct(const Conv3dCall& call) {
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
+  const Launch launch(call.op(), output, {&input, &weight, &bias, &only_if});
+  visit(call.op(), input, g, [&]<class T, class Index>(T, Index) {
+    auto* const kernel = transposed ? conv_transpose3d_kernel<T, Index> : conv3d_kernel<T, Index>;
+    const int64_t volumes = g.batch * (transposed ? g.big_channels : g.small_channels),
+                  cells = transposed ? g.big_cells() : g.small_cells();
+    kernel<<<grid(forward_jobs(volumes, cells), only_if), outputs_per_block, 0, launch.stream()>>>(
+        vox::detail::ptr<T>(input), vox::detail::ptr<T>(weight), vox::detail::ptr_or_null<T>(bias),
+        vox::detail::mutable_ptr<T>(output), params<Index>(g), vox::detail::ptr_or_null<int64_t>(only_if));
   });
   launch.check();
 }
 
-void conv_transpose3d_direct_if(const Tensor& wanted, const Tensor& small, const Tensor& weight,
-                                const Tensor& bias, Tensor& big, Conv3dGeometry g) {
-  if (g.batch == 0) return;
-  Launch launch("conv_transpose3d", big, {&small, &weight, &bias, &wanted});
-  visit("conv_transpose3d", small, g, [&]<class T, class Index>(T, Index) {
-    const int64_t jobs = forward_jobs(g.batch * g.big_channels, g.big_cells());
-    conv_transpose3d_kernel<T, Index><<<grid(jobs, wanted), outputs_per_block, 0, launch.stream()>>>(
-        detail::ptr<T>(small), detail::ptr<T>(weight), ptr_or_null<T>(bias), detail::mutable_ptr<T>(big),
-        params<Index>(g), ptr_or_null<int64_t>(wanted));
-  });
-  launch.check();
-}
-
-void conv3d_weight_grad_direct_if(const Tensor& wanted, const Tensor& big, const Tensor& small,
-                                  Tensor& dweight, Conv3dGeometry g) {
-  Launch launch("conv3d_weight_grad", dweight, {&big, &small, &wanted});
+void direct_weight_grad(const WeightGradCall& call) {
+  const auto& [big, small, dweight, g, only_if, failed] = call;
+  const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &only_if});
   visit("conv3d_weight_grad", big, g, [&]<class T, class Index>(T, Index) {
     const int64_t jobs = (dweight.numel() + weights_per_block - 1) / weights_per_block;
-    weight_grad_kernel<T, Index><<<grid(jobs, wanted), summing_threads, 0, launch.stream()>>>(
-        detail::ptr<T>(big), detail::ptr<T>(small), detail::mutable_ptr<T>(dweight), params<Index>(g),
-        team_for(g.small.w), ptr_or_null<int64_t>(wanted));
+    weight_grad_kernel<T, Index><<<grid(jobs, only_if), summing_threads, 0, launch.stream()>>>(
+        vox::detail::ptr<T>(big), vox::detail::ptr<T>(small), vox::detail::mutable_ptr<T>(dweight),
+        params<Index>(g), team_for(g.small.w), vox::detail::ptr_or_null<int64_t>(only_if));
   });
   launch.check();
 }
 
-void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
-                   Conv3dGeometry g) {
-  conv3d_direct_if({}, big, weight, bias, small, g);
-}
-
-void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                             Conv3dGeometry g) {
-  conv_transpose3d_direct_if({}, small, weight, bias, big, g);
-}
-
-void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
-                               Grid bias_of, Conv3dGeometry g) {
-  conv3d_weight_grad_direct_if({}, big, small, dweight, g);
-  if (dbias.defined()) conv3d_bias_grad(bias_of == Grid::big ? big : small, dbias);
-}
-
-}  // namespace vox::cuda
+}  // namespace vox::cuda::conv

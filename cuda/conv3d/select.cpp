@@ -1,10 +1,10 @@
 #include <voxgrad/core/check.h>
-#include <voxgrad/cuda/conv3d/hopper.h>
-#include <voxgrad/cuda/conv3d/kernels.h>
-#include <voxgrad/cuda/conv3d/recent.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/cuda/conv3d/weight_grad_plan.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <string>
@@ -13,21 +13,21 @@ namespace vox::cuda {
 
 namespace {
 
-/// A kernel may be for some of the passes only; the others are null.
+using namespace conv;
+
+/// A kernel of the family. It may be for some of the passes only; the others are null.
 struct Row {
   std::string_view name;
   bool (*right_for)(const Conv3dProblem&);  // of the passes that it is for
-  bool (*pays)(const Conv3dProblem&);       // against what is below, where it is right
-  Conv3dKernel* conv3d;
-  Conv3dKernel* conv_transpose3d;
-  WeightGradKernel* weight_grad;
+  bool (*pays)(const Conv3dProblem&);       // against the rows below, where it is right
+  void (*run)(const Conv3dCall&);           // conv3d and conv_transpose3d
+  void (*weight_grad)(const WeightGradCall&) = nullptr;
+  std::string_view redo = {};  // the row that computes the problem if this one fails: Note [Redo] in call.h
 
   bool has(Conv3dPass pass) const {
-    return pass == Conv3dPass::conv3d             ? conv3d != nullptr
-           : pass == Conv3dPass::conv_transpose3d ? conv_transpose3d != nullptr
-                                                  : weight_grad != nullptr;
+    return pass == Conv3dPass::weight_grad ? weight_grad != nullptr : run != nullptr;
   }
-  bool takes(const Conv3dProblem& p) const { return has(p.pass) && right_for(p); }
+  bool takes(const Conv3dProblem& p) const;
   bool suits(const Conv3dProblem& p) const { return takes(p) && pays(p); }
 };
 
@@ -54,36 +54,33 @@ bool tf32(const Conv3dProblem& p) { return small_f32(p) && p.precision != Float3
 bool f32_at_highest(const Conv3dProblem& p) {
   return p.dtype == f32 && p.precision == Float32Precision::highest;
 }
-bool bf16_or_rounded(const Conv3dProblem& p) {
-  return p.dtype == bf16 || (p.dtype == f32 && p.precision == Float32Precision::medium);
+bool rounded_to_bf16(const Conv3dProblem& p) {
+  return p.dtype == f32 && p.precision == Float32Precision::medium;
 }
+bool is_bf16(const Conv3dProblem& p) { return p.dtype == bf16; }
 bool is_f16(const Conv3dProblem& p) { return p.dtype == f16; }
 
 bool on_hopper(const Conv3dProblem& p) { return has_wgmma() && axes_fit_32_bits(p.geometry); }
 bool transposed(const Conv3dProblem& p) { return p.pass == Conv3dPass::conv_transpose3d; }
 
-/// What a kernel of wgmma is right for: numbers of one kind, and the geometries that it takes.
-template <bool numbers(const Conv3dProblem&), Conv3dTakes takes>
+/// What a wgmma kernel is right for: numbers of one kind, and the geometries that it takes.
+template <bool numbers(const Conv3dProblem&), bool takes(const Conv3dGeometry&, bool transposed)>
 bool hopper(const Conv3dProblem& p) {
   return numbers(p) && on_hopper(p) && takes(p.geometry, transposed(p));
 }
 
-bool strided_bf16(const Conv3dProblem& p) {
-  return bf16_or_rounded(p) && on_hopper(p) && strided_wgmma_bf16_takes(p.geometry, transposed(p), p.dtype);
-}
-
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad_plan(p.geometry, false).has_value();
+  return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad::takes<Tf32>(p.geometry);
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
-  return p.dtype == f32 && on_hopper(p) && weight_grad_plan(p.geometry, true).has_value();
+  return p.dtype == f32 && on_hopper(p) && weight_grad::takes<Tf32x3>(p.geometry);
 }
 
-bool few_channels(const Conv3dProblem& p) {
+bool few_channels_right(const Conv3dProblem& p) {
   return p.dtype != f64 && axes_fit_32_bits(p.geometry) &&
-         (p.pass == Conv3dPass::weight_grad ? few_channels_weight_grad_takes(p.geometry)
-                                            : few_channels_takes(p.geometry, transposed(p)));
+         (p.pass == Conv3dPass::weight_grad ? few_channels::takes_weight_grad(p.geometry)
+                                            : few_channels::takes(p.geometry, transposed(p)));
 }
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
@@ -92,11 +89,12 @@ bool eight_channels(const Conv3dProblem& p) {
   return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
 }
 
-/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. Against `direct` that pays
-/// by TF32 from a sixteenth of real work on (the sweep: 22 TFLOP/s in full tiles of 8, and 2), and in
-/// weight_grad, whose `direct` is slower still, always. What was not measured with fewer than 8 does not run
-/// with fewer: 16-bit tensors, `highest`, and the bf16 kernel of `medium`, which then takes those of `high`.
-/// (Where few_channels takes the geometry, it is before all this.)
+/// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. By TF32 that is still
+/// faster than `direct` if a sixteenth of the work is real (22 TFLOP/s in full tiles of 8 in the sweep;
+/// `direct` has 2), and in weight_grad, whose `direct` is slower still, always. Kernels that were not
+/// measured with fewer than 8 channels do not run with fewer: those of 16-bit tensors and of `highest`, and
+/// the bf16 kernels of `medium`, which leaves such problems to the kernels of `high`. (Where few_channels
+/// takes the geometry, it comes first.)
 bool channels_fill_tiles(const Conv3dProblem& p) {
   if (!tf32(p)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
@@ -109,20 +107,21 @@ int64_t longest_stride(const Conv3dProblem& p) {
   return std::max({stride.d, stride.h, stride.w});
 }
 
-/// With longer steps than 2 a phase has few taps, and what is brought to shared memory is used as often as
-/// that: 3x3x3 takes 103 us with a step of 3 where rung 1 takes 96, 4x4x4 142 and 203 (the sweep).
+/// With longer steps than 2 a phase has few taps, so that data in shared memory are used only a few times. In
+/// the sweep, with a step of 3, 3x3x3 takes 103 us where mma takes 96, and 4x4x4 142 where mma takes 203.
 bool with_stride(const Conv3dProblem& p) {
   const Triple& s = p.geometry.stride;
   return channels_fill_tiles(p) &&
          (longest_stride(p) == 2 || (longest_stride(p) > 2 && p.geometry.taps() >= 2 * s.d * s.h * s.w));
 }
-bool with_stride_16(const Conv3dProblem& p) {  // tensors of 16 bits have nothing else but `direct`
-  return eight_channels(p) && (p.dtype == f32 ? with_stride(p) : longest_stride(p) > 1);
+bool with_any_stride(const Conv3dProblem& p) {  // tensors of 16 bits have only `direct` besides
+  return eight_channels(p) && longest_stride(p) > 1;
 }
+bool with_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && with_stride(p); }
 
-/// Where one side has fewer than 8, f32 at `highest` and 16-bit tensors have only `direct` besides. For f32
-/// by TF32 it is tensor cores whose tiles are padding, and these win up to so many pairs of channels
-/// (measured for kernels 1, 3, 4 and 5).
+/// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
+/// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
+/// pairs of channels (measured for kernels 1, 3, 4 and 5).
 bool few_channels_pay(const Conv3dProblem& p) {
   if (!tf32(p)) return !eight_channels(p);
   const bool many_sums = p.pass == Conv3dPass::weight_grad && longest_stride(p) == 1;
@@ -133,10 +132,11 @@ bool few_channels_pay(const Conv3dProblem& p) {
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 bool long_march(const Conv3dProblem& p) {
-  return channels_fill_tiles(p) && rolling_wgmma_pays(p.geometry, transposed(p));
+  return channels_fill_tiles(p) && rolling::pays<float, Tf32>(p.geometry, transposed(p));
 }
+template <class Storage, class Operand>
 bool long_march_16(const Conv3dProblem& p) {
-  return eight_channels(p) && rolling_wgmma_16_pays(p.geometry, transposed(p), p.dtype);
+  return eight_channels(p) && rolling::pays<Storage, Operand>(p.geometry, transposed(p));
 }
 
 double products(const Conv3dProblem& p) {
@@ -145,13 +145,13 @@ double products(const Conv3dProblem& p) {
          static_cast<double>(g.big_per_group() * g.taps());
 }
 
-/// Two more launches, which have nothing to do, cost the host 14 us and the GPU 3, more than what is saved of
-/// a small problem.
+/// A redo is two more launches, which mostly have nothing to do. They cost the host 14 us and the GPU 3, more
+/// than F16x3 saves of a small problem.
 bool large(const Conv3dProblem& p) { return products(p) >= 3e8; }
 bool unit_stride_and_large(const Conv3dProblem& p) { return unit_stride(p) && large(p); }
 
-/// Without steps too, where there are many taps along d, or many taps, and channels for a tile (the sweep,
-/// and problem 68: 7.9 ms for 8.7).
+/// Without steps too, if there are many taps along d, or many taps, and channels for a tile (the sweep, and
+/// problem 68: 7.9 ms, and 8.7 by flat_f16x3).
 bool with_stride_or_many_taps(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   const bool many_taps =
@@ -159,12 +159,12 @@ bool with_stride_or_many_taps(const Conv3dProblem& p) {
                                                   (g.taps() >= 75 && g.big_per_group() >= 64))
                     : g.small_per_group() >= 32 && (g.kernel.d >= 5 || g.taps() >= 75);
   return (with_stride(p) || (unit_stride(p) && many_taps)) && large(p) &&
-         strided_wgmma_f16x3_pays(g, transposed(p));
+         strided::f16x3_pays(g, transposed(p));
 }
 
-/// conv3d with a step along w (kernels of 5 that have one along d or h alone are slower), if there are taps
-/// and channels to make use of what is brought. Without steps small problems, of which a block's first
-/// results come early, and kernels of few taps, which brings little to be used often (the sweep).
+/// conv3d with a step along w, if there are enough taps and channels to use what is loaded (kernels of 5 with
+/// a step along d or h alone are slower). Without steps: small problems, since a block's first results come
+/// early, and kernels of few taps, since gather loads little that needs to be used often (all in the sweep).
 bool gathering(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   if (!channels_fill_tiles(p)) return false;
@@ -174,55 +174,48 @@ bool gathering(const Conv3dProblem& p) {
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
-/// A stride of f32 has better kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase after
+/// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by
 /// phase).
-bool bf16_or_unit_stride(const Conv3dProblem& p) {
-  return eight_channels(p) && (p.dtype == bf16 || longest_stride(p) == 1);
-}
+bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 1; }
 
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
-    {"few_channels", few_channels, few_channels_pay, conv3d_few_channels, conv_transpose3d_few_channels,
-     conv3d_weight_grad_few_channels},
-    {"weight_grad_wgmma", weight_grad_in_slices, channels_fill_tiles, nullptr, nullptr,
-     conv3d_weight_grad_wgmma},
-    {"weight_grad_wgmma_split", weight_grad_in_split_slices, channels_fill_tiles, nullptr, nullptr,
-     conv3d_weight_grad_wgmma_split},
-    {"gather_wgmma", hopper<tf32, gather_wgmma_takes>, gathering, conv3d_gather_wgmma,
-     conv_transpose3d_gather_wgmma, nullptr},
-    {"gather_wgmma_split", hopper<f32_at_highest, gather_wgmma_split_takes>, gathering,
-     conv3d_gather_wgmma_split, conv_transpose3d_gather_wgmma_split, nullptr},
-    {"strided_wgmma_bf16", strided_bf16, with_stride_16, conv3d_strided_wgmma_bf16,
-     conv_transpose3d_strided_wgmma_bf16, nullptr},
-    {"strided_wgmma_f16", hopper<is_f16, strided_wgmma_f16_takes>, with_stride_16, conv3d_strided_wgmma_f16,
-     conv_transpose3d_strided_wgmma_f16, nullptr},
-    {"strided_wgmma", hopper<tf32, strided_wgmma_takes>, with_stride, conv3d_strided_wgmma,
-     conv_transpose3d_strided_wgmma, nullptr},
-    {"strided_wgmma_f16x3", hopper<f32_at_highest, strided_wgmma_f16x3_takes>, with_stride_or_many_taps,
-     conv3d_strided_wgmma_f16x3, conv_transpose3d_strided_wgmma_f16x3, nullptr},
-    {"rolling_wgmma_bf16", hopper<bf16_or_rounded, rolling_wgmma_16_takes>, long_march_16,
-     conv3d_rolling_wgmma_bf16, conv_transpose3d_rolling_wgmma_bf16, nullptr},
-    {"rolling_wgmma_f16", hopper<is_f16, rolling_wgmma_16_takes>, long_march_16, conv3d_rolling_wgmma_f16,
-     conv_transpose3d_rolling_wgmma_f16, nullptr},
-    {"rolling_wgmma", hopper<tf32, rolling_wgmma_takes>, long_march, conv3d_rolling_wgmma,
-     conv_transpose3d_rolling_wgmma, nullptr},
-    {"implicit_gemm_wgmma_bf16", hopper<bf16_or_rounded, implicit_gemm_wgmma_16_takes>, bf16_or_unit_stride,
-     conv3d_implicit_gemm_wgmma_bf16, conv_transpose3d_implicit_gemm_wgmma_bf16, nullptr},
-    {"implicit_gemm_wgmma_f16", hopper<is_f16, implicit_gemm_wgmma_16_takes>, channels_fill_tiles,
-     conv3d_implicit_gemm_wgmma_f16, conv_transpose3d_implicit_gemm_wgmma_f16, nullptr},
-    {"implicit_gemm_wgmma_f16x3", hopper<f32_at_highest, implicit_gemm_wgmma_f16x3_takes>,
-     unit_stride_and_large, conv3d_implicit_gemm_wgmma_f16x3, conv_transpose3d_implicit_gemm_wgmma_f16x3,
-     nullptr},
-    {"implicit_gemm_wgmma_split", hopper<f32_at_highest, implicit_gemm_wgmma_split_takes>, unit_stride,
-     conv3d_implicit_gemm_wgmma_split, conv_transpose3d_implicit_gemm_wgmma_split, nullptr},
-    {"implicit_gemm_wgmma", hopper<tf32, implicit_gemm_wgmma_takes>, unit_stride, conv3d_implicit_gemm_wgmma,
-     conv_transpose3d_implicit_gemm_wgmma, nullptr},
-    {"implicit_gemm_mma", tf32, channels_fill_tiles, conv3d_implicit_gemm_mma,
-     conv_transpose3d_implicit_gemm_mma, conv3d_weight_grad_mma},
-    {"implicit_gemm_mma_split", small_f32, channels_fill_tiles, conv3d_implicit_gemm_mma_split,
-     conv_transpose3d_implicit_gemm_mma_split, nullptr},
-    {"direct", anything, anything, conv3d_direct, conv_transpose3d_direct, conv3d_weight_grad_direct},
+    {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
+    {"weight_grad", weight_grad_in_slices, channels_fill_tiles, nullptr, weight_grad::run<Tf32>},
+    {"weight_grad_tf32x3", weight_grad_in_split_slices, channels_fill_tiles, nullptr,
+     weight_grad::run<Tf32x3>, "direct"},
+    {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
+    {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
+     "direct"},
+    {"strided_bf16_of_f32", hopper<rounded_to_bf16, strided::takes<float, Bf16>>, with_stride_by_eights,
+     strided::run<float, Bf16>},
+    {"strided_bf16", hopper<is_bf16, strided::takes<bfloat16, Bf16>>, with_any_stride,
+     strided::run<bfloat16, Bf16>},
+    {"strided_f16", hopper<is_f16, strided::takes<float16, F16>>, with_any_stride,
+     strided::run<float16, F16>},
+    {"strided", hopper<tf32, strided::takes<float, Tf32>>, with_stride, strided::run<float, Tf32>},
+    {"strided_f16x3", hopper<f32_at_highest, strided::takes<float, F16x3>>, with_stride_or_many_taps,
+     strided::run<float, F16x3>, nullptr, "mma_tf32x3"},
+    {"rolling_bf16_of_f32", hopper<rounded_to_bf16, rolling::takes<float, Bf16>>, long_march_16<float, Bf16>,
+     rolling::run<float, Bf16>},
+    {"rolling_bf16", hopper<is_bf16, rolling::takes<bfloat16, Bf16>>, long_march_16<bfloat16, Bf16>,
+     rolling::run<bfloat16, Bf16>},
+    {"rolling_f16", hopper<is_f16, rolling::takes<float16, F16>>, long_march_16<float16, F16>,
+     rolling::run<float16, F16>},
+    {"rolling", hopper<tf32, rolling::takes<float, Tf32>>, long_march, rolling::run<float, Tf32>},
+    {"flat_bf16_of_f32", hopper<rounded_to_bf16, flat::takes<float, Bf16>>, unit_stride_by_eights,
+     flat::run<float, Bf16>},
+    {"flat_bf16", hopper<is_bf16, flat::takes<bfloat16, Bf16>>, eight_channels, flat::run<bfloat16, Bf16>},
+    {"flat_f16", hopper<is_f16, flat::takes<float16, F16>>, eight_channels, flat::run<float16, F16>},
+    {"flat_f16x3", hopper<f32_at_highest, flat::takes<float, F16x3>>, unit_stride_and_large,
+     flat::run<float, F16x3>, nullptr, "flat_tf32x3"},
+    {"flat_tf32x3", hopper<f32_at_highest, flat::takes<float, Tf32x3>>, unit_stride, flat::run<float, Tf32x3>,
+     nullptr, "direct"},
+    {"flat", hopper<tf32, flat::takes<float, Tf32>>, unit_stride, flat::run<float, Tf32>},
+    {"mma", tf32, channels_fill_tiles, mma::run<Tf32>, mma::run_weight_grad},
+    {"mma_tf32x3", small_f32, channels_fill_tiles, mma::run<Tf32x3>, nullptr, "direct"},
+    {"direct", anything, anything, conv::direct, conv::direct_weight_grad},
 };
 
 thread_local const Row* forced[3];  // by pass
@@ -234,13 +227,22 @@ const char* name_of(Conv3dPass pass) {
   return names[static_cast<int>(pass)];
 }
 
+const Row* find(std::string_view name) {
+  const Row* const found = std::ranges::find(table, name, &Row::name);
+  return found == std::end(table) ? nullptr : found;
+}
+
 const Row& row(std::string_view name) {
-  const auto* found = std::ranges::find(table, name, &Row::name);
+  if (const Row* found = find(name)) return *found;
   std::string known;
   for (const Row& r : table) known += (known.empty() ? "" : ", ") + std::string(r.name);
-  check<ValueError>(found != std::end(table), "conv3d kernels: there is none named \"", name,
-                    "\"; the table has ", known);
-  return *found;
+  throw ValueError("conv3d kernels: there is none named \"" + std::string(name) + "\"; the table has " +
+                   known);
+}
+
+/// A row that may fail takes what its redo takes too.
+bool Row::takes(const Conv3dProblem& p) const {
+  return has(p.pass) && right_for(p) && (redo.empty() || find(redo)->takes(p));
 }
 
 const Row& chosen(const Conv3dProblem& problem) {
@@ -257,6 +259,31 @@ const Row& chosen(const Conv3dProblem& problem) {
   return *recent.of(problem, [&] {
     return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
   });
+}
+
+/// f(row, call) for the row, and for those that compute the problem if it fails.
+template <class Call, class F>
+void run_with_redos(const Row& first, const Tensor& output, Call call, F f) {
+  int64_t redos = 0;
+  for (const Row* r = find(first.redo); r; r = find(r->redo)) ++redos;
+  const Tensor flags = redos ? zeros({redos}, {.dtype = i64, .device = output.device()}) : Tensor();
+  const Row* r = &first;
+  for (int64_t i = 0; i < redos; ++i, r = find(r->redo)) {
+    call.failed = flags.select(0, i);
+    f(*r, call);
+    call.only_if = call.failed;
+  }
+  call.failed = {};
+  f(*r, call);
+}
+
+void run_pass(Conv3dPass pass, const Tensor& input, const Tensor& weight, const Tensor& bias,
+              const Tensor& output, const Conv3dGeometry& g, Float32Precision precision) {
+  const Row& first = chosen({pass, g, output.dtype(), precision});
+  if (g.batch == 0) return;
+  run_with_redos(first, output,
+                 Conv3dCall{pass == Conv3dPass::conv_transpose3d, input, weight, bias, output, g},
+                 [](const Row& r, const Conv3dCall& call) { r.run(call); });
 }
 
 }  // namespace
@@ -283,23 +310,24 @@ ForceConv3dKernel::~ForceConv3dKernel() {
   for (int i = 0; i < 3; ++i) forced[i] = static_cast<const Row*>(previous_[i]);
 }
 
-// ---- The entries of ops/conv3d_kernels.h ------------------------------------------------------------------
+// ---- The entries of ops/kernels.h ------------------------------------------------------------------
 
 void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
             Float32Precision precision) {
-  chosen({Conv3dPass::conv3d, g, small.dtype(), precision}).conv3d(big, weight, bias, small, g);
+  run_pass(Conv3dPass::conv3d, big, weight, bias, small, g, precision);
 }
 
 void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
                       Conv3dGeometry g, Float32Precision precision) {
-  chosen({Conv3dPass::conv_transpose3d, g, big.dtype(), precision})
-      .conv_transpose3d(small, weight, bias, big, g);
+  run_pass(Conv3dPass::conv_transpose3d, small, weight, bias, big, g, precision);
 }
 
 void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
                         Conv3dGeometry g, Float32Precision precision) {
-  chosen({Conv3dPass::weight_grad, g, dweight.dtype(), precision})
-      .weight_grad(big, small, dweight, dbias, bias_of, g);
+  run_with_redos(chosen({Conv3dPass::weight_grad, g, dweight.dtype(), precision}), dweight,
+                 WeightGradCall{big, small, dweight, g},
+                 [](const Row& r, const WeightGradCall& call) { r.weight_grad(call); });
+  if (dbias.defined()) bias_grad(bias_of == Grid::big ? big : small, dbias);
 }
 
 }  // namespace vox::cuda

@@ -65,7 +65,7 @@ namespace detail {
 template <int n>
 struct Wgmma;
 
-// Inline PTX wants each accumulator by name: "%0, %1, ..." and "+f"(d[0]), "+f"(d[1]), ...
+// Inline PTX names each accumulator: "%0, %1, ..." and "+f"(d[0]), "+f"(d[1]), ...
 
 #define VOX_NAMES_4 "%0,%1,%2,%3"
 #define VOX_NAMES_8 VOX_NAMES_4 ",%4,%5,%6,%7"

@@ -9,13 +9,13 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/batch_norm_kernels.h>
 #include <voxgrad/ops/cpu/interleaved.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/normalize.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/reduce_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/strided.h>
+#include <voxgrad/ops/layout.h>
 
 // Ops that move elements: copy, which converts (see Note [Walks]), and fill.
 

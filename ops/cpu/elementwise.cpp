@@ -1,7 +1,8 @@
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/elementwise_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <algorithm>
 #include <type_traits>

@@ -3,8 +3,8 @@
 // the indices, whatever the chunks.
 
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/axis_view.h>
-#include <voxgrad/ops/index_select_kernels.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layout.h>
 
 #include <algorithm>
 

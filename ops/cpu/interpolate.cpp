@@ -7,10 +7,10 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/axis_view.h>
 #include <voxgrad/ops/cpu/interpolate_interleaved.h>
 #include <voxgrad/ops/cpu/interpolate_pass.h>
 #include <voxgrad/ops/cpu/walk.h>
+#include <voxgrad/ops/layout.h>
 
 #include <algorithm>
 #include <vector>

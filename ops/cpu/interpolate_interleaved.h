@@ -1,6 +1,6 @@
 #pragma once
 
-#include <voxgrad/ops/interpolate_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // Interpolation, and its adjoint, of a tensor whose planes lie side by side: without a dense copy of it.
 

@@ -3,7 +3,7 @@
 #include <voxgrad/ops/cpu/cell_ring.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/interpolate.h>
-#include <voxgrad/ops/interpolate_kernels.h>
+#include <voxgrad/ops/interpolate_axis.h>
 
 #include <algorithm>
 #include <limits>

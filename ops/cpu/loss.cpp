@@ -1,5 +1,5 @@
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/loss_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 namespace vox::cpu {
 

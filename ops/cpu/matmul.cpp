@@ -1,5 +1,5 @@
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/matmul_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <Eigen/Core>
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/pool3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 #include <limits>

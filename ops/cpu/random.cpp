@@ -1,6 +1,6 @@
 #include <voxgrad/core/distributions.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/random_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 // output[i] = element i % count of block i / count (core/distributions.h). One chunk owns a run of blocks.
 

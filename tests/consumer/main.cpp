@@ -17,7 +17,7 @@
 #ifdef __FAST_MATH__
 #error "-ffast-math leaked"
 #endif
-#if __has_include(<voxgrad/cuda/error.h>) || __has_include(<core/tensor.h>) || __has_include(<tensor.h>)
+#if __has_include(<voxgrad/cuda/runtime/error.h>) || __has_include(<core/tensor.h>) || __has_include(<tensor.h>)
 #error "a private include folder leaked"
 #endif
 #ifdef CUDART_VERSION

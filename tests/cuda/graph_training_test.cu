@@ -1,7 +1,7 @@
 // A training step inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches leave the network
 // that 100 steps leave, bit for bit, at every precision; and so does every conv3d kernel of the table.
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
 
 #include "tests/cuda/graph.cuh"

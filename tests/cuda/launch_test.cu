@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/runtime/launch.h>
 
 #include <voxgrad/cuda/for_each_index.cuh>
 

@@ -1,4 +1,4 @@
-// See Note [Freeing CUDA memory] in cuda/memory.cpp.
+// See Note [Freeing CUDA memory] in cuda/runtime/memory.cpp.
 #include <thread>
 
 #include "tests/cuda/support.cuh"

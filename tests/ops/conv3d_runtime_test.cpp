@@ -3,8 +3,8 @@
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <array>
 #include <cmath>

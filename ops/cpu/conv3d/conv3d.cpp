@@ -9,11 +9,11 @@
 // bf16 and f16 become f32 on the way into a tile, and are rounded once, on the way out.
 
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <atomic>
 

@@ -3,7 +3,7 @@
 // be zero (Inf and NaN operands).
 
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include <algorithm>
 

@@ -16,12 +16,11 @@ constexpr TensorOptions on_gpu{.device = Device::cuda()};
 constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
 
 class HighestCuda : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(
-    , HighestCuda,
-    ::testing::ValuesIn(f32_modes({"gather_wgmma_split", "strided_wgmma_f16x3", "implicit_gemm_wgmma_f16x3",
-                                   "implicit_gemm_wgmma_split", "implicit_gemm_mma_split", "few_channels"},
-                                  Float32Precision::highest)),
-    mode_name);
+INSTANTIATE_TEST_SUITE_P(, HighestCuda,
+                         ::testing::ValuesIn(f32_modes({"gather_tf32x3", "strided_f16x3", "flat_f16x3",
+                                                        "flat_tf32x3", "mma_tf32x3", "few_channels"},
+                                                       Float32Precision::highest)),
+                         mode_name);
 
 /// True with this probability.
 Tensor some(const Shape& shape, double probability) { return lt(rand(shape, on_gpu), probability); }
@@ -67,7 +66,7 @@ std::vector<Case> cases(std::string_view kernel) {
     return detail::conv_transpose3d_geometry("highest", input, weight, options);
   };
   std::vector<Case> all{{geometry({2, 40, 9, 20, 30}, {40, 24, 3, 3, 3}, {})}};
-  if (kernel.starts_with("implicit_gemm_wgmma")) return all;
+  if (kernel.starts_with("flat")) return all;
   all.push_back({geometry({2, 32, 6, 20, 30}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1}), true});
   all.push_back({geometry({2, 40, 6, 12, 20}, {40, 16, 4, 4, 4}, {.stride = 2, .padding = 1})});
   all.push_back(

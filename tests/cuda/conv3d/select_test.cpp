@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <voxgrad/autograd/engine.h>
-#include <voxgrad/cuda/conv3d/hopper.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/conv3d.h>
 
@@ -25,7 +25,7 @@ Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
 }
 
 /// The first choice of a small problem where both grids step by one.
-std::string_view first_choice() { return cuda::has_wgmma() ? "gather_wgmma" : "implicit_gemm_mma"; }
+std::string_view first_choice() { return cuda::conv::has_wgmma() ? "gather" : "mma"; }
 
 std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = geometry(16, 16),
                         DType dtype = f32, Conv3dPass pass = Conv3dPass::conv_transpose3d) {
@@ -33,26 +33,24 @@ std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = ge
 }
 
 TEST(Conv3dSelect, TheTable) {
-  EXPECT_EQ(chosen(highest), cuda::has_wgmma() ? "gather_wgmma_split" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(highest), cuda::conv::has_wgmma() ? "gather_tf32x3" : "mma_tf32x3");
   const Conv3dGeometry large =
       detail::conv_transpose3d_geometry("select", {4, 32, 32, 32, 40}, {32, 32, 3, 3, 3}, {});
-  EXPECT_EQ(chosen(highest, large),
-            cuda::has_wgmma() ? "implicit_gemm_wgmma_f16x3" : "implicit_gemm_mma_split");
-  EXPECT_EQ(chosen(high, large), cuda::has_wgmma() ? "rolling_wgmma" : "implicit_gemm_mma");
-  EXPECT_EQ(chosen(medium, large), cuda::has_wgmma() ? "rolling_wgmma_bf16" : "implicit_gemm_mma");
+  EXPECT_EQ(chosen(highest, large), cuda::conv::has_wgmma() ? "flat_f16x3" : "mma_tf32x3");
+  EXPECT_EQ(chosen(high, large), cuda::conv::has_wgmma() ? "rolling" : "mma");
+  EXPECT_EQ(chosen(medium, large), cuda::conv::has_wgmma() ? "rolling_bf16_of_f32" : "mma");
   const Conv3dGeometry large_strided = detail::conv_transpose3d_geometry(
       "select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1});
-  EXPECT_EQ(chosen(highest, large_strided),
-            cuda::has_wgmma() ? "strided_wgmma_f16x3" : "implicit_gemm_mma_split");
+  EXPECT_EQ(chosen(highest, large_strided), cuda::conv::has_wgmma() ? "strided_f16x3" : "mma_tf32x3");
   EXPECT_EQ(chosen(highest, large_strided, f32, Conv3dPass::conv3d),
-            cuda::has_wgmma() ? "gather_wgmma_split" : "implicit_gemm_mma_split");
+            cuda::conv::has_wgmma() ? "gather_tf32x3" : "mma_tf32x3");
   EXPECT_EQ(chosen(high), first_choice());
   EXPECT_EQ(chosen(medium), first_choice());
-  EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::has_wgmma() ? "implicit_gemm_wgmma_bf16" : "direct");
-  EXPECT_EQ(chosen(high, geometry(16, 16), f16), cuda::has_wgmma() ? "implicit_gemm_wgmma_f16" : "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), bf16), cuda::conv::has_wgmma() ? "flat_bf16" : "direct");
+  EXPECT_EQ(chosen(high, geometry(16, 16), f16), cuda::conv::has_wgmma() ? "flat_f16" : "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
-  const bool hopper = cuda::has_wgmma();
+  const bool hopper = cuda::conv::has_wgmma();
   // Steps: conv3d of f32 gathers; of 16 bits it takes 2 and 3, as conv_transpose3d takes 2.
   for (const int64_t stride : {2, 3}) {
     for (const int64_t kernel : {3, 5}) {
@@ -61,27 +59,23 @@ TEST(Conv3dSelect, TheTable) {
       for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
         const bool gathered = hopper && pass == Conv3dPass::conv3d,
                    taken = gathered || (hopper && stride == 2);
-        EXPECT_EQ(chosen(high, g, f32, pass), gathered ? "gather_wgmma"
-                                              : taken  ? "strided_wgmma"
-                                                       : "implicit_gemm_mma");
-        EXPECT_EQ(chosen(medium, g, f32, pass), gathered ? "gather_wgmma"
-                                                : taken  ? "strided_wgmma_bf16"
-                                                         : "implicit_gemm_mma");
+        EXPECT_EQ(chosen(high, g, f32, pass), gathered ? "gather" : taken ? "strided" : "mma");
+        EXPECT_EQ(chosen(medium, g, f32, pass), gathered ? "gather" : taken ? "strided_bf16_of_f32" : "mma");
         EXPECT_EQ(chosen(highest, g, f32, pass),  // a small one
-                  gathered ? "gather_wgmma_split" : "implicit_gemm_mma_split");
+                  gathered ? "gather_tf32x3" : "mma_tf32x3");
         if (!taken) continue;
-        EXPECT_EQ(chosen(high, g, bf16, pass), "strided_wgmma_bf16");
-        EXPECT_EQ(chosen(high, g, f16, pass), "strided_wgmma_f16");
+        EXPECT_EQ(chosen(high, g, bf16, pass), "strided_bf16");
+        EXPECT_EQ(chosen(high, g, f16, pass), "strided_f16");
       }
     }
   }
   const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
     return chosen(precision, g, f32, Conv3dPass::weight_grad);
   };
-  const std::string_view weight_grad_choice = hopper ? "weight_grad_wgmma" : "implicit_gemm_mma";
+  const std::string_view weight_grad_choice = hopper ? "weight_grad" : "mma";
   EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
   EXPECT_EQ(weight_grad_at(high, geometry(3, 16)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_wgmma_split" : "direct");
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_tf32x3" : "direct");
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
@@ -121,8 +115,8 @@ TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
     const ForceConv3dKernel outer("direct");
     EXPECT_EQ(chosen(high), "direct");
     {
-      const ForceConv3dKernel inner("implicit_gemm_mma", {Conv3dPass::conv_transpose3d});
-      EXPECT_EQ(chosen(high, geometry(1, 1)), "implicit_gemm_mma");
+      const ForceConv3dKernel inner("mma", {Conv3dPass::conv_transpose3d});
+      EXPECT_EQ(chosen(high, geometry(1, 1)), "mma");
       EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), "direct");
     }
     EXPECT_EQ(chosen(high), "direct");
@@ -137,7 +131,7 @@ TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
   EXPECT_THROW(ForceConv3dKernel("fast"), ValueError);
   EXPECT_THROW((void)cuda::conv3d_kernel_takes("fast", {Conv3dPass::conv3d, geometry(8, 8), f32, high}),
                ValueError);
-  const ForceConv3dKernel guard("implicit_gemm_mma");
+  const ForceConv3dKernel guard("mma");
   EXPECT_THROW((void)chosen(highest), ValueError);
   EXPECT_THROW((void)chosen(high, geometry(16, 16), f64), ValueError);
   Conv3dGeometry far = geometry(16, 16);
@@ -148,7 +142,7 @@ TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
 TEST(Conv3dSelectCuda, AForcedKernelThatDoesNotTakeTheCallIsAnError) {
   if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = ones({1, 8, 2, 2, 2}, {.device = Device::cuda()}), w = ones({8, 8, 1, 1, 1}, x.options());
-  const ForceConv3dKernel guard("implicit_gemm_mma");
+  const ForceConv3dKernel guard("mma");
   EXPECT_THROW(conv_transpose3d(x, w), ValueError);  // at highest
 }
 

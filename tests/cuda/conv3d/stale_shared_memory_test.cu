@@ -1,5 +1,5 @@
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/cuda/launch.h>
+#include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/voxgrad.h>
 
 #include "tests/cuda/support.cuh"

@@ -4,8 +4,8 @@
 
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/cuda/conv3d/select.h>
-#include <voxgrad/ops/conv3d_kernels.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <cmath>
@@ -50,8 +50,9 @@ inline constexpr KernelMode direct{"direct"};
 inline std::vector<KernelMode> kernel_modes() {
   std::vector<KernelMode> all;
   for (const std::string_view name : cuda::conv3d_kernel_names()) {
-    if (name.ends_with("_bf16")) {
+    if (name.ends_with("_bf16_of_f32")) {
       all.push_back({name, f32, Float32Precision::medium});
+    } else if (name.ends_with("_bf16")) {
       all.push_back({name, bf16});
     } else if (name.ends_with("_f16")) {
       all.push_back({name, f16});
@@ -59,7 +60,7 @@ inline std::vector<KernelMode> kernel_modes() {
       all.push_back({name, f32, Float32Precision::highest});
       all.push_back({name, bf16});
       all.push_back({name, f16});
-    } else if (name.ends_with("_split") || name.ends_with("_f16x3")) {
+    } else if (name.ends_with("_tf32x3") || name.ends_with("_f16x3")) {
       all.push_back({name, f32, Float32Precision::highest});
     } else {
       all.push_back({name});
@@ -76,20 +77,19 @@ inline std::vector<KernelMode> f32_modes(const std::vector<std::string_view>& ke
   return modes;
 }
 
-/// Test names say what the kernel's does not.
+/// The kernel's name, and the dtype where the name does not say it.
 inline std::string mode_name(const ::testing::TestParamInfo<KernelMode>& info) {
   const KernelMode& m = info.param;
-  const bool of_f32 = m.precision == Float32Precision::medium;
   const bool of_16_bits = m.kernel == "few_channels" && m.dtype != f32;
-  return std::string(m.kernel) + (of_f32 ? "_of_f32" : of_16_bits ? "_of_" + str(m.dtype) : "");
+  return std::string(m.kernel) + (of_16_bits ? "_of_" + str(m.dtype) : "");
 }
 
 inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry& g) {
   return cuda::conv3d_kernel_takes(mode.kernel, {pass, g, mode.dtype, mode.precision});
 }
 
-/// Whether it is for cells that step by one, with few taps along d, alone.
-inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling_wgmma"); }
+/// Whether it takes only cells that step by one, with few taps along d.
+inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling"); }
 
 class KernelTest : public ::testing::TestWithParam<KernelMode> {
  protected:

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/conv3d_kernels.h>
+#include <voxgrad/ops/kernels.h>
 
 #include "tests/support/conv3d.h"
 

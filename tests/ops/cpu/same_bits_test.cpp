@@ -5,7 +5,7 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/views.h>
+#include <voxgrad/ops/shaping.h>
 #include "tests/support/values.h"
 
 #include <functional>

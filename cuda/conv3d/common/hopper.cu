@@ -1,0 +1,45 @@
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/runtime/device.h>
+#include <voxgrad/cuda/runtime/guard.h>
+
+namespace vox::cuda::conv {
+
+namespace {
+
+// Tells by its largest block which of the build's machine codes a GPU was given.
+constexpr int with_wgmma = 128;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__global__ void __launch_bounds__(with_wgmma) build_kernel() {}
+#else
+__global__ void __launch_bounds__(with_wgmma / 2) build_kernel() {}
+#endif
+
+/// Asks the driver, which makes no context.
+bool is_hopper(int device) {
+  int major = 0, minor = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         major == 9 && minor == 0;
+}
+
+/// Of the current device. GPUs of one compute capability get the same machine code, so one of them speaks for
+/// all, and the others get no context.
+bool build_has_wgmma() {
+  const OutsideCapture outside;
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, build_kernel) == cudaSuccess &&
+         attributes.maxThreadsPerBlock == with_wgmma;
+}
+
+}  // namespace
+
+bool has_wgmma() {
+  static const bool on_all = [] {
+    for (int i = 0; i < device_count(); ++i)
+      if (!is_hopper(i)) return false;
+    return device_count() > 0 && build_has_wgmma();
+  }();
+  return on_all;
+}
+
+}  // namespace vox::cuda::conv

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <voxgrad/cuda/runtime/launch.h>
+
+namespace vox::cuda::conv {
+
+/// Whether wgmma kernels can run here: every GPU of the machine has compute capability 9.0, and this build
+/// has machine code for it (architecture 90a; its PTX for other GPUs leaves their bodies empty).
+bool has_wgmma();
+
+/// How many the device of the launch has.
+inline int multiprocessors(const Launch& launch) {
+  int device = 0, count = 0;
+  launch.check(cudaGetDevice(&device));
+  launch.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
+}  // namespace vox::cuda::conv

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+// Integer arithmetic of plans and kernels.
+
+namespace vox::cuda::conv {
+
+/// a / b, rounded up, of a >= 0 and b >= 1.
+template <class A, class B>
+constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
+  return static_cast<std::common_type_t<A, B>>((int64_t{a} + b - 1) / b);
+}
+
+/// i, which the caller knows to fit.
+constexpr int narrow(int64_t i) { return static_cast<int>(i); }
+
+/// Calls `f` with the number of tiles of 8 channels in a block, at most `most` (4 or 8), as a
+/// std::integral_constant: the fewest blocks, and then the least padding that the instantiations allow.
+template <int most = 8, class F>
+void visit_channel_tiles(int64_t channels, F f) {
+  const int64_t tiles = (channels + 7) / 8, blocks = (tiles + most - 1) / most;
+  const int64_t per_block = (tiles + blocks - 1) / blocks;
+  if (per_block <= 1) return f(std::integral_constant<int, 1>{});
+  if (per_block <= 2) return f(std::integral_constant<int, 2>{});
+  if (per_block <= 3) return f(std::integral_constant<int, 3>{});
+  if (most == 4 || per_block <= 4) return f(std::integral_constant<int, 4>{});
+  if constexpr (most > 4) {
+    if (per_block <= 6) return f(std::integral_constant<int, 6>{});
+    f(std::integral_constant<int, 8>{});
+  }
+}
+
+/// a / b and a % b, by 32-bit arithmetic if both numbers fit.
+struct Division {
+  int64_t quotient, remainder;
+};
+constexpr Division divide(int64_t a, int64_t b) {
+  if ((a | b) >> 32) return {a / b, a % b};
+  const auto x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
+  return {x / y, x % y};
+}
+
+/// Division of n < 2^31 by multiplication: n / divisor == (n * multiplier) >> shift.
+struct Divisor {
+  int divisor = 1;
+  uint32_t multiplier = uint32_t{1} << 31;
+  int shift = 31;
+
+  constexpr int quotient(int n) const {
+    return static_cast<int>((uint64_t{static_cast<uint32_t>(n)} * multiplier) >> shift);
+  }
+};
+/// With shift 31 + log2(d), rounded up, the multiplier has 32 bits and its error is below 1 / n.
+constexpr Divisor divisor_of(int64_t d) {
+  int bits = 0;
+  while (int64_t{1} << bits < d) ++bits;
+  const uint64_t scale = uint64_t{1} << (31 + bits), divisor = static_cast<uint64_t>(d);
+  return {narrow(d), static_cast<uint32_t>((scale + divisor - 1) / divisor), 31 + bits};
+}
+
+}  // namespace vox::cuda::conv

@@ -1,0 +1,157 @@
+#pragma once
+
+// What the tensor cores multiply in the place of an f32 number, or of a 16-bit one: a policy for each kind of
+// operand.
+//
+//   Tf32     f32 rounded to TF32                    one product
+//   Bf16     bf16, or f32 rounded to it             one product
+//   F16      f16                                    one product
+//   Tf32x3   f32 as a sum of two TF32 numbers       three products, as accurate as f32 arithmetic
+//   F16x3    f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
+//
+// Note [Truncating sums]
+//   Tensor cores add products to an f32 sum, but cut the result off where f32 arithmetic rounds it. On data
+//   of one sign the errors all have the same direction: measured, 3.3e-8 of the sum for each tap of 8
+//   channels. f32 arithmetic itself errs by about 1.6e-8 times the root of the number of products. So kernels
+//   that are to be as accurate as f32 (Tf32x3, F16x3) move these sums to f32 registers after a few taps and
+//   start anew. With operands rounded to TF32 or 16 bits, rounding errs more than truncation, and sums stay
+//   where they are.
+//
+// Note [Values that are not finite]
+//   Products by tensor cores multiply zeros: in place of cells outside the input, and of channels that do not
+//   exist. An Inf or NaN of the input makes everything that it touches Inf or NaN, and nothing else. One in
+//   the weights, however, also makes NaN of outputs whose tap with it falls outside the input. This holds for
+//   all kernels of flat, rolling, strided, gather and mma that round their operands; where operands are split
+//   in parts, such values set the flag `failed` (Note [Redo] in call.h). In weight_grad the roles are those
+//   of small and big: an Inf or NaN of small also makes NaN of the weights whose tap falls outside for its
+//   cell.
+
+#include <voxgrad/core/half.h>
+#include <voxgrad/cuda/ptx/mma.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <cstdint>
+
+namespace vox::cuda::conv {
+
+// ---- TF32 and its parts -----------------------------------------------------------------------------------
+
+// x = high + low, both TF32 numbers, to within 2^-22 of x.
+
+/// Whether x has no such parts: rounded to TF32, it is infinite or NaN.
+__device__ __forceinline__ bool beyond_tf32(float x) { return !(fabsf(x) < __uint_as_float(0x7f7ff000)); }
+
+__device__ __forceinline__ uint32_t tf32_high(float x) { return ptx::to_tf32(x); }
+__device__ __forceinline__ uint32_t tf32_low(float x, uint32_t high) {
+  return ptx::to_tf32(x - __uint_as_float(high));
+}
+
+/// Whether a number has such parts, given its tf32_high.
+__device__ __forceinline__ bool has_tf32_low(uint32_t high) { return (high & 0x7f800000u) != 0x7f800000u; }
+
+/// tf32_high of a finite x: two instructions on its bits instead of the four that a conversion with Inf and
+/// NaN takes. The caller has to find Inf and NaN by other means.
+__device__ __forceinline__ uint32_t tf32_high_of_finite(uint32_t x) { return (x + 0x1000) & ~0x1fffu; }
+
+/// Rounded to TF32 by one multiplication. Tensor cores ignore the bits below TF32's mantissa, so the part
+/// that the multiplication adds decides whether a number is rounded up: 0.35 of the last bit for mantissas
+/// near 1, 0.69 for those near 2 (rounding to nearest adds 0.5). The mean error is zero, its variance 12 %
+/// larger than that of rounding to nearest. TF32 numbers, NaN and Inf keep their values.
+__device__ __forceinline__ uint32_t rounded_to_tf32(float x) {
+  return __float_as_uint(x * (1 + 0.3466f / 1024));
+}
+
+// ---- Policies ---------------------------------------------------------------------------------------------
+
+/// max(a, |x|) of a >= 0; NaN if one of them is.
+__device__ __forceinline__ float larger_size(float a, float x) {
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(fabsf(x)));
+  return most;
+}
+
+/// f32 rounded to TF32.
+struct Tf32 {
+  static constexpr ptx::Operand operand = ptx::Operand::tf32;
+  using Element = uint32_t;
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return ptx::to_tf32(x); }
+};
+
+/// Rounded to 16 bits, or stored so.
+struct Bf16 {
+  static constexpr ptx::Operand operand = ptx::Operand::bf16;
+  using Element = bfloat16;
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return bfloat16(x); }
+};
+struct F16 {
+  static constexpr ptx::Operand operand = ptx::Operand::f16;
+  using Element = float16;
+  static constexpr int parts = 1;
+  static __device__ __forceinline__ Element part(float x, int) { return float16(x); }
+};
+
+/// f32 as a sum of two TF32 numbers, high and low. Three of their four products are computed; low * low is
+/// below the rounding of f32. See Note [Truncating sums].
+struct Tf32x3 {
+  static constexpr ptx::Operand operand = ptx::Operand::tf32;
+  using Element = uint32_t;
+  static constexpr int parts = 2;
+  static __device__ __forceinline__ Element part(float x, int i) {
+    const uint32_t high = tf32_high(x);
+    return i == 0 ? high : tf32_low(x, high);
+  }
+  /// Whether these values have such parts.
+  template <int n>
+  static __device__ __forceinline__ bool holds(const float (&x)[n]) {
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < n; ++i) all &= has_tf32_low(tf32_high(x[i]));
+    return all;
+  }
+};
+
+/// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh.
+struct F16x3 {
+  static constexpr ptx::Operand operand = ptx::Operand::f16;
+  using Element = float16;
+  static constexpr int parts = 2;
+
+  /// The power of two that brings numbers up to `most` (finite) below 2^15, and to 2^14 at least if there is
+  /// one.
+  static __device__ __forceinline__ float scale_for(float most) {
+    return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);
+  }
+  /// The same for planes, which are added up without a pause where they have one scale: the one before if
+  /// that is nearly as good, and else one of an even exponent, so that all soon agree on data of one kind.
+  static __device__ __forceinline__ float scale_for(float most, float before) {
+    if (most == 0 || (most * before < 0x1p15f && most * before >= 0x1p11f)) return before;
+    return __uint_as_float(((__float_as_uint(scale_for(most)) >> 23) - 1 | 1) << 23);
+  }
+  /// 1 / scale, of such a power of two.
+  static __device__ __forceinline__ float inverse(float scale) {
+    return __uint_as_float((254u << 23) - __float_as_uint(scale));
+  }
+  /// Whether sums of values up to `most` (NaN if there is one), times weights below 2^15, are normal f32
+  /// numbers: both those of the largest, and those of the smallest that have all their bits.
+  static __device__ __forceinline__ bool range_holds(float most) {
+    return most == 0 || (most >= 0x1p-80f && most < 0x1p96f);
+  }
+
+  /// Of the input: high, and low times 2^11.
+  static __device__ __forceinline__ Element part(float scaled, int i) {
+    const float16 high(scaled);
+    return i == 0 ? high : float16((scaled - static_cast<float>(high)) * 0x1p11f);
+  }
+  /// Of the weights: low, high / 2^11, and high.
+  static __device__ __forceinline__ Element weight_part(float scaled, int i) {
+    const float16 high(scaled);
+    if (i == 2) return high;
+    return float16(i == 1 ? static_cast<float>(high) * 0x1p-11f : scaled - static_cast<float>(high));
+  }
+  /// From this size on the parts of a scaled number have all its bits.
+  static constexpr float full = 0x1p-14f, full_weight = 0x1p-3f;
+};
+
+}  // namespace vox::cuda::conv

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace vox::cuda::conv {
+
+/// The values of the last few keys. Choosing and planning a convolution takes some microseconds of the host,
+/// and every training step asks for the same few. Make it thread_local. Keys are only compared, so a tuple
+/// serves for a key of several parts.
+template <class Key, class Value, size_t kept = 32>
+class Recent {
+ public:
+  /// The cached value, or make(), which then replaces the oldest. The reference is good until the next call.
+  template <class Make>
+  const Value& of(const Key& key, Make make) {
+    const auto found = std::ranges::find(entries_, key, &Entry::key);
+    if (found != entries_.end()) return found->value;
+    if (entries_.size() < kept) return entries_.emplace_back(Entry{key, make()}).value;
+    Entry& oldest = entries_[oldest_];
+    oldest = {key, make()};
+    oldest_ = (oldest_ + 1) % kept;
+    return oldest.value;
+  }
+
+ private:
+  struct Entry {
+    Key key;
+    Value value;
+  };
+  std::vector<Entry> entries_;  // not in the object: a thread's own memory comes out of its stack
+  size_t oldest_ = 0;
+};
+
+}  // namespace vox::cuda::conv

@@ -1,0 +1,48 @@
+#pragma once
+
+// Rings of slots in shared memory: producer warps fill them, consumer warps multiply what is in them and
+// empty them. Barriers count lanes, not warps: every lane arrives by itself, so that a warp needs neither a
+// __syncwarp nor a branch for one of its lanes.
+
+#include <voxgrad/cuda/ptx/barriers.cuh>
+
+namespace vox::cuda::conv {
+
+constexpr int most_slots = 24;
+constexpr uint32_t lanes = 32;  // that arrive, of a warp
+
+/// Barriers of the slots of a ring, in shared memory.
+struct Barriers {
+  ptx::Mbarrier full[most_slots], empty[most_slots];
+};
+constexpr int barrier_bytes = 1024;
+static_assert(2 * sizeof(Barriers) <= barrier_bytes);
+
+/// Where one side of a ring stands.
+struct Ring {
+  int slots;
+  int slot = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == slots) slot = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void wait_full(Barriers& b) const { ptx::mbarrier_wait(b.full[slot], parity); }
+  __device__ __forceinline__ void wait_empty(Barriers& b) const {
+    ptx::mbarrier_wait(b.empty[slot], parity ^ 1);
+  }
+};
+
+/// A slot that a warp gives back as soon as the products that still read it are done.
+struct Released {
+  Barriers& barriers;
+  int slot = -1;  // none
+
+  __device__ __forceinline__ void later(int s) { slot = s; }
+  __device__ __forceinline__ void now() {
+    if (slot >= 0) ptx::mbarrier_arrive(barriers.empty[slot]);
+    slot = -1;
+  }
+};
+
+}  // namespace vox::cuda::conv

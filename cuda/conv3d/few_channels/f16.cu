@@ -1,0 +1,11 @@
+// The kernels of f16 tensors.
+
+#include <voxgrad/cuda/conv3d/few_channels/forward.cuh>
+#include <voxgrad/cuda/conv3d/few_channels/weight_grad.cuh>
+
+namespace vox::cuda::conv::few_channels {
+
+template void product<float16>(const Conv3dCall& call, const Plan& p);
+template void weight_grad<float16>(const WeightGradCall& call, const WeightGradPlan& p);
+
+}  // namespace vox::cuda::conv::few_channels

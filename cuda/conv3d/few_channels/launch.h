@@ -1,0 +1,54 @@
+#pragma once
+
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/few_channels/plan.h>
+
+#include <type_traits>
+
+// Between what select.cpp calls (launch.cpp) and the kernels: each storage has them in a .cu file of its own.
+
+namespace vox::cuda::conv::few_channels {
+
+/// forward.cuh
+template <class T>
+void product(const Conv3dCall& call, const Plan& p);
+
+/// weight_grad.cuh
+template <class T>
+void weight_grad(const WeightGradCall& call, const WeightGradPlan& p);
+
+/// Calls `f` with the kernel's parameters as std::integral_constants: taps and step along h.
+template <class F>
+void visit_column(int taps, int step, int tap_step, F f) {
+  const auto with = [&]<int t, int s>() {
+    f(std::integral_constant<int, t>{}, std::integral_constant<int, s>{});
+  };
+  if (tap_step != 1 || !shares_column(taps, step)) return with.template operator()<0, 0>();
+  if (step == 1 && taps == 2) return with.template operator()<2, 1>();
+  if (step == 1 && taps == 3) return with.template operator()<3, 1>();
+  if (step == 1 && taps == 4) return with.template operator()<4, 1>();
+  if (step == 1) return with.template operator()<5, 1>();
+  if (taps == 2) return with.template operator()<2, 2>();
+  if (taps == 3) return with.template operator()<3, 2>();
+  with.template operator()<4, 2>();
+}
+
+/// Calls `f` with `block` (1, 2, 4, ..., `most`) as a std::integral_constant.
+template <int most, class F>
+void visit_block(int block, F f) {
+  if constexpr (most > 1)
+    if (block < most) return visit_block<most / 2>(block, f);
+  f(std::integral_constant<int, most>{});
+}
+
+/// Calls `f` with a thread's run and its channels as std::integral_constants.
+template <class F>
+void visit_results(int run, int outs, F f) {
+  visit_block<8>(outs, [&](auto block) {
+    if constexpr (block == 1)
+      if (run > short_run) return f(std::integral_constant<int, 2 * short_run>{}, block);
+    f(std::integral_constant<int, short_run>{}, block);
+  });
+}
+
+}  // namespace vox::cuda::conv::few_channels

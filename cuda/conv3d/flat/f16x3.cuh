@@ -1,0 +1,181 @@
+#pragma once
+
+// What kernel.cuh does differently where f32 is multiplied as a sum of two f16 numbers: weights and products.
+// (The input: LaneWindow::bring_scaled in window.cuh.)
+//
+//   x * 2^ex = high + low
+//   w * 2^ew = high' + low'
+//   x w * 2^(ex + ew) = high high' + high low' + low high'
+//
+// to within 2^-21. f16 has 11 bits but a narrow range. So ex is chosen for each plane of a window (8
+// channels), by the warp that brings it, such that the largest comes to lie in [2^11, 2^15), and ew for each
+// output channel, for [2^14, 2^15). The low part of x is stored times 2^11, and then multiplied by high' /
+// 2^11: so values down to 2^-14 have all their bits, and weights down to 2^-3.
+//
+// A slab is 8 channels: a plane holds [high | low][position][16 bytes], as much as TF32 takes, and a tap of
+// the weights [low' | high' / 2^11 | high'][column][16 bytes]. The k of an instruction is two granules of
+// these:
+//
+//   high low' + low high'    one instruction for a tap: the plane's two granules, the tap's first two
+//   high high'               one for two taps: the granules of an operand may lie any distance apart, so
+//                            those of the plane are one tap's shift and the next's, those of the weights the
+//                            high' of one tap and the next; a last odd one is paired with zeros
+//
+// Sums move to f32 registers after some taps (Note [Truncating sums] in common/operands.cuh), and before a
+// plane of another scale. They are multiplied by 2^-ex on the way.
+
+#include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+namespace vox::cuda::conv::flat {
+
+/// Weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a column.
+/// *failed becomes 1 if f16 has no room for some weights.
+template <class Tile>
+__global__ void __launch_bounds__(scaling_threads)
+    pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
+                       const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
+                       int64_t kernel_taps, int64_t* failed) {
+  const int column = static_cast<int>(blockIdx.x);
+  const int out_in_block = column % Tile::channels, block = column / Tile::channels;
+  const int out = block % p.channel_blocks * Tile::channels + out_in_block, group = block / p.channel_blocks;
+  const int window_taps = p.h.taps * p.w.taps, taps = p.depth_groups * Tile::taps_d * window_taps;
+  const int64_t in_step = (transposed ? p.out_per_group : 1) * kernel_taps;
+  const float* const first =
+      weight + (transposed ? int64_t{group} * p.in_per_group * p.out_per_group + out
+                           : (int64_t{group} * p.out_per_group + out) * p.in_per_group) *
+                   kernel_taps;
+  const auto for_each_granule = [&](auto f) {
+    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * taps; i += scaling_threads) {
+      const int slab = i / taps, tap = i % taps, tap_d = tap / window_taps, in_window = tap % window_taps;
+      const int d = p.d.first_tap + tap_d * p.d.tap_pace,
+                h = p.h.first_tap + in_window / p.w.taps * p.h.tap_pace,
+                w = p.w.first_tap + in_window % p.w.taps * p.w.tap_pace;
+      const float* from = first + slab * Tile::slab * in_step + (int64_t{d} * kernel_h + h) * kernel_w + w;
+      float value[Tile::granule];
+#pragma unroll
+      for (int c = 0; c < Tile::granule; ++c, from += in_step)
+        value[c] = out < p.out_per_group && slab * Tile::slab + c < p.in_per_group ? *from : 0.0f;
+      const int64_t place =
+          ((int64_t{block} * p.slabs + slab) * p.depth_groups + tap_d / Tile::taps_d) * window_taps +
+          in_window;
+      const int td = Tile::taps_d - 1 - tap_d % Tile::taps_d;
+      f(packed + place * (Tile::tap_bytes / 2) + (td * Tile::channels + out_in_block) * Tile::granule, value);
+    }
+  };
+  pack_scaled(for_each_granule, Tile::part_bytes / 2, &unscale[column], failed);
+}
+
+/// The taps of a chunk, one after the other.
+struct TapWalk {
+  int column;
+  /// Positions to the next.
+  __device__ __forceinline__ int next(const Product& p) {
+    if (++column < p.w.taps) return p.column_shift;
+    column = 0;
+    return p.row_shift - (p.w.taps - 1) * p.column_shift;
+  }
+};
+
+/// What a warpgroup has added up: `sum` in the tensor cores' order and in units of a plane, and `total` of
+/// what sums moved to.
+template <class Tile>
+struct ScaledSums {
+  float sum[2][Tile::depths][Tile::channels / 2], total[2][Tile::depths][Tile::channels / 2];
+  float unscale = 1;  // of the planes in `sum`
+  int taps = 0;       // in it, of the 8 channels of a slab
+
+  template <class F>
+  __device__ __forceinline__ void for_each(F f) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < Tile::depths; ++j) {
+#pragma unroll
+        for (int s = 0; s < Tile::channels / 2; ++s) f(sum[half][j][s], total[half][j][s]);
+      }
+    }
+  }
+  __device__ __forceinline__ void clear() {
+    for_each([](float& of_planes, float& all) { of_planes = all = 0; });
+    taps = 0;
+  }
+  /// Waits for all products.
+  __device__ __forceinline__ void move() {
+    ptx::wgmma_wait<0>();
+    for_each([&](float& of_planes, float& all) {
+      all = fmaf(of_planes, unscale, all);
+      of_planes = 0;
+    });
+    taps = 0;
+  }
+};
+
+/// How many taps a sum may hold before it moves (Note [Truncating sums] in common/operands.cuh): fewer where
+/// there are few products, since f32's own error is then smaller. An even number.
+__device__ __forceinline__ int most_taps_in_sum(const Product& p) {
+  const int64_t products = int64_t{p.in_per_group} * p.d.taps * p.h.taps * p.w.taps;
+  return static_cast<int>(max(int64_t{2}, min(int64_t{20}, products / 72 * 2)));
+}
+
+/// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`:
+/// from `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a
+/// part of a tap. The plane was multiplied by 1 / `unscale`.
+template <class Tile, int q, int low, int high>
+__device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, const unsigned char* plane,
+                                                      const unsigned char* stage, const unsigned char* zeros,
+                                                      int chunk, int first_column, float unscale,
+                                                      int most_taps, const Product& p) {
+  constexpr int channels = Tile::channels;
+  // Neighbouring instructions are on different sums, since each waits for the last on its own.
+  const auto multiply = [&](uint64_t a, uint64_t b) {
+#pragma unroll
+    for (int j = low; j <= high; ++j) {
+      const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        ptx::wgmma<Tile::Operand::operand, channels>(sums.sum[half][j], ptx::moved(a, half * 8 * 16),
+                                                     weights);
+    }
+  };
+
+  TapWalk walk{first_column};
+  uint64_t at = ptx::shared_matrix(plane, 0, 2 * 8 * 16), with = ptx::shared_matrix(stage, 0, 128);
+  for (int left = chunk; left > 0;) {
+    const int taps = min(left, most_taps);
+    if (unscale != sums.unscale || sums.taps + taps > most_taps) sums.move();
+    sums.unscale = unscale;
+    sums.taps += taps;
+
+    ptx::wgmma_fence();
+    // The k_bytes of a matrix, from one granule of k to the other: from the high to the low part.
+    TapWalk small_walk = walk;
+    uint64_t a = at | static_cast<uint64_t>(p.window) << 16, b = with | uint64_t{Tile::part_bytes / 16} << 16;
+#pragma unroll 1  // code that does not fit the instruction cache costs more than the loop
+    for (int tap = 0; tap < taps; ++tap) {
+      multiply(a, b);
+      a += small_walk.next(p);  // positions, which are as long as the unit of addresses
+      b = ptx::moved(b, Tile::tap_bytes);
+    }
+#pragma unroll 1
+    for (int tap = 0; tap < taps; tap += 2) {
+      // To the next tap; or, behind a last odd one, to the low part, which is as good as anything, and zeros.
+      int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
+      b = ptx::moved(with, 2 * Tile::part_bytes);
+      if (tap + 1 == left) {
+        to_input = p.window;
+        to_weights =
+            static_cast<int>(zeros - stage - 2 * Tile::part_bytes - (chunk - 1) * Tile::tap_bytes) / 16;
+      }
+      multiply(at | static_cast<uint64_t>(to_input) << 16, b | static_cast<uint64_t>(to_weights) << 16);
+      at += to_input + walk.next(p);
+      with = ptx::moved(with, 2 * Tile::tap_bytes);
+    }
+    ptx::wgmma_commit();
+    left -= taps;
+  }
+}
+
+}  // namespace vox::cuda::conv::flat

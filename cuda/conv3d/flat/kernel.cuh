@@ -1,0 +1,443 @@
+#pragma once
+
+// conv3d and conv_transpose3d on Hopper where cells step by one: the flat product (plan.h) by wgmma.
+//
+// What a block owns: a block of 16 warps is persistent and takes one job after the other, a tile of 256 flat
+// positions x `depths` outputs along d x `channels`. Warps 0 to 7, two warpgroups, multiply: each owns 128 of
+// the positions, with its sums in registers. Warps 8 to 14 bring the input and warp 15 the weights, through
+// two rings of shared memory with a pair of mbarriers (full, empty) to a slot. So loads, conversions and
+// stores of later planes run while the tensor cores work, also across jobs. Nothing is shared between blocks:
+// no atomics, and the bits never change.
+//
+// Input: planes of a window (window.cuh). Tensors of 16 bits are read as words of two positions where their
+// rows allow it.
+//
+// Products: a plane is multiplied once for each output depth that it serves, by instructions of `channels`
+// columns. All have one shape, which keeps those on the same sums in order, so they are waited for only to
+// give slots back, one plane late. (One instruction for all depths of a plane would be wider and read the
+// input less often, but its shape would differ from plane to plane, and ptxas then waits for each.
+// rolling/kernel.cuh has the way out.)
+//
+// Sums: the rows of an accumulator are every second block of 8 positions, so that a warp has 32 neighbours in
+// its two, which leave as runs of a channel (store.cuh).
+
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/conv3d/common/ring.cuh>
+#include <voxgrad/cuda/conv3d/flat/f16x3.cuh>
+#include <voxgrad/cuda/conv3d/flat/store.cuh>
+#include <voxgrad/cuda/conv3d/flat/tile.cuh>
+#include <voxgrad/cuda/conv3d/flat/window.cuh>
+#include <voxgrad/cuda/ptx/copies.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <type_traits>
+#include <utility>
+
+namespace vox::cuda::conv::flat {
+
+// ---- What a block owns ------------------------------------------------------------------------------------
+
+struct Job {
+  int channel_block, tile, group;
+  int first_depth;  // the outputs are first_depth + j * (tap step of d)
+  int depths;       // that exist
+};
+
+template <class Tile>
+__device__ __forceinline__ Job job_at(int64_t i, const Product& p) {
+  Job job;
+  job.channel_block = static_cast<int>(i % p.channel_blocks);
+  i /= p.channel_blocks;
+  job.tile = static_cast<int>(i % p.tiles);
+  i /= p.tiles;
+  const int block = static_cast<int>(i % p.depth_blocks), step = p.d.tap_step;
+  job.group = static_cast<int>(i / p.depth_blocks);
+  job.first_depth = block % step + block / step * Tile::depths * step;
+  job.depths = min(Tile::depths, (p.d.cells - job.first_depth + step - 1) / step);  // may be negative
+  return job;
+}
+
+/// Planes of a tile that matter: those of the input, that an output needs. Plane q is input cell
+/// `cell + q * (tap step of d)`.
+struct Planes {
+  int cell, first, end;
+};
+template <class Tile>
+__device__ __forceinline__ Planes planes_of(const Job& job, int depth_group, const Product& p) {
+  const int step = p.d.tap_step, cell = job.first_depth + depth_group * Tile::taps_d * step + p.d.base;
+  const int first = cell < 0 ? (step - 1 - cell) / step : 0;
+  const int beyond = cell < p.d.in_cells ? (p.d.in_cells - 1 - cell) / step + 1 : 0;
+  return {cell, first, job.depths > 0 ? min(job.depths + Tile::taps_d - 1, beyond) : 0};
+}
+
+// ---- The producers of input -------------------------------------------------------------------------------
+
+/// A warp's share of all planes: warps take them in turn, so that as many planes are under way as there are
+/// warps. No more warps than slots take part, since two must not wait for the same slot. `Window` says what a
+/// lane brings (window.cuh).
+template <class Tile, class Window>
+__device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
+                            Barriers& barriers, float* unscale, int warp, int lane, const Product& p,
+                            int64_t* failed) {
+  bool all_fit = true;
+  Window window;
+  float scale = 1;  // stays as it is while it fits, so that planes have the same
+  Ring ring{p.planes};
+  const int loaders = min(loader_warps, p.planes);
+  if (warp >= loaders) return;
+  int turn = 0;  // the warp that brings the next plane
+
+  const int64_t all_jobs = p.jobs();
+  for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
+    const Job job = job_at<Tile>(i, p);
+    const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
+    const typename Tile::Storage* const source =
+        input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
+    int located = -1;  // the group of rows that `window` is for
+    for_each_pass(p, [&](int slab, int depth_group, int row_group) {
+      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      for (int q = planes.first; q < planes.end; ++q, ring.advance()) {
+        const bool mine = turn == warp;
+        turn = turn + 1 == loaders ? 0 : turn + 1;
+        if (!mine) continue;
+        if (located != row_group)
+          window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
+        located = row_group;
+        const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
+        const int channel = slab * Tile::slab;
+        const typename Tile::Storage* const from = source + channel * p.in_channel + cell;
+        const int left = p.in_per_group - channel;
+        uint4* const to =
+            reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 16 * Tile::plane_granules);
+        const auto wait = [&] { ring.wait_empty(barriers); };
+        if constexpr (Tile::scaled) {
+          all_fit &= window.bring_scaled(from, left, to, lane, p, wait, scale);
+          if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
+        } else {
+          all_fit &= window.bring(from, left, to, lane, p, wait);
+        }
+        ptx::fence_proxy_async();
+        ptx::mbarrier_arrive(barriers.full[ring.slot]);
+      }
+    });
+  }
+  if (!all_fit) *failed = 1;
+}
+
+// ---- The weights ------------------------------------------------------------------------------------------
+
+// Packed by a kernel of their own, and brought by one thread. Those of a tap lie as [granule][column][16
+// bytes], columns being (tap along d, descending) x (channel).
+
+/// [group][block of channels][slab][group of taps along d][tap (h, w)][granule][column][channel of the
+/// granule], zeros for channels that do not exist.
+template <class Tile>
+__global__ void __launch_bounds__(256)
+    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
+                const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
+                int64_t kernel_taps, int64_t numel, int64_t* failed, const int64_t* only_if) {
+  if (only_if && *only_if == 0) return;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    int64_t rest = i;
+    const auto next = [&](int extent) {
+      const auto index = static_cast<int>(rest % extent);
+      rest /= extent;
+      return index;
+    };
+    const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
+    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2), part = next(Tile::parts);
+    const int tw = next(p.w.taps), th = next(p.h.taps);
+    const int d = p.d.first_tap + (next(p.depth_groups) * Tile::taps_d + td) * p.d.tap_pace;
+    const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
+    const int in = next(p.slabs) * Tile::slab + granule * Tile::granule + in_granule;
+    const int out = next(p.channel_blocks) * Tile::channels + out_in_block;
+    const int64_t group = rest;
+    float value = 0;
+    if (in < p.in_per_group && out < p.out_per_group) {
+      const int64_t row = weight_row(p, transposed, group, in, out);
+      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
+    }
+    packed[i] = Tile::Operand::part(value, part);
+    if constexpr (Tile::split)
+      if (!Tile::Operand::holds({value})) *failed = 1;
+  }
+}
+
+template <class Tile>
+int64_t packed_numel(const Product& p) {
+  return int64_t{p.groups} * p.channel_blocks * p.slabs * p.depth_groups * p.h.taps * p.w.taps *
+         Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
+}
+
+/// One thread brings all chunks of weights, in the order of their use.
+template <class Tile>
+__device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
+                              const Product& p) {
+  Ring ring{p.stages};
+  const int64_t all_jobs = p.jobs();
+  for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
+    const Job job = job_at<Tile>(i, p);
+    const auto* const block = reinterpret_cast<const unsigned char*>(packed) +
+                              (int64_t{job.group} * p.channel_blocks + job.channel_block) * p.slabs *
+                                  p.depth_groups * p.h.taps * p.w.taps * Tile::tap_bytes;
+    for_each_pass(p, [&](int slab, int depth_group, int row_group) {
+      const int64_t first_tap = (int64_t{slab} * p.depth_groups + depth_group) * p.h.taps * p.w.taps +
+                                row_group * p.rows * p.w.taps;
+      bring_taps<Tile>(block + first_tap * Tile::tap_bytes, taps_in(row_group, p), stages, ring, barriers, p);
+    });
+  }
+}
+
+// ---- The consumers ----------------------------------------------------------------------------------------
+
+/// What a warpgroup has added up.
+template <class Tile>
+struct Sums {
+  float sum[2][Tile::depths][Tile::channels / 2];  // in the tensor cores' order
+  float total[2][Tile::split ? Tile::depths : 1][Tile::split ? Tile::channels / 2 : 1];  // what sums moved to
+};
+
+/// A warpgroup's half of every tile. Its positions are blocks of 8, even ones in one accumulator and odd ones
+/// in the other, so that a warp's rows of both are 32 neighbours.
+template <class Tile>
+__device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
+                         const unsigned char* zeros, Barriers& plane_barriers, Barriers& stage_barriers,
+                         const float* plane_unscale, const float* column_unscale,
+                         const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
+                         int warp, int lane, const Product& p) {
+  using Storage = typename Tile::Storage;
+  constexpr int channels = Tile::channels, depths = Tile::depths;
+  constexpr int own_positions = Tile::positions / 2;
+  Ring plane_ring{p.planes}, stage_ring{p.stages};
+  Released old_plane{plane_barriers}, old_stage{stage_barriers};
+  std::conditional_t<Tile::scaled, ScaledSums<Tile>, Sums<Tile>> sums;
+  auto& sum = sums.sum;
+  auto& total = sums.total;
+  [[maybe_unused]] const int most_taps = Tile::scaled ? most_taps_in_sum(p) : 0;
+
+  const int64_t all_jobs = p.jobs();
+  for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
+    const Job job = job_at<Tile>(i, p);
+    const int first_channel = job.channel_block * channels + lane % 4 * 2;
+    float first[channels / 8][2];  // bias of the thread's columns, two of every 8
+    const auto load_bias = [&] {
+#pragma unroll
+      for (int n = 0; n < channels / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int channel = first_channel + n * 8 + e;
+          first[n][e] = bias && channel < p.out_per_group
+                            ? static_cast<float>(bias[job.group * p.out_per_group + channel])
+                            : 0.0f;
+        }
+      }
+    };
+    if constexpr (!Tile::split) load_bias();  // early, unless sums need all registers
+    if constexpr (Tile::scaled) {
+      sums.clear();
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < depths; ++j) {
+#pragma unroll
+          for (int s = 0; s < channels / 2; ++s) {
+            if constexpr (Tile::split)
+              total[half][j][s] = 0;
+            else
+              sum[half][j][s] = 0;
+          }
+        }
+      }
+    }
+
+    for_each_pass(p, [&](int, int depth_group, int row_group) {
+      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      const int taps = taps_in(row_group, p);
+      Ring at = plane_ring;
+      for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {
+        const int chunk = min(p.chunk, taps - first_tap);
+        const bool last = first_tap + p.chunk >= taps;
+        const int first_row = first_tap / p.w.taps, first_column = first_tap - first_row * p.w.taps;
+        const int first_shift = first_row * p.row_shift + first_column * p.column_shift;
+        stage_ring.wait_full(stage_barriers);
+        const unsigned char* const stage = stages + stage_ring.slot * p.chunk * Tile::tap_bytes;
+        at = plane_ring;
+        for_each_of(std::make_integer_sequence<int, Tile::planes>{}, [&](auto plane_number) {
+          // Plane q meets outputs low to high with taps q - low down to q - high.
+          constexpr int q = plane_number;
+          constexpr int low = q < Tile::taps_d ? 0 : q - Tile::taps_d + 1;
+          constexpr int high = q < depths ? q : depths - 1;
+          if (q < planes.first || q >= planes.end) return;
+          at.wait_full(plane_barriers);
+          const unsigned char* const plane =
+              planes_memory +
+              (at.slot * p.window * Tile::plane_granules + warpgroup * own_positions + first_shift) * 16;
+          if constexpr (Tile::scaled) {
+            multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
+                                                      plane_unscale[at.slot], most_taps, p);
+            ptx::wgmma_wait<1>();
+          } else {
+            uint64_t a = ptx::shared_matrix(plane, p.window * 16, 2 * 8 * 16);
+            uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
+            int column = first_column;
+            ptx::wgmma_fence();
+            for (int tap = 0; tap < chunk; ++tap) {
+#pragma unroll
+              for (int j = low; j <= high; ++j) {
+                const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                  const uint64_t input = ptx::moved(a, half * 8 * 16);
+                  const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
+                    ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
+                  };
+                  if constexpr (Tile::split) {
+                    const uint64_t low_weights = ptx::moved(weights, Tile::part_bytes);
+                    const uint64_t low_input = input + p.window * 2;
+                    product(low_input, weights, tap > 0);
+                    product(input, low_weights, true);
+                  }
+                  product(input, weights, true);
+                }
+              }
+              b = ptx::moved(b, Tile::tap_bytes);
+              a += p.column_shift;  // positions, which are as long as the unit of addresses
+              if (++column == p.w.taps) {
+                column = 0;
+                a += p.row_shift - p.w.taps * p.column_shift;
+              }
+            }
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<Tile::split ? 0 : 1>();
+            if constexpr (Tile::split) {
+#pragma unroll
+              for (int half = 0; half < 2; ++half) {
+#pragma unroll
+                for (int j = low; j <= high; ++j) {
+#pragma unroll
+                  for (int s = 0; s < channels / 2; ++s) total[half][j][s] += sum[half][j][s];
+                }
+              }
+            }
+          }
+          old_plane.now();
+          old_stage.now();
+          if (last) old_plane.later(at.slot);
+          if constexpr (Tile::split && !Tile::scaled) old_plane.now();  // no product is under way
+          at.advance();
+        });
+        old_stage.now();  // only if there was no plane
+        old_stage.later(stage_ring.slot);
+        stage_ring.advance();
+      }
+      plane_ring = at;
+    });
+    if constexpr (Tile::scaled)
+      sums.move();
+    else
+      ptx::wgmma_wait<0>();
+    old_plane.now();
+    old_stage.now();
+    if constexpr (Tile::split) load_bias();
+    if constexpr (Tile::scaled) {
+      const float* const unscale =
+          column_unscale + (job.group * p.channel_blocks + job.channel_block) * channels + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < channels / 8; ++n) {
+        const float2 columns = *reinterpret_cast<const float2*>(unscale + n * 8);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int j = 0; j < depths; ++j) {
+#pragma unroll
+            for (int row = 0; row < 2; ++row) {
+              total[half][j][n * 4 + row * 2] *= columns.x;
+              total[half][j][n * 4 + row * 2 + 1] *= columns.y;
+            }
+          }
+        }
+      }
+    }
+
+    const int64_t out_plane = int64_t{p.out_h} * p.out_w;
+    const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
+    const int channel = job.channel_block * channels;
+    const RunStore<Storage> store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
+                                      (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
+                                  p.out_per_group - channel,
+                                  job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32,
+                                  lane, p);
+#pragma unroll
+    for (int j = 0; j < depths; ++j) {
+      if (j >= job.depths) break;
+#pragma unroll
+      for (int n = 0; n < channels / 8; ++n)
+        store.eight(n * 8, j * out_depth, p, [&](int block, int e) {
+          const int half = block % 2, s = n * 4 + block / 2 * 2 + e;
+          if constexpr (Tile::split)
+            return total[half][j][s] + first[n][e];
+          else
+            return sum[half][j][s] + first[n][e];
+        });
+    }
+  }
+}
+
+// ---- The kernel -------------------------------------------------------------------------------------------
+
+template <class Tile>
+__global__ void __launch_bounds__(block_threads, 1)
+    product_kernel(const typename Tile::Storage* __restrict__ input,
+                   const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
+                   typename Tile::Storage* output, const float* column_unscale,
+                   const __grid_constant__ Product p, int64_t* failed, const int64_t* only_if) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (only_if && *only_if == 0) return;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
+  Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
+  float* const plane_unscale = reinterpret_cast<float*>(memory + 2 * sizeof(Barriers));
+  static_assert(2 * sizeof(Barriers) + most_slots * sizeof(float) <= barrier_bytes);
+  unsigned char* const stages = memory + barrier_bytes;
+  unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
+  unsigned char* const zeros = planes + p.planes * p.window * 16 * Tile::plane_granules;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < p.planes; ++s) {
+      ptx::mbarrier_init(plane_barriers.full[s], lanes);
+      ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps * lanes);
+    }
+    for (int s = 0; s < p.stages; ++s) {
+      ptx::mbarrier_init(stage_barriers.full[s], 1);
+      ptx::mbarrier_init(stage_barriers.empty[s], consumer_warps * lanes);
+    }
+    ptx::mbarrier_init_done();
+  }
+  if constexpr (Tile::scaled) {
+    if (threadIdx.x < Tile::zero_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
+    ptx::fence_proxy_async();
+  }
+  __syncthreads();
+
+  if (warp < consumer_warps) {
+    ptx::grow_registers_to<Tile::consumer_registers>();
+    multiply<Tile>(planes, stages, zeros, plane_barriers, stage_barriers, plane_unscale, column_unscale, bias,
+                   output, warp / 4, warp, lane, p);
+  } else {
+    ptx::shrink_registers_to<Tile::producer_registers>();
+    if (warp < consumer_warps + loader_warps) {
+      with_window<Tile>(p, [&]<class Window>() {
+        bring_input<Tile, Window>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane,
+                                  p, failed);
+      });
+    } else if (lane == 0) {
+      bring_weights<Tile>(packed, stages, stage_barriers, p);
+    }
+  }
+#endif
+}
+
+}  // namespace vox::cuda::conv::flat

@@ -1,0 +1,137 @@
+#pragma once
+
+// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
+// compile side by side.
+
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/flat/kernel.cuh>
+
+#include <algorithm>
+#include <vector>
+
+namespace vox::cuda::conv::flat {
+
+constexpr int64_t most_phases = 8;  // with taps; each is a launch
+
+/// The phases with taps, each as a product; nothing if one of them cannot be computed here.
+inline std::optional<std::vector<Axes>> live_phases(const Conv3dGeometry& g, bool transposed) {
+  std::vector<Axes> live;
+  Triple phases = 1;
+  if (transposed) {
+    for (int64_t axis = 0; axis < 3; ++axis) phases[axis] = std::min(g.stride[axis], g.big[axis]);
+    if (std::max({phases.d, phases.h, phases.w}) > 64) return std::nullopt;  // bits of fill_dead
+  } else if (std::max({g.stride.d, g.stride.h, g.stride.w}) > 1) {
+    return std::nullopt;
+  }
+  for (int64_t d = 0; d < phases.d; ++d)
+    for (int64_t h = 0; h < phases.h; ++h)
+      for (int64_t w = 0; w < phases.w; ++w) {
+        const Axes axes = axes_of(g, transposed, {d, h, w});
+        if (axes.dead()) continue;
+        if (live.size() == most_phases) return std::nullopt;
+        live.push_back(axes);
+      }
+  return live;
+}
+
+/// Writes the bias to outputs that no tap reaches: those with a residue, along some axis, whose bit is unset.
+struct LiveResidues {
+  unsigned long long d = 0, h = 0, w = 0;
+};
+template <class Storage>
+__global__ void __launch_bounds__(256)
+    fill_dead_kernel(Storage* output, const Storage* bias, int64_t numel, int channels, Triple extent,
+                     Triple stride, LiveResidues live) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t w = i % extent.w, rows = i / extent.w, h = rows % extent.h, planes = rows / extent.h,
+                  d = planes % extent.d;
+    if (live.d >> d % stride.d & live.h >> h % stride.h & live.w >> w % stride.w & 1) continue;
+    output[i] = bias ? bias[planes / extent.d % channels] : Storage(0.0f);
+  }
+}
+
+template <class Storage>
+void fill_dead(const Launch& launch, const Tensor& bias, const Tensor& output, const Conv3dGeometry& g,
+               const std::vector<Axes>& phases) {
+  if (static_cast<int64_t>(phases.size()) == g.stride.d * g.stride.h * g.stride.w) return;
+  LiveResidues live;
+  for (const Axes& p : phases) {
+    live.d |= 1ull << p.d.out_base;
+    live.h |= 1ull << p.h.out_base;
+    live.w |= 1ull << p.w.out_base;
+  }
+  fill_dead_kernel<<<grid_for(output.numel(), 256), 256, 0, launch.stream()>>>(
+      vox::detail::mutable_ptr<Storage>(output), vox::detail::ptr_or_null<Storage>(bias), output.numel(),
+      static_cast<int>(g.big_channels), g.big, g.stride, live);
+  launch.check();
+}
+
+template <class Tile>
+void launch_product(const Launch& launch, const Conv3dCall& call, Product p) {
+  using Element = typename Tile::Element;
+  using Storage = typename Tile::Storage;
+  const auto& [transposed, input, weight, bias, output, g, if_tensor, failed_tensor] = call;
+  const int64_t* const only_if = vox::detail::ptr_or_null<int64_t>(if_tensor);
+  int64_t* const failed =
+      failed_tensor.defined() ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
+  p.in_words = in_words<Storage>(p, input);
+  const int64_t numel = packed_numel<Tile>(p),
+                columns = int64_t{p.groups} * p.channel_blocks * Tile::channels;
+  const int64_t packed_bytes = numel * static_cast<int64_t>(sizeof(Element));  // a multiple of 16
+  const Workspace packed(launch, packed_bytes + (Tile::scaled ? columns * int64_t{sizeof(float)} : 0));
+  float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + packed_bytes);
+  if constexpr (Tile::scaled)
+    pack_scaled_kernel<Tile><<<static_cast<unsigned>(columns), scaling_threads, 0, launch.stream()>>>(
+        vox::detail::ptr<float>(weight), packed.as<Element>(), unscale, p, transposed,
+        static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), failed);
+  else
+    pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
+        vox::detail::ptr<Storage>(weight), packed.as<Element>(), p, transposed, static_cast<int>(g.kernel.h),
+        static_cast<int>(g.kernel.w), g.taps(), numel, failed, only_if);
+  const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host)) + Tile::zero_bytes;
+  launch.allow_shared_memory<product_kernel<Tile>>(shared);
+  const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));
+  product_kernel<Tile><<<grid, block_threads, static_cast<size_t>(shared), launch.stream()>>>(
+      vox::detail::ptr<Storage>(input), packed.as<Element>(), vox::detail::ptr_or_null<Storage>(bias),
+      vox::detail::mutable_ptr<Storage>(output), unscale, p, failed, only_if);
+  launch.check();
+}
+
+/// The product in tiles of this kind; nothing if it has none.
+template <class Tile>
+std::optional<Product> tiled_product(const Conv3dGeometry& g, bool transposed, const Axes& axes) {
+  auto p = cut_product(g, transposed, axes, Tile::host, most_shared - Tile::zero_bytes);
+  // The second tap of a pair has to lie behind the first, also from the end of a row to the next.
+  if (p && Tile::host.pairs && p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift) p.reset();
+  return p;
+}
+
+/// Whether every product of the problem has a tiling.
+template <class Storage, class Operand>
+bool takes(const Conv3dGeometry& g, bool transposed) {
+  if (g.batch == 0) return true;
+  const auto phases = live_phases(g, transposed);
+  return phases && std::ranges::all_of(*phases, [&](const Axes& axes) {
+           return visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {
+             return tiled_product<decltype(tile)>(g, transposed, axes).has_value();
+           });
+         });
+}
+
+template <class Storage, class Operand>
+void run(const Conv3dCall& call) {
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
+  const Launch launch(call.op(), output, {&input, &weight, &bias, &only_if, &failed});
+  const auto phases = *live_phases(g, transposed);
+  // A redo need not write outputs without taps: the kernel that failed has written them.
+  if (transposed && !only_if.defined()) fill_dead<Storage>(launch, bias, output, g, phases);
+  for (const Axes& axes : phases)
+    visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {
+      using Tile = decltype(tile);
+      launch_product<Tile>(launch, call, *tiled_product<Tile>(g, transposed, axes));
+    });
+}
+
+}  // namespace vox::cuda::conv::flat

@@ -1,0 +1,325 @@
+#pragma once
+
+// What the two kernels of the flat plane (flat/kernel.cuh and rolling/kernel.cuh) share: who is in a block,
+// the order of the sum, and how a window of input, and the weights for it, come to shared memory.
+//
+// A window is what the taps of a tile read of one input plane (Note [The flat plane] in plan.h). In shared
+// memory a slab of its channels lies as [granule][position of the window][16 bytes], a granule being 4
+// channels of TF32 or 8 of 16 bits. That is a K-major operand of wgmma without swizzle, and stays one when it
+// starts at any other position: every tap is the same window, shifted. Lanes stand for positions, so that
+// loads from NCDHW coalesce and the 16-byte stores are free of bank conflicts; values are rounded once.
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/common/ring.cuh>
+#include <voxgrad/cuda/ptx/copies.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <type_traits>
+#include <utility>
+
+namespace vox::cuda::conv::flat {
+
+constexpr int consumer_warps = 8, loader_warps = 7;
+constexpr int block_threads = 32 * (consumer_warps + loader_warps + 1);
+
+// ---- Order ------------------------------------------------------------------------------------------------
+
+template <class F, int... q>
+__device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F f) {
+  (f(std::integral_constant<int, q>{}), ...);
+}
+
+/// f(slab, group of taps along d, group of rows of taps), in order.
+template <class F>
+__device__ __forceinline__ void for_each_pass(const Product& p, F f) {
+  for (int slab = 0; slab < p.slabs; ++slab)
+    for (int d = 0; d < p.depth_groups; ++d)
+      for (int rows = 0; rows < p.row_groups; ++rows) f(slab, d, rows);
+}
+
+/// Taps of a window.
+__device__ __forceinline__ int taps_in(int row_group, const Product& p) {
+  return min(p.rows, p.h.taps - row_group * p.rows) * p.w.taps;
+}
+
+/// A position of the flat plane.
+struct Place {
+  int image, h, w;
+};
+__device__ __forceinline__ Place place_of(int flat, const Product& p) {
+  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
+  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
+}
+
+// ---- The input of a window --------------------------------------------------------------------------------
+
+/// The positions of a window that a lane stands for, every 32nd, and how it brings them: some at a time,
+/// first all of their loads, then all of their stores. (Loads of later positions between these stores do not
+/// help: a warp has six scoreboards, and a store would wait for the later loads as well.)
+template <class Tile>
+class LaneWindow {
+ public:
+  using Storage = typename Tile::Storage;
+
+  /// For the window that starts at a position of the flat plane; cells are counted from `first_image`'s on.
+  __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
+    first_position_ = first_position, first_image_ = first_image;
+    if constexpr (!Tile::scaled) {
+#pragma unroll
+      for (int b = 0; b < batches; ++b) {
+#pragma unroll
+        for (int u = 0; u < batch; ++u) from_[b][u] = place((b * batch + u) * 32 + lane, p);
+      }
+    }
+  }
+
+  /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
+  /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
+  /// the first store. False if a value cannot be split.
+  template <class Wait>
+  __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
+                                        const Product& p, Wait wait) const {
+    bool waited = false, all_fit = true;
+#pragma unroll 1
+    for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
+#pragma unroll
+      for (int b = 0; b < batches; ++b) {
+        if (b * batch * 32 >= p.window) break;
+        float value[batch][granule];
+        load(value, from_[b], source, left, p);
+        if (!waited) wait();
+        waited = true;
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          const int position = (b * batch + u) * 32 + lane;
+          if (position >= p.window) continue;
+#pragma unroll
+          for (int part = 0; part < Tile::parts; ++part) {
+            alignas(16) Element bits[granule];
+#pragma unroll
+            for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
+            plane[part * Tile::slab_granules * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+          }
+          if constexpr (Tile::split) all_fit &= Tile::Operand::holds(value[u]);
+        }
+      }
+      source += granule * p.in_channel;
+      plane += p.window;
+    }
+    return all_fit;
+  }
+
+  /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes
+  /// another. The values lie in the plane as they came until the largest is known.
+  template <class Wait>
+  __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
+                                               const Product& p, Wait wait, float& scale) const {
+    static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
+    float most = 0, least = INFINITY;  // of what is largest at a position and not 0
+#pragma unroll 1
+    for (int first = lane; first < p.window; first += batch * 32) {
+      uint32_t from[batch];
+#pragma unroll
+      for (int u = 0; u < batch; ++u) from[u] = place(first + u * 32, p);
+      float value[batch][granule];
+      load(value, from, source, left, p);
+      if (first == lane) wait();
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+        float here = 0;
+#pragma unroll
+        for (int c = 0; c < granule; ++c) here = larger_size(here, value[u][c]);
+        most = larger_size(most, here);
+        if (here != 0) least = fminf(least, here);
+        const int position = first + u * 32;
+        if (position >= p.window) continue;
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          const float* const four = value[u] + part * 4;
+          reinterpret_cast<float4*>(plane)[part * p.window + position] = {four[0], four[1], four[2], four[3]};
+        }
+      }
+    }
+    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
+    scale = Tile::Operand::scale_for(most, scale);
+#pragma unroll 2
+    for (int position = lane; position < p.window; position += 32) {
+      float value[granule];
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const float4 four = reinterpret_cast<const float4*>(plane)[part * p.window + position];
+        value[part * 4] = four.x * scale, value[part * 4 + 1] = four.y * scale;
+        value[part * 4 + 2] = four.z * scale, value[part * 4 + 3] = four.w * scale;
+      }
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        alignas(16) Element bits[granule];
+#pragma unroll
+        for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[c], part);
+        plane[part * p.window + position] = *reinterpret_cast<const uint4*>(bits);
+      }
+    }
+    return Tile::Operand::range_holds(most) && least * scale >= Tile::Operand::full;
+  }
+
+ private:
+  using Element = typename Tile::Element;
+  static constexpr int granule = Tile::granule;
+  static constexpr int batch = Tile::loads / granule,
+                       batches = (Tile::host.most_window / 32 + batch - 1) / batch;
+  static constexpr uint32_t outside = 0xffffffff;
+
+  /// Where a position of the window lies.
+  __device__ __forceinline__ uint32_t place(int position, const Product& p) const {
+    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    const Place at = place_of(first_position_ + position, p);
+    const int h = at.h + p.h.base, w = at.w + p.w.base;
+    const bool inside = position < p.window && at.image < p.batch &&
+                        static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                        static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+    return inside ? (at.image - first_image_) * image_numel + h * p.w.in_cells + w : outside;
+  }
+
+  /// The values of a granule at some positions.
+  __device__ __forceinline__ void load(float (&value)[batch][granule], const uint32_t (&from)[batch],
+                                       const Storage* source, int left, const Product& p) const {
+#pragma unroll
+    for (int u = 0; u < batch; ++u) {
+      const Storage* at = source + from[u];
+#pragma unroll
+      for (int c = 0; c < granule; ++c) {
+        value[u][c] = from[u] != outside && c < left ? static_cast<float>(*at) : 0.0f;
+        at += p.in_channel;
+      }
+    }
+  }
+
+  int first_position_, first_image_;
+  uint32_t from_[batches][batch];  // where the positions lie; too large a list where operands are scaled
+};
+
+/// The same for tensors of 16 bits, whose numbers need no conversion. A lane stands for every 32nd run of
+/// `run` positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside;
+/// that needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
+template <class Tile, int run>
+class HalfWindow {
+ public:
+  using Storage = typename Tile::Storage;
+  static_assert(sizeof(Storage) == 2 && sizeof(typename Tile::Element) == 2 && (run == 1 || run == 2));
+
+  __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
+    const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
+    before_ = run == 2 ? (first_position + p.w.base) & 1 : 0;
+#pragma unroll
+    for (int b = 0; b < batches; ++b) {
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+        const int position = (b * batch + u) * 32 * run + lane * run - before_;
+        const Place at = place_of(max(first_position + position, 0), p);
+        const int h = at.h + p.h.base, w = at.w + p.w.base;
+        const bool inside = first_position + position >= 0 && position < p.window && at.image < p.batch &&
+                            static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
+                            static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+        const uint32_t numel = (at.image - first_image) * image_numel + h * p.w.in_cells + w;
+        from_[b][u] = inside ? numel * 2 : outside;
+      }
+    }
+  }
+
+  /// Loads stay as they come until all of a batch are under way: a conversion between two loads would wait
+  /// for the first.
+  template <class Wait>
+  __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
+                                        const Product& p, Wait wait) const {
+    // Where pairs lie 4 lanes apart, their granules lie in the same banks: half of the lanes store theirs the
+    // other way round.
+    constexpr uint32_t lower_halves = 0x5410, upper_halves = 0x7632;
+    const int turned = run == 2 ? lane >> 2 & 1 : 0;
+    const int first = lane * run - before_ + turned, second = lane * run - before_ + 1 - turned;
+    const uint32_t first_halves = turned ? upper_halves : lower_halves,
+                   second_halves = turned ? lower_halves : upper_halves;
+    bool waited = false;
+#pragma unroll 1
+    for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
+#pragma unroll
+      for (int b = 0; b < batches; ++b) {
+        if (b * batch * 32 * run >= p.window + before_) break;
+        uint32_t bits[batch][granule];
+        const auto* channel = reinterpret_cast<const unsigned char*>(source);
+#pragma unroll
+        for (int c = 0; c < granule; ++c) {
+#pragma unroll
+          for (int u = 0; u < batch; ++u) {
+            const bool inside = from_[b][u] != outside && c < left;
+            bits[u][c] = inside ? __ldg(reinterpret_cast<const Run*>(channel + from_[b][u])) : 0;
+          }
+          channel += static_cast<uint32_t>(p.in_channel) * 2;
+        }
+        if (!waited) wait();
+        waited = true;
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          const int runs_before = (b * batch + u) * 32 * run;
+          const auto store = [&](int position, uint32_t halves) {
+            if (p.window - position > runs_before && (runs_before > 0 || position >= 0))
+              plane[position + runs_before] = make_uint4(
+                  __byte_perm(bits[u][0], bits[u][1], halves), __byte_perm(bits[u][2], bits[u][3], halves),
+                  __byte_perm(bits[u][4], bits[u][5], halves), __byte_perm(bits[u][6], bits[u][7], halves));
+          };
+          store(first, first_halves);
+          if constexpr (run == 2) store(second, second_halves);
+        }
+      }
+      source += granule * p.in_channel;
+      plane += p.window;
+    }
+    return true;
+  }
+
+ private:
+  using Run = std::conditional_t<run == 2, uint32_t, uint16_t>;
+  static constexpr int granule = Tile::granule;
+  static constexpr int batch = 2, lane_runs = (Tile::host.most_window + run - 1) / (32 * run) + 1,
+                       batches = (lane_runs + batch - 1) / batch;
+  static constexpr uint32_t outside = 0xffffffff;
+
+  uint32_t from_[batches][batch];  // where the runs lie, in bytes
+  int before_;                     // 1 if the first pair begins before the window, else 0
+};
+
+/// Whether 16-bit input can be read as words.
+template <class Storage>
+bool in_words(const Product& p, const Tensor& input) {
+  return is_16_bit_v<Storage> && rows_are_words(p) &&
+         reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
+}
+
+/// f.template operator()<Window>(), with what brings a window of the tile's numbers.
+template <class Tile, class F>
+__device__ __forceinline__ void with_window(const Product& p, F f) {
+  if constexpr (!is_16_bit_v<typename Tile::Storage>)
+    f.template operator()<LaneWindow<Tile>>();
+  else if (p.in_words)
+    f.template operator()<HalfWindow<Tile, 2>>();
+  else
+    f.template operator()<HalfWindow<Tile, 1>>();
+}
+
+// ---- The weights of a window ------------------------------------------------------------------------------
+
+/// The taps of a window that lie from `packed` on, in chunks.
+template <class Tile>
+__device__ __forceinline__ void bring_taps(const unsigned char* packed, int taps, unsigned char* stages,
+                                           Ring& ring, Barriers& barriers, const Product& p) {
+  for (int tap = 0; tap < taps; tap += p.chunk) {
+    const uint32_t bytes = min(p.chunk, taps - tap) * Tile::tap_bytes;
+    ring.wait_empty(barriers);
+    ptx::mbarrier_arrive_expecting(barriers.full[ring.slot], bytes);
+    ptx::bulk_copy(stages + ring.slot * p.chunk * Tile::tap_bytes, packed + int64_t{tap} * Tile::tap_bytes,
+                   bytes, barriers.full[ring.slot]);
+    ring.advance();
+  }
+}
+
+}  // namespace vox::cuda::conv::flat

@@ -1,0 +1,12 @@
+// kernel.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. (Numbers below 2^-114, whose
+// low part is below the smallest TF32 number, are as accurate as TF32.) Inf, NaN and the last numbers before
+// Inf have no such parts. They show in results that are not finite; there the kernel fails.
+
+#include <voxgrad/cuda/conv3d/gather/launch.cuh>
+
+namespace vox::cuda::conv::gather {
+
+template bool takes<Tf32x3>(const Conv3dGeometry& g, bool transposed);
+template void run<Tf32x3>(const Conv3dCall& call);
+
+}  // namespace vox::cuda::conv::gather

@@ -1,0 +1,9 @@
+// forward.cuh of f32 rounded to TF32.
+
+#include <voxgrad/cuda/conv3d/mma/forward.cuh>
+
+namespace vox::cuda::conv::mma {
+
+template void run<Tf32>(const Conv3dCall& call);
+
+}  // namespace vox::cuda::conv::mma

@@ -1,0 +1,382 @@
+#pragma once
+
+// The flat product (Note [The flat plane] in flat/plan.h) on Hopper, with sums that roll along d, by wgmma.
+//
+// What a block owns: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512
+// flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 bring the input and warp 15
+// the weights, through two rings of shared memory with a pair of mbarriers (full, empty) to a slot. Nothing
+// is shared between blocks: no atomics, and the bits never change.
+//
+// Rolling: an input plane serves taps_d depths of the output. A wgmma reads its rows of the input from shared
+// memory anew each time, so one instruction multiplies them for all these depths. Its columns are (slot) x
+// (channel), with as many slots of sums as there are taps along d. After each plane one depth is complete: it
+// is stored, and its slot begins anew with the depth taps_d further on. So all instructions have one shape
+// and the same sums, and every plane is loaded once. What changes from plane to plane is which tap a slot
+// takes: the weights turn.
+//
+// Input planes lie in shared memory as in flat/kernel.cuh, brought by the same code (flat/window.cuh).
+// Values that are not finite: see the Note in common/operands.cuh.
+
+#include <voxgrad/cuda/conv3d/rolling/plan.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/conv3d/common/ring.cuh>
+#include <voxgrad/cuda/conv3d/flat/window.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+namespace vox::cuda::conv::rolling {
+
+// ---- What a block owns ------------------------------------------------------------------------------------
+
+/// How a kernel cuts the work: `tiles` of 64 positions for each of two warpgroups.
+template <class Storage_, class Operand_, int channels_, int taps_d_, int tiles_>
+struct Tile {
+  using Storage = Storage_;
+  using Operand = Operand_;
+  using Element = typename Operand::Element;
+  static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
+  static constexpr int parts = 1;
+  static constexpr bool split = false, scaled = false;
+  static constexpr int columns = taps_d * channels;                        // of an instruction
+  static constexpr int granule = 16 / sizeof(Element);                     // channels
+  static constexpr int slab_granules = 2, slab = slab_granules * granule;  // k of one instruction
+  static constexpr int tap_bytes = columns * 32;
+
+  static constexpr int sums = tiles * columns / 2;  // of a thread
+  static constexpr int consumer_registers = sums > 144 ? 200 : sums > 96 ? (tiles == 3 ? 184 : 176) : 160;
+  static constexpr int producer_registers = 256 - consumer_registers;
+  // Loads of a lane that are under way (16-bit tensors have 16): as many as registers hold if products are
+  // quick. (Narrow ones of TF32 are limited by shared memory, and more loads cost time.)
+  static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
+  // A window's places are registers of the producers.
+  static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
+  static constexpr flat::TileShape host{
+      positions, 1, channels, taps_d, slab, parts, is_16_bit_v<Storage>, false, most_window};
+  static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
+
+  // A warp's results on their way out: [channel of 8][position], with a pitch that keeps banks apart, and the
+  // bias.
+  static constexpr int warp_positions = 16 * tiles, results_pitch = warp_positions + 4;
+  static constexpr int warp_results = 8 * results_pitch + channels;
+  static constexpr int results_bytes = flat::consumer_warps * warp_results * 4;
+};
+
+/// f(march) for the block's piece of the steps, in order.
+template <class F>
+__device__ __forceinline__ void for_each_march(const Plan& plan, F f) {
+  const int64_t end = plan.cuts[blockIdx.x + 1];
+  for (int64_t step = plan.cuts[blockIdx.x]; step < end;) {
+    const March m = march_at(step, end, plan.product);
+    f(m);
+    step += m.end - m.first;
+  }
+}
+
+// ---- The producers of input -------------------------------------------------------------------------------
+
+/// A warp's share of the windows: each plane of a march comes once. `Window` says what a lane brings
+/// (flat/window.cuh).
+template <class Tile, class Window>
+__device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
+                            Barriers& barriers, int warp, int lane, const Plan& plan) {
+  const flat::Product& p = plan.product;
+  Window window;
+  Ring ring{p.planes};
+  const int loaders = min(flat::loader_warps, p.planes);
+  if (warp >= loaders) return;
+  int turn = 0;  // the warp that brings the next plane
+
+  for_each_march(plan, [&](const March& m) {
+    const int first_position = m.tile * Tile::positions,
+              first_image = flat::place_of(first_position, p).image;
+    const typename Tile::Storage* const source =
+        input + (int64_t{first_image} * p.groups + m.group) * p.in_per_group * p.in_channel;
+    int located = -1;  // the group of rows that `window` is for
+    for (int v = m.first_plane; v < m.end_plane; ++v) {
+      const int64_t cell = int64_t{v + p.d.base} * p.h.in_cells * p.w.in_cells;
+      flat::for_each_pass(p, [&](int slab, int, int row_group) {
+        if (turn == warp) {
+          if (located != row_group)
+            window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
+          located = row_group;
+          const int channel = slab * Tile::slab;
+          window.bring(source + channel * p.in_channel + cell, p.in_per_group - channel,
+                       reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32), lane, p,
+                       [&] { ring.wait_empty(barriers); });
+          ptx::fence_proxy_async();
+          ptx::mbarrier_arrive(barriers.full[ring.slot]);
+        }
+        turn = turn + 1 == loaders ? 0 : turn + 1;
+        ring.advance();
+      });
+    }
+  });
+}
+
+// ---- The weights ------------------------------------------------------------------------------------------
+
+// Packed by a kernel of their own, and brought by one thread. Those of a tap (h, w) lie as
+// [granule][column][16 bytes], columns being (slot) x (channel). The tap along d of a slot changes from plane
+// to plane, with period taps_d: there is a copy of the weights for each such `turn`.
+
+/// [group][block of channels][turn][slab][tap (h, w)][granule][slot][channel][channel of the granule], zeros
+/// for channels that do not exist.
+template <class Tile>
+__global__ void __launch_bounds__(256)
+    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
+                const __grid_constant__ flat::Product p, bool transposed, int kernel_h, int kernel_w,
+                int64_t kernel_taps, int64_t numel) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    int64_t rest = i;
+    const auto next = [&](int extent) {
+      const auto index = static_cast<int>(rest % extent);
+      rest /= extent;
+      return index;
+    };
+    const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
+    const int slot = next(Tile::taps_d), granule = next(2);
+    const int tw = next(p.w.taps), th = next(p.h.taps);
+    const int in = next(p.slabs) * Tile::slab + granule * Tile::granule + in_granule;
+    const int td = (next(Tile::taps_d) - slot + Tile::taps_d) % Tile::taps_d;
+    const int d = p.d.first_tap + td * p.d.tap_pace;
+    const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
+    const int out = next(p.channel_blocks) * Tile::channels + out_in_block;
+    const int64_t group = rest;
+    float value = 0;
+    if (in < p.in_per_group && out < p.out_per_group) {
+      const int64_t row = weight_row(p, transposed, group, in, out);
+      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
+    }
+    packed[i] = Tile::Operand::part(value, 0);
+  }
+}
+
+template <class Tile>
+int64_t packed_numel(const flat::Product& p) {
+  return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.slabs * p.h.taps * p.w.taps *
+         Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
+}
+
+/// One thread brings all chunks of weights, in the order of their use.
+template <class Tile>
+__device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
+                              const Plan& plan) {
+  const flat::Product& p = plan.product;
+  Ring ring{p.stages};
+  const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
+  for_each_march(plan, [&](const March& m) {
+    const int64_t first_turn = (int64_t{m.group} * p.channel_blocks + m.channel_block) * Tile::taps_d;
+    for (int v = m.first_plane; v < m.end_plane; ++v) {
+      const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +
+                               (first_turn + v % Tile::taps_d) * p.slabs * all_taps * Tile::tap_bytes;
+      flat::for_each_pass(p, [&](int slab, int, int row_group) {
+        const int64_t first_tap = slab * all_taps + row_group * p.rows * p.w.taps;
+        flat::bring_taps<Tile>(turn + first_tap * Tile::tap_bytes, flat::taps_in(row_group, p), stages, ring,
+                               barriers, p);
+      });
+    }
+  });
+}
+
+// ---- The store --------------------------------------------------------------------------------------------
+
+// The tensor cores leave 8 positions of 4 channels to an instruction of a warp; through shared memory the
+// warp stores 32 positions in a row. The code is short rather than fast: it runs once for a plane, and its
+// own size in the instruction cache counts.
+
+/// Puts the bias of a march behind the warp's results.
+template <class Tile>
+__device__ __forceinline__ void keep_bias(float* results, const typename Tile::Storage* bias, const March& m,
+                                          int lane, const flat::Product& p) {
+  const int first = m.channel_block * Tile::channels;
+  __syncwarp();
+  for (int c = lane; c < Tile::channels; c += 32)
+    results[8 * Tile::results_pitch + c] =
+        bias && first + c < p.out_per_group ? static_cast<float>(bias[m.group * p.out_per_group + first + c])
+                                            : 0.0f;
+}
+
+/// Stores the sums of a slot, a depth of the march, by way of the warp's `results`.
+template <class Tile>
+__device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::columns / 2], int slot,
+                                      float* results, typename Tile::Storage* output, const March& m,
+                                      int depth, int warp, int lane, const flat::Product& p) {
+  using Storage = typename Tile::Storage;
+  constexpr int tiles = Tile::tiles, pitch = Tile::results_pitch, positions = Tile::warp_positions;
+  // So many instructions of the warp store `step` whole channels.
+  constexpr int places = tiles == 4 ? 2 : tiles == 3 ? 3 : 1, step = places * 32 / positions;
+
+  Storage* to[places];
+  const float* from[places];
+  int left[places];  // channels, for the lane
+#pragma unroll
+  for (int i = 0; i < places; ++i) {
+    const int position = (i * 32 + lane) % positions, channel = (i * 32 + lane) / positions;
+    const flat::Place at = flat::place_of(m.tile * Tile::positions + warp * positions + position, p);
+    const int first = m.channel_block * Tile::channels + channel;
+    to[i] = output + ((int64_t{at.image} * p.groups + m.group) * p.out_per_group + first) * p.out_channel +
+            (int64_t{depth} * p.out_h + at.h) * p.out_w + at.w;
+    from[i] = results + channel * pitch + position;
+    left[i] = at.image < p.batch && at.h < p.h.cells && at.w < p.w.cells ? p.out_per_group - first : 0;
+  }
+
+  float* const mine = results + lane % 4 * 2 * pitch + lane / 4;
+#pragma unroll
+  for (int n = 0; n < Tile::channels / 8; ++n) {
+    __syncwarp();
+    flat::for_each_of(std::make_integer_sequence<int, Tile::taps_d>{}, [&](auto s) {
+      if (s != slot) return;
+#pragma unroll
+      for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            mine[e * pitch + (row * tiles + t) * 8] = sum[t][s * (Tile::channels / 2) + n * 4 + row * 2 + e];
+        }
+      }
+    });
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < 8; c += step) {
+#pragma unroll
+      for (int i = 0; i < places; ++i) {
+        const float bias = results[8 * pitch + n * 8 + c + (i * 32 + lane) / positions];
+        if (n * 8 + c < left[i]) *to[i] = Storage(from[i][c * pitch] + bias);
+        to[i] += step * p.out_channel;
+      }
+    }
+  }
+}
+
+// ---- The consumers ----------------------------------------------------------------------------------------
+
+/// A warpgroup's half of every tile.
+///
+/// Each warp has 16 * tiles of its positions in a row, so that its stores are long: groups of 8 rows of an
+/// instruction lie `tiles` such groups apart, and the next tile begins 8 positions further on.
+template <class Tile>
+__device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages, float* results,
+                         Barriers& plane_barriers, Barriers& stage_barriers,
+                         const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
+                         int warp, int lane, const Plan& plan) {
+  const flat::Product& p = plan.product;
+  constexpr int taps_d = Tile::taps_d, columns = Tile::columns, tiles = Tile::tiles;
+  Ring plane_ring{p.planes}, stage_ring{p.stages};
+  Released old_plane{plane_barriers}, old_stage{stage_barriers};
+  float sum[tiles][columns / 2];  // in the tensor cores' order
+
+  for_each_march(plan, [&](const March& m) {
+    keep_bias<Tile>(results, bias, m, lane, p);
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+      for (int s = 0; s < columns / 2; ++s) sum[t][s] = 0;
+    }
+    for (int v = m.first; v < m.end + taps_d - 1; ++v) {
+      if (v >= m.first_plane && v < m.end_plane) {
+        flat::for_each_pass(p, [&](int, int, int row_group) {
+          const int taps = flat::taps_in(row_group, p);
+          plane_ring.wait_full(plane_barriers);
+          uint64_t a = ptx::shared_matrix(
+              planes_memory + (plane_ring.slot * p.window * 2 + warpgroup * 64 * tiles) * 16, p.window * 16,
+              128 * tiles);
+          int column = 0;
+          for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {
+            const int chunk = min(p.chunk, taps - first_tap);
+            stage_ring.wait_full(stage_barriers);
+            uint64_t b =
+                ptx::shared_matrix(stages + stage_ring.slot * p.chunk * Tile::tap_bytes, columns * 16, 128);
+#pragma unroll 1
+            for (int tap = 0; tap < chunk; ++tap) {
+              ptx::wgmma_fence();
+#pragma unroll
+              for (int t = 0; t < tiles; ++t)
+                ptx::wgmma<Tile::Operand::operand, columns>(sum[t], ptx::moved(a, t * 128), b);
+              ptx::wgmma_commit();
+              ptx::wgmma_wait<1>();  // for the tap before
+              old_plane.now();
+              old_stage.now();
+              b = ptx::moved(b, Tile::tap_bytes);
+              a += p.column_shift;  // positions, which are as long as the unit of addresses
+              if (++column == p.w.taps) {
+                column = 0;
+                a += p.row_shift - p.w.taps * p.column_shift;
+              }
+            }
+            old_stage.later(stage_ring.slot);
+            stage_ring.advance();
+          }
+          old_plane.later(plane_ring.slot);
+          plane_ring.advance();
+        });
+      }
+      ptx::wgmma_wait<0>();
+      old_plane.now();
+      old_stage.now();
+
+      const int ready = v - (taps_d - 1), ready_slot = (v + 1) % taps_d;
+      if (ready >= m.first) {
+        store<Tile>(sum, ready_slot, results, output, m, ready, warpgroup * 4 + warp % 4, lane, p);
+      }
+      // Selects, since branches that write some of the sums make ptxas move all of them.
+#pragma unroll
+      for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+        for (int s = 0; s < columns / 2; ++s)
+          sum[t][s] = s / (Tile::channels / 2) == ready_slot ? 0.0f : sum[t][s];
+      }
+    }
+  });
+}
+
+// ---- The kernel -------------------------------------------------------------------------------------------
+
+template <class Tile>
+__global__ void __launch_bounds__(flat::block_threads, 1)
+    product_kernel(const typename Tile::Storage* __restrict__ input,
+                   const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
+                   typename Tile::Storage* output, const __grid_constant__ Plan plan) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const flat::Product& p = plan.product;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
+  Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
+  unsigned char* const results = memory + barrier_bytes;
+  unsigned char* const stages = results + Tile::results_bytes;
+  unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < p.planes; ++s) {
+      ptx::mbarrier_init(plane_barriers.full[s], lanes);
+      ptx::mbarrier_init(plane_barriers.empty[s], flat::consumer_warps * lanes);
+    }
+    for (int s = 0; s < p.stages; ++s) {
+      ptx::mbarrier_init(stage_barriers.full[s], 1);
+      ptx::mbarrier_init(stage_barriers.empty[s], flat::consumer_warps * lanes);
+    }
+    ptx::mbarrier_init_done();
+  }
+  __syncthreads();
+
+  if (warp < flat::consumer_warps) {
+    ptx::grow_registers_to<Tile::consumer_registers>();
+    rolling::multiply<Tile>(planes, stages, reinterpret_cast<float*>(results) + warp * Tile::warp_results,
+                            plane_barriers, stage_barriers, bias, output, warp / 4, warp, lane, plan);
+  } else {
+    ptx::shrink_registers_to<Tile::producer_registers>();
+    if (warp < flat::consumer_warps + flat::loader_warps) {
+      flat::with_window<Tile>(p, [&]<class Window>() {
+        rolling::bring_input<Tile, Window>(input, planes, plane_barriers, warp - flat::consumer_warps, lane,
+                                           plan);
+      });
+    } else if (lane == 0) {
+      rolling::bring_weights<Tile>(packed, stages, stage_barriers, plan);
+    }
+  }
+#endif
+}
+
+}  // namespace vox::cuda::conv::rolling

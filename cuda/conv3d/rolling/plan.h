@@ -1,0 +1,74 @@
+#pragma once
+
+#include <voxgrad/cuda/conv3d/flat/plan.h>
+
+// How the rolling kernel cuts a flat product (flat/plan.h) whose cells step by one along all axes.
+//
+// Output depth j of a tile is the sum over planes v = j .. j + taps - 1, plane v being input cell v + base
+// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots: depth j
+// has slot j % taps, where plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1) is
+// ready.
+//
+// The depths of all tiles, one after the other, are the steps, and every block takes a piece of this row. A
+// march that begins in the middle of a tile has taps - 1 planes that serve only the depths from there on, so
+// pieces are cut such that the longest has as few planes as possible. A sum does not depend on where its
+// march began.
+
+namespace vox::cuda::conv::rolling {
+
+struct Plan {
+  static constexpr int most_blocks = 192;  // the kernel takes the cuts as an argument
+
+  flat::Product product;
+  int64_t planes;  ///< of the longest piece
+  int blocks;
+  int64_t cuts[most_blocks + 1];  ///< block b has the steps cuts[b] .. cuts[b + 1] - 1
+};
+
+/// The product of conv3d, or of conv_transpose3d, with `shared` bytes of shared memory divided. Nothing if it
+/// does not fit, does not step by one, or has another number of taps along d than the tile.
+std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
+                                         const flat::TileShape& tile, int64_t shared);
+
+constexpr int64_t steps_of(const flat::Product& p) {
+  return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
+}
+
+/// The steps of a product, cut for so many multiprocessors.
+Plan make_plan(const flat::Product& p, int multiprocessors);
+
+/// The cycles that a plan's products take with operands in shared memory, or its loads if those take longer,
+/// at `load_cycles` for a position of a window.
+int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles);
+
+/// The same for the flat kernel, whose blocks take tiles of some depths in turn.
+int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, int multiprocessors,
+                    int load_cycles);
+
+/// The piece of a row of steps that lies in one tile.
+struct March {
+  int group, channel_block, tile;
+  int first, end;              ///< depths that are stored
+  int first_plane, end_plane;  ///< of the planes first .. end + taps - 2, those inside the input
+
+  constexpr int planes() const { return end_plane > first_plane ? end_plane - first_plane : 0; }
+};
+
+/// The march that begins with this step and goes as far as `end`, or to the last depth of its tile.
+constexpr March march_at(int64_t step, int64_t end, const flat::Product& p) {
+  March m{};
+  m.first = static_cast<int>(step % p.d.cells);
+  const int64_t depths = end - step;
+  m.end = depths < p.d.cells - m.first ? m.first + static_cast<int>(depths) : p.d.cells;
+  const int last = m.end + p.d.taps - 1, inside = p.d.in_cells - p.d.base;
+  m.first_plane = m.first < -p.d.base ? -p.d.base : m.first;
+  m.end_plane = last < inside ? last : inside;
+  int64_t rest = step / p.d.cells;
+  m.tile = static_cast<int>(rest % p.tiles);
+  rest /= p.tiles;
+  m.channel_block = static_cast<int>(rest % p.channel_blocks);
+  m.group = static_cast<int>(rest / p.channel_blocks);
+  return m;
+}
+
+}  // namespace vox::cuda::conv::rolling

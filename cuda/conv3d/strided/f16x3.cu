@@ -1,0 +1,182 @@
+// Plans and launches f16x3.cuh.
+
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/conv3d/strided/f16x3.cuh>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+namespace vox::cuda::conv::strided {
+
+/// Weights as they lie in a stage: [group and block of channels][kind][slab]([item][part][channel][16 bytes],
+/// zeros[channel][16 bytes]), and 1 / the power of two of each channel. A block packs a channel.
+template <int channels>
+__global__ void __launch_bounds__(scaling_threads)
+    pack_scaled_kernel(const float* weight, unsigned char* packed, float* unscale,
+                       const __grid_constant__ Plan p, const __grid_constant__ ItemTaps taps, int items,
+                       int64_t* failed) {
+  constexpr int part = channels * 8;  // numbers
+  const int out_in_block = static_cast<int>(blockIdx.x) % channels,
+            block = static_cast<int>(blockIdx.x) / channels;
+  const int out = block % p.channel_blocks * channels + out_in_block, group = block / p.channel_blocks;
+  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
+  const auto stage_of = [&](const Kind& kind, int slab) {
+    return reinterpret_cast<float16*>(packed + int64_t{block} * p.block_weights + kind.weights +
+                                      int64_t{slab} * kind.stage_weights) +
+           out_in_block * 8;
+  };
+  const auto for_each_granule = [&](auto f) {
+    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * items; i += scaling_threads) {
+      const int slab = i / items, item = i % items;
+      int k = 0;
+      while (item >= p.kind[k].first[most_slots]) ++k;
+      float value[8];
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int in = slab * 8 + c;
+        value[c] = in < p.in_per_group && out < p.out_per_group
+                       ? weight[weight_row(p, p.transposed, group, in, out) * all_taps + taps.of[item]]
+                       : 0.0f;
+      }
+      f(stage_of(p.kind[k], slab) + p.item[item].weights * 8, value);
+    }
+  };
+  pack_scaled(for_each_granule, part, &unscale[blockIdx.x], failed);
+  for (int i = static_cast<int>(threadIdx.x); i < p.slabs * p.kinds; i += scaling_threads) {
+    const Kind& kind = p.kind[i % p.kinds];
+    if (kind.stage_weights == 0) continue;
+    *reinterpret_cast<uint4*>(stage_of(kind, i / p.kinds) + kind.stage_weights / 2 - part) =
+        uint4{0, 0, 0, 0};
+  }
+}
+
+namespace {
+
+constexpr int tiles_of_64 = 1;  // with several slots, as registers allow: totals come beside the sums
+
+/// A plan, and the same with instructions for items.
+struct ScaledPlanned {
+  TileShape tile;
+  Planned items;
+  Plan instructions;
+  MostInSum most_in_sum;
+};
+
+/// How many taps a sum may hold: truncation (Note [Truncating sums] in common/operands.cuh) is then about as
+/// large as f32's own error. An even number, so that all but the last have partners.
+int most_taps_in_sum(double products) {
+  return std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
+}
+
+/// Every tap is an instruction high low' + low high', two are one high high', and a last odd one has zeros
+/// for a partner. Of a sum the small products come first, since each truncates what is there. Nothing if
+/// there are too many instructions, or if a partner does not lie behind its tap.
+std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  TileShape tile = tile_for(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
+  if (tile.channels == 64 && tile.slots > 1) tile.tiles = tiles_of_64;
+  auto planned = make_plan(g, transposed, tile);
+  if (!planned && tile.channels > 32) {  // the weights of a stage may fit by halves
+    tile.channels = 32;
+    tile.slots = tile.slots > 1 ? 4 : 1;
+    tile.tiles = tile.slots > 1 ? 2 : 4;
+    planned = make_plan(g, transposed, tile);
+  }
+  if (!planned) return std::nullopt;
+  ScaledPlanned scaled{tile, *planned, planned->plan, {}};
+  const Plan& p = scaled.items.plan;
+  Plan& to = scaled.instructions;
+  int count = 0;
+  const auto add = [&](uint32_t position, uint32_t input_distance, uint32_t weights, uint32_t distance) {
+    if (count < most_items) to.item[count] = {position | input_distance << 16, weights | distance << 16};
+    ++count;
+  };
+  const auto part = static_cast<uint32_t>(tile.channels);  // of an item's weights, in units of 16 bytes
+  for (int k = 0; k < p.kinds; ++k) {
+    const Kind& kind = p.kind[k];
+    const auto to_low = static_cast<uint32_t>(kind.granule_pitch),
+               zeros = static_cast<uint32_t>(kind.stage_weights) / 16 - part;
+    for (int slot = 0; slot < most_slots; ++slot) {
+      const int first = kind.first[slot], last = kind.first[slot + 1], taps = last - first;
+      const int of_output = transposed ? taps : p.kind[p.kinds - 1].first[most_slots];
+      const int most = most_taps_in_sum(static_cast<double>(of_output) * p.in_per_group);
+      const int chunks = std::max((taps + most - 1) / most, 1);
+      const int chunk = std::max((taps + 2 * chunks - 1) / (2 * chunks) * 2, 2);
+      scaled.most_in_sum.of[k][slot] = static_cast<uint8_t>(chunk + chunk / 2);
+      to.kind[k].first[slot] = static_cast<uint16_t>(count);
+      for (int begin = first; begin < last; begin += chunk) {
+        const int end = std::min(begin + chunk, last);
+        for (int i = begin; i < end; ++i) add(p.item[i].position, to_low, p.item[i].weights, part);
+        for (int i = begin; i < end; i += 2) {
+          const auto [position, weights] = p.item[i];
+          const uint32_t high = weights + 2 * part;
+          if (i + 1 == end) {
+            add(position, to_low, high, zeros - high);
+          } else {
+            if (p.item[i + 1].position < position) return std::nullopt;
+            add(position, p.item[i + 1].position - position, high, 3 * part);
+          }
+        }
+      }
+    }
+    to.kind[k].first[most_slots] = static_cast<uint16_t>(count);
+  }
+  if (count >= most_items) return std::nullopt;  // the kernel reads one further
+  return scaled;
+}
+
+/// Good until the next call.
+const std::optional<ScaledPlanned>& scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  thread_local Recent<std::tuple<Conv3dGeometry, bool>, std::optional<ScaledPlanned>> recent;
+  return recent.of({g, transposed}, [&] { return make_scaled_plan(g, transposed); });
+}
+
+}  // namespace
+
+template <>
+bool takes<float, F16x3>(const Conv3dGeometry& g, bool transposed) {
+  return scaled_plan(g, transposed).has_value();
+}
+
+bool f16x3_pays(const Conv3dGeometry& g, bool transposed) {
+  const auto& planned = scaled_plan(g, transposed);
+  if (!planned) return false;
+  const Plan& p = planned->items.plan;
+  constexpr int64_t enough = 24;  // of 132 multiprocessors
+  return int64_t{p.batch} * p.depth_blocks * p.plane_tiles * p.groups * p.channel_blocks >= enough;
+}
+
+template <>
+void run<float, F16x3>(const Conv3dCall& call) {
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;
+  const auto& planned = scaled_plan(g, transposed);
+  const Plan& p = planned->items.plan;
+  visit_tile_shape<tiles_of_64>(planned->tile, [&]<int channels, int slots, int tiles>() {
+    using Block = ScaledBlock<channels, slots, tiles>;
+    const int columns = p.groups * p.channel_blocks;
+    const int64_t packed_bytes = int64_t{columns} * p.block_weights;  // a multiple of 16
+    const Launch launch(call.op(), output, {&input, &weight, &bias, &failed_tensor});
+    const Workspace packed(launch, packed_bytes + int64_t{columns} * Block::channels * 4);
+    auto* const to = packed.as<unsigned char>();
+    float* const unscale = reinterpret_cast<float*>(to + packed_bytes);
+    int64_t* const failed = vox::detail::mutable_ptr<int64_t>(failed_tensor);
+    const int items = p.kinds == 0 ? 0 : p.kind[p.kinds - 1].first[most_slots];
+    pack_scaled_kernel<Block::channels>
+        <<<static_cast<unsigned>(columns * Block::channels), scaling_threads, 0, launch.stream()>>>(
+            vox::detail::ptr<float>(weight), to, unscale, p, planned->items.taps, items, failed);
+    launch.allow_shared_memory<scaled_product_kernel<Block>>(p.shared_bytes);
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
+    scaled_product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
+                                   block_threads, p.shared_bytes, launch.stream()>>>(
+        vox::detail::ptr<float>(input), to, unscale, vox::detail::ptr_or_null<float>(bias),
+        vox::detail::mutable_ptr<float>(output), planned->instructions, planned->most_in_sum, failed);
+    launch.check();
+  });
+}
+
+}  // namespace vox::cuda::conv::strided

@@ -1,0 +1,332 @@
+#pragma once
+
+// kernel.cuh of f32 as a sum of two f16 numbers, scaled by powers of two: as accurate as f32 arithmetic. The
+// arithmetic is that of flat/f16x3.cuh, and so are what it promises and where it fails (flat/f16x3.cu), M(x)
+// being the largest value in the same window and the same 8 channels.
+//
+// A stage is 8 channels of a window: [high | low][depth][position][16 bytes], as many bytes as TF32 takes,
+// and a power of two for all of it, since every shift reads it. The weights of an item are [low' | high' /
+// 2^11 | high'][channel][16 bytes], each channel with a power of two of its own; the weights of a stage end
+// with zeros, for the partner of an odd last tap. A block tries the scale of its stage before. So the last
+// bits of values far below the largest of their stage may depend on which tiles a block has, that is on the
+// batch and the number of multiprocessors, though never on the run. Sums of a stage, in its units, begin anew
+// for each phase, and move to f32 totals before they hold too many taps (Note [Truncating sums] in
+// common/operands.cuh).
+
+#include <voxgrad/cuda/conv3d/strided/kernel.cuh>
+
+namespace vox::cuda::conv::strided {
+
+// ---- What a block owns ------------------------------------------------------------------------------------
+
+/// Products of a stage are added up for one phase at a time, of all tiles, and then move to its totals. Where
+/// these need many registers, producers have fewer loads in flight.
+template <int channels_, int slots_, int tiles_>
+struct ScaledBlock : Block<float, F16x3, channels_, slots_, tiles_> {
+  static constexpr int held = (slots_ + 1) * tiles_ * channels_ / 2;  // sums and totals of a thread
+  static constexpr int consumer_registers = held > 144   ? 192
+                                            : held > 128 ? 184
+                                                         : 168,
+                       producer_registers = 256 - consumer_registers;
+  static constexpr int batch = producer_registers < 72 ? 3 : 4;
+};
+
+/// How many instructions may be in a sum before it moves, for each kind and slot.
+struct MostInSum {
+  uint8_t of[most_kinds][most_slots];
+};
+
+/// The largest value that each warp of a group of producers has seen; of two stages, since a warp may be a
+/// stage ahead of those that still read.
+struct LargestValues {
+  uint4 of_warps[2];
+};
+
+struct ScaledShared : Shared {
+  float *unscale, *column_unscale;  // of the stages' input, and of the block's channels
+  LargestValues* largest;           // of each group of producers
+};
+
+// ---- The producers ----------------------------------------------------------------------------------------
+
+/// F16x3's parts of 8 channels: the high ones at `at`, the low ones `next` bytes on.
+__device__ __forceinline__ void store_parts(unsigned char* at, int next, const float (&v)[8], float scale) {
+  alignas(16) float16 bits[2][8];
+#pragma unroll
+  for (int part = 0; part < 2; ++part)
+#pragma unroll
+    for (int c = 0; c < 8; ++c) bits[part][c] = F16x3::part(v[c] * scale, part);
+  *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(bits[0]);
+  *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
+}
+
+/// Tries the scale of the stage before, which nearly always fits. Where it does not, the stage is brought
+/// anew with another. (Keeping all values in the stage, or in registers, until the largest is known costs as
+/// many instructions for every stage.)
+template <class Block>
+__device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
+                                               const unsigned char* __restrict__ packed,
+                                               const Columns& columns, const ScaledShared& shared,
+                                               int producer_group, const Plan& p, int64_t* failed) {
+  using Operand = F16x3;
+  constexpr int batch = Block::batch;
+  const int thread = threadIdx.x % producers;
+  const int positions = 128 * Block::tiles / p.depths;
+  const Share share = share_of(thread, p.lanes_w, p);
+  const unsigned char* const weights =
+      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
+  uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
+  LargestValues& largest = shared.largest[producer_group];
+  const int64_t channel_bytes = int64_t{p.in_channel} * 4;
+  Ring ring{p.stages};
+  int turn = 0, reduced = 0;
+  float scale = 1;
+  bool all_fit = true;
+  if (thread == 0 && producer_group == 0 && p.weight_bytes) {
+    ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
+    ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
+  }
+  const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+  for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(number, positions, p);
+    const char* const image = reinterpret_cast<const char*>(
+        input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
+    for (int k = 0; k < p.kinds; ++k) {
+      const Kind& kind = p.kind[k];
+      if (kind.stage_weights == 0) continue;
+      const int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      const int own_position = share.phase * kind.phase_pitch + share.first;
+      const int part_bytes = kind.granule_pitch * 16;
+      bool located = false;
+      for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
+        if (turn != producer_group) continue;
+        if (!located) {
+          locate(table, share, 4, tile, kind, p);
+          located = true;
+        }
+        unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
+        const int left = p.in_per_group - slab * 8;
+        const char* const from = image + slab * 8 * channel_bytes;
+        float least;  // of the largest values of each position that are not 0
+        bool waited = false;
+        for (;;) {
+          float most = 0;
+          least = INFINITY;
+          unsigned char* to = stage + own_position * 16;
+#pragma unroll 1
+          for (int first = thread; first < count; first += batch * producers) {
+            uint32_t offset[batch];
+            float v[batch][8];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {
+              const int i = first + u * producers;
+              offset[u] = i < count ? table[i] : ~0u;
+            }
+            if (left >= 8)
+              load<true>(v, offset, from, channel_bytes, left);
+            else
+              load<false>(v, offset, from, channel_bytes, left);
+            if (!waited) {
+              ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+              waited = true;
+              if (thread == 0 && !p.weight_bytes) {
+                ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
+                ptx::bulk_copy(stage + 2 * part_bytes,
+                               weights + kind.weights + int64_t{slab} * kind.stage_weights,
+                               kind.stage_weights, shared.full[ring.slot]);
+              }
+            }
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {
+              float here = 0;
+#pragma unroll
+              for (int c = 0; c < 8; ++c) here = larger_size(here, v[u][c]);
+              most = larger_size(most, here);
+              if (here != 0) least = fminf(least, here);
+              if (first + u * producers < count)
+                store_parts(to + u * share.step * 16, part_bytes, v[u], scale);
+            }
+            to += batch * share.step * 16;
+          }
+          // Sizes compare as integers do, NaN being the largest.
+          const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
+          if (thread % 32 == 0) (&largest.of_warps[reduced].x)[thread / 32] = of_warp;
+          ptx::named_barrier<producers>(3 + producer_group);
+          const uint4 all = largest.of_warps[reduced];
+          reduced ^= 1;
+          most = __uint_as_float(max(max(all.x, all.y), max(all.z, all.w)));
+          const float right = Operand::scale_for(most, scale);
+          if (right == scale) {
+            all_fit &= Operand::range_holds(most);
+            break;
+          }
+          scale = right;
+        }
+        all_fit &= least * scale >= Operand::full;
+        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
+        if (thread == 0) shared.unscale[ring.slot] = Operand::inverse(scale);
+        // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
+        ptx::mbarrier_arrive(shared.full[ring.slot]);
+      }
+    }
+  }
+  if (!all_fit) *failed = 1;
+}
+
+// ---- The consumers ----------------------------------------------------------------------------------------
+
+template <class Block>
+struct ScaledProducts {
+  static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
+  static constexpr int sums = Block::sums;
+
+  /// The products of one stage, of which all have been seen off when it returns. `unscale` is that of its
+  /// input.
+  static __device__ __forceinline__ void multiply(float (&total)[tiles][slots * sums],
+                                                  const unsigned char* stage, const unsigned char* weights,
+                                                  int first_position, float unscale, int k,
+                                                  const MostInSum& most_in_sum, const Plan& p) {
+    const Kind& kind = p.kind[k];
+    const uint64_t a0 = ptx::shared_matrix(stage + first_position * 16, 0, 128);
+    const uint64_t b0 = ptx::shared_matrix(weights, 0, 128);
+    const uint64_t a_high = a0 >> 32 << 32, b_high = b0 >> 32 << 32;
+    const uint32_t a_low = static_cast<uint32_t>(a0), b_low = static_cast<uint32_t>(b0);
+    float sum[tiles][sums];
+#pragma unroll
+    for (int slot = 0; slot < slots; ++slot) {
+      const int last = kind.first[slot + 1];
+      const int most = most_in_sum.of[k][slot];
+#pragma unroll 1
+      for (int first = kind.first[slot]; first < last; first += most) {
+        const int end = min(first + most, last);
+        ptx::wgmma_fence();
+        Item item = p.item[first];
+#pragma unroll 1
+        for (int i = first; i < end;) {
+          const bool accumulate = i > first;
+          const uint32_t a = a_low + item.position, b = b_low + item.weights;
+          item = p.item[++i];  // before it is needed: a load takes as long as the instructions
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+            ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a + t * 64), b_high | b, accumulate);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>();
+#pragma unroll
+        for (int t = 0; t < tiles; ++t)
+#pragma unroll
+          for (int s = 0; s < sums; ++s)
+            total[t][slot * sums + s] = fmaf(sum[t][s], unscale, total[t][slot * sums + s]);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void consume(const Columns& columns, const ScaledShared& shared,
+                                                 int warpgroup, const float* __restrict__ bias,
+                                                 const float* __restrict__ column_unscale,
+                                                 float* __restrict__ output, const MostInSum& most_in_sum,
+                                                 const Plan& p) {
+    const int positions = 128 * tiles / p.depths;
+    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
+      const int in_group = columns.channel_block * channels + c;
+      shared.bias[c] = bias && c < channels && in_group < p.out_per_group
+                           ? bias[columns.group * p.out_per_group + in_group]
+                           : 0.0f;
+      if (c < channels)
+        shared.column_unscale[c] =
+            column_unscale[(columns.group * p.channel_blocks + columns.channel_block) * channels + c];
+    }
+    ptx::named_barrier<consumer_threads>(5);
+    Ring ring{p.stages};
+    if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+      const Tile tile = tile_of(number, positions, p);
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
+        float total[tiles][slots * sums] = {};
+        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
+          const Kind& kind = p.kind[k];
+          if (kind.stage_weights == 0) continue;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          for (int slab = 0; slab < p.slabs; ++slab) {
+            const unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
+            const unsigned char* const weights =
+                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                               : stage + kind.granule_pitch * 32;
+            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
+            // For the producers' stores: they would have to wait for all of their loads.
+            ptx::fence_proxy_async();
+            multiply(total, stage, weights, first_position, shared.unscale[ring.slot], k, most_in_sum, p);
+            ptx::mbarrier_arrive(shared.empty[ring.slot]);
+            ring.advance();
+          }
+        }
+        const int pair = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float first = shared.bias[pair + j * 8 + e],
+                        unscale = shared.column_unscale[pair + j * 8 + e];
+#pragma unroll
+            for (int t = 0; t < tiles; ++t)
+#pragma unroll
+              for (int slot = 0; slot < slots; ++slot)
+#pragma unroll
+                for (int row = 0; row < 2; ++row) {
+                  float& y = total[t][slot * sums + j * 4 + row * 2 + e];
+                  y = fmaf(y, unscale, first);
+                }
+          }
+        Results<Block>::write(total, shared, tile, columns, row_block, warpgroup, output, p);
+      }
+    }
+  }
+};
+
+// ---- The kernel -------------------------------------------------------------------------------------------
+
+/// The items of `p` are instructions here: what they add to the lower halves of the two matrices, which is
+/// the address and, from bit 16, the distance of the two granules of k, in units of 16 bytes.
+template <class Block>
+__global__ void __launch_bounds__(block_threads, 1)
+    scaled_product_kernel(const float* __restrict__ input, const unsigned char* __restrict__ packed,
+                          const float* __restrict__ column_unscale, const float* __restrict__ bias,
+                          float* __restrict__ output, const __grid_constant__ Plan p,
+                          const __grid_constant__ MostInSum most_in_sum, int64_t* failed) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
+  __shared__ float unscale[most_stages];
+  __shared__ LargestValues largest[2];
+  ScaledShared shared{
+      {memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here}, unscale, nullptr, largest};
+  shared.weights = shared.stages + p.stages * p.stage_bytes;
+  shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
+  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
+  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
+  shared.column_unscale = shared.bias + Block::channels + 8;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < p.stages; ++i) {
+      ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(empty[i], consumer_threads);
+    }
+    ptx::mbarrier_init(weights_here, 1);
+    ptx::mbarrier_init_done();
+  }
+  __syncthreads();
+  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
+                        static_cast<int>(blockIdx.y) % p.channel_blocks};
+  // From lane 0, so that the compiler knows that warps do not part here.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  if (warpgroup >= 2) {
+    ptx::shrink_registers_to<Block::producer_registers>();
+    produce_scaled<Block>(input, packed, columns, shared, warpgroup - 2, p, failed);
+  } else {
+    ptx::grow_registers_to<Block::consumer_registers>();
+    ScaledProducts<Block>::consume(columns, shared, warpgroup, bias, column_unscale, output, most_in_sum, p);
+  }
+#endif
+}
+
+}  // namespace vox::cuda::conv::strided

@@ -1,0 +1,462 @@
+#pragma once
+
+// conv3d with steps of 1 to 4 and conv_transpose3d with steps of 1 and 2 on Hopper's tensor cores (wgmma):
+// f32 by TF32 or bf16, and tensors of 16 bits.
+//
+// Seen from the coarse grid, every tap is a shift by whole cells and one of the phases of the fine grid (Note
+// [Phases] in plan.h). So both ops are sums of plain products,
+//
+//   conv_transpose3d   output[phase][m, n] = bias[n] + sum over k, shifts  input[m + shift, k] * weight[k, n]
+//   conv3d             output[m, n] = bias[n] + sum over k, phases, shifts  input[phase][m + shift, k] * ...
+//   m: a coarse cell     n: an output channel of the group     k: an input channel
+//
+// and a block loads what its tile of cells reads, with its halo, once for all of them. Phases without taps
+// are written with the bias: every output is written once, and no product with an inserted zero is computed.
+//
+// What a block owns: it works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
+// `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn. A
+// stage is 8 channels of the window, or 16 where operands have 16 bits (times k_steps), as [granule of 16
+// bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
+// start address. conv3d's phases along w are planes of their own, read in one pass so that loads coalesce.
+// Products may read a few positions behind a window, for cells whose results are not stored or that are
+// multiplied by zero there (plan.cpp). Weights come packed in the order of their use, once for all tiles if
+// they fit, else with each stage. Nothing is shared between blocks: no atomics, and the bits never change.
+//
+// How sums leave registers (Form in plan.h, and the folder store/):
+//
+//   staged.cuh      through shared memory, as rows in which both phases along w lie one behind the other
+//   registers.cuh   the same rows straight from registers, where a pair of phases has few channels
+//   wide.cuh        32 channels of both phases are the rows of an instruction, and cells its columns: a
+//   thread's
+//                   sums then lie as they do in the output, and leave registers 16 bytes at a time
+//   runs.cuh        one live phase among others without taps: runs of sums and bias, by the copy engine
+//
+// Values that are not finite: see the Note in common/operands.cuh; for wide, store/wide.cuh.
+//
+// What limits it: README.md and NOTES.md.
+
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/ring.cuh>
+#include <voxgrad/cuda/conv3d/strided/block.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/registers.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/runs.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/staged.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/wide.cuh>
+#include <voxgrad/cuda/ptx/barriers.cuh>
+#include <voxgrad/cuda/ptx/copies.cuh>
+#include <voxgrad/cuda/ptx/registers.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <type_traits>
+
+namespace vox::cuda::conv::strided {
+
+// ---- The producers ----------------------------------------------------------------------------------------
+
+// They bring input from global memory to the stages, rounded.
+
+/// What 8 channels of a position are as loaded, and how they lie in a stage: a granule of 16 bits, or two of
+/// TF32.
+template <class Block>
+struct Octet {
+  using Storage = typename Block::Storage;
+  using Operand = typename Block::Operand;
+  static constexpr bool as_loaded = sizeof(Storage) == 2;
+  using Number = std::conditional_t<as_loaded, uint16_t, float>;
+  static constexpr int granules = 8 / Block::granule, in_step = 2 / granules;
+
+  static __device__ __forceinline__ void store(unsigned char* at, int granule_bytes, const Number (&v)[8]) {
+    if constexpr (Operand::operand == ptx::Operand::tf32) {
+      *reinterpret_cast<uint4*>(at) = make_uint4(rounded_to_tf32(v[0]), rounded_to_tf32(v[1]),
+                                                 rounded_to_tf32(v[2]), rounded_to_tf32(v[3]));
+      *reinterpret_cast<uint4*>(at + granule_bytes) = make_uint4(
+          rounded_to_tf32(v[4]), rounded_to_tf32(v[5]), rounded_to_tf32(v[6]), rounded_to_tf32(v[7]));
+    } else {
+      uint32_t pair[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if constexpr (as_loaded)
+          pair[i] = v[2 * i] | static_cast<uint32_t>(v[2 * i + 1]) << 16;
+        else
+          pair[i] = ptx::packed<Operand::operand>(v[2 * i], v[2 * i + 1]);
+      *reinterpret_cast<uint4*>(at) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+  }
+
+  /// One of the 8.
+  static __device__ __forceinline__ void store_one(unsigned char* at, int granule_bytes, int channel,
+                                                   Number v) {
+    at += channel / Block::granule * granule_bytes + channel % Block::granule * (16 / Block::granule);
+    if constexpr (Operand::operand == ptx::Operand::tf32)
+      *reinterpret_cast<uint32_t*>(at) = rounded_to_tf32(v);
+    else if constexpr (as_loaded)
+      *reinterpret_cast<uint16_t*>(at) = v;
+    else
+      *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(ptx::packed<Operand::operand>(v, v));
+  }
+};
+
+/// Which positions of a window a thread of a group brings: `first` and each `step`-th further on, in one of
+/// the input's phases along w.
+struct Share {
+  int lanes, phase, first, step;
+  int step_rows, step_columns;  // the step as a Place
+};
+/// `lanes` for each position, as the plan says.
+__device__ __forceinline__ Share share_of(int thread, int lanes, const Plan& p) {
+  const int step = producers / lanes;
+  const Place place = place_of(step, p);
+  return {lanes, thread % lanes, thread / lanes, step, place.row, place.column};
+}
+
+/// For those positions of a kind's window that a thread brings, where their input lies in a channel, in
+/// bytes; ~0 outside. It is read by the thread alone.
+__device__ __forceinline__ void locate(uint32_t* table, const Share& share, int number_bytes,
+                                       const Tile& tile, const Kind& kind, const Plan& p) {
+  if (share.phase >= p.phases_w) return;
+  const int low_w = p.low_w * p.w.in_step + (p.transposed ? 0 : p.phase_w[share.phase]);
+  const int planes = kind.planes, in_plane = kind.plane;
+  const int first_d = (tile.depth + kind.low_d) * p.d.in_step + kind.phase_d,
+            first_h = kind.low_h * p.h.in_step + kind.phase_h;
+  const Place first = place_of(tile.position, p);
+  table += share.phase;
+  int i = share.first;  // in the plane
+  for (int plane = 0; plane < planes; ++plane, i -= in_plane) {
+    const int d = first_d + plane * p.d.in_step;
+    const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
+    const int further = rows_in(first.column + i, p);
+    int row = first.row + further, column = first.column + i - further * p.pitch;
+    for (; i < in_plane; i += share.step) {
+      const int h = row * p.h.in_step + first_h, w = column * p.w.in_step + low_w;
+      const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
+                          static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+      table[(plane * in_plane + i) * share.lanes] =
+          inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u;
+      row += share.step_rows;
+      column += share.step_columns;
+      if (column >= p.pitch) column -= p.pitch, ++row;
+    }
+  }
+}
+
+/// A thread's part of a window's rest: the positions beyond whole rounds of a group, where they are so few
+/// that a thread can bring a single element of them. (Too few for a full round: most threads would load
+/// nothing.)
+struct Rest {
+  int position, channel;  // -1: none
+  uint32_t offset;        // as in the table
+};
+/// How many of a window's `count` positions are brought so, the last ones.
+__device__ __forceinline__ int single_positions(int count) {
+  const int beyond = count % producers;
+  return count >= producers && beyond <= producers / 8 ? beyond : 0;
+}
+__device__ __forceinline__ Rest locate_rest(int thread, int positions, int number_bytes, const Tile& tile,
+                                            const Kind& kind, const Plan& p) {
+  if (thread / 8 >= positions) return {-1, 0, ~0u};
+  const int in_plane = kind.plane - positions + thread / 8;
+  const Place at = place_of(tile.position + in_plane, p);
+  const int d = (tile.depth + kind.low_d + kind.planes - 1) * p.d.in_step + kind.phase_d,
+            h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h, w = (at.column + p.low_w) * p.w.in_step;
+  const bool inside = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in) &&
+                      static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
+                      static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+  return {(kind.planes - 1) * kind.plane + in_plane, thread % 8,
+          inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u};
+}
+
+/// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
+template <bool all, int batch, class Number>
+__device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&offset)[batch], const char* from,
+                                     int64_t channel_bytes, int left) {
+#pragma unroll
+  for (int u = 0; u < batch; ++u) {
+    const char* at = from + offset[u];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      v[u][c] = offset[u] != ~0u && (all || c < left) ? __ldg(reinterpret_cast<const Number*>(at)) : Number{};
+      at += channel_bytes;
+    }
+  }
+}
+
+template <class Block>
+__device__ __forceinline__ void produce(const typename Block::Storage* __restrict__ input,
+                                        const unsigned char* __restrict__ packed, const Columns& columns,
+                                        const Shared& shared, int producer_group, const Plan& p) {
+  const int thread = threadIdx.x % producers;
+  using Octet = strided::Octet<Block>;
+  constexpr int batch = Block::batch;
+  constexpr int number_bytes = sizeof(typename Block::Storage);
+  const int positions = 128 * Block::tiles / p.depths;
+  const Share share = share_of(thread, Block::wide ? 1 : p.lanes_w, p);
+  const unsigned char* const weights =
+      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
+  uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
+  const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
+  Ring ring{p.stages};
+  int turn = 0;
+  if (thread == 0 && producer_group == 0 && p.weight_bytes) {
+    ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
+    ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
+  }
+  const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+  for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(number, positions, p);
+    const char* const image = reinterpret_cast<const char*>(
+        input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
+    for (int k = 0; k < p.kinds; ++k) {
+      const Kind& kind = p.kind[k];
+      if (kind.stage_weights == 0) continue;
+      int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
+      const int singles = Block::trims ? single_positions(count) : 0;
+      count -= singles;
+      Rest rest{-1, 0, ~0u};
+      const int own_position = share.phase * kind.phase_pitch + share.first;
+      const int granule_bytes = kind.granule_pitch * 16;
+      const unsigned char* stage_weights = weights + kind.weights;
+      bool located = false;
+      for (int slab = 0; slab < p.slabs;
+           ++slab, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
+        if (turn != producer_group) continue;
+        if (!located) {
+          // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
+          if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
+          locate(table, share, number_bytes, tile, kind, p);
+          if constexpr (Block::trims) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
+          located = true;
+        }
+        unsigned char* const stage =
+            shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
+        bool waited = false;
+        for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
+          const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
+                    left = p.in_per_group - channel;
+          const char* const from = image + channel * channel_bytes;
+          unsigned char* const of_octet = stage + octet * Octet::granules * granule_bytes;
+          unsigned char* to = of_octet + own_position * 16;
+          typename Octet::Number single{};
+          if constexpr (Block::trims)
+            if (rest.offset != ~0u && rest.channel < left)
+              single = __ldg(reinterpret_cast<const typename Octet::Number*>(from + rest.offset +
+                                                                             rest.channel * channel_bytes));
+          for (int first = thread; first < count; first += batch * producers) {
+            uint32_t offset[batch];
+            typename Octet::Number v[batch][8];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {
+              const int i = first + u * producers;
+              offset[u] = i < count ? table[i] : ~0u;
+            }
+            if (left >= 8)
+              load<true>(v, offset, from, channel_bytes, left);
+            else
+              load<false>(v, offset, from, channel_bytes, left);
+            if (!waited) {
+              ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+              waited = true;
+              if (thread == 0 && !p.weight_bytes) {
+                ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
+                ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes, stage_weights, kind.stage_weights,
+                               shared.full[ring.slot]);
+              }
+            }
+#pragma unroll
+            for (int u = 0; u < batch; ++u)
+              if (first + u * producers < count) Octet::store(to + u * share.step * 16, granule_bytes, v[u]);
+            to += batch * share.step * 16;
+          }
+          if constexpr (Block::trims)
+            if (rest.position >= 0)
+              Octet::store_one(of_octet + rest.position * 16, granule_bytes, rest.channel, single);
+        }
+        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
+        // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
+        ptx::mbarrier_arrive(shared.full[ring.slot]);
+      }
+    }
+  }
+}
+
+// ---- The store --------------------------------------------------------------------------------------------
+
+// How a block's sums leave registers.
+template <class Block>
+struct ResultsOf {
+  using Type =
+      std::conditional_t<stages_sums(Block::channels, Block::slots), StagedRows<Block>, RegisterRows<Block>>;
+};
+template <class Block>
+requires(Block::form == Form::runs) struct ResultsOf<Block> {
+  using Type = RunRows<Block>;
+};
+template <class Block>
+requires Block::wide struct ResultsOf<Block> {
+  using Type = WideRows<Block>;
+};
+template <class Block>
+using Results = typename ResultsOf<Block>::Type;
+
+// ---- The consumers ----------------------------------------------------------------------------------------
+
+// Two warpgroups multiply stages and weights. Sums are in their registers.
+
+template <class Block>
+struct Products {
+  using Storage = typename Block::Storage;
+  static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
+  static constexpr int instructions = Block::instructions, sums = Block::sums;
+  static constexpr bool wide = Block::wide;
+  using Sums = float[instructions][slots * sums];
+
+  /// The products of one stage of `k_steps`. They are done when it returns.
+  template <int k_steps>
+  static __device__ __forceinline__ void multiply(Sums& sum, const unsigned char* stage,
+                                                  const unsigned char* weights, int first_position,
+                                                  const Kind& kind, const Plan& p) {
+    const int granule = kind.granule_pitch * 16;
+    const uint64_t cells0 = ptx::shared_matrix(stage + first_position * 16, granule, 128);
+    const uint64_t weights0 = ptx::shared_matrix(weights, Block::weight_rows * 16, 128);
+    // The lower halves hold the addresses, in units of 16 bytes.
+    const uint64_t cells_high = cells0 >> 32 << 32, weights_high = weights0 >> 32 << 32;
+    const uint32_t cells_low = static_cast<uint32_t>(cells0), weights_low = static_cast<uint32_t>(weights0);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int slot = 0; slot < slots; ++slot) {
+      const int last = kind.first[slot + 1];
+#pragma unroll 2
+      for (int i = kind.first[slot]; i < last; ++i) {
+        const uint32_t cells = cells_low + p.item[i].position, of_item = weights_low + p.item[i].weights;
+#pragma unroll
+        for (int step = 0; step < k_steps; ++step)
+#pragma unroll
+          for (int t = 0; t < instructions; ++t) {
+            const uint64_t a = cells_high | (cells + step * (granule / 8) + t * 64),
+                           b = weights_high | (of_item + step * Block::weight_rows * 2);
+            ptx::wgmma<Block::Operand::operand, Block::columns>(sum[t] + slot * sums, wide ? b : a,
+                                                                wide ? a : b);
+          }
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+  }
+
+  /// Sums begin as the bias of their channels.
+  static __device__ __forceinline__ void begin(Sums& sum, const float* bias) {
+    if constexpr (wide) {
+      const float first = bias[wide_channel(threadIdx.x % 128 / 16, threadIdx.x % 32 / 4)];
+#pragma unroll
+      for (int i = 0; i < slots * sums; ++i) sum[0][i] = ptx::opaque(first);
+    } else {
+      const float* const pair_bias = bias + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float first = pair_bias[j * 8 + e];
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+#pragma unroll
+            for (int slot = 0; slot < slots; ++slot)
+              sum[t][slot * sums + j * 4 + e] = sum[t][slot * sums + j * 4 + 2 + e] = first;
+        }
+    }
+  }
+
+  static __device__ __forceinline__ void consume(const Columns& columns, const Shared& shared, int warpgroup,
+                                                 const Operands<Block>& from, Storage* __restrict__ output,
+                                                 const Plan& p) {
+    const int positions = 128 * tiles / p.depths;
+    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
+      const int in_group = columns.channel_block * channels + c;
+      shared.bias[c] = from.bias && c < channels && in_group < p.out_per_group
+                           ? static_cast<float>(from.bias[columns.group * p.out_per_group + in_group])
+                           : 0.0f;
+    }
+    ptx::named_barrier<consumer_threads>(5);
+    Ring ring{p.stages};
+    Results<Block> results;
+    if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
+    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
+    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+      const Tile tile = tile_of(number, positions, p);
+      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
+        Sums sum;
+        begin(sum, shared.bias);
+        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
+          const Kind& kind = p.kind[k];
+          if (kind.stage_weights == 0) continue;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          for (int slab = 0; slab < p.slabs; ++slab) {
+            const unsigned char* const stage =
+                shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
+            const unsigned char* const weights =
+                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                               : stage + p.k_steps * kind.granule_pitch * 32;
+            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
+            // For the producers' stores: they would have to wait for all of their loads.
+            ptx::fence_proxy_async();
+            if (p.k_steps == 4)
+              multiply<4>(sum, stage, weights, first_position, kind, p);
+            else if (p.k_steps == 2)
+              multiply<2>(sum, stage, weights, first_position, kind, p);
+            else
+              multiply<1>(sum, stage, weights, first_position, kind, p);
+            ptx::mbarrier_arrive(shared.empty[ring.slot]);
+            ring.advance();
+          }
+        }
+        if constexpr (wide)
+          results.write(sum[0], shared, tile, columns, row_block, warpgroup, from, output, p);
+        else
+          results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
+      }
+    }
+    if constexpr (Block::form == Form::runs) ptx::bulk_store_wait_all();
+  }
+};
+
+// ---- The kernel -------------------------------------------------------------------------------------------
+
+template <class Block>
+__global__ void __launch_bounds__(block_threads, 1)
+    product_kernel(const __grid_constant__ Operands<Block> from, const unsigned char* __restrict__ packed,
+                   typename Block::Storage* __restrict__ output, const __grid_constant__ Plan p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
+  Shared shared{memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here};
+  shared.weights = shared.stages + p.stages * p.stage_bytes;
+  shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
+  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
+  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < p.stages; ++i) {
+      ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
+      ptx::mbarrier_init(empty[i], consumer_threads);
+    }
+    ptx::mbarrier_init(weights_here, 1);
+    ptx::mbarrier_init_done();
+  }
+  if constexpr (Block::trims)
+    for (int i = threadIdx.x; i < p.stages * p.zero_bytes / 4; i += block_threads) {
+      const int stage = i / (p.zero_bytes / 4), word = i % (p.zero_bytes / 4);
+      reinterpret_cast<uint32_t*>(shared.stages + stage * p.stage_bytes + p.window_bytes)[word] = 0;
+    }
+  __syncthreads();
+  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
+                        static_cast<int>(blockIdx.y) % p.channel_blocks};
+  // From lane 0, so that the compiler knows that warps do not part here.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  if (warpgroup >= 2) {
+    if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
+    produce<Block>(from.input, packed, columns, shared, warpgroup - 2, p);
+  } else {
+    if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
+    Products<Block>::consume(columns, shared, warpgroup, from, output, p);
+  }
+#endif
+}
+
+}  // namespace vox::cuda::conv::strided

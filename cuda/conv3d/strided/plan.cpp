@@ -1,0 +1,407 @@
+#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/strided/plan.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+namespace vox::cuda::conv::strided {
+
+namespace {
+
+constexpr int64_t most_int = std::numeric_limits<int>::max();
+constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
+constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
+
+Axis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  const int64_t stride = g.stride[axis], big = g.big[axis], small = g.small[axis];
+  const auto make = [&](int64_t in, int64_t out, int64_t cells, int64_t in_step, int64_t out_step) {
+    return Axis{narrow(in),
+                narrow(out),
+                narrow(cells),
+                narrow(in_step),
+                narrow(out_step),
+                narrow(g.padding[axis]),
+                narrow(g.dilation[axis]),
+                narrow(stride),
+                narrow(g.kernel[axis])};
+  };
+  return transposed ? make(small, big, ceil_div(big, stride), 1, stride) : make(big, small, small, stride, 1);
+}
+
+/// Whether all numbers of the geometry are small enough for the plan's arithmetic.
+bool moderate(const Conv3dGeometry& g, bool transposed) {
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    if (g.stride[axis] > (transposed ? 2 : 4) || g.kernel[axis] > 64 || g.dilation[axis] > 1024 ||
+        g.padding[axis] > (1 << 20) || g.big[axis] > (1 << 24) || g.small[axis] > (1 << 24))
+      return false;
+  }
+  const int64_t in = transposed ? g.small_cells() : g.big_cells(),
+                out = transposed ? g.big_cells() : g.small_cells();
+  constexpr int64_t most_cells = int64_t{1} << 30;  // the kernel counts a channel's bytes in 32 bits
+  return in <= most_cells && out <= most_cells && g.batch <= most_int && g.big_channels <= 1 << 20 &&
+         g.small_channels <= 1 << 20;
+}
+
+/// The most shifts along d and h that a kind covers.
+struct Cut {
+  int64_t d, h;
+};
+
+/// A range of shifts in pieces of at most `most`, as equal as can be.
+std::vector<AxisTaps::Range> pieces(const AxisTaps::Range& all, int64_t most) {
+  const int64_t count = ceil_div(all.count(), most);
+  std::vector<AxisTaps::Range> list;
+  for (int64_t i = 0; i < count; ++i)
+    list.push_back({all.low + all.count() * i / count, all.low + all.count() * (i + 1) / count - 1});
+  return list;
+}
+
+struct Builder {
+  const TileShape& tile;
+  AxisTaps d, h, w;
+  std::vector<int64_t> alive_d, alive_h, alive_w;
+  AxisTaps::Range range_w;
+  Cut cut{};
+  Planned out{};
+  Plan& p = out.plan;
+  int items = 0;
+  int64_t step_channels = column_bytes / tile.bytes.operand;                 // of an instruction
+  int64_t part_bytes = tile.bytes.scaled ? int64_t{tile.channels} * 16 : 0;  // of an item, where it has three
+
+  bool wide = tile.form == Form::wide;
+
+  /// Phases, of the input for conv3d and of the output for conv_transpose3d. If wide, w stands for both.
+  struct Phases {
+    int64_t d, h, w;
+  };
+
+  /// Adds kinds for input phase (phase_d, phase_h) and shifts of these ranges, cut into pieces.
+  bool add_kinds(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
+                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+    for (const AxisTaps::Range& piece_d : pieces(range_d, cut.d))
+      for (const AxisTaps::Range& piece_h : pieces(range_h, cut.h))
+        if (!add_kind(phase_d, phase_h, piece_d, piece_h, in_phases_w, slots)) return false;
+    return true;
+  }
+
+  /// Whether the last cells of a tile, whose taps read past it, are the last of a row. Then they have no
+  /// output, or what they read is multiplied by zero (Form::wide), so that a window need not have it. (With
+  /// one tile of 64 cells this makes the kernel a tenth slower.)
+  bool rows_end_with_tiles() const {
+    return wide && tile.tiles == 2 && p.low_w == 0 && 64 * 2 * tile.tiles / p.depths % p.pitch == 0;
+  }
+
+  /// `slots` says what each slot sums over: phases, in the order of the input's phases along w. An unused
+  /// slot has none.
+  bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
+                int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+    if (p.kinds == most_kinds) return false;
+    const int64_t cells = 64 * 2 * tile.tiles / p.depths;
+    int64_t plane = cells + (range_h.count() - 1) * p.pitch;
+    if (!rows_end_with_tiles()) plane += range_w.count() - 1;
+    const int64_t planes = range_d.count() + p.depths - 1;
+    int64_t phase_pitch = planes * plane;
+    // The stores of 8 lanes, all phases of 8 / lanes_w neighbours, fall into different banks.
+    if (p.lanes_w > 1) phase_pitch += ((8 / p.lanes_w - phase_pitch) % 8 + 8) % 8;
+    if (phase_pitch * in_phases_w > 1 << 14) return false;
+    Kind kind{{},
+              narrow(phase_d),
+              narrow(phase_h),
+              narrow(range_d.low),
+              narrow(range_h.low),
+              narrow(planes),
+              narrow(plane),
+              0,
+              narrow(phase_pitch),
+              narrow(phase_pitch * in_phases_w),
+              p.block_weights,
+              0};
+    for (size_t slot = 0; slot < most_slots; ++slot) {
+      kind.first[slot] = static_cast<uint16_t>(items);
+      if (slot >= slots.size()) continue;
+      for (size_t phase = 0; phase < slots[slot].size(); ++phase) {
+        const Phases& of = slots[slot][phase];
+        for (int64_t a = 0; a < range_d.count(); ++a)
+          for (int64_t b = 0; b < range_h.count(); ++b)
+            for (int64_t c = 0; c < range_w.count(); ++c) {
+              const int64_t tap_d = d.tap(of.d, range_d.low + a), tap_h = h.tap(of.h, range_h.low + b),
+                            tap_w = w.tap(of.w, range_w.low + c),
+                            second_w = wide ? w.tap(1, range_w.low + c) : -1;
+              if (tap_d < 0 || tap_h < 0 || (tap_w < 0 && second_w < 0)) continue;
+              if (items == most_items) return false;
+              p.item[items] = {static_cast<uint32_t>(static_cast<int64_t>(phase) * phase_pitch + a * plane +
+                                                     b * p.pitch + c),
+                               static_cast<uint32_t>(kind.stage_weights / 16)};
+              const auto tap = [&](int64_t k) {
+                return k < 0 ? no_tap : static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + k);
+              };
+              out.taps.of[items] = tap(tap_w), out.taps.second[items] = tap(second_w);
+              p.half_items |= wide ? (tap_w < 0) | (second_w < 0) << 1 : 0;
+              kind.stage_weights +=
+                  narrow(int64_t{p.k_steps} * weight_rows_of(tile) * column_bytes + part_bytes);
+              ++items;
+            }
+      }
+    }
+    kind.first[most_slots] = static_cast<uint16_t>(items);
+    if (kind.stage_weights > 0) kind.stage_weights += narrow(part_bytes);  // zeros
+    const int64_t weights = p.block_weights + int64_t{kind.stage_weights} * p.slabs;
+    if (weights > most_int) return false;
+    p.block_weights = narrow(weights);
+    p.kind[p.kinds++] = kind;
+    return true;
+  }
+
+  /// The kinds, for a tile of `depths` and stages of `k_steps`.
+  bool build(int depths, int k_steps) {
+    p.depths = depths;
+    p.k_steps = k_steps;
+    p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * step_channels));
+    if (p.slabs > 65535) return false;  // blocks of the packing kernel along an axis
+    p.row_blocks = p.kinds = p.block_weights = items = 0;
+    if (p.transposed) {
+      const int per_row = tile.slots > 1 && !wide ? 2 : 1, rows = tile.slots / per_row;
+      for (int first = 0; first == 0 || first < p.rows; first += rows) {
+        const int here = std::min(rows, p.rows - first);
+        std::vector<int64_t> phases_d, phases_h;
+        for (int i = 0; i < here; ++i)
+          phases_d.push_back(p.row[first + i].d), phases_h.push_back(p.row[first + i].h);
+        std::vector<std::vector<Phases>> slots(most_slots);
+        for (int i = 0; i < here; ++i)
+          for (int j = 0; j < (wide ? 1 : p.phases_w); ++j)
+            slots[static_cast<size_t>(i * per_row + (per_row == 2 ? p.phase_w[j] : 0))] = {
+                {p.row[first + i].d, p.row[first + i].h, p.phase_w[j]}};
+        if (!add_kinds(0, 0, d.shifts(phases_d), h.shifts(phases_h), 1, slots)) return false;
+        p.first_kind[++p.row_blocks] = p.kinds;
+      }
+      return true;
+    }
+    for (const int64_t phase_d : alive_d)
+      for (const int64_t phase_h : alive_h) {
+        std::vector<Phases> phases;
+        for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
+        if (!add_kinds(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
+          return false;
+      }
+    p.first_kind[++p.row_blocks] = p.kinds;
+    return true;
+  }
+
+  /// The size of a buffer for results that leave as runs (store/runs.cuh): four channels of a warpgroup's
+  /// cells, in at most three runs, each of which may take 3 (granule - 1) more elements for its alignment.
+  /// Channels are 8 words apart modulo 16, so that they fall into different banks.
+  int64_t buffer_bytes() {
+    const int64_t size = tile.bytes.storage, granule = 16 / size;
+    const int64_t elements = int64_t{64} * tile.tiles * p.h.out_step * p.w.out_step + 3 * 3 * (granule - 1);
+    const int64_t words = ceil_div(ceil_div(elements * size, 4) - 8, 16) * 16 + 8;
+    p.staged_pitch = narrow(words * 4 / size);
+    return 4 * words * 4;
+  }
+
+  /// Divides shared memory into weights and a ring of at least `least` stages.
+  bool divide(bool resident, int least) {
+    int64_t window = 0, stage_weights = 0, table = 0;
+    const int64_t weights = p.block_weights;
+    for (int i = 0; i < p.kinds; ++i) {
+      const Kind& k = p.kind[i];
+      window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
+      stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
+      table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
+    }
+    table = ceil_div(table, 128) * 128;  // one for each group of producers
+    const int64_t buffer = tile.form == Form::runs ? buffer_bytes() : 0;
+    int64_t staging = tile.form == Form::runs ? 2 * buffer : staging_bytes(tile);
+    const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
+                           (tile.bytes.scaled ? tile.channels * 4 : 0);
+    // What is read behind a window is a number, and always the same: its neighbour in the stage, the stage's
+    // own weights, or zeros. (Zero times what was left there by others may be NaN.)
+    const int64_t zeros =
+        resident && rows_end_with_tiles() ? ceil_div((range_w.count() - 1) * 16, 128) * 128 : 0;
+    const int64_t stage = std::max<int64_t>(window + zeros + (resident ? 0 : stage_weights), 1024);
+    const int64_t left = shared_limit - others - 2 * staging;
+    const int64_t stages = std::min<int64_t>(left / stage, tile.form == Form::runs ? 3 : 8);
+    if (left < 0 || stages < least) return false;
+    // What is left over is for more buffers; the kernel can make use of 8.
+    if (tile.form == Form::runs)
+      staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
+    p.stages = narrow(stages);
+    p.stage_bytes = narrow(stage);
+    p.weight_bytes = resident ? narrow(weights) : 0;
+    p.window_bytes = narrow(window);
+    p.zero_bytes = narrow(zeros);
+    if (zeros > 0)
+      for (int i = 0; i < p.kinds; ++i)
+        p.kind[i].begin = narrow(window - int64_t{p.k_steps} * p.kind[i].granule_pitch * column_bytes);
+    p.table_bytes = narrow(table);
+    p.staging_bytes = narrow(staging);
+    p.buffer_bytes = narrow(buffer);
+    p.buffers = tile.form == Form::runs ? narrow(staging / buffer) : 0;
+    p.shared_bytes = narrow(others + 2 * staging + stages * stage);
+    return true;
+  }
+
+  bool choose_memory() {
+    // Smaller stages, and more of them, where sums are twice as long as operands: 0.465 for 0.528 ms.
+    const bool single = tile.bytes.scaled || (wide && tile.bytes.operand < tile.bytes.storage);
+    const auto attempt = [&](bool resident, int k_steps, int least) {
+      return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
+             divide(resident, least);
+    };
+    for (const bool resident : {true, false})
+      for (const int k_steps : {4, 2, 1})
+        if ((k_steps == 1 || !single) && attempt(resident, k_steps, 3)) return true;
+    return attempt(true, 1, 2) || attempt(false, 1, 2);
+  }
+
+  /// The depths of a tile for which the fewest positions are loaded.
+  bool choose_depths(int64_t positions) {
+    int64_t best = std::numeric_limits<int64_t>::max();
+    int chosen = 0;
+    for (const int depths : {1, 2}) {
+      if (depths > p.d.cells || !build(depths, 1)) continue;
+      const int64_t cells = 128 * tile.tiles;
+      int64_t loaded = cells;
+      for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
+      const int64_t cost = ceil_div(p.d.cells, depths) * ceil_div(positions, cells / depths) * loaded;
+      if (cost < best) best = cost, chosen = depths;
+    }
+    p.depths = chosen;
+    return chosen > 0;
+  }
+
+  /// For planes of so many positions. A kind covers all shifts if its window and weights fit shared memory,
+  /// else fewer: its window is loaded again for the others.
+  bool choose(int64_t positions) {
+    for (const Cut c : {Cut{most_int, most_int}, {2, most_int}, {1, most_int}, {1, 2}, {1, 1}}) {
+      cut = c;
+      if (choose_depths(positions) && choose_memory()) return true;
+    }
+    return false;
+  }
+};
+
+/// Whether a conv_transpose3d of several phases is faster wide: not for dilations that keep the phases' taps
+/// apart, where most weights of an item would be zeros.
+bool wide_pays(const AxisTaps& w, int64_t width, bool dead, Bytes bytes) {
+  return width == 32 && w.stride == 2 && w.phases == 2 && !dead && !bytes.scaled &&
+         2 * w.kernel >= 3 * pair_taps(w).shifts({0, 1}).count();
+}
+
+}  // namespace
+
+TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
+  const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
+  const int64_t per_block = ceil_div(channels, ceil_div(channels, 64));
+  int width = 64;
+  for (const int w : {48, 32, 16, 8})
+    if (per_block <= w) width = w;
+  size_t phases = 1;
+  bool dead = false;
+  if (transposed)
+    for (int64_t axis = 0; axis < 3; ++axis) {
+      const AxisTaps taps = axis_taps(g, transposed, axis);
+      phases *= taps.alive().size();
+      dead |= taps.alive().size() < static_cast<size_t>(taps.phases);
+    }
+  // Runs count a plane's bytes in 31 bits.
+  const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
+  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? Form::runs : Form::rows};
+  if (transposed && wide_pays(axis_taps(g, true, 2), width, dead, bytes)) {
+    // Smaller tiles where there would not be one for each multiprocessor, or no halo to share. Short rows, of
+    // which a tile has several, lose what kernels of 2, 3 and 5 gain (the sweep: 0.71 to 0.83 times as fast
+    // with 24 cells).
+    const bool few_cells = g.batch * g.groups * g.small_cells() < 132 * 256;
+    const int64_t least_row = g.kernel.w <= 2                                      ? 64
+                              : !few_cells && (g.kernel.w == 3 || g.kernel.w == 5) ? 32
+                                                                                   : 1;
+    if (g.small.w >= least_row)
+      return few_cells || g.taps() <= 8 ? TileShape{32, 4, 1, bytes, Form::wide}
+                                        : TileShape{32, 2, 2, bytes, Form::wide};
+  }
+  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
+}
+
+namespace {
+
+std::optional<Planned> build_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
+  if (!moderate(g, transposed)) return std::nullopt;
+  Builder b{
+      tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
+      {}};
+  b.alive_d = b.d.alive(), b.alive_h = b.h.alive(), b.alive_w = b.w.alive();
+  b.range_w = b.w.shifts(b.alive_w);
+  Plan& p = b.p;
+  p.transposed = transposed;
+  p.d = strided_axis(g, transposed, 0);
+  p.h = strided_axis(g, transposed, 1);
+  p.w = strided_axis(g, transposed, 2);
+  if (tile.form == Form::wide) {
+    const int64_t padding = b.w.padding;
+    b.w = pair_taps(b.w);
+    b.range_w = b.w.shifts(b.alive_w);
+    p.origin_w = narrow(padding - b.w.padding);
+    p.w.cells = narrow(ceil_div(g.big.w + p.origin_w, g.stride.w));
+  }
+  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
+  p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
+  p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
+  p.in_channel = narrow(transposed ? g.small_cells() : g.big_cells());
+  p.out_channel = narrow(transposed ? g.big_cells() : g.small_cells());
+  p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
+  p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
+  p.lanes_w = transposed ? 1 : static_cast<int>(std::bit_ceil(b.alive_w.size()));
+  for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
+  // The shift of a cell that has an output must read padding zeros where it leaves its row.
+  const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
+  int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
+  for (const int64_t phase : b.alive_w) {
+    const int64_t last = transposed ? ceil_div(p.w.out + p.origin_w - phase, g.stride.w) : p.w.cells;
+    enough = std::max(enough, last + b.w.shifts(phase).high);
+  }
+  int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
+  // Two cells of a thread lie in one row.
+  if (tile.form == Form::wide) pitch += pitch % 2;
+  if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
+  p.pitch = narrow(pitch), p.low_w = narrow(low);
+  p.per_pitch = (1 << 20) / p.pitch + 1;
+
+  if (transposed) {
+    const auto contains = [](const std::vector<int64_t>& v, int64_t i) {
+      return std::ranges::count(v, i) > 0;
+    };
+    for (const bool alive : {true, false})
+      for (int64_t d = 0; d < b.d.phases; ++d)
+        for (int64_t h = 0; h < b.h.phases; ++h) {
+          const bool has_taps = !b.alive_w.empty() && contains(b.alive_d, d) && contains(b.alive_h, h);
+          if (has_taps != alive) continue;
+          p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
+          ++(alive ? p.rows : p.dead_rows);
+        }
+    for (int64_t d = 0; d < b.d.phases; ++d)
+      if (p.rows == 0 || !contains(b.alive_d, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
+  } else {
+    p.rows = 1;
+  }
+
+  const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
+  if (!b.choose(positions)) return std::nullopt;
+  p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / p.depths));
+  p.depth_blocks = narrow(ceil_div(p.d.cells, p.depths));
+  if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
+      int64_t{p.groups} * p.channel_blocks > 65535)
+    return std::nullopt;
+  return b.out;
+}
+
+}  // namespace
+
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
+  thread_local Recent<std::tuple<Conv3dGeometry, bool, TileShape>, std::optional<Planned>> recent;
+  return recent.of({g, transposed, tile}, [&] { return build_plan(g, transposed, tile); });
+}
+
+}  // namespace vox::cuda::conv::strided

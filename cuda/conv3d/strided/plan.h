@@ -1,0 +1,238 @@
+#pragma once
+
+// What the strided kernels are told on every call. The host builds it and passes it by value.
+//
+// Note [Phases]
+//   On an axis, tap k touches the fine cell o = i * s - p + k * d of coarse cell i. Written o = s * (i + q) +
+//   r with 0 <= r < s, tap k belongs to phase r of the fine grid and, seen from the coarse grid, is a shift
+//   by q. conv3d reads phases as if they were further input channels; conv_transpose3d writes phases as if
+//   they were further output channels. Either way the work is a list of (shift, phase), each a plain matrix
+//   product, and no product with an inserted zero is ever computed. A phase that no tap belongs to is dead:
+//   its outputs are the bias.
+//
+// Cells, the rows of the products, are those of the coarse grid. In a plane (one depth) they are numbered row
+// after row, `pitch` to a row, so that a shift by (h, w) is h * pitch + w positions further on for all of
+// them. The pitch is long enough for no shift to run from one row into data of the next.
+
+#include <voxgrad/ops/conv3d_geometry.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace vox::cuda::conv::strided {
+
+/// The most slots of accumulators, kinds, and products that a plan may hold.
+inline constexpr int most_slots = 8, most_kinds = 32, most_items = 352;
+
+/// One axis.
+struct Axis {
+  int in, out, cells;     ///< extents of input, output and the coarse grid
+  int in_step, out_step;  ///< from a cell to the next: the stride on the fine side, 1 on the other
+  int padding, dilation, stride, kernel;
+};
+
+/// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
+/// along d and h, conv_transpose3d one for each block of phases, or several if not all shifts fit in one.
+struct Kind {
+  uint16_t first[most_slots + 1];  ///< item of each slot in Plan::item, and the end
+  int phase_d, phase_h;            ///< of the input
+  int low_d, low_h;                ///< the lowest shifts
+  int planes, plane;               ///< depths, and positions in each
+  int begin;                       ///< bytes into the stage
+  int phase_pitch,
+      granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
+  int weights;        ///< bytes before its weights in those of a block of columns
+  int stage_weights;  ///< bytes of weights of one stage
+};
+
+/// A product: the tile of cells at a shift times the weights of a tap. Both in units of 16 bytes.
+struct Item {
+  uint32_t position;  ///< in the stage
+  uint32_t weights;   ///< in those of the stage
+};
+
+/// Two phases along d and h.
+struct PhasePair {
+  int8_t d, h;
+};
+
+struct Plan {
+  Axis d, h, w;
+  int batch, groups, in_per_group, out_per_group;
+  int in_channel, out_channel;  ///< cells
+  int pitch, low_w;
+  int origin_w;       ///< elements that the first cell of a row of the output has before its first, 0 or 1
+  int half_items;     ///< bit i: some items have no tap of their phase i (Form::wide)
+  int per_pitch;      ///< 2^20 / pitch + 1
+  int phases_w;       ///< that are alive
+  int lanes_w;        ///< of the producers for each position: those of the input, or more, a power of two
+  int8_t phase_w[4];  ///< which are alive
+  int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
+  int dead_rows;
+  PhasePair row[4];  ///< those alive, then those dead
+  int dead_depths;   ///< phases along d without taps
+  int8_t dead_depth[2];
+  int row_blocks, kinds;  ///< conv3d has one block of rows
+  int first_kind[5];      ///< of each block of rows, and the end
+  int channel_blocks;
+  int depths;  ///< that a tile covers
+  int plane_tiles, depth_blocks;
+  int k_steps, slabs;                     ///< of an instruction in a stage; stages of a kind
+  int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
+  int window_bytes, zero_bytes;           ///< in a stage: where windows end, and zeros from there on
+  int block_weights;                      ///< bytes of all weights of a (group, block of channels)
+  int table_bytes;                        ///< of offsets that the producer keeps
+  int staging_bytes;                      ///< of a warpgroup
+  int buffers, buffer_bytes;              ///< in them, if results leave as runs
+  int staged_pitch;                       ///< elements from one channel to the next in a buffer
+  int shared_bytes;
+  bool transposed;
+  Kind kind[most_kinds];
+  Item item[most_items];
+};
+
+/// The taps of the items, for packing.
+struct ItemTaps {
+  uint16_t of[most_items];
+  uint16_t second[most_items];  ///< of the second phase along w, if items are for both (Form::wide)
+};
+inline constexpr uint16_t no_tap = 0xffff;
+
+/// Bytes of a number as the tensor cores have it, and in tensors. 32 bytes of each row are an instruction's
+/// k. `scaled` numbers are two parts of 16 bits in the input and three in the weights, of which every stage
+/// ends with zeros as long as a part of an item (f16x3.cuh).
+struct Bytes {
+  int operand = 4, storage = 4;
+  bool scaled = false;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+/// How a block's sums lie in registers, and leave them.
+enum class Form {
+  rows,  ///< cells x channels for each phase; as rows of both phases along w
+  runs,  ///< the same of one phase among others that have no taps (store/runs.cuh)
+  wide,  ///< both phases along w of each channel x cells; as rows, from registers
+         ///< (store/wide.cuh)
+};
+
+/// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
+/// `channels`; if wide, a slot is a pair of phases, both of those along w.
+struct TileShape {
+  int channels, slots, tiles;
+  Bytes bytes = {};
+  Form form = Form::rows;
+  friend bool operator==(const TileShape&, const TileShape&) = default;
+};
+
+/// Nothing if a stride is longer than the kernel's, if the window of a tile does not fit shared memory, or if
+/// numbers do not fit their types.
+struct Planned {
+  Plan plan;
+  ItemTaps taps;
+};
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile);
+
+/// Calls f.template operator()<channels, slots, tiles>() for these of a tile. `tiles_of_64` is what a kernel
+/// has registers for with 64 channels and two slots.
+template <int tiles_of_64, class F>
+void visit_tile_shape(const TileShape& t, F f) {
+  const auto one = [&]<int channels, int slots, int tiles>() {
+    if (t.channels == channels && t.slots == slots && t.tiles == tiles)
+      f.template operator()<channels, slots, tiles>();
+  };
+  one.template operator()<8, 1, 4>();
+  one.template operator()<16, 1, 4>();
+  one.template operator()<32, 1, 4>();
+  one.template operator()<48, 1, 2>();
+  one.template operator()<64, 1, 2>();
+  one.template operator()<8, 8, 4>();
+  one.template operator()<16, 8, 2>();
+  one.template operator()<32, 4, 2>();
+  one.template operator()<48, 2, 2>();
+  one.template operator()<64, 2, tiles_of_64>();
+}
+
+/// Weights of an item, of one step: rows of 32 bytes.
+constexpr int weight_rows_of(const TileShape& t) {
+  return t.form == Form::wide ? 2 * t.channels : t.channels;
+}
+
+/// The tile for a geometry.
+TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes = {});
+
+/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. Staging
+/// for one warpgroup is [channel][cell][phase along w], of 16 bits always with room for two phases; its
+/// pitch, in words, is 4 modulo 16.
+constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
+constexpr int staging_pitch(int slots, int storage_bytes) {
+  return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
+}
+constexpr int staging_bytes(const TileShape& t) {
+  return t.form != Form::wide && stages_sums(t.channels, t.slots)
+             ? t.channels * staging_pitch(t.slots, t.bytes.storage) * 4
+             : 0;
+}
+
+// ---- Taps -------------------------------------------------------------------------------------------------
+
+/// The taps of one axis, as phases and shifts.
+struct AxisTaps {
+  int64_t stride, padding, dilation, kernel, sign;  // shift = sign * q
+  int64_t phases;                                   // that exist on the fine side
+
+  /// The tap that is this shift seen from this phase, or -1.
+  int64_t tap(int64_t phase, int64_t shift) const {
+    const int64_t distance = phase + padding + sign * shift * stride;
+    return distance >= 0 && distance % dilation == 0 && distance / dilation < kernel ? distance / dilation
+                                                                                     : -1;
+  }
+  struct Range {
+    int64_t low = 0, high = -1;
+    int64_t count() const { return high - low + 1; }
+  };
+  /// The shifts of a phase; empty if it is dead.
+  Range shifts(int64_t phase) const {
+    Range range;
+    for (int64_t k = 0; k < kernel; ++k) {
+      const int64_t n = k * dilation - padding, r = (n % stride + stride) % stride;
+      if (r != phase) continue;
+      const int64_t shift = sign * ((n - r) / stride);
+      if (range.count() == 0) range = {shift, shift};
+      range = {std::min(range.low, shift), std::max(range.high, shift)};
+    }
+    return range;
+  }
+  std::vector<int64_t> alive() const {
+    std::vector<int64_t> list;
+    for (int64_t r = 0; r < phases; ++r)
+      if (shifts(r).count() > 0) list.push_back(r);
+    return list;
+  }
+  Range shifts(const std::vector<int64_t>& of) const {
+    Range range;
+    for (const int64_t r : of) {
+      const Range one = shifts(r);
+      range = range.count() == 0 ? one : Range{std::min(range.low, one.low), std::max(range.high, one.high)};
+    }
+    return range.count() ? range : Range{0, 0};
+  }
+};
+
+inline AxisTaps axis_taps(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  return {g.stride[axis], g.padding[axis],     g.dilation[axis],
+          g.kernel[axis], transposed ? -1 : 1, std::min(g.stride[axis], g.big[axis])};
+}
+
+/// The taps as items of both phases see them (Form::wide): of cells that begin with the second phase,
+/// where more shifts then have taps of both.
+inline AxisTaps pair_taps(const AxisTaps& w) {
+  AxisTaps moved = w;
+  --moved.padding;
+  const std::vector<int64_t> both{0, 1};
+  return moved.shifts(both).count() < w.shifts(both).count() ? moved : w;
+}
+
+}  // namespace vox::cuda::conv::strided

@@ -1,0 +1,356 @@
+#pragma once
+
+// conv3d_weight_grad on Hopper's tensor cores (wgmma).
+//
+//   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
+//
+// Positions i are contiguous in both tensors, and they are k of the product. So both operands are k-major as
+// they lie in memory, which wgmma requires of TF32, and nothing is transposed.
+//
+// A row of the product is a channel of big for a tap. Taps shift big by single positions, which no descriptor
+// of shared memory can name. So these fragments are loaded into registers, from [channel][row][column], where
+// every shift is an offset: of a tap along any axis, of a residue class of the stride, of a ring's slot. In
+// an instruction's 64 rows each half of a warp's 16 is an octet of its own: 8 channels for one tap. Columns
+// are channels of small, whose tile lies as [position / 4][channel][4 positions], by descriptor.
+//
+// What a block owns: a slice of dweight in registers (plan.h). It sums the slice over a slab of positions,
+// and writes a partial result of its own; a second kernel adds the partials in order. No atomics, and the
+// bits never change. Its first two warpgroups multiply, the other two bring the tiles (produce.cuh): a step
+// is one depth of a tile of coarse rows, and the planes of big stay in a ring for the steps that share them.
+//
+// Reading order: plan.h, block.cuh, produce.cuh, and this file. tf32.cu and tf32x3.cu are the two kernels.
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/weight_grad/block.cuh>
+#include <voxgrad/cuda/conv3d/weight_grad/produce.cuh>
+#include <voxgrad/cuda/ptx/mma.cuh>
+#include <voxgrad/cuda/ptx/shared.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace vox::cuda::conv::weight_grad {
+
+// ---- The consumers ----------------------------------------------------------------------------------------
+
+// A warpgroup's products of 64 rows, over all steps.
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/// A thread's part of 64 rows x 8 positions: two octets of rows, positions k and k + 4.
+template <int offset>  // in bytes
+__device__ __forceinline__ void load_fragment(uint32_t (&a)[4], const uint32_t (&octets)[2]) {
+  a[0] = ptx::load_shared<offset>(octets[0]);
+  a[1] = ptx::load_shared<offset>(octets[1]);
+  a[2] = ptx::load_shared<offset + 16>(octets[0]);
+  a[3] = ptx::load_shared<offset + 16>(octets[1]);
+}
+
+/// Zeros for positions from `tail` on: what lies there is not of this row.
+__device__ __forceinline__ void cut_fragment(uint32_t (&a)[4], int position, int tail) {
+  if (position >= tail) a[0] = a[1] = 0;
+  if (position + 4 >= tail) a[2] = a[3] = 0;
+}
+
+/// Sums of `count` products, as a thread holds them.
+template <int count, int sums>
+__device__ __forceinline__ void clear(float (&sum)[count][sums]) {
+#pragma unroll
+  for (int m = 0; m < count; ++m)
+#pragma unroll
+    for (int i = 0; i < sums; ++i) sum[m][i] = 0;
+}
+template <int count, int sums>
+__device__ __forceinline__ void store(const float (&sum)[count][sums], int first, int thread, float* to) {
+#pragma unroll
+  for (int m = 0; m < count; ++m)
+#pragma unroll
+    for (int i = 0; i < sums; ++i) to[((first + m) * sums + i) * group_threads + thread] = sum[m][i];
+}
+
+/// A warpgroup's `count` products of 64 rows, from the first-th of the block, over all steps.
+template <int columns, int count>
+__device__ __forceinline__ void consume(const Plan& p, const Shared& s, int first, int steps, float* to) {
+  const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+  const int row = lane / 4, k = lane % 4;
+  const uint32_t lane_at = ptx::shared_address_of(s.big) + 4 * (row * p.channel_pitch + k);
+  const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
+  const int row_planes = p.axis[2].tile / 4;
+
+  // Fragments are loaded `ahead` products before they are used; a set of registers waits for its product.
+  constexpr int sets = count, ahead = sets / 2;
+  float sum[count][columns / 2];
+  clear(sum);
+  uint32_t a[sets][4];
+  uint32_t at[count][2];
+
+  // 16 positions; `next` bytes lead to the following ones, of which the first fragments are loaded here.
+  const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail) {
+#pragma unroll
+    for (int i = 0; i < 2 * count; ++i) {
+      const int load_i = i + ahead, m = load_i % count;
+      if (load_i >= 2 * count) at[m][0] += next, at[m][1] += next;
+      ptx::wgmma_wait<sets - ahead - 1>();
+      if (load_i % (2 * count) < count)
+        load_fragment<0>(a[load_i % sets], at[m]);
+      else
+        load_fragment<32>(a[load_i % sets], at[m]);
+      if constexpr (masked) cut_fragment(a[i % sets], i / count * 8 + k, tail);
+      ptx::wgmma_fence();
+      ptx::wgmma<ptx::Operand::tf32, columns>(sum[i % count], a[i % sets],
+                                              ptx::moved(b, i / count * 2 * plane_bytes));
+      ptx::wgmma_commit();
+    }
+#pragma unroll
+    for (int m = ahead; m < count; ++m) at[m][0] += next, at[m][1] += next;
+  };
+
+  for (int step = 0; step < steps; ++step) {
+    const int buffer = step % 2;
+    ptx::mbarrier_wait(s.full[buffer], step / 2 % 2);
+    const Extent extent = s.extents[buffer];
+    const int* octet = s.octets + buffer * p.products * 8 + (first * 4 + warp) * 2;
+#pragma unroll
+    for (int m = 0; m < count; ++m) {
+      at[m][0] = lane_at + 4 * octet[m * 8];
+      at[m][1] = lane_at + 4 * octet[m * 8 + 1];
+    }
+#pragma unroll
+    for (int m = 0; m < ahead; ++m) load_fragment<0>(a[m], at[m]);
+    uint64_t b = ptx::shared_matrix(s.small + buffer * p.tile_words(), plane_bytes, 128);
+    for (int r = 0; r < extent.rows; ++r) {
+      for (int pair = 0; pair < extent.pairs; ++pair) {
+        const bool row_ends = pair == extent.pairs - 1, all_ends = row_ends && r == extent.rows - 1;
+        const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - pair * 64 : 64;
+        if (row_ends && extent.tail < 16)
+          multiply_pair(std::true_type{}, b, next, extent.tail);
+        else
+          multiply_pair(std::false_type{}, b, next, 16);
+        b = ptx::moved(b, (row_ends ? row_planes - pair * 4 : 4) * plane_bytes);
+      }
+    }
+    ptx::wgmma_wait<0>();
+    ptx::mbarrier_arrive(s.empty[buffer]);
+  }
+
+  store(sum, first, thread, to);
+}
+
+/// The same with both factors split in two TF32 numbers, x = high + low: three products, of which low * low
+/// is dropped as smaller than f32's own rounding. Fragments are loaded whole and split in registers. The
+/// tensor core's sums truncate, so they are added to others, in f32, after 32 positions, and the small
+/// products go first; the products of 64 rows are made one after the other.
+template <int columns, int count>
+__device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, int first, int steps,
+                                              float* to) {
+  const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
+  const int row = lane / 4, k = lane % 4;
+  const uint32_t lane_at = ptx::shared_address_of(s.big) + 4 * (row * p.channel_pitch + k);
+  const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
+  const uint32_t low_bytes = 4 * p.tile_words();
+  const int row_planes = p.axis[2].tile / 4;
+  constexpr int pairs_in_part = 2;
+
+  float sum[count][columns / 2], part[columns / 2];
+  clear(sum);
+  uint32_t whole[2][4], high[2][4], low[2][4];
+  uint32_t at[2] = {};
+
+  // While the tensor core is at it, the next fragments come, and the other warpgroup splits its own.
+  const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail, bool more) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (masked) cut_fragment(whole[i], i * 8 + k, tail);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        high[i][j] = tf32_high_of_finite(whole[i][j]);
+        low[i][j] = __float_as_uint(__uint_as_float(whole[i][j]) - __uint_as_float(high[i][j]));
+      }
+    }
+    at[0] += next, at[1] += next;
+    ptx::wgmma_fence();
+    const uint64_t b_next = ptx::moved(b, 2 * plane_bytes);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, low[0], b, more);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, low[1], b_next);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[0], ptx::moved(b, low_bytes));
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[1], ptx::moved(b_next, low_bytes));
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[0], b);
+    ptx::wgmma<ptx::Operand::tf32, columns>(part, high[1], b_next);
+    ptx::wgmma_commit();
+    load_fragment<0>(whole[0], at);
+    load_fragment<32>(whole[1], at);
+    ptx::wgmma_wait<0>();
+  };
+
+  for (int step = 0; step < steps; ++step) {
+    const int buffer = step % 2;
+    ptx::mbarrier_wait(s.full[buffer], step / 2 % 2);
+    const Extent extent = s.extents[buffer];
+    const int* octet = s.octets + buffer * p.products * 8 + (first * 4 + warp) * 2;
+#pragma unroll
+    for (int m = 0; m < count; ++m) {
+      at[0] = lane_at + 4 * octet[m * 8];
+      at[1] = lane_at + 4 * octet[m * 8 + 1];
+      load_fragment<0>(whole[0], at);
+      load_fragment<32>(whole[1], at);
+      uint64_t b = ptx::shared_matrix(s.small + buffer * 2 * p.tile_words(), plane_bytes, 128);
+      int pair = 0;  // in its row
+#pragma unroll 1
+      for (int left = extent.rows * extent.pairs; left > 0; left -= pairs_in_part) {
+#pragma unroll 1
+        for (int i = 0; i < min(left, pairs_in_part); ++i) {
+          const bool row_ends = pair == extent.pairs - 1, all_ends = i == left - 1;
+          const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - pair * 64 : 64;
+          if (row_ends && extent.tail < 16)
+            multiply_pair(std::true_type{}, b, next, extent.tail, i > 0);
+          else
+            multiply_pair(std::false_type{}, b, next, 16, i > 0);
+          b = ptx::moved(b, (row_ends ? row_planes - pair * 4 : 4) * plane_bytes);
+          pair = row_ends ? 0 : pair + 1;
+        }
+#pragma unroll
+        for (int i = 0; i < columns / 2; ++i) sum[m][i] += part[i];
+      }
+    }
+    ptx::mbarrier_arrive(s.empty[buffer]);
+  }
+
+  store(sum, first, thread, to);
+}
+
+#endif
+
+// ---- The kernel -------------------------------------------------------------------------------------------
+
+/// dweight = the partial results of p.slabs slabs, added in order.
+void add_slabs(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p);
+
+/// Registers of a consumer's thread: accumulators, fragments and their addresses, and the rest. Producers,
+/// with as many warpgroups, get the others (256 for both), and the more, the more loads are on their way.
+constexpr int consumer_registers(int columns, int count, bool split) {
+  const int sums = (count + split) * columns / 2, fragments = split ? 26 : count * 6;
+  return std::clamp((sums + fragments + 44 + 7) / 8 * 8, 128, 208);  // 128 at the start
+}
+/// Elements of 8 channels that a producer's thread loads at once.
+constexpr int loads_at_once(int columns, int count, bool split) {
+  return std::clamp((256 - consumer_registers(columns, count, split) - 30) / 8, 2, 6);
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <int columns, int count, bool split>
+__device__ __forceinline__ void consume_by(const Plan& p, const Shared& s, int first, int steps, float* to) {
+  if constexpr (split)
+    consume_split<columns, count>(p, s, first, steps, to);
+  else
+    consume<columns, count>(p, s, first, steps, to);
+}
+#endif
+
+/// One slice and slab for a block; the first warpgroup makes `count` products, the second as many or one
+/// fewer.
+template <int columns, int count, bool split>
+__global__ void __launch_bounds__(block_threads, 1)
+    partial_kernel(const void* __restrict__ big, const void* __restrict__ small, Storage storage, bool quads,
+                   float* partials, int64_t* failed, const __grid_constant__ Plan p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) uint32_t memory[];
+  const Shared s = shared_memory(p, memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(s.full[i], producing_threads);
+      ptx::mbarrier_init(s.empty[i], consumers * group_threads);
+    }
+    ptx::mbarrier_init_done();
+  }
+  __syncthreads();
+
+  // Slices fastest: blocks that read the same cells run at the same time.
+  const int64_t slab = blockIdx.x / p.slices;
+  const int64_t begin = slab * p.steps / p.slabs, end = (slab + 1) * p.steps / p.slabs;
+  const int steps = static_cast<int>(end - begin);
+  const int warpgroup = threadIdx.x / group_threads;
+  constexpr int registers = consumer_registers(columns, count, split);
+  if (warpgroup >= consumers) {
+    ptx::shrink_registers_to<256 - registers>();
+    const auto bring = [&](auto element) {
+      using T = decltype(element);
+      return produce<split, loads_at_once(columns, count, split)>(
+          p, s, slice_of(p, blockIdx.x % p.slices), static_cast<const T*>(big), static_cast<const T*>(small),
+          storage, quads, begin, steps);
+    };
+    if constexpr (split) {
+      if (bring(float{})) *failed = 1;
+    } else if (storage == Storage::f32) {
+      bring(float{});
+    } else {
+      bring(uint16_t{});
+    }
+  } else {
+    ptx::grow_registers_to<registers>();
+    float* const to = partials + blockIdx.x * p.slice_floats();
+    if (warpgroup == 0)
+      consume_by<columns, count, split>(p, s, 0, steps, to);
+    else if (p.products == 2 * count)
+      consume_by<columns, count, split>(p, s, count, steps, to);
+    else if constexpr (count > 1)
+      consume_by<columns, count - 1, split>(p, s, count, steps, to);
+    else
+      for (int step = 0; step < steps; ++step) {  // keeps pace
+        ptx::mbarrier_wait(s.full[step % 2], step / 2 % 2);
+        ptx::mbarrier_arrive(s.empty[step % 2]);
+      }
+  }
+#endif
+}
+
+template <int columns, int count, bool split>
+void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small, float* partials,
+                    int64_t* failed, const Plan& p) {
+  const DType dtype = small.dtype();
+  const Storage storage = dtype == bf16 ? Storage::bf16 : dtype == f16 ? Storage::f16 : Storage::f32;
+  const void* const from = small.impl()->data();
+  const auto alignment = static_cast<uintptr_t>(4 * size_of(dtype));
+  const bool quads = p.axis[2].small % 4 == 0 && reinterpret_cast<uintptr_t>(from) % alignment == 0;
+  constexpr auto* kernel = partial_kernel<columns, count, split>;
+  launch.allow_shared_memory<kernel>(p.shared_bytes);
+  kernel<<<static_cast<unsigned>(p.slices * p.slabs), block_threads, static_cast<size_t>(p.shared_bytes),
+           launch.stream()>>>(big.impl()->data(), from, storage, quads, partials, failed, p);
+}
+
+template <class Operand>
+bool takes(const Conv3dGeometry& g) {
+  return make_plan(g, Operand::parts > 1).has_value();
+}
+
+/// dweight by the plan, in two launches.
+template <class Operand>
+void run(const WeightGradCall& call) {
+  constexpr bool split = Operand::parts > 1;
+  const auto& [big, small, dweight, g, only_if, failed_tensor] = call;
+  const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed_tensor});
+  const Plan p = *make_plan(g, split);
+  int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
+  const Workspace partials(launch, p.slabs * p.slices * p.slice_floats() * int64_t{sizeof(float)});
+  visit_channel_tiles(p.small_per_group, [&](auto tiles) {
+    constexpr int columns = 8 * tiles;
+    const auto launch_if = [&](auto choice) {
+      constexpr int count = warpgroup_products(columns, split).of[choice];
+      if constexpr (count > 0)
+        if (p.first_products == count)
+          launch_partial<columns, count, split>(launch, big, small, partials.as<float>(), failed, p);
+    };
+    launch_if(std::integral_constant<int, 0>{});
+    launch_if(std::integral_constant<int, 1>{});
+    launch_if(std::integral_constant<int, 2>{});
+    launch_if(std::integral_constant<int, 3>{});
+  });
+  add_slabs(launch, partials.as<float>(), dweight, p);
+  launch.check();
+}
+
+}  // namespace vox::cuda::conv::weight_grad

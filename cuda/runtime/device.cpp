@@ -1,0 +1,99 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/cuda/runtime/device.h>
+#include <voxgrad/cuda/runtime/guard.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace vox::cuda {
+
+namespace {
+
+struct DeviceCount {
+  int count = 0;
+  cudaError_t code = cudaSuccess;  // why there is none
+  DeviceCount() {
+    code = cudaGetDeviceCount(&count);
+    ignore_error(code);
+    count = code == cudaSuccess ? std::min(count, max_devices) : 0;
+  }
+};
+
+const DeviceCount& counted() {
+  static const DeviceCount counted;
+  return counted;
+}
+
+cudaMemPool_t make_pool(const char* op, int index) {
+  int supported = 0;
+  check_cuda(op, cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, index));
+  check<DeviceError>(supported != 0, op, ": cuda:", index,
+                     " has no stream-ordered memory pools, which voxgrad needs");
+  cudaMemPoolProps props{};
+  props.allocType = cudaMemAllocationTypePinned;
+  props.handleTypes = cudaMemHandleTypeNone;
+  props.location.type = cudaMemLocationTypeDevice;
+  props.location.id = index;
+  cudaMemPool_t pool = nullptr;
+  check_cuda(op, cudaMemPoolCreate(&pool, &props));
+  // Keep what was freed for the next allocation; by default every synchronisation would give it back.
+  uint64_t threshold = UINT64_MAX;
+  check_cuda(op, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  return pool;
+}
+
+void make_state(const char* op, DeviceState& state, int index) {
+  const DeviceGuard guard(op, index);
+  const OutsideCapture outside;
+  size_t free = 0, total = 0;
+  check_cuda(op, cudaMemGetInfo(&free, &total));
+  state.index = index;
+  state.total_bytes = static_cast<int64_t>(total);
+  if (!state.pool) state.pool = make_pool(op, index);
+  state.shared_stream = std::make_shared<StreamImpl>(op, index);
+  state.streams.push_back(state.shared_stream);
+}
+
+}  // namespace
+
+bool is_available() noexcept { return device_count() > 0; }
+
+int device_count() noexcept { return counted().count; }
+
+void check_device(const char* function, int index) {
+  const int count = device_count();
+  if (index >= 0 && index < count) [[likely]]
+    return;
+  check<DeviceError>(count > 0, function, ": got cuda:", index,
+                     ", but this machine has no usable CUDA device: ", describe(counted().code));
+  throw DeviceError(str(function, ": got cuda:", index,
+                        ", but the CUDA devices of this machine are cuda:0 to ", "cuda:", count - 1));
+}
+
+DeviceState& device_state(const char* op, int index) {
+  check_device(op, index);
+  static DeviceState* const states = new DeviceState[static_cast<size_t>(device_count())];
+  DeviceState& state = states[index];
+  std::call_once(state.made, [&] { make_state(op, state, index); });
+  return state;
+}
+
+std::shared_ptr<StreamImpl> make_stream(const char* op, int index) {
+  DeviceState& state = device_state(op, index);
+  auto stream = std::make_shared<StreamImpl>(op, index);
+  const std::lock_guard lock(state.streams_mutex);
+  std::erase_if(state.streams, [](const auto& known) { return known.expired(); });
+  state.streams.push_back(stream);
+  return stream;
+}
+
+std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device) {
+  std::vector<std::shared_ptr<StreamImpl>> living;
+  const std::lock_guard lock(device.streams_mutex);
+  for (const auto& known : device.streams) {
+    if (auto stream = known.lock()) living.push_back(std::move(stream));
+  }
+  return living;
+}
+
+}  // namespace vox::cuda

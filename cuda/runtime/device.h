@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/cuda/runtime/memory.h>
+#include <voxgrad/cuda/runtime/stream.h>
+
+namespace vox::cuda {
+
+/// Devices beyond this number are not used: a bound for arrays indexed by device.
+inline constexpr int max_devices = 64;
+
+/// What the library keeps for one device. Made at its first use and never destroyed: tensors of static
+/// lifetime come back to it after everything else is gone.
+struct DeviceState {
+  int index = 0;
+  int64_t total_bytes = 0;                    // memory of the GPU
+  cudaMemPool_t pool = nullptr;               // all memory of tensors comes from here
+  std::shared_ptr<StreamImpl> shared_stream;  // current where no StreamGuard says otherwise
+  Memory memory;
+
+  std::mutex streams_mutex;
+  std::vector<std::weak_ptr<StreamImpl>> streams;
+
+  std::once_flag made;
+};
+
+/// The state of device `index`. Throws DeviceError, naming `op`, if there is no such device.
+DeviceState& device_state(const char* op, int index);
+
+/// A new stream, known to living_streams().
+std::shared_ptr<StreamImpl> make_stream(const char* op, int index);
+std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device);
+
+}  // namespace vox::cuda

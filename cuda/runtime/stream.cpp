@@ -1,0 +1,117 @@
+#include <voxgrad/core/check.h>
+#include <voxgrad/cuda/runtime/device.h>
+#include <voxgrad/cuda/runtime/guard.h>
+#include <voxgrad/cuda/runtime/stream.h>
+
+#include <array>
+
+namespace vox::cuda {
+
+namespace {
+
+// Null: the device's shared stream. Plain pointers, so that the array needs no destructor and tensors may die
+// after this thread's other thread_locals; each is kept alive by the StreamGuard that set it.
+thread_local std::array<StreamImpl*, max_devices> current_streams{};
+
+int cuda_index(const char* function, Device device) {
+  check<DeviceError>(device.is_cuda(), function, ": needs a CUDA device, got ", device);
+  check_device(function, device.index);
+  return device.index;
+}
+
+}  // namespace
+
+StreamImpl::StreamImpl(const char* op, int index) : index_(index) {
+  const DeviceGuard device(op, index);
+  const OutsideCapture outside;
+  check_cuda(op, cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+  const cudaError_t code = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+  if (code != cudaSuccess) ignore_error(cudaStreamDestroy(handle_));
+  check_cuda(op, code);
+}
+
+StreamImpl::~StreamImpl() {
+  const OutsideCapture outside;
+  ignore_error(cudaEventDestroy(event_));
+  ignore_error(cudaStreamDestroy(handle_));  // CUDA does so when the work in it is done
+}
+
+void StreamImpl::wait(const char* op, const StreamImpl& other) const {
+  if (this == &other) return;
+  check_cuda(op, cudaEventRecord(other.event_, other.handle_));
+  check_cuda(op, cudaStreamWaitEvent(handle_, other.event_, 0));
+}
+
+void StreamImpl::synchronize(const char* op) const {
+  check<CudaError>(!capture_of(*this).running, op,
+                   ": the stream is being captured in a CUDA graph, where no ",
+                   "work is done that one could wait for; end the capture first");
+  const OutsideCapture outside;
+  check_cuda(op, cudaStreamSynchronize(handle_));
+}
+
+StreamImpl& current(const char* op, int index) {
+  DeviceState& device = device_state(op, index);
+  StreamImpl* stream = current_streams[static_cast<size_t>(index)];
+  return stream ? *stream : *device.shared_stream;
+}
+
+Capture capture_of(const StreamImpl& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  Capture capture;
+#if CUDART_VERSION >= 13000
+  const cudaError_t code = cudaStreamGetCaptureInfo(stream.handle(), &status, &capture.id, &capture.graph);
+#else
+  const cudaError_t code = cudaStreamGetCaptureInfo_v2(stream.handle(), &status, &capture.id, &capture.graph);
+#endif
+  check_cuda("capture_of", code);
+  capture.running = status != cudaStreamCaptureStatusNone;
+  if (status != cudaStreamCaptureStatusActive) {  // then CUDA leaves the rest undefined
+    capture.id = 0;
+    capture.graph = nullptr;
+  }
+  return capture;
+}
+
+Stream::Stream(Device device) : impl_(make_stream("Stream", cuda_index("Stream", device))) {}
+Device Stream::device() const { return Device::cuda(impl_->index()); }
+void* Stream::native_handle() const { return impl_->handle(); }
+void Stream::synchronize() const { impl_->synchronize("Stream::synchronize"); }
+void Stream::wait(const Stream& other) const { impl_->wait("Stream::wait", *other.impl_); }
+
+Stream current_stream(Device device) {
+  return Stream(current("current_stream", cuda_index("current_stream", device)).shared_from_this());
+}
+
+StreamGuard::StreamGuard(Stream stream) : stream_(stream) {
+  StreamImpl*& current = current_streams[static_cast<size_t>(stream_.impl_->index())];
+  previous_ = current;
+  current = stream_.impl_.get();
+}
+
+StreamGuard::~StreamGuard() { current_streams[static_cast<size_t>(stream_.impl_->index())] = previous_; }
+
+void synchronize(Device device) {
+  DeviceState& state = device_state("synchronize", cuda_index("synchronize", device));
+  for (const auto& stream : living_streams(state)) {
+    check<CudaError>(!capture_of(*stream).running, "synchronize: a stream of ", device,
+                     " is being captured in a CUDA graph; end the capture first");
+  }
+  const DeviceGuard guard("synchronize", device.index);
+  check_cuda("synchronize", cudaDeviceSynchronize());
+  free_deferred(state);
+}
+
+MemoryStats memory_stats(Device device) {
+  return memory_stats(device_state("memory_stats", cuda_index("memory_stats", device)));
+}
+
+void reset_peak_memory_stats(Device device) {
+  reset_peaks(device_state("reset_peak_memory_stats", cuda_index("reset_peak_memory_stats", device)));
+}
+
+void empty_cache(Device device) {
+  empty_cache(device_state("empty_cache", cuda_index("empty_cache", device)));
+}
+
+}  // namespace vox::cuda

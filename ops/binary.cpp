@@ -1,0 +1,263 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <limits>
+
+// Arithmetic of two operands. The gradient of an operand that was broadcast is summed to the operand's shape.
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+// ---- add ------------------------------------------------------------------------------------------------
+
+namespace {
+struct AddNode final : Node {
+  const char* name() const override { return "add"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return sum_to(*g[0], shape_a_); }),
+            if_needed(1, [&] { return sum_to(*g[0], shape_b_); })};
+  }
+  Shape shape_a_, shape_b_;
+};
+
+struct AddNumberNode final : Node {
+  const char* name() const override { return "add"; }
+  Gradients backward(Gradients g) override { return {g[0]}; }
+};
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("add", Binary::add, a, b);
+  if (auto node = record<AddNode>({a, b}, y)) {
+    node->shape_a_ = a.shape();
+    node->shape_b_ = b.shape();
+  }
+  return y;
+}
+
+Tensor add(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("add", Binary::add, a, b);
+  record<AddNumberNode>({a}, y);
+  return y;
+}
+
+// ---- sub ------------------------------------------------------------------------------------------------
+
+namespace {
+struct SubNode final : Node {
+  const char* name() const override { return "sub"; }
+  Gradients backward(Gradients g) override {
+    return {if_needed(0, [&] { return sum_to(*g[0], shape_a_); }),
+            if_needed(1, [&] { return neg(sum_to(*g[0], shape_b_)); })};
+  }
+  Shape shape_a_, shape_b_;
+};
+
+struct NumberSubNode final : Node {
+  const char* name() const override { return "sub"; }
+  Gradients backward(Gradients g) override { return {neg(*g[0])}; }
+};
+}  // namespace
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  if (auto node = record<SubNode>({a, b}, y)) {
+    node->shape_a_ = a.shape();
+    node->shape_b_ = b.shape();
+  }
+  return y;
+}
+
+Tensor sub(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  record<AddNumberNode>({a}, y);
+  return y;
+}
+
+Tensor sub(Scalar a, const Tensor& b) {
+  Tensor y = detail::binary("sub", Binary::sub, a, b);
+  record<NumberSubNode>({b}, y);
+  return y;
+}
+
+// ---- mul ------------------------------------------------------------------------------------------------
+
+namespace {
+struct MulNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this};
+  const char* name() const override { return "mul"; }
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get(), b = saved_b_.get();
+    return {if_needed(0, [&] { return sum_to(*g[0] * b, a.shape()); }),
+            if_needed(1, [&] { return sum_to(*g[0] * a, b.shape()); })};
+  }
+};
+
+struct MulNumberNode final : Node {
+  const char* name() const override { return "mul"; }
+  Gradients backward(Gradients g) override { return {*g[0] * b_}; }
+  Scalar b_ = 0;
+};
+}  // namespace
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  Tensor y = detail::binary("mul", Binary::mul, a, b);
+  if (auto node = record<MulNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+Tensor mul(const Tensor& a, Scalar b) {
+  Tensor y = detail::binary("mul", Binary::mul, a, b);
+  if (auto node = record<MulNumberNode>({a}, y)) node->b_ = b;
+  return y;
+}
+
+// ---- div: da = g / b, db = -g (a / b) / b -----------------------------------------------------------------
+
+namespace {
+
+/// db for a tensor or a number a; in the dtype that ops compute in, and rounded once.
+template <class A>
+Tensor divisor_gradient(const Tensor& g, const A& a, const Tensor& b) {
+  const DType wide = opmath(b.dtype());
+  const Tensor d = b.to(wide);
+  if constexpr (std::is_same_v<A, Tensor>)
+    return (-g.to(wide) * (a.to(wide) / d / d)).to(b.dtype());
+  else
+    return (-g.to(wide) * (a / d / d)).to(b.dtype());
+}
+
+struct DivNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this};
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override {
+    const Tensor a = saved_a_.get(), b = saved_b_.get();
+    return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }),
+            if_needed(1, [&] { return sum_to(divisor_gradient(*g[0], a, b), b.shape()); })};
+  }
+};
+
+struct DivNumberNode final : Node {
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override { return {*g[0] / b_}; }
+  Scalar b_ = 1;
+};
+
+struct NumberDivNode final : Node {
+  SavedTensor saved_b_{this};
+  const char* name() const override { return "div"; }
+  Gradients backward(Gradients g) override { return {divisor_gradient(*g[0], a_, saved_b_.get())}; }
+  Scalar a_ = 0;
+};
+}  // namespace
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  detail::check_floating("div", "a", a);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<DivNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+Tensor div(const Tensor& a, Scalar b) {
+  detail::check_floating("div", "a", a);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<DivNumberNode>({a}, y)) node->b_ = b;
+  return y;
+}
+
+Tensor div(Scalar a, const Tensor& b) {
+  detail::check_floating("div", "b", b);
+  Tensor y = detail::binary("div", Binary::div, a, b);
+  if (auto node = record<NumberDivNode>({b}, y)) {
+    node->a_ = a;
+    node->saved_b_.save(b);
+  }
+  return y;
+}
+
+// ---- pow: y = a^b.  da = g b a^(b-1), and 0 where b = 0;  db = g y log(a), and 0 where a = 0 and b >= 0
+// ----
+
+namespace {
+
+Tensor both(const Tensor& p, const Tensor& q) { return where(p, q, full_like(q, false)); }
+
+double smallest_normal(DType dtype) {
+  return dtype == f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+}
+
+struct PowNode final : Node {
+  SavedTensor saved_a_{this}, saved_b_{this}, saved_y_{this};
+  const char* name() const override { return "pow"; }
+
+  // In the dtype that ops compute in, and rounded once.
+  // At the special points the base is replaced by 1, before the pole: masking the result would leave a
+  // 0 * inf for whoever differentiates this again. Where b = 0 these are 0, NaN, and the denormal numbers,
+  // for which 1 / a may be infinite.
+  Gradients backward(Gradients g) override {
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    const Tensor a = saved_a_.get().to(wide), b = saved_b_.get().to(wide), y = saved_y_.get().to(wide);
+    const Tensor grad = g[0]->to(wide);
+    const Tensor one = full({}, 1, a.options());
+    return {if_needed(0,
+                      [&] {
+                        const Tensor normal = ge(abs(a.detach()), smallest_normal(wide));
+                        const Tensor base = where(ne(b, 0), a, where(normal, a, one));
+                        return sum_to(grad * (b * pow(base, b - 1)), a.shape()).to(dtype);
+                      }),
+            if_needed(1, [&] {
+              const Tensor base = where(both(eq(a, 0), ge(b, 0)), one, a);
+              return sum_to(grad * (y * log(base)), b.shape()).to(dtype);
+            })};
+  }
+};
+
+struct PowNumberNode final : Node {
+  SavedTensor saved_a_{this};
+  const char* name() const override { return "pow"; }
+  Gradients backward(Gradients g) override {
+    if (exponent_ == 0) return {detail::no_gradient(*g[0])};
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    return {(g[0]->to(wide) * (pow(saved_a_.get().to(wide), exponent_ - 1) * exponent_)).to(dtype)};
+  }
+  double exponent_ = 0;
+};
+
+}  // namespace
+
+Tensor pow(const Tensor& a, const Tensor& b) {
+  detail::check_floating("pow", "a", a);
+  Tensor y = detail::binary("pow", Binary::pow, a, b);
+  if (auto node = record<PowNode>({a, b}, y)) {
+    node->saved_a_.save(a);
+    node->saved_b_.save(b);
+    node->saved_y_.save(y);
+  }
+  return y;
+}
+
+Tensor pow(const Tensor& a, Scalar exponent) {
+  detail::check_floating("pow", "a", a);
+  Tensor y = detail::binary("pow", Binary::pow, a, exponent);
+  if (auto node = record<PowNumberNode>({a}, y)) {
+    node->saved_a_.save(a);
+    node->exponent_ = exponent.as_real();
+  }
+  return y;
+}
+
+}  // namespace vox

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <voxgrad/core/generator.h>
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/conv3d_geometry.h>
+#include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise_ops.h>
+#include <voxgrad/ops/interpolate_axis.h>
+#include <voxgrad/ops/pool3d_window.h>
+#include <voxgrad/ops/precision.h>
+
+// The contract between ops and kernels: every kernel of both devices, each signature once. ByDevice
+// (dispatch.h) states what holds for all of them: shapes, dtypes and devices are checked before, outputs are
+// allocated by the caller, and every element of an output is written. "Dense" means contiguous. A kernel
+// reads any strides unless it asks for dense tensors.
+
+namespace vox {
+
+// ---- Elementwise: all tensors have the shape of the output (a broadcast operand has stride 0); an input is
+// the output itself, element for element, or does not overlap it. bf16 and f16 are computed in f32 and
+// rounded once. A *number operand* is an input of one repeated element in host memory, whatever the output's
+// device (number() in ops/broadcast.h), and f32 for 16-bit outputs.
+
+/// y = op(x). leaky_relu takes its slope, clamp its bounds from p and q. Integers wrap around.
+using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
+/// y = op(a, b); add_scaled is a + p * b. Integers wrap around.
+using BinaryKernel = void(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p);
+/// y = op(a, b), y bool.
+using CompareKernel = void(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y);
+/// y = condition ? a : b.
+using WhereKernel = void(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y);
+/// target = source, converted by detail::convert (layout.h) if the dtypes differ.
+using CopyKernel = void(const Tensor& source, const Tensor& target);
+using FillKernel = void(const Tensor& target, Scalar value);
+
+// ---- Reductions
+
+enum class ReduceKind { sum, mean, max, min, argmax, argmin };
+
+/// Rows of more elements than this are reduced in blocks, and then the row of block results.
+inline constexpr int64_t reduce_block_size = 1024;
+
+/// Reduces the last `reduced_dims` dimensions of x into the dense y, whose elements are those of x's other
+/// dimensions in row-major order. y has x's dtype; i64 for arg* and for sums of i64, u8 and bool. mean takes
+/// floating dtypes; max, min, argmax and argmin never get an empty row.
+using ReduceKernel = void(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y);
+
+// ---- Products
+
+/// a is (batch..., n, k), b (batch..., k, m) and the dense y (batch..., n, m), with equal batch dimensions
+/// and one floating dtype. An operand that serves many batches has stride 0 there.
+using MatmulKernel = void(const Tensor& a, const Tensor& b, Tensor& y);
+
+// ---- The conv3d family: dense tensors of one floating dtype, with the geometry's shapes. An undefined bias
+// means none. The precision concerns f32 on CUDA.
+
+/// conv3d: small = bias + sum over bc, k of big * weight. conv_transpose3d: big = bias + sum over sc, k of
+/// small * weight.
+using ConvKernel = void(const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+                        Conv3dGeometry g, Float32Precision precision);
+/// dweight = sum over n, i of small * big. If dbias is defined, it becomes the sum over batch and cells of
+/// the tensor on the grid `bias_of`.
+using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
+                                  Grid bias_of, Conv3dGeometry g, Float32Precision precision);
+
+// ---- Interpolation: dense tensors of floating dtype, with equal sizes except along dimension `dim`
+
+/// y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with (index, w) = axis.tap(o).
+/// interpolate_axis_adjoint: output[.., i, ..] = the sum, by rising o, of the share of i in o * input[.., o,
+/// ..].
+using InterpolateKernel = void(const Tensor& input, int64_t dim, const InterpolateAxis& axis, Tensor& output);
+
+// ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
+// (i64: cell within the plane, -1 for none) have geometry.windows(). The last argument's size gives the
+// number of planes. On the CPU the x of max_pool3d and avg_pool3d may have any strides.
+
+/// y = the first maximum, or the last NaN, of each window. Undefined indices are left out.
+using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
+/// max_pool3d_take: y[window] = x[indices[window]]. max_pool3d_give, its adjoint: x[cell] = the sum of y over
+/// the windows with this index.
+using MaxPoolIndexKernel = void(const Tensor& input, const Tensor& indices, const Pool3dGeometry& geometry,
+                                Tensor& output);
+/// avg_pool3d, and avg_pool3d_adjoint from y to x.
+using AvgPoolKernel = void(const Tensor& input, const Pool3dGeometry& geometry, Tensor& output);
+
+// ---- Indices: x is (outer, size, inner) and y (outer, indices, inner) around dimension `dim`, both dense
+// except the x of index_select
+
+/// Throws ShapeError unless every index is in [0, size). On CUDA it waits for the indices, except while the
+/// stream is being captured: then it accepts all.
+using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
+/// index_select: y[.., k, ..] = x[.., indices[k], ..]; NaN, or 0 in other dtypes, for an index outside x.
+/// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, by rising k. Floating
+/// dtypes.
+using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices, Tensor& output);
+/// y[n, c, r] = (target[n, r] == c) for a dense i64 target of (n, inner) and a dense bool y of (n, classes,
+/// inner) elements. A class out of range matches nothing.
+using OneHotKernel = void(const Tensor& target, int64_t classes, int64_t inner, Tensor& y);
+
+// ---- Random numbers: a dense output, filled from the place `at` of a generator's stream
+
+/// Floating dtypes.
+using RandomKernel = void(const Tensor& output, GeneratorState at);
+/// low + [0, range); range is not 0, and low + range - 1 fits the dtype.
+using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low, uint64_t range);
+
+// ---- Both devices have
+
+#define VOX_KERNELS                                             \
+  UnaryKernel unary;                                            \
+  BinaryKernel binary;                                          \
+  CompareKernel compare;                                        \
+  WhereKernel where;                                            \
+  CopyKernel copy;                                              \
+  FillKernel fill;                                              \
+  ReduceKernel reduce;                                          \
+  MatmulKernel matmul;                                          \
+  ConvKernel conv3d, conv_transpose3d;                          \
+  ConvWeightGradKernel conv3d_weight_grad;                      \
+  InterpolateKernel interpolate_axis, interpolate_axis_adjoint; \
+  MaxPoolKernel max_pool3d;                                     \
+  MaxPoolIndexKernel max_pool3d_take, max_pool3d_give;          \
+  AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
+  CheckIndicesKernel check_indices;                             \
+  IndexKernel index_select, index_add;                          \
+  OneHotKernel one_hot;                                         \
+  RandomKernel rand, randn;                                     \
+  RandintKernel randint
+
+namespace cpu {
+VOX_KERNELS;
+}
+namespace cuda {
+VOX_KERNELS;
+}
+#undef VOX_KERNELS
+
+// ---- What the CPU has besides
+
+namespace cpu {
+
+/// The convolutions by their definition (ops/cpu/conv3d/direct.cpp): the reference of the tests, and the
+/// fallback.
+using ConvDefinition = void(const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+                            Conv3dGeometry g);
+ConvDefinition conv3d_direct, conv_transpose3d_direct;
+void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g);
+
+/// All passes of `order` (0 to 2 for D, H, W; not empty) at once, with the same bits. The input has any
+/// strides.
+using InterpolatePasses = void(const Tensor& input, const std::vector<int64_t>& order,
+                               const InterpolateAxes& axes, Tensor& output);
+InterpolatePasses interpolate_passes, interpolate_passes_adjoint;
+
+// Batch normalisation of f32 and f64. x, g and the results of x's shape, (N, C, D, H, W), are dense, except
+// the x of the first two. Everything else has C elements, dense; weight and bias may be undefined.
+
+/// mean and (biased) variance of each channel, and y = (x - mean) * weight / sqrt(variance + eps) + bias.
+void batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& y,
+                Tensor& mean, Tensor& variance);
+/// y = (x - mean) * scale + shift
+void scale_channels(const Tensor& x, const Tensor& mean, const Tensor& scale, const Tensor& shift, Tensor& y);
+/// The gradients of batch_norm for g, the gradient of y.
+void batch_norm_gradient(const Tensor& g, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& variance, double eps, Tensor& grad_x, Tensor& grad_weight,
+                         Tensor& grad_bias);
+
+}  // namespace cpu
+
+// ---- The kernels that several ops use
+
+namespace detail {
+
+inline constexpr ByDevice unary_kernel{"unary", &cpu::unary, VOX_CUDA(&cuda::unary)};
+inline constexpr ByDevice binary_kernel{"binary", &cpu::binary, VOX_CUDA(&cuda::binary)};
+inline constexpr ByDevice compare_kernel{"compare", &cpu::compare, VOX_CUDA(&cuda::compare)};
+inline constexpr ByDevice where_kernel{"where", &cpu::where, VOX_CUDA(&cuda::where)};
+inline constexpr ByDevice copy_kernel{"copy", &cpu::copy, VOX_CUDA(&cuda::copy)};
+inline constexpr ByDevice fill_kernel{"fill", &cpu::fill, VOX_CUDA(&cuda::fill)};
+
+}  // namespace detail
+}  // namespace vox

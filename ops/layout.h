@@ -1,0 +1,193 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <voxgrad/core/host_device.h>
+#include <voxgrad/core/tensor.h>
+
+// How kernels see a tensor: its elements as numbers, and where they lie.
+
+namespace vox {
+
+/// Sizes before, of and after dimension `dim` of a dense tensor: its elements as (outer, axis, inner).
+struct AxisView {
+  int64_t outer = 1, axis = 1, inner = 1;
+  AxisView(const Shape& shape, int64_t dim) : axis(shape[dim]) {
+    for (int64_t i = 0; i < dim; ++i) outer *= shape[i];
+    for (int64_t i = dim + 1; i < shape.rank(); ++i) inner *= shape[i];
+  }
+};
+
+namespace detail {
+
+// ---- Numbers ----------------------------------------------------------------------------------------------
+
+/// Conversion between element types, defined for every value: a number becomes true unless it is 0; a real
+/// number loses its fraction and is limited to the range of the integer type, NaN becoming 0; an integer
+/// keeps its low bits.
+template <class To, class From>
+VOX_HOST_DEVICE To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != From(0);
+  } else if constexpr (std::is_integral_v<To> && is_16_bit_v<From>) {
+    return convert<To>(static_cast<float>(x));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    // Both limits are powers of two or small, so exact in From; above, the comparison must not be rounded.
+    constexpr From below = static_cast<From>(std::numeric_limits<To>::min());
+    constexpr From above = sizeof(To) == 8 ? static_cast<From>(0x1p63) : static_cast<From>(256);
+    if (x >= above) return std::numeric_limits<To>::max();
+    return x > below ? static_cast<To>(x) : x <= below ? std::numeric_limits<To>::min() : To(0);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+/// A C++ number as an element; check_scalar() has seen that it fits.
+template <class T>
+T element(Scalar value) {
+  return value.is_integer() && std::is_integral_v<T> ? convert<T>(value.as_integer())
+                                                     : convert<T>(value.as_real());
+}
+
+// ---- Operands of one shape, each with its own strides
+// ------------------------------------------------------
+
+/// Where N operands keep element i.
+template <int N>
+struct Offsets {
+  int64_t at[N] = {};
+  VOX_HOST_DEVICE int64_t operator[](int operand) const { return at[operand]; }
+};
+
+/// How kernels walk N operands of one shape, each with its own strides: dimensions of size 1 are dropped and
+/// neighbours that every operand can walk as one are joined, so that dense operands have rank 1. The order of
+/// the elements stays the logical one. Plain numbers, passed to CUDA kernels by value.
+template <int N>
+struct StridedLayout {
+  int64_t numel = 0;
+  int rank = 0;                       ///< 0 for a single element
+  int64_t sizes[max_rank] = {};       ///< from the innermost dimension outwards
+  int64_t strides[N][max_rank] = {};  ///< likewise, in elements
+
+  /// Whether operand k is dense: element i lies at i.
+  bool is_dense(int k) const { return rank == 0 || (rank == 1 && strides[k][0] == 1); }
+  bool is_dense() const {
+    for (int k = 0; k < N; ++k) {
+      if (!is_dense(k)) return false;
+    }
+    return true;
+  }
+
+  /// Offsets of element i, 0 <= i < numel.
+  VOX_HOST_DEVICE Offsets<N> offsets(int64_t i) const {
+    Offsets<N> result;
+    for (int d = 0; d < rank; ++d) {
+      const int64_t rest = d + 1 < rank ? quotient(i, sizes[d]) : 0;
+      const int64_t index = i - rest * sizes[d];
+      for (int k = 0; k < N; ++k) result.at[k] += index * strides[k][d];
+      i = rest;
+    }
+    return result;
+  }
+
+  /// Walks `count` elements of operand k from element `begin` on: calls f(offset, length, stride) for each
+  /// run along the innermost dimension, in order.
+  template <class F>
+  void for_runs(int k, int64_t begin, int64_t count, F f) const {
+    if (rank <= 1) return f(begin * strides[k][0], count, strides[k][0]);
+    int64_t index[max_rank];
+    int64_t offset = 0;
+    for (int d = 0; d < rank; ++d) {
+      const int64_t rest = quotient(begin, sizes[d]);
+      index[d] = d + 1 < rank ? begin - rest * sizes[d] : begin;
+      offset += index[d] * strides[k][d];
+      begin = rest;
+    }
+    while (true) {
+      const int64_t length = std::min(count, sizes[0] - index[0]);
+      f(offset, length, strides[k][0]);
+      count -= length;
+      if (count == 0) return;
+      offset -= index[0] * strides[k][0];
+      index[0] = 0;
+      for (int d = 1; d < rank; ++d) {  // carry, as an odometer does
+        offset += strides[k][d];
+        if (++index[d] < sizes[d] || d + 1 == rank) break;
+        offset -= sizes[d] * strides[k][d];
+        index[d] = 0;
+      }
+    }
+  }
+
+ private:
+  // A division of 32-bit numbers is several times cheaper than one of 64, above all on a GPU.
+  static VOX_HOST_DEVICE int64_t quotient(int64_t i, int64_t size) {
+    if (((i | size) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(size);
+    return i / size;
+  }
+};
+
+/// The layout of operands that all have the shape of the first.
+template <class... Rest>
+StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor& first,
+                                                                    const Rest&... rest) {
+  constexpr int n = 1 + static_cast<int>(sizeof...(Rest));
+  const Tensor* operands[n] = {&first, &rest...};
+  StridedLayout<n> layout;
+  layout.numel = first.numel();
+  const Shape& shape = first.shape();
+  for (int64_t dim = shape.rank() - 1; dim >= 0; --dim) {
+    if (shape[dim] == 1) continue;
+    const int last = layout.rank - 1;
+    const auto continues_last = [&](int k) {
+      return operands[k]->strides()[dim] == layout.strides[k][last] * layout.sizes[last];
+    };
+    bool join = layout.rank > 0;
+    for (int k = 0; k < n && join; ++k) join = continues_last(k);
+    if (join) {
+      layout.sizes[last] *= shape[dim];
+      continue;
+    }
+    layout.sizes[layout.rank] = shape[dim];
+    for (int k = 0; k < n; ++k) layout.strides[k][layout.rank] = operands[k]->strides()[dim];
+    ++layout.rank;
+  }
+  return layout;
+}
+
+/// How the elements of x that belong to one index lie: (outer, inner).
+inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
+  Shape shape = x.shape();
+  shape[dim] = 1;
+  return strided_layout(alias(x, x.impl()->offset, shape, x.strides()));
+}
+
+// ---- Rows -------------------------------------------------------------------------------------------------
+
+/// A tensor whose last dimensions are to be reduced, as `rows` rows of `length` elements: element r of row o
+/// lies at offset(kept, o) + offset(reduced, r). Both lists have at least one dimension; dimensions of size 1
+/// are gone, and neighbours that one stride can walk are one dimension. That changes no logical index.
+struct RowView {
+  Shape kept, kept_strides;
+  Shape reduced, reduced_strides;
+  int64_t rows = 1, length = 1;
+};
+RowView rows_of(const Tensor& x, int64_t reduced_dims);
+
+/// Where the element with row-major number `index` lies.
+constexpr int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
+  int64_t offset = 0;
+  for (int64_t i = shape.rank() - 1; i > 0; --i) {
+    offset += index % shape[i] * strides[i];
+    index /= shape[i];
+  }
+  return offset + index * strides[0];
+}
+
+}  // namespace detail
+}  // namespace vox

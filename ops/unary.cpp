@@ -1,0 +1,189 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include <cmath>
+#include <numbers>
+
+// Ops of one operand. Each gradient stands under its op; g is the gradient of y = op(x):
+//
+//   neg    -g             exp    g y                  relu        g where y is not 0
+//   abs    g sign(x)      log    g / x                leaky_relu  g where x > 0, slope g elsewhere
+//   sign   0              sqrt   g / 2y               sigmoid     g y (1 - y)
+//   clamp  g inside       rsqrt  -g y^3 / 2           tanh        g (1 - y^2)
+//   erf    g 2/sqrt(pi) exp(-x^2)
+//   gelu   g (Phi(x) + x phi(x)), with the normal distribution Phi and its density phi
+//   silu   g s (1 + x (1 - s)), s = sigmoid(x)
+
+namespace vox {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+namespace {
+
+/// Checks, computes, and records an N (whose save(x, y) keeps what its backward needs).
+template <class N>
+Tensor unary(const char* function, Unary op, const Tensor& x, Scalar p = 0, Scalar q = 0) {
+  if (takes_integers(op))
+    detail::check_arithmetic(function, "x", x);
+  else
+    detail::check_floating(function, "x", x);
+  Tensor y = detail::empty_for(function, x.shape(), x.options());
+  detail::unary_kernel.on(x.device())(op, x, y, p, q);
+  if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
+  return y;
+}
+
+// What a node keeps: nothing, its input, or its output.
+struct UnaryNode : Node {
+  void save(const Tensor&, const Tensor&, double, double) {}
+};
+struct InputNode : Node {
+  SavedTensor saved_x_{this};
+  double p_ = 0, q_ = 0;
+  void save(const Tensor& x, const Tensor&, double p, double q) {
+    saved_x_.save(x);
+    p_ = p;
+    q_ = q;
+  }
+};
+struct OutputNode : Node {
+  SavedTensor saved_y_{this};
+  void save(const Tensor&, const Tensor& y, double, double) { saved_y_.save(y); }
+};
+
+/// The same for a formula of several ops: `gradient` gets g and what was kept in the dtype that ops compute
+/// in, so that the gradient of a 16-bit tensor is rounded once.
+template <class Keeping, SavedTensor Keeping::*kept>
+struct ComposedNode : Keeping {
+  virtual Tensor gradient(const Tensor& g, const Tensor& kept_tensor) const = 0;
+  Gradients backward(Gradients g) final {
+    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
+    return {gradient(g[0]->to(wide), (this->*kept).get().to(wide)).to(dtype)};
+  }
+};
+using ComposedOfInput = ComposedNode<InputNode, &InputNode::saved_x_>;
+using ComposedOfOutput = ComposedNode<OutputNode, &OutputNode::saved_y_>;
+
+struct NegNode final : UnaryNode {
+  const char* name() const override { return "neg"; }
+  Gradients backward(Gradients g) override { return {neg(*g[0])}; }
+};
+struct AbsNode final : InputNode {
+  const char* name() const override { return "abs"; }
+  Gradients backward(Gradients g) override { return {*g[0] * sign(saved_x_.get())}; }
+};
+struct SignNode final : UnaryNode {
+  const char* name() const override { return "sign"; }
+  Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
+};
+struct ClampNode final : InputNode {
+  const char* name() const override { return "clamp"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = saved_x_.get();
+    return {detail::where(ge(x, p_), detail::where(le(x, q_), *g[0], 0), 0)};
+  }
+};
+
+}  // namespace
+
+Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, x); }
+Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
+Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, x); }
+
+Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
+  detail::check_defined("clamp", "x", x);
+  detail::check_scalar("clamp", min, x.dtype());
+  detail::check_scalar("clamp", max, x.dtype());
+  check<ValueError>(min.as_real() <= max.as_real(), "clamp: min must not exceed max, got ", min.as_real(),
+                    " and ", max.as_real());
+  return unary<ClampNode>("clamp", Unary::clamp, x, min, max);
+}
+
+// ---- Functions --------------------------------------------------------------------------------------------
+
+namespace {
+
+struct ExpNode final : OutputNode {
+  const char* name() const override { return "exp"; }
+  Gradients backward(Gradients g) override { return {*g[0] * saved_y_.get()}; }
+};
+struct LogNode final : InputNode {
+  const char* name() const override { return "log"; }
+  Gradients backward(Gradients g) override { return {*g[0] / saved_x_.get()}; }
+};
+struct SqrtNode final : OutputNode {
+  const char* name() const override { return "sqrt"; }
+  Gradients backward(Gradients g) override { return {*g[0] / (2 * saved_y_.get())}; }
+};
+struct RsqrtNode final : ComposedOfOutput {
+  const char* name() const override { return "rsqrt"; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * y * y * -0.5); }
+};
+struct ErfNode final : ComposedOfInput {
+  const char* name() const override { return "erf"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    return g * (exp(-(x * x)) * (2 * std::numbers::inv_sqrtpi));
+  }
+};
+
+}  // namespace
+
+Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, x); }
+Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, x); }
+Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, x); }
+Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, x); }
+Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, x); }
+
+// ---- Activations ------------------------------------------------------------------------------------------
+
+namespace {
+
+struct TanhNode final : ComposedOfOutput {
+  const char* name() const override { return "tanh"; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (1 - y * y); }
+};
+struct SigmoidNode final : ComposedOfOutput {
+  const char* name() const override { return "sigmoid"; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * (1 - y)); }
+};
+struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
+  const char* name() const override { return "relu"; }
+  // y is never negative: this also lets the gradient of NaN through, so that its origin can be found.
+  Gradients backward(Gradients g) override { return {detail::where(ne(saved_y_.get(), 0), *g[0], 0)}; }
+};
+struct LeakyReluNode final : InputNode {
+  const char* name() const override { return "leaky_relu"; }
+  Gradients backward(Gradients g) override { return {where(gt(saved_x_.get(), 0), *g[0], *g[0] * p_)}; }
+};
+struct GeluNode final : ComposedOfInput {
+  const char* name() const override { return "gelu"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    const Tensor distribution = (1 + erf(x * std::sqrt(0.5))) * 0.5;
+    const Tensor density = exp(x * x * -0.5) * (std::numbers::inv_sqrtpi * std::sqrt(0.5));
+    return g * (distribution + x * density);
+  }
+};
+struct SiluNode final : ComposedOfInput {
+  const char* name() const override { return "silu"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    const Tensor s = sigmoid(x);
+    return g * (s * (1 + x * (1 - s)));
+  }
+};
+
+}  // namespace
+
+Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, x); }
+Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, x); }
+Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, x); }
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, x, negative_slope);
+}
+Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
+Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
+
+}  // namespace vox

@@ -1,0 +1,36 @@
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include <voxgrad/cuda/conv3d/common/recent.h>
+
+namespace vox::cuda::conv {
+namespace {
+
+TEST(Recent, MakesWhatIsNotAmongTheLastKeysAndNothingElse) {
+  Recent<int, int, 2> squares;
+  int made = 0;
+  const auto square = [&](int key) { return squares.of(key, [&] { return ++made, key * key; }); };
+  EXPECT_EQ(square(3), 9);
+  EXPECT_EQ(square(4), 16);
+  EXPECT_EQ(square(3), 9);
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(square(5), 25);  // in place of 3, the oldest
+  EXPECT_EQ(square(4), 16);
+  EXPECT_EQ(square(5), 25);
+  EXPECT_EQ(made, 3);
+  EXPECT_EQ(square(3), 9);
+  EXPECT_EQ(made, 4);
+}
+
+TEST(Recent, WhatThrewIsNotRemembered) {
+  Recent<int, int, 1> recent;
+  const auto fail = []() -> int { throw std::runtime_error("no"); };
+  EXPECT_THROW(recent.of(1, fail), std::runtime_error);
+  EXPECT_EQ(recent.of(1, [] { return 7; }), 7);
+  EXPECT_THROW(recent.of(2, fail), std::runtime_error);
+  EXPECT_EQ(recent.of(1, [] { return 8; }), 7);
+}
+
+}  // namespace
+}  // namespace vox::cuda::conv

@@ -1,0 +1,166 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/cuda/conv3d/strided/plan.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace vox::cuda::conv::strided {
+namespace {
+
+// A plan is for a launch that CUDA accepts: a block of Hopper has 227 KiB, of which the kernel's barriers
+// and its alignment take some as well. (The sweep found plans that used every byte.)
+TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
+  int plans = 0;
+  for (const int64_t channels : {8, 17, 24, 32, 33, 48, 64, 100}) {
+    for (const Triple& kernel : {Triple(2), Triple(3), Triple(4), Triple(5), Triple(7), Triple(1, 3, 7)}) {
+      for (const Triple& stride :
+           {Triple(1), Triple(2), Triple(1, 2, 2), Triple(1, 1, 2), Triple(3), Triple(2, 3, 4)}) {
+        for (const int64_t dilation : {1, 2}) {
+          const auto g = detail::conv_transpose3d_geometry(
+              "test", {2, channels, 9, 16, 33}, {channels, channels, kernel.d, kernel.h, kernel.w},
+              {.stride = stride, .padding = 0, .dilation = dilation});
+          for (const Bytes bytes : {Bytes{4, 4}, Bytes{2, 4}, Bytes{2, 2}, Bytes{4, 4, true}}) {
+            for (const bool transposed : {false, true}) {
+              const TileShape tile = tile_for(g, transposed, bytes);
+              const auto planned = make_plan(g, transposed, tile);
+              if (!planned) continue;
+              ++plans;
+              // One buffer is staged while another is read; the kernel can wait for 8 of them.
+              EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.form == Form::runs);
+              EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
+                  << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
+                  << dilation << ", transposed " << transposed << ", operands of " << bytes.operand
+                  << " bytes, tensors of " << bytes.storage << ", scaled " << bytes.scaled;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(plans, 900);
+}
+
+// Where the window and the weights of all shifts do not fit shared memory, a plan takes some at a time. Every
+// tap is in it once.
+TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
+  struct Case {
+    int64_t in, out;
+    Triple kernel, stride;
+    int kinds, kinds_transposed;
+  };
+  for (const Case& c :
+       {Case{32, 48, 3, 2, 4, 4},  // nothing is cut: a kind for each phase
+        Case{17, 32, 5, 2, 6, 3},  // 3 shifts along d, and 2 of the other phase, two at a time
+        Case{9, 16, 7, 2, 14, 4},  // 4 and 3, one at a time; one block of all phases
+        Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8},
+        Case{32, 32, 4, 3, 12, 0},  // conv3d alone has steps of 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
+        Case{17, 48, 7, 4, 28, 0}}) {
+    const auto g = detail::conv_transpose3d_geometry("test", {1, c.in, 9, 10, 30},
+                                                     {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
+                                                     {.stride = c.stride});
+    for (const bool transposed : {false, true}) {
+      const auto planned = make_plan(g, transposed, tile_for(g, transposed));
+      if (transposed && c.kinds_transposed == 0) {
+        EXPECT_FALSE(planned) << c.kernel;
+        continue;
+      }
+      ASSERT_TRUE(planned) << c.kernel << ' ' << transposed;
+      const Plan& p = planned->plan;
+      EXPECT_EQ(p.kinds, transposed ? c.kinds_transposed : c.kinds) << c.kernel << ' ' << transposed;
+      EXPECT_EQ(p.first_kind[p.row_blocks], p.kinds);
+      std::vector<int> times(static_cast<size_t>(g.taps()));
+      for (int i = 0; i < p.kind[p.kinds - 1].first[most_slots]; ++i)
+        for (const uint16_t tap : {planned->taps.of[i], planned->taps.second[i]})
+          if (tap != no_tap) ++times[tap];
+      EXPECT_TRUE(std::ranges::all_of(times, [](int n) { return n == 1; })) << c.kernel << ' ' << transposed;
+    }
+  }
+}
+
+// Where items are for both phases along w, cells begin with the phase for which most of them have both taps.
+TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
+  struct Case {
+    int64_t kernel, padding;
+    int origin, items, half_items;  // items of a pair of phases with one tap along d and h
+  };
+  for (const Case& c : {Case{2, 0, 0, 1, 0}, Case{2, 1, 1, 1, 0}, Case{3, 0, 0, 2, 2}, Case{3, 1, 0, 2, 1},
+                        Case{4, 0, 0, 2, 0}, Case{4, 1, 1, 2, 0}, Case{4, 3, 1, 2, 0}, Case{5, 2, 0, 3, 2}}) {
+    const auto g = detail::conv_transpose3d_geometry("test", {1, 8, 5, 6, 64}, {8, 32, 2, 2, c.kernel},
+                                                     {.stride = 2, .padding = {0, 0, c.padding}});
+    const TileShape tile = tile_for(g, true);
+    ASSERT_EQ(tile.form, Form::wide) << c.kernel << ' ' << c.padding;
+    const auto planned = make_plan(g, true, tile);
+    ASSERT_TRUE(planned) << c.kernel << ' ' << c.padding;
+    const Plan& p = planned->plan;
+    EXPECT_EQ(p.origin_w, c.origin) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.kind[0].first[1], c.items) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.half_items, c.half_items) << c.kernel << ' ' << c.padding;
+    EXPECT_EQ(p.pitch % 2, 0);
+  }
+}
+
+// What is read behind a window that ends with a row, and multiplied by zero, is the same on every run: all
+// windows end where zeros begin, or with the stage's own weights.
+TEST(Conv3dStridedPlan, HasZerosBehindWindowsThatEndWithRows) {
+  struct Case {
+    int64_t width, kernel, padding;
+    bool cut;
+  };
+  for (const Case& c : {Case{64, 3, 1, true}, Case{128, 3, 1, true}, Case{64, 3, 0, false},  // a pitch of 66
+                        Case{65, 3, 1, false}}) {
+    const auto g =
+        detail::conv_transpose3d_geometry("test", {4, 32, 16, 16, c.width}, {32, 32, 3, 3, c.kernel},
+                                          {.stride = 2, .padding = {1, 1, c.padding}});
+    const TileShape tile = tile_for(g, true);
+    ASSERT_EQ(tile.form, Form::wide);
+    const auto planned = make_plan(g, true, tile);
+    ASSERT_TRUE(planned);
+    const Plan& p = planned->plan;
+    EXPECT_EQ(p.zero_bytes > 0, c.cut) << c.width << ' ' << c.kernel;
+    const int64_t furthest = 16 * (c.kernel / 2);
+    EXPECT_TRUE(!c.cut || p.zero_bytes >= furthest);
+    EXPECT_GE(p.stage_bytes, p.window_bytes + p.zero_bytes);
+    for (int i = 0; i < p.kinds; ++i) {
+      const int window = p.k_steps * p.kind[i].granule_pitch * 32;
+      if (c.cut)
+        EXPECT_EQ(p.kind[i].begin + window, p.window_bytes);
+      else
+        EXPECT_EQ(p.kind[i].begin, 0);
+    }
+  }
+}
+
+// The kernel counts a channel's bytes in 32 bits, on both sides.
+TEST(Conv3dStridedPlan, IsForChannelsOfAtMost4GiB) {
+  const auto has_plan = [](const Shape& input, int64_t stride, bool transposed) {
+    const auto g = detail::conv3d_geometry("test", input, {16, 16, 3, 3, 3},
+                                           {.stride = Triple(1, stride, stride), .padding = 1});
+    return make_plan(g, transposed, tile_for(g, transposed)).has_value();
+  };
+  for (const bool transposed : {false, true}) {
+    for (const int64_t stride : {1, 2}) {
+      EXPECT_TRUE(has_plan({1, 16, 4096, 4096, 64}, stride, transposed));
+      EXPECT_FALSE(has_plan({1, 16, 4096, 4096, 65}, stride, transposed));
+      EXPECT_FALSE(has_plan({1, 16, 6144, 4096, 64}, stride, transposed));
+      EXPECT_FALSE(has_plan({1, 16, 8191, 4096, 64}, stride, transposed));
+    }
+  }
+}
+
+// Packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a launch.
+TEST(Conv3dStridedPlan, IsForWeightsThatFitItsNumbers) {
+  const auto has_plan = [](int64_t channels, const Triple& kernel) {
+    const auto g = detail::conv3d_geometry("test", {1, channels, 8, 8, 8},
+                                           {64, channels, kernel.d, kernel.h, kernel.w}, {.stride = 2});
+    return make_plan(g, false, tile_for(g, false)).has_value();
+  };
+  EXPECT_TRUE(has_plan(1 << 16, 3));
+  EXPECT_TRUE(has_plan(65535 * 8, Triple(1)));
+  EXPECT_FALSE(has_plan(65535 * 8 + 1, Triple(1)));
+  EXPECT_TRUE(has_plan(300'000, 3));   // 37,500 slabs x 64 channels x 27 taps x 32 bytes: 2.07e9
+  EXPECT_FALSE(has_plan(320'000, 3));  // 2.2e9
+}
+
+}  // namespace
+}  // namespace vox::cuda::conv::strided
