@@ -90,6 +90,8 @@ detail::BatchNorm detail::batch_norm(const Tensor& x, const Tensor& weight, cons
     }
     return r;
   }
+  // A result that is too large is refused before anything is computed.
+  empty_for("nn::BatchNorm3d", x.shape(), x.options());
   const Tensor mean = vox::mean(x, all_but_channels, true), centred = x - mean;
   const Tensor variance = vox::mean(centred * centred, all_but_channels, true);
   const Tensor scale = rsqrt(variance + eps);

@@ -1,4 +1,5 @@
 #include <voxgrad/core/factories.h>
+#include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
@@ -198,6 +199,18 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
     expect_same_refusal(
         "nn::Upsample", [&] { nn::Upsample{o}; }, "interpolate", [&] { interpolate(x, o); });
   }
+}
+
+TEST(LayersRefusalTest, BatchNormRefusesAResultThatIsTooLargeBeforeItComputesStatistics) {
+  nn::BatchNorm3d layer({.num_features = 1});
+  const Tensor x = zeros({1, 1, 1, 1, 1}).expand({int64_t{1} << 45, 1, 1, 1, 1});
+  try {
+    layer.forward(x);
+    FAIL() << "nothing was thrown";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(std::string(error.what()).find("nn::BatchNorm3d: "), 0u) << error.what();
+  }
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
 }
 
 }  // namespace

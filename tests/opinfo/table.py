@@ -1,0 +1,76 @@
+"""docs/differences.md, made from the reports of a full run."""
+
+import textwrap
+from collections import Counter
+
+import torch
+
+import differences
+
+COLUMNS = ("samples", "gradients", "second gradients", "errors refused", "not expressible", "differences")
+
+TEXT = """# Where voxgrad differs from PyTorch
+
+`./run opinfo --table docs/differences.md` writes this file. It runs the samples that PyTorch tests its own ops with
+(its OpInfo database) through voxgrad, and compares results, gradients and second gradients with PyTorch's, in all
+dtypes and in several layouts of the operands. `tests/opinfo/README.md` says what is compared.
+
+Whatever differs is a failure of the test, unless one of these decisions explains it:
+
+{rules}
+No sample of PyTorch's shows these decisions:
+
+- **`argmax` and `argmin` take bool**: the first true, the first false. PyTorch refuses bool.
+- **A C++ bool is the number 0 or 1**: `i64 - true` is a subtraction. PyTorch refuses it.
+- **A tensor has at most 8 dimensions.** PyTorch's have up to 64.
+- **`interpolate` computes positions in double**, PyTorch in float. In `nearest` mode a `scale_factor` that leaves a
+  size unchanged (1.1 for 7 cells) agrees with PyTorch's result for channels_last tensors, not with that for dense ones.
+
+## Op by op
+
+PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
+PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as
+`out`, `rounding_mode` or `return_indices`.
+
+{table}
+
+Beside these, {refused} calls on operands of 2^40 elements (expanded from a few) were refused at once, and {views}
+returned views.
+"""
+
+
+def total(reports):
+    sums = Counter(tasks=len(reports))
+    for report in reports:
+        sums.update(report.counts)
+        sums["differences"] += sum(report.differences.values())
+        sums["failures"] += len(report.failures)
+    return sums
+
+
+def bullet(rule, samples):
+    text = f"**{rule.title}.** {rule.reason} Samples: {samples}."
+    return textwrap.fill(text, 116, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False) + "\n"
+
+
+def row(name, counts):
+    return f"| {name} | " + " | ".join(str(counts[c] or "") for c in COLUMNS) + " |"
+
+
+def write(path, reports, device):
+    by_rule, rows, everything = Counter(), {}, Counter()
+    for report in reports:
+        by_rule.update(report.differences)
+        counts = report.counts + Counter(differences=sum(report.differences.values()))
+        everything.update(counts)
+        name = report.name.split(": ")[0] if report.name.startswith("huge") else report.name
+        rows.setdefault(name, Counter()).update(counts)
+    huge = rows.pop("huge tensors", Counter())
+    rules = "".join(bullet(r, by_rule[r.title]) for r in differences.RULES)
+    lines = ["| op | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    lines += [row(f"`{name}`", rows[name]) for name in sorted(rows, key=str.lower)]
+    lines += [row("**all**", everything)]
+    text = TEXT.format(rules=rules, version=torch.__version__, device=device, table="\n".join(lines),
+                       refused=huge["huge, refused"], views=huge["huge, views"])
+    with open(path, "w") as out:
+        out.write(text)
