@@ -59,13 +59,15 @@ def text_of(value):
 
 
 def import_databases():
-    """op_db by "name" and "name:variant", and module_db. Debian has no package expecttest, of which PyTorch's
+    """op_db by "name" and "name:variant", and module_db. PyTorch computes on the CPU, whatever voxgrad runs on, and must
+    not ask for GPUs: a process that has asked cannot use CUDA after a fork. Debian has no package expecttest, of which PyTorch's
     tests use two names while they are imported."""
     try:
         import expecttest  # noqa: F401
     except ImportError:
         sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False)
     warnings.simplefilter("ignore")
+    torch.cuda.is_available = lambda: False
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.common_modules import module_db
     ops = {op.name + (":" + op.variant_test_name if op.variant_test_name else ""): op for op in op_db}
@@ -84,35 +86,35 @@ def seed(text):
     torch.manual_seed(number)
 
 
-def module_samples(info, dtype, device):
+def module_samples(info, dtype):
     for training in (True, False):
-        for m in info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training):
+        for m in info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training):
             constructor, forward = m.constructor_input, m.forward_input
-            layer = info.module_cls(*constructor.args, **constructor.kwargs, device=device, dtype=dtype)
+            layer = info.module_cls(*constructor.args, **constructor.kwargs, dtype=dtype)
             names = ["stride", "padding", "groups", "dilation"] + (["output_padding"] if layer.transposed else [])
             if layer.padding_mode == "zeros":
                 yield Sample(forward.args[0], (layer.weight, layer.bias), {n: getattr(layer, n) for n in names})
 
 
-def samples(entry, databases, dtype, device):
+def samples(entry, databases, dtype):
     """PyTorch's samples for the entry. Floating ones are made in f32 and rounded by `prepare`."""
     seed(f"{entry.name} {dtype}")
     ops, modules = databases
     sampled = dtype if entry.own_dtype or dtype in WHOLE else torch.float32
     if entry.of.startswith("module:"):
         if dtype in FLOATING:
-            yield from module_samples(modules[entry.of.removeprefix("module:")], sampled, device)
+            yield from module_samples(modules[entry.of.removeprefix("module:")], sampled)
         return
     info = ops[entry.of]
-    if dtype in WHOLE and not info.supports_dtype(dtype, device):
+    if dtype in WHOLE and not info.supports_dtype(dtype, "cpu"):
         return
     try:
         # Where an op has them: its samples and more, some of which are as large as PyTorch's own loops need.
-        made = list(info.reference_inputs(device, sampled, requires_grad=dtype in FLOATING))
+        made = list(info.reference_inputs("cpu", sampled, requires_grad=dtype in FLOATING))
     except (NotImplementedError, RuntimeError, ValueError):  # PyTorch's mistakes, for some dtypes
         seed(f"{entry.name} {dtype}")
         try:
-            made = list(info.sample_inputs(device, sampled, requires_grad=dtype in FLOATING))
+            made = list(info.sample_inputs("cpu", sampled, requires_grad=dtype in FLOATING))
         except RuntimeError as error:
             assert "not implemented for" in str(error), error
             return
@@ -129,13 +131,13 @@ def adapted(entry, sample):
         yield Sample(*values, sample.source)
 
 
-def error_samples(entry, databases, device):
+def error_samples(entry, databases):
     """Samples that PyTorch refuses; (sample, what it says)."""
     info = databases[0].get(entry.of)
     if info is None or entry.adapt or not getattr(info, "error_inputs_func", None):
         return
     seed(entry.name)
-    for e in info.error_inputs(device):
+    for e in info.error_inputs("cpu"):
         s = e.sample_input
         yield Sample(s.input, s.args, s.kwargs, "error"), e.error_regex
 
@@ -198,17 +200,17 @@ def special_values(dtype):
     return torch.tensor([float("nan")] + values + [-v for v in values], dtype=torch.float64).to(dtype)
 
 
-def special_samples(entry, databases, dtype, device):
+def special_samples(entry, databases, dtype):
     """Special values for ops of one or two operands and for reductions, by the classes of OpInfo."""
     info = databases[0].get(entry.of)
     kind = type(info).__name__
-    values = special_values(dtype).to(device)
+    values = special_values(dtype)
     grad = dtype in FLOATING and entry.gradients
 
     def leaf(t):
         return t.clone().requires_grad_(grad)
 
-    if info is None or (dtype in WHOLE and not info.supports_dtype(dtype, device)):
+    if info is None or (dtype in WHOLE and not info.supports_dtype(dtype, "cpu")):
         return
     if kind == "UnaryUfuncInfo" and entry.name != "fill":
         yield from adapted(entry, Sample(leaf(values), (), {}, "special"))

@@ -54,8 +54,8 @@ STEPS = {
 class Program:
     """The program of this number: values in voxgrad, and in PyTorch in f64."""
 
-    def __init__(self, number, dtype, databases, device):
-        self.number, self.dtype, self.device = number, dtype, device
+    def __init__(self, number, dtype, databases):
+        self.number, self.dtype = number, dtype
         self.databases = databases
         self.text, self.leaves, self.vox_leaves = f"program {number} ({str(dtype).removeprefix('torch.')})", [], []
 
@@ -63,7 +63,7 @@ class Program:
         return self.text
 
     def leaf(self, shape):
-        low = torch.randn(shape, dtype=torch.float64).to(self.dtype).to(self.device)
+        low = torch.randn(shape, dtype=torch.float64).to(self.dtype)
         low = LAY_OUT[random.choice(("given", "strided", "transposed", "expanded"))](low, random.randrange(8))
         self.leaves.append(low.double().requires_grad_())
         self.vox_leaves.append(voxgrad.tensor(low, True))
@@ -75,9 +75,7 @@ class Program:
         reference = entry.reference or self.databases[0][entry.of].op
         args = [self.leaf(self.other_shape(x)) if a == "+" else (a, a) for a in args]
         torch_args, vox_args = [a for a, _ in args], [b for _, b in args]
-        move = lambda a: a.to(self.device) if isinstance(a, torch.Tensor) else a
-        torch_args = [move(a) for a in torch_args]
-        vox_args = [voxgrad.tensor(move(a)) if isinstance(a, torch.Tensor) else a for a in vox_args]
+        vox_args = [voxgrad.tensor(a) if isinstance(a, torch.Tensor) else a for a in vox_args]
         operands = ([x, x], [v, v]) if name == "cat" else (x, v)
         y = reference(operands[0], *torch_args)
         w = refused(entry.call, operands[1], *vox_args)

@@ -50,36 +50,36 @@ class Case:
 
 
 class Task:
-    """What one process does: `cases(databases, device)` makes a list of cases. `share` of them are run by --share."""
+    """What one process does: `cases(databases)` makes a list of cases. `share` of them are run by --share."""
 
     def __init__(self, name, limit, share, cases):
         self.name, self.limit, self.share, self.cases = name, limit, share, cases
 
 
-def cases_of(entry, databases, device):
+def cases_of(entry, databases):
     if not oracle.has(entry, databases):
         raise PyTorchRefuses(f"no samples of {entry.of}")
     reference = entry.reference or databases[0][entry.of].op
     for dtype in FLOATING + WHOLE:
-        sources = list(oracle.samples(entry, databases, dtype, device))
-        sources += oracle.special_samples(entry, databases, dtype, device)
+        sources = list(oracle.samples(entry, databases, dtype))
+        sources += oracle.special_samples(entry, databases, dtype)
         for number, sample in enumerate(sources):
             for layout in LAYOUTS if sample.source == "sample" and sample.tensors() else LAYOUTS[:1]:
                 yield Case(entry, reference, sample, dtype, layout, number)
-    for number, (sample, says) in enumerate(oracle.error_samples(entry, databases, device)):
+    for number, (sample, says) in enumerate(oracle.error_samples(entry, databases)):
         yield Case(entry, reference, sample, None, says, number)
 
 
 def tasks(entries, arguments):
     for entry in entries:
-        yield Task(entry.name, arguments.limit, 60, lambda *where, entry=entry: list(cases_of(entry, *where)))
+        yield Task(entry.name, arguments.limit, 60, lambda databases, entry=entry: list(cases_of(entry, databases)))
     for entry in entries:
-        yield Task("huge tensors: " + entry.name, huge.LIMIT_S, 1, lambda *where, entry=entry: [
+        yield Task("huge tensors: " + entry.name, huge.LIMIT_S, 1, lambda databases, entry=entry: [
             Case(entry, None, s, torch.float32, "expanded", i)
-            for i, s in enumerate(huge.samples(entry, *where))])
+            for i, s in enumerate(huge.samples(entry, databases))])
     for first in range(0, PROGRAMS, PROGRAMS_A_TASK):
-        yield Task("random programs", arguments.limit, 20, lambda *where, first=first: [
-            programs.Program(i, (torch.float64, torch.float32)[i % 2], *where)
+        yield Task("random programs", arguments.limit, 20, lambda databases, first=first: [
+            programs.Program(i, (torch.float64, torch.float32)[i % 2], databases)
             for i in range(first, first + PROGRAMS_A_TASK)])
 
 
@@ -93,7 +93,7 @@ class Report:
 def run_task(task, databases, arguments, note):
     report = Report(task.name)
     try:
-        cases = task.cases(databases, arguments.device)
+        cases = task.cases(databases)
     except PyTorchRefuses as reason:
         print(f"{task.name}: {reason} in this PyTorch", flush=True)
         report.counts["not in this PyTorch"] += 1
@@ -133,7 +133,7 @@ class Child:
         try:
             voxgrad.load(arguments.library, arguments.device)
             voxgrad.set_threads(2)
-            report = run_task(task, databases or oracle.import_databases(), arguments, self.note)
+            report = run_task(task, databases, arguments, self.note)
             with os.fdopen(write, "wb") as out:
                 pickle.dump(report, out)
             status = 0
@@ -208,8 +208,7 @@ def arguments_of(argv):
 def main():
     arguments = arguments_of(sys.argv[1:])
     torch.set_num_threads(1)  # a forked process has no thread pool
-    # Asking for GPUs, as PyTorch's tests do while they are imported, spoils CUDA for forked processes.
-    databases = oracle.import_databases() if arguments.device == "cpu" else None
+    databases = oracle.import_databases()
     ops.use_cuda(arguments.device == "cuda")
     wanted = [t for t in tasks(ops.ENTRIES, arguments) if arguments.only in t.name]
     reports = run_all(wanted, databases, arguments)

@@ -69,8 +69,8 @@ vox::DType dtype_named(const std::string& name) {
 
 vox::Device device_of(int cuda) { return cuda ? vox::Device::cuda() : vox::Device::cpu(); }
 
-Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::Device device) {
-  return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), device, {});
+Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape) {
+  return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), vox::Device::cpu(), {});
 }
 
 /// The arguments of one call; what an op does not take is Inexpressible.
@@ -400,8 +400,8 @@ const char* vox_threads(int threads) {
   return guarded([&] { vox::set_num_threads(threads); });
 }
 
-/// A leaf with the given sizes and strides that holds a copy of `data`. Its first element lies `lead`
-/// elements into its memory, so that it is no better aligned than the original.
+/// A leaf with the given sizes and strides that holds a copy of `data`, host memory. Its first element lies
+/// `lead` elements into its memory, so that it is no better aligned than the original.
 const char* vox_make(void* data, const char* dtype_name, int64_t rank, const int64_t* sizes,
                      const int64_t* strides, int64_t lead, int cuda, Tensor** out) {
   return guarded([&] {
@@ -415,7 +415,7 @@ const char* vox_make(void* data, const char* dtype_name, int64_t rank, const int
     int64_t span = 1;
     for (int64_t i = 0; i < rank; ++i) span += (sizes[i] - 1) * strides[i];
     const Tensor memory = vox::zeros({lead + span}, {dtype, device});
-    memory.slice(0, lead, lead + span).copy_(borrow(data, dtype, {span}, device));
+    memory.slice(0, lead, lead + span).copy_(borrow(data, dtype, {span}).to(device));
     if (cuda) vox::cuda::synchronize();  // `data` may be gone after this
     *out = new Tensor(vox::detail::alias(memory, lead, shape, vox::Shape(strides, strides + rank)));
   });
@@ -436,12 +436,9 @@ const char* vox_describe(const Tensor* t, const char** dtype, int64_t* rank, int
   });
 }
 
-/// Copies the elements in row-major order to `data`, memory of the tensor's device.
+/// Copies the elements in row-major order to `data` in host memory.
 const char* vox_read(const Tensor* t, void* data) {
-  return guarded([&] {
-    borrow(data, t->dtype(), t->shape(), t->device()).copy_(t->detach());
-    if (t->device().is_cuda()) vox::cuda::synchronize();
-  });
+  return guarded([&] { borrow(data, t->dtype(), t->shape()).copy_(t->detach().to(vox::Device::cpu())); });
 }
 
 /// Calls an op; `out` has room for `*count` handles and gets as many as the op returns.

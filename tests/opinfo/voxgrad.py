@@ -85,9 +85,7 @@ class Tensor:
     def torch(self):
         """A copy of the elements."""
         # Ones first: memory that nobody writes must not hold the right zeros by chance.
-        copy = torch.ones(self.shape, dtype=self.dtype, device=_device)
-        if _device == "cuda":
-            torch.cuda.synchronize()
+        copy = torch.ones(self.shape, dtype=self.dtype)
         _shim("read", self._handle, c_void_p(copy.data_ptr()))
         return copy
 
@@ -98,9 +96,6 @@ def tensor(t, requires_grad=False):
         raise Inexpressible(f"dtype {t.dtype}")
     if t.dim() > 8:
         raise Inexpressible(f"a tensor of {t.dim()} dimensions")
-    if _device == "cuda":
-        t = t.to("cuda")
-        torch.cuda.synchronize()
     handle, sizes = c_void_p(), (c_int64 * 8)
     _shim("make", c_void_p(t.data_ptr()), DTYPES[t.dtype].encode(), c_int64(t.dim()), sizes(*t.shape),
           sizes(*t.stride()), c_int64(t.storage_offset() % 8), c_int(_device == "cuda"), byref(handle))
