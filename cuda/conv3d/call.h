@@ -67,7 +67,7 @@ void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace mma
 
-/// Hopper, cells that step by one.
+/// 16-bit numbers on Hopper (of tensors, or f32 rounded to bf16 or split in pairs), cells that step by one.
 namespace flat {
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed);
@@ -79,7 +79,8 @@ void run(const Conv3dCall& call);
 namespace rolling {
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed);
-/// Whether it is faster than flat.
+/// Whether it is faster than flat, by the cycles of both. (Of TF32 strided has the place of flat, and its
+/// time.)
 template <class Storage, class Operand>
 bool pays(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>

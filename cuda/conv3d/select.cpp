@@ -108,25 +108,51 @@ int64_t longest_stride(const Conv3dProblem& p) {
 }
 
 /// With longer steps than 2 a phase has few taps, so that data in shared memory are used only a few times. In
-/// the sweep, with a step of 3, 3x3x3 takes 103 us where mma takes 96, and 4x4x4 142 where mma takes 203.
-bool with_stride(const Conv3dProblem& p) {
+/// the sweep, with a step of 3, 3x3x3 takes 103 us where mma takes 96, and 4x4x4 142 where mma takes 203. A
+/// step of 1 is one phase: what gather and rolling leave of it at `high` (53 calls).
+bool strides_within_taps(const Conv3dProblem& p) {
   const Triple& s = p.geometry.stride;
-  return channels_fill_tiles(p) &&
-         (longest_stride(p) == 2 || (longest_stride(p) > 2 && p.geometry.taps() >= 2 * s.d * s.h * s.w));
+  return channels_fill_tiles(p) && (longest_stride(p) <= 2 || p.geometry.taps() >= 2 * s.d * s.h * s.w);
 }
+bool with_stride(const Conv3dProblem& p) { return longest_stride(p) > 1 && strides_within_taps(p); }
 bool with_any_stride(const Conv3dProblem& p) {  // tensors of 16 bits have only `direct` besides
   return eight_channels(p) && longest_stride(p) > 1;
 }
 bool with_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && with_stride(p); }
 
+double products(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  return static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
+         static_cast<double>(g.big_per_group() * g.taps());
+}
+
 /// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
 /// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
-/// pairs of channels (measured for kernels 1, 3, 4 and 5).
+/// pairs of channels (measured for kernels 1, 3, 4 and 5). Beyond, the sweep has it faster in these cases, by
+/// the factors that follow:
+///   conv_transpose3d of 16 bits with a stride of more than 2, which has only `direct` and flat, phase by
+///   phase, besides: 1.7 to 5.2 (15 calls);
+///   conv_transpose3d with a stride of 2, up to 64 pairs (at `highest` 576) and 64 taps: 1.4 to 3.4, once
+///   0.96 (14 calls); weight gradients at `highest` with a stride of 1, up to 64 pairs, or with several taps
+///   where there is little to do: 1.1 to 3.2 (22 calls).
 bool few_channels_pay(const Conv3dProblem& p) {
-  if (!tf32(p)) return !eight_channels(p);
-  const bool many_sums = p.pass == Conv3dPass::weight_grad && longest_stride(p) == 1;
-  const int64_t most = p.geometry.taps() == 1 ? 64 : many_sums ? 32 : 16;
-  return p.geometry.big_per_group() * p.geometry.small_per_group() <= most;
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t pairs = g.big_per_group() * g.small_per_group();
+  const int64_t stride = longest_stride(p);
+  const bool sums = p.pass == Conv3dPass::weight_grad && stride == 1;
+  if (tf32(p) ? pairs <= (g.taps() == 1 ? 64 : sums ? 32 : 16) : !eight_channels(p)) return true;
+  const bool at_highest = f32_at_highest(p);
+  if (transposed(p) && stride > 2) return is_16_bit(p.dtype);
+  if (transposed(p) && stride == 2) return g.taps() <= 64 && pairs <= (at_highest ? 576 : 64);
+  return at_highest && sums && (pairs <= 64 || (g.taps() > 1 && products(p) < 1e8));
+}
+
+/// Where there are few cells to sum over, and little to do, mma has the results before this kernel has begun
+/// to multiply: 1.04 to 3 times as fast in 33 calls of the sweep.
+bool weight_grad_pays(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const bool little = tf32(p) && g.batch * g.small_cells() <= 2048 && products(p) < 1e8;
+  return channels_fill_tiles(p) && !little;
 }
 
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
@@ -137,12 +163,6 @@ bool long_march(const Conv3dProblem& p) {
 template <class Storage, class Operand>
 bool long_march_16(const Conv3dProblem& p) {
   return eight_channels(p) && rolling::pays<Storage, Operand>(p.geometry, transposed(p));
-}
-
-double products(const Conv3dProblem& p) {
-  const Conv3dGeometry& g = p.geometry;
-  return static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
-         static_cast<double>(g.big_per_group() * g.taps());
 }
 
 /// A redo is two more launches, which mostly have nothing to do. They cost the host 14 us and the GPU 3, more
@@ -163,12 +183,15 @@ bool with_stride_or_many_taps(const Conv3dProblem& p) {
 }
 
 /// conv3d with a step along w, if there are enough taps and channels to use what is loaded (kernels of 5 with
-/// a step along d or h alone are slower). Without steps: small problems, since a block's first results come
-/// early, and kernels of few taps, since gather loads little that needs to be used often (all in the sweep).
+/// a step along d or h alone are slower; 8 channels are enough for up to 64 taps: 1.1 to 2.9 times as fast in
+/// 6 calls of the sweep, but not for the 105 taps of problem 72). Without steps: small problems, since a
+/// block's first results come early, and kernels of few taps, since gather loads little that needs to be used
+/// often (all in the sweep).
 bool gathering(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   if (!channels_fill_tiles(p)) return false;
-  if (longest_stride(p) > 1) return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > 8;
+  if (longest_stride(p) > 1)
+    return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > (g.taps() > 64 ? 8 : 7);
   const bool few_taps = g.kernel.d == 1 && g.taps() <= 9;
   return g.groups == 1 &&
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
@@ -182,9 +205,9 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 
 constexpr Row table[]{
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
-    {"weight_grad", weight_grad_in_slices, channels_fill_tiles, nullptr, weight_grad::run<Tf32>},
-    {"weight_grad_tf32x3", weight_grad_in_split_slices, channels_fill_tiles, nullptr,
-     weight_grad::run<Tf32x3>, "direct"},
+    {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
+    {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
+     "direct"},
     {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
     {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
      "direct"},
@@ -194,7 +217,6 @@ constexpr Row table[]{
      strided::run<bfloat16, Bf16>},
     {"strided_f16", hopper<is_f16, strided::takes<float16, F16>>, with_any_stride,
      strided::run<float16, F16>},
-    {"strided", hopper<tf32, strided::takes<float, Tf32>>, with_stride, strided::run<float, Tf32>},
     {"strided_f16x3", hopper<f32_at_highest, strided::takes<float, F16x3>>, with_stride_or_many_taps,
      strided::run<float, F16x3>, nullptr, "mma_tf32x3"},
     {"rolling_bf16_of_f32", hopper<rounded_to_bf16, rolling::takes<float, Bf16>>, long_march_16<float, Bf16>,
@@ -209,10 +231,8 @@ constexpr Row table[]{
     {"flat_bf16", hopper<is_bf16, flat::takes<bfloat16, Bf16>>, eight_channels, flat::run<bfloat16, Bf16>},
     {"flat_f16", hopper<is_f16, flat::takes<float16, F16>>, eight_channels, flat::run<float16, F16>},
     {"flat_f16x3", hopper<f32_at_highest, flat::takes<float, F16x3>>, unit_stride_and_large,
-     flat::run<float, F16x3>, nullptr, "flat_tf32x3"},
-    {"flat_tf32x3", hopper<f32_at_highest, flat::takes<float, Tf32x3>>, unit_stride, flat::run<float, Tf32x3>,
-     nullptr, "direct"},
-    {"flat", hopper<tf32, flat::takes<float, Tf32>>, unit_stride, flat::run<float, Tf32>},
+     flat::run<float, F16x3>, nullptr, "mma_tf32x3"},
+    {"strided", hopper<tf32, strided::takes<float, Tf32>>, strides_within_taps, strided::run<float, Tf32>},
     {"mma", tf32, channels_fill_tiles, mma::run<Tf32>, mma::run_weight_grad},
     {"mma_tf32x3", small_f32, channels_fill_tiles, mma::run<Tf32x3>, nullptr, "direct"},
     {"direct", anything, anything, conv::direct, conv::direct_weight_grad},

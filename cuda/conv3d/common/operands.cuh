@@ -46,9 +46,6 @@ __device__ __forceinline__ uint32_t tf32_low(float x, uint32_t high) {
   return ptx::to_tf32(x - __uint_as_float(high));
 }
 
-/// Whether a number has such parts, given its tf32_high.
-__device__ __forceinline__ bool has_tf32_low(uint32_t high) { return (high & 0x7f800000u) != 0x7f800000u; }
-
 /// tf32_high of a finite x: two instructions on its bits instead of the four that a conversion with Inf and
 /// NaN takes. The caller has to find Inf and NaN by other means.
 __device__ __forceinline__ uint32_t tf32_high_of_finite(uint32_t x) { return (x + 0x1000) & ~0x1fffu; }
@@ -75,7 +72,7 @@ struct Tf32 {
   static constexpr ptx::Operand operand = ptx::Operand::tf32;
   using Element = uint32_t;
   static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x, int) { return ptx::to_tf32(x); }
+  static __device__ __forceinline__ Element part(float x) { return ptx::to_tf32(x); }
 };
 
 /// Rounded to 16 bits, or stored so.
@@ -83,33 +80,19 @@ struct Bf16 {
   static constexpr ptx::Operand operand = ptx::Operand::bf16;
   using Element = bfloat16;
   static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x, int) { return bfloat16(x); }
+  static __device__ __forceinline__ Element part(float x) { return bfloat16(x); }
 };
 struct F16 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;
   static constexpr int parts = 1;
-  static __device__ __forceinline__ Element part(float x, int) { return float16(x); }
+  static __device__ __forceinline__ Element part(float x) { return float16(x); }
 };
 
 /// f32 as a sum of two TF32 numbers, high and low. Three of their four products are computed; low * low is
 /// below the rounding of f32. See Note [Truncating sums].
 struct Tf32x3 {
-  static constexpr ptx::Operand operand = ptx::Operand::tf32;
-  using Element = uint32_t;
   static constexpr int parts = 2;
-  static __device__ __forceinline__ Element part(float x, int i) {
-    const uint32_t high = tf32_high(x);
-    return i == 0 ? high : tf32_low(x, high);
-  }
-  /// Whether these values have such parts.
-  template <int n>
-  static __device__ __forceinline__ bool holds(const float (&x)[n]) {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < n; ++i) all &= has_tf32_low(tf32_high(x[i]));
-    return all;
-  }
 };
 
 /// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh.

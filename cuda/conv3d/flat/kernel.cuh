@@ -114,7 +114,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
           all_fit &= window.bring_scaled(from, left, to, lane, p, wait, scale);
           if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
         } else {
-          all_fit &= window.bring(from, left, to, lane, p, wait);
+          window.bring(from, left, to, lane, p, wait);
         }
         ptx::fence_proxy_async();
         ptx::mbarrier_arrive(barriers.full[ring.slot]);
@@ -135,7 +135,7 @@ template <class Tile>
 __global__ void __launch_bounds__(256)
     pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
                 const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
-                int64_t kernel_taps, int64_t numel, int64_t* failed, const int64_t* only_if) {
+                int64_t kernel_taps, int64_t numel, int64_t*, const int64_t* only_if) {
   if (only_if && *only_if == 0) return;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
        i += int64_t{gridDim.x} * blockDim.x) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(256)
       return index;
     };
     const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
-    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2), part = next(Tile::parts);
+    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2);
     const int tw = next(p.w.taps), th = next(p.h.taps);
     const int d = p.d.first_tap + (next(p.depth_groups) * Tile::taps_d + td) * p.d.tap_pace;
     const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
@@ -158,9 +158,7 @@ __global__ void __launch_bounds__(256)
       const int64_t row = weight_row(p, transposed, group, in, out);
       value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
     }
-    packed[i] = Tile::Operand::part(value, part);
-    if constexpr (Tile::split)
-      if (!Tile::Operand::holds({value})) *failed = 1;
+    packed[i] = Tile::Operand::part(value);
   }
 }
 
@@ -191,11 +189,23 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
 
 // ---- The consumers ----------------------------------------------------------------------------------------
 
-/// What a warpgroup has added up.
+/// What a warpgroup has added up, in the tensor cores' order. (Scaled: ScaledSums of f16x3.cuh.)
 template <class Tile>
 struct Sums {
-  float sum[2][Tile::depths][Tile::channels / 2];  // in the tensor cores' order
-  float total[2][Tile::split ? Tile::depths : 1][Tile::split ? Tile::channels / 2 : 1];  // what sums moved to
+  float total[2][Tile::depths][Tile::channels / 2];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < Tile::depths; ++j) {
+#pragma unroll
+        for (int s = 0; s < Tile::channels / 2; ++s) total[half][j][s] = 0;
+      }
+    }
+  }
+  /// Waits for all products.
+  __device__ __forceinline__ void move() { ptx::wgmma_wait<0>(); }
 };
 
 /// A warpgroup's half of every tile. Its positions are blocks of 8, even ones in one accumulator and odd ones
@@ -212,7 +222,6 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   Ring plane_ring{p.planes}, stage_ring{p.stages};
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
   std::conditional_t<Tile::scaled, ScaledSums<Tile>, Sums<Tile>> sums;
-  auto& sum = sums.sum;
   auto& total = sums.total;
   [[maybe_unused]] const int most_taps = Tile::scaled ? most_taps_in_sum(p) : 0;
 
@@ -233,24 +242,8 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
         }
       }
     };
-    if constexpr (!Tile::split) load_bias();  // early, unless sums need all registers
-    if constexpr (Tile::scaled) {
-      sums.clear();
-    } else {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int j = 0; j < depths; ++j) {
-#pragma unroll
-          for (int s = 0; s < channels / 2; ++s) {
-            if constexpr (Tile::split)
-              total[half][j][s] = 0;
-            else
-              sum[half][j][s] = 0;
-          }
-        }
-      }
-    }
+    if constexpr (!Tile::scaled) load_bias();  // early, unless sums need all registers
+    sums.clear();
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
       const Planes planes = planes_of<Tile>(job, depth_group, p);
@@ -277,7 +270,6 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           if constexpr (Tile::scaled) {
             multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
                                                       plane_unscale[at.slot], most_taps, p);
-            ptx::wgmma_wait<1>();
           } else {
             uint64_t a = ptx::shared_matrix(plane, p.window * 16, 2 * 8 * 16);
             uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
@@ -288,19 +280,9 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               for (int j = low; j <= high; ++j) {
                 const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                  const uint64_t input = ptx::moved(a, half * 8 * 16);
-                  const auto product = [&](uint64_t x, uint64_t w, bool accumulate) {
-                    ptx::wgmma<Tile::Operand::operand, channels>(sum[half][j], x, w, accumulate);
-                  };
-                  if constexpr (Tile::split) {
-                    const uint64_t low_weights = ptx::moved(weights, Tile::part_bytes);
-                    const uint64_t low_input = input + p.window * 2;
-                    product(low_input, weights, tap > 0);
-                    product(input, low_weights, true);
-                  }
-                  product(input, weights, true);
-                }
+                for (int half = 0; half < 2; ++half)
+                  ptx::wgmma<Tile::Operand::operand, channels>(total[half][j], ptx::moved(a, half * 8 * 16),
+                                                               weights);
               }
               b = ptx::moved(b, Tile::tap_bytes);
               a += p.column_shift;  // positions, which are as long as the unit of addresses
@@ -310,22 +292,11 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               }
             }
             ptx::wgmma_commit();
-            ptx::wgmma_wait<Tile::split ? 0 : 1>();
-            if constexpr (Tile::split) {
-#pragma unroll
-              for (int half = 0; half < 2; ++half) {
-#pragma unroll
-                for (int j = low; j <= high; ++j) {
-#pragma unroll
-                  for (int s = 0; s < channels / 2; ++s) total[half][j][s] += sum[half][j][s];
-                }
-              }
-            }
           }
+          ptx::wgmma_wait<1>();
           old_plane.now();
           old_stage.now();
           if (last) old_plane.later(at.slot);
-          if constexpr (Tile::split && !Tile::scaled) old_plane.now();  // no product is under way
           at.advance();
         });
         old_stage.now();  // only if there was no plane
@@ -334,14 +305,11 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       }
       plane_ring = at;
     });
-    if constexpr (Tile::scaled)
-      sums.move();
-    else
-      ptx::wgmma_wait<0>();
+    sums.move();
     old_plane.now();
     old_stage.now();
-    if constexpr (Tile::split) load_bias();
     if constexpr (Tile::scaled) {
+      load_bias();
       const float* const unscale =
           column_unscale + (job.group * p.channel_blocks + job.channel_block) * channels + lane % 4 * 2;
 #pragma unroll
@@ -376,10 +344,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       for (int n = 0; n < channels / 8; ++n)
         store.eight(n * 8, j * out_depth, p, [&](int block, int e) {
           const int half = block % 2, s = n * 4 + block / 2 * 2 + e;
-          if constexpr (Tile::split)
-            return total[half][j][s] + first[n][e];
-          else
-            return sum[half][j][s] + first[n][e];
+          return total[half][j][s] + first[n][e];
         });
     }
   }

@@ -19,7 +19,6 @@ struct Tile {
   using Element = typename Operand::Element;
   static constexpr int positions = 256, channels = channels_, depths = depths_, taps_d = taps_d_;
   static constexpr int parts = Operand::parts;
-  static constexpr bool split = parts > 1;
   static constexpr bool scaled = std::is_same_v<Operand, F16x3>;
   static constexpr int granule = 16 / sizeof(Element);  // channels
   static constexpr int slab_granules = scaled ? 1 : 2;  // two are the k of one instruction
@@ -27,7 +26,7 @@ struct Tile {
   static constexpr int plane_granules = slab_granules * parts;
   static constexpr int planes = depths + taps_d - 1;  // that a tile reads at one group of taps
   static constexpr int part_bytes = taps_d * channels * 16 * slab_granules;  // of the weights of a tap
-  static constexpr int tap_bytes = part_bytes * (scaled ? 3 : parts);
+  static constexpr int tap_bytes = part_bytes * (scaled ? 3 : 1);
   static constexpr int zero_bytes = scaled ? part_bytes : 0;  // shared memory beyond that of the plan
   static constexpr TileShape host{
       positions, depths, channels, taps_d, slab, plane_granules / 2, is_16_bit_v<Storage>, scaled};
@@ -44,11 +43,11 @@ struct Tile {
 constexpr int64_t most_shared = 227 * 1024 - barrier_bytes;
 
 /// Calls f(tile) with the tile for the problem: the fewest blocks of channels and then the least padding, as
-/// many depths as sums have registers for (two sums where operands are split), and the largest group of taps
+/// many depths as sums have registers for (two sums where operands are scaled), and the largest group of taps
 /// along d that divides their number.
 template <class Storage, class Operand, class F>
 auto visit_tile(int64_t out_per_group, int taps_d, F f) {
-  constexpr bool split = Operand::parts > 1, scaled = std::is_same_v<Operand, F16x3>;
+  constexpr bool scaled = std::is_same_v<Operand, F16x3>;
   const auto with = [&]<int channels, int depths>() {
     if (taps_d % 3 == 0) return f(Tile<Storage, Operand, channels, depths, 3>{});
     if (taps_d % 2 == 0) return f(Tile<Storage, Operand, channels, depths, 2>{});
@@ -56,11 +55,11 @@ auto visit_tile(int64_t out_per_group, int taps_d, F f) {
   };
   const int64_t eighths = (out_per_group + 7) / 8, blocks = (eighths + 7) / 8;
   const int64_t channels = (eighths + blocks - 1) / blocks * 8;
-  if (channels <= 16) return with.template operator() < 16, scaled ? 4 : split ? 3 : 6 > ();
-  if (channels <= 24) return with.template operator() < 24, split ? 3 : 7 > ();
-  if (channels <= 32) return with.template operator() < 32, split ? 2 : 4 > ();
-  if (channels <= 48) return with.template operator() < 48, split ? 2 : 3 > ();
-  return with.template operator() < 64, split ? 1 : 2 > ();
+  if (channels <= 16) return with.template operator() < 16, scaled ? 4 : 6 > ();
+  if (channels <= 24) return with.template operator() < 24, scaled ? 3 : 7 > ();
+  if (channels <= 32) return with.template operator() < 32, scaled ? 2 : 4 > ();
+  if (channels <= 48) return with.template operator() < 48, scaled ? 2 : 3 > ();
+  return with.template operator() < 64, scaled ? 1 : 2 > ();
 }
 
 inline int64_t out_per_group(const Conv3dGeometry& g, bool transposed) {

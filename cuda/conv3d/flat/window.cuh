@@ -76,11 +76,11 @@ class LaneWindow {
 
   /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
   /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
-  /// the first store. False if a value cannot be split.
+  /// the first store.
   template <class Wait>
-  __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
+  __device__ __forceinline__ void bring(const Storage* source, int left, uint4* plane, int lane,
                                         const Product& p, Wait wait) const {
-    bool waited = false, all_fit = true;
+    bool waited = false;
 #pragma unroll 1
     for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
 #pragma unroll
@@ -94,24 +94,20 @@ class LaneWindow {
         for (int u = 0; u < batch; ++u) {
           const int position = (b * batch + u) * 32 + lane;
           if (position >= p.window) continue;
+          alignas(16) Element bits[granule];
 #pragma unroll
-          for (int part = 0; part < Tile::parts; ++part) {
-            alignas(16) Element bits[granule];
-#pragma unroll
-            for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c], part);
-            plane[part * Tile::slab_granules * p.window + position] = *reinterpret_cast<const uint4*>(bits);
-          }
-          if constexpr (Tile::split) all_fit &= Tile::Operand::holds(value[u]);
+          for (int c = 0; c < granule; ++c) bits[c] = Tile::Operand::part(value[u][c]);
+          plane[position] = *reinterpret_cast<const uint4*>(bits);
         }
       }
       source += granule * p.in_channel;
       plane += p.window;
     }
-    return all_fit;
   }
 
   /// The same where operands are scaled: all by one power of two, `scale` if that fits; else it becomes
-  /// another. The values lie in the plane as they came until the largest is known.
+  /// another. The values lie in the plane as they came until the largest is known. False if f16 has no room
+  /// for one.
   template <class Wait>
   __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
                                                const Product& p, Wait wait, float& scale) const {
@@ -230,7 +226,7 @@ class HalfWindow {
   /// Loads stay as they come until all of a batch are under way: a conversion between two loads would wait
   /// for the first.
   template <class Wait>
-  __device__ __forceinline__ bool bring(const Storage* source, int left, uint4* plane, int lane,
+  __device__ __forceinline__ void bring(const Storage* source, int left, uint4* plane, int lane,
                                         const Product& p, Wait wait) const {
     // Where pairs lie 4 lanes apart, their granules lie in the same banks: half of the lanes store theirs the
     // other way round.
@@ -274,7 +270,6 @@ class HalfWindow {
       source += granule * p.in_channel;
       plane += p.window;
     }
-    return true;
   }
 
  private:

@@ -36,7 +36,7 @@ struct Tile {
   using Element = typename Operand::Element;
   static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
   static constexpr int parts = 1;
-  static constexpr bool split = false, scaled = false;
+  static constexpr bool scaled = false;
   static constexpr int columns = taps_d * channels;                        // of an instruction
   static constexpr int granule = 16 / sizeof(Element);                     // channels
   static constexpr int slab_granules = 2, slab = slab_granules * granule;  // k of one instruction
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(256)
       const int64_t row = weight_row(p, transposed, group, in, out);
       value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
     }
-    packed[i] = Tile::Operand::part(value, 0);
+    packed[i] = Tile::Operand::part(value);
   }
 }
 

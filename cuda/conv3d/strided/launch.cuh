@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(128)
     float value = 0;
     if (in < p.in_per_group && out < p.out_per_group && tap != no_tap)
       value = static_cast<float>(weight[weight_row(p, p.transposed, group, in, out) * all_taps + tap]);
-    to[i] = Operand::part(value, 0);
+    to[i] = Operand::part(value);
   }
 }
 
