@@ -18,7 +18,7 @@ Isa best() {
   return best;
 }
 
-std::atomic<int> chosen{-1};  // an Isa; -1: not asked for yet
+std::atomic<int> chosen{-1};  // an Isa; -1: not determined yet
 
 }  // namespace
 
