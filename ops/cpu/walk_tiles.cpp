@@ -239,7 +239,7 @@ class TileWalk {
 
  private:
   Part part_of(int64_t tile) const {
-    const auto next = [&tile](int64_t n, int64_t size) {  // where its part of n begins
+    const auto next = [&tile](int64_t n, int64_t size) {  // where the tile begins in the next dimension, of n
       const int64_t count = blocks(n, size), at = tile % count * size;
       tile /= count;
       return at;
