@@ -9,7 +9,8 @@ namespace vox::autograd {
 /// The end of the tape: adds each gradient that arrives to the leaf's grad().
 ///
 /// It takes its number when the leaf first enters a graph, just before the first op that uses the leaf. So it
-/// runs after all of them. Leaf and node own each other only weakly: the gradient of a leaf that no longer
+/// runs after all of them. Leaf and node refer to each other weakly: if the leaf no longer exists, its
+/// gradient is dropped.
 /// exists is dropped.
 class AccumulateGrad final : public Node {
  public:

@@ -14,7 +14,7 @@ struct GradOptions {
 };
 
 /// Gradients of sum_k <grad_outputs[k], outputs[k]> with respect to `inputs` (leaves or not), in their order.
-/// Runs only the nodes that lead to the inputs and touches no grad(). Throws GradError for an input that
+/// Runs only the nodes that lead to the inputs and changes no grad(). Throws GradError for an input that
 /// does not require grad, or that no output depends on (unless allow_unused).
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});

@@ -13,10 +13,10 @@ namespace vox {
 class FunctionContext {
  public:
   /// Keeps tensors for backward: inputs, outputs or intermediate results of forward, in this order. Second
-  /// derivatives take an intermediate result for a constant; to get them right, compute it in backward again.
+  /// derivatives treat an intermediate result as a constant. To get them right, recompute it in backward.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
 
-  /// In backward: the saved tensors, checked against in-place writes since.
+  /// In backward: the saved tensors. Throws GradError if one was written in place since.
   std::vector<Tensor> saved() const {
     std::vector<Tensor> tensors;
     for (const autograd::SavedTensor& s : saved_) tensors.push_back(s.get());
@@ -55,9 +55,9 @@ struct FunctionNode;
 ///     };
 ///     Tensor y = Cube{.scale = 2}.apply({x});
 ///
-/// forward runs under no_grad() and returns a new tensor, which is recorded if it is of floating dtype.
-/// backward returns one gradient per input, an undefined tensor for none. If it is written in recorded ops,
-/// it can itself be differentiated.
+/// forward runs under no_grad() and returns a new tensor, which is recorded if its dtype is floating.
+/// backward returns one gradient per input; an undefined tensor stands for none. If backward consists of
+/// recorded ops, it can itself be differentiated.
 template <class F>
 class Function {
  public:
@@ -73,17 +73,17 @@ class Function {
     const bool is_input = std::any_of(inputs.begin(), inputs.end(), is_output);
     check<GradError>(is_input || !output.requires_grad(), F::name,
                      ": forward must return a new tensor, got one that is on the tape");
-    // The tape needs a handle of its own: the tensor may be an input, or the program may go on using it.
+    // The tape needs its own handle: the tensor may be an input, or the program may use it further.
     output = output.detach();
     if (!is_input) std::replace_if(context.to_save_.begin(), context.to_save_.end(), is_output, output);
-    if (!is_floating(output.dtype())) return output;  // as for all ops: integers have no gradient
+    if (!is_floating(output.dtype())) return output;  // integer results have no gradient
     auto node = autograd::record<FunctionNode<F>>(inputs, std::span<const Tensor>(&output, 1));
     if (node) node->keep(std::move(self), std::move(context));
     return output;
   }
 };
 
-/// The tape's side of a Function.
+/// The node that a Function leaves on the tape.
 template <class F>
 struct FunctionNode final : autograd::Node {
   std::optional<F> function;
@@ -95,7 +95,8 @@ struct FunctionNode final : autograd::Node {
     function.emplace(std::move(self));
     context.owner_ = this;
     for (const Tensor& t : forward_context.to_save_) {
-      // A tensor that is neither input nor output was made under no_grad(): a constant to the tape.
+      // A tensor that is neither input nor output was made under no_grad(), so the tape treats it as a
+      // constant.
       context.saved_.emplace_back(this).save(t);
     }
   }

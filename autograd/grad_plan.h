@@ -25,7 +25,7 @@ class GradPlan {
                         [&](const Edge& e) { return e.node && wants(*e.node); });
   }
 
-  /// Keeps those of the gradients of `node` that were requested.
+  /// Keeps the gradients of `node` that were requested.
   void capture(const Node& node, const Gradients& gradients) {
     for (size_t i = 0; i < requested_.size(); ++i) {
       if (requested_[i].node.get() == &node)

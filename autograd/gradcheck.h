@@ -16,15 +16,15 @@ struct GradcheckOptions {
   double rtol = 1e-3;
 };
 
-/// Compares the gradients of f's output with central differences, element by element: every entry of the
-/// Jacobian of every f64 input that requires grad. Inputs are leaves; to check f on a view or an expanded
-/// tensor, take the view inside f. Stay away from kinks. Returns true, or throws GradError naming the input,
-/// the element and both numbers; ValueError if f is empty.
+/// Compares the gradients of f's output with central differences: every entry of the Jacobian of every f64
+/// input that requires grad. Inputs are leaves; to check f on a view or an expanded tensor, take the view
+/// inside f. Avoid points where f has a kink. Returns true, or throws GradError that names the input, the
+/// element and both numbers. Throws ValueError if f is empty.
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 
 /// The same for the gradient itself: checks the derivative of the map (inputs, v) -> gradients of <f, v>, at
-/// fixed v with elements in (0.5, 1.5). So it checks the backward of every backward.
+/// a fixed v with elements in (0.5, 1.5). So it checks the backward of every node that backward records.
 bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                    const GradcheckOptions& options = {});
 

@@ -12,7 +12,7 @@ struct AutogradMeta {
   Tensor grad;
 
   std::shared_ptr<autograd::Node> node;  ///< the op that made this tensor; null for a leaf
-  int64_t output = 0;                    ///< which of its outputs
+  int64_t output = 0;                    ///< which output of `node` this tensor is
 
   std::weak_ptr<autograd::Node> accumulator;       ///< a leaf's AccumulateGrad, alive while a graph uses it
   std::shared_ptr<autograd::HookList> leaf_hooks;  ///< a leaf's hooks, shared with its accumulator
@@ -23,11 +23,11 @@ namespace autograd {
 /// t's metadata, made on first use.
 AutogradMeta& meta_of(const Tensor& t);
 
-/// Where gradients of `t` go: to the node that made it, or to its AccumulateGrad, which is made, and so takes
-/// its number, when the leaf first enters a graph. Empty if t does not require grad.
+/// Where gradients of `t` go: to the node that made it, or to its AccumulateGrad. That is made, and takes its
+/// number, when the leaf first enters a graph. Empty if t does not require grad.
 Edge gradient_edge(const Tensor& t);
 
-/// A tensor on the given memory that continues at `edge`: the leaf itself if the edge ends in one.
+/// A tensor on the memory of `data` whose gradient goes to `edge`; the leaf itself if the edge leads to one.
 Tensor reattach(const Edge& edge, const Tensor& data);
 
 }  // namespace autograd

@@ -87,8 +87,8 @@ void Node::retain_gradients(const Gradients& gradients) const {
   }
 }
 
-// Deleting a node may drop the last reference to others: by its edges, or by tensors that it owns. Their
-// deleters then run inside its own and only add to the list of the outermost call, so the stack stays flat.
+// Deleting a node may drop the last reference to other nodes, through its edges or its tensors. Their
+// deleters run inside this one and only append to the list of the outermost call, so the stack stays flat.
 void reclaim(Node* node) noexcept {
   thread_local std::vector<Node*>* running = nullptr;
   if (running) {

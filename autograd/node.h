@@ -40,7 +40,7 @@ struct Edge {
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
-/// What an output looked like when it was made, and so what its gradient must look like.
+/// Shape, dtype and device of an output when it was made. Its gradient must have the same.
 struct TensorSpec {
   Shape shape;
   DType dtype;
@@ -50,13 +50,13 @@ struct TensorSpec {
 TensorSpec spec_of(const Tensor& t);
 
 /// into += gradient. Adds in place, or keeps `gradient` itself, only if no other tensor shares the memory and
-/// nothing is recorded; otherwise makes a new dense tensor. So no two gradients ever share memory.
+/// nothing is recorded. Otherwise it makes a new dense tensor. So no two gradients ever share memory.
 void accumulate(Tensor& into, Tensor gradient);
 
 /// Hooks of one tensor, in order of registration, and the tensors that retain their gradient.
 struct HookList {
   std::map<int64_t, Hook> hooks;
-  int64_t next_id = 0;  // numbers are not reused, so a stale one cannot remove another hook
+  int64_t next_id = 0;  // never reused, so a stale number cannot remove another hook
   std::vector<std::weak_ptr<TensorImpl>> retained;
 };
 
@@ -71,9 +71,9 @@ class Node : public std::enable_shared_from_this<Node> {
   /// The op's name, as `vox::tape` prints it.
   virtual const char* name() const = 0;
 
-  /// Given one optional gradient per output (at least one is present), returns one per input. It is written
-  /// in recorded ops, so that it can itself be differentiated, and computes only gradients that needs_grad(i)
-  /// asks for.
+  /// Takes one optional gradient per output (at least one is present) and returns one per input. It consists
+  /// of recorded ops, so that it can itself be differentiated, and computes only gradients for which
+  /// needs_grad(i) is true.
   virtual Gradients backward(Gradients gradients) = 0;
 
   /// Position on the tape.

@@ -11,8 +11,8 @@ namespace vox::autograd {
 ///
 ///     struct Mul : Node { SavedTensor saved_a_{this}, saved_b_{this}; ... };
 ///
-/// It holds memory, never a node. It remembers only whether it was input i or output j of its owner, and
-/// get() attaches it to the tape again. So a node that saves its own output makes no cycle.
+/// It holds memory, never a node. It remembers only that it was input i or output j of its owner, and get()
+/// attaches it to the tape again. So a node that saves its own output makes no cycle.
 class SavedTensor {
  public:
   explicit SavedTensor(Node* owner);
@@ -29,7 +29,7 @@ class SavedTensor {
   /// Drops the tensor; get() throws from now on.
   void release();
 
-  /// The memory that it keeps alive; null if it holds none.
+  /// The memory that this keeps alive; null if there is none.
   const Storage* storage() const { return data_.defined() ? data_.impl()->storage.get() : nullptr; }
 
  private:

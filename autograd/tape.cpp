@@ -50,7 +50,7 @@ std::string shapes(const Node& node) {
 }  // namespace
 
 std::string tape(const Tensor& output) {
-  const Edge root = autograd::gradient_edge(output);  // may be the only owner of the node of a leaf
+  const Edge root = autograd::gradient_edge(output);  // may be the only owner of a leaf's node
   const auto nodes = nodes_of(root);
   if (nodes.empty()) return "(not on the tape)\n";
   size_t name_width = 0, shape_width = 0;

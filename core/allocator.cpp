@@ -7,10 +7,10 @@ namespace vox::detail {
 
 void* allocate(int64_t bytes, Device device) {
   if (device.is_cuda()) return cuda::allocate(bytes, device.index);
-  // Sizes that no process can address are not even asked for: sanitizers end the program over them.
+  // Sizes that no process can address are refused here: a sanitizer would end the program over them.
   constexpr int64_t address_space = int64_t{1} << 47;
   void* data = bytes < address_space ? allocate_host(bytes) : nullptr;
-  check<OutOfMemoryError>(data != nullptr, "allocate: the CPU has no ", bytes, " bytes to give");
+  check<OutOfMemoryError>(data != nullptr, "allocate: cannot allocate ", bytes, " bytes on the CPU");
   return data;
 }
 

@@ -20,7 +20,7 @@ struct DTypeError : Error {
 };  ///< element types
 struct DeviceError : Error {
   using Error::Error;
-};  ///< devices that do not match or are not there
+};  ///< devices that differ or do not exist
 struct ValueError : Error {
   using Error::Error;
 };  ///< an argument outside its allowed range
@@ -32,12 +32,12 @@ struct CudaError : Error {
 };  ///< a CUDA call that failed
 struct OutOfMemoryError : Error {
   using Error::Error;
-};  ///< memory that is not to be had
+};  ///< failed allocations
 struct IoError : Error {
   using Error::Error;
 };  ///< files: missing, corrupt, not writable
 
-/// Streams all arguments into one string, in the C locale: messages do not depend on the program's.
+/// Streams all arguments into one string, in the C locale, so that messages do not depend on the program's.
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
@@ -54,7 +54,7 @@ inline void check(bool ok, const Args&... message) {
     throw E(str(message...));
 }
 
-/// f(), whose errors of too little memory name `function`, also those of the standard library.
+/// Returns f(). Errors for lack of memory, those of the standard library included, name `function`.
 template <class F>
 decltype(auto) in_the_name_of(const char* function, F f) {
   try {

@@ -8,9 +8,9 @@
 
 // Note [CUDA streams]
 //
-// Every op on a CUDA device runs in the *current stream* of that device: of this thread, as the innermost
-// living StreamGuard set it, else one stream per device that the library makes and all threads share. CUDA's
-// legacy default stream is never used.
+// Every op on a CUDA device runs in this thread's *current stream* of that device. It is the stream that the
+// innermost living StreamGuard set. Without a guard it is a stream that the library makes for the device and
+// that all threads share. CUDA's legacy default stream is never used.
 //
 // Work in one stream runs in the order of its submission. Work in two streams is unordered until one waits
 // for the other:
@@ -23,19 +23,19 @@
 //     }
 //     vox::cuda::current_stream().wait(side);  // y may be used here now
 //
-// Memory needs no care: a tensor's memory is given to somebody else only after every stream that an op used
-// it in has passed that op, whichever thread drops the last handle.
+// Memory needs no care: a tensor's memory is reused only after every stream in which an op used it has passed
+// that op, whichever thread drops the last handle.
 //
 // Note [CUDA graphs]
 //
 // Ops may be captured: make a Stream, set it by a StreamGuard, and call CUDA's cudaStreamBeginCapture and
-// cudaStreamEndCapture on its native_handle(). Run the same ops once before (lazy set-up cannot be captured),
-// and synchronize. Inside a capture copies between host and device are refused (CudaError), so is
-// synchronize(). As for memory:
+// cudaStreamEndCapture on its native_handle(). Before the capture, run the same ops once (lazy set-up cannot
+// be captured) and synchronize. During a capture, copies between host and device and synchronize() throw
+// CudaError. Three kinds of tensors differ in what happens to their memory:
 //  - A tensor made before the capture that the graph reads or writes: keep it while you launch the graph.
 //    If its last handle goes away *during* the capture, the graph keeps the memory, and it is freed when the
 //    graph and its executables are destroyed.
-//  - A tensor made and dropped inside the capture is memory of the graph, reused inside it: no rules.
+//  - A tensor made and dropped inside the capture uses memory of the graph and needs no care.
 //  - A tensor made inside that lives on (a result) has the same address in every launch. A graph with such
 //    tensors can be launched more than once only if it was instantiated with
 //    cudaGraphInstantiateFlagAutoFreeOnLaunch. Launch it in the stream of its capture and keep the tensor
@@ -49,11 +49,10 @@ class StreamImpl;
 /// Whether this build has CUDA, and this machine a GPU that its driver can use. Never throws.
 bool is_available() noexcept;
 
-/// Number of CUDA devices; 0 where is_available() is false. Never throws.
+/// Number of CUDA devices; 0 if is_available() is false. Never throws.
 int device_count() noexcept;
 
-/// Waits until all work on `device` is done. An error of a kernel that ran earlier is thrown here, as
-/// CudaError.
+/// Waits until all work on `device` is done. Throws CudaError if a kernel that ran earlier failed.
 void synchronize(Device device = Device::cuda());
 
 /// A queue of work on one device. Copying a Stream makes a second handle on the same queue, which is
@@ -62,7 +61,7 @@ class Stream {
  public:
   /// A new stream that does not synchronise with CUDA's legacy stream. Throws DeviceError without CUDA.
   explicit Stream(Device device = Device::cuda());
-  Stream(const Stream&) = default;  // and so no move: a Stream is never empty
+  Stream(const Stream&) = default;  // declaring it suppresses moves, so a Stream is never empty
   Stream& operator=(const Stream&) = default;
 
   Device device() const;
@@ -104,8 +103,8 @@ class StreamGuard {
   StreamImpl* previous_;  // kept alive by the guard that set it; null for the shared stream
 };
 
-/// Bytes of one device. `in_use` counts what tensors asked for, `reserved` what the pool holds of the GPU's
-/// memory, used or ready for reuse (memory of captured graphs is counted in `in_use` alone).
+/// Bytes of memory on one device. `in_use` is what tensors asked for. `reserved` is the GPU memory that the
+/// pool holds, in use or ready for reuse. Memory of captured graphs is counted in `in_use` only.
 struct MemoryStats {
   int64_t in_use = 0;
   int64_t peak_in_use = 0;
@@ -114,11 +113,11 @@ struct MemoryStats {
 };
 MemoryStats memory_stats(Device device = Device::cuda());
 
-/// Makes the present numbers the peaks.
+/// Resets the peaks to the present numbers.
 void reset_peak_memory_stats(Device device = Device::cuda());
 
-/// Gives unused memory of the pool and of graphs back to the GPU, for other programs. Waits for the work of
-/// voxgrad's streams on `device` (those that are not being captured).
+/// Returns unused memory of the pool and of graphs to the GPU, for other programs. Waits for the work of
+/// voxgrad's streams on `device`, except those that are being captured.
 void empty_cache(Device device = Device::cuda());
 
 }  // namespace vox::cuda

@@ -1,4 +1,4 @@
-// Everything of vox::cuda that core and users call, for a build without CUDA. Compiled instead of cuda/.
+// The functions of vox::cuda that core and users call, for a build without CUDA. Compiled instead of cuda/.
 
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/cuda.h>
@@ -16,7 +16,7 @@ namespace {
 
 }  // namespace
 
-/// No stream can be made, so this stays empty.
+/// Empty, because no stream can be made.
 class StreamImpl {};
 
 bool is_available() noexcept { return false; }

@@ -2,22 +2,22 @@
 
 #include <cstdint>
 
-/// What core needs of CUDA, in plain C++: defined in cuda/, or in core/cuda_absent.cpp, where every
-/// call throws DeviceError, in a build without CUDA. `index` is the device number.
+/// What core needs from CUDA, in plain C++. cuda/ defines it; in a build without CUDA, core/cuda_absent.cpp
+/// does, and every call throws DeviceError. `index` is the device number.
 namespace vox::cuda {
 
 /// Throws DeviceError, naming `function`, unless device `index` exists.
 void check_device(const char* function, int index);
 
-/// `bytes` > 0 of the device's own pool, for use in the current stream from now on. Throws OutOfMemoryError.
+/// `bytes` > 0 from the device's own pool, for use in the current stream. Throws OutOfMemoryError.
 void* allocate(int64_t bytes, int index);
-/// Gives it back, for use by others after the work submitted so far in all streams that used it.
+/// Frees memory of allocate(). It is reused only after the work submitted so far in all streams that used it.
 void deallocate(void* data, int index) noexcept;
 
-/// Copies between host and device, or within or across devices, ordered on the current stream of the CUDA
-/// side (of both sides, if they are two devices). Copies between host and device return when the host memory
-/// may be reused or read; they are refused (CudaError) while a graph is captured. Copies between devices
-/// return at once.
+/// Copies between host and device, within a device, or between two devices. The copy is ordered
+/// with the current stream of the CUDA device, or of both devices if there are two. A copy between host and
+/// device returns when the host memory may be reused or read, and throws CudaError while a graph is captured.
+/// A copy between devices returns at once.
 enum class CopyKind { host_to_device, device_to_host, device_to_device };
 void copy(void* to, int to_index, const void* from, int from_index, int64_t bytes, CopyKind kind);
 

@@ -8,7 +8,7 @@ namespace vox {
 
 enum class DeviceType : uint8_t { cpu, cuda };
 
-/// Where a tensor's memory lives. Devices are explicit: nothing moves or falls back by itself.
+/// Where a tensor's memory lives. Devices are explicit: nothing moves or falls back silently.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;

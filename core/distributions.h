@@ -6,9 +6,9 @@
 #include <voxgrad/core/normal.h>
 #include <voxgrad/core/philox.h>
 
-/// How one random block becomes elements, the same code for every device. A distribution D over T has
-/// D::count, the elements that a block gives, and `draw(words, out)`; element i of a tensor is number
-/// i % count of block i / count.
+/// How one random block becomes elements; all devices share this code. A distribution D over T has D::count,
+/// the number of elements that a block gives, and `draw(words, out)`. Element i of a tensor is number i %
+/// count of block i / count.
 namespace vox::detail {
 
 template <class T>
@@ -35,7 +35,8 @@ struct Uniform<double> {
 template <class T>
 struct Normal;
 
-/// Words (0, 1) and (2, 3) make a pair each: 32-bit uniforms, computed in double and rounded at the end.
+/// Words (0, 1) and words (2, 3) each make a pair of normals: 32-bit uniforms, computed in double, rounded
+/// once.
 template <>
 struct Normal<float> {
   using Element = float;
@@ -49,7 +50,7 @@ struct Normal<float> {
   }
 };
 
-/// One pair from two 53-bit uniforms.
+/// Makes one pair from two 53-bit uniforms.
 template <>
 struct Normal<double> {
   using Element = double;
@@ -63,7 +64,7 @@ struct Normal<double> {
   }
 };
 
-/// The numbers of D, a distribution of floats, in a 16-bit type: rounded to the nearest, or down.
+/// The numbers of D, a distribution of floats, in a 16-bit type: rounded to nearest, or down if `down`.
 template <class D, class T, bool down>
 struct Narrowed {
   using Element = T;

@@ -106,7 +106,7 @@ decltype(auto) visit_opmath(DType dtype, F&& f) {
   }
 }
 
-/// The same with the C++ type of `dtype` itself: how a launcher turns a run-time dtype into a template.
+/// The same with the C++ type of `dtype` itself. This turns a run-time dtype into a template argument.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   if (dtype == bf16) return f(bfloat16{});
@@ -114,15 +114,15 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return visit_opmath(dtype, std::forward<F>(f));
 }
 
-/// The same with a type of the same size that only moves: bits of bf16 and f16 stay as they are, those of a
-/// NaN too.
+/// The same with a type of equal size, for code that only moves elements: no bits change, not even those of a
+/// NaN in bf16 or f16.
 template <class F>
 decltype(auto) visit_bits(DType dtype, F&& f) {
   return is_16_bit(dtype) ? f(uint16_t{}) : visit_opmath(dtype, std::forward<F>(f));
 }
 
-/// The same for f32 and f64, which kernels compute in; `function` names the caller in the error for all
-/// others. An op whose kernel sees no other dtype puts in_f32 (ops/in_f32.h) around it, for bf16 and f16.
+/// The same for f32 and f64 only, which kernels compute in. For other dtypes the error names `function`. An
+/// op whose kernel supports only these two wraps it in in_f32 (ops/in_f32.h) to serve bf16 and f16 too.
 template <class F>
 decltype(auto) visit_floating(const char* function, DType dtype, F&& f) {
   if (dtype == f32) return f(float{});
@@ -131,7 +131,7 @@ decltype(auto) visit_floating(const char* function, DType dtype, F&& f) {
   return f(double{});
 }
 
-/// The same for all floating dtypes. T is what memory holds; a kernel computes in opmath_t<T>.
+/// The same for all floating dtypes. T is the type in memory; a kernel computes in opmath_t<T>.
 template <class F>
 decltype(auto) visit_floating_storage(const char* function, DType dtype, F&& f) {
   if (dtype == bf16) return f(bfloat16{});

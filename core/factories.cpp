@@ -51,7 +51,7 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strid
   const int64_t extent = numel > 0 ? checked_add("from_blob", last, 1) : 0;
   const int64_t bytes = checked_mul("from_blob", extent, size_of(dtype));
   auto storage = Storage::adopt(data, bytes, device, std::move(deleter));
-  // Strides that no element was checked against could overflow in later views.
+  // Without elements the strides went unchecked, and could overflow in later views.
   const Shape steps = numel > 0 ? strides : contiguous_strides(shape);
   return Tensor(std::make_shared<TensorImpl>(std::move(storage), 0, shape, steps, dtype));
 }
@@ -82,7 +82,7 @@ Tensor ones_like(const Tensor& t) { return filled("ones_like", t.shape(), 1, t.o
 
 namespace {
 
-/// `step` must lead from start towards end. The types decide how exactly: int64_t or double.
+/// `step` must lead from start towards end. T, int64_t or double, decides the accuracy.
 template <class T>
 void check_direction(T start, T end, T step) {
   check<ValueError>(step != 0, "arange: step must not be 0");
@@ -92,7 +92,7 @@ void check_direction(T start, T end, T step) {
 
 Tensor integer_range(int64_t start, int64_t end, int64_t step, TensorOptions options) {
   check_direction(start, end, step);
-  // Differences of int64_t may need all 64 bits, and so may i * step: arithmetic modulo 2^64 is exact here.
+  // Differences of int64_t, and i * step, may need all 64 bits. Arithmetic modulo 2^64 is exact for them.
   const auto first = static_cast<uint64_t>(start), stride = static_cast<uint64_t>(step);
   const uint64_t distance =
       step > 0 ? static_cast<uint64_t>(end) - first : first - static_cast<uint64_t>(end);

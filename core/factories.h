@@ -43,11 +43,11 @@ requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, 
   return from_vector(std::vector<T>(values.begin(), values.end()), shape, device);
 }
 
-/// A tensor on memory that somebody else owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
-/// ...]. `data` must be memory of `device`, stay valid until `deleter(data)` runs (when the last tensor on it
-/// is gone), and be aligned to T; bools must be 0 or 1. Strides count elements, are >= 0, and may be 0
-/// (repeat). Throws ShapeError or ValueError if the arguments contradict each other; `deleter` does not run
-/// then.
+/// A tensor on memory that the caller owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
+/// ...]. `data` must be memory of `device`, be aligned to T, and stay valid until `deleter(data)` runs, which
+/// happens when the last tensor on it is gone. Bools must be 0 or 1. Strides count elements and are >= 0; a
+/// stride of 0 repeats an element. Throws ShapeError or ValueError if the arguments contradict each other;
+/// `deleter` does not run then.
 template <class T>
 Tensor from_blob(T* data, const Shape& shape, const Shape& strides, Device device = Device::cpu(),
                  std::function<void(void*)> deleter = {}) {
@@ -73,10 +73,10 @@ Tensor full_like(const Tensor& t, Scalar value);
 Tensor zeros_like(const Tensor& t);
 Tensor ones_like(const Tensor& t);
 
-/// start, start + step, ... up to but not including `end`: ceil((end - start) / step) elements. f32 unless
-/// `options` say otherwise; for i64 and u8 all three must be whole numbers. Floating elements are computed in
-/// double as start + i * step. Throws ValueError if step is 0, points away from `end`, or anything is not
-/// finite or not held by the dtype; DTypeError for bool.
+/// start, start + step, ... up to but not including `end`: ceil((end - start) / step) elements. The dtype is
+/// f32 unless `options` give another; for i64 and u8 all three numbers must be whole. Floating elements are
+/// computed in double as start + i * step. Throws ValueError if step is 0 or points away from `end`, or if a
+/// number is not finite or does not fit the dtype; DTypeError for bool.
 Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
 /// 0, 1, ... up to but not including `end`.
 Tensor arange(Scalar end, TensorOptions options = {});
@@ -85,17 +85,17 @@ Tensor arange(Scalar end, TensorOptions options = {});
 Tensor eye(int64_t n, TensorOptions options = {});
 
 // ---- Random numbers (ops/random.cpp) ----------------------------------------------------------------
-// Each call takes the next place of `generator`'s stream. The same bits on every device.
+// Each call takes the next place in `generator`'s stream. All devices give the same bits.
 
-/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64); in bf16 and f16 the numbers of f32, rounded
-/// down, for 1 is not among them. DTypeError for other dtypes.
+/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). bf16 and f16 get the numbers of f32 rounded
+/// down, so 1 is never returned. DTypeError for other dtypes.
 Tensor rand(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
-/// Normal with mean 0 and variance 1 (Box-Muller, in double); in bf16 and f16 the numbers of f32, rounded.
+/// Normal with mean 0 and variance 1 (Box-Muller, in double). bf16 and f16 get the numbers of f32, rounded.
 /// DTypeError for other dtypes.
 Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
-/// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype holds them all exactly.
+/// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype can hold all of them.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = i64},
                Generator& generator = default_generator());
 

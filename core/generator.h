@@ -5,7 +5,7 @@
 
 namespace vox {
 
-/// Where a random stream stands: all that a checkpoint must keep of it.
+/// The position of a random stream: all that a checkpoint must keep.
 struct GeneratorState {
   uint64_t seed = 0;
   uint64_t offset = 0;  ///< number of tensors drawn since the seed was set
@@ -14,7 +14,7 @@ struct GeneratorState {
 
 /// A stream of random tensors. Element i of a tensor is a function of (seed, offset, i) alone
 /// (core/philox.h): equal seeds give equal tensors on every device, with any number of threads. Safe to use
-/// from many threads; which of them draws first is theirs to settle.
+/// from many threads; the order of their calls decides which thread gets which numbers.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : state_{seed, 0} {}
@@ -31,7 +31,7 @@ class Generator {
     state_ = state;
   }
 
-  /// The place of the next tensor in the stream, which is thereby used up.
+  /// Returns the place of the next tensor in the stream and moves on by one.
   GeneratorState next() {
     const std::lock_guard lock(mutex_);
     const GeneratorState current = state_;
@@ -44,7 +44,7 @@ class Generator {
   GeneratorState state_;
 };
 
-/// The generator of every function that is not given one. Its seed is 0 until manual_seed().
+/// The generator that functions use if they are given none. Its seed is 0 until manual_seed() sets it.
 Generator& default_generator();
 
 /// Seeds default_generator(). Two runs with one seed draw the same numbers.

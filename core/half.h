@@ -10,10 +10,11 @@
 // Note [16-bit floating types]
 //
 // bfloat16 is the upper half of a float (8 bits of exponent, 7 of fraction); float16 is IEEE 754 binary16 (5
-// and 10). Both only store numbers: they turn into float by themselves, arithmetic and comparisons are
-// float's, and the way back is written out, bfloat16(x), and rounds once, to the nearest, ties to even.
-// Beyond the largest number it gives infinity, below the smallest denormal one half 0, and every NaN becomes
-// 0x7fff. The same bits on the host and on the device: software here, the instructions of the GPU there.
+// and 10). Both only store numbers. They convert to float implicitly, so arithmetic and comparisons are
+// float's. The conversion back is explicit, bfloat16(x), and rounds once, to nearest, ties to even. A number
+// too large becomes infinity, one below half of the smallest denormal becomes 0, and every NaN becomes
+// 0x7fff. The bits are the same on the host, which converts in software, and on the GPU, which has
+// instructions.
 
 namespace vox {
 
@@ -30,15 +31,16 @@ namespace detail {
 template <class A>
 concept Number = std::is_arithmetic_v<A> || is_16_bit_v<A>;
 
-/// x as a float that rounds to 16 bits as x itself does. Where float does not hold x, that is not the nearest
-/// one, which may be a tie of the 16-bit type, but the neighbour of x with an odd last bit, which is none
-/// (round to odd: Boldo & Melquiond, IEEE Trans. Computers 57(4), 2008).
+/// A float that rounds to the same 16-bit number as x does. If no float equals x, the nearest float may be a
+/// tie of the 16-bit type, and then a second rounding would go wrong. So the result is the neighbour of x
+/// with an odd last bit, which is never a tie (round to odd: Boldo & Melquiond, IEEE Trans. Computers 57(4),
+/// 2008).
 template <Number A>
 VOX_HOST_DEVICE constexpr float round_to_odd(A x) {
   if constexpr (std::is_same_v<A, float> || is_16_bit_v<A>) {
     return x;
   } else if constexpr (std::is_integral_v<A> && sizeof(A) == 8) {
-    // Beyond double's 53 bits, one bit says for the lowest 12 whether any of them is set.
+    // Beyond double's 53 bits, the lowest 12 bits are replaced by one that says whether any of them is set.
     const bool exact = x < A(int64_t{1} << 53) && (std::is_unsigned_v<A> || x > A(-(int64_t{1} << 53)));
     if (!exact) x = static_cast<A>((x & ~A(0xfff)) | ((x & A(0xfff)) != 0 ? A(0x800) : A(0)));
     return round_to_odd(static_cast<double>(x));
@@ -61,7 +63,7 @@ VOX_HOST_DEVICE constexpr uint16_t bfloat16_bits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >>
-                               16);  // a carry into the exponent is right
+                               16);  // a carry into the exponent gives the right number
 }
 
 VOX_HOST_DEVICE constexpr uint16_t float16_bits(float x) {
@@ -170,7 +172,7 @@ using opmath_t = std::conditional_t<is_16_bit_v<T>, float, T>;
 
 namespace detail {
 
-/// What both types have in common of std::numeric_limits.
+/// The members of std::numeric_limits that both types share.
 struct HalfLimits {
   static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false;
   static constexpr bool has_infinity = true, has_quiet_NaN = true, has_signaling_NaN = false;

@@ -11,23 +11,23 @@
 
 // Note [Host memory]
 //
-// The first touch of fresh memory costs more than most ops: the kernel hands it out in pages of 4 KiB and
-// clears each. (Measured for 64 MiB: 23 ms; 5 ms in huge pages; filling memory that is there: 3 ms.) So
-// blocks of 64 KiB and more are kept when they are freed, for the next request of about the same size, and
-// those of 2 MiB and more are asked for in huge pages: an op in a loop, or the same layer in the next step,
-// gets the memory it had before.
+// The first touch of fresh memory costs more than most ops, because the operating system clears it page by
+// page. For 64 MiB that takes 23 ms in pages of 4 KiB and 5 ms in huge pages; filling memory already in use
+// takes 3 ms. So freed blocks of 64 KiB or more are kept for the next request of about the same size. Blocks
+// of 2 MiB or more are requested in huge pages. An op in a loop, or the same layer in the next training step,
+// then gets the memory that it had before.
 //
-// Sizes are rounded up to eighths of a power of two, so that what is kept fits. A request that finds nothing
-// first gives back as much idle memory as it asks for, the oldest first: so the process hardly grows beyond
-// what it would need without this cache, and sizes that nobody asks for any more leave.
+// Sizes are rounded up to eighths of a power of two, so that kept blocks fit. A request that finds no block
+// first frees as many idle bytes as it asks for, oldest blocks first. So the process hardly grows beyond what
+// it needs without this cache, and sizes that are no longer requested disappear.
 //
-// Not under AddressSanitizer, which would no longer see who uses freed memory.
+// The cache is off under AddressSanitizer, which otherwise cannot see uses of freed memory.
 
 namespace vox::detail {
 namespace {
 
 constexpr bool keeps_blocks = !VOX_ADDRESS_SANITIZER;
-constexpr int64_t smallest_kept = int64_t{1} << 16;  // half of what glibc takes from the kernel each time
+constexpr int64_t smallest_kept = int64_t{1} << 16;  // half of what glibc takes from the system at a time
 constexpr int64_t most_idle_bytes = int64_t{1} << 30;
 constexpr size_t most_idle_blocks = 256;
 constexpr int64_t huge_page = int64_t{1} << 21;
@@ -38,7 +38,7 @@ int64_t capacity_of(int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// One cache line, and the widest vector register that a CPU kernel may load from; or a huge page.
+// 64 bytes are a cache line, and the widest vector register that a CPU kernel loads.
 std::align_val_t alignment_of(int64_t capacity) {
   return std::align_val_t(capacity >= huge_page ? huge_page : 64);
 }
@@ -46,7 +46,7 @@ std::align_val_t alignment_of(int64_t capacity) {
 void* fresh(int64_t capacity) {
   void* data = ::operator new(static_cast<size_t>(capacity), alignment_of(capacity), std::nothrow);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  // A wish: whether it was granted changes nothing but the time. Only whole pages, so nobody else is meant.
+  // A hint: it affects speed only. Whole pages only, so that it touches no other block.
   if (data != nullptr && capacity >= huge_page)
     madvise(data, static_cast<size_t>(capacity / huge_page * huge_page), MADV_HUGEPAGE);
 #endif
@@ -71,13 +71,13 @@ class IdleBlocks {
     return nullptr;
   }
 
-  /// The oldest block, or one of null.
+  /// The oldest block, or one whose data is null.
   IdleBlock take_oldest() {
     const std::lock_guard lock(mutex_);
     return blocks_.empty() ? IdleBlock{nullptr, 0} : remove(0);
   }
 
-  /// Whether the block was kept.
+  /// Returns whether the block was kept.
   bool keep(IdleBlock block) {
     const std::lock_guard lock(mutex_);
     if (bytes_ + block.capacity > most_idle_bytes || blocks_.size() >= most_idle_blocks) return false;
@@ -110,7 +110,8 @@ IdleBlocks& idle_blocks() {
   return blocks;
 }
 
-/// At least `bytes` of idle memory, or all of it. One block at a time: this runs where memory is short.
+/// Frees at least `bytes` of idle memory, or all of it. One block at a time, because memory may be short
+/// here.
 void give_back_to_system(int64_t bytes) {
   while (bytes > 0) {
     const IdleBlock block = idle_blocks().take_oldest();

@@ -16,15 +16,14 @@
 
 namespace vox::detail {
 
-/// 64-byte aligned memory for `bytes` > 0 on the host, or null if there is none. See Note [Host memory]:
-/// of the memory given back, up to 1 GiB in blocks of 64 KiB and more stays with the process for later
-/// requests.
+/// 64-byte aligned memory for `bytes` > 0 on the host, or null if there is none. The process keeps up to 1
+/// GiB of freed blocks of at least 64 KiB for later requests, see Note [Host memory].
 void* allocate_host(int64_t bytes);
 
-/// Gives memory of allocate_host(bytes) back. Never throws.
+/// Frees memory that allocate_host(bytes) returned. Never throws.
 void deallocate_host(void* data, int64_t bytes) noexcept;
 
-/// What lies idle, waiting for the next request of its size.
+/// Bytes that are kept for later requests.
 int64_t idle_host_bytes();
 
 }  // namespace vox::detail

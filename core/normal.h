@@ -9,9 +9,9 @@
 // Note [Normals with the same bits everywhere]
 //
 // The log, sine and cosine of the C library and of CUDA differ in their last bits. So these are our own, made
-// only of what IEEE 754 rounds in one way: +, -, *, /, sqrt, and exact steps. One danger is left, a compiler
-// that fuses a * b + c into one rounding. nvcc does unless told by the intrinsics below; host files that
-// include this header must be compiled with -ffp-contract=off (the whole project is).
+// only of operations that IEEE 754 rounds in one way: +, -, *, /, sqrt, and exact ones. One danger is left: a
+// compiler may fuse a * b + c into one rounding. nvcc does so unless the intrinsics below prevent it; host
+// files that include this header must be compiled with -ffp-contract=off, as the whole project is.
 
 namespace vox::detail {
 
@@ -66,7 +66,7 @@ struct SinCos {
 };
 
 /// sin and cos of 2 pi t for t in [0, 1); error below 2^-52 (measured by the test). The nearest quarter turn
-/// is taken off exactly; the Taylor series of what is left, |angle| <= pi/4, stop below 2^-60.
+/// is subtracted exactly. The Taylor series of the rest, |angle| <= pi/4, stop below 2^-60.
 VOX_HOST_DEVICE inline SinCos sincos_turns(double t) {
   const int quarters = static_cast<int>(4 * t + 0.5);
   const double angle = mul_rounded(4 * t - quarters, 0x1.921fb54442d18p+0);  // pi / 2

@@ -39,10 +39,10 @@ int threads_from_environment() {
 // Note [Workers]
 //
 // Eigen's pool cannot be left half made: if its constructor throws because a thread does not start, it waits
-// for ever for those that did. So all threads are started before the pool is made, and handed to it: from
-// then on nothing can fail, and before that the threads have nothing to do but to end.
+// forever for the threads that did. So all threads are started first and then handed to the pool. Once it has
+// them, nothing can fail. Until then they only wait, and can be told to end.
 
-/// A thread that waits to be told what to run. Without that it ends when it is destroyed.
+/// A thread that waits to be told what to run. If it is told nothing, the destructor ends it.
 class Worker {
  public:
   Worker() : thread_([this] { work(); }) {}
@@ -70,13 +70,13 @@ class Worker {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool told_ = false;
-  std::function<void()> task_;  // nobody writes it any more once told_
-  std::thread thread_;          // last, for it uses the others
+  std::function<void()> task_;  // constant once told_ is true
+  std::thread thread_;          // last, because it uses the other members
 };
 
 using Workers = std::vector<std::unique_ptr<Worker>>;
 
-/// How Eigen's pool comes by its threads: it takes those of `waiting`.
+/// Gives Eigen's pool the threads of `waiting`.
 struct Environment : Eigen::StlThreadEnvironment {
   using EnvThread = Worker;
   Worker* CreateThread(std::function<void()> loop) {
@@ -85,12 +85,12 @@ struct Environment : Eigen::StlThreadEnvironment {
     worker->tell(std::move(loop));
     return worker;
   }
-  Workers* waiting;  // of use while the pool is being made
+  Workers* waiting;  // valid while the pool is being made
 };
 
 using Pool = Eigen::ThreadPoolTempl<Environment>;
 
-/// The pool of a team of `threads`, which has one fewer: the caller works too.
+/// A pool for a team of `threads`. It has one thread fewer, because the caller works too.
 std::shared_ptr<Pool> start_workers(int threads) {
   try {
     Workers waiting;
@@ -112,13 +112,13 @@ class Team {
   }
 
   void set_threads(int threads) {
-    std::shared_ptr<Pool> old;  // joins its threads after the lock is gone
+    std::shared_ptr<Pool> old;  // destroyed, and its threads joined, after the lock is released
     const std::lock_guard lock(mutex_);
     if (threads != threads_) old = std::move(workers_);
     threads_ = threads;
   }
 
-  /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call relies on.
+  /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call uses.
   std::shared_ptr<Pool> workers() {
     const std::lock_guard lock(mutex_);
     if (checked_threads() > 1 && !workers_) workers_ = start_workers(threads_);
@@ -132,12 +132,12 @@ class Team {
   }
 
   std::mutex mutex_;
-  int threads_ = 0;  // 0: not asked for yet
+  int threads_ = 0;  // 0: not determined yet
   std::shared_ptr<Pool> workers_;
 };
 
 Team& team() {
-  // Never destroyed: a static destructor somewhere may still compute, and idle workers die with the process.
+  // Never destroyed: a static destructor may still compute, and idle workers end with the process.
   static Team& the_team = *new Team;
   return the_team;
 }
@@ -164,7 +164,7 @@ class Job {
     }
   }
 
-  /// Waits for the chunks that helpers still work on, then rethrows what a chunk has thrown.
+  /// Waits for the chunks that helpers still work on, then rethrows the exception of a chunk, if any.
   void wait() {
     std::unique_lock lock(mutex_);
     all_done_.wait(lock, [this] { return done_; });
@@ -223,7 +223,8 @@ void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
     const int64_t helpers = std::min<int64_t>(workers->NumThreads(), chunks - 1);
     try {
       for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
-    } catch (const std::bad_alloc&) {  // fewer helpers, then: leaving here would take `f` from those at work
+    } catch (const std::bad_alloc&) {  // go on with fewer helpers: returning here would destroy `f` while
+                                       // others run it
     }
   }
   job->work();

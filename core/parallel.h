@@ -6,15 +6,15 @@
 
 namespace vox {
 
-/// Number of threads that parallel_for() may use, the caller included. At first that of the environment
-/// variable VOXGRAD_NUM_THREADS, or of the processors this process may run on if it is not set.
+/// Number of threads that parallel_for() may use, the caller included. The default is the environment
+/// variable VOXGRAD_NUM_THREADS or, if that is not set, the number of processors that this process may use.
 /// Throws ValueError if the variable is set to anything but a whole number from 1 to 1024.
 int get_num_threads();
 
-/// Sets that number, from 1 to 1024; wins over the environment. Results do not depend on it, to the last bit.
-/// Calls of parallel_for() that are running keep their threads. Throws ValueError for any other number, or
-/// on a thread that shares out chunks. The threads are started by the first parallel_for() that needs them,
-/// not here: if the system does not start that many, every such call throws Error until fewer are set.
+/// Sets that number, from 1 to 1024, whatever the environment says. No bit of any result depends on it. Calls
+/// of parallel_for() that are running keep their threads. Throws ValueError for any other number, and inside
+/// a chunk of parallel_for(). The next parallel_for() starts the threads: if the system does not start that
+/// many, every such call throws Error until fewer are set.
 void set_num_threads(int threads);
 
 namespace detail {
@@ -39,15 +39,15 @@ void parallel_for(int64_t n, int64_t grain, RangeFunction f);
 }  // namespace detail
 
 /// Calls `f(begin, end)` for [0, grain), [grain, 2 grain), ... up to n: each chunk once, in any order and
-/// from several threads at once, and returns when all are done. n == 0 calls nothing.
+/// from several threads at once. Returns when all are done. n == 0 calls nothing.
 ///
-/// The chunks depend on n and grain only, never on the number of threads: a kernel whose chunks do not look
-/// at each other gives the same bits on any machine. Choose a grain worth some 10 microseconds of work.
+/// The chunks depend on n and grain only, never on the number of threads. So a kernel whose chunks are
+/// independent gives the same bits on any machine. Choose a grain worth some 10 microseconds of work.
 ///
 /// If chunks throw, the exception of the lowest one reaches the caller, and chunks that have not begun are
 /// dropped. Several threads may call at once. A call inside `f` runs on the calling thread alone, unless the
-/// outer call is a single chunk: then it is the inner one that is shared out.
-/// Throws ValueError unless n >= 0 and grain >= 1, and Error if the threads cannot be started.
+/// outer call has a single chunk: then the inner call uses the threads. Throws ValueError unless n >= 0 and
+/// grain >= 1, and Error if the threads cannot be started.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   detail::parallel_for(n, grain, detail::RangeFunction(f));

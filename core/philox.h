@@ -5,17 +5,17 @@
 #include <voxgrad/core/host_device.h>
 
 // Philox4x32-10, a counter-based random generator: a keyed bijection of 128-bit counters, so any block of the
-// stream can be had without those before it. J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random
-// numbers: as easy as 1, 2, 3", SC11. Integer arithmetic only: the same words on every device.
+// stream can be computed without those before it. It uses integer arithmetic only, so all devices give the
+// same words. J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11.
 
 namespace vox {
 
-/// Four 32-bit words: a Philox counter, or the random block made of it.
+/// Four 32-bit words: a Philox counter, or the random block made from it.
 struct PhiloxWords {
   uint32_t word[4];
 };
 
-/// The block of `counter` under the key (low 32 bits of `key` first).
+/// The block of `counter` under `key`, whose low 32 bits are the first key word.
 VOX_HOST_DEVICE inline PhiloxWords philox4x32(PhiloxWords counter, uint64_t key) {
   constexpr uint32_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
   constexpr uint32_t key_step0 = 0x9E3779B9, key_step1 = 0xBB67AE85;  // golden ratio, sqrt(3) - 1
@@ -46,7 +46,7 @@ VOX_HOST_DEVICE inline uint64_t join_words(uint32_t low, uint32_t high) {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
-/// Uniform in [0, 1), exact: the upper 24 bits of a word, the upper 53 of two.
+/// Uniform in [0, 1), exact: from the upper 24 bits of one word, or the upper 53 of two.
 VOX_HOST_DEVICE inline float uniform_f32(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 VOX_HOST_DEVICE inline double uniform_f64(uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
 

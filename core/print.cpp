@@ -12,12 +12,12 @@ namespace vox {
 
 namespace {
 
-constexpr int64_t threshold = 1000;  // elements above which the middle is left out
-constexpr int64_t edge_items = 3;    // shown at either end of a dimension then
+constexpr int64_t threshold = 1000;  // tensors with more elements are abbreviated
+constexpr int64_t edge_items = 3;    // elements shown at each end of an abbreviated dimension
 constexpr size_t line_width = 80;
 constexpr int decimals = 4;
 
-/// How the floating numbers of one tensor are written: all alike, so that columns can be compared.
+/// The format of all floating numbers of one tensor, so that columns can be compared.
 struct FloatFormat {
   bool whole = true;        // 3. rather than 3.0000
   bool scientific = false;  // for magnitudes that fixed decimals would blur
@@ -156,7 +156,7 @@ class Brackets {
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
   const Tensor host = tensor.detach().to(Device::cpu());
-  std::ostringstream text;  // so that the caller's formatting flags do not get in
+  std::ostringstream text;  // so that the formatting flags of `out` do not apply
   text.imbue(std::locale::classic());
   text << "tensor(";
   if (host.numel() == 0)

@@ -87,7 +87,7 @@ inline int64_t checked_add(const char* function, int64_t a, int64_t b) {
   return sum;
 }
 
-/// Whether 64 bits can count the bytes of `shape` (sizes >= 0), also if all its sizes of 0 were 1.
+/// Whether 64 bits can count the bytes of `shape` (sizes >= 0), even with its sizes of 0 replaced by 1.
 inline bool is_countable(const Shape& shape, int64_t bytes_of_element) {
   int64_t product = bytes_of_element;
   for (int64_t size : shape) {
@@ -96,8 +96,8 @@ inline bool is_countable(const Shape& shape, int64_t bytes_of_element) {
   return true;
 }
 
-/// Number of elements: the product of the sizes (1 for rank 0). Refuses negative sizes and products that
-/// overflow, even where another size is 0.
+/// Number of elements: the product of the sizes (1 for rank 0). Throws for negative sizes and for products
+/// that overflow, even if another size is 0.
 inline int64_t checked_numel(const char* function, const Shape& shape) {
   for (int64_t size : shape) check<ShapeError>(size >= 0, function, ": a size must be >= 0, got ", shape);
   check<ShapeError>(is_countable(shape, 1), function, ": a tensor has at most 2^63 - 1 elements, got shape ",

@@ -5,7 +5,7 @@
 namespace vox {
 
 namespace {
-/// There is one CPU; cuda::allocate() and from_blob() look after the other indices.
+/// There is one CPU. cuda::allocate() and from_blob() check the indices of CUDA devices.
 void check_cpu_index(Device device) {
   check<DeviceError>(device.is_cuda() || device.index == 0, "Storage: a CPU device has index 0, got ",
                      device.index);

@@ -11,15 +11,15 @@ namespace vox {
 
 /// A block of memory on one device, shared by all tensors that view it.
 ///
-/// The version counts in-place writes: a tensor saved for backward remembers it and refuses to be used
-/// when it has moved on.
+/// The version counts in-place writes. A tensor saved for backward remembers the version and throws if it has
+/// changed since.
 class Storage {
  public:
   /// Fresh memory: 64-byte aligned on the CPU, from the device's stream-ordered pool on CUDA.
   /// Throws OutOfMemoryError, or DeviceError where the device does not exist. 0 bytes are legal.
   static std::shared_ptr<Storage> allocate(int64_t bytes, Device device);
 
-  /// Memory that somebody else owns; `deleter(data)` runs when the last tensor on it is gone.
+  /// Memory that the caller owns; `deleter(data)` runs when the last tensor on it is gone.
   static std::shared_ptr<Storage> adopt(void* data, int64_t bytes, Device device,
                                         std::function<void(void*)> deleter);
 

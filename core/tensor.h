@@ -17,9 +17,9 @@ namespace vox {
 struct AutogradMeta;  // autograd/meta.h
 struct TensorImpl;
 
-/// A C++ number on its way into a tensor: it takes the tensor's dtype, or the one that ops on it compute in
-/// (x * 0.999 multiplies a bf16 tensor by the f32 0.999, not by 1). An integer dtype refuses what it cannot
-/// hold; a floating one rounds, and beyond its range gives an infinity, as a cast does.
+/// A C++ number used with a tensor. It takes the tensor's dtype or, in arithmetic, the dtype that ops on it
+/// compute in: x * 0.999 multiplies a bf16 tensor by the f32 0.999, not by 1. An integer dtype refuses a
+/// number that it cannot hold. A floating dtype rounds, to infinity beyond its range, as a cast does.
 class Scalar {
  public:
   template <detail::Number T>
@@ -38,13 +38,14 @@ class Scalar {
   double real_;
 };
 
-/// What a factory makes: `vox::zeros({2, 3}, {.dtype = vox::f64, .device = vox::Device::cuda()})`.
+/// Dtype and device of a new tensor: `vox::zeros({2, 3}, {.dtype = vox::f64, .device =
+/// vox::Device::cuda()})`.
 struct TensorOptions {
   DType dtype = f32;
   Device device = Device::cpu();
 };
 
-/// What a hook does with a gradient: look at it (return nothing) or replace it.
+/// A hook sees a gradient and returns nothing, or a replacement.
 using Hook = std::function<std::optional<class Tensor>(const class Tensor& gradient)>;
 
 /// A multi-dimensional array: shared memory, seen through an offset, sizes and strides.
@@ -70,13 +71,13 @@ class Tensor {
   bool is_contiguous() const;  ///< dense and row-major
 
   // ---- Elements -------------------------------------------------------------------------------------
-  /// The first element; T must be the dtype's type. Device memory for a CUDA tensor.
+  /// Pointer to the first element; T must be the dtype's type. For a CUDA tensor it points to device memory.
   template <class T>
   const T* data() const {
     return static_cast<const T*>(checked_data("data", dtype_of<T>()));
   }
-  /// The same for writing: an in-place write, so it bumps the version and is refused under grad mode for a
-  /// tensor that requires grad.
+  /// The same for writing. This counts as an in-place write: it bumps the version, and throws if grad mode is
+  /// on and the tensor requires grad.
   template <class T>
   T* mutable_data() {
     return static_cast<T*>(checked_mutable_data(dtype_of<T>()));
@@ -93,9 +94,9 @@ class Tensor {
   Tensor clone() const;            ///< a dense copy of the elements
   Tensor contiguous() const;       ///< itself if dense, else clone()
   Tensor to(Device device) const;  ///< itself if already there
-  /// Itself if already of this dtype; gradients flow between floating dtypes. A floating number on its way
-  /// into an integer loses its fraction and is limited to the dtype's range, NaN becoming 0; an integer wraps
-  /// around; into bool, all but 0 is true.
+  /// Itself if already of this dtype; gradients flow between floating dtypes. A floating number cast to an
+  /// integer loses its fraction and is limited to the dtype's range, and NaN becomes 0. An integer wraps
+  /// around. As bool, everything except 0 is true.
   Tensor to(DType dtype) const;
   Tensor detach() const;  ///< shares memory and version, but knows nothing of the tape
 
@@ -117,8 +118,8 @@ class Tensor {
   Tensor max(const Shape& dims = {}, bool keepdim = false) const;
   Tensor min(const Shape& dims = {}, bool keepdim = false) const;
 
-  // They return this very handle, so that calls chain; do not bind the result of a temporary's to a
-  // reference.
+  // They return this handle, so that calls chain; do not bind the result to a reference when called on a
+  // temporary.
   // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
   Tensor& mul_(const Tensor& other);
@@ -129,7 +130,7 @@ class Tensor {
 
   // ---- Autograd (autograd/) -------------------------------------------------------------------------
   bool requires_grad() const;
-  /// Marks a leaf of floating dtype as one whose gradient is wanted.
+  /// Says whether backward() computes a gradient for this tensor, a leaf of floating dtype.
   Tensor& set_requires_grad(bool requires_grad = true);
   bool is_leaf() const;               ///< not made by a recorded op
   Tensor grad() const;                ///< gradient so far; undefined if there is none
@@ -176,7 +177,7 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-/// The state behind a Tensor. Everything but `autograd` is fixed at construction (and by detail::set_data).
+/// The state behind a Tensor. Only `autograd` changes after construction, except through detail::set_data.
 struct TensorImpl {
   TensorImpl(std::shared_ptr<Storage> storage, int64_t offset, Shape shape, Shape strides, DType dtype);
   ~TensorImpl();
@@ -189,7 +190,7 @@ struct TensorImpl {
   DType dtype;
   std::unique_ptr<AutogradMeta> autograd;  // absent in inference
 
-  /// Address of the first element. A tensor without elements may lie on no memory at all: null, whatever its
+  /// Address of the first element. A tensor without elements may have no memory; then null, whatever the
   /// offset.
   void* data() const {
     return numel == 0 ? storage->data() : static_cast<char*>(storage->data()) + offset * size_of(dtype);
@@ -205,14 +206,14 @@ inline Tensor empty_like(const Tensor& t) { return empty(t.shape(), t.options())
 namespace detail {
 /// Bytes of a dense tensor; ShapeError, naming `function`, unless 64 bits can count them and the elements.
 int64_t checked_bytes(const char* function, const Shape& shape, DType dtype);
-/// empty() on behalf of `function`, which the errors name: what is too large is what that was to return.
+/// Like empty(), but errors name `function`.
 Tensor empty_for(const char* function, const Shape& shape, TensorOptions options);
 
-/// Another view of t's memory that knows nothing of the tape. The caller has checked that it stays inside.
+/// A view of t's memory that is not on the tape. The caller has checked that it stays inside.
 Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& strides);
 
-/// Makes `t`, for all its handles, a tensor on the memory, shape and dtype of `data`. Whatever the tape saved
-/// keeps the old memory.
+/// Replaces memory, shape and dtype of `t`, for all its handles, by those of `data`. Tensors saved by the
+/// tape keep the old memory.
 void set_data(const Tensor& t, const Tensor& data);
 
 /// First element, for kernels: no checks, no version bump. ptr_or_null is for operands that may be undefined.
@@ -229,8 +230,8 @@ T* mutable_ptr(const Tensor& t) {
   return static_cast<T*>(t.impl()->data());
 }
 
-/// Every in-place write passes here first: refuses one that the tape could not see (target or a source
-/// requires grad while grad mode is on), then bumps the version of target's storage.
+/// Every in-place write calls this first. It throws if the tape had to record the write (grad mode is on, and
+/// target or a source requires grad); otherwise it bumps the version of target's storage.
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source = {});
 
 /// Throws unless `t` is defined; `argument` names it in the message.

@@ -32,7 +32,7 @@ std::filesystem::path followed(std::filesystem::path path) {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(followed(path)) {
-  // O_EXCL: the name differs from that of another writer, and from a file that a crash left behind.
+  // O_EXCL: never opens the file of another writer, or one that a crash left behind.
   for (int number = 0; descriptor_ < 0; ++number) {
     temporary_ = path_;
     temporary_ += str(".tmp", getpid(), '_', number);
@@ -57,14 +57,14 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  // Bytes reach the disk before the name does: after a power cut the name must not refer to half a file.
+  // The bytes must reach the disk before the name: after a power cut the name must not refer to half a file.
   if (fsync(descriptor_) != 0) fail("cannot flush to disk", errno);
   if (close(std::exchange(descriptor_, -1)) != 0) fail("cannot close", errno);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename to its final name", errno);
   temporary_.clear();
 
-  // The name reaches the disk when its folder is flushed. Some file systems cannot do that; the file is whole
-  // in any case.
+  // Flushing the folder writes the name to disk. Some file systems cannot do that; the file is complete in
+  // any case.
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   if (const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
     fsync(descriptor);

@@ -33,12 +33,12 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
   check<ShapeError>(input.rank() == 5 && input.size(1) == options.num_features,
                     "nn::BatchNorm3d: the input must be (N, ", options.num_features, ", D, H, W), got ",
                     input.shape());
-  for (const Tensor& own : {weight, running_mean}) {  // before anything is tracked
+  for (const Tensor& own : {weight, running_mean}) {  // before any statistics change
     if (!own.defined()) continue;
     vox::detail::check_same_dtype("nn::BatchNorm3d", input, own);
     vox::detail::check_same_device("nn::BatchNorm3d", input, own);
   }
-  const auto wide = [&](const Tensor& t) {  // bf16 and f16 are computed in f32 and rounded once
+  const auto wide = [&](const Tensor& t) {  // computes bf16 and f16 in f32, to round once
     return t.defined() ? t.to(opmath(input.dtype())) : t;
   };
   if (!is_training() && options.track_running_stats) {
@@ -49,7 +49,7 @@ Tensor BatchNorm3d::forward(const Tensor& input) {
   const int64_t count = input.numel() / options.num_features;
   check<ShapeError>(count != 1, "nn::BatchNorm3d: the statistics of a batch need at least 2 elements in ",
                     "each channel, got shape ", input.shape(), " (use eval())");
-  if (count == 0) {  // no statistics: any finite ones give the empty result, and parameters a gradient of 0
+  if (count == 0) {  // any finite statistics give the empty result, and gradients of 0
     if (is_training() && options.track_running_stats) count_batch();
     const Tensor any = ones({options.num_features}, {opmath(input.dtype()), input.device()});
     return vox::detail::normalize(wide(input), any, any, wide(weight), wide(bias), options.eps)
@@ -72,7 +72,7 @@ void BatchNorm3d::track(const Tensor& mean, const Tensor& variance, int64_t coun
       options.momentum ? *options.momentum : 1 / static_cast<double>(num_batches_tracked.item<int64_t>());
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
   const auto blend = [&](Tensor& running, const Tensor& batch, double share) {
-    Tensor wide = running.to(batch.dtype());  // itself, unless it is kept in 16 bits
+    Tensor wide = running.to(batch.dtype());  // `running` itself, unless that has 16 bits
     wide.mul_(1 - momentum).add_(batch.reshape({options.num_features}), share);
     if (wide.impl() != running.impl()) running.copy_(wide);
   };

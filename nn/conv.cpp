@@ -6,7 +6,7 @@ namespace vox::nn {
 
 namespace {
 
-/// The ops behind the layers, and the layers' names in messages.
+/// The ops that the layers call, and the layers' names in messages.
 template <int dims>
 struct Ops;
 
@@ -40,7 +40,7 @@ struct Ops<3> {
   static constexpr const char* transpose_layer = "nn::ConvTranspose3d";
 };
 
-/// The op's options among those of the layer.
+/// The part of the layer's options that the op takes.
 template <int dims>
 auto op_options(const typename Conv<dims>::Options& o) {
   return typename Ops<dims>::Options{

@@ -5,8 +5,8 @@
 #include <voxgrad/nn/module.h>
 #include <voxgrad/ops/conv3d.h>
 
-// The convolutions of ops/conv3d.h as layers, each with a weight and a bias of its own. k stands for the
-// sizes of the kernel: (k), (kH, kW) or (kD, kH, kW). Options that no input fits are refused at construction.
+// The convolutions of ops/conv3d.h as layers with their own weight and bias. k stands for the sizes of the
+// kernel: (k), (kH, kW) or (kD, kH, kW). The constructor refuses options that no input fits.
 
 namespace vox::nn {
 
@@ -14,9 +14,9 @@ namespace vox::nn {
 template <int dims>
 using Spatial = std::conditional_t<dims == 1, int64_t, std::conditional_t<dims == 2, Pair, Triple>>;
 
-/// conv1d, conv2d or conv3d, with a weight (out_channels, in_channels/groups, k) and a bias (out_channels),
-/// both uniform in +-1/sqrt(in_channels/groups * volume of k) at first. (N, in_channels, spatial axes) -> (N,
-/// out_channels, spatial axes); without N likewise.
+/// conv1d, conv2d or conv3d, with a weight (out_channels, in_channels/groups, k) and a bias (out_channels).
+/// Both start uniform in +-1/sqrt(in_channels/groups * volume of k). (N, in_channels, spatial axes) -> (N,
+/// out_channels, spatial axes); the same without N.
 template <int dims>
 class Conv final : public Module {
  public:
@@ -36,8 +36,8 @@ class Conv final : public Module {
 };
 
 /// conv_transpose1d, conv_transpose2d or conv_transpose3d, which upsample, with a weight (in_channels,
-/// out_channels/groups, k) and a bias (out_channels), both uniform in +-1/sqrt(out_channels/groups * volume
-/// of k) at first. Shapes as for Conv.
+/// out_channels/groups, k) and a bias (out_channels). Both start uniform in +-1/sqrt(out_channels/groups *
+/// volume of k). Shapes as for Conv.
 template <int dims>
 class ConvTranspose final : public Module {
  public:
@@ -52,8 +52,8 @@ class ConvTranspose final : public Module {
   };
   explicit ConvTranspose(const Options& options);
   Tensor forward(const Tensor& input) override;
-  /// Returns exactly the spatial sizes `output_size`, in place of output_padding; throws if no legal
-  /// output_padding gives them.
+  /// Returns a result of exactly the spatial sizes `output_size`; replaces output_padding. Throws if no legal
+  /// output_padding gives these sizes.
   Tensor forward(const Tensor& input, Spatial<dims> output_size);
   using Module::operator();
   Tensor operator()(const Tensor& input, Spatial<dims> output_size) { return forward(input, output_size); }

@@ -5,8 +5,8 @@
 namespace vox::nn {
 
 /// In training, zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et
-/// al. 2014); in evaluation, the identity. Draws one f32 tensor from default_generator() per training call
-/// with 0 < p < 1, so equal seeds drop equal elements on every device.
+/// al. 2014). In evaluation it returns its input. Each training call with 0 < p < 1 draws one f32 tensor from
+/// default_generator(), so equal seeds drop equal elements on every device.
 class Dropout final : public Module {
  public:
   struct Options {

@@ -2,14 +2,14 @@
 
 #include <voxgrad/core/tensor.h>
 
-/// Initial values of parameters. They are written in place, without being recorded, and random ones come from
-/// the default generator.
+/// Initial values of parameters. They are written in place and not recorded. Random values come from the
+/// default generator.
 namespace vox::nn::init {
 
 Tensor& uniform_(Tensor& t, double low, double high);
 Tensor& normal_(Tensor& t, double mean, double std);
 
-/// Inputs that one output element sums over, as PyTorch counts them: weight.shape[1] * kernel volume.
+/// Number of inputs that one output element sums, as PyTorch counts it: weight.shape[1] * kernel volume.
 int64_t fan_in(const Tensor& weight);
 /// The reverse: weight.shape[0] * kernel volume.
 int64_t fan_out(const Tensor& weight);

@@ -5,8 +5,8 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/pool3d.h>
 
-// Layers that are an op and its options, without parameters: activations, pooling and upsampling. Options
-// that no input fits are refused at construction.
+// Layers without parameters, each an op with its options: activations, pooling and upsampling. The
+// constructor refuses options that no input fits.
 
 namespace vox::nn {
 

@@ -21,7 +21,7 @@ Tensor Linear::forward(const Tensor& input) {
   check<ShapeError>(input.rank() >= 1 && input.size(-1) == options.in_features,
                     "nn::Linear: the input's last size must be in_features = ", options.in_features,
                     ", got shape ", input.shape());
-  // One matrix for all leading dimensions: a batch of products would repeat the weight, and its gradient.
+  // One matrix for all leading dimensions, because a batch of products repeats the weight and its gradient.
   const Tensor rows = input.rank() > 2 ? input.flatten(0, -2) : input;
   Tensor output = matmul(rows, weight.transpose(0, 1));
   if (bias.defined()) output = output + bias;

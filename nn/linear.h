@@ -4,9 +4,9 @@
 
 namespace vox::nn {
 
-/// input * weight^T + bias, with a weight (out_features, in_features) and a bias (out_features), both uniform
-/// in +-1/sqrt(in_features) at first. (..., in_features) -> (..., out_features). Without input features the
-/// output is the bias, at first 0.
+/// input * weight^T + bias, with a weight (out_features, in_features) and a bias (out_features). Both start
+/// uniform in +-1/sqrt(in_features). (..., in_features) -> (..., out_features). If in_features is 0, the
+/// output is the bias, which starts at 0.
 class Linear final : public Module {
  public:
   struct Options {

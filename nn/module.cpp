@@ -25,7 +25,8 @@ std::vector<Named> without_repeats(const std::vector<Named>& all) {
   return once;
 }
 
-/// Refuses expanded tensors early: copy_() would refuse them after load_state_dict() has written others.
+/// Refuses expanded tensors at registration. copy_() would refuse them only when load_state_dict() has begun
+/// to write.
 void check_writable(const std::string& name, const Tensor& value) {
   for (int64_t d = 0; d < value.rank(); ++d)
     check<ValueError>(value.shape()[d] <= 1 || value.strides()[d] != 0, "Module: '", name,

@@ -14,8 +14,8 @@ namespace vox::nn {
 /// Tensors by name, as saved in a file: "0.weight", "0.bias", "1.running_mean", ...
 using StateDict = std::map<std::string, Tensor>;
 
-/// A layer or a whole network: one function of one tensor, with parameters (which are trained), buffers
-/// (which are not) and children. Names and shapes are PyTorch's, so that files of weights can be exchanged.
+/// A layer or a whole network: a function of one tensor, with parameters (trained), buffers (not trained) and
+/// children. Names and shapes are PyTorch's, so weight files can be exchanged.
 ///
 /// A Module can be moved, not copied: two modules never share parameters by accident.
 class Module {
@@ -30,8 +30,8 @@ class Module {
   virtual Tensor forward(const Tensor& input) = 0;
   Tensor operator()(const Tensor& input) { return forward(input); }
 
-  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration;
-  /// one that is reached twice, as in a shared child, is listed only under its first name.
+  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration. A
+  /// tensor that is reached twice, as in a shared child, is listed only under its first name.
   std::vector<Named> named_parameters() const;
   std::vector<Named> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -42,8 +42,7 @@ class Module {
   bool is_training() const { return training_; }
 
   /// Moves, or casts, all parameters and buffers. Handles on them stay valid, so an optimiser made before
-  /// still trains them; their gradients are dropped. The dtype is a floating one; integer buffers are not
-  /// cast.
+  /// still trains them. Gradients are dropped. The dtype must be floating; integer buffers are not cast.
   Module& to(Device device);
   Module& to(DType dtype);
 
@@ -53,12 +52,12 @@ class Module {
   StateDict state_dict() const;
 
   struct LoadResult {
-    std::vector<std::string> missing;     ///< names that this module has and the dict has not
-    std::vector<std::string> unexpected;  ///< the reverse
+    std::vector<std::string> missing;     ///< names in this module but not in the dict
+    std::vector<std::string> unexpected;  ///< names in the dict but not in this module
   };
-  /// Copies the dict's elements into this module's parameters and buffers, whatever device either is on. With
-  /// `strict`, throws ValueError listing what is missing or unexpected. Shapes and dtypes must always match.
-  /// Checks everything before it writes anything.
+  /// Copies the dict's elements into this module's parameters and buffers, whichever devices they are on.
+  /// With `strict`, throws ValueError that lists missing and unexpected names. Shapes and dtypes must always
+  /// match. Checks everything before it writes anything.
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
 
  protected:

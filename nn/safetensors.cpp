@@ -36,8 +36,8 @@ std::string literal(const std::string& text) {
   }
 }
 
-/// Receives the header piece by piece and refuses everything that is not allowed at that point. So it notices
-/// duplicate names, of which a parsed object would keep the last, and deep nesting cannot exhaust the stack.
+/// Receives the header piece by piece and refuses everything that is not allowed at that point. A parsed
+/// object would hide duplicate names (it keeps the last), and deep nesting could exhaust the stack.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -276,7 +276,7 @@ SafetensorsHeader parse_header(const std::string& file, std::string_view json, i
   HeaderReader reader(file);
   reader.refuse_unless(json.starts_with('{'), "the header starts with '{'",
                        json.empty() ? "an empty header" : in_quotes(json.substr(0, 8)));
-  // A zero byte ends the parser's input; it would not read what follows.
+  // The parser stops at a zero byte and ignores the rest.
   reader.refuse_unless(json.find('\0') == json.npos, "the header is JSON in UTF-8", "a zero byte");
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   SafetensorsHeader header = reader.take();
@@ -288,7 +288,7 @@ SafetensorsHeader parse_header(const std::string& file, std::string_view json, i
   int64_t covered = 0;
   for (const SafetensorsEntry& entry : entries) {
     const std::string range = str('[', entry.begin, ',', entry.end, "] of ", in_quotes(entry.name));
-    reader.refuse_unless(entry.begin <= entry.end, "data_offsets do not fall", range);
+    reader.refuse_unless(entry.begin <= entry.end, "data_offsets are in ascending order", range);
     reader.refuse_unless(entry.begin == covered, "tensors follow each other without holes or overlaps",
                          str(range, " where ", covered, " is next"));
     reader.refuse_unless(entry.end <= data_bytes, "data_offsets end within the data",

@@ -30,8 +30,8 @@ struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  ///< in the order of their bytes
 };
 
-/// Length and header, padded with spaces so that the data starts at a multiple of 8. The bytes are those of
-/// the format's reference implementation for the same entries in the same order. Throws ValueError if a
+/// Length and header, padded with spaces so that the data starts at a multiple of 8. For the same entries in
+/// the same order, the bytes equal those of the format's reference implementation. Throws ValueError if a
 /// text is not UTF-8 or the header exceeds max_header_bytes.
 std::string format_header(const SafetensorsHeader& header);
 
@@ -45,7 +45,7 @@ int64_t parse_header_length(const std::string& file, const unsigned char (&first
 /// cover the data from 0 to its end without holes or overlaps, each with the bytes of its dtype and shape.
 SafetensorsHeader parse_header(const std::string& file, std::string_view json, int64_t data_bytes);
 
-/// A text for messages: quoted, and cut if it is long.
+/// `text` for messages: quoted, and cut if it is long.
 std::string in_quotes(std::string_view text);
 
 }  // namespace vox::nn::detail

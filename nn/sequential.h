@@ -4,9 +4,9 @@
 
 namespace vox::nn {
 
-/// Layers applied one after the other: `Sequential net{Conv3d({...}), ReLU(), ConvTranspose3d({...})};`
-/// The children are named "0", "1", ... (Braces, because C++ reads `Sequential net(ReLU(), ReLU());` as the
-/// declaration of a function.)
+/// Layers applied one after the other: `Sequential net{Conv3d({...}), ReLU(), ConvTranspose3d({...})};` The
+/// children are named "0", "1", ... Use braces: C++ reads `Sequential net(ReLU(), ReLU());` as the
+/// declaration of a function.
 class Sequential final : public Module {
  public:
   template <class... Ms>

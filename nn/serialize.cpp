@@ -12,8 +12,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 namespace {
 
-/// Wide elements first, so that all are aligned in the file; then by name. The format's reference
-/// implementation orders likewise.
+/// Wide elements come first, so that all are aligned in the file; then names in order. The format's reference
+/// implementation uses the same order.
 int place_of(DType dtype) {
   constexpr DType order[] = {i64, f64, f32, bf16, f16, u8, boolean};
   return static_cast<int>(std::find(std::begin(order), std::end(order), dtype) - std::begin(order));

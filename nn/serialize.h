@@ -8,7 +8,7 @@
 
 namespace vox::nn {
 
-/// Texts by name that a file holds beside its tensors.
+/// Named texts that a file holds beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes `tensors` (any device, strides and dtype) as a safetensors file

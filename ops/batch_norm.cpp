@@ -11,9 +11,9 @@
 //   grad_bias = sum(g),  grad_weight = sum(g xhat),
 //   grad_x = weight / sqrt(variance + eps) * (g - mean(g) - xhat mean(g xhat))
 //
-// Composed of recorded ops it moves the tensor through memory about ten times. So on the CPU forward and
-// backward are kernels that go channel by channel; the backward that is itself to be differentiated, and all
-// of CUDA, are composed.
+// As a composition of recorded ops it moves the tensor through memory about ten times. So the CPU has kernels
+// for forward and backward that go channel by channel. CUDA, and a backward that is itself differentiated,
+// use the composition.
 
 namespace vox {
 
@@ -22,7 +22,7 @@ namespace {
 using autograd::Gradients;
 using autograd::SavedTensor;
 
-/// Whether the CPU's kernels take x: they share out channels, so large tensors need some.
+/// Whether to use the CPU's kernels for x. Their tasks are channels, so a large x needs enough of them.
 bool is_fused(const Tensor& x) {
   constexpr int64_t enough_channels = 8, small = 1 << 16;
   return x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64) && x.numel() > 0 &&
@@ -90,7 +90,7 @@ detail::BatchNorm detail::batch_norm(const Tensor& x, const Tensor& weight, cons
     }
     return r;
   }
-  // A result that is too large is refused before anything is computed.
+  // Throws before anything is computed if the result is too large.
   empty_for("nn::BatchNorm3d", x.shape(), x.options());
   const Tensor mean = vox::mean(x, all_but_channels, true), centred = x - mean;
   const Tensor variance = vox::mean(centred * centred, all_but_channels, true);

@@ -127,7 +127,7 @@ Tensor mul(const Tensor& a, Scalar b) {
 
 namespace {
 
-/// db for a tensor or a number a; in the dtype that ops compute in, and rounded once.
+/// The gradient of b, for a tensor or a number a. Computed in opmath(dtype) and rounded once.
 template <class A>
 Tensor divisor_gradient(const Tensor& g, const A& a, const Tensor& b) {
   const DType wide = opmath(b.dtype());
@@ -204,10 +204,9 @@ struct PowNode final : Node {
   SavedTensor saved_a_{this}, saved_b_{this}, saved_y_{this};
   const char* name() const override { return "pow"; }
 
-  // In the dtype that ops compute in, and rounded once.
-  // At the special points the base is replaced by 1, before the pole: masking the result would leave a
-  // 0 * inf for whoever differentiates this again. Where b = 0 these are 0, NaN, and the denormal numbers,
-  // for which 1 / a may be infinite.
+  // Computed in opmath(dtype) and rounded once. At the special points, where() replaces the base by 1 before
+  // the pole: masking the result instead leaves a 0 * inf in the second derivative. Where b = 0, the special
+  // points are 0, NaN, and the denormal numbers, for which 1 / a may be infinite.
   Gradients backward(Gradients g) override {
     const DType dtype = g[0]->dtype(), wide = opmath(dtype);
     const Tensor a = saved_a_.get().to(wide), b = saved_b_.get().to(wide), y = saved_y_.get().to(wide);

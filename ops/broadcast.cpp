@@ -31,7 +31,7 @@ void check_arithmetic(const char* function, const char* argument, const Tensor& 
 
 namespace {
 
-/// Checks that a and b may meet, and calls kernel(a, b, y) on operands of y's shape.
+/// Checks the dtypes and devices of a and b, and calls kernel(a, b, y) on operands of y's shape.
 template <class F>
 Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_is_bool, F kernel) {
   check_defined(function, "a", a);

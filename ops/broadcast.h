@@ -3,7 +3,7 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/kernels.h>
 
-// How the operands of an elementwise op meet. Nothing here is recorded but detail::where.
+// Operands of elementwise ops: broadcasting and checks. Nothing here is recorded except detail::where.
 
 namespace vox::detail {
 
@@ -12,10 +12,10 @@ namespace vox::detail {
 Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
 
 /// A C++ number as an operand of an elementwise kernel: one element in host memory, repeated over `shape`.
-/// ValueError if `dtype` cannot hold it. Arithmetic takes it in the dtype that it computes in, opmath(dtype).
+/// ValueError if `dtype` cannot hold it. In arithmetic its dtype is opmath(dtype).
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
 
-/// Throws unless t is defined and of a dtype other than bool; `argument` names it in the message.
+/// Throws unless t is defined and its dtype is not bool; `argument` names it in the message.
 void check_arithmetic(const char* function, const char* argument, const Tensor& t);
 
 /// Checks the operands, allocates the result, and computes it.
@@ -29,8 +29,8 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b);
 /// shape.
 Tensor where(const Tensor& condition, const Tensor& a, Scalar value);
 
-/// The gradient of a constant: zeros, also for an infinite g, and recorded as a function of g, so that it can
-/// be differentiated like any other.
+/// The gradient of a constant: zeros even for an infinite g. It is recorded as a function of g, so that it
+/// can be differentiated again.
 Tensor no_gradient(const Tensor& g);
 
 }  // namespace vox::detail

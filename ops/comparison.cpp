@@ -4,8 +4,8 @@
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 
-// Comparisons, and the ops that choose: where, maximum, minimum. Gradients are chosen too, never multiplied
-// by 0 or 1: 0 * inf is NaN.
+// Comparisons, and the ops that choose: where, maximum, minimum. Their gradients use where() too. They never
+// multiply by 0 or 1, because 0 * inf is NaN.
 
 namespace vox {
 
@@ -85,7 +85,7 @@ Tensor detail::no_gradient(const Tensor& g) {
 }
 
 // ---- maximum, minimum: g goes to the operand that did not lose, half to each where they are equal ---------
-// Nothing loses to NaN, nor does NaN lose: then both get g, so that the origin of a NaN can be found.
+// If either operand is NaN, both get g, so that the origin of a NaN can be found.
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <voxgrad/ops/conv3d_recorded.h>
 
 // Convolutions over one and two dimensions are convolutions over three, with grids and kernels of size 1 on
-// the axes that are not there. All reshaping is by views.
+// the added axes. All reshaping is by views.
 
 namespace vox {
 namespace {
@@ -18,7 +18,7 @@ Tensor drop(Tensor t, int64_t missing, int64_t spatial) {
   return t;
 }
 
-/// Checks the ranks that a convolution over `spatial` dimensions takes, runs `op` on the lifted tensors and
+/// Checks the ranks for a convolution over `spatial` dimensions, runs `op` on the lifted tensors and
 /// drops the added dimensions from its result.
 template <class Op>
 Tensor lowered(const char* function, int64_t spatial, const Tensor& input, const Tensor& weight, Op op) {

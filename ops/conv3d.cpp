@@ -10,20 +10,21 @@
 
 // Note [The conv3d family]
 //
-// The three ops are contractions of one trilinear form, sum of big * small * weight over everything that
-// touches. With the geometry held fixed they are closed under differentiation, to any order:
+// The three ops contract one trilinear form: the sum of big * small * weight over all (fine cell, coarse
+// cell, tap) that touch. With the geometry held fixed, every gradient of one of them is another of them, to
+// any order:
 //
 //   recorded op                          gradient of first input      gradient of second input
 //   conv3d(big, w), g on small           conv_transpose3d(g, w)       weight_grad(big, g)
 //   conv_transpose3d(small, w), g on big conv3d(g, w)                 weight_grad(g, small)
 //   weight_grad(big, small), g a weight  conv_transpose3d(small, g)   conv3d(big, g)
 //
-// A bias is added where an output is written; its gradient sums g over batch and cells. The gradients of
-// weight and bias come from one recorded op with two outputs, weight_bias_grad; the gradient of the g that it
-// took is the forward op again, with weight gg_w and bias gg_b.
+// A bias is added when an output is written; its gradient sums g over batch and cells. One recorded op with
+// two outputs, weight_bias_grad, gives the gradients of weight and bias. Its own gradient with respect to g
+// is the forward op again, with the gradients that it receives as weight and bias.
 //
-// A node keeps the precision that its forward had: backward runs under a guard with it, so every op that it
-// calls, and every node that these record, has the same one.
+// A node keeps the precision of its forward. Its backward runs under a guard with that precision, so every op
+// that it calls, and every node that these record, has the same one.
 
 namespace vox {
 
@@ -42,7 +43,7 @@ constexpr ByDevice weight_grad_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_
 
 Tensor dense(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
-/// Gradients of weight (input 1) and bias (input 2) of a forward op: one pass where both are wanted.
+/// Gradients of weight (input 1) and bias (input 2) of a forward op; in one pass if both are needed.
 std::array<Gradient, 2> parameter_gradients(const Node& node, const Tensor& big, const Tensor& small,
                                             const Conv3dGeometry& geometry, Grid bias_of) {
   const bool weight = node.needs_grad(1), bias = node.needs_grad(2);
@@ -134,7 +135,7 @@ struct Conv3dWeightGradNode final : Node {
   SavedTensor saved_big_{this}, saved_small_{this};
   Conv3dGeometry geometry_;
   const Float32Precision precision_ = float32_precision();
-  Grid bias_of_ = Grid::small;  // means something only if there is a second output
+  Grid bias_of_ = Grid::small;  // used only if there is a second output
 
   const char* name() const override { return "conv3d_weight_grad"; }
 
@@ -161,7 +162,7 @@ struct Conv3dWeightGradNode final : Node {
     return results;
   }
 
-  /// One number per channel in every cell.
+  /// Repeats the number of each channel in all its cells.
   static Tensor spread(const Tensor& bias, const Shape& shape) {
     return bias.reshape({1, bias.numel(), 1, 1, 1}).expand(shape);
   }
@@ -219,7 +220,7 @@ void check_bias(const char* function, const Tensor& input, const Tensor& bias, i
                     bias.shape());
 }
 
-/// Calls `op` on a batch of one where `input` has no batch dimension.
+/// Calls `op`, on a batch of one if `input` has no batch dimension.
 template <class Op>
 Tensor with_batch(Caller function, const Tensor& input, Op op) {
   check<ShapeError>(input.rank() == 5 || input.rank() == 4, function,

@@ -25,7 +25,7 @@ void check_at_least(const Caller& function, const char* argument, const Triple& 
                     " on every axis, got ", function.axes(got));
 }
 
-/// The cells of an input or weight: (D,H,W) of a shape of rank 5, none of them 0.
+/// The cells of an input or weight: (D,H,W) of a shape of rank 5. Throws if one is 0.
 Triple extents(const Caller& function, const char* argument, const Shape& shape,
                const Caller::Sizes& spoken) {
   check<ShapeError>(shape.rank() == 5, function, ": ", argument, " must have 5 dimensions, got shape ",
@@ -43,7 +43,7 @@ int64_t reach(const Caller& function, const Conv3dGeometry& g, int64_t axis) {
   return reach(function, g.kernel, g.dilation, axis);
 }
 
-/// What all builders ask of their options alike.
+/// The checks of options that all builders share.
 template <class Options>
 void check_steps(const Caller& function, const Triple& kernel, const Options& options) {
   check_at_least(function, "kernel_size", kernel, 1);
@@ -57,7 +57,7 @@ void check_steps(const Caller& function, const Triple& kernel, const Options& op
   }
 }
 
-/// Fills in what they take from them; the kernel is there already.
+/// Copies the options into g, whose kernel is already set.
 template <class Options>
 void take_options(const Caller& function, const Options& options, Conv3dGeometry& g) {
   g.groups = options.groups;
@@ -99,14 +99,14 @@ Triple conv_transpose3d_output(const Caller& function, const Conv3dGeometry& g) 
   return output;
 }
 
-/// The largest legal output_padding: one more would only repeat what a longer input gives.
+/// The largest legal output_padding: one more gives a size that a longer input reaches.
 Triple most_output_padding(const Triple& stride, const Triple& dilation) {
   Triple most;
   for (int64_t axis = 0; axis < 3; ++axis) most[axis] = std::max(stride[axis], dilation[axis]) - 1;
   return most;
 }
 
-/// a + b, b >= 0, or the largest number there is.
+/// a + b for b >= 0, or the largest int64_t if that overflows.
 int64_t saturated_add(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;

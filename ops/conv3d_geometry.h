@@ -8,16 +8,16 @@
 
 namespace vox {
 
-/// The geometry of one contraction of the conv3d family, the same value for all three of its members.
+/// The geometry of one contraction of the conv3d family, the same value for all three ops.
 ///
-/// Each axis has a fine ("big") grid with cells o, a coarse ("small") grid with cells i, and taps k, and
-/// o = i * stride - padding + k * dilation says which touch. conv3d reads big and writes small,
+/// Each axis has a fine ("big") grid with cells o, a coarse ("small") grid with cells i, and taps k. Cells
+/// and taps with o = i * stride - padding + k * dilation touch. conv3d reads big and writes small,
 /// conv_transpose3d reads small and writes big, conv3d_weight_grad reads both.
 ///
-/// It is built and checked once, by the functions below, and travels unchanged to every gradient: neither
-/// grid follows from the other (from 5 cells, stride 2, kernels of 2 and of 3 both give 2), so no gradient
-/// may ever recompute a size. What the checks promise to kernels: all sizes and steps are >= 1 (the batch and
-/// padding >= 0), groups divides both channel counts, and every element count and index of the rule fits
+/// The functions below build and check it once, and it travels unchanged to every gradient. Neither grid's
+/// size follows from the other's: from 5 cells at stride 2, kernels of 2 and of 3 both give 2. So no gradient
+/// may recompute a size. The checks promise to kernels that all sizes, strides and dilations are >= 1 (batch
+/// and padding >= 0), that groups divides both channel counts, and that every element count and index fits
 /// int64_t.
 struct Conv3dGeometry {
   int64_t batch = 0;
@@ -47,11 +47,11 @@ enum class Grid { big, small };
 
 namespace detail {
 
-/// The public call to name in errors, and what it takes for granted: a conv2d is a conv3d with an axis of one
-/// cell that its caller has never heard of, and input without a batch is a batch of one.
+/// The public call that errors name, and how its tensors differ from the kernel's: a conv2d runs as a conv3d
+/// with an added axis of one cell, and input without a batch as a batch of one. Errors must show neither.
 struct Caller {
   const char* function;
-  int64_t spatial;  ///< axes; the first ones of three are not the caller's
+  int64_t spatial;  ///< the caller's axes: the last ones of three
   bool batched;
 
   Caller(const char* name, int64_t axes = 3, bool has_batch = true)
@@ -59,7 +59,7 @@ struct Caller {
   operator const char*() const { return function; }
   friend std::ostream& operator<<(std::ostream& out, const Caller& caller) { return out << caller.function; }
 
-  /// One number per axis, and a shape, as the caller knows them; to be printed at once.
+  /// One number per axis, and a shape, printed as the caller knows them. They hold references: print at once.
   struct Axes {
     const Triple& triple;
     int64_t spatial;
@@ -77,12 +77,12 @@ struct Caller {
   const char* taps() const { return spatial == 3 ? "kD, kH, kW" : spatial == 2 ? "kH, kW" : "k"; }
 };
 
-/// What the functions below throw for options that no tensor fits.
+/// Throws what the functions below throw for options that no tensor fits.
 void check_options(const Caller& function, const Triple& kernel_size, const Conv3dOptions& options);
 void check_options(const Caller& function, const Triple& kernel_size, const ConvTranspose3dOptions& options);
 
-// Shapes are those of batched tensors of rank 5. Throws ShapeError
-// for tensors that do not fit each other or the options, ValueError for options that nothing fits.
+// Shapes are those of batched tensors of rank 5. Throws ShapeError for tensors that do not fit each other or
+// the options, ValueError for options that no tensor fits.
 
 Conv3dGeometry conv3d_geometry(const Caller& function, const Shape& input, const Shape& weight,
                                const Conv3dOptions& options);

@@ -3,12 +3,12 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
-/// The recorded ops behind the public calls of ops/conv3d.h: operands and a geometry that is already checked.
-/// Every gradient of the family is written in these and hands the same geometry on (see Note [The conv3d
-/// family] in conv3d.cpp).
+/// The recorded ops behind the public calls of ops/conv3d.h. They take operands and a geometry that is
+/// already checked. Every gradient of the family consists of these and passes the same geometry on (see Note
+/// [The conv3d family] in conv3d.cpp).
 namespace vox::detail {
 
-// `function` is the public call, which errors name.
+// `function` names the public call in errors.
 Tensor conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry,
               const char* function = "conv3d");
 Tensor conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias,
@@ -28,8 +28,8 @@ Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight,
 Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options);
 
-// What the public calls throw for options that no input fits, as check_options() of conv3d_geometry.h does
-// for those over three axes. Layers throw it at construction.
+// Throws what the public calls throw for options that no input fits, as check_options() of conv3d_geometry.h
+// does for three axes. Layers call it in their constructors.
 void check_options(const char* function, int64_t kernel_size, const Conv1dOptions& options);
 void check_options(const char* function, const Pair& kernel_size, const Conv2dOptions& options);
 void check_options(const char* function, int64_t kernel_size, const ConvTranspose1dOptions& options);

@@ -7,7 +7,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/device.h>
 
-/// `VOX_CUDA(&cuda::f)` is the kernel in a CUDA build, and a null pointer, without naming it, in any other.
+/// `VOX_CUDA(&cuda::f)` is the kernel in a CUDA build. In any other it is null and does not name the kernel.
 #if VOXGRAD_HAS_CUDA
 #define VOX_CUDA(kernel) kernel
 #else
@@ -21,11 +21,10 @@ namespace vox {
 ///     constexpr ByDevice kernel{"matmul", &cpu::matmul, VOX_CUDA(&cuda::matmul)};
 ///     kernel.on(y.device())(a, b, y);
 ///
-/// The contract of every kernel entry, on both devices: inputs are `const Tensor&`, outputs are allocated by
-/// the caller, shapes, dtypes and devices are checked before; the kernel visits the dtype and writes every
-/// element of its outputs. CUDA kernels take their stream once, from cuda::Launch. Should a kernel find no
-/// memory for what it keeps beside its tensors, the error names the table's op, or `function` if that is
-/// given.
+/// The contract of every kernel, on both devices: inputs are `const Tensor&`; the caller allocates the
+/// outputs and checks shapes, dtypes and devices; the kernel dispatches on the dtype and writes every element
+/// of its outputs. A CUDA kernel takes its stream once, from cuda::Launch. If a kernel cannot allocate its
+/// working memory, the error names the table's op, or `function` if that is given.
 template <class F>
 struct ByDevice {
   const char* name;

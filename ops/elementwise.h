@@ -3,8 +3,8 @@
 #include <voxgrad/core/tensor.h>
 
 // Elementwise ops. Two tensors must have one dtype and device, and broadcast by NumPy's rule; a C++ number
-// takes the tensor's dtype. All whose result has a floating dtype are differentiable; the gradient of sign is
-// zero. bf16 and f16 are computed in f32, in which they take a number too, and rounded once.
+// takes the tensor's dtype. Every op whose result has a floating dtype is differentiable; the gradient of
+// sign is zero. bf16 and f16 are computed in f32 and rounded once; a number beside them is an f32.
 
 namespace vox {
 
@@ -13,9 +13,9 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor pow(const Tensor& a, const Tensor& b);  ///< where b is 0: 1, with gradient 0 by a, whatever a is
-/// Elementwise larger / smaller; NaN if either is NaN. Ties share the gradient equally; where either is NaN,
-/// both get all of it.
+Tensor pow(const Tensor& a, const Tensor& b);  ///< pow(a, 0) is 1, and its gradient by a is 0, for every a
+/// Elementwise larger / smaller; NaN if either is NaN. Equal operands share the gradient equally; if either
+/// is NaN, both get all of it.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& a, Scalar b);

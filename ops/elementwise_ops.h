@@ -1,7 +1,7 @@
 #pragma once
 
-// The names of the elementwise ops. Kernels and their tables take an op as a number. These enums are the only
-// lists: every table is made from them, and `count` stays last. Plain, since ops/cpu/simd includes it too.
+// The names of the elementwise ops. These enums are the only lists: kernels take an op as a number, and every
+// table is made from them. `count` stays last. Without includes, because ops/cpu/simd includes this file too.
 
 namespace vox {
 

@@ -5,15 +5,15 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/kernels.h>
 
-// How a kernel that computes in f32 and f64 serves bf16 and f16 too: on f32 copies of its 16-bit tensors,
-// outputs being rounded once, at the end. Said in the table of kernels, where it can be seen:
+// Lets a kernel for f32 and f64 serve bf16 and f16 too: it runs on f32 copies of the 16-bit tensors, and each
+// output is rounded once, at the end. The table of kernels says so:
 //
 //     constexpr ByDevice kernel{"matmul", in_f32<&cpu::matmul>, VOX_CUDA(&cuda::matmul)};
 
 namespace vox::detail {
 
-/// x in the dtype that ops on it compute in, off the tape: x itself unless it holds 16-bit numbers. What is
-/// repeated with stride 0 is converted once. An undefined tensor stays undefined.
+/// x in the dtype that ops on it compute in, off the tape: x itself unless it holds 16-bit numbers. Elements
+/// repeated with stride 0 are converted once. An undefined tensor stays undefined.
 inline Tensor widened(const Tensor& x) {
   if (!x.defined() || !is_16_bit(x.dtype())) return x;
   Shape distinct = x.shape();
@@ -23,14 +23,14 @@ inline Tensor widened(const Tensor& x) {
   return alias(x, x.impl()->offset, distinct, x.strides()).to(f32).expand(x.shape());
 }
 
-/// What the kernel gets for one argument: the argument itself,
+/// What the kernel gets for one argument: by default the argument itself.
 template <class P>
 struct InF32 {
   P argument;
   P get() { return argument; }
   void finish() {}
 };
-/// an input in f32,
+/// An input becomes f32.
 template <>
 struct InF32<const Tensor&> {
   const Tensor wide;
@@ -38,7 +38,7 @@ struct InF32<const Tensor&> {
   const Tensor& get() { return wide; }
   void finish() {}
 };
-/// or f32 memory for an output.
+/// An output becomes f32 memory, which is rounded into the argument at the end.
 template <>
 struct InF32<Tensor&> {
   Tensor &output, wide;
@@ -66,7 +66,7 @@ struct KernelInF32<kernel> {
 
 namespace vox {
 
-/// The kernel, a function whose outputs are `Tensor&` and dense, as one that takes bf16 and f16 as well.
+/// `kernel`, whose outputs are dense and of type `Tensor&`, extended to bf16 and f16.
 template <auto* kernel>
 inline constexpr auto* in_f32 = &detail::KernelInF32<kernel>::run;
 

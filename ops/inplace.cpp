@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-// In-place writes. They are never recorded: begin_in_place() refuses those that the tape would have to know.
-// What is written may be any strided view, and may share memory with what is read.
+// In-place writes. They are never recorded: begin_in_place() refuses those that the tape would have to
+// record. The target may be any strided view, and may share memory with the source.
 
 namespace vox {
 namespace {
@@ -93,7 +93,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   checked("copy_");
   detail::check_defined("copy_", "source", source);
   check_writable("copy_", *this);
-  detail::broadcast_to("copy_", source, shape());  // refused before anything moves
+  detail::broadcast_to("copy_", source, shape());  // throws before anything moves
   detail::begin_in_place("copy_", *this, source);
   const Tensor near = source.detach().to(device());
   detail::copy_kernel.on(device())(safe_source(*this, detail::broadcast_to("copy_", near, shape())), *this);

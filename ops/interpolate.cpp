@@ -103,8 +103,8 @@ struct InterpolateAdjointNode : autograd::Node {
   }
 };
 
-// The axes that change, those that shrink first: no intermediate is larger than both input and output. Those
-// that grow from W to D: an upsampled W makes the rows of the later passes long.
+// The axes to resize. Those that shrink come first, so that no intermediate is larger than both input and
+// output. Those that grow come from W to D, because an upsampled W makes the rows of the later passes long.
 std::vector<int64_t> pass_order(const InterpolateAxes& axes) {
   std::vector<int64_t> order;
   for (size_t i : {0, 1, 2})
@@ -124,7 +124,7 @@ Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const Interp
   return y;
 }
 
-/// Whether the CPU does all passes plane by plane: with planes for every thread, and little ones.
+/// Whether the CPU does all passes plane by plane: if there are planes for every thread, and they are small.
 bool plane_by_plane(const Tensor& x, const Shape& result) {
   constexpr int64_t enough = 16, most_elements = int64_t{1} << 21;
   const int64_t planes = x.shape()[0] * x.shape()[1];
@@ -132,8 +132,8 @@ bool plane_by_plane(const Tensor& x, const Shape& result) {
          checked_numel("interpolate", result) / planes <= most_elements;
 }
 
-/// The result of all passes, each of which turns axes[i].*from cells into axes[i].*to; dense, x itself if
-/// there is none and x is dense.
+/// The dense result of all passes; a pass turns axes[i].*from cells into axes[i].*to. x itself if there is no
+/// pass and x is dense.
 template <class Passes, class Kernel>
 Tensor run_passes(const Passes& passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
                   const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {

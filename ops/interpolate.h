@@ -28,19 +28,19 @@ struct InterpolateOptions {
   bool align_corners = false;  ///< trilinear only
 };
 
-/// Resizes (N, C, D, H, W), floating, with the index rules of torch.nn.functional.interpolate. On each axis,
-/// with ratio = in / out, or 1 / scale_factor where that was given, output cell o reads the input at
+/// Resizes (N, C, D, H, W), floating, with the index rules of torch.nn.functional.interpolate. Let ratio be 1
+/// / scale_factor if that is given, else in / out. On each axis, output cell o reads the input at
 ///
 ///   nearest                    floor(o * ratio)
 ///   trilinear                  max(0, (o + 0.5) * ratio - 0.5), between its two neighbours
 ///   trilinear, align_corners   o * (in - 1) / (out - 1), or 0 where out is 1
 ///
-/// and never beyond the last cell; an axis with out == in is copied. Positions are computed in double, and
-/// identically on all devices (PyTorch: in float, so that a nearest cell may differ where o * ratio is
-/// whole).
+/// and never beyond the last cell. An axis with out == in is copied. Positions are computed in double and are
+/// the same on all devices. (PyTorch computes them in float, so a nearest cell may differ where o * ratio is
+/// whole.)
 ///
-/// The backward is the exact adjoint, in gather form: no atomics, the same bits every time. Differentiable
-/// any number of times.
+/// The backward is the exact adjoint. It gathers instead of using atomics, so it gives the same bits every
+/// time. Differentiable any number of times.
 ///
 /// Throws ShapeError unless the input has 5 dimensions with D, H, W >= 1 and the output sizes are >= 1,
 /// DTypeError unless it is floating, ValueError unless exactly one of size and scale_factor is given, for
@@ -48,7 +48,7 @@ struct InterpolateOptions {
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options);
 
 namespace detail {
-/// Throws, in the name of `function`, what these options bring about whatever the input.
+/// Throws, naming `function`, what these options cause for every input.
 void check_options(const char* function, const InterpolateOptions& options);
 }  // namespace detail
 

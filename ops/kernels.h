@@ -13,18 +13,18 @@
 #include <voxgrad/ops/precision.h>
 
 // The contract between ops and kernels: every kernel of both devices, each signature once. ByDevice
-// (dispatch.h) states what holds for all of them: shapes, dtypes and devices are checked before, outputs are
-// allocated by the caller, and every element of an output is written. "Dense" means contiguous. A kernel
-// reads any strides unless it asks for dense tensors.
+// (dispatch.h) states what holds for all of them: the caller checks shapes, dtypes and devices and allocates
+// outputs; the kernel writes every element of its outputs. "Dense" means contiguous. A kernel reads any
+// strides unless it asks for dense tensors.
 
 namespace vox {
 
-// ---- Elementwise: all tensors have the shape of the output (a broadcast operand has stride 0); an input is
+// ---- Elementwise: all tensors have the shape of the output (a broadcast operand has stride 0). An input is
 // the output itself, element for element, or does not overlap it. bf16 and f16 are computed in f32 and
-// rounded once. A *number operand* is an input of one repeated element in host memory, whatever the output's
-// device (number() in ops/broadcast.h), and f32 for 16-bit outputs.
+// rounded once. A *number operand* (number() in ops/broadcast.h) is an input of one repeated element. It is
+// in host memory, whatever the output's device, and an f32 for 16-bit outputs.
 
-/// y = op(x). leaky_relu takes its slope, clamp its bounds from p and q. Integers wrap around.
+/// y = op(x). p is the slope of leaky_relu; p and q are the bounds of clamp. Integers wrap around.
 using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
 /// y = op(a, b); add_scaled is a + p * b. Integers wrap around.
 using BinaryKernel = void(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p);
@@ -40,22 +40,22 @@ using FillKernel = void(const Tensor& target, Scalar value);
 
 enum class ReduceKind { sum, mean, max, min, argmax, argmin };
 
-/// Rows of more elements than this are reduced in blocks, and then the row of block results.
+/// A longer row is reduced in blocks of this many elements; then the row of block results is reduced.
 inline constexpr int64_t reduce_block_size = 1024;
 
 /// Reduces the last `reduced_dims` dimensions of x into the dense y, whose elements are those of x's other
-/// dimensions in row-major order. y has x's dtype; i64 for arg* and for sums of i64, u8 and bool. mean takes
-/// floating dtypes; max, min, argmax and argmin never get an empty row.
+/// dimensions in row-major order. y has x's dtype, but i64 for arg* and for sums of i64, u8 and bool. mean
+/// takes floating dtypes; max, min, argmax and argmin never get an empty row.
 using ReduceKernel = void(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y);
 
 // ---- Products
 
-/// a is (batch..., n, k), b (batch..., k, m) and the dense y (batch..., n, m), with equal batch dimensions
-/// and one floating dtype. An operand that serves many batches has stride 0 there.
+/// a is (batch..., n, k), b is (batch..., k, m) and the dense y is (batch..., n, m), with equal batch
+/// dimensions and one floating dtype. An operand that serves many batches has stride 0 there.
 using MatmulKernel = void(const Tensor& a, const Tensor& b, Tensor& y);
 
 // ---- The conv3d family: dense tensors of one floating dtype, with the geometry's shapes. An undefined bias
-// means none. The precision concerns f32 on CUDA.
+// means none. The precision affects f32 on CUDA only.
 
 /// conv3d: small = bias + sum over bc, k of big * weight. conv_transpose3d: big = bias + sum over sc, k of
 /// small * weight.
@@ -69,15 +69,15 @@ using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor
 // ---- Interpolation: dense tensors of floating dtype, with equal sizes except along dimension `dim`
 
 /// y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with (index, w) = axis.tap(o).
-/// interpolate_axis_adjoint: output[.., i, ..] = the sum, by rising o, of the share of i in o * input[.., o,
-/// ..].
+/// interpolate_axis_adjoint: output[.., i, ..] = the sum, by rising o, of input[.., o, ..] times the weight
+/// with which o reads i.
 using InterpolateKernel = void(const Tensor& input, int64_t dim, const InterpolateAxis& axis, Tensor& output);
 
 // ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
 // (i64: cell within the plane, -1 for none) have geometry.windows(). The last argument's size gives the
 // number of planes. On the CPU the x of max_pool3d and avg_pool3d may have any strides.
 
-/// y = the first maximum, or the last NaN, of each window. Undefined indices are left out.
+/// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
 /// max_pool3d_take: y[window] = x[indices[window]]. max_pool3d_give, its adjoint: x[cell] = the sum of y over
 /// the windows with this index.
@@ -89,8 +89,8 @@ using AvgPoolKernel = void(const Tensor& input, const Pool3dGeometry& geometry, 
 // ---- Indices: x is (outer, size, inner) and y (outer, indices, inner) around dimension `dim`, both dense
 // except the x of index_select
 
-/// Throws ShapeError unless every index is in [0, size). On CUDA it waits for the indices, except while the
-/// stream is being captured: then it accepts all.
+/// Throws ShapeError unless every index is in [0, size). On CUDA it waits for the indices. While the stream
+/// is being captured it cannot wait, and accepts all.
 using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
 /// index_select: y[.., k, ..] = x[.., indices[k], ..]; NaN, or 0 in other dtypes, for an index outside x.
 /// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, by rising k. Floating
@@ -149,8 +149,8 @@ using ConvDefinition = void(const Tensor& input, const Tensor& weight, const Ten
 ConvDefinition conv3d_direct, conv_transpose3d_direct;
 void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g);
 
-/// All passes of `order` (0 to 2 for D, H, W; not empty) at once, with the same bits. The input has any
-/// strides.
+/// Does all passes of `order` (0 to 2 for D, H, W; not empty) in one call; the bits are those of single
+/// passes. The input has any strides.
 using InterpolatePasses = void(const Tensor& input, const std::vector<int64_t>& order,
                                const InterpolateAxes& axes, Tensor& output);
 InterpolatePasses interpolate_passes, interpolate_passes_adjoint;

@@ -8,7 +8,7 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/core/tensor.h>
 
-// How kernels see a tensor: its elements as numbers, and where they lie.
+// Tensors as kernels see them: numbers, and where they are in memory.
 
 namespace vox {
 
@@ -25,9 +25,9 @@ namespace detail {
 
 // ---- Numbers ----------------------------------------------------------------------------------------------
 
-/// Conversion between element types, defined for every value: a number becomes true unless it is 0; a real
-/// number loses its fraction and is limited to the range of the integer type, NaN becoming 0; an integer
-/// keeps its low bits.
+/// Conversion between element types, defined for every value. As bool, everything except 0 is true. A
+/// floating number cast to an integer loses its fraction and is limited to the type's range, and NaN becomes
+/// 0. An integer keeps its low bits.
 template <class To, class From>
 VOX_HOST_DEVICE To convert(From x) {
   if constexpr (std::is_same_v<To, From>) {
@@ -37,7 +37,7 @@ VOX_HOST_DEVICE To convert(From x) {
   } else if constexpr (std::is_integral_v<To> && is_16_bit_v<From>) {
     return convert<To>(static_cast<float>(x));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-    // Both limits are powers of two or small, so exact in From; above, the comparison must not be rounded.
+    // Both limits are exact in From. `above` is the largest To plus 1, because 2^63 - 1 is not exact.
     constexpr From below = static_cast<From>(std::numeric_limits<To>::min());
     constexpr From above = sizeof(To) == 8 ? static_cast<From>(0x1p63) : static_cast<From>(256);
     if (x >= above) return std::numeric_limits<To>::max();
@@ -47,7 +47,7 @@ VOX_HOST_DEVICE To convert(From x) {
   }
 }
 
-/// A C++ number as an element; check_scalar() has seen that it fits.
+/// A C++ number as an element. check_scalar() has checked that it fits.
 template <class T>
 T element(Scalar value) {
   return value.is_integer() && std::is_integral_v<T> ? convert<T>(value.as_integer())
@@ -57,16 +57,16 @@ T element(Scalar value) {
 // ---- Operands of one shape, each with its own strides
 // ------------------------------------------------------
 
-/// Where N operands keep element i.
+/// Offsets of one element in N operands.
 template <int N>
 struct Offsets {
   int64_t at[N] = {};
   VOX_HOST_DEVICE int64_t operator[](int operand) const { return at[operand]; }
 };
 
-/// How kernels walk N operands of one shape, each with its own strides: dimensions of size 1 are dropped and
-/// neighbours that every operand can walk as one are joined, so that dense operands have rank 1. The order of
-/// the elements stays the logical one. Plain numbers, passed to CUDA kernels by value.
+/// How kernels walk N operands of one shape, each with its own strides. Dimensions of size 1 are dropped, and
+/// neighbours that every operand can walk as one are joined, so dense operands have rank 1. The logical order
+/// of the elements does not change. Plain numbers, passed to CUDA kernels by value.
 template <int N>
 struct StridedLayout {
   int64_t numel = 0;
@@ -125,7 +125,7 @@ struct StridedLayout {
   }
 
  private:
-  // A division of 32-bit numbers is several times cheaper than one of 64, above all on a GPU.
+  // Dividing 32-bit numbers is several times cheaper than dividing 64-bit ones, especially on a GPU.
   static VOX_HOST_DEVICE int64_t quotient(int64_t i, int64_t size) {
     if (((i | size) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(size);
     return i / size;
@@ -160,7 +160,7 @@ StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor
   return layout;
 }
 
-/// How the elements of x that belong to one index lie: (outer, inner).
+/// The layout of the elements of x that belong to one index of `dim`: (outer, inner).
 inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
   Shape shape = x.shape();
   shape[dim] = 1;
@@ -170,8 +170,8 @@ inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
 // ---- Rows -------------------------------------------------------------------------------------------------
 
 /// A tensor whose last dimensions are to be reduced, as `rows` rows of `length` elements: element r of row o
-/// lies at offset(kept, o) + offset(reduced, r). Both lists have at least one dimension; dimensions of size 1
-/// are gone, and neighbours that one stride can walk are one dimension. That changes no logical index.
+/// lies at offset(kept, o) + offset(reduced, r). Both lists have at least one dimension. Dimensions of size 1
+/// are dropped, and neighbours that one stride can walk are joined. That changes no logical index.
 struct RowView {
   Shape kept, kept_strides;
   Shape reduced, reduced_strides;
@@ -179,7 +179,7 @@ struct RowView {
 };
 RowView rows_of(const Tensor& x, int64_t reduced_dims);
 
-/// Where the element with row-major number `index` lies.
+/// The offset of the element with row-major number `index`.
 constexpr int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
   int64_t offset = 0;
   for (int64_t i = shape.rank() - 1; i > 0; --i) {

@@ -7,8 +7,8 @@
 
 #include <limits>
 
-// Losses are composed of recorded ops and so need no gradients of their own. For 16-bit tensors they compute
-// in f32, gradients too, and round the result once.
+// Losses are composed of recorded ops, so they need no gradients of their own. For 16-bit tensors they, and
+// their gradients, are computed in f32 and rounded once.
 
 namespace vox {
 
@@ -28,7 +28,7 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
   throw ValueError("loss: corrupt value of Reduction");
 }
 
-/// input - target in the dtype that ops compute in, where both must agree in everything.
+/// input - target in opmath(dtype). Throws unless shapes, dtypes and devices are equal.
 Tensor difference(const char* function, const Tensor& input, const Tensor& target) {
   detail::check_defined(function, "input", input);
   detail::check_defined(function, "target", target);
@@ -54,7 +54,7 @@ void check_cross_entropy(const Tensor& input, const Tensor& target) {
                     " target must have shape ", expected, ", got ", target.shape());
 }
 
-/// On the CPU; it reads the whole target.
+/// For the CPU only, because it reads the whole target.
 void check_classes(const Tensor& input, const Tensor& target) {
   if (input.device().is_cuda() || target.numel() == 0) return;
   const int64_t lowest = min(target).item<int64_t>(), highest = max(target).item<int64_t>();
@@ -88,9 +88,9 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduct
     check_classes(input, target);
     const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
     one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
-    // Chosen, not multiplied: a score of -inf for another class must not make 0 * inf.
+    // where(), not a product: a score of -inf for another class must not give 0 * inf.
     Tensor loss = -sum(where(one_hot, scores, zero), {1});  // (N, ...)
-    if (input.device().is_cuda()) {                         // a class out of range is hot nowhere
+    if (input.device().is_cuda()) {  // a class out of range has no true element in one_hot
       const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), wide);
       loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
     }

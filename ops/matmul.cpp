@@ -11,7 +11,7 @@ namespace {
 
 constexpr ByDevice matmul_kernel{"matmul", in_f32<&cpu::matmul>, VOX_CUDA(&cuda::matmul)};
 
-/// The same elements with batch dimensions `batch`; repeats have stride 0. Off the tape.
+/// x with batch dimensions `batch`, off the tape; repeated batches have stride 0.
 Tensor expand_batch(const Tensor& x, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(x.size(-2));
@@ -22,7 +22,7 @@ Tensor expand_batch(const Tensor& x, const Shape& batch) {
 Shape batch_of(const Tensor& x) { return Shape(x.shape().begin(), x.shape().end() - 2); }
 
 /// y = a b for operands of rank >= 2:
-///   da = g b^T, db = a^T g, each summed over the batches that it was repeated for.
+///   da = g b^T, db = a^T g, each summed over broadcast batches.
 struct MatmulNode final : autograd::Node {
   const char* name() const override { return "matmul"; }
   autograd::Gradients backward(autograd::Gradients g) override;

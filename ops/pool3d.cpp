@@ -8,7 +8,7 @@
 
 namespace vox {
 
-// Pooling is made of these recorded maps, each linear for fixed indices:
+// Pooling consists of these recorded maps, each linear for fixed indices:
 //
 //   max_pool3d_take            y[window] = x[indices[window]]
 //   max_pool3d_give            its adjoint: x[cell] = the sum of y over the windows with this index
@@ -32,10 +32,10 @@ constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(&
 constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d_adjoint>,
                                       VOX_CUDA(&cuda::avg_pool3d_adjoint)};
 
-// Far beyond any tensor, and far enough from the end of int64_t that no later sum overflows.
+// Larger than any tensor, and small enough that no later sum overflows int64_t.
 constexpr int64_t limit = std::numeric_limits<int64_t>::max() / 8;
 
-/// What can be said of one axis' windows before there is an input. Returns their extent.
+/// Checks one axis of the options, without an input. Returns the extent of a window.
 int64_t checked_extent(const char* function, int64_t kernel, int64_t stride, int64_t padding,
                        int64_t dilation) {
   check<ValueError>(kernel >= 1 && stride >= 1 && dilation >= 1, function,
@@ -83,7 +83,7 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
                     ": D, H and W of the input must be >= 1, got ", shape);
   for (int64_t i = 0; i < 3; ++i) {
     g.out[i] = window_count(function, g.in[i], g.kernel[i], g.stride[i], padding[i], dilation[i], ceil_mode);
-    // Steps that nobody takes may be longer than any tensor.
+    // An unused stride or dilation may be larger than any tensor.
     if (g.out[i] == 1) g.stride[i] = 1;
     if (g.kernel[i] == 1) g.dilation[i] = 1;
   }
@@ -97,7 +97,7 @@ Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
   return detail::empty_for(function, shape, t.options());
 }
 
-/// x as the kernels of max_pool3d and avg_pool3d take it.
+/// x off the tape; dense on CUDA, whose kernels of max_pool3d and avg_pool3d need that.
 Tensor readable(const Tensor& x) { return x.device().is_cpu() ? x.detach() : x.detach().contiguous(); }
 
 }  // namespace
@@ -140,7 +140,7 @@ void check_options(const char* function, const MaxPool3dOptions& o) {
 
 namespace {
 
-// The derivative of the maximum for the same indices: its own gradient is that of the maximum.
+// Its gradient equals that of max_pool3d, because the indices are the same.
 struct MaxPool3dTakeNode : MaxPool3dNode {
   const char* name() const override { return "max_pool3d_take"; }
 };

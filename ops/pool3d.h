@@ -8,15 +8,15 @@
 // Pooling over windows of (N, C, D, H, W) or (C, D, H, W) of floating dtype, with PyTorch's arguments and
 // sizes.
 //
-// On each axis, window o covers the cells o * stride - padding + k * dilation, k = 0 .. kernel_size - 1, that
-// exist. There are floor((in + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 windows; with
-// ceil_mode the quotient is rounded up, and a last window that would begin beyond input and left padding is
-// dropped.
+// On each axis, window o covers the existing cells among o * stride - padding + k * dilation, k = 0 ..
+// kernel_size - 1. There are floor((in + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1
+// windows. With ceil_mode the quotient is rounded up, and a last window that begins beyond input and left
+// padding is dropped.
 //
 // Both throw ShapeError for other ranks, for D, H or W of 0 and for sizes that leave no window; DTypeError
 // for other dtypes; ValueError unless kernel_size, stride, dilation >= 1 and 0 <= padding <= kernel_size / 2,
-// and for windows or strides of 2^60 cells and more.
-// Both are differentiable any number of times, and their gradients gather: the same bits every time.
+// and for windows or strides of 2^60 cells or more. Both are differentiable any number of times. Their
+// gradients gather, so they give the same bits every time.
 
 namespace vox {
 
@@ -33,18 +33,18 @@ struct AvgPool3dOptions {
   bool ceil_mode = false, count_include_pad = true;
 };
 
-/// Maximum of each window. NaN wins. The first maximum of a window (as in PyTorch its last NaN), in row-major
-/// order, takes the gradient. A window that covers no cell, which only dilation can bring about, gives
-/// -infinity and passes no gradient on. Of +0 and -0 in one window either may be the result.
+/// Maximum of each window; NaN if the window holds one. The gradient goes to the first maximum in row-major
+/// order or, as in PyTorch, to the last NaN. A window that covers no cell, which only dilation can cause,
+/// gives -infinity and passes no gradient. If a window holds +0 and -0, the result may be either.
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
 
-/// Mean of each window: the sum over its cells, divided by their number; with count_include_pad also the
-/// padding that it covers counts as cells, but not what ceil_mode lets it cover beyond the padding. The
-/// kernel must not be larger than the input with its padding, also in ceil_mode.
+/// Mean of each window: the sum over its cells, divided by their number. With count_include_pad, covered
+/// padding counts as cells too, but positions beyond the padding, which ceil_mode can cover, do not. The
+/// kernel must not be larger than the input with its padding, even in ceil_mode.
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options);
 
 namespace detail {
-/// Throws, in the name of `function`, what these options bring about whatever the input.
+/// Throws, naming `function`, what these options cause for every input.
 void check_options(const char* function, const MaxPool3dOptions& options);
 void check_options(const char* function, const AvgPool3dOptions& options);
 }  // namespace detail

@@ -6,9 +6,8 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/ops/triple.h>
 
-// The arithmetic of pooling, one owner of one output at a time, shared by the CPU and CUDA kernels: what a
-// window takes from the input, and what a cell gathers from the windows over it. Sums of 16-bit numbers are
-// f32.
+// The arithmetic of pooling, shared by the CPU and CUDA kernels: what a window takes from the input, and what
+// a cell gathers from the windows over it. One task computes one output. Sums of 16-bit numbers are f32.
 
 namespace vox {
 
@@ -36,8 +35,8 @@ VOX_HOST_DEVICE inline PoolRange covered_cells(int64_t o, int64_t in, int64_t ke
   return {begin, end < in ? end : in, dilation};
 }
 
-/// Windows that reach over cell i on an axis: all that begin at most the window's extent before it. With
-/// dilation, some of them step across it.
+/// Windows over cell i on an axis: those that begin at most their extent before it. With dilation, some of
+/// them skip the cell.
 VOX_HOST_DEVICE inline PoolRange windows_over(int64_t i, int64_t out, int64_t kernel, int64_t stride,
                                               int64_t padding, int64_t dilation) {
   const int64_t extent = (kernel - 1) * dilation + 1;
@@ -86,7 +85,7 @@ VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, int64_t o
   return best;
 }
 
-/// Gradient of cell i: the sum over the windows whose maximum it is, by rising window.
+/// Gradient of cell i: the sum over the windows whose maximum it is, in ascending order.
 template <class T>
 VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
                                          int64_t i) {
@@ -99,7 +98,8 @@ VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices
 
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------
 
-/// What window o divides by: its cells, or with count_include_pad its extent within input and padding.
+/// The divisor of window o: its number of cells or, with count_include_pad, of positions within the padded
+/// input.
 VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) {
   double count = 1;
   for (int64_t axis = 0; axis < 3; ++axis) {
@@ -120,7 +120,7 @@ VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, int
   return sum / static_cast<opmath_t<T>>(divisor(g, window));
 }
 
-/// Gradient of cell i: the sum of grad_y / divisor over the windows over it, by rising window.
+/// Gradient of cell i: the sum of grad_y / divisor over the windows that cover it, in ascending order.
 template <class T>
 VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, int64_t i) {
   opmath_t<T> sum = 0;

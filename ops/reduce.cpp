@@ -23,7 +23,7 @@ namespace {
 
 constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
 
-/// What `dims` and `keepdim` of one call come to.
+/// What `dims` and `keepdim` of one call mean for x.
 struct Plan {
   Shape order;          // kept dimensions, then reduced ones, each in their old order
   Shape keepdim_shape;  // x's shape with 1 for reduced dimensions
@@ -112,7 +112,8 @@ Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
-    node->count_ = std::max<int64_t>(plan.count, 1);  // no gradient of an empty tensor is 0 / 0
+    node->count_ =
+        std::max<int64_t>(plan.count, 1);  // 1, so that the gradient of an empty tensor is not 0 / 0
   }
   return y;
 }
@@ -140,7 +141,7 @@ struct ExtremumNode : autograd::Node {
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
-    const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // a NaN that won is unequal to itself
+    const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // NaN is unequal to itself
     const DType wide = opmath(x.dtype());                        // bf16 cannot count beyond 256
     const Tensor ties = sum(winners, dims_, true).to(wide);
     const Tensor share = div(g[0]->reshape(keepdim_shape_).to(wide), ties).to(x.dtype());

@@ -8,17 +8,17 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/ops/kernels.h>
 
-// What one reduction does with elements, for the CPU's and CUDA's loops alike. An Op has
-//   Acc                 what is carried along
+// A reduction as an Op, for the loops of both the CPU and CUDA. An Op has
+//   Acc                 the type of partial results
 //   init()              the Acc of no elements
 //   lift(x, i)          the Acc of element number i of its row
-//   combine(a, b)       the Acc of both; changes nothing if one is init()
+//   combine(a, b)       the Acc of both; returns the other one if one is init()
 //   finish(a, length)   the result
 
 namespace vox::detail {
 
-/// ShapeError, naming `function`, if x has more than 2^53 elements. The results of so many blocks, of up to
-/// 16 bytes each, are all that a process can address; only an expanded tensor gets there.
+/// ShapeError, naming `function`, if x has more than 2^53 elements. Their block results, up to 16 bytes each,
+/// fill the address space. Only an expanded tensor is that large.
 void check_reducible(const char* function, const Tensor& x);
 
 template <class T>
@@ -52,7 +52,7 @@ VOX_HOST_DEVICE constexpr bool beats(T b, T a) {
   return (is_max ? b > a : b < a) | (is_nan(b) & !is_nan(a));
 }
 
-/// The value that any other beats or equals.
+/// The value that every other value beats or equals.
 template <class T, bool is_max>
 VOX_HOST_DEVICE constexpr T weakest() {
   using L = std::numeric_limits<T>;
@@ -91,7 +91,7 @@ struct ArgExtremumOp {
   VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t) { return a.index; }
 };
 
-/// Element i of a row as an Acc, or as it is in a row of block results, which are Accs already.
+/// Element i of a row as an Acc. The elements of a row of block results are Accs already.
 template <class Op, class In>
 VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {
   if constexpr (std::is_same_v<In, typename Op::Acc>)

@@ -12,7 +12,7 @@ namespace {
 
 struct CatNode final : autograd::Node {
   int64_t dim_ = 0;
-  std::vector<int64_t> starts_;  // of input i along dim_; and the end of the last
+  std::vector<int64_t> starts_;  // where input i begins along dim_, and where the last one ends
   const char* name() const override { return "cat"; }
   Gradients backward(Gradients g) override {
     Gradients grads(edges().size());
@@ -80,7 +80,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
 // ---- pad --------------------------------------------------------------------------------------------------
 namespace {
 
-/// The part of `y` that lies `before[i]` in from the start of each dimension and has shape `inner`.
+/// The part of `y` of shape `inner` that begins at index `before[i]` of each dimension i.
 Tensor inside(Tensor y, const Shape& before, const Shape& inner) {
   for (int64_t i = 0; i < inner.rank(); ++i)
     if (y.shape()[i] != inner[i]) y = y.slice(i, before[i], before[i] + inner[i]);

@@ -4,31 +4,32 @@
 
 #include <voxgrad/core/tensor.h>
 
-// Ops that move elements without computing. Those that copy are declared here; the views (slice, select,
-// permute, transpose, expand, reshape, squeeze, unsqueeze, flatten) are members of Tensor, and views.cpp
-// defines them. Any dtype; for floating dtypes differentiable, any number of times.
+// Ops that move elements without computing. Those that copy are declared here. The views (slice, select,
+// permute, transpose, expand, reshape, squeeze, unsqueeze, flatten) are members of Tensor, defined in
+// views.cpp. Any dtype; floating dtypes are differentiable any number of times.
 
 namespace vox {
 
-/// Joins one or more tensors along `dim`; all other sizes, dtypes and devices are equal. Gradient: the slices
-/// of g. Throws ValueError for no tensors, ShapeError, DTypeError or DeviceError for tensors that do not
+/// Joins one or more tensors along `dim`; all other sizes, dtypes and devices must be equal. Gradient: slices
+/// of g. Throws ValueError for no tensors, and ShapeError, DTypeError or DeviceError for tensors that do not
 /// match.
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
 /// The same along a new dimension: tensors of equal shape, `dim` from -rank-1 to rank.
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 
-/// Pads with `value`. `padding` lists (before, after) from the LAST dimension backwards, as
+/// Pads with `value`. `padding` lists (before, after) from the LAST dimension backwards, like
 /// torch.nn.functional.pad; entries are >= 0 (use slice() to crop). Gradient: the slice of g. Throws
 /// ShapeError for an odd number of entries or more than two per dimension, ValueError for negative entries
 /// and for a value that the dtype cannot hold.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 0);
 
-/// Rows `indices` (i64, one dimension, each in [0, size), on x's device) of dimension `dim`. Its gradient
-/// adds rows that were taken more than once, in the order of `indices`: no atomics, the same bits every time.
+/// Takes the slices `indices` (i64, one dimension, each in [0, size), on x's device) of dimension `dim`. The
+/// gradient adds up slices that were taken more than once, in the order of `indices`, without atomics, so it
+/// gives the same bits every time.
 ///
-/// An index outside [0, size) throws ShapeError, on CUDA too, where the check waits for the indices. Only
-/// while a CUDA graph is captured nothing can wait: there, such an index reads as NaN (0 in other dtypes),
-/// gets no gradient, and never touches memory outside x.
+/// An index outside [0, size) throws ShapeError. On CUDA this check waits for the indices. It cannot wait
+/// while a CUDA graph is captured: then such an index reads as NaN (0 in other dtypes), gets no gradient, and
+/// never touches memory outside x.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
 
 namespace detail {

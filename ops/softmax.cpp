@@ -4,9 +4,9 @@
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_ops.h>
 
-// softmax and log_softmax along one dimension, composed of reductions and elementwise ops: so they run on
-// every device, and a view gives the bits of its copy. 16-bit tensors are computed in f32 and rounded once,
-// gradients too. Each is one node of the tape, which saves the result:
+// softmax and log_softmax along one dimension, composed of reductions and elementwise ops. So they run on
+// every device, and a view gives the same bits as its copy. 16-bit tensors and their gradients are computed
+// in f32 and rounded once. Each op is one node, which saves the result:
 //   softmax       dx = y * (g - sum(g * y))
 //   log_softmax   dx = g - exp(y) * sum(g)
 
@@ -20,8 +20,8 @@ int64_t checked_dim(const char* function, const Tensor& x, int64_t dim) {
   return normalize_dim(function, dim, x.rank());
 }
 
-/// What both do first: all memory is asked for before any work is done. `y` is the result; `wide` is
-/// x minus its maximum along `dim`, which keeps exp() within range, in the dtype that ops compute in.
+/// The first part of both ops. All memory is allocated before any work is done. `y` is the result. `wide` is
+/// x minus its maximum along `dim`, which keeps exp() within range, in opmath(dtype).
 struct Shifted {
   Tensor y, wide;
 
@@ -36,7 +36,7 @@ struct Shifted {
   static void apply(Binary op, const Tensor& a, const Tensor& b, const Tensor& result) {
     detail::binary_kernel.on(a.device())(op, a, b.expand(a.shape()), result, 0);
   }
-  /// y, from what is in `wide` by now.
+  /// Copies the result from `wide` to y, and returns y.
   Tensor result() { return y.impl() == wide.impl() ? y : y.copy_(wide); }
 };
 

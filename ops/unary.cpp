@@ -55,8 +55,8 @@ struct OutputNode : Node {
   void save(const Tensor&, const Tensor& y, double, double) { saved_y_.save(y); }
 };
 
-/// The same for a formula of several ops: `gradient` gets g and what was kept in the dtype that ops compute
-/// in, so that the gradient of a 16-bit tensor is rounded once.
+/// The same for a formula of several ops: `gradient` gets g and the saved tensor in opmath(dtype), so that
+/// the gradient of a 16-bit tensor is rounded once.
 template <class Keeping, SavedTensor Keeping::*kept>
 struct ComposedNode : Keeping {
   virtual Tensor gradient(const Tensor& g, const Tensor& kept_tensor) const = 0;
@@ -152,7 +152,7 @@ struct SigmoidNode final : ComposedOfOutput {
 };
 struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
   const char* name() const override { return "relu"; }
-  // y is never negative: this also lets the gradient of NaN through, so that its origin can be found.
+  // y is never negative, so ne() means y > 0 or NaN: a NaN passes g on, so that its origin can be found.
   Gradients backward(Gradients g) override { return {detail::where(ne(saved_y_.get(), 0), *g[0], 0)}; }
 };
 struct LeakyReluNode final : InputNode {

@@ -13,7 +13,7 @@
 //   expand             g, summed over the repeats
 //   reshape, squeeze   g in the input's shape
 //
-// select, transpose, unsqueeze and flatten are made of these.
+// select, transpose, unsqueeze and flatten consist of these.
 
 namespace vox {
 
@@ -170,7 +170,7 @@ Tensor restride(const Tensor& x, const Shape& shape, const Shape& strides) {
   return y;
 }
 
-/// `target` with its one -1, if any, replaced by what makes the element counts equal.
+/// `target` with its -1, if any, replaced by the size that makes the element counts equal.
 Shape infer_size(const Shape& target, const Shape& from, int64_t numel) {
   Shape shape = target;
   int64_t unknown = -1;
@@ -191,8 +191,8 @@ Shape infer_size(const Shape& target, const Shape& from, int64_t numel) {
   return shape;
 }
 
-/// Strides that show x's elements in `shape` without a copy, if there are any: the new sizes must split up
-/// runs of x's dimensions that lie in memory as one.
+/// Strides that show x's elements in `shape` without a copy, if they exist: the new sizes must split runs of
+/// x's dimensions that are joined in memory.
 std::optional<Shape> strides_for(const Tensor& x, const Shape& shape) {
   if (x.numel() == 0) return contiguous_strides(shape);
   Shape strides = Shape::filled(shape.rank(), 1);

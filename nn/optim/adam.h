@@ -11,14 +11,14 @@ struct AdamOptions {
   double weight_decay = 0;
 };
 
-/// Adam (Kingma & Ba, arXiv 1412.6980) as torch.optim.Adam; weight decay is added to the gradient:
+/// Adam (Kingma & Ba, arXiv 1412.6980) like torch.optim.Adam; weight decay is added to the gradient:
 ///
 ///     g += weight_decay * p
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// where t counts the updates of p. It is a number on the host, so replaying a step captured in a CUDA graph
-/// uses the t of the capture. (SGD has no such number.)
+/// where t counts the updates of p. t is a number on the host, so a replayed CUDA graph uses the t of its
+/// capture. (SGD has no such number.)
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});
@@ -33,7 +33,7 @@ class Adam : public Optimizer {
   AdamOptions options_;
 };
 
-/// AdamW (Loshchilov & Hutter, arXiv 1711.05101) as torch.optim.AdamW: weight decay shrinks the parameter
+/// AdamW (Loshchilov & Hutter, arXiv 1711.05101) like torch.optim.AdamW: weight decay shrinks the parameter
 /// itself, p *= 1 - lr * weight_decay, and does not enter the moments.
 class AdamW final : public Adam {
  public:

@@ -59,7 +59,7 @@ Tensor& Optimizer::buffer(const std::string& name, size_t i) {
   if (!list[i].defined())
     list[i] = zeros(p.shape(), {opmath(p.dtype()), p.device()});
   else
-    list[i] = list[i].to(p.device()).to(opmath(p.dtype()));  // follows a parameter that Module::to moved
+    list[i] = list[i].to(p.device()).to(opmath(p.dtype()));  // Module::to may have moved the parameter
   return list[i];
 }
 
@@ -84,7 +84,7 @@ Optimizer::State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const int64_t steps = entry(state, "step").item<int64_t>();
-  constexpr int64_t most_steps = int64_t{1} << 62;  // more than any run takes, and far from an overflow
+  constexpr int64_t most_steps = int64_t{1} << 62;  // more than any run has, and far from overflow
   check<ValueError>(steps >= 0 && steps <= most_steps, "Optimizer::load_state_dict: 'step' must be in [0, ",
                     most_steps, "], got ", steps);
   const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();
@@ -129,7 +129,7 @@ void Optimizer::load_state_dict(const State& state) {
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   check<ValueError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got ", max_norm);
   const auto guard = no_grad();
-  Tensor square;  // on the device until the end: one wait instead of one for each parameter
+  Tensor square;  // stays on the device until the end: one wait instead of one per parameter
   for (const Tensor& p : parameters) {
     detail::check_defined("clip_grad_norm_", "parameters", p);
     const Tensor g = p.grad();

@@ -8,20 +8,20 @@
 
 namespace vox::optim {
 
-/// Changes parameters by their gradients. All optimisers work under no_grad(), element by element, so a step
-/// is the same on every run. Parameters without a gradient do not change.
+/// Changes parameters according to their gradients. All optimisers work under no_grad() and element by
+/// element, so every run gives the same bits. Parameters without a gradient do not change.
 ///
-/// For bf16 and f16 parameters the formulas are computed, and the state is kept, in f32 (PyTorch keeps it in
-/// the parameter's dtype, where a moment times 0.999 rounds back to itself). The parameter itself is rounded
-/// in every step: changes below half a unit in its last place are lost. If that matters, keep f32 parameters
-/// and cast in forward().
+/// For bf16 and f16 parameters the formulas are computed, and the state is kept, in f32. (PyTorch keeps it in
+/// the parameter's dtype, where a moment times 0.999 rounds back to itself.) Each update rounds the parameter
+/// itself: changes below half a unit in its last place are lost. If that matters, keep f32 parameters and
+/// cast in forward().
 class Optimizer {
  public:
   /// What step() keeps between calls, by name: "0.momentum", "1.exp_avg", ..., "step", and "updates" (how
   /// often each parameter was updated).
   using State = std::map<std::string, Tensor>;
 
-  /// Throws GradError unless all are leaves that require grad, ValueError for none, or for one given twice.
+  /// Throws GradError unless all are leaves that require grad, ValueError for no parameters or duplicates.
   explicit Optimizer(std::vector<Tensor> parameters, double lr);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
@@ -33,14 +33,14 @@ class Optimizer {
   double lr() const { return lr_; }
   void set_lr(double lr);
 
-  /// Number of steps done.
+  /// Number of calls of step().
   int64_t steps() const { return steps_; }
 
-  /// Copies of the state, for a checkpoint. The learning rate is not part of it: it is a function of the step
-  /// (nn/optim/schedule.h).
+  /// Copies of the state, for a checkpoint. The learning rate is not part of it: the program computes it from
+  /// the number of steps (nn/optim/schedule.h).
   State state_dict() const;
-  /// Restores a saved state. Throws ValueError, ShapeError or DTypeError, and changes nothing, if it is not
-  /// the state of this kind of optimiser on parameters of these shapes.
+  /// Restores a saved state. If it does not fit this kind of optimiser or the parameters' shapes, throws
+  /// ValueError, ShapeError or DTypeError and changes nothing.
   void load_state_dict(const State& state);
 
  protected:
@@ -48,13 +48,13 @@ class Optimizer {
   /// (counted from 1).
   virtual void update(size_t i, Tensor parameter, const Tensor& gradient) = 0;
 
-  /// Steps in which parameter i had a gradient.
+  /// Number of steps in which parameter i had a gradient.
   int64_t updates(size_t i) const { return updates_[i]; }
 
   /// Names of the buffers kept for each parameter.
   virtual std::vector<std::string> buffer_names() const = 0;
 
-  /// Buffer `name` of parameter i; zeros before its first use. Its dtype is the one that ops on the parameter
+  /// Buffer `name` of parameter i; zeros before its first use. It has the dtype that ops on the parameter
   /// compute in.
   Tensor& buffer(const std::string& name, size_t i);
 
@@ -69,8 +69,8 @@ class Optimizer {
   int64_t steps_ = 0;
 };
 
-/// Scales the gradients so that their common L2 norm is at most `max_norm`; returns the norm before. The norm
-/// is summed in the order of `parameters`.
+/// Scales the gradients so that their common L2 norm is at most `max_norm`, and returns the norm before
+/// scaling. The norm is summed in the order of `parameters`.
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
 
 }  // namespace vox::optim

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Learning rates as pure functions of the step: a resumed run needs no schedule state.
+/// Learning rates as pure functions of the number of steps, so a resumed run needs no schedule state.
 ///
 ///     optimizer.set_lr(optim::cosine_lr(step, {.base_lr = 1e-3, .total_steps = 1000}));
 namespace vox::optim {

@@ -1,10 +1,11 @@
-// A task is a channel: its statistics, and then its results, while it still lies in the cache: memory is read
-// once. Sums: blocks of 1024 elements of each dense piece, whose sums are a row that is summed in the same
-// way, as in ops/cpu/reduce.cpp.
+// A task is a channel: its statistics, then its results while the channel is still in the cache, so memory is
+// read once. Each dense piece is summed in blocks of 1024 elements. The block sums are a row that is summed
+// in the same way, as in ops/cpu/reduce.cpp.
 //
-// Where channels lie side by side instead (channels last), memory is read twice. First for the statistics: of
-// some channels in a block of rows, which stay in the first cache level, the sums, and from these the squares
-// about the block's own mean b as it is rounded: with d = x - b, the squares about the mean of all m are the
+// If channels lie side by side (channels last), memory is read twice. The first reading gives the statistics.
+// A block of rows, of a few channels, stays in the first-level cache. It is read for the sums, and then for
+// the squares about the block's own rounded mean b. With d = x - b, the squares about the mean m of all rows
+// are the sum of d^2 + 2 (b - m) d + (b - m)^2. The second reading gives the results, as an elementwise op.
 // sum of d^2 + 2 (b - m) d + (b - m)^2. Then the results, as an elementwise op.
 
 #include <voxgrad/core/factories.h>
@@ -53,7 +54,7 @@ struct Channels {
   int64_t offset(int64_t n, int64_t c) const { return (n * count + c) * size; }
   int64_t numel() const { return batch * size; }
 
-  /// f(offset, length) for the blocks of a channel.
+  /// Calls f(offset, length) for the blocks of a channel.
   template <class F>
   void for_blocks(int64_t c, F f) const {
     for (int64_t n = 0; n < batch; ++n) {
@@ -71,7 +72,7 @@ bool streams(const Tensor& y) {
 template <class T>
 void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T* means, T* variances) {
   const int64_t side = planes.side, channels = x.shape()[1];
-  Shape shape, strides;  // of the rows: what is not in them, by falling stride
+  Shape shape, strides;  // the dimensions that enumerate rows, by falling stride
   const auto row_dims = [&] {
     std::vector<int64_t> dims;
     for (int64_t d = 0; d < x.rank(); ++d) {
@@ -86,7 +87,7 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
   const detail::RowView v = detail::rows_of(detail::alias(x, x.impl()->offset, shape, strides), 1);
   const T* const from = detail::ptr<T>(x);
 
-  // Two vectors of all rows of a block fit the first cache level. Few rows would be too many blocks.
+  // Two vectors of each row of a block fit the first-level cache. Fewer rows make too many blocks.
   constexpr int64_t block_bytes = 16 << 10;
   const int64_t run = v.kept.back(), row_bytes = side * static_cast<int64_t>(sizeof(T));
   const int64_t block_rows = std::min(run, std::clamp<int64_t>(block_bytes / row_bytes, 128, 256));
@@ -105,7 +106,7 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
     }
   });
 
-  // The mean, over blocks and then over the columns of a channel, of what the blocks have for each column.
+  // The mean of the blocks' numbers: over blocks for each column, then over the columns of a channel.
   const auto mean_of = [&](const Tensor& of_blocks, T* to) {
     Tensor of_columns = empty({side}, x.options());
     reduce(ReduceKind::sum, detail::alias(of_blocks, of_blocks.impl()->offset, {side, blocks}, {1, side}), 1,
@@ -130,7 +131,7 @@ void interleaved_statistics(const Tensor& x, const InterleavedPlanes& planes, T*
   mean_of(squares_tensor, variances);
 }
 
-/// C elements as if of the shape of x; of an undefined tensor zeros.
+/// t, which has C elements, expanded to the shape of x; zeros if t is undefined.
 Tensor per_channel(const Tensor& t, const Tensor& x) {
   const Tensor values = t.defined() ? t : zeros({x.shape()[1]}, x.options());
   return values.reshape({1, x.shape()[1], 1, 1, 1}).expand(x.shape());
@@ -226,7 +227,7 @@ void batch_norm_gradient(const Tensor& g_tensor, const Tensor& x_tensor, const T
         });
         const T total = sum_of(sum), total_product = sum_of(product),
                 count = static_cast<T>(channels.numel());
-        const T inverse = T(1) / std::sqrt(variances[c] + static_cast<T>(eps));  // of the deviation
+        const T inverse = T(1) / std::sqrt(variances[c] + static_cast<T>(eps));  // of the standard deviation
         const T scale = (w ? w[c] : T(1)) * inverse, slope = total_product / count * inverse * inverse;
         for (int64_t n = 0; n < channels.batch; ++n) {
           const int64_t at = channels.offset(n, c);

@@ -11,10 +11,10 @@ struct CellRange {
   int64_t begin, end;
 };
 
-/// The rows of an axis in a ring of as many as one output reads: cell i is row i % size.
+/// A ring of rows along an axis, as many as one output reads: cell i is in row i % size.
 struct CellRing {
   int64_t size = 1;
-  std::vector<CellRange> reads;  // of each output
+  std::vector<CellRange> reads;  // the cells that each output reads
 
   void add(CellRange cells) {
     size = std::max(size, cells.end - cells.begin);

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <type_traits>
 
-// Elementwise arithmetic and functions: the kernel of the dtype and the instruction set, run by run (Note
-// [Walks]).
+// Elementwise arithmetic and functions: calls the kernel of the dtype and the instruction set run by run
+// (Note [Walks]).
 
 namespace vox::cpu {
 namespace {
@@ -26,9 +26,8 @@ Kernel present(const char* function, Kernel kernel) {
 constexpr int64_t buffer_elements = 512;
 using Buffer = float[buffer_elements];
 
-/// Elements first, first + 1, ... of operand k as floats. Of an operand that repeats its element (step 0) the
-/// result holds that one element only, so it must be read in steps of r.step[k]. A number operand holds a
-/// float already.
+/// Elements first, first + 1, ... of operand k as floats. If an operand repeats its element (step 0), the
+/// result holds that element once, so read it with step r.step[k]. A number operand is a float already.
 template <class S>
 const float* floats(const Run& r, int k, bool is_number, int64_t first, int64_t n, Buffer& buffer) {
   if (is_number) return r.pointer<float>(k);
@@ -106,7 +105,7 @@ void compare_16_bit(simd::CompareRun<float> kernel, const Tensor& a, const Tenso
   });
 }
 
-/// `where` only moves, whatever the bits mean.
+/// `where` only moves elements, so their type does not matter.
 void where_16_bit(const Run& r) {
   const auto* condition = r.pointer<uint8_t>(1);
   const auto *a = r.pointer<uint16_t>(2), *b = r.pointer<uint16_t>(3);

@@ -1,6 +1,6 @@
 // Rows copied by index, and added by index. A chunk of index_select owns rows of y. A chunk of index_add owns
-// rows of x, looks at every index, and adds what falls into its rows: so the order of additions is that of
-// the indices, whatever the chunks.
+// rows of x, reads every index, and adds the rows of y that fall into its own. So additions are in the order
+// of the indices, whatever the chunks.
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/kernels.h>
@@ -54,7 +54,7 @@ void index_add(const Tensor& y, int64_t dim, const Tensor& indices, Tensor& x) {
     const T* from = detail::ptr<T>(y);
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(x);
-    // At most 16 chunks, for each reads all indices.
+    // At most 16 chunks, because each reads all indices.
     const int64_t grain = std::max<int64_t>((size + 15) / 16, 16384 / inner);
     parallel_for(size, grain, [&](int64_t begin, int64_t end) {
       for (int64_t outer = 0; outer < to_view.outer; ++outer) {

@@ -4,12 +4,12 @@
 
 namespace vox::cpu {
 
-/// How N and C of (N, C, D, H, W) lie in memory: `side` planes have each cell side by side, as one row, and
-/// there are `groups` of such rows for each cell. With 32 channels: side 32 as (N, D, H, W, C); 32 N with all
+/// How N and C of (N, C, D, H, W) lie in memory. For each cell there are `groups` rows, and a row holds that
+/// cell of `side` planes, side by side. With 32 channels, side is 32 for (N, D, H, W, C), and 32 N with all
 /// dimensions reversed.
 struct InterleavedPlanes {
   int64_t side = 1, groups = 1;
-  bool has_batch = false, has_channels = false;  ///< in a row
+  bool has_batch = false, has_channels = false;  ///< whether a row spans N, and C
 
   explicit InterleavedPlanes(const Tensor& x) {
     for (int i = 0; i < 2; ++i) {
@@ -21,7 +21,7 @@ struct InterleavedPlanes {
   }
 };
 
-/// Whether they are worth reading as vectors.
+/// Whether enough planes lie side by side to read them as vectors.
 inline bool has_interleaved_planes(const Tensor& x) { return InterleavedPlanes(x).side >= 8; }
 
 }  // namespace vox::cpu

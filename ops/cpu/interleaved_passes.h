@@ -11,19 +11,19 @@
 #include <optional>
 #include <vector>
 
-// Passes along D, H and W, each of which turns cells of one axis into others, of a tensor whose planes lie
-// side by side, to a dense one.
+// Passes along D, H and W over a tensor whose planes lie side by side; the result is dense. Each pass turns
+// the cells of one axis into others.
 //
-// Memory holds x as (axis 0, axis 1, axis 2, planes): axes have their numbers by falling stride here. A row
-// is what belongs to one cell of axes 0 and 1, a slice what belongs to one of axis 0. Results are made row by
-// row, and each pass asks the one before it for the rows that it reads. It keeps them, so that each is made
-// once: a pass along axis 1 in a ring of as many rows as one output reads, one along axis 0 in a ring of
-// slices. A task is some outputs along axes 0 and 1, whose results go, transposed, to y; what two tasks read
-// is made twice, to the same bits.
+// Memory holds x as (axis 0, axis 1, axis 2, planes): here axes are numbered by falling stride. A row is the
+// elements of one cell of axes 0 and 1, a slice those of one cell of axis 0. Results are made row by row, and
+// each pass requests the rows that it reads from the pass before. It keeps them, so that each row is made
+// once: a pass along axis 1 keeps a ring of as many rows as one output reads, a pass along axis 0 a ring of
+// slices. A task makes some outputs along axes 0 and 1, which are transposed into y. Rows that two tasks read
+// are made twice, with the same bits.
 
 namespace vox::cpu {
 
-/// The order of D, H, W in memory.
+/// The order of D, H and W in memory.
 struct AxisOrder {
   int64_t dim[3] = {0, 1, 2};  // of axis 0, 1, 2
   int axis[3];                 // of D, H, W
@@ -35,15 +35,16 @@ struct AxisOrder {
   }
 };
 
-/// Elements from slice to slice of a buffer, which begin at different places of the cache.
+/// Distance between slices of a buffer, in elements. The offset spreads them over the sets of the cache.
 inline int64_t slice_pitch(int64_t elements) { return elements + 80; }
 
-/// A Pass has out(), the number of cells that it makes; rows(x, y, begin, end, n), outputs [begin, end) of
-/// rows of n elements; and use_ring(), from which on rows() finds cell i in row i % ring.size of x.
+/// A Pass has out(), the number of cells that it makes; rows(x, y, begin, end, n), which computes outputs
+/// [begin, end) of rows of n elements; and use_ring(): after that call rows() finds cell i in row i %
+/// ring.size of x.
 template <class T, class Pass>
 class InterleavedPasses {
  public:
-  /// x, of any strides, is (N, C, D, H, W); y as well, and dense.
+  /// x and y are (N, C, D, H, W); x has any strides, y is dense.
   InterleavedPasses(const Tensor& x, const Tensor& y) : x_(x), y_(y), planes_(x), memory_(x) {
     for (int i = 0; i < 3; ++i) out_.count[i] = x.shape()[2 + memory_.dim[i]];
   }
@@ -56,7 +57,7 @@ class InterleavedPasses {
   }
   const AxisOrder& memory() const { return memory_; }
 
-  /// Whether it can be: the cells of a row lie without gaps, or the first pass is along it.
+  /// Whether the passes support x: rows have no gaps, or the first pass is along axis 2.
   bool reads_rows() const {
     return steps_[0].axis == 2 || x_.shape()[2 + memory_.dim[2]] == 1 || stride(2) == planes_.side;
   }
@@ -75,7 +76,7 @@ class InterleavedPasses {
       room += room_of(steps_[k], most);
     }
     parallel_for(planes_.groups * tasks[0] * tasks[1], 1, [&](int64_t begin, int64_t end) {
-      // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+      // A tensor, because its memory is kept for the next chunk (Note [Host memory]).
       const Tensor buffer = empty({room}, x_.options());
       for (int64_t task = begin; task < end; ++task) {
         const int64_t i = task / tasks[1] % tasks[0] * size.count[0], j = task % tasks[1] * size.count[1];
@@ -86,7 +87,7 @@ class InterleavedPasses {
   }
 
  private:
-  /// Along the axes of memory.
+  /// Numbers of cells along the axes of memory.
   struct Cells {
     int64_t count[3];
   };
@@ -94,9 +95,9 @@ class InterleavedPasses {
     Pass pass;
     int axis;
     Cells in;
-    std::optional<CellRing> ring = {};  // of rows or slices that other steps have made
+    std::optional<CellRing> ring = {};  // of rows or slices that the steps before have made
   };
-  /// What a step keeps.
+  /// The rows that a step keeps in its ring.
   struct Kept {
     T* rows;
     CellRange slice;   // the rows of a slice of a ring along axis 0
@@ -113,10 +114,11 @@ class InterleavedPasses {
     return step.ring->size * (step.axis == 1 ? row(step.in) : slice_pitch(rows * row(step.in)));
   }
 
-  /// Some rows of many slices, so that a slice's part stays in the second cache level until the next outputs
-  /// along axis 0 have read it, and that there is work for all threads. No bits depend on it.
+  /// A task is some rows of many slices. So the task's part of a slice stays in the second-level cache until
+  /// the next outputs along axis 0 have read it, and there is work for all threads. No bits depend on the
+  /// size.
   Cells size_of_task() const {
-    Cells cells = out_;  // of the slices that are combined
+    Cells cells = out_;  // of the slices that the pass along axis 0 combines, if there is one
     for (const Step& step : steps_) {
       if (step.axis == 0) cells = step.in;
     }
@@ -130,7 +132,7 @@ class InterleavedPasses {
     return {{slices, rows, out_.count[2]}};
   }
 
-  /// The rows of each slice that step k, along axis 0, has to have for these rows of results.
+  /// The rows of each slice that step k, along axis 0, must make for these rows of results.
   CellRange rows_before(size_t k, CellRange rows) const {
     for (size_t later = k + 1; later < steps_.size(); ++later) {
       const Step& step = steps_[later];
@@ -146,7 +148,7 @@ class InterleavedPasses {
     return rows;
   }
 
-  /// Outputs of axis 0 and axis 1.
+  /// Makes outputs `slices` of axis 0 and `rows` of axis 1.
   void outputs(int64_t group, CellRange slices, CellRange rows, const Tensor& buffer) const {
     const int64_t channels = planes_.has_channels ? 1 : x_.shape()[1];
     const int64_t n = group / channels, c = group % channels;
@@ -168,7 +170,7 @@ class InterleavedPasses {
     copy_to_y(buffer, pitch, n, c, slices, rows);
   }
 
-  /// Row (i, j) of what step k makes.
+  /// Writes row (i, j) of the output of step k to `to`.
   void make(const T* x, Kept* kept, size_t k, int64_t i, int64_t j, T* to) const {
     const Step& step = steps_[k];
     const int64_t in_row = row(step.in);
@@ -203,7 +205,7 @@ class InterleavedPasses {
     }
   }
 
-  /// The results, with which the buffer begins.
+  /// Copies the results, which are at the beginning of the buffer, to y.
   void copy_to_y(const Tensor& buffer, int64_t pitch, int64_t n, int64_t c, CellRange slices,
                  CellRange rows) const {
     const Shape& to = y_.strides();
@@ -218,7 +220,7 @@ class InterleavedPasses {
       strides[d] = steps[i];
       at += cells[i].begin * to[d];
     }
-    // Of y nothing would be left in the cache after all that is read.
+    // If x is larger than the cache, no part of y remains in it.
     const bool stream = x_.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
     copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
                    detail::alias(y_, at, shape, to), stream);

@@ -1,9 +1,9 @@
 // Interpolation and its adjoint, one axis after the other: a pass sees x as (outer, in, inner) and y as
 // (outer, out, inner). Both directions gather through the same table of taps, so they are exact transposes of
-// each other; per element two reads, one write and at most three operations for the forward.
+// each other. An element of the forward costs two reads, one write and at most three operations.
 //
-// interpolate_passes runs all passes plane by plane, so that what lies between them stays in the cache; the
-// bits are those of one pass at a time.
+// interpolate_passes runs all passes plane by plane, so that intermediate results stay in the cache. The bits
+// are those of one pass at a time.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -55,7 +55,7 @@ void all_passes(const char* function, const Tensor& x_of_any_strides, const std:
     const bool stream = y.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
     const int64_t grain = std::max<int64_t>(1, 32768 / std::max(plane_in, plane_out));
     parallel_for(planes, grain, [&](int64_t begin, int64_t end) {
-      // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+      // A tensor, because its memory is kept for the next chunk (Note [Host memory]).
       const Tensor buffers = empty({2, passes.size() > 1 ? most : 0}, {y.dtype(), Device::cpu()});
       for (int64_t plane = begin; plane < end; ++plane) {
         int64_t size[3] = {sizes[0], sizes[1], sizes[2]};

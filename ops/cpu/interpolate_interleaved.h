@@ -2,12 +2,12 @@
 
 #include <voxgrad/ops/kernels.h>
 
-// Interpolation, and its adjoint, of a tensor whose planes lie side by side: without a dense copy of it.
+// Interpolation and its adjoint for tensors whose planes lie side by side, without a dense copy.
 
 namespace vox::cpu {
 
-/// False, and nothing done, if x is better copied first: it has too few planes side by side, or gaps within
-/// its rows, or is smaller than the result (which is transposed here).
+/// Returns false, and does nothing, if it is better to copy x first. That is so if x has too few planes side
+/// by side, has gaps within its rows, or is smaller than the result, which is transposed here.
 bool interpolate_interleaved(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
                              Tensor& y);
 bool interpolate_interleaved_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,

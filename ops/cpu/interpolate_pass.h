@@ -15,9 +15,9 @@ namespace vox::cpu {
 
 inline constexpr ByIsa interpolate_loops = VOX_BY_ISA(interpolate_kernels);
 
-/// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and the next cell, which is the
-/// same where the second weight is 0, so that nothing is read beyond the end. Gathers of neighbouring outputs
-/// take them in 32 bits, so an axis beyond that goes row by row.
+/// The taps of all outputs of an axis, as arrays: y[o] reads index[o] and next_index[o]. These are equal if
+/// the second weight is 0, so that nothing is read beyond the end. Gathers of neighbouring outputs use 32-bit
+/// indices, so a longer axis goes row by row.
 template <class T>
 class ForwardPass {
  public:
@@ -43,7 +43,7 @@ class ForwardPass {
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
 
-  /// For rows() alone from now on.
+  /// After this call only rows() may be used.
   CellRing use_ring() {
     CellRing ring;
     for (size_t o = 0; o < index_.size(); ++o) ring.add({index_[o], next_index_[o] + 1});
@@ -52,14 +52,14 @@ class ForwardPass {
     return ring;
   }
 
-  /// Outputs [begin, end) of one axis, rows of n elements.
+  /// Computes outputs [begin, end) of one axis; rows have n elements.
   void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool stream = false) const {
     interpolate_loops.of<T>().blend_rows(x, index_.data() + begin, next_index_.data() + begin,
                                          weight_.data() + begin, next_weight_.data() + begin, y, end - begin,
                                          n, stream);
   }
 
-  /// Rows [begin, end) of (outer, out): each `inner` elements of y.
+  /// Computes rows [begin, end) of (outer, out), each `inner` elements of y.
   void run(const T* x, T* y, int64_t begin, int64_t end, int64_t inner, bool stream) const {
     for (int64_t row = begin; row < end;) {
       const int64_t outer = row / out_, o = row % out_;
@@ -85,10 +85,10 @@ class ForwardPass {
   std::vector<T> weight_, next_weight_;
 };
 
-/// For every cell of the input the outputs that read it, by rising output, with their weights. The outputs
-/// are neighbours of each other: taps rise, and only those before the first and after the last may have no
-/// weight. For sums along the innermost axis there are weights with those of one tap of all cells side by
-/// side; its outputs are numbered with 32 bits, so an axis beyond that goes cell by cell.
+/// For every cell of the input: the outputs that read it, in ascending order, with their weights. The outputs
+/// of a cell are consecutive, because taps rise; only those before the first and after the last may have
+/// weight 0. Sums along the innermost axis use a second array of weights, in which tap k of all cells is
+/// contiguous. They number outputs with 32 bits, so a longer axis goes cell by cell.
 template <class T>
 class AdjointPass {
  public:
@@ -107,7 +107,7 @@ class AdjointPass {
     begins_.push_back(static_cast<int64_t>(outputs_.size()));
     if (out_ <= std::numeric_limits<int32_t>::max()) prepare_sums_along();
   }
-  // What a pass of the adjoint reads is the forward's output.
+  // The adjoint reads the forward's output.
   int64_t in() const { return out_; }
   int64_t out() const { return in_; }
 
@@ -145,7 +145,7 @@ class AdjointPass {
 
  private:
   void prepare_sums_along() {
-    int32_t first = 0;  // does not fall, even where a cell has no output
+    int32_t first = 0;  // never decreases, even if a cell has no output
     for (size_t i = 0; i + 1 < begins_.size(); ++i) {
       const int64_t count = begins_[i + 1] - begins_[i];
       if (count > 0) first = static_cast<int32_t>(outputs_[static_cast<size_t>(begins_[i])]);

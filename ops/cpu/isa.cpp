@@ -18,14 +18,13 @@ Isa best() {
   return best;
 }
 
-std::atomic<int> chosen{-1};  // an Isa; -1: not asked for yet
+std::atomic<int> chosen{-1};  // an Isa; -1: not determined yet
 
 }  // namespace
 
 bool has_isa(Isa isa) {
 #if VOXGRAD_X86_ISAS
-  // All of a level that -march=x86-64-v3 and -v4 let the compiler use, and that the system saves the
-  // registers.
+  // These check all instructions of the level, and that the operating system saves its registers.
   if (isa == Isa::v3) return __builtin_cpu_supports("x86-64-v3");
   if (isa == Isa::v4) return __builtin_cpu_supports("x86-64-v4");
 #endif

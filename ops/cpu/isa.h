@@ -7,42 +7,42 @@
 // Note [Instruction sets]
 //
 // The files of ops/cpu/simd are compiled several times: for the portable baseline of the build and, on
-// x86-64, for the levels v3 (AVX2, FMA) and v4 (AVX-512) of the psABI. Each build is a namespace of its own
-// (vox::cpu::simd::v4, the macro VOXGRAD_ISA). Which one runs is decided once, by cpuid or by the environment
-// variable VOXGRAD_CPU_ISA.
+// x86-64, for the levels v3 (AVX2, FMA) and v4 (AVX-512) of the psABI. Each build has its own namespace
+// (vox::cpu::simd::v4, the macro VOXGRAD_ISA). cpuid, or the environment variable VOXGRAD_CPU_ISA, selects
+// one of them, once.
 //
-// The linker keeps one copy of an inline function or template that several objects contain. If a file
-// built for v4 contained a std::vector<float>, its copy could become the whole program's, which would then
-// crash on an older processor. So these files include <cstddef>, <cstdint>, <cstring>, <type_traits>,
-// <utility> (for its types), intrinsics and headers of plain structs, nothing else; tests/isa_symbols.cmake
-// reads the symbols of their objects.
+// The linker keeps one copy of an inline function or template that several objects contain. If a file built
+// for v4 contained a std::vector<float>, its copy could become the whole program's, which would then crash on
+// an older processor. So these files may include only <cstddef>, <cstdint>, <cstring>, <type_traits>,
+// <utility> (for its types), intrinsics and headers of plain structs. tests/isa_symbols.cmake checks the
+// symbols of their objects.
 //
-// Within one instruction set the bits of a result depend on nothing but the operands. Between two of them
-// they may differ: v3 and v4 have a fused a * b + c, which kernels ask for by name (simd/math.h), and which
-// in the files that cmake/isa.cmake lists, the convolutions', the compiler may use wherever it likes.
+// Within one instruction set the bits of a result depend only on the operands. Between two sets they may
+// differ: v3 and v4 have a fused a * b + c. Kernels request it by name (simd/math.h). In the files that
+// cmake/isa.cmake lists, those of the convolutions, the compiler may use it everywhere.
 
 namespace vox::cpu {
 
 enum class Isa { baseline, v3, v4 };
 
-/// The instruction set in use: the best that this processor and this build have, or that of the environment
-/// variable VOXGRAD_CPU_ISA (baseline, v3 or v4). Throws ValueError if the variable is set to anything else,
-/// or to one that is not available here.
+/// The instruction set in use: VOXGRAD_CPU_ISA (baseline, v3 or v4) if that environment variable is set, else
+/// the best that this processor and this build have. Throws ValueError if the variable has any other value,
+/// or names a set that is not available.
 Isa isa();
 
-/// Whether this processor and this build have it.
+/// Whether this processor and this build have `isa`.
 bool has_isa(Isa isa);
 
-/// Another one from now on, for tests: no kernel may be running. Throws ValueError if it is not available.
+/// Selects another one, for tests; no kernel may be running. Throws ValueError if it is not available.
 void set_isa(Isa isa);
 
 const char* to_string(Isa isa);
 
-/// What isa() is at first: it asks once.
+/// The initial value of isa(), which calls this once.
 Isa isa_from_environment();
 
-/// One table of kernels (a plain struct of function pointers) per instruction set, null pointers where the
-/// build has only the baseline.
+/// One table of kernels (a plain struct of function pointers) per instruction set. Null pointers if the build
+/// has only the baseline.
 template <class Table>
 struct ByIsa {
   const Table *baseline, *v3, *v4;
@@ -58,7 +58,7 @@ struct ByIsa {
     return *(chosen == Isa::v4 ? v4 : chosen == Isa::v3 ? v3 : baseline);
   }
 
-  /// What the table in use has for the type T.
+  /// The part of the table in use for the type T.
   template <class T>
   const auto& of() const {
     if constexpr (std::is_same_v<T, float>)

@@ -7,9 +7,9 @@
 
 // matmul on the CPU: Eigen's product, on tiles of the output whose borders depend on the shape alone.
 //
-// A task owns one tile of one batch. Operands are read dense, so that a strided view takes the path of its
-// copy; Eigen's own choices follow from the sizes, and its loads are unaligned or of packed copies, so that
-// the address changes nothing.
+// A task owns one tile of one batch. Operands are read dense, so a strided view gives the same bits as its
+// copy. Eigen's own choices depend on the sizes only, and its loads are unaligned or from packed copies, so
+// addresses change no bit.
 
 namespace vox::cpu {
 namespace {
@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t tile_rows = 128, tile_columns = 512;
 constexpr int64_t task_operations = 65536;  // multiply-adds worth a task of parallel_for
 
-/// Batches as one list, each dense: repeats keep stride 0, so that only what is not dense is copied.
+/// Batches as one list of dense matrices. Repeated batches keep stride 0; only matrices that are not dense
+/// are copied.
 struct Operand {
   Tensor dense;  // (distinct batches..., rows, columns)
   Shape batch, strides;

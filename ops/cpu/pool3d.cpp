@@ -1,7 +1,7 @@
-// Pooling and its gradients, a slab (some depths of one plane) of the output at a time. Maximum, mean and the
-// mean's adjoint are rows of ops/cpu/simd/pool3d.cpp. The maximum's adjoint scatters: the task that owns a
-// slab of cells adds, by rising window, the gradients whose index lies in it; so each cell sums in one order,
-// whatever the slabs.
+// Pooling and its gradients. A task is a slab, some depths of one plane of the output. Maximum, mean and the
+// mean's adjoint are loops of ops/cpu/simd/pool3d.cpp. The maximum's adjoint scatters: the task that owns a
+// slab of cells goes through the windows in ascending order and adds the gradients whose index lies in the
+// slab. So every cell sums in one order, whatever the slabs.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -25,26 +25,27 @@ constexpr int64_t elements_per_chunk = 32768;
 constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
 constexpr ByIsa copies = VOX_BY_ISA(copy_kernels);
 
-/// Windows of one axis in numbers no larger than a few times its cells: taps that no window has on a cell
-/// are left out. All windows keep their cells, and padding at either end if they had any, since its +0 makes
-/// a sum of -0 one of +0. What `divisor()` says needs the numbers as they were.
+/// Replaces the window parameters of one axis by equivalent ones that are at most a few times its size, by
+/// dropping taps that are on no cell in any window. Every window keeps its cells. It also keeps padding at
+/// either end if it had any, because the padding's +0 turns a sum of -0 into +0. divisor() needs the original
+/// parameters.
 void cut_to_cells(int64_t in, int64_t out, int64_t& kernel, int64_t& stride, int64_t& padding,
                   int64_t& dilation) {
   if ((kernel - 1) * dilation < in) return;
-  if (stride > in) {  // then there are two windows, which move closer
+  if (stride > in) {  // then there are at most two windows, which move closer
     const int64_t taps = std::max<int64_t>(std::min(padding, stride - in) - 1, 0) / dilation;
     kernel -= taps, stride -= taps * dilation, padding -= taps * dilation;
   }
   const int64_t before = std::max<int64_t>(padding - (out - 1) * stride - 1, 0) / dilation;
   kernel = std::min(kernel, (in + padding) / dilation + 1) - before;
   padding -= before * dilation;
-  if (dilation > in && padding > 1) {  // one window, of whose taps at most the second is on a cell
+  if (dilation > in && padding > 1) {  // one window, and at most its second tap is on a cell
     dilation -= padding - 1;
     padding = 1;
   }
 }
 
-/// W, along which the kernels' loops and memory go by what windows reach over, is cut.
+/// Cuts W, because the time and memory of the kernels' loops grow with the extent of its windows.
 simd::PoolAxes axes_of(const Pool3dGeometry& g) {
   simd::PoolAxes a{};
   for (int64_t i = 0; i < 3; ++i) {
@@ -56,7 +57,7 @@ simd::PoolAxes axes_of(const Pool3dGeometry& g) {
   return a;
 }
 
-/// What divisor() comes to along W.
+/// The contribution of W to divisor().
 template <class T>
 std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
   std::vector<T> divisors;
@@ -69,12 +70,13 @@ std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
   return divisors;
 }
 
-/// Calls f(plane, d_begin, d_end, cells) for slabs of windows, `cells` being where the plane begins.
+/// Calls f(plane, d_begin, d_end, cells) for slabs of windows; `cells` points to the plane's first cell.
 template <class T, class F>
 void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
   const int64_t cells = g.cells(), planes = x.numel() / cells;
-  const int64_t rows = std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);  // under a window
-  const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);                // of one depth
+  const int64_t rows =
+      std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);     // of cells under a window
+  const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);  // of one depth of windows
   const int64_t depth = std::clamp<int64_t>(elements_per_chunk / cost, 1, g.out.d);
   const int64_t slabs = (g.out.d + depth - 1) / depth;
   const T* from = detail::ptr<T>(x);
@@ -87,7 +89,7 @@ void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
                });
 }
 
-/// Window by window: for planes whose cells 32 bits cannot number.
+/// Window by window, for planes with more cells than 32 bits can number.
 template <class T>
 void max_pool3d_of_huge_planes(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
   const T* from = detail::ptr<T>(x);
@@ -207,7 +209,7 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     parallel_for(x.numel() / g.cells() * slabs, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
                  [&](int64_t begin, int64_t end) {
                    std::vector<T> column(static_cast<size_t>(g.out.w));
-                   // A tensor, whose memory is kept for the next chunk (Note [Host memory]).
+                   // A tensor, because its memory is kept for the next chunk (Note [Host memory]).
                    const Tensor sums = empty({slice}, {x.dtype(), Device::cpu()});
                    for (int64_t task = begin; task < end; ++task) {
                      const int64_t plane = task / slabs, d = task % slabs * depth;

@@ -11,10 +11,11 @@
 #include <algorithm>
 #include <vector>
 
-// Maxima are found along one axis after the other (InterleavedPasses): each cell is read once, not for every
-// window over it. Means are not, for their additions would come in another order than in a dense tensor. For
-// them a task is a slab of windows, one thick, which goes through a buffer and from there, transposed, to y.
-// The slab spans the axis along which x's cells lie closest, and W, along which y's windows do.
+// Maxima are found along one axis after the other (InterleavedPasses), so each cell is read once, not for
+// every window over it. Means are not, because their additions would then have another order than in a dense
+// tensor. A task of the mean is a slab of windows, one thick, which goes to a buffer and is transposed from
+// there into y. The slab spans two axes: the one along which x's cells are closest, and W, along which y's
+// windows are.
 
 namespace vox::cpu {
 
@@ -22,7 +23,7 @@ namespace {
 
 constexpr ByIsa kernels = VOX_BY_ISA(pool3d_kernels);
 
-/// x with N, also where it has none.
+/// x, with a batch dimension added if it has none.
 Tensor with_batch(const Tensor& x) {
   if (x.rank() == 5) return x;
   Shape shape = x.shape(), strides = x.strides();
@@ -30,10 +31,10 @@ Tensor with_batch(const Tensor& x) {
   return detail::alias(x, x.impl()->offset, shape, strides);
 }
 
-/// The axes of a box, and how it is cut: rows of windows go along the axis in which x's cells lie closest.
+/// The axes of a box and its size. Rows of windows run along the axis in which x's cells lie closest.
 struct Boxes {
-  int64_t rows, inner, slab;       // axes: of a row; of the rows of a slab; of the slabs
-  int64_t row = 0, thickness = 1;  // windows of a row, and slabs, of one box
+  int64_t rows, inner, slab;       // axes: along a row, along the rows of a slab, along the slabs
+  int64_t row = 0, thickness = 1;  // of one box: windows of a row, number of slabs
 
   Boxes(const Tensor& x, const Triple& out) {
     const auto stride = [&](int64_t axis) { return x.strides()[2 + axis]; };
@@ -44,15 +45,15 @@ struct Boxes {
     inner = rows == 2 ? 1 : 2;
     slab = 3 - rows - inner;
     row = out[rows];
-    if (slab == 1) {  // so that more of y lies together
+    if (slab == 1) {  // so that longer stretches of y are written
       thickness = std::min<int64_t>(4, out.h);
       row = (row + 1) / 2;
     }
   }
 };
 
-/// Calls f(window, n) for windows (d, h, w) = window and the n - 1 behind it along `axis`, up to `end`: as
-/// many as lie inside as a whole, or one that does not.
+/// Cuts the windows from `window` to `end` along `axis` into calls of f(window, n): n consecutive windows
+/// that lie wholly inside the input, or one that does not.
 template <class F>
 void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end, F f) {
   const auto is_inside = [&](int64_t a, int64_t o) {
@@ -70,8 +71,8 @@ void for_rows(const Pool3dGeometry& g, Triple window, int64_t axis, int64_t end,
   }
 }
 
-/// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows: `cells` of the first one,
-/// counted from `plane`, `step` from window to window.
+/// Calls kernel(plane, step, cells, window, n, side, to) for rows of n windows. `cells` are the cells of the
+/// first window, relative to `plane`; `step` is the distance between windows.
 template <class T, class Kernel>
 void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kernel kernel) {
   const Tensor x = with_batch(x_tensor);
@@ -79,7 +80,7 @@ void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kern
   const Boxes boxes(x, g.out);
   const T* from = detail::ptr<T>(x);
   const Shape &size = x.shape(), &stride = x.strides();
-  const int64_t channels = planes.has_channels ? 1 : size[1];  // of the groups
+  const int64_t channels = planes.has_channels ? 1 : size[1];  // how many channels the groups span
   const Shape y_strides = contiguous_strides({size[0], size[1], g.out.d, g.out.h, g.out.w});
   const int64_t slabs = (g.out[boxes.slab] + boxes.thickness - 1) / boxes.thickness,
                 parts = (g.out[boxes.rows] + boxes.row - 1) / boxes.row;
@@ -121,7 +122,8 @@ void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kern
         step *= shape[2 + axis];
         at += first[axis] * y_strides[2 + axis];
       }
-      const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;  // as in passes
+      const bool stream =
+          x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;  // as InterleavedPasses does
       copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
                      detail::alias(y, y.impl()->offset + at, shape, y_strides), stream);
     }
@@ -138,7 +140,7 @@ class MaxPass {
       const PoolRange r =
           covered_cells(o, g.in[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]);
       for (int64_t i = r.begin; i < r.end; i += r.step) cells_.push_back(i);
-      // From the window's beginning, which rises, where its first cell may not.
+      // Begins at the window, whose position rises; that of its first cell may not.
       const int64_t begin = std::max<int64_t>(o * g.stride[axis] - g.padding[axis], 0);
       reads_.push_back({std::min(begin, r.end), r.end});
     }
@@ -176,7 +178,7 @@ void max_pool3d_interleaved(const Tensor& x_tensor, const Pool3dGeometry& g, Ten
   visit_floating("max_pool3d", y_tensor.dtype(), [&]<class T>(T) {
     const Tensor x = with_batch(x_tensor), y = with_batch(y_tensor);
     InterleavedPasses<T, MaxPass<T>> passes(x, y);
-    for (int axis = 2; axis >= 0; --axis) {  // reads x in its order
+    for (int axis = 2; axis >= 0; --axis) {  // the innermost axis of memory first
       const int64_t dim = passes.memory().dim[axis];
       passes.add(dim, MaxPass<T>(g, dim));
     }

@@ -4,19 +4,19 @@
 #include <voxgrad/ops/pool3d_window.h>
 
 // Pooling of tensors whose planes are interleaved: the same cell of several planes lies side by side, as in
-// (N, D, H, W, C) or with all dimensions reversed. What a vector holds is planes, so nothing is shuffled, and
-// each window reads its cells where they are, in whatever order the axes have in memory.
+// (N, D, H, W, C) or with all dimensions reversed. A vector holds several planes, so nothing is shuffled, and
+// each window reads its cells where they are, in any order of axes.
 
 namespace vox::cpu {
 
-/// Whether x, (N, C, D, H, W) or (C, D, H, W) of f32 or f64, is of that kind.
+/// Whether x, (N, C, D, H, W) or (C, D, H, W) of f32 or f64, is interleaved.
 bool is_interleaved(const Tensor& x);
 
-/// Whether lists of the cells of all windows along an axis, which maxima of such an x go by, are short
-/// (windows of half an axis of 64,000 would be 8 GB).
+/// Whether the lists of the cells of all windows along an axis, which max_pool3d_interleaved() makes, are
+/// short. Windows of half an axis of 64,000 need 8 GB.
 bool windows_are_short(const Pool3dGeometry& geometry);
 
-/// For such an x: the results of max_pool3d, without indices, and of avg_pool3d.
+/// The results of max_pool3d, without indices, and of avg_pool3d, for an interleaved x.
 void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y);
 void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y);
 

@@ -13,20 +13,20 @@
 
 // Reductions on the CPU.
 //
-// Order: a row is cut into blocks of 1024 elements. In a block, element i goes to lane i % 16, and the 16
-// lanes meet in a binary tree. The results of the blocks are a row again, reduced in the same way. So the
-// order of the additions follows from the row's length; a lane is also what a vector register holds.
+// Order. A row is cut into blocks of 1024 elements. In a block, element i goes to lane i % 16, and the 16
+// lanes are combined in a binary tree. The results of the blocks form a row again, which is reduced in the
+// same way. So the row's length determines the order of the additions, and the lanes fit vector registers.
 //
-// Memory: dimensions are walked as memory has them, largest stride first, the reduced ones among themselves
-// and the kept ones among themselves; so a permuted tensor is summed in another order than its dense copy.
-// (Not for argmax and argmin, which count elements.) A block that is dense is read in place, any other
-// gathered into a buffer first; a tensor of which all were others is copied as a whole. Where the rows lie
-// side by side (their elements are far apart, the neighbours of one element belong to other rows), up to 1024
-// rows are reduced together, in the very same order: lanes and tree are those of each row, whatever the
-// number of rows and the order they are read in. Where both are mixed (a short reduced dimension innermost,
-// kept ones, more reduced ones) the outer reduced dimensions come first, and then that short one.
+// Memory. Dimensions are walked as they lie in memory, largest stride first, separately for reduced and kept
+// ones. So a permuted tensor is summed in another order than its dense copy. (argmax and argmin, which count
+// elements, keep the logical order.) A dense block is read in place; any other is first gathered into a
+// buffer. If no block is dense, the whole tensor is copied first. Rows may lie side by side: the elements of
+// a row are far apart, and their neighbours belong to other rows. Then up to 1024 rows are reduced together,
+// in the same order: every row has its own lanes and tree, whatever the number of rows and the order in which
+// they are read. If a short reduced dimension is innermost, then kept ones, then more reduced ones, the outer
+// reduced dimensions are reduced first, and then the short one.
 //
-// Work: a task is a block of a row, or of up to 1024 rows. It reads each element once.
+// Work. A task is a block of one row, or of up to 1024 rows. It reads each element once.
 
 namespace vox::cpu {
 namespace {
@@ -37,12 +37,12 @@ using detail::RowView;
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t lanes = 16;
 constexpr int64_t tile = 1024;            // rows that are reduced together: 4 KiB of neighbours
-constexpr int64_t narrow = 256;           // fewer rows than these read memory in its order
-constexpr int64_t task_elements = 32768;  // worth a task of parallel_for
+constexpr int64_t narrow = 256;           // with fewer rows, memory is read in its order
+constexpr int64_t task_elements = 32768;  // at least so many are worth a task
 
 constexpr ByIsa kernels = VOX_BY_ISA(reduce_kernels);
 
-/// The instruction set's kernels for an Op whose loops it has; null for all others.
+/// The instruction set's loops for an Op; null if it has none.
 template <class Op>
 const simd::ReduceOf<typename Op::Acc>* kernels_of() {
   using T = typename Op::Acc;
@@ -59,8 +59,8 @@ const simd::ReduceOf<typename Op::Acc>* kernels_of() {
 template <class Op>
 inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;
 
-/// The tree over the lanes that n elements have filled: combine(other, count) is to combine lanes other,
-/// other + 1, ... into the first `count`.
+/// Walks the tree over the lanes that n elements fill. combine(other, count) must combine lanes other, other
+/// + 1, ... into the first `count` lanes.
 template <class Combine>
 void meet(int64_t n, Combine combine) {
   for (int64_t half = lanes / 2, used = std::min(n, lanes); half > 0; half /= 2) {
@@ -69,7 +69,7 @@ void meet(int64_t n, Combine combine) {
   }
 }
 
-/// One dense block: elements number first, first + 1, ... of their row.
+/// Reduces one dense block of elements number first, first + 1, ... of their row.
 template <class Op, class In>
 typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
   using Acc = typename Op::Acc;
@@ -78,7 +78,7 @@ typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
   lane.fill(Op::init());
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-#pragma GCC unroll 1  // unrolled before it is vectorised, the choice of an extremum would stay scalar
+#pragma GCC unroll 1  // if unrolled first, the choice of an extremum is not vectorised
     for (int64_t j = 0; j < lanes; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
   }
   for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
@@ -88,8 +88,8 @@ typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
   return lane[0];
 }
 
-/// Calls f(position, offset, count) for the pieces of elements [first, first + n) of a row that the innermost
-/// reduced dimension walks in one go; `position` counts from 0.
+/// Cuts elements [first, first + n) of a row into pieces that are contiguous in the innermost reduced
+/// dimension, and calls f(position, offset, count) for each; `position` counts from 0.
 template <class F>
 void for_pieces(const RowView& v, int64_t first, int64_t n, F f) {
   const int64_t inner = v.reduced.back();
@@ -101,7 +101,7 @@ void for_pieces(const RowView& v, int64_t first, int64_t n, F f) {
   }
 }
 
-/// One block of one row, gathered unless it is dense.
+/// Reduces one block of one row, gathered unless it is dense.
 template <class Op, class T>
 typename Op::Acc reduce_row(const RowView& v, const T* row, int64_t first, int64_t n) {
   const int64_t stride = v.reduced_strides.back();
@@ -114,15 +114,15 @@ typename Op::Acc reduce_row(const RowView& v, const T* row, int64_t first, int64
   return reduce_block<Op>(buffer.data(), n, first);
 }
 
-/// One block of up to `tile` rows that lie side by side: lanes and tree as in reduce_block, for all rows at
-/// once. Wide tiles climb the tree depth first, so that few streams of memory are read at a time and few
-/// intermediate results are kept; narrow ones read memory in its order.
+/// Reduces one block of up to `tile` rows that lie side by side, all at once, with the lanes and tree of
+/// reduce_block. Wide tiles walk the tree depth first, so that few streams of memory are read at a time and
+/// few intermediate results are kept. Narrow ones read memory in its order.
 template <class Op, class T>
 class TileReduction {
  public:
   using Acc = typename Op::Acc;
 
-  /// Elements [first, first + n) of the `width` rows that begin at `rows`.
+  /// Takes elements [first, first + n) of the `width` rows that begin at `rows`.
   TileReduction(const RowView& v, const T* rows, int64_t width, int64_t first, int64_t n)
       : width_(width), first_(first), n_(n) {
     const int64_t stride = v.reduced_strides.back();
@@ -157,7 +157,7 @@ class TileReduction {
     });
   }
 
-  /// Lanes j, j + step, j + 2 step, ... combined, into results_ at that level.
+  /// Combines lanes j, j + step, j + 2 step, ... into results_ at that level.
   void node(int64_t j, int64_t step, int level) {
     if (step == lanes) return lane(j, results_.data() + level * tile);
     node(j, 2 * step, level);
@@ -166,7 +166,7 @@ class TileReduction {
     combine(results_.data() + level * tile, results_.data() + (level + 1) * tile, width_);
   }
 
-  /// Whether elements i, i + 1, ..., one for each lane, lie next to each other for all rows.
+  /// Whether elements i, i + 1, ..., one per lane, are contiguous for all rows together.
   bool is_dense(int64_t i) const {
     bool dense = i + lanes <= n_;
     for (int64_t j = 1; dense && j < lanes; ++j) dense = element_[i + j] == element_[i] + j * width_;
@@ -191,14 +191,14 @@ class TileReduction {
     }
   }
 
-  /// The lane that node() comes to after j: j's bits, read from the other end, are counted up.
+  /// The lane that node() visits after j: adds 1 to j with its bits reversed.
   static int64_t lane_after(int64_t j) {
     int64_t bit = lanes / 2;
     for (; bit > 0 && (j & bit) != 0; bit /= 2) j -= bit;
     return j + bit;
   }
 
-  /// Elements j, j + lanes, ...
+  /// Combines elements j, j + lanes, ...
   void lane(int64_t j, Acc* into) {
     if constexpr (has_kernels<Op>) {
       const T *rows[block / lanes], *ahead[block / lanes];
@@ -214,28 +214,28 @@ class TileReduction {
   }
 
   int64_t width_, first_, n_;
-  std::array<const T*, block> element_;  // of the first row
+  std::array<const T*, block> element_;  // pointers into the first row
   std::array<Acc, levels * tile> results_;
 };
 
-/// Whether rows lie side by side, so that they are best reduced together: a few if they leave no gaps.
+/// Whether rows lie side by side and are best reduced together. A few rows suffice if they leave no gaps.
 bool side_by_side(const RowView& v) {
   const int64_t side = v.kept.back();
   return v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 &&
          (side >= 8 || (side > 1 && v.reduced_strides.back() == side));
 }
 
-/// How many rows side by side are one task: a tile, or fewer if there were not enough tasks for the threads
-/// then; a multiple of 64, so that tasks do not write the same cache lines. No bits depend on it. Narrow
-/// tiles would cost up to twice as much for an element.
+/// How many rows side by side are one task: a tile, or fewer if there are too few tasks for the threads. A
+/// multiple of 64, so that tasks do not write the same cache lines. No bits depend on it. Narrower tiles cost
+/// up to twice as much per element.
 int64_t rows_of_task(const RowView& v, int64_t blocks) {
   const int threads = get_num_threads();
   if (threads == 1) return tile;
   return std::clamp(v.rows * blocks / (4 * threads) / 64 * 64, narrow, tile);
 }
 
-/// How many rows lie side by side without gaps, or 1 if each is dense; 0 if there are no loops for so many,
-/// or if a row is more than a block.
+/// How many rows lie side by side without gaps, or 1 if each is dense. 0 if there are no loops for so many
+/// rows, or if a row is longer than a block.
 template <class Op>
 int64_t rows_of_block(const RowView& v, int64_t blocks) {
   const int64_t side = v.kept.back(), stride = v.reduced_strides.back();
@@ -249,11 +249,12 @@ template <class Op, class T, class Store>
 void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   const int64_t longest = std::min(v.length, block);
   const auto in_block = [&](int64_t b) { return std::min(block, v.length - b * block); };
-  const int64_t side = v.kept.back();  // rows side by side, if their stride is 1
+  const int64_t side = v.kept.back();  // number of rows side by side, if their stride is 1
   if constexpr (has_kernels<Op>) {
-    if (const int64_t width = rows_of_block<Op>(v, blocks); width > 0) {  // many, maybe short
+    if (const int64_t width = rows_of_block<Op>(v, blocks); width > 0) {  // many rows, maybe short
       constexpr int64_t most = 64;
-      const int64_t outer = v.kept.rank() - (width == 1 ? 1 : 2);  // the dimension from one to the next
+      const int64_t outer =
+          v.kept.rank() - (width == 1 ? 1 : 2);  // the dimension that leads to the next rows
       const int64_t size = outer < 0 ? 1 : v.kept[outer], stride = outer < 0 ? 0 : v.kept_strides[outer];
       parallel_for(v.rows / width, std::max<int64_t>(1, task_elements / (longest * width)),
                    [&](int64_t begin, int64_t end) {
@@ -329,8 +330,8 @@ void reduce_with(const Tensor& x_tensor, int64_t reduced_dims, Tensor& y_tensor)
 
 // ---- Dimensions in the order of memory --------------------------------------------------------------------
 
-/// Dimensions [begin, end) by falling stride, appended to `order`. One of stride 0 is read again and again,
-/// so it comes before all others, and one of size 1, whose stride means nothing, stays where it is.
+/// Appends dimensions [begin, end) to `order` by falling stride. A dimension of stride 0, which is read again
+/// and again, comes before all others. A dimension of size 1, whose stride means nothing, stays in its place.
 void append_sorted(const Tensor& x, int64_t begin, int64_t end, Shape& order) {
   std::array<int64_t, max_rank> dims, key;
   int64_t count = 0;
@@ -349,14 +350,15 @@ Tensor permuted(const Tensor& x, const Shape& order) {
   return detail::alias(x, x.impl()->offset, shape, strides);
 }
 
-/// Whether the rows can be read as they are: no row, or one, or dense, or side by side.
+/// Whether rows are read well without a copy: few elements, dense rows, one repeated element, or side by
+/// side.
 bool reads_well(const RowView& v) {
   const bool is_dense = v.reduced_strides.back() == 1 && (v.reduced.rank() == 1 || v.reduced.back() >= 64);
   const bool is_one = v.reduced.rank() == 1 && v.reduced_strides.back() == 0;
   return v.rows * v.length < 4096 || is_dense || is_one || side_by_side(v);
 }
 
-/// In two steps, by way of a tensor that keeps the innermost reduced dimension.
+/// Reduces all dimensions except the innermost reduced one into a tensor, then that dimension.
 void reduce_outer_first(ReduceKind kind, const Tensor& x, const RowView& v, Tensor& y) {
   const ReduceKind step = kind == ReduceKind::mean ? ReduceKind::sum : kind;
   const int64_t inner = v.reduced.back();
@@ -372,7 +374,7 @@ void reduce_outer_first(ReduceKind kind, const Tensor& x, const RowView& v, Tens
     binary(Binary::div, y, full({}, v.length, y.options()).expand(y.shape()), y, 1);
 }
 
-/// Whose dimensions are in the order that they are to be walked in.
+/// Reduces an x whose dimensions are in the order of the walk. `counts`: argmax or argmin.
 void reduce_in_order(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y, bool counts) {
   const RowView v = detail::rows_of(x, reduced_dims);
   constexpr int64_t enough = 16;

@@ -19,7 +19,7 @@ void finish_streaming() {
 namespace {
 
 constexpr int most = Run::max_operands;
-constexpr int64_t buffer_elements = 1024;  // of one operand, in buffered walks
+constexpr int64_t buffer_elements = 1024;  // of one operand, in a buffered walk
 constexpr int64_t shortest_direct = 32;
 constexpr int64_t largest_element = 8;
 
@@ -72,7 +72,7 @@ void copy_strided(const char* from, int64_t from_stride, char* to, int64_t to_st
   for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, sizeof(T));
 }
 
-/// A place in the layout, as indices and as offsets of all operands.
+/// A place in the layout: indices, and the offsets of all operands.
 struct Place {
   int64_t index[max_rank];
   int64_t offset[most] = {};
@@ -85,7 +85,7 @@ struct Place {
       position = rest;
     }
   }
-  /// By `n` elements along the innermost dimension, not beyond its end; then carries, as an odometer does.
+  /// Moves by `n` elements along the innermost dimension, not beyond its end, and carries like an odometer.
   void advance(const Layout& w, int64_t n) {
     index[0] += n;
     for (int k = 0; k < w.operands; ++k) offset[k] += n * w.strides[k][0];
@@ -118,7 +118,8 @@ void walk_direct(const Layout& w, RunFunction function, const void* f) {
 
 // ---- Buffered ---------------------------------------------------------------------------------------------
 
-/// Calls f(operand's memory, elements before, length) for the pieces of n elements from `place` on.
+/// Cuts n elements from `place` on into pieces and calls f(operand's memory, elements before, length) for
+/// each.
 template <class F>
 void for_pieces(const Layout& w, Place place, int k, int64_t n, F f) {
   for (int64_t done = 0; done < n;) {

@@ -7,22 +7,25 @@
 
 // Note [Walks]
 //
-// Elementwise kernels (ops/cpu/simd) want dense runs. A walk brings operands of any strides into that form:
+// Elementwise kernels (ops/cpu/simd) need dense runs. A walk turns operands of any strides into runs, in one
+// of three modes:
 //
-//   direct      the innermost dimension is a long run of every operand, which is dense in it or repeats one
-//               element: the kernel reads and writes the tensors themselves
-//   tiles       an input is dense along another dimension than the output, as after permute: tiles of both
-//               dimensions are transposed into a buffer, for the kernel to read, and while it does, row by
-//               row, the next tile is transposed into another
-//   buffered    all else (short rows, slices with steps): 1024 elements at a time are gathered and scattered
+//   direct      Along the innermost dimension every operand is dense or repeats one element, for a long run.
+//   The
+//               kernel reads and writes the tensors themselves.
+//   tiles       An input is dense along another dimension than the output, as after permute. Tiles of both
+//               dimensions are transposed into a buffer. While the kernel works through one tile row by row,
+//               the next tile is transposed into a second buffer.
+//   buffered    All other cases (short rows, slices with steps). 1024 elements at a time are gathered, and
+//               scattered.
 //
-// The dimensions are walked in the order of the output's memory, which for elementwise work is as good as
-// any. Kernels promise that where an element lies in a run does not change its bits.
+// A walk follows the order of the output's memory; elementwise results do not depend on the order. Kernels
+// guarantee that an element's bits do not depend on its place in a run.
 
 namespace vox::cpu {
 
-/// What a kernel gets: operand k's elements lie at at[k], next to each other (step 1) or all the same (step
-/// 0). Operand 0 is the output, of step 1.
+/// The arguments of a kernel: operand k's elements lie at at[k], next to each other (step 1) or all the same
+/// (step 0). Operand 0 is the output, of step 1.
 struct Run {
   static constexpr int max_operands = 5;
   char* at[max_operands];
@@ -36,18 +39,18 @@ struct Run {
   }
 };
 
-/// Outputs of at least this size are written past the cache: larger than what its share of one would keep.
+/// Outputs of at least this size are written past the cache, because they exceed a core's share of it.
 inline constexpr int64_t stream_bytes = int64_t{16} << 20;
 
-/// Orders streamed stores before whatever this thread does next; for the end of a chunk.
+/// Orders streamed stores before what this thread does next. Call it at the end of a chunk.
 void finish_streaming();
 
 using RunFunction = void (*)(const void* f, const Run& run);
 void walk(const Tensor* const* operands, int count, RunFunction function, const void* f, bool stream);
 
-/// Calls f(run) for runs of the output and the inputs, in parallel: together they cover every element once.
-/// All have one shape; the output does not overlap itself, and an input is the output itself or does not
-/// overlap it. `stream`: past the cache, even if the output is small.
+/// Calls f(run) for runs of the output and the inputs, in parallel; together they cover every element once.
+/// All have one shape. The output does not overlap itself, and an input is the output itself or does not
+/// overlap it. `stream` writes past the cache even if the output is small.
 template <class F, class... Inputs>
 void for_runs(const F& f, bool stream, const Tensor& output, const Inputs&... inputs) {
   const Tensor* operands[] = {&output, &inputs...};

@@ -3,7 +3,7 @@
 #include <voxgrad/core/shape.h>
 #include <voxgrad/ops/cpu/walk.h>
 
-// Private to walks (Note [Walks]): how they see their operands.
+// Private to walks (Note [Walks]): the layout of their operands.
 
 namespace vox::cpu {
 
@@ -24,11 +24,11 @@ struct Layout {
   bool is_dense(int k) const { return rank == 1 && is_run(k); }
 };
 
-/// n elements of a size of 1, 2, 4 or 8 bytes; strides in bytes.
+/// Copies n elements of 1, 2, 4 or 8 bytes; strides in bytes.
 void copy_elements(int64_t element, const char* from, int64_t from_stride, char* to, int64_t to_stride,
                    int64_t n);
 
-/// Whether the operands allow tiles; then it has walked them.
+/// Walks by tiles if the operands allow it. Returns whether it did.
 bool walk_tiles(const Layout& w, RunFunction function, const void* f);
 
 }  // namespace vox::cpu

@@ -18,20 +18,20 @@ constexpr int64_t most_rows = 512, ahead_bytes = 4096;
 
 bool is_gathered(const Layout& w, int k) { return k > 0 && !w.repeats(k) && !w.is_run(k); }
 
-/// Columns are the output's innermost dimension, and the next one (`fold` of it at a time) if that one is
-/// short and all operands that need no transposition are dense, or repeat, over both. Rows are all other
-/// dimensions along which the leading input is dense, from its innermost outwards, as one; `outer` the rest,
-/// from the leading input's innermost outwards.
+/// The columns of a tile run along the output's innermost dimension. If that is short, and all operands that
+/// need no transposition are dense, or repeat, over it and the next one, a tile also takes `fold` indices of
+/// the next one. The rows run along all other dimensions along which the leading input is dense, innermost
+/// first, as one. `outer` lists the remaining dimensions, also from the leading input's innermost outwards.
 struct Tiling {
-  int leading = 0;  // operand; 0: there is none
+  int leading = 0;  // number of the operand; 0: none
   bool folds = false;
   int rows[max_rank], outer[max_rank];
   int row_dims = 0, outer_dims = 0;
   int64_t row_count = 1, outer_count = 1;
-  int64_t height = 0, width = 0, fold = 1;  // rows of a tile, columns of one dimension and of the other
+  int64_t height = 0, width = 0, fold = 1;  // of a tile: rows, and columns of both dimensions
 };
 
-/// The dimensions along which operand k is dense, but for the first and `without`.
+/// Finds the dimensions along which operand k is dense, except the first and `without`.
 void find_rows(const Layout& w, int k, int without, Tiling& t) {
   t.row_dims = 0;
   t.row_count = 1;
@@ -57,8 +57,8 @@ Tiling tiling_of(const Layout& w) {
   }
   if (t.leading == 0) return t;
 
-  // A few buffers fit the second cache level; of each column a tile takes some cache lines, for reading many
-  // of the same page costs less than some of many pages.
+  // A few buffers fit the second-level cache. A tile takes several cache lines of each column, because
+  // reading much of one page is cheaper than a little of many pages.
   constexpr int64_t tile_bytes = 128 << 10, column_bytes = 512, row_bytes = 1024;
   const int64_t size = *std::max_element(w.element, w.element + w.operands);
   const auto low = [&] { return std::min(t.row_count, column_bytes / w.element[t.leading]); };
@@ -69,12 +69,12 @@ Tiling tiling_of(const Layout& w) {
       t.folds = t.folds && (is_gathered(w, k) || w.strides[k][1] == w.strides[k][0] * w.sizes[0]);
     const int64_t before = t.row_count;
     if (t.folds) find_rows(w, t.leading, 1, t);
-    if (t.row_count < std::min<int64_t>(16, before)) {  // nothing gained
+    if (t.row_count < std::min<int64_t>(16, before)) {  // no gain
       t.folds = false;
       find_rows(w, t.leading, 0, t);
     }
   }
-  // A folded tile has whole runs of the innermost dimension, for what is not gathered is dense in them.
+  // A folded tile has whole runs of the innermost dimension, because operands in place are dense along them.
   t.width = t.folds ? w.sizes[0] : std::min({w.sizes[0], elements / low(), row_bytes / size});
   if (t.folds) t.fold = std::min(w.sizes[1], elements / low() / t.width);
   t.height = std::min({t.row_count, elements / (t.width * t.fold), most_rows});
@@ -89,7 +89,7 @@ Tiling tiling_of(const Layout& w) {
   return t;
 }
 
-/// Where rows [first, first + n) begin, relative to the tile's part of the outer dimensions.
+/// Computes where rows [first, first + n) begin, relative to the tile's part of the outer dimensions.
 void row_offsets(const Layout& w, const Tiling& t, int64_t first, int64_t n, int64_t (*offset)[most_rows]) {
   int64_t index[max_rank], at[most] = {};
   for (int i = 0; i < t.row_dims; ++i) {
@@ -123,22 +123,22 @@ void transpose_tile(int64_t element, const char* from, int64_t column_stride, ch
   with(kernels.bytes8);
 }
 
-/// Into the second cache level, where the hardware would not foresee it. Inline in any case: a function that
-/// does nothing but prefetch is one without effect to GCC, and its calls are dropped.
+/// Prefetches into the second-level cache, where the hardware does not foresee the reads. always_inline,
+/// because GCC treats a function that only prefetches as one without effect and drops its calls.
 [[gnu::always_inline]] inline void prefetch(const char* from, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte, 0, 2);
 }
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-/// Where a tile lies; base: of its first column, rows not counted.
+/// The position of a tile. `base` points to its first column, in row 0.
 struct Part {
   int64_t row, rows, columns, fold;
   char* base[most];
 };
 
-/// What the leading input has in a tile, in units of some cache lines of some columns: one after the other
-/// they are transposed, and what the next one reads is on its way into the cache meanwhile.
+/// The part of the leading input in a tile, cut into units of a few cache lines of some columns. While one
+/// unit is transposed, the next one is prefetched.
 class Units {
  public:
   Units(const Layout& w, const Tiling& t, const Part& part, char* to, int64_t pitch)
@@ -158,7 +158,7 @@ class Units {
   const Part& part() const { return part_; }
   int64_t count() const { return down_ * across_ * part_.fold; }
 
-  /// All of them up to number `end`.
+  /// Transposes all units below number `end` that are not yet done.
   [[gnu::always_inline]] void transpose_until(int64_t end) {
     for (; done_ < end; ++done_) {
       const Unit u = unit(done_);
@@ -175,7 +175,7 @@ class Units {
     int64_t rows, columns;
   };
 
-  /// Down the columns first, as memory goes.
+  /// Units are numbered down the columns first, which is the order of memory.
   Unit unit(int64_t number) const {
     const int64_t row = number % down_ * unit_rows_, column = number / down_ % across_ * unit_columns_,
                   fold = number / down_ / across_;
@@ -194,9 +194,9 @@ class Units {
       done_ = 0;
 };
 
-/// What one chunk needs for its tiles. While the kernel works on a tile, row by row, the leading input of the
-/// next one is transposed, into the other of two buffers: so memory is read all the time, not in turns with
-/// writing.
+/// The buffers of one chunk. While the kernel works on a tile row by row, the leading input of the next tile
+/// is transposed into the other of two buffers. So reading and writing of memory overlap instead of
+/// alternating.
 class TileWalk {
  public:
   TileWalk(const Layout& w, const Tiling& t) : w_(w), t_(t) {
@@ -211,7 +211,7 @@ class TileWalk {
     buffers_ = empty({bytes}, {DType::u8, Device::cpu()});
   }
 
-  /// Tiles [begin, end).
+  /// Walks tiles [begin, end).
   void run(int64_t begin, int64_t end, RunFunction function, const void* f) {
     Units next = units_of(begin);
     next.transpose_until(next.count());
@@ -239,7 +239,7 @@ class TileWalk {
 
  private:
   Part part_of(int64_t tile) const {
-    const auto next = [&tile](int64_t n, int64_t size) {  // where its part of n begins
+    const auto next = [&tile](int64_t n, int64_t size) {  // where the tile begins in the next dimension, of n
       const int64_t count = blocks(n, size), at = tile % count * size;
       tile /= count;
       return at;
@@ -263,7 +263,8 @@ class TileWalk {
     return Units(w_, t_, part_of(tile), buffer(t_.leading, tile), pitch(t_.leading));
   }
 
-  /// From row to row of a buffer; a cache line more, so that not all rows lie in the same sets of the cache.
+  /// Bytes from row to row of a buffer: one cache line more than a row, so that rows use different cache
+  /// sets.
   int64_t pitch(int k) const { return t_.width * t_.fold * w_.element[k] + 64; }
   int64_t buffer_bytes(int k) const {
     return (t_.height * pitch(k) + 63) / 64 * 64;
@@ -273,9 +274,9 @@ class TileWalk {
            (k == t_.leading ? tile % 2 * buffer_bytes(k) : 0);
   }
 
-  /// Another input than the leading one.
+  /// Gathers an input other than the leading one.
   void gather(const Part& part, int k) {
-    bool consecutive = true;  // dense along the rows, as the leading input is
+    bool consecutive = true;  // whether it is dense along the rows, like the leading input
     for (int64_t r = 0; r < part.rows; ++r)
       consecutive = consecutive && offset_[k][r] == offset_[k][0] + r * w_.element[k];
     for (int64_t i = 0; i < part.fold; ++i) {
@@ -296,7 +297,7 @@ class TileWalk {
   const Tiling& t_;
   Run run_{};
   Tensor buffers_;
-  int64_t buffer_[most] = {};        // where an operand's begins
+  int64_t buffer_[most] = {};        // where an operand's buffer begins
   int64_t offset_[most][most_rows];  // of a tile's rows
 };
 
@@ -307,7 +308,7 @@ bool walk_tiles(const Layout& w, RunFunction function, const void* f) {
   if (t.leading == 0 || w.sizes[0] < 4) return false;
   const int64_t tiles = t.outer_count * (t.folds ? blocks(w.sizes[1], t.fold) : 1) *
                         blocks(w.sizes[0], t.width) * blocks(t.row_count, t.height);
-  // Several tiles a chunk, for the first one's reading is not hidden behind any writing.
+  // Several tiles per chunk, because the first tile's reads overlap no writes.
   const int64_t grain =
       std::max(walk_grain / (t.width * t.fold * t.height), std::clamp<int64_t>(tiles / 32, 1, 8));
   parallel_for(tiles, grain, [&](int64_t begin, int64_t end) {

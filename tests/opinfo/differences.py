@@ -1,5 +1,5 @@
-"""Where voxgrad differs from PyTorch by decision. Each rule says once which disagreements it covers, and why;
-docs/differences.md is made of these texts. What no rule covers is a failure.
+"""Where voxgrad differs from PyTorch by decision. Each rule says which disagreements it covers, and why.
+docs/differences.md contains these texts. A disagreement that no rule covers is a failure.
 """
 
 import torch
@@ -42,36 +42,39 @@ def floating(sample):
 
 # ---- Dtypes ---------------------------------------------------------------------------------------------------
 
-@rule("Integers do not turn into floating numbers",
-      "`exp`, `div`, `mean`, `softmax`, convolutions and all else whose result is a fraction take floating "
-      "dtypes only. PyTorch casts integers to its default dtype. Here the caller writes `x.to(vox::f32)`.")
+@rule("Integers do not become floating numbers",
+      "Ops whose result is a fraction (`exp`, `div`, `mean`, `softmax`, convolutions and others) take "
+      "floating dtypes only. PyTorch casts integers to its default dtype. Here the caller writes "
+      "`x.to(vox::f32)`.")
 def _(entry, sample, d):
     return refused(d, "needs a floating dtype") and not floating(sample)
 
 
 @rule("No arithmetic on bool",
-      "`add`, `mul`, `maximum`, comparisons by order and the like refuse bool, for which PyTorch has rules "
-      "of its own (`true + true` is true, `-b` and `a - b` are errors). Reductions and `eq` take it.")
+      "`add`, `mul`, `maximum`, comparisons by order and similar ops refuse bool, for which PyTorch has "
+      "special rules (`true + true` is true, `-b` and `a - b` are errors). Reductions and `eq` accept "
+      "bool.")
 def _(entry, sample, d):
     return refused(d, "no arithmetic on bool") and torch.bool in dtypes(sample)
 
 
 @rule("Dtypes never mix",
-      "Two tensors of different dtypes are an error that names both; PyTorch promotes.")
+      "Two tensors of different dtypes are an error that names both. PyTorch promotes.")
 def _(entry, sample, d):
     return d.kind == "refused" and d.message.startswith("DTypeError") and len(dtypes(sample)) > 1
 
 
 @rule("A number must fit the dtype",
-      "A C++ number beside an integer or bool tensor takes the tensor's dtype, and one that it cannot hold "
-      "(300 in u8, 0.5 in i64) is an error. PyTorch promotes the tensor, wraps around, or truncates.")
+      "A C++ number beside an integer or bool tensor takes the tensor's dtype. If the dtype cannot hold "
+      "it (300 in u8, 0.5 in i64), that is an error. PyTorch promotes the tensor, wraps around, or "
+      "truncates.")
 def _(entry, sample, d):
     return refused(d, "cannot be held by dtype", "cannot hold") and not floating(sample)
 
 
 @rule("Casts saturate",
-      "A floating number on its way into an integer dtype is limited to its range, and NaN becomes 0. In "
-      "PyTorch (and C++) that is undefined: what the processor happens to do.")
+      "A floating number cast to an integer dtype is limited to that dtype's range, and NaN becomes 0. In "
+      "PyTorch, as in C++, the result is undefined and depends on the processor.")
 def _(entry, sample, d):
     if entry.name not in ("long", "byte") or d.kind != "forward" or not floating(sample):
         return False
@@ -81,13 +84,13 @@ def _(entry, sample, d):
 
 
 @rule("`arange` of whole numbers is f32",
-      "A dtype is given or f32; PyTorch infers i64 from whole arguments.")
+      "The dtype is f32 unless the caller gives one. PyTorch infers i64 from whole arguments.")
 def _(entry, sample, d):
     return entry.name == "arange" and d.kind == "dtype" and "dtype" not in sample.kwargs
 
 
-@rule("`sum_to` returns a tensor of the wanted shape as it is",
-      "It is the adjoint of `expand`. So a u8 tensor stays u8 where there is nothing to sum; PyTorch's "
+@rule("`sum_to` returns its input if nothing has to be summed",
+      "It is the adjoint of `expand`, so a u8 tensor of the requested shape stays u8. PyTorch's "
       "`sum_to_size` casts it to i64.")
 def _(entry, sample, d):
     return entry.name == "sum_to_size" and d.kind == "dtype" and not floating(sample)
@@ -96,50 +99,51 @@ def _(entry, sample, d):
 # ---- Shapes ---------------------------------------------------------------------------------------------------
 
 @rule("A tensor of rank 0 has no dimensions",
-      "PyTorch takes 0 and -1 as its dimension. Leave `dims` out instead.")
+      "PyTorch accepts 0 and -1 as its dimension. Here the caller leaves out `dims`.")
 def _(entry, sample, d):
     return refused(d, "out of range for rank 0") and any(t.dim() == 0 for t in sample.tensors())
 
 
 @rule("`squeeze(dim)` drops a dimension of size 1",
-      "PyTorch keeps one of another size, silently.")
+      "Any other size is an error. PyTorch silently keeps such a dimension.")
 def _(entry, sample, d):
     return entry.name == "squeeze" and refused(d, "only 1 can be dropped")
 
 
 @rule("`pad` does not crop",
-      "A negative padding is an error that names `slice`; PyTorch crops.")
+      "A negative padding is an error that names `slice`. PyTorch crops.")
 def _(entry, sample, d):
     return entry.name in ("nn.functional.pad", "constant_pad_nd") and refused(d, "padding must be >= 0")
 
 
 @rule("`reshape` copies where strides do not allow a view",
-      "It stands in for PyTorch's `view` here, which is an error then.")
+      "The test compares it with PyTorch's `view`, which is an error in these cases.")
 def _(entry, sample, d):
     return entry.name in ("view", "view_as") and d.kind == "accepted"
 
 
 @rule("A number may be the left operand",
-      "`2 - x` is an overload; PyTorch's samples take it for an error of its method.")
+      "`2 - x` is an overload of the operator. PyTorch's samples expect an error, because they test a "
+      "method of the tensor.")
 def _(entry, sample, d):
     return d.kind == "accepted" and sample.source == "error" and isinstance(sample.input, (int, float))
 
 
 @rule("`cat` takes tensors of one rank",
-      "PyTorch skips tensors of shape (0,) beside those of any other shape.")
+      "PyTorch skips tensors of shape (0,) beside tensors of any other shape.")
 def _(entry, sample, d):
     return entry.name == "cat" and refused(d, "cat: ") and any(t.shape == (0,) for t in sample.tensors())
 
 
 @rule("`matmul` of an empty matrix keeps its shape",
-      "PyTorch 1.13's `addmv` gives a result of rank 0 for a matrix without columns and a number to add: a "
-      "mistake.")
+      "For a matrix without columns and a number to add, `addmv` of PyTorch 1.13 wrongly gives a result "
+      "of rank 0.")
 def _(entry, sample, d):
     return entry.name == "addmv" and d.message.startswith("shape") and sample.input.dim() == 0
 
 
 @rule("Pooling takes tensors without channels",
-      "Empty in, empty out. PyTorch refuses some of these.")
+      "Their result is empty. PyTorch refuses some of them.")
 def _(entry, sample, d):
     shape = tuple(sample.input.shape) if isinstance(sample.input, torch.Tensor) else ()
     axes = int(entry.name[-2]) if "_pool" in entry.name else 0
@@ -148,22 +152,22 @@ def _(entry, sample, d):
 
 # ---- Values ---------------------------------------------------------------------------------------------------
 
-@rule("Bounds are in order",
-      "`clamp` with min > max is an error; PyTorch returns max.")
+@rule("The bounds of `clamp` must be in order",
+      "min > max is an error. PyTorch returns max.")
 def _(entry, sample, d):
     return refused(d, "min must not exceed max")
 
 
 @rule("The sign of NaN is NaN",
-      "`sign(NaN)`, and with it the gradient of `abs`, is 0 in PyTorch.")
+      "In PyTorch `sign(NaN)` is 0, and so is the gradient of `abs` at NaN.")
 def _(entry, sample, d):
     return (entry.name, d.kind) in (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient")) and (
         d.count == sample.input.isnan().sum())
 
 
 @rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
-      "As that of PyTorch's `clamp`. PyTorch's `hardtanh` and `relu6`, which are `clamp` here, have it the "
-      "other way.")
+      "PyTorch's `clamp` agrees. In PyTorch's `hardtanh` and `relu6`, which are `clamp` here, it is 0 at "
+      "the bounds and 1 at NaN.")
 def _(entry, sample, d):
     names = ("nn.functional.hardtanh", "nn.functional.relu6")
     return entry.name in names and d.kind in ("gradient", "second gradient") and at_bounds_or_nan(entry, sample)
@@ -175,9 +179,9 @@ def at_bounds_or_nan(entry, sample):
     return bool(((sample.input == low) | (sample.input == high) | sample.input.isnan()).any())
 
 
-@rule("Elements that tie share the gradient of max and min",
-      "Over dims as over all elements. In PyTorch `amax` and `max()` share it, `max(dim)` gives all of it "
-      "to one.")
+@rule("Equal extrema share the gradient of max and min",
+      "This holds over dims as over all elements. In PyTorch `amax` and `max()` share it, but `max(dim)` "
+      "gives all of it to one element.")
 def _(entry, sample, d):
     return entry.name in ("max.dim", "min.dim") and d.kind in ("gradient", "second gradient") and ties(entry, sample)
 
@@ -188,8 +192,8 @@ def ties(entry, sample):
     return bool(((x == best).sum(dim) > 1).any())
 
 
-@rule("NaN that ties shares the gradient of max and min",
-      "As of PyTorch's `max()`. The gradient of its `amax` is NaN along a dimension that holds NaN.")
+@rule("Several NaN share the gradient of max and min",
+      "PyTorch's `max()` agrees. The gradient of its `amax` is NaN along a dimension that holds NaN.")
 def _(entry, sample, d):
     return entry.name in ("amax", "amin") and d.kind == "gradient" and bool(sample.input.isnan().any()) and (
         "PyTorch has nan" in d.message)
@@ -209,22 +213,23 @@ def equal_values(x):
 
 
 @rule("f16 ends at 65504",
-      "A gradient's gradient is made of several ops, whose results are rounded; those of `pow` may be "
-      "beyond the dtype's range where the sum of them is not.")
+      "A second gradient consists of several ops, and each result is rounded. In the second gradient of "
+      "`pow`, a term may exceed the range of f16 although the sum of the terms does not.")
 def _(entry, sample, d):
     return entry.name == "pow" and d.kind == "second gradient" and torch.float16 in dtypes(sample) and (
         ": nan, PyTorch" in d.message or "inf, PyTorch" in d.message)
 
 
 @rule("The second gradient of `pow` at base 0 is finite where it exists",
-      "PyTorch has NaN for that of `pow(0, 0)`.")
+      "In PyTorch that of `pow(0, 0)` is NaN.")
 def _(entry, sample, d):
     return entry.name == "pow" and d.kind == "second gradient" and "PyTorch has nan" in d.message and (
         bool((sample.input == 0).any()))
 
 
-@rule("The gradient of a mean of nothing has gradient 0",
-      "In `cross_entropy` as in `mean`. PyTorch's `mean` does the same, its `cross_entropy` gives NaN.")
+@rule("The gradient of a mean of no elements has gradient 0",
+      "This holds for `cross_entropy` as for `mean`. PyTorch's `mean` agrees; its `cross_entropy` gives "
+      "NaN.")
 def _(entry, sample, d):
     return entry.name.endswith("cross_entropy") and d.kind == "second gradient" and sample.args[0].numel() == 0 and (
         ": 0.0, PyTorch has nan" in d.message)

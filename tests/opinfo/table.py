@@ -15,16 +15,17 @@ TEXT = """# Where voxgrad differs from PyTorch
 (its OpInfo database) through voxgrad, and compares results, gradients and second gradients with PyTorch's, in all
 dtypes and in several layouts of the operands. `tests/opinfo/README.md` says what is compared.
 
-Whatever differs is a failure of the test, unless one of these decisions explains it:
+A difference is a failure of the test, unless one of these decisions explains it:
 
 {rules}
-No sample of PyTorch's shows these decisions:
+PyTorch's samples do not show these decisions:
 
-- **`argmax` and `argmin` take bool**: the first true, the first false. PyTorch refuses bool.
-- **A C++ bool is the number 0 or 1**: `i64 - true` is a subtraction. PyTorch refuses it.
-- **A tensor has at most 8 dimensions.** PyTorch's have up to 64.
-- **`interpolate` computes positions in double**, PyTorch in float. In `nearest` mode a `scale_factor` that leaves a
-  size unchanged (1.1 for 7 cells) agrees with PyTorch's result for channels_last tensors, not with that for dense ones.
+- **`argmax` and `argmin` take bool.** They return the first true, and the first false. PyTorch refuses bool.
+- **A C++ bool is the number 0 or 1.** So `i64 - true` is a subtraction. PyTorch refuses it.
+- **A tensor has at most 8 dimensions.** In PyTorch it has up to 64.
+- **`interpolate` computes positions in double.** PyTorch computes them in float. In `nearest` mode, if a
+  `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
+  not PyTorch's for dense ones.
 
 ## Op by op
 
@@ -34,7 +35,7 @@ PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that 
 
 {table}
 
-Beside these, {refused} calls on operands of 2^40 elements (expanded from a few) were refused at once, and {views}
+In addition, {refused} calls on operands of 2^40 elements (expanded from a few) were refused at once, and {views}
 returned views.
 """
 

@@ -6,7 +6,7 @@ namespace vox::cpu {
 namespace {
 
 constexpr double lanes = 16, threads = 16;
-constexpr double copy_cost = 0.6, strided_copy_cost = 1.0;  // of one element into the tile
+constexpr double copy_cost = 0.6, strided_copy_cost = 1.0;  // of copying one element into the tile
 
 /// The lengths that cut n into 1, 2, 3, ... parts.
 std::vector<int64_t> lengths(int64_t n, int64_t most) {
@@ -14,7 +14,7 @@ std::vector<int64_t> lengths(int64_t n, int64_t most) {
   for (int64_t parts = (n + most - 1) / most; parts <= n; ++parts) {
     const int64_t length = (n + parts - 1) / parts;
     if (all.empty() || all.back() != length) all.push_back(length);
-    parts = std::max(parts, (n - 1) / length);  // those in between give the same length
+    parts = std::max(parts, (n - 1) / length);  // skips numbers of parts that give the same length
   }
   return all;
 }

@@ -2,11 +2,11 @@
 //
 //   conv3d, conv_transpose3d   dense correlations of tiles          correlate.cpp
 //   conv3d_weight_grad         dot products of rows of tiles        weight_grad.cpp
-//   what these cannot take     the definition                       direct.cpp
+//   all other cases            the definition                       direct.cpp
 //
-// They cannot take kernels so long that not even a tile of one row fits the memory they allow themselves, and
-// operands that are not finite where a zero of the padding could meet them.
-// bf16 and f16 become f32 on the way into a tile, and are rounded once, on the way out.
+// The methods on tiles refuse two cases: kernels so long that even a tile of one row needs too much memory,
+// and operands that are not finite where the padding's zeros could meet them. bf16 and f16 become f32 when
+// they are copied into a tile; each result is rounded once.
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
@@ -20,7 +20,7 @@
 namespace vox::cpu {
 namespace {
 
-/// f(numbers, count) on n numbers in the type of the arithmetic: in place, or some at a time.
+/// Calls f(numbers, count) on n numbers in the type of the arithmetic: on all in place, or on some at a time.
 template <class S, class F>
 void with_opmath(const S* from, int64_t n, const F& f) {
   if constexpr (std::is_same_v<S, opmath_t<S>>) {
@@ -34,7 +34,8 @@ void with_opmath(const S* from, int64_t n, const F& f) {
   }
 }
 
-/// A zero of the padding times a non-finite weight would be NaN where the definition has no product at all.
+/// Tiles need finite weights: the padding's zeros times a non-finite weight are NaN, but the definition skips
+/// them.
 bool finite(const Tensor& t) {
   return visit_floating_storage("conv3d", t.dtype(), [&]<class S>(S) {
     std::atomic<bool> finite = true;
@@ -49,7 +50,7 @@ bool finite(const Tensor& t) {
 
 constexpr ByIsa sum_kernels = VOX_BY_ISA(sum_kernels);
 
-/// Sum of every channel over batch and cells, in double: pieces of rows first, then these in order.
+/// Sums every channel over batch and cells, in double: first pieces of rows, then their sums in order.
 template <class T>
 void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t cells) {
   constexpr int64_t piece = 1 << 15;

@@ -1,9 +1,9 @@
-// The forward ops: tiles of the input (Note [Tiles]), all phases and output channels from each.
+// The forward ops. Each tile of the input (Note [Tiles]) serves all phases and output channels.
 //
 // A task owns one box of outputs of one image and group, for a slice of the output channels. For every phase
-// it takes the output channels in blocks, and adds up a plane of a block at a time with simd's correlate(),
-// in memory that stays in the first cache; then it puts the rows where they belong. A sum goes bias, channel
-// by channel, tap by tap, whatever the box: so the bits of an output do not depend on the tiling.
+// it takes the output channels in blocks. simd's correlate() sums one plane of a block at a time, in memory
+// that stays in the first-level cache; then the rows are stored. A sum takes the bias, then channel by
+// channel, tap by tap, whatever the box. So the bits of an output do not depend on the tiling.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -18,19 +18,19 @@
 namespace vox::cpu {
 namespace {
 
-constexpr int64_t tile_bytes = 384 * 1024;  // beside weights in a second-level cache of 1 MB
+constexpr int64_t tile_bytes = 384 * 1024;  // leaves room for weights in a second-level cache of 1 MB
 constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
-constexpr double call_cost = 150;  // of correlate(), beside its sums, in multiply-adds of vectors
+constexpr double call_cost = 150;  // of one call of correlate(), in multiply-adds of vectors
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-constexpr size_t most_phases = 64;  // along W, whose sums are kept side by side
+constexpr size_t most_phases = 64;  // along W, whose sums are kept at the same time
 
-/// One combination of phases.
+/// One combination of phases along D, H and W.
 struct Phase {
   const Lattice *d, *h, *w;
   std::vector<simd::TapOffsets> offsets;
-  int64_t weights;  // where its packed weights begin, in units of one pair of channels
+  int64_t weights;  // where its packed weights begin, in taps
 
   int64_t taps() const { return static_cast<int64_t>(offsets.size()); }
 };
@@ -50,7 +50,7 @@ class Run {
   bool plan() {
     size_t phases = 1;
     for (const auto& along_axis : c_.phases) phases *= along_axis.size();
-    // Fewer input channels at a time make room for a larger box, with less halo.
+    // With fewer input channels at a time, a tile can hold a larger box, with less halo.
     TileChoice best;
     for (int64_t chunks = 1; chunks <= c_.in_channels; chunks *= 2) {
       const int64_t channels = (c_.in_channels + chunks - 1) / chunks;
@@ -71,8 +71,8 @@ class Run {
     }
     if (!best) return false;
     layout_.tile = best.tile;
-    // With few boxes, threads share the output channels of one; with many weights, their packed copy is made
-    // in several goes. With several chunks, sums wait in memory meanwhile.
+    // With few boxes, threads share the output channels of one box. With many weights, their packed copy is
+    // made in several passes. With several chunks of input channels, sums stay in memory between chunks.
     const int64_t tasks = c_.batch * c_.groups * layout_.tiles();
     const int64_t block_weights = c_.in_channels * taps_ * simd_.rows * static_cast<int64_t>(sizeof(T));
     slices_ = std::clamp<int64_t>(32 / std::max<int64_t>(tasks, 1), 1, blocks_);
@@ -89,7 +89,7 @@ class Run {
     const int64_t at_once =
         std::clamp<int64_t>(packed_weight_bytes / std::max<int64_t>(slice_bytes, 1), 1, all);
     const int64_t tiles = layout_.tiles();
-    // No task may be too short to be worth handing out.
+    // Tasks must be long enough to be worth sharing out.
     const double work = static_cast<double>(c_.out_channels * c_.in_channels * std::max<int64_t>(taps_, 1)) *
                         static_cast<double>(layout_.tile.d * layout_.tile.h * layout_.tile.w) /
                         static_cast<double>(slices_);
@@ -126,7 +126,7 @@ class Run {
   int64_t block_begin(int64_t block) const { return block_begin_[static_cast<size_t>(block)]; }
   int64_t slice_begin(int64_t slice) const { return cut(blocks_, slices_, slice); }
   int64_t slice_output(int64_t slice) const { return block_begin(slice_begin(slice)); }
-  int64_t weights_of(int64_t slice_of_all) const {  // in front of it, in units of (tap, in channel)
+  int64_t weights_of(int64_t slice_of_all) const {  // weights before the slice, in units of (tap, in channel)
     return slice_of_all / slices_ * c_.out_channels + slice_output(slice_of_all % slices_);
   }
 
@@ -171,7 +171,7 @@ class Run {
           }
   }
 
-  /// Sums of one block of output channels: a buffer for each of some phases of W.
+  /// Sums of one block of output channels: one buffer per phase along W.
   struct Sums {
     T* memory;
     int64_t row, per_phase;
@@ -181,7 +181,7 @@ class Run {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
     T* tile = scratch<T, 0>(chunk_ * channel + slack);
     std::fill_n(tile + chunk_ * channel, slack, T(0));
-    const bool chunks = chunk_ < c_.in_channels;  // then all sums wait for the last one
+    const bool chunks = chunk_ < c_.in_channels;  // then all sums stay in memory until the last chunk
     const size_t widths = c_.phases[2].size(), together = chunks ? widths : std::min(widths, most_phases);
     const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes,
                   per_phase = simd_.rows * row, side = static_cast<int64_t>(together) * per_phase;
@@ -213,7 +213,7 @@ class Run {
     }
   }
 
-  /// Adds up one block of output channels in plane `plane` of a box, for one phase.
+  /// Computes the sums of one block of output channels in plane `plane` of a box, for one phase.
   void add(int64_t group, int64_t slice, const Phase& phase, int64_t block, const T* tile, int64_t c,
            int64_t channels, const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
@@ -233,8 +233,9 @@ class Run {
                               .y_step = sums.row,
                               .rows = rows,
                               .positions = layout_.positions(box)};
-    // Taps that read the padding in D, or in all of a row, are left out. Not worth it for short rows; and not
-    // row by row with sums that wait in memory, because a segment also overwrites the beginning of the next.
+    // Taps that read padding in D, or in all of a row, are left out. For short rows this does not pay. For
+    // sums that stay in memory between chunks it is wrong, because a segment overwrites the beginning of the
+    // next one.
     const Lattice::Range d = phase.d->taps_inside(box.first[0] + plane);
     const bool by_row = layout_.pitch() >= 4 * simd_.lanes && chunk_ == c_.in_channels;
     for (int64_t row = 0, end = 0; row < box.count[1]; row = end) {
@@ -265,7 +266,7 @@ class Run {
                            (h.last - h.first) * widths, chosen);
   }
 
-  /// Finished rows of one block, plane and some phases with the same D and H, into the output.
+  /// Stores the finished rows of one block and plane, for some phases with the same D and H.
   void store(int64_t n, int64_t group, std::span<const Phase> phases, int64_t block,
              const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
     const Lattice &d = *phases[0].d, &h = *phases[0].h;
@@ -307,19 +308,19 @@ class Run {
   const Correlation<S, T>& c_;
   const simd::ConvKernelsOf<T>& simd_;
   TileLayout layout_;
-  int64_t taps_ = 0;                  // of all phases
-  std::vector<int64_t> block_begin_;  // and the end
-  int64_t blocks_;                    // of output channels, per group
-  int64_t slices_ = 1;                // of blocks, per group
+  int64_t taps_ = 0;                  // of all phases together
+  std::vector<int64_t> block_begin_;  // of every block, and the end of the last
+  int64_t blocks_;                    // number of blocks of output channels, per group
+  int64_t slices_ = 1;                // number of slices of blocks, per group
   int64_t chunk_ = 0;                 // input channels of a tile
   std::vector<Phase> phases_;         // (d, h, w)
-  std::vector<size_t> first_phase_;   // of each pair (d, h), and the end
+  std::vector<size_t> first_phase_;   // number of the first phase of each pair (d, h); last, their count
   Tensor packed_memory_;
   T* packed_ = nullptr;
   int64_t packed_from_ = 0;
 };
 
-/// Every output that no tap touches is its channel's bias; here all are.
+/// Fills the output with the bias, which is the result where no tap touches.
 template <class S, class T>
 void fill_with_bias(const Correlation<S, T>& c, int64_t cells) {
   const int64_t channels = c.groups * c.out_channels;

@@ -1,6 +1,6 @@
-// The conv3d family by its definition: o = i * stride - padding + k * dilation, one owner per output, nothing
-// clever. It is the oracle of conv3d.cpp, and its fallback where a product with a zero of the halo would not
-// be zero (Inf and NaN operands).
+// The conv3d family by its definition, o = i * stride - padding + k * dilation. Each output has one owner,
+// and nothing is clever. It is the reference of the tests for conv3d.cpp, and its fallback, for example for
+// Inf and NaN operands, which must not be multiplied with the halo's zeros.
 
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/kernels.h>
@@ -11,7 +11,7 @@ namespace vox::cpu {
 
 namespace {
 
-/// Outputs worth about `work` multiply-adds: the grain of a loop whose every output costs `each`.
+/// The grain of a loop whose outputs cost `each` multiply-adds: outputs worth about `work` of them.
 int64_t grain_for(int64_t each, int64_t work = 1 << 16) {
   return std::max<int64_t>(1, work / std::max<int64_t>(each, 1));
 }

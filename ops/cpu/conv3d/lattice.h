@@ -11,11 +11,11 @@
 // Note [Lattices]
 //
 // conv3d is one dense correlation: output cell j and tap m read the input cell j * stride - padding + m *
-// dilation. conv_transpose3d is several: with h = gcd(dilation, stride), the outputs with one remainder of
-// (o + padding) modulo the stride (a "phase") are touched by every (stride/h)-th tap only, and from tap to
-// tap the coarse cell falls by dilation/h. So each phase is a dense correlation too, with stride 1 and a
-// kernel of its own, and no output is ever multiplied with a tap that does not touch it. One Lattice per axis
-// describes either.
+// dilation. conv_transpose3d is several. A "phase" is the set of outputs o with the same remainder of (o +
+// padding) modulo the stride. With h = gcd(dilation, stride), only every (stride/h)-th tap touches a phase,
+// and from one of these taps to the next the coarse cell falls by dilation/h. So each phase is a dense
+// correlation too, with stride 1 and a kernel of its own, and no output is multiplied with a tap that does
+// not touch it. One Lattice per axis describes either op.
 
 namespace vox::cpu {
 
@@ -27,7 +27,7 @@ struct Lattice {
   int64_t tap_first, tap_step;  ///< tap m is tap tap_first + m * tap_step of the kernel
   int64_t in_first, in_step;    ///< output j and tap m read the cell
   int64_t in_per_tap;           ///<   in_first + j * in_step + m * in_per_tap
-  int64_t input;                ///< cells of the input, those outside of which count as 0
+  int64_t input;                ///< cells of the input; cells outside count as 0
   int64_t output;               ///< cells of the output
 
   int64_t input_cell(int64_t j, int64_t m) const { return in_first + j * in_step + m * in_per_tap; }
@@ -37,7 +37,7 @@ struct Lattice {
     friend bool operator==(const Range&, const Range&) = default;
   };
 
-  /// The taps [first, last) that read inside the input for output j.
+  /// The taps [first, last) that read cells inside the input for output j.
   Range taps_inside(int64_t j) const {
     const auto inside = [&](int64_t m) { return input_cell(j, m) >= 0 && input_cell(j, m) < input; };
     Range range{0, taps};
@@ -67,13 +67,13 @@ inline Lattices conv3d_lattices(const Conv3dGeometry& g) {
   return {conv3d_lattice(g, 0), conv3d_lattice(g, 1), conv3d_lattice(g, 2)};
 }
 
-/// The phases of conv_transpose3d on one axis that a tap touches, by rising output. There are no more than
-/// taps, however large the stride is; outputs in no phase are touched by no tap.
+/// The phases of conv_transpose3d on one axis that a tap touches, in ascending order of output. There are at
+/// most as many as taps, however large the stride is. Outputs in no phase are touched by no tap.
 inline std::vector<Lattice> conv_transpose3d_lattices(const Conv3dGeometry& g, int64_t axis) {
   const int64_t s = g.stride[axis], p = g.padding[axis], d = g.dilation[axis], kernel = g.kernel[axis];
   const int64_t h = std::gcd(d, s), tap_step = s / h;
   std::vector<Lattice> phases;
-  for (int64_t k = 0; k < std::min(kernel, tap_step); ++k) {  // the first tap of each
+  for (int64_t k = 0; k < std::min(kernel, tap_step); ++k) {  // k: the first tap of each phase
     const int64_t rest = (k * d - p) % s, o = rest < 0 ? rest + s : rest;
     if (o >= g.big[axis]) continue;
     phases.push_back({.outputs = (g.big[axis] - 1 - o) / s + 1,

@@ -14,41 +14,41 @@
 // Note [Tiles]
 //
 // The kernels of ops/cpu/simd/conv3d.h know no padding, stride, dilation, odd width or dtype: they add up
-// shifted copies of a dense row of numbers. This file makes such rows. A task copies what a box of outputs
-// reads, of all input channels, into memory of its own that fits the second-level cache, with zeros for the
-// padding:
+// shifted copies of a dense row of numbers. This file makes such rows. A task copies all input cells that a
+// box of outputs reads, of all input channels, into its own memory, which fits the second-level cache.
+// Padding becomes zeros:
 //
 //   outputs     h\w 0 1 2 3       tile (kernel 1x3, padding 1)   . 0 1 2 3 . <- one row with its halo
 //                 0 a b c d                                      . 4 5 6 7 .
 //                 1 e f g h
 //
-// A row of the tile is `extent` = outputs + halo cells long. With position = h * extent + w, tap m reads
-// at position + a constant, whatever h: so the whole plane is one long vector loop ("flat plane"). It also
-// computes `halo` outputs per row that mean nothing; nobody stores them.
+// A row of the tile is `extent` = outputs + halo cells long. With position = h * extent + w, tap m reads at
+// position + a constant, for every h. So the whole plane is one long vector loop ("flat plane"). It also
+// computes `halo` meaningless outputs per row, which are not stored.
 //
-// Strides: output j reads the cells j * step + u, one u per tap. Cells with the same remainder of u modulo
-// step are neighbours for neighbouring j, so the tile keeps one row per remainder (a "class"). Where the taps
-// lie so far apart that the halo would exceed the row (dilation), every u is a class of its own, and there is
-// no halo.
+// Strides: output j reads the cells j * step + u, where step is the stride and each tap has one u. For u with
+// the same remainder modulo step, neighbouring j read neighbouring cells of one sequence, a "class"; the tile
+// keeps one row per class. If the taps are so far apart (dilation) that the halo would exceed the row, every
+// u is its own class, and there is no halo.
 
 namespace vox::cpu {
 
 /// The inner loops of the convolutions.
 inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
 
-/// Whether all of n numbers are finite. A tile multiplies the zeros of the padding too: only with finite
-/// operands are these products the zeros that the definition leaves out.
+/// Whether all of n numbers are finite. Tiles multiply the padding's zeros too. Only for finite operands are
+/// these products 0, as if they were left out.
 template <class T>
 bool all_finite(const T* x, int64_t n) {
   return VOX_BY_ISA(finite_kernels).template of<T>()(x, n);
 }
 
-/// One axis of a tile: which cells it keeps. Several lattices (phases) may read the same tile.
+/// One axis of a tile: the cells that it keeps. Several lattices (phases) may read the same tile.
 struct TileAxis {
-  int64_t outputs = 0;           ///< of the longest phase
-  int64_t step = 1, input = 0;   ///< of the lattices
+  int64_t outputs = 0;           ///< outputs of the longest phase
+  int64_t step = 1, input = 0;   ///< in_step and input of the lattices
   int64_t halo = 0;              ///< cells of a class beyond one per output
-  std::vector<int64_t> origins;  ///< per class, the cell of output 0 at shift 0
+  std::vector<int64_t> origins;  ///< for each class, the first cell that output 0 reads
 
   struct Place {
     int64_t in_class, shift;
@@ -82,7 +82,7 @@ struct TileAxis {
     return axis;
   }
 
-  /// Whichever is smaller for tiles of the whole axis.
+  /// Classes by remainder or by cell, whichever makes the smaller tile of the whole axis.
   static TileAxis smaller(const std::vector<Lattice>& phases) {
     TileAxis a = by_remainder(phases), b = by_cell(phases);
     const auto size = [](const TileAxis& x) {
@@ -93,18 +93,19 @@ struct TileAxis {
 
   int64_t classes() const { return static_cast<int64_t>(origins.size()); }
 
-  /// Cells at the beginning, and as many at the end, that lie outside of the input in every class.
+  /// The number of cells that lie outside the input in every class, both at the beginning and at the end.
   int64_t shared_zeros() const {
     int64_t zeros = halo;
     for (const int64_t origin : origins) {
       const int64_t before = origin >= 0 ? 0 : (-origin - 1) / step + 1;
-      const int64_t inside = origin >= input ? 0 : (input - 1 - origin) / step + 1;  // and those before
+      const int64_t inside =
+          origin >= input ? 0 : (input - 1 - origin) / step + 1;  // cells up to the end of the input
       zeros = std::min({zeros, before, std::max<int64_t>(outputs + halo - inside, 0)});
     }
     return zeros;
   }
 
-  /// Where the tile keeps cell u of output 0.
+  /// The place in the tile of the cell u that output 0 reads.
   Place place(int64_t u) const {
     for (size_t k = 0; k < origins.size(); ++k) {
       const int64_t away = u - origins[k];
@@ -131,9 +132,9 @@ struct TileLayout {
 
   int64_t extent(int64_t axis) const { return tile[axis] + axes[static_cast<size_t>(axis)].halo; }
 
-  /// Cells from row to row. A tile of whole rows has zeros of the padding at both ends of each, and those at
-  /// the end of one serve as those at the beginning of the next: so a "full" correlation has no useless
-  /// positions.
+  /// Distance between rows, in cells. A tile of whole rows has zeros of the padding at both ends of each row.
+  /// The zeros at the end of one row serve as those at the beginning of the next, so a "full" correlation
+  /// computes no meaningless positions.
   int64_t pitch() const { return extent(2) - (tile.w >= axes[2].outputs ? axes[2].shared_zeros() : 0); }
   int64_t plane() const { return (extent(1) - 1) * pitch() + extent(2); }
   int64_t classes() const { return axes[0].classes() * axes[1].classes() * axes[2].classes(); }
@@ -143,7 +144,7 @@ struct TileLayout {
   }
   int64_t tiles() const { return tiles(0) * tiles(1) * tiles(2); }
 
-  /// The first output of tile `index`, and how many there are of the `tile` along each axis.
+  /// The outputs of one tile: the first one, and how many along each axis.
   struct Box {
     std::array<int64_t, 3> first, count;
   };
@@ -158,10 +159,10 @@ struct TileLayout {
     return b;
   }
 
-  /// Positions of one output plane of a box: its rows, less the halo of the last.
+  /// Positions of one output plane of a box: its rows, without the halo of the last.
   int64_t positions(const Box& b) const { return (b.count[1] - 1) * pitch() + b.count[2]; }
 
-  /// Where the taps of a correlation lie, relative to the position of the output: taps in row-major order.
+  /// Offsets of the taps of a correlation, in row-major order, relative to the position of the output.
   std::vector<int64_t> offsets(const Lattice& d, const Lattice& h, const Lattice& w) const {
     std::vector<int64_t> all;
     for (int64_t md = 0; md < d.taps; ++md) {
@@ -180,7 +181,7 @@ struct TileLayout {
   }
 };
 
-/// n numbers, from storage to arithmetic or back.
+/// Copies n numbers, from the type of storage to that of arithmetic, or back.
 template <class S, class T>
 void copy_row(const S* from, int64_t n, T* to) {
   if constexpr (std::is_same_v<S, T>)
@@ -189,13 +190,14 @@ void copy_row(const S* from, int64_t n, T* to) {
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
 }
 
-/// `count` cells of a row of the input from cell `first` on, in steps; zero outside of it.
+/// Copies `count` cells of a row of the input, from cell `first` on, `step` apart. Cells outside the row are
+/// 0.
 template <class S, class T>
 void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_t count, T* to) {
   const int64_t before = first >= 0 ? 0 : std::min(count, (-first - 1) / step + 1);
   const int64_t end = first >= width ? before : std::clamp((width - 1 - first) / step + 1, before, count);
   std::fill_n(to, before, T(0));
-  if (before < end) {  // else the cell may be far outside, where not even a pointer may go
+  if (before < end) {  // otherwise the pointer itself could be invalid
     const S* from = row + first + before * step;
     to += before;
     const int64_t n = end - before;
@@ -212,7 +214,7 @@ void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_
   std::fill_n(to, count - end, T(0));
 }
 
-/// Copies what a box reads of `channels` channels from `input` on.
+/// Copies the cells that a box reads, of `channels` channels from `input` on.
 template <class S, class T>
 void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const TileLayout::Box& box,
                T* to) {
@@ -230,7 +232,8 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
             }
             for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
-              if (-ah.step <= h && h < ah.input - ah.step) {  // too short to be foreseen
+              if (-ah.step <= h && h < ah.input - ah.step) {  // prefetches the next row: rows are too short
+                                                              // for the hardware to foresee
                 const int64_t next = h + ah.step;
                 const S* row = input + (d * ah.input + next) * aw.input;
                 const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),
@@ -245,13 +248,13 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
                 copy_cells(input + (d * ah.input + h) * aw.input, aw.input, origin_w + box.first[2] * aw.step,
                            aw.step, extent_w, to);
             }
-            to += extent_w - layout.pitch();  // the zeros at the end of the last row
+            to += extent_w - layout.pitch();  // skips the zeros at the end of the last row
           }
   }
 }
 
-/// Memory of this thread that outlives the call, so that no tile pays for fresh pages. One per T and `use`;
-/// begins at a cache line.
+/// Memory of this thread that outlives the call, so that tiles do not cause page faults. One block per T and
+/// `use`, which begins at a cache line.
 template <class T, int use>
 T* scratch(int64_t count) {
   struct alignas(64) Line {

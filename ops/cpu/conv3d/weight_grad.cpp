@@ -1,9 +1,9 @@
 // The gradient of the weights: dot products between rows of `small` and shifted rows of `big`.
 //
-// `big` is cut into tiles (Note [Tiles]); `small` gets the same row length, zeros where the flat plane of
-// `big` has its halo. A task owns a block of the weights (channels of small x channels of big, all taps) over
-// a range of the tiles; simd's contract() holds some sums at a time in registers. Blocks, ranges and the
-// order in which ranges are added up follow from the shapes alone.
+// `big` is cut into tiles (Note [Tiles]). `small` is copied with the same row length, and zeros where the
+// flat plane of `big` has its halo. A task owns a block of the weights (channels of small x channels of big,
+// all taps) over a range of the tiles. simd's contract() keeps some sums at a time in registers. The shapes
+// alone determine blocks, ranges and the order in which ranges are added up.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -16,11 +16,11 @@
 namespace vox::cpu {
 namespace {
 
-constexpr int64_t most_rows = 64, most_columns = 128;  // channels of small and big in a block
-constexpr double most_sums = 80e3;                     // of a block: they stay in the second cache
-constexpr int64_t tile_bytes = 384 * 1024;             // of big
-constexpr int64_t first_cache = 48 * 1024;  // for the rows of small that have sums in registers: measured
-constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges but the first
+constexpr int64_t most_rows = 64, most_columns = 128;  // channels of small, and of big, in a block
+constexpr double most_sums = 80e3;                     // of a block, which stay in the second-level cache
+constexpr int64_t tile_bytes = 384 * 1024;             // of a tile of big
+constexpr int64_t first_cache = 48 * 1024;  // for the rows of small whose sums are in registers; measured
+constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges except the first
 constexpr int64_t tasks_wanted = 32;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -55,7 +55,7 @@ class Run {
     for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller({lattices[a]});
     row_blocks_ = ceil_div(g_.small_per_group(), most_rows);
     const auto rows = static_cast<double>(ceil_div(g_.small_per_group(), row_blocks_));
-    // The fewer channels of big a block has, the more positions its tile holds, and the less is sums' ends.
+    // With fewer channels of big in a block, its tile holds more positions, and sums are folded less often.
     TileChoice best;
     for (int64_t most = most_columns; most > 0; most /= 2) {
       const int64_t blocks = ceil_div(g_.big_per_group(), most), owners = g_.groups * row_blocks_ * blocks;
@@ -91,7 +91,7 @@ class Run {
     return true;
   }
 
-  /// The sums of one block of the weights over one range of all tiles, into `dw`, which is shaped as the
+  /// Computes the sums of one block of the weights over one range of all tiles. `dw` has the shape of the
   /// weight.
   void task(int64_t owner, int64_t range, T* dw) {
     const int64_t group = owner / column_blocks_ / row_blocks_;
@@ -118,8 +118,8 @@ class Run {
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
                 T* sums) {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
-    // One vector loop over all rows of a plane, with the halo's cells between them; or a loop per row, if
-    // that makes fewer vectors.
+    // One vector loop over all rows of a plane, including the halo's cells between them, or one loop per row,
+    // whichever needs fewer vectors.
     const int64_t flat = round_up(layout_.positions(box)), by_row = round_up(box.count[2]);
     const bool rowwise = by_row * box.count[1] < flat;
     const int64_t heights = rowwise ? box.count[1] : 1, widths = rowwise ? by_row : flat;
@@ -146,7 +146,8 @@ class Run {
 
   int64_t round_up(int64_t n) const { return ceil_div(n, simd_.lanes) * simd_.lanes; }
 
-  /// Rows of `small` at a pitch, zeros between them and to the end of each plane.
+  /// Copies rows of `small` to a distance of `pitch`, with zeros between them and up to the end of each
+  /// plane.
   void pack_small(const S* small, int64_t channels, const TileLayout::Box& box, int64_t pitch, int64_t plane,
                   T* to) const {
     const int64_t width = box.count[2];

@@ -1,12 +1,12 @@
-// The inner loops of the conv3d family: a block of sums lives in registers, as many as there are.
+// The inner loops of the conv3d family. A block of sums stays in registers; its size depends on their number.
 //
 //   correlate: rows (output channels) x vectors (of positions); per channel and tap one load for each
 //              vector, one broadcast weight for each row, and a multiply-add for each pair
 //   contract:  rows (channels of small) x columns (channel of big, tap), each a vector of partial sums over
 //              positions; per vector of positions one load for each row and column
 //
-// With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads, of which the 3 unaligned count
-// twice.
+// With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads. The 3 loads that are not aligned
+// count twice.
 
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/lane_sums.h>
@@ -18,7 +18,8 @@ namespace {
 
 inline constexpr int max_rows = vector_registers == 32 ? 8 : 4;
 
-/// Vectors of positions beside `rows` rows: sums, one vector each and a weight fit the registers.
+/// Vectors of positions for `rows` rows, so that the sums, one load per vector and a weight fit the
+/// registers.
 constexpr int vectors_for(int rows) {
   const int fit = (vector_registers - 2) / (rows + 1);
   return fit > 6 ? 6 : fit;
@@ -61,7 +62,7 @@ void correlate_rows(const CorrelateBlock<T>& b) {
   constexpr int vectors = vectors_for(rows), step = vectors * lanes<T>;
   int64_t at = 0;
   for (; at + step <= b.positions; at += step) correlate_positions<T, rows, vectors>(b, at);
-  // What is left in as few rounds as possible; a round of two vectors costs little more than one of one.
+  // The rest in as few rounds as possible: a round of two vectors costs little more than a round of one.
   for (; at + lanes<T> < b.positions; at += 2 * lanes<T>) correlate_positions<T, rows, 2>(b, at);
   for (; at < b.positions; at += lanes<T>) correlate_positions<T, rows, 1>(b, at);
 }

@@ -4,12 +4,12 @@
 
 #include <voxgrad/ops/cpu/isa.h>
 
-// What the conv3d family asks of an instruction set: the inner loops, over tiles that ops/cpu/conv3d/tile.h
-// has laid out. T is the type of the arithmetic, float or double.
+// The inner loops of the conv3d family, over tiles that ops/cpu/conv3d/tile.h lays out. T is the type of the
+// arithmetic, float or double.
 
 namespace vox::cpu::simd {
 
-/// Where a tap reads, and where its weights lie.
+/// Offsets of what a tap reads, and of its weights.
 struct TapOffsets {
   int64_t x, w;
 };
@@ -19,11 +19,11 @@ struct TapOffsets {
 template <class T>
 struct CorrelateBlock {
   const T* x;  ///< channel c begins at x + c * x_step; readable one vector beyond the last position
-  const T* w;  ///< those of channel c and tap t begin at w + c * w_step + t.w * rows, one per row
+  const T* w;  ///< the weights of channel c and tap t begin at w + c * w_step + t.w * rows, one per row
   int64_t x_step, w_step;
   int64_t channels, taps;
   const TapOffsets* offsets;
-  const T* start;  ///< what the rows start from, or null: from what y holds
+  const T* start;  ///< initial value of each row; if null, y holds the initial values
   T* y;            ///< row r begins at y + r * y_step; written up to a whole vector beyond the last position
   int64_t y_step;
   int64_t rows;  ///< 1 to ConvKernelsOf::rows
@@ -45,8 +45,8 @@ struct ContractBlock {
 
 template <class T>
 struct ConvKernelsOf {
-  int64_t rows;   ///< output channels that correlate() does best at a time
-  int64_t lanes;  ///< elements of a vector
+  int64_t rows;   ///< number of output channels with which correlate() is fastest
+  int64_t lanes;  ///< elements in a vector
   void (*correlate)(const CorrelateBlock<T>&);
   void (*contract)(const ContractBlock<T>&);
   /// Brings the sums of contract() into the order to[r * step + q].

@@ -1,12 +1,12 @@
-// Elementwise arithmetic and functions, a line each.
+// Elementwise arithmetic and functions, one line each.
 //
 // Note [Same bits everywhere]
 //
-// An element's result must depend on its operands only, not on whether the compiler computes it in a vector,
-// in the rest of a loop, or through a buffer. IEEE operations are the same in vectors and alone; so it is
-// enough that every function is straight-line code of them, calls no library (whose vector and scalar
-// versions differ), and that the compiler may not fuse a * b + c on its own: this file is built with
-// -ffp-contract=off and says fma() where it wants one.
+// An element's result must depend on its operands only. It must not matter whether the compiler computes it
+// in a vector, in the remainder of a loop, or through a buffer. IEEE operations give the same bits in vectors
+// and alone. So three rules suffice: every function is straight-line code; it calls no library, whose vector
+// and scalar versions differ; and the compiler may not fuse a * b + c on its own. For the last rule this file
+// is built with -ffp-contract=off, and says fma() where it wants one.
 
 #include <voxgrad/ops/cpu/simd/elementwise.h>
 #include <voxgrad/ops/cpu/simd/math.h>
@@ -31,7 +31,7 @@ template <class T, class F>
   });
 }
 
-/// `stream` is known to be false where Y is smaller than a T.
+/// y[i] = f(a[i * a_step], b[i * b_step]). The caller never sets `stream` if Y is smaller than T.
 template <class T, class Y, class F>
 [[gnu::always_inline]] inline void binary_run(const T* a, int64_t a_step, const T* b, int64_t b_step, Y* y,
                                               int64_t n, bool stream, F f) {
@@ -64,7 +64,7 @@ template <class T, class Y, class F>
 
 // ---- Functions -------------------------------------------------------------------------------------------
 
-/// As unsigned numbers, whose overflow is defined.
+/// Integers are computed as unsigned numbers, whose overflow is defined.
 template <class T>
 struct WrappingOf {
   using type = T;
@@ -118,7 +118,7 @@ void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
   });
 }
 
-/// IEEE's powers of zeros, negative numbers, infinities and NaN are libm's: those elements are done again.
+/// Recomputes powers of zeros, negative numbers, infinities and NaN with libm, which has IEEE's rules.
 void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, float* y, int64_t n, float,
              bool) {
   constexpr int64_t block = 512;
@@ -150,7 +150,7 @@ void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_
     if constexpr (op == Binary::mul) return static_cast<T>(static_cast<W>(l) * static_cast<W>(r));
     if constexpr (op == Binary::add_scaled)
       return static_cast<T>(static_cast<W>(l) + static_cast<W>(r) * static_cast<W>(p));
-    // A NaN in l fails the comparison, one in r is asked for.
+    // If l is NaN the comparison is false, which gives l; a NaN in r is tested.
     if constexpr (op == Binary::maximum) return (l < r) | (r != r) ? r : l;
     if constexpr (op == Binary::minimum) return (l > r) | (r != r) ? r : l;
     if constexpr (is_real<T>) {
@@ -175,7 +175,7 @@ void compare(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y,
 template <class T>
 void where(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step, const T* b, int64_t b_step,
            T* y, int64_t n, bool stream) {
-  if (c_step == 1 && a_step == 1 && b_step == 0) {  // relu's and clamp's gradients
+  if (c_step == 1 && a_step == 1 && b_step == 0) {  // as in the gradients of relu and clamp
     const T other = *b;
     return write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
 #pragma GCC ivdep

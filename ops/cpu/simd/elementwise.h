@@ -11,7 +11,7 @@
 
 namespace vox::cpu::simd {
 
-/// y[i] = op(x[i]); leaky_relu takes its slope, clamp its bounds from p and q. `stream`: past the cache.
+/// y[i] = op(x[i]); p is leaky_relu's slope, p and q are clamp's bounds. `stream` writes past the cache.
 template <class T>
 using UnaryRun = void (*)(const T* x, T* y, int64_t n, T p, T q, bool stream);
 
@@ -20,7 +20,7 @@ template <class T>
 using BinaryRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p,
                            bool stream);
 
-/// The same with results 0 or 1.
+/// The same; results are 0 or 1.
 template <class T>
 using CompareRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y, int64_t n);
 
@@ -29,7 +29,7 @@ template <class T>
 using WhereRun = void (*)(const uint8_t* condition, int64_t c_step, const T* a, int64_t a_step, const T* b,
                           int64_t b_step, T* y, int64_t n, bool stream);
 
-/// Null where an op is not for T. Integers wrap around.
+/// A kernel is null if the op does not exist for T. Integers wrap around.
 template <class T>
 struct ElementwiseOf {
   UnaryRun<T> unary[unary_count];

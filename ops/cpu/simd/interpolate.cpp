@@ -19,7 +19,7 @@ void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const 
   for (int64_t r = 0; r < rows; ++r, y += n) {
     const T *a = row_of(x, index[r]), *b = row_of(x, next[r]);
     const T weight = weights[r], next_weight = next_weights[r];
-    if (next_weight == 0) {  // 0 * inf spoils nothing, and there may be no next row
+    if (next_weight == 0) {  // avoids 0 * inf, and there may be no next row
       copy_run(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(y),
                n * static_cast<int64_t>(sizeof(T)), stream);
     } else {
@@ -31,15 +31,16 @@ void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const 
   }
 }
 
-/// Some rows, so few that they lie in the first cache level while their parts are computed one by one.
+/// For so few rows that they stay in the first-level cache while their parts are computed one by one.
 template <class T>
 void blend_along_few(const T* x, int64_t rows, int64_t in, const int32_t* index, const int32_t* next,
                      const T* weight, const T* next_weight, T* y, int64_t n) {
   int64_t o = 0;
   if constexpr (picks_lanes) {
     for (; in >= lanes<T> && o + lanes<T> <= n; o += lanes<T>) {
-      const int64_t begin =
-          index[o] < in - lanes<T> ? index[o] : in - lanes<T>;  // of the cells in one vector
+      const int64_t begin = index[o] < in - lanes<T>
+                                ? index[o]
+                                : in - lanes<T>;  // first cell of the vector that holds all of them
       if (next[o + lanes<T> - 1] - begin >= lanes<T>) break;
       const LaneNumbers<T> at = load_numbers<T>(index + o) - numbers<T>(begin),
                            next_at = load_numbers<T>(next + o) - numbers<T>(begin);
@@ -71,7 +72,7 @@ void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, con
                     y + r * n, n);
 }
 
-/// y (or 0, if it begins) + weights[0] * row 0 + ...; meanwhile what lies ahead comes into the cache.
+/// Adds weights[0] * row 0 + ... to y, or to 0 if `begins`; meanwhile prefetches what the next rows read.
 template <class T, int count>
 [[gnu::always_inline]] inline void add_rows(CellRows<T> x, const int64_t* outputs, const T* weights, T* y,
                                             int64_t n, bool begins, const T* ahead, const T* ahead_too) {
@@ -96,7 +97,7 @@ template <class T, int count>
 template <class T>
 void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
               int64_t rows, int64_t n) {
-  // How far prefetches are ahead: two rows, if they follow each other, and not less than a page.
+  // Distance of the prefetches: two rows, if these are contiguous, but at least a page.
   const int64_t page = 4096 / sizeof(T), far = x.pitch == n && 2 * n > page ? 2 * n : page;
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
@@ -105,7 +106,7 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
       for (int64_t i = 0; i < n; ++i) y[i] = 0;
       continue;
     }
-    // The last two rows are those that no sum has read before.
+    // Only the last two rows are new; earlier sums have read the others.
     const T *const ahead = row_of(x, outputs[end - 1]) + far, *const ahead_too =
                                                                   row_of(
                                                                       x,

@@ -4,16 +4,17 @@
 
 #include <voxgrad/ops/cpu/simd/vec.h>
 
-// Sums over the lanes of many vectors at once. Summing one vector of 16 takes 4 shuffles and 4 additions; but
-// two vectors, each to be folded in half, fold into one with 2 shuffles and 1 addition, which then goes on as
-// one. So 16 vectors take 15 such steps, and their sums arrive side by side in a vector.
+// Sums over the lanes of many vectors at once. Summing one vector of 16 takes 4 shuffles and 4 additions. But
+// two vectors that are to be folded in half fold into a single one with 2 shuffles and 1 addition. So 16
+// vectors take 15 such foldings, and their sums end side by side in one vector.
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
 namespace detail {
 
-/// Lane l of the folding of a and b, whose segments of 2 * half lanes are to become segments of half lanes:
-/// segment by segment, first a's, then b's.
+/// The lane that lane l of the folding of a and b reads, in a followed by b. Segments of 2 * half lanes
+/// become segments of half lanes: for each segment first a's, then b's. `upper` selects the half of the
+/// segment.
 template <int half, int lanes>
 constexpr int fold_lane(int l, bool upper) {
   const int segment = l / (2 * half), in_b = l / half % 2, i = l % half;
@@ -26,7 +27,7 @@ template <class T, int half, size_t... l>
          __builtin_shufflevector(a, b, fold_lane<half, lanes<T>>(static_cast<int>(l), true)...);
 }
 
-/// `count`, a power of two up to the lanes, vectors; the sum of vector i arrives in lane i * lanes / count.
+/// Folds `count` vectors, a power of two up to `lanes`. The sum of vector i ends in lane i * lanes / count.
 template <class T, int count, int half>
 [[gnu::always_inline]] inline Vec<T> fold_all(const Vec<T>* v) {
   constexpr auto all = std::make_index_sequence<lanes<T>>();

@@ -2,10 +2,9 @@
 
 #include <cstdint>
 
-// exp, log and their relatives as straight-line code, so that a loop over them becomes vector code. One
-// template for float and double: the constants and the lengths of the series differ. Ours, not libm's: a
-// library function is one call an element. Accuracy, measured against long double by
-// tests/ops/cpu/math_test.cpp:
+// exp, log and their relatives as straight-line code, so that a loop over them becomes vector code. A library
+// function instead is one call per element. float and double share one template; constants and lengths of the
+// series differ. tests/ops/cpu/math_test.cpp measures the errors against long double:
 //
 //   exp, log         1.02 and 1 ulp, denormal arguments and results included
 //   tanh             2.5 ulp
@@ -115,7 +114,7 @@ template <class T>
   return {shifted, n, fma(n, -R::ln2_low, fma(n, -R::ln2_high, x))};
 }
 
-/// e^x for an x whose result is a normal number; anything for others.
+/// e^x if the result is a normal number; unspecified otherwise.
 template <class T>
 [[gnu::always_inline]] inline T exp_of_normal(T x) {
   const Reduced<T> a = reduce_by_ln2(x);
@@ -127,16 +126,16 @@ template <class T>
   using R = Real<T>;
   const Reduced<T> a = reduce_by_ln2(x);
   const T y = fma(exp_series(a.r), a.r * a.r, a.r) + T(1);
-  // 2^n in two steps: alone it may be infinite or denormal where the result is not.
+  // 2^n in two factors: 2^n itself may be infinite or denormal although the result is not.
   const T half = fma(a.n, T(0.5), R::round_shift);
   const T rest = real_of<T>((bits_of(a.shifted) - bits_of(half) + R::bias) << R::mantissa);
   const T scaled = y * power_of_2(half) * rest;
-  // Selected afterwards: as two limits for x, the compiler would make one long choice of them.
+  // Selected afterwards, because the compiler turns two limits on x into one long chain of choices.
   const T finite = x > R::highest_exp ? R::infinity : scaled;
   return x < R::lowest_exp ? T(0) : finite;
 }
 
-/// e^x for x <= 0, where results that are not normal are 0.
+/// e^x for x <= 0; results below the normal numbers are 0.
 template <class T>
 [[gnu::always_inline]] inline T exp_of_negative(T x) {
   return x < Real<T>::lowest_normal_exp ? T(0) : exp_of_normal(x);
@@ -237,7 +236,7 @@ template <class T>
 // ---- In double there is no wider type to compute in: libm, one element at a time --------------------------
 
 inline double erf(double x) { return __builtin_erf(x); }
-/// The argument of erfc is rounded, which its steep tail multiplies: up to x^2 ulp.
+/// Error up to x^2 ulp, because erfc's steep tail magnifies the rounding of its argument.
 inline double gelu(double x) { return 0.5 * x * __builtin_erfc(x * -0.70710678118654752440); }
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -21,12 +21,12 @@ void copy(const char* from, char* to, int64_t bytes, bool stream) { copy_run(fro
 
 // ---- Transposition ---------------------------------------------------------------------------------------
 //
-// A square of as many vectors as a vector has elements is transposed in registers by perfect shuffles: each
-// pass interleaves vector i of the first half with vector i of the second, and log2(lanes) passes are a
-// transposition. All rows of some columns come before the next columns, so that a cache line of `from` is
-// used up at once.
+// A square of as many vectors as a vector has elements is transposed in registers by perfect shuffles. Each
+// pass interleaves vector i of the first half with vector i of the second; log2(lanes) passes make a
+// transposition. All rows of some columns come before the next columns, so that each cache line of `from` is
+// read in one go.
 
-/// a0 b0 a1 b1 ..., the first half of it and the second.
+/// The first and the second half of a0 b0 a1 b1 ...
 template <class V>
 [[gnu::always_inline]] inline void interleave(V a, V b, V& low, V& high) {
   constexpr int n = sizeof(V) / sizeof(a[0]);

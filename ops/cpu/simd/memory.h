@@ -6,15 +6,15 @@
 
 namespace vox::cpu::simd {
 
-/// Copies bytes that do not overlap; `stream`: past the cache.
+/// Copies bytes that do not overlap; `stream` writes past the cache.
 struct CopyKernels {
   void (*copy)(const char* from, char* to, int64_t bytes, bool stream);
 };
 
 VOX_DECLARE_BY_ISA(CopyKernels, copy_kernels);
 
-/// to[r * pitch + c] = from[r + c * column_stride], where memory is transposed: what is near in it is far in
-/// the result. One kernel per size of element; strides in elements.
+/// to[r * pitch + c] = from[r + c * column_stride]: a transposition, because neighbours in `from` are far
+/// apart in `to`. One kernel per size of element; strides in elements.
 template <class T>
 using Transpose = void (*)(const T* from, int64_t column_stride, T* to, int64_t pitch, int64_t rows,
                            int64_t columns);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int lane_count = 16;
 
-/// lane[j] += f(j-th, (j + 16)-th, ... element of n), then the tree over the lanes. f(i) is of element i, or
-/// of the vector that begins there.
+/// lane[j] += f of elements j, j + 16, ...; then the tree over the lanes. f(i) takes element i, vector_f(i)
+/// the vector that begins there.
 template <class T, class VectorF, class F>
 [[gnu::always_inline]] inline T sum_of(int64_t n, VectorF vector_f, F f) {
   constexpr int vectors = lane_count / lanes<T>;
@@ -65,7 +65,7 @@ void gradient(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* gra
   });
 }
 
-/// to[v] = the sum of f(r, v) over r < count: row r goes to partial sum r % 4, and these meet in pairs.
+/// to[v] = the sum of f(r, v) over r < count: row r goes to partial sum r % 4; these are added in pairs.
 template <int vectors, class V, class F>
 [[gnu::always_inline]] inline void sum_rows(int64_t count, V* to, F f) {
   V sum[4][vectors] = {};
@@ -81,7 +81,7 @@ template <int vectors, class V, class F>
   for (int v = 0; v < vectors; ++v) to[v] = (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]);
 }
 
-/// Of some vectors, or numbers, of each row.
+/// statistics_of_rows() for `vectors` vectors, or numbers, of each row.
 template <int vectors, class V, class T, class Load, class Store>
 [[gnu::always_inline]] inline void statistics(const T* x, int64_t stride, int64_t count, T* sum, T* rest,
                                               T* squares, Load load_from, Store store_to) {
@@ -111,7 +111,7 @@ void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width
         x + c, stride, count, sum + c, rest + c, squares + c, [](const T* from) { return load(from); },
         [](T* to, Vec<T> v) { store(to, v); });
   };
-  constexpr int pair = 2;  // lines of memory, one after the other
+  constexpr int pair = 2;  // vectors, so that two neighbouring cache lines are read together
   int64_t c = 0;
   for (; c + pair * lanes<T> <= width; c += pair * lanes<T>) of_vectors.template operator()<pair>(c);
   for (; c + lanes<T> <= width; c += lanes<T>) of_vectors.template operator()<1>(c);

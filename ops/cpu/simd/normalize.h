@@ -6,11 +6,11 @@
 
 namespace vox::cpu::simd {
 
-/// Loops of batch normalisation over a dense piece of one channel; and over rows, element c of which belongs
-/// to channel c.
+/// Loops of batch normalisation: over a dense piece of one channel, and over rows whose element c belongs to
+/// channel c.
 template <class T>
 struct NormalizeOf {
-  /// The sum of (x - mean)^2; lanes and tree as in a reduction's block.
+  /// The sum of (x - mean)^2, with the lanes and tree of a reduction's block.
   T (*squares)(const T* x, T mean, int64_t n);
   /// The sums of g and of g * (x - mean), likewise.
   void (*gradient_sums)(const T* g, const T* x, T mean, int64_t n, T* sum, T* product);
@@ -19,9 +19,10 @@ struct NormalizeOf {
   /// grad_x = scale * (g - g_mean - (x - mean) * slope)
   void (*gradient)(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n,
                    bool stream);
-  /// With row r at x + r * stride, count rows, and m the quotient sum[c] / count as it is rounded: sum[c] =
-  /// the sum of rows[r][c], rest[c] that of (rows[r][c] - m), and squares[c] that of its squares. Row r goes
-  /// to partial sum r % 4, and these meet in pairs. Meanwhile the next rows come into the cache.
+  /// For `count` rows, row r at x + r * stride, let m be the rounded quotient sum[c] / count. Computes
+  /// sum[c], the sum of rows[r][c]; rest[c], the sum of (rows[r][c] - m); and squares[c], the sum of
+  /// (rows[r][c] - m)^2. Row r goes to partial sum r % 4, and these are added in pairs. Also prefetches the
+  /// rows that follow.
   void (*statistics_of_rows)(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* rest,
                              T* squares);
 };

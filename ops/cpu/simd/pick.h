@@ -10,7 +10,7 @@
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
-/// Numbers of elements, as wide as T.
+/// Vectors of lane numbers, which are integers as wide as T.
 template <class T>
 struct LaneNumberOf;
 template <>
@@ -40,8 +40,8 @@ template <class T>
   return __builtin_convertvector(v, LaneNumbers<T>);
 }
 
-// pick(a, at): lane i is lane at[i] of a. pick(a, b, at): of a and b one after the other. Numbers beyond give
-// some lane.
+// pick(a, at): lane i is lane at[i] of a. pick(a, b, at): the same for a and b, one after the other. Numbers
+// out of range give any lane.
 #if defined(__AVX512F__)
 inline constexpr bool picks_lanes = true;
 
@@ -62,7 +62,8 @@ inline constexpr bool picks_lanes = true;
   return _mm256_permutevar8x32_ps(a, reinterpret_cast<__m256i>(at));
 }
 [[gnu::always_inline]] inline Vec<double> pick(Vec<double> a, LaneNumbers<double> at) {
-  const LaneNumbers<double> low = 2 * (at & 3), both = low | (low + 1) << 32;  // halves of the lanes
+  const LaneNumbers<double> low = 2 * (at & 3),
+                            both = low | (low + 1) << 32;  // numbers of the 32-bit halves of the lanes
   return reinterpret_cast<Vec<double>>(
       _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256i>(both)));
 }
@@ -72,7 +73,7 @@ template <class V, class I>
   const V from_a = pick(a, at), from_b = pick(b, at);
   return at < n ? from_a : from_b;
 }
-#else  // a choice of lanes at run time is no instruction
+#else  // no instruction chooses lanes at run time
 inline constexpr bool picks_lanes = false;
 
 template <class V, class I>

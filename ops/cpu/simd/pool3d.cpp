@@ -1,7 +1,7 @@
-// Pooling by rows of windows: first down the columns, over all rows of cells under them, which are long dense
-// runs; then along the row, where the windows step. So a cell is read once for every row of windows over it,
-// not for every window. The column's ends are padded with what changes nothing, so no window needs a test.
-// Built like elementwise.cpp, see Note [Same bits everywhere] there.
+// Pooling by rows of windows. First all rows of cells under a row of windows are combined into a column, in
+// long dense runs. Then the windows take their cells from it along the row. So a cell is read once for every
+// row of windows over it, not for every window. The column's ends are padded with neutral elements, so no
+// window needs a test. Built like elementwise.cpp, see Note [Same bits everywhere] there.
 
 #include <voxgrad/ops/cpu/simd/pool3d_max.h>
 #include <voxgrad/ops/cpu/simd/pool3d_rows.h>
@@ -15,7 +15,8 @@ namespace {
 
 // ---- Windows of 2 x 2 x 2 cells, 2 apart -----------------------------------------------------------------
 
-/// Whether windows (d, all h) are of 2 x 2 rows of cells, two by two along W: then no column is needed.
+/// Whether windows (d, all h) cover 2 x 2 rows of cells and take two cells at stride 2 along W. Then no
+/// column is needed.
 inline bool are_pairs(const PoolAxes& g, int64_t d) {
   bool pairs = g.in[2] >= 2 * g.out[2] && g.padding[2] == 0;
   for (int axis = 0; axis < 3; ++axis)
@@ -24,8 +25,8 @@ inline bool are_pairs(const PoolAxes& g, int64_t d) {
   return pairs && g.padding[1] == 0 && 2 * g.out[1] <= g.in[1] && begin >= 0 && begin + 2 <= g.in[0];
 }
 
-/// Windows (d, all h): finish(along W of (down the four rows), o) for window o of its row, lane by lane or
-/// one by one.
+/// Windows (d, all h): calls finish(along W of (down the four rows), o) for window o of its row, on vectors
+/// or single numbers.
 template <class T, class Down, class Along, class Finish>
 [[gnu::always_inline]] inline void combine_pairs(const PoolAxes& g, const T* x, int64_t d, T* y, Down down,
                                                  Along along, Finish finish) {
@@ -88,12 +89,12 @@ void max_values(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, T
   }
 }
 
-/// Whether b, at a later place than a, takes its place: the first maximum stays, a NaN only until the next.
+/// Whether b replaces an a that comes earlier: the first maximum stays, a NaN only until the next NaN.
 template <class V>
 [[gnu::always_inline]] inline auto beats(V b, V a) {
   return (b > a) | (b != b);
 }
-/// Whether b takes a's place, wherever they are.
+/// Whether b replaces a, in whichever order they come.
 template <class V, class I>
 [[gnu::always_inline]] inline auto beats_at(V b, I b_at, V a, I a_at) {
   return (b > a) | ((b == a) & (b_at < a_at)) | ((b != b) & ((a == a) | (b_at > a_at)));
@@ -210,7 +211,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
   const int64_t n = g.in[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
-      const T area = 2 * extent<T>(g, 0, d);  // none of the padding is in a window
+      const T area = 2 * extent<T>(g, 0, d);  // no window contains padding
       combine_pairs(
           g, x, d, y + d * g.out[1] * g.out[2],
           [](auto p, auto q, auto r, auto s) { return ((p + q) + r) + s; },
@@ -250,7 +251,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
   }
 }
 
-/// One row of cells, from the rows of windows over it.
+/// Computes one row of cells from the rows of windows that cover it.
 template <class T>
 void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y, const T* divisor_w, T* x,
                       T* column) {
@@ -267,7 +268,8 @@ void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y,
   if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n)
     return interleave(column, n, column, n, x);
   for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
-  for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {  // so that the earliest window over a cell comes first
+  for (int64_t k = g.kernel[2] - 1; k >= 0;
+       --k) {  // descending, so that the earliest window over a cell is added first
     const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
     const int64_t begin = first < 0 ? (-first + stride - 1) / stride : 0;
     int64_t end = last < 0 ? 0 : last / stride + 1;
@@ -286,7 +288,7 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
   const int64_t width = g.in[2], size = g.in[1] * width;
   for (int64_t d = d_begin; d < d_end; ++d) {
     const Range over_d = windows_over(g, 0, d);
-    // A slice, or a row, under the same windows as the last one has the same sums.
+    // A slice, or a row, that the same windows cover as the previous one has the same sums.
     const bool again = d > d_begin && equal(over_d, windows_over(g, 0, d - 1));
     for (int64_t h = 0; !again && h < g.in[1]; ++h) {
       const Range over_h = windows_over(g, 1, h);
@@ -303,7 +305,7 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
 
 // ---- Interleaved planes ----------------------------------------------------------------------------------
 
-/// Two vectors as one.
+/// Two vectors, used like one.
 template <class T>
 struct Pair {
   Vec<T> low, high;
@@ -314,14 +316,16 @@ struct Pair {
   }
 };
 
-/// y[o * planes + p] = of_cells(where a vector's planes begin in window o), or of one plane's.
+/// y[o * planes + p] = of_cells(at) for window o; at(cell) loads the planes from p on: two vectors, one, or a
+/// number.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_planes(const T* x, int64_t step, int64_t windows, int64_t planes, T* y,
                                               F of_cells) {
   const T* later = x + step * (1 + ahead<T> / (step + 1));
   for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
     int64_t p = 0;
-    for (; p + 2 * lanes<T> <= planes; p += 2 * lanes<T>) {  // which do not wait for each other
+    for (; p + 2 * lanes<T> <= planes;
+         p += 2 * lanes<T>) {  // two vectors, because their sums do not wait for each other
       const Pair<T> pair = of_cells([=](int64_t cell) {
         const T *const at = x + cell + p, *const next = later + cell + p;
         __builtin_prefetch(next);
@@ -352,7 +356,7 @@ void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t co
     };
     auto sum = of_column(0);
     for (int64_t i = column; i < count; i += column) sum += of_column(i);
-    if (padded) sum += T(0);  // makes a difference to -0
+    if (padded) sum += T(0);  // turns -0 into +0
     return sum / divisor;
   });
 }

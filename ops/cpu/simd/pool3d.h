@@ -14,8 +14,8 @@ struct PoolAxes {
   bool count_padding;  // of the mean
 };
 
-/// Elements that the windows of a row reach over, the padding included, and that one phase of them has (those
-/// whose number leaves one rest when divided by the stride).
+/// pool_reach: number of elements that the windows of a row span, padding included. pool_phase: how many of
+/// them have the same remainder modulo the stride.
 static inline int64_t pool_reach(const PoolAxes& a) {
   const int64_t reach = (a.out[2] - 1) * a.stride[2] + (a.kernel[2] - 1) * a.dilation[2] + 1;
   const int64_t padded = a.padding[2] + a.in[2];
@@ -23,12 +23,12 @@ static inline int64_t pool_reach(const PoolAxes& a) {
 }
 static inline int64_t pool_phase(const PoolAxes& a) { return pool_reach(a) / a.stride[2] + 1; }
 
-/// Elements of room that one call needs in `column`.
+/// Elements that one call needs in `column`.
 static inline int64_t pool_column_size(const PoolAxes& a) {
   return pool_reach(a) + pool_phase(a) * a.stride[2];
 }
 
-/// What numbers a plane's cells, in lanes as wide as T's.
+/// The integer type that numbers a plane's cells, as wide as T.
 template <class T>
 struct PoolIndexOf {
   using type = int64_t;
@@ -43,25 +43,25 @@ using PoolIndex = typename PoolIndexOf<T>::type;
 /// Windows (or cells) with d in [d_begin, d_end) of one plane.
 template <class T>
 struct Pool3dOf {
-  /// y = the first maximum (or last NaN) of each window, index = its cell, or -1 and -infinity for a window
-  /// without cells. Both `index` and `column_index` may be null: then y is a maximum, any of +0 and -0 or of
-  /// several NaNs. With indices, a plane has fewer cells than the largest PoolIndex<T>.
+  /// y = the first maximum (or last NaN) of each window, index = its cell; -infinity and -1 for a window
+  /// without cells. `index` and `column_index` may both be null; then y may be either of +0 and -0, and any
+  /// of several NaNs. With indices, a plane must have fewer cells than the largest PoolIndex<T>.
   void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
               T* column, PoolIndex<T>* column_index);
-  /// y = the mean of each window. divisor_w[o]: what the divisors come to along W.
+  /// y = the mean of each window. divisor_w[o] is the contribution of W to the divisor.
   void (*mean)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
                T* column);
-  /// x = the sum, over the windows over each cell, of y / divisor. Dilation is 1. `column` has room for a
-  /// row of windows, `slice` for the cells of one depth; `stream`: past the cache.
+  /// x = for each cell, the sum of y / divisor over the windows that cover it. Dilation is 1. `column` has
+  /// room for a row of windows, `slice` for the cells of one depth. `stream` writes past the cache.
   void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
                        T* x, T* column, T* slice, bool stream);
 
-  /// For r < rows: y[r] = the largest of rows cells[b] of x, b from begins[r] to begins[r + 1], or -infinity
-  /// if there is none; rows of n elements.
+  /// For r < rows: y[r] = the maximum of rows cells[b] of x, for b from begins[r] to begins[r + 1], or
+  /// -infinity if there are none; rows have n elements.
   void (*max_rows)(CellRows<T> x, const int64_t* begins, const int64_t* cells, T* y, int64_t rows, int64_t n);
 
-  /// Of `planes` planes side by side, `windows` windows: y[o * planes + p] = the mean of x[o * step +
-  /// cells[i] + p], i < count, as above; the first `column` cells are the first column's, and so on.
+  /// For `windows` windows of `planes` planes that lie side by side: y[o * planes + p] = the mean of x[o *
+  /// step + cells[i] + p], i < count. The first `column` cells are those of the first column, and so on.
   void (*mean_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
                            bool padded, T divisor, int64_t windows, int64_t planes, T* y);
 };

@@ -7,7 +7,7 @@
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
-/// column = the larger of it (unless it is not yet written) and of some rows.
+/// column = the maximum of some rows and, unless it is not yet written, of column itself.
 template <class T>
 void larger_of_rows(const T* const* rows, int count, int64_t n, bool first, T* column) {
   const auto of_all = [=](auto at) {
@@ -31,8 +31,8 @@ template <class T, size_t... l>
 
 constexpr int most_rows = 9;
 
-/// Whether windows are of three cells, two apart, along W, the first one beginning with padding, over few
-/// rows, and fill vectors: then no column is needed.
+/// Whether no column is needed: windows have three cells along W and stride 2, the first one begins with
+/// padding, they cover few rows and fill vectors.
 template <class T>
 bool are_triples(const PoolAxes& g) {
   const bool along_w = g.kernel[2] == 3 && g.stride[2] == 2 && g.dilation[2] == 1 && g.padding[2] == 1;
@@ -40,7 +40,7 @@ bool are_triples(const PoolAxes& g) {
          g.out[2] % lanes<T> == 0 && 2 * g.out[2] <= g.in[2];
 }
 
-/// A row of such windows over some rows of cells.
+/// The maxima of a row of such windows over some rows of cells.
 template <class T, int known>
 [[gnu::always_inline]] inline void max_of_triples(const T* const* rows, int count, int64_t n, T* y) {
   constexpr auto all = std::make_index_sequence<lanes<T>>();
@@ -52,7 +52,7 @@ template <class T, int known>
     for (int r = 1; r < count; ++r) v = larger(v, at(row[r]));
     return v;
   };
-  Vec<T> before = Vec<T>{} + lowest<T>;  // the odd cells of the last windows
+  Vec<T> before = Vec<T>{} + lowest<T>;  // the odd cells of the previous windows
   for (int64_t o = 0; o < n; o += lanes<T>) {
     Vec<T> v[2];
     for (int half = 0; half < 2; ++half) {
@@ -66,7 +66,7 @@ template <class T, int known>
   }
 }
 
-/// y (unless it begins) and some rows; meanwhile what lies ahead of the last of them comes into the cache.
+/// y = the maximum of some rows and, unless `begins`, of y. Prefetches what follows the last of the rows.
 template <class T, int count>
 [[gnu::always_inline]] inline void larger_of(const T* const* rows, T* y, int64_t n, bool begins) {
   constexpr int64_t page = 4096 / sizeof(T);

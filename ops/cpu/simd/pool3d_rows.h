@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #endif
 
-// What pooling's loops over rows have in common: which rows and cells belong to which windows, and a column
-// (the rows under a row of windows, combined) in which every tap of the windows is dense.
+// Shared by pooling's loops over rows: which rows and cells belong to which windows, and the column. A column
+// combines the cell rows under a row of windows into one row, in which every tap of the windows is dense.
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
@@ -27,10 +27,10 @@ inline constexpr T lowest = -__builtin_huge_val();
 /// The larger one; NaN if either is. For numbers and for vectors.
 template <class V>
 [[gnu::always_inline]] inline V larger(V a, V b) {
-  const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+  const V of_numbers = b > a ? b : a;  // one instruction; returns a if a is NaN
   return b != b ? b : of_numbers;
 }
-#if defined(__AVX512F__)  // where the compiler would combine two masks instead
+#if defined(__AVX512F__)  // otherwise the compiler combines two masks
 [[gnu::always_inline]] inline Vec<float> larger(Vec<float> a, Vec<float> b) {
   return _mm512_mask_max_ps(b, _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), b, a);
 }
@@ -39,7 +39,7 @@ template <class V>
 }
 #endif
 
-/// How far ahead of a row's loads prefetches go: rows of a plane follow each other.
+/// Distance of prefetches ahead of a row's loads; the rows of a plane are contiguous.
 template <class T>
 inline constexpr int64_t ahead = 1024 / sizeof(T);
 
@@ -64,7 +64,7 @@ inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
   return {begin, end < g.out[axis] ? end : g.out[axis], 1};
 }
 
-/// What one axis contributes to the divisor of window o's mean.
+/// The contribution of one axis to the divisor of window o's mean.
 template <class T>
 T extent(const PoolAxes& g, int axis, int64_t o) {
   const int64_t pad = g.count_padding ? g.padding[axis] : 0;
@@ -99,8 +99,9 @@ template <class T>
   for (int64_t i = g.padding[2] + g.in[2]; i < pool_reach(g); ++i) column[i] = value;
 }
 
-/// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides beyond 1
-/// the column's phases are stored one after the other, behind it, by update().
+/// A column in which every tap of the windows is dense: element o of tap k is at(k)[o]. For strides above 1,
+/// update() stores the column's phases (elements with the same remainder modulo the stride) behind it, one
+/// after the other.
 template <class T>
 class Taps {
  public:
@@ -130,7 +131,7 @@ class Taps {
   const T* at(int64_t k) const { return column_ + (k < prepared ? offset_[k] : offset_of(k)); }
 
  private:
-  static constexpr int64_t prepared = 8;  // offsets that are divided once, not for every row
+  static constexpr int64_t prepared = 8;  // offsets computed once, because each takes a division
   int64_t offset_of(int64_t k) const {
     const int64_t offset = k * dilation_;
     return stride_ == 1 ? offset : reach_ + offset % stride_ * phase_ + offset / stride_;

@@ -6,8 +6,8 @@
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
-// Each combines numbers and vectors alike. Where both are equal the first stays. A lane without elements
-// holds `init`, which changes no lane that it meets: there is no -0 among sums that began with 0.
+// Each combines numbers, or vectors. If both are equal it returns the first. A lane without elements holds
+// `init`, which changes no other lane: sums that begin with +0 are never -0.
 struct Sum {
   static constexpr double init = 0;
   template <class V>
@@ -19,7 +19,7 @@ struct Max {
   static constexpr double init = -__builtin_huge_val();
   template <class V>
   [[gnu::always_inline]] static inline V of(V a, V b) {
-    const V of_numbers = b > a ? b : a;  // one instruction, which keeps a NaN in a
+    const V of_numbers = b > a ? b : a;  // one instruction; returns a if a is NaN
     return b != b ? b : of_numbers;
   }
 };
@@ -34,7 +34,7 @@ struct Min {
 
 constexpr int count = 16;  // lanes of a block
 
-/// v[0], v[1], ... as one row of 2 * half numbers that combines its halves, until `width` of them are left.
+/// Combines the halves of v[0], v[1], ..., seen as one row of 2 * half numbers, until `width` are left.
 template <class T, class Op, int half, int width, size_t... l>
 [[gnu::always_inline]] inline void tree(Vec<T>* v, std::index_sequence<l...> all) {
   if constexpr (half >= width) {
@@ -47,7 +47,7 @@ template <class T, class Op, int half, int width, size_t... l>
   }
 }
 
-/// A block of `width` rows side by side.
+/// Reduces a block of `width` rows that lie side by side.
 template <class T, class Op, int width>
 [[gnu::always_inline]] inline void block_of(const T* x, int64_t n, T* to) {
   constexpr int group = count * width, vectors = group / lanes<T>;
@@ -141,7 +141,7 @@ double sum(const T* x, int64_t n) {
   return partial[0];
 }
 
-/// x * 0 is 0 for every finite x and NaN for all others, and so is the sum of such products.
+/// x * 0 is 0 for finite x and NaN otherwise. So the sum of such products is 0 if all x are finite, else NaN.
 template <class T>
 bool all_finite(const T* x, int64_t n) {
   constexpr int step = 4 * lanes<T>;

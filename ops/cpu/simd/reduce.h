@@ -9,17 +9,18 @@ namespace vox::cpu::simd {
 /// The inner loops of a reduction, see ops/cpu/reduce.cpp for the order.
 template <class T>
 struct ReduceOf {
-  /// One dense block: element i goes to lane i % 16, and the lanes meet in a binary tree.
+  /// Reduces one dense block: element i goes to lane i % 16, and the lanes are combined in a binary tree.
   T (*block)(const T* x, int64_t n);
-  /// to[r * width + c] = block(y, n), y[i] = x[r * stride + i * width + c], c < width, which is 1, 2, 4 or 8.
+  /// to[r * width + c] = block(y, n) with y[i] = x[r * stride + i * width + c], for c < width; width is 1, 2,
+  /// 4 or 8.
   void (*blocks)(const T* x, int64_t stride, int64_t count, int64_t n, int64_t width, T* to);
-  /// to[c] = combine(... combine(combine(to[c], rows[0][c]), rows[1][c]) ..., rows[count - 1][c]); `begins`:
-  /// to[c] is the result of nothing, whatever it holds. Meanwhile ahead[r][c] come into the cache.
+  /// to[c] = combine(... combine(combine(to[c], rows[0][c]), rows[1][c]) ..., rows[count - 1][c]). If
+  /// `begins`, the initial to[c] is the result of no elements, whatever it holds. Prefetches ahead[r][c].
   void (*combine)(T* to, const T* const* rows, int64_t count, int64_t width, bool begins,
                   const T* const* ahead);
 };
 
-/// NaN wins max and min.
+/// max and min of rows that hold NaN are NaN.
 template <class T>
 struct ReductionsOf {
   ReduceOf<T> sum, max, min;

@@ -4,7 +4,8 @@
 
 #include <voxgrad/ops/cpu/simd/vec.h>
 
-// Rows at stride 2, read and written: copies, so the last few elements may go one by one.
+// Reading and writing rows at stride 2. The last few elements go one by one; a copy has the same bits either
+// way.
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
@@ -20,7 +21,7 @@ template <class T, size_t... l>
   return __builtin_shufflevector(a, b, (2 * static_cast<int>(l) + 1)...);
 }
 
-/// The lower or upper half of both, lane by lane in turns.
+/// The lower or upper halves of a and b, interleaved.
 template <class T, bool upper, size_t... l>
 [[gnu::always_inline]] inline Vec<T> zip(Vec<T> a, Vec<T> b, std::index_sequence<l...>) {
   constexpr int n = lanes<T>, first = upper ? n / 2 : 0;

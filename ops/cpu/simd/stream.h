@@ -9,16 +9,16 @@
 
 // Note [Streaming]
 //
-// An ordinary store first reads the cache line that it will overwrite: a copy of n bytes moves 3n through
-// memory. Stores past the cache ("non-temporal") do not. They pay where a result is larger than the cache,
-// and cost where it would still be found there, so callers ask for them by size.
+// An ordinary store first reads the cache line that it overwrites, so a copy of n bytes moves 3n through
+// memory. Stores past the cache ("non-temporal") do not. They pay if a result is larger than the cache. They
+// cost time if the result would stay in the cache for its next use. So callers choose them by size.
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 
 inline constexpr int64_t cache_line = 64;
 
 /// Copies `bytes`, a multiple of 64, past the cache; `to` is 64-byte aligned. Such stores are not ordered
-/// with others: whoever asked for them calls finish_streaming() (ops/cpu/walk.h) at the end of its chunk.
+/// with others, so the chunk that makes them must end with finish_streaming() (ops/cpu/walk.h).
 [[gnu::always_inline]] inline void stream_lines(void* to, const void* from, int64_t bytes) {
   char* t = static_cast<char*>(to);
   const char* f = static_cast<const char*>(from);
@@ -51,8 +51,8 @@ inline constexpr int64_t cache_line = 64;
   std::memcpy(to + before + lines, from + before + lines, static_cast<size_t>(bytes - before - lines));
 }
 
-/// Calls f(first, to, count) for consecutive parts of a run y[0..n): f writes elements first, first + 1, ...
-/// of the run to `to`, which is y's memory or a buffer that is then streamed.
+/// Calls f(first, to, count) for consecutive parts of a run y[0..n). f writes elements first, first + 1, ...
+/// of the run to `to`, which is y's memory or a buffer that is streamed afterwards.
 template <class T, class F>
 [[gnu::always_inline]] inline void write_run(T* y, int64_t n, bool stream, F f) {
   constexpr int64_t block = 4096 / sizeof(T), line = cache_line / sizeof(T);

@@ -46,8 +46,8 @@ template <class T>
   std::memcpy(to, &v, sizeof v);
 }
 
-/// Makes the compiler load `v` once and keep it in a register, where it would rather name its address in
-/// every instruction that uses it: three uses were three loads.
+/// Makes the compiler load `v` once and keep it in a register. Otherwise it may repeat the load in every
+/// instruction that uses `v`.
 template <class V>
 [[gnu::always_inline]] inline V in_register(V v) {
 #if defined(__AVX512F__)
