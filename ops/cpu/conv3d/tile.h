@@ -36,8 +36,8 @@ namespace vox::cpu {
 /// The inner loops of the convolutions.
 inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
 
-/// Whether all of n numbers are finite. Tiles multiply the padding's zeros too. Only for finite operands are
-/// these products 0, as if they were left out.
+/// Whether all of n numbers are finite. Tiles multiply the padding's zeros too. These products are 0, as
+/// if they were left out, only for finite operands.
 template <class T>
 bool all_finite(const T* x, int64_t n) {
   return VOX_BY_ISA(finite_kernels).template of<T>()(x, n);
@@ -48,7 +48,7 @@ struct TileAxis {
   int64_t outputs = 0;           ///< outputs of the longest phase
   int64_t step = 1, input = 0;   ///< in_step and input of the lattices
   int64_t halo = 0;              ///< cells of a class beyond one per output
-  std::vector<int64_t> origins;  ///< for each class, the first cell that output 0 reads
+  std::vector<int64_t> origins;  ///< for each class, its first cell for output 0
 
   struct Place {
     int64_t in_class, shift;
