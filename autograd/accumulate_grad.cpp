@@ -28,8 +28,8 @@ Gradients AccumulateGrad::backward(Gradients gradients) {
 Tensor AccumulateGrad::leaf(const Tensor& data) {
   const std::lock_guard lock(mutex_);
   if (auto leaf = leaf_.lock()) {
-    check_unmoved(leaf->storage ==
-                  data.impl()->storage);  // else the elements differ from those of the forward
+    // Otherwise the elements differ from those of the forward.
+    check_unmoved(leaf->storage == data.impl()->storage);
     return Tensor(leaf);
   }
   Tensor fresh = detail::alias(data, data.impl()->offset, data.shape(), data.strides());

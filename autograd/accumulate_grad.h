@@ -11,7 +11,6 @@ namespace vox::autograd {
 /// It takes its number when the leaf first enters a graph, just before the first op that uses the leaf. So it
 /// runs after all of them. Leaf and node refer to each other weakly: if the leaf no longer exists, its
 /// gradient is dropped.
-/// exists is dropped.
 class AccumulateGrad final : public Node {
  public:
   explicit AccumulateGrad(const Tensor& leaf);

@@ -223,8 +223,8 @@ void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
     const int64_t helpers = std::min<int64_t>(workers->NumThreads(), chunks - 1);
     try {
       for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
-    } catch (const std::bad_alloc&) {  // go on with fewer helpers: returning here would destroy `f` while
-                                       // others run it
+    } catch (const std::bad_alloc&) {
+      // Go on with fewer helpers: returning here would destroy `f` while others run it.
     }
   }
   job->work();

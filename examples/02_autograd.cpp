@@ -36,7 +36,7 @@ int main() {
   std::cout << "f'(" << w << ") by hand " << by_hand << ", by tape " << by_tape << ", by differences "
             << by_differences << "\n";
 
-  // Gradient descent: step against the gradient. In-place writes are not recorded, so they need no_grad().
+  // Gradient descent: move against the gradient. In-place writes are not recorded, so they need no_grad().
   for (int step = 0; step < 100; ++step) {
     weight.zero_grad();
     const vox::Tensor residual = weight * xs - ys;

@@ -1,8 +1,8 @@
 // 03: an op of your own, its gradient, and a check that the gradient is right.
 //
-// Softplus: y = log(1 + exp(x)), a smooth relu. Its derivative is sigmoid(x). In this form exp(x)
-// overflows for large x. So forward computes max(x, 0) + log(1 + exp(-|x|)), which is equal; backward uses
-// the derivative and does not depend on how forward computed.
+// Softplus: y = log(1 + exp(x)), a smooth relu. Its derivative is sigmoid(x). Computed like this,
+// exp(x) overflows for large x. So forward computes max(x, 0) + log(1 + exp(-|x|)), which is equal; backward
+// uses the derivative and does not depend on how forward computed.
 
 #include <iostream>
 

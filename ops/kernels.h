@@ -69,8 +69,8 @@ using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor
 // ---- Interpolation: dense tensors of floating dtype, with equal sizes except along dimension `dim`
 
 /// y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with (index, w) = axis.tap(o).
-/// interpolate_axis_adjoint: output[.., i, ..] = the sum, by rising o, of input[.., o, ..] times the weight
-/// with which o reads i.
+/// interpolate_axis_adjoint: output[.., i, ..] = the sum of input[.., o, ..] times the weight with which o
+/// reads i, in ascending order of o.
 using InterpolateKernel = void(const Tensor& input, int64_t dim, const InterpolateAxis& axis, Tensor& output);
 
 // ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
@@ -93,8 +93,8 @@ using AvgPoolKernel = void(const Tensor& input, const Pool3dGeometry& geometry, 
 /// is being captured it cannot wait, and accepts all.
 using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
 /// index_select: y[.., k, ..] = x[.., indices[k], ..]; NaN, or 0 in other dtypes, for an index outside x.
-/// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, by rising k. Floating
-/// dtypes.
+/// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, in ascending order
+/// of k. Floating dtypes.
 using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices, Tensor& output);
 /// y[n, c, r] = (target[n, r] == c) for a dense i64 target of (n, inner) and a dense bool y of (n, classes,
 /// inner) elements. A class out of range matches nothing.

@@ -112,8 +112,8 @@ Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   if (auto node = autograd::record<MeanNode>({x}, y)) {
     node->shape_ = x.shape();
     node->keepdim_shape_ = plan.keepdim_shape;
-    node->count_ =
-        std::max<int64_t>(plan.count, 1);  // 1, so that the gradient of an empty tensor is not 0 / 0
+    // At least 1, so that the gradient of an empty tensor is not 0 / 0.
+    node->count_ = std::max<int64_t>(plan.count, 1);
   }
   return y;
 }

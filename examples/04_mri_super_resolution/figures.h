@@ -1,5 +1,4 @@
-// The pictures of the experiment, drawn by the gnuplot program, and files that are written whole or not at
-// all.
+// The pictures of the experiment, drawn by gnuplot, and files that are written completely or not at all.
 #pragma once
 
 #include <filesystem>

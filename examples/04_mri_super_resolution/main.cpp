@@ -58,7 +58,7 @@ Comparison load_head(const Options& options) {
   return degrade(options.phantom ? crop_to_even(shepp_logan({edge, edge, edge})) : load_scan(options.volume));
 }
 
-// The second head takes no part in training. With a scan of the user's own, ours may be missing.
+// The second head is not used in training. If the user gives a scan of their own, this one may be missing.
 std::optional<Comparison> load_unseen(const Options& options) {
   const bool is_default = options.unseen == Options{}.unseen;
   const bool own_volume = options.phantom || options.volume != Options{}.volume;
@@ -92,7 +92,7 @@ struct Results {
   History history;
 };
 
-// A picture that fails must not cost the numbers.
+// If a picture fails, the numbers must still be written.
 template <class Draw>
 void try_to_draw(const std::filesystem::path& png, Draw draw) {
   try {

@@ -82,7 +82,7 @@ struct Report {
 };
 
 /// The report as JSON (metrics.json), with `psnr_trilinear`, `psnr_ours`, `ssim_trilinear` and `ssim_ours`,
-/// each an object of `foreground` and `whole`; the same four again under `unseen`, if a second scan was
+/// each an object of `foreground` and `whole`; the same four under `unseen` if a second scan was
 /// evaluated. The PSNR of equal images is infinite and becomes null, as JSON has no infinity.
 std::string to_json(const Report& report);
 

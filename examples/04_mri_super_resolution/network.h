@@ -1,4 +1,4 @@
-// The network: trilinear interpolation, plus a correction that it learns; and its use on a whole head.
+// The network: trilinear interpolation plus a learned correction; and its use on a whole head.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace mri {
 ///     features = features + relu(conv(features))         twice
 ///     high     = trilinear(low) + conv_transpose(features)
 ///
-/// All convolutions read the small grid, where the work costs an eighth. The last layer starts with zeros, so
-/// that the untrained network is trilinear interpolation and training can only add to it.
+/// All convolutions work on the low-resolution grid, which costs an eighth. The last layer starts with zeros,
+/// so the untrained network is trilinear interpolation, and training only adds to it.
 class SuperResolution final : public vox::nn::Module {
  public:
   static constexpr int64_t kFeatures = 16;

@@ -1,8 +1,9 @@
 // Reading head scans: NIfTI-1 and NIfTI-2 files through the NIfTI C library.
 //
-// First half: is the header sound, and does the file hold what the header promises? The library repairs some
-// bad headers, prints about others, and allocates before it has seen the voxels; what passes the check here
-// it reads without complaint. Second half: voxels of any type and orientation as a Volume.
+// First half: checks that the header is sound and that the file holds the voxels that it promises. The
+// library repairs some bad headers, prints messages about others, and allocates memory before it reads the
+// voxels. It reads whatever passes this check without complaint. Second half: turns voxels of any type and
+// orientation into a Volume.
 #include <nifti2_io.h>
 
 #include <array>

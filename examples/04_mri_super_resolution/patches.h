@@ -1,4 +1,4 @@
-// What the network learns from: which planes train, which evaluate, and random pairs of patches.
+// Training data: which planes are for training and which for evaluation, and random pairs of patches.
 #pragma once
 
 #include <cstdint>

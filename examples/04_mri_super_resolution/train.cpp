@@ -39,7 +39,7 @@ T get_one(const StateDict& dict, const std::string& name) {
   return values[0];
 }
 
-// A dict inside a dict is a prefix of names.
+// A dict inside a dict becomes a prefix of the names.
 void put_all(StateDict& dict, const std::string& prefix, const StateDict& inner) {
   for (const auto& [name, tensor] : inner) dict[prefix + name] = tensor;
 }
@@ -224,7 +224,7 @@ void Progress::update(int64_t step, double loss, double psnr) {
   const auto pause = is_terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000);
   if (!last && now - drawn_ < pause) return;
   drawn_ = now;
-  // \033[K clears the rest of a longer line before.
+  // \033[K clears the rest of a longer previous line.
   std::fprintf(out_, is_terminal_ ? "\r%s\033[K" : "%s\n", line(step, loss, psnr).c_str());
   std::fflush(out_);
   line_stands_ = is_terminal_;

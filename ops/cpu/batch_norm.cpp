@@ -6,7 +6,6 @@
 // A block of rows, of a few channels, stays in the first-level cache. It is read for the sums, and then for
 // the squares about the block's own rounded mean b. With d = x - b, the squares about the mean m of all rows
 // are the sum of d^2 + 2 (b - m) d + (b - m)^2. The second reading gives the results, as an elementwise op.
-// sum of d^2 + 2 (b - m) d + (b - m)^2. Then the results, as an elementwise op.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>

@@ -21,7 +21,7 @@ Kernel present(const char* function, Kernel kernel) {
   return kernel;
 }
 
-// ---- bf16 and f16: through the kernels of f32, in buffers of the first cache level -----------------------
+// ---- bf16 and f16: through the kernels of f32, in buffers that fit the first-level cache ------------------
 
 constexpr int64_t buffer_elements = 512;
 using Buffer = float[buffer_elements];

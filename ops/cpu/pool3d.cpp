@@ -74,9 +74,9 @@ std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
 template <class T, class F>
 void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
   const int64_t cells = g.cells(), planes = x.numel() / cells;
-  const int64_t rows =
-      std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);     // of cells under a window
-  const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);  // of one depth of windows
+  // Rows of cells under a window, and the cost of one depth of windows.
+  const int64_t rows = std::min(g.kernel.d, g.in.d) * std::min(g.kernel.h, g.in.h);
+  const int64_t cost = std::max<int64_t>(1, rows * g.in.w * g.out.h);
   const int64_t depth = std::clamp<int64_t>(elements_per_chunk / cost, 1, g.out.d);
   const int64_t slabs = (g.out.d + depth - 1) / depth;
   const T* from = detail::ptr<T>(x);

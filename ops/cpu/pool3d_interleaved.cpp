@@ -122,8 +122,8 @@ void pool_slabs(const Tensor& x_tensor, const Pool3dGeometry& g, Tensor& y, Kern
         step *= shape[2 + axis];
         at += first[axis] * y_strides[2 + axis];
       }
-      const bool stream =
-          x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;  // as InterleavedPasses does
+      // The same choice as in InterleavedPasses.
+      const bool stream = x.numel() * static_cast<int64_t>(sizeof(T)) >= stream_bytes;
       copy_streaming(detail::alias(buffer, buffer.impl()->offset, shape, strides),
                      detail::alias(y, y.impl()->offset + at, shape, y_strides), stream);
     }

@@ -253,8 +253,8 @@ void reduce_blocks(const RowView& v, const T* x, int64_t blocks, Store store) {
   if constexpr (has_kernels<Op>) {
     if (const int64_t width = rows_of_block<Op>(v, blocks); width > 0) {  // many rows, maybe short
       constexpr int64_t most = 64;
-      const int64_t outer =
-          v.kept.rank() - (width == 1 ? 1 : 2);  // the dimension that leads to the next rows
+      // The dimension that leads to the next rows.
+      const int64_t outer = v.kept.rank() - (width == 1 ? 1 : 2);
       const int64_t size = outer < 0 ? 1 : v.kept[outer], stride = outer < 0 ? 0 : v.kept_strides[outer];
       parallel_for(v.rows / width, std::max<int64_t>(1, task_elements / (longest * width)),
                    [&](int64_t begin, int64_t end) {

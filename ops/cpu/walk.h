@@ -10,9 +10,8 @@
 // Elementwise kernels (ops/cpu/simd) need dense runs. A walk turns operands of any strides into runs, in one
 // of three modes:
 //
-//   direct      Along the innermost dimension every operand is dense or repeats one element, for a long run.
-//   The
-//               kernel reads and writes the tensors themselves.
+//   direct      Along the innermost dimension, which is long, every operand is dense or repeats one element.
+//               The kernel reads and writes the tensors themselves.
 //   tiles       An input is dense along another dimension than the output, as after permute. Tiles of both
 //               dimensions are transposed into a buffer. While the kernel works through one tile row by row,
 //               the next tile is transposed into a second buffer.

@@ -36,8 +36,8 @@ namespace vox::cpu {
 /// The inner loops of the convolutions.
 inline constexpr ByIsa conv_kernels = VOX_BY_ISA(conv_kernels);
 
-/// Whether all of n numbers are finite. Tiles multiply the padding's zeros too. Only for finite operands are
-/// these products 0, as if they were left out.
+/// Whether all of n numbers are finite. Tiles multiply the padding's zeros too. These products are 0, as
+/// if they were left out, only for finite operands.
 template <class T>
 bool all_finite(const T* x, int64_t n) {
   return VOX_BY_ISA(finite_kernels).template of<T>()(x, n);
@@ -48,7 +48,7 @@ struct TileAxis {
   int64_t outputs = 0;           ///< outputs of the longest phase
   int64_t step = 1, input = 0;   ///< in_step and input of the lattices
   int64_t halo = 0;              ///< cells of a class beyond one per output
-  std::vector<int64_t> origins;  ///< for each class, the first cell that output 0 reads
+  std::vector<int64_t> origins;  ///< for each class, its first cell for output 0
 
   struct Place {
     int64_t in_class, shift;
@@ -98,8 +98,8 @@ struct TileAxis {
     int64_t zeros = halo;
     for (const int64_t origin : origins) {
       const int64_t before = origin >= 0 ? 0 : (-origin - 1) / step + 1;
-      const int64_t inside =
-          origin >= input ? 0 : (input - 1 - origin) / step + 1;  // cells up to the end of the input
+      // Cells up to the end of the input.
+      const int64_t inside = origin >= input ? 0 : (input - 1 - origin) / step + 1;
       zeros = std::min({zeros, before, std::max<int64_t>(outputs + halo - inside, 0)});
     }
     return zeros;
@@ -232,8 +232,8 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
             }
             for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
-              if (-ah.step <= h && h < ah.input - ah.step) {  // prefetches the next row: rows are too short
-                                                              // for the hardware to foresee
+              // Prefetches the next row. Rows are too short for the hardware to foresee it.
+              if (-ah.step <= h && h < ah.input - ah.step) {
                 const int64_t next = h + ah.step;
                 const S* row = input + (d * ah.input + next) * aw.input;
                 const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),

@@ -38,9 +38,8 @@ void blend_along_few(const T* x, int64_t rows, int64_t in, const int32_t* index,
   int64_t o = 0;
   if constexpr (picks_lanes) {
     for (; in >= lanes<T> && o + lanes<T> <= n; o += lanes<T>) {
-      const int64_t begin = index[o] < in - lanes<T>
-                                ? index[o]
-                                : in - lanes<T>;  // first cell of the vector that holds all of them
+      // The first cell of the vector that holds all cells of these outputs.
+      const int64_t begin = index[o] < in - lanes<T> ? index[o] : in - lanes<T>;
       if (next[o + lanes<T> - 1] - begin >= lanes<T>) break;
       const LaneNumbers<T> at = load_numbers<T>(index + o) - numbers<T>(begin),
                            next_at = load_numbers<T>(next + o) - numbers<T>(begin);

@@ -62,8 +62,8 @@ inline constexpr bool picks_lanes = true;
   return _mm256_permutevar8x32_ps(a, reinterpret_cast<__m256i>(at));
 }
 [[gnu::always_inline]] inline Vec<double> pick(Vec<double> a, LaneNumbers<double> at) {
-  const LaneNumbers<double> low = 2 * (at & 3),
-                            both = low | (low + 1) << 32;  // numbers of the 32-bit halves of the lanes
+  // Numbers of the 32-bit halves of the lanes.
+  const LaneNumbers<double> low = 2 * (at & 3), both = low | (low + 1) << 32;
   return reinterpret_cast<Vec<double>>(
       _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256i>(both)));
 }

@@ -268,8 +268,8 @@ void mean_adjoint_row(const PoolAxes& g, Range over_d, Range over_h, const T* y,
   if (g.kernel[2] == 2 && g.stride[2] == 2 && g.padding[2] == 0 && g.in[2] == 2 * n)
     return interleave(column, n, column, n, x);
   for (int64_t i = 0; i < g.in[2]; ++i) x[i] = 0;
-  for (int64_t k = g.kernel[2] - 1; k >= 0;
-       --k) {  // descending, so that the earliest window over a cell is added first
+  // Descending, so that the earliest window over a cell is added first.
+  for (int64_t k = g.kernel[2] - 1; k >= 0; --k) {
     const int64_t first = k - g.padding[2], stride = g.stride[2], last = g.in[2] - 1 - first;
     const int64_t begin = first < 0 ? (-first + stride - 1) / stride : 0;
     int64_t end = last < 0 ? 0 : last / stride + 1;
@@ -324,8 +324,8 @@ template <class T, class F>
   const T* later = x + step * (1 + ahead<T> / (step + 1));
   for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
     int64_t p = 0;
-    for (; p + 2 * lanes<T> <= planes;
-         p += 2 * lanes<T>) {  // two vectors, because their sums do not wait for each other
+    // Two vectors at a time, because their sums do not wait for each other.
+    for (; p + 2 * lanes<T> <= planes; p += 2 * lanes<T>) {
       const Pair<T> pair = of_cells([=](int64_t cell) {
         const T *const at = x + cell + p, *const next = later + cell + p;
         __builtin_prefetch(next);
