@@ -120,14 +120,36 @@ bool with_any_stride(const Conv3dProblem& p) {  // tensors of 16 bits have only 
 }
 bool with_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && with_stride(p); }
 
+double products(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  return static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
+         static_cast<double>(g.big_per_group() * g.taps());
+}
+
 /// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
 /// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
-/// pairs of channels (measured for kernels 1, 3, 4 and 5).
+/// pairs of channels (measured for kernels 1, 3, 4 and 5). The factors below are those of the sweep.
 bool few_channels_pay(const Conv3dProblem& p) {
-  if (!tf32(p)) return !eight_channels(p);
-  const bool many_sums = p.pass == Conv3dPass::weight_grad && longest_stride(p) == 1;
-  const int64_t most = p.geometry.taps() == 1 ? 64 : many_sums ? 32 : 16;
-  return p.geometry.big_per_group() * p.geometry.small_per_group() <= most;
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t pairs = g.big_per_group() * g.small_per_group(), stride = longest_stride(p);
+  const bool sums = p.pass == Conv3dPass::weight_grad && stride == 1;
+  if (tf32(p) ? pairs <= (g.taps() == 1 ? 64 : sums ? 32 : 16) : !eight_channels(p)) return true;
+  // 1.7 to 5.2 times as fast in 15 calls as `direct`, or flat, which takes 8 phases at most, one by one.
+  if (transposed(p) && stride > 2) return is_16_bit(p.dtype);
+  // 1.4 to 3.4 times as fast in 13 calls, and once 0.96.
+  const bool at_highest = f32_at_highest(p);
+  if (transposed(p) && stride == 2) return g.taps() <= 64 && pairs <= (at_highest ? 24 * 24 : 8 * 8);
+  // 1.1 to 3.2 times as fast in 22 calls.
+  const bool little = g.taps() > 1 && pairs <= 32 * 32 && products(p) < 1e8;
+  return at_highest && sums && (pairs <= 8 * 8 || little);
+}
+
+/// Where there are few cells to sum over, and little to do, mma has the results before this kernel has begun
+/// to multiply: 1.04 to 3 times as fast in 33 calls of the sweep.
+bool weight_grad_pays(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const bool little = tf32(p) && g.batch * g.small_cells() <= 2048 && products(p) < 1e8;
+  return channels_fill_tiles(p) && !little;
 }
 
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
@@ -138,12 +160,6 @@ bool long_march(const Conv3dProblem& p) {
 template <class Storage, class Operand>
 bool long_march_16(const Conv3dProblem& p) {
   return eight_channels(p) && rolling::pays<Storage, Operand>(p.geometry, transposed(p));
-}
-
-double products(const Conv3dProblem& p) {
-  const Conv3dGeometry& g = p.geometry;
-  return static_cast<double>(g.batch * g.small_channels * g.small_cells()) *
-         static_cast<double>(g.big_per_group() * g.taps());
 }
 
 /// A redo is two more launches, which mostly have nothing to do. They cost the host 14 us and the GPU 3, more
@@ -164,12 +180,15 @@ bool with_stride_or_many_taps(const Conv3dProblem& p) {
 }
 
 /// conv3d with a step along w, if there are enough taps and channels to use what is loaded (kernels of 5 with
-/// a step along d or h alone are slower). Without steps: small problems, since a block's first results come
-/// early, and kernels of few taps, since gather loads little that needs to be used often (all in the sweep).
+/// a step along d or h alone are slower; 8 channels are enough for up to 64 taps: 1.1 to 2.9 times as fast in
+/// 6 calls of the sweep, but not for the 105 taps of problem 72). Without steps: small problems, since a
+/// block's first results come early, and kernels of few taps, since gather loads little that needs to be used
+/// often (all in the sweep).
 bool gathering(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   if (!channels_fill_tiles(p)) return false;
-  if (longest_stride(p) > 1) return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > 8;
+  if (longest_stride(p) > 1)
+    return g.stride.w > 1 && g.taps() > 1 && g.small_per_group() > (g.taps() > 64 ? 8 : 7);
   const bool few_taps = g.kernel.d == 1 && g.taps() <= 9;
   return g.groups == 1 &&
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
@@ -183,9 +202,9 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 
 constexpr Row table[]{
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
-    {"weight_grad", weight_grad_in_slices, channels_fill_tiles, nullptr, weight_grad::run<Tf32>},
-    {"weight_grad_tf32x3", weight_grad_in_split_slices, channels_fill_tiles, nullptr,
-     weight_grad::run<Tf32x3>, "direct"},
+    {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
+    {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
+     "direct"},
     {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
     {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
      "direct"},

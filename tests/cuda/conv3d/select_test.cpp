@@ -61,8 +61,11 @@ TEST(Conv3dSelect, TheTable) {
                    taken = gathered || (hopper && stride == 2);
         EXPECT_EQ(chosen(high, g, f32, pass), gathered ? "gather" : taken ? "strided" : "mma");
         EXPECT_EQ(chosen(medium, g, f32, pass), gathered ? "gather" : taken ? "strided_bf16_of_f32" : "mma");
+        const bool few = pass == Conv3dPass::conv_transpose3d && stride == 2 && kernel == 3;
         EXPECT_EQ(chosen(highest, g, f32, pass),  // a small one
-                  gathered ? "gather_tf32x3" : "mma_tf32x3");
+                  gathered ? "gather_tf32x3"
+                  : few    ? "few_channels"
+                           : "mma_tf32x3");
         if (!taken) continue;
         EXPECT_EQ(chosen(high, g, bf16, pass), "strided_bf16");
         EXPECT_EQ(chosen(high, g, f16, pass), "strided_f16");
@@ -72,10 +75,21 @@ TEST(Conv3dSelect, TheTable) {
   const auto weight_grad_at = [](Float32Precision precision, const Conv3dGeometry& g) {
     return chosen(precision, g, f32, Conv3dPass::weight_grad);
   };
-  const std::string_view weight_grad_choice = hopper ? "weight_grad" : "mma";
-  EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(high, geometry(3, 16)), weight_grad_choice);
-  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), hopper ? "weight_grad_tf32x3" : "direct");
+  EXPECT_EQ(weight_grad_at(high, large), hopper ? "weight_grad" : "mma");
+  EXPECT_EQ(weight_grad_at(highest, large), hopper ? "weight_grad_tf32x3" : "direct");
+  // Where there is little to do.
+  EXPECT_EQ(weight_grad_at(high, geometry(16, 16)), "mma");
+  EXPECT_EQ(weight_grad_at(high, geometry(3, 16)), "mma");
+  EXPECT_EQ(weight_grad_at(highest, geometry(16, 16)), "few_channels");
+  // A step of one that gather and rolling leave.
+  const Conv3dGeometry dilated =
+      detail::conv_transpose3d_geometry("select", {4, 32, 32, 32, 32}, {32, 32, 3, 3, 3}, {.dilation = 2});
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+    EXPECT_EQ(chosen(high, dilated, f32, pass), hopper ? "strided" : "mma");
+    EXPECT_EQ(chosen(medium, dilated, f32, pass), hopper ? "flat_bf16_of_f32" : "mma");
+    EXPECT_EQ(chosen(highest, dilated, f32, pass), hopper ? "flat_f16x3" : "mma_tf32x3");
+    EXPECT_EQ(chosen(high, dilated, bf16, pass), hopper ? "flat_bf16" : "direct");
+  }
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
@@ -94,7 +108,7 @@ TEST(Conv3dSelect, GroupsOfFewChannels) {
     }
     EXPECT_NE(chosen(high, geometry(16, 7), f32, pass), "few_channels");
     EXPECT_EQ(chosen(highest, geometry(16, 7), f32, pass), "few_channels");
-    EXPECT_NE(chosen(highest, geometry(8, 8), f32, pass), "few_channels");
+    EXPECT_EQ(chosen(highest, geometry(8, 8), f32, pass) == "few_channels", pass == Conv3dPass::weight_grad);
     for (const DType dtype : {bf16, f16}) {
       EXPECT_EQ(chosen(high, geometry(16, 7), dtype, pass), "few_channels");
       EXPECT_NE(chosen(high, geometry(8, 8), dtype, pass), "few_channels");
@@ -108,6 +122,25 @@ TEST(Conv3dSelect, GroupsOfFewChannels) {
   }
   EXPECT_EQ(chosen(high, geometry(2, 16), f32, Conv3dPass::weight_grad), "few_channels");
   EXPECT_NE(chosen(high, geometry(2, 16)), "few_channels");
+  // Strides: up to 8 x 8 channels (24 x 24 at `highest`) and 64 taps in conv_transpose3d; any of 16 bits with
+  // a step of 3.
+  const auto with_stride = [](int64_t channels, const Triple& kernel, int64_t stride) {
+    return detail::conv_transpose3d_geometry("select", {4, channels, 16, 16, 16},
+                                             {channels, channels, kernel.d, kernel.h, kernel.w},
+                                             {.stride = stride});
+  };
+  EXPECT_EQ(chosen(high, with_stride(8, 4, 2)), "few_channels");
+  EXPECT_NE(chosen(high, with_stride(8, {3, 5, 7}, 2)), "few_channels");
+  EXPECT_NE(chosen(high, with_stride(16, 4, 2)), "few_channels");
+  EXPECT_EQ(chosen(highest, with_stride(24, 4, 2)), "few_channels");
+  EXPECT_NE(chosen(highest, with_stride(32, 4, 2)), "few_channels");
+  EXPECT_NE(chosen(highest, with_stride(24, 4, 2), f32, Conv3dPass::conv3d), "few_channels");
+  for (const DType dtype : {bf16, f16}) {
+    EXPECT_EQ(chosen(high, with_stride(8, 4, 2), dtype), "few_channels");
+    EXPECT_NE(chosen(high, with_stride(32, 4, 2), dtype), "few_channels");
+    EXPECT_EQ(chosen(high, with_stride(32, 5, 3), dtype), "few_channels");
+    EXPECT_NE(chosen(high, with_stride(32, 5, 3), dtype, Conv3dPass::conv3d), "few_channels");
+  }
 }
 
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
