@@ -262,6 +262,10 @@ bool Row::takes(const Conv3dProblem& p) const {
   return has(p.pass) && right_for(p) && (redo.empty() || find(redo)->takes(p));
 }
 
+const Row* first_that_suits(const Conv3dProblem& problem) {  // direct suits all
+  return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });
+}
+
 const Row& chosen(const Conv3dProblem& problem) {
   if (const Row* only = forced_for(problem.pass)) {
     const Conv3dGeometry& g = problem.geometry;
@@ -272,10 +276,7 @@ const Row& chosen(const Conv3dProblem& problem) {
                       g.stride, ", dilation ", g.dilation);
     return *only;
   }
-  thread_local Recent<Conv3dProblem, const Row*> recent;
-  return *recent.of(problem, [&] {
-    return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
-  });
+  return *recall<first_that_suits>(problem);
 }
 
 /// f(row, call) for the row, and for those that compute the problem if it fails.
