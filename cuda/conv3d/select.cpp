@@ -128,23 +128,20 @@ double products(const Conv3dProblem& p) {
 
 /// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
 /// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
-/// pairs of channels (measured for kernels 1, 3, 4 and 5). Beyond, the sweep has it faster in these cases, by
-/// the factors that follow:
-///   conv_transpose3d of 16 bits with a stride of more than 2, which has only `direct` and flat, phase by
-///   phase, besides: 1.7 to 5.2 (15 calls);
-///   conv_transpose3d with a stride of 2, up to 64 pairs (at `highest` 576) and 64 taps: 1.4 to 3.4, once
-///   0.96 (14 calls); weight gradients at `highest` with a stride of 1, up to 64 pairs, or with several taps
-///   where there is little to do: 1.1 to 3.2 (22 calls).
+/// pairs of channels (measured for kernels 1, 3, 4 and 5). The factors below are those of the sweep.
 bool few_channels_pay(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
-  const int64_t pairs = g.big_per_group() * g.small_per_group();
-  const int64_t stride = longest_stride(p);
+  const int64_t pairs = g.big_per_group() * g.small_per_group(), stride = longest_stride(p);
   const bool sums = p.pass == Conv3dPass::weight_grad && stride == 1;
   if (tf32(p) ? pairs <= (g.taps() == 1 ? 64 : sums ? 32 : 16) : !eight_channels(p)) return true;
-  const bool at_highest = f32_at_highest(p);
+  // 1.7 to 5.2 times as fast in 15 calls as `direct`, or flat, which takes 8 phases at most, one by one.
   if (transposed(p) && stride > 2) return is_16_bit(p.dtype);
-  if (transposed(p) && stride == 2) return g.taps() <= 64 && pairs <= (at_highest ? 576 : 64);
-  return at_highest && sums && (pairs <= 64 || (g.taps() > 1 && products(p) < 1e8));
+  // 1.4 to 3.4 times as fast in 13 calls, and once 0.96.
+  const bool at_highest = f32_at_highest(p);
+  if (transposed(p) && stride == 2) return g.taps() <= 64 && pairs <= (at_highest ? 24 * 24 : 8 * 8);
+  // 1.1 to 3.2 times as fast in 22 calls.
+  const bool little = g.taps() > 1 && pairs <= 32 * 32 && products(p) < 1e8;
+  return at_highest && sums && (pairs <= 8 * 8 || little);
 }
 
 /// Where there are few cells to sum over, and little to do, mma has the results before this kernel has begun
@@ -265,6 +262,10 @@ bool Row::takes(const Conv3dProblem& p) const {
   return has(p.pass) && right_for(p) && (redo.empty() || find(redo)->takes(p));
 }
 
+const Row* first_that_suits(const Conv3dProblem& problem) {  // direct suits all
+  return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });
+}
+
 const Row& chosen(const Conv3dProblem& problem) {
   if (const Row* only = forced_for(problem.pass)) {
     const Conv3dGeometry& g = problem.geometry;
@@ -275,10 +276,7 @@ const Row& chosen(const Conv3dProblem& problem) {
                       g.stride, ", dilation ", g.dilation);
     return *only;
   }
-  thread_local Recent<Conv3dProblem, const Row*> recent;
-  return *recent.of(problem, [&] {
-    return std::ranges::find_if(table, [&](const Row& r) { return r.suits(problem); });  // direct suits all
-  });
+  return *recall<first_that_suits>(problem);
 }
 
 /// f(row, call) for the row, and for those that compute the problem if it fails.

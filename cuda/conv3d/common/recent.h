@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <vector>
 
 namespace vox::cuda::conv {
 
 /// The values of the last few keys. Choosing and planning a convolution takes some microseconds of the host,
-/// and every training step asks for the same few. Make it thread_local. Keys are only compared, so a tuple
-/// serves for a key of several parts.
+/// and every training step asks for the same few. Keys are only compared, so a tuple serves for a key of
+/// several parts.
 template <class Key, class Value, size_t kept = 32>
 class Recent {
  public:
@@ -32,5 +33,12 @@ class Recent {
   std::vector<Entry> entries_;  // not in the object: a thread's own memory comes out of its stack
   size_t oldest_ = 0;
 };
+
+/// make(args...), which each thread keeps for the last arguments. The reference is good until the next call.
+template <auto make, class... Args>
+const auto& recall(const Args&... args) {
+  thread_local Recent<std::tuple<Args...>, decltype(make(args...))> recent;
+  return recent.of({args...}, [&] { return make(args...); });
+}
 
 }  // namespace vox::cuda::conv

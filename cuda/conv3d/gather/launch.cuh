@@ -9,9 +9,6 @@
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/gather/kernel.cuh>
 
-#include <optional>
-#include <tuple>
-
 namespace vox::cuda::conv::gather {
 
 /// Weights as they lie in a stage: [group and block of channels][slab][tap along d][part][tap along h and w]
@@ -61,18 +58,10 @@ void visit_block(const TileShape& tile, F f) {
 template <class Operand>
 constexpr bool is_split = Operand::parts > 1;
 
-/// Good until the next call.
-template <bool split>
-const std::optional<Planned>& planned(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  thread_local Recent<std::tuple<Conv3dGeometry, bool, int>, std::optional<Planned>> recent;
-  return recent.of({g, transposed, multiprocessors},
-                   [&] { return make_plan(g, transposed, split, multiprocessors); });
-}
-
 template <class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
   constexpr int any = 132;
-  return planned<is_split<Operand>>(g, transposed, any).has_value();
+  return recall<make_plan>(g, transposed, is_split<Operand>, any).has_value();
 }
 
 template <class Operand>
@@ -80,7 +69,7 @@ void run(const Conv3dCall& call) {
   constexpr bool split = is_split<Operand>;
   const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;
   const Launch launch(call.op(), output, {&input, &weight, &bias, &failed_tensor});
-  const auto& [tile, p] = *planned<split>(g, transposed, multiprocessors(launch));
+  const auto& [tile, p] = *recall<make_plan>(g, transposed, split, multiprocessors(launch));
   int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   visit_block<split>(tile, [&](auto block) {
     using Block = decltype(block);

@@ -10,7 +10,6 @@
 #include <voxgrad/cuda/conv3d/rolling/kernel.cuh>
 
 #include <optional>
-#include <tuple>
 
 namespace vox::cuda::conv::rolling {
 
@@ -48,12 +47,9 @@ std::optional<flat::Product> product_of(const Conv3dGeometry& g, bool transposed
   return cut_product(g, transposed, Tile::host, most_shared);
 }
 
-/// The plan, kept for the next call: finding the cuts takes longer than a launch.
 template <class Tile>
-const Plan& plan_of(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  thread_local Recent<std::tuple<Conv3dGeometry, bool, int>, Plan, 8> recent;
-  return recent.of({g, transposed, multiprocessors},
-                   [&] { return make_plan(*product_of<Tile>(g, transposed), multiprocessors); });
+Plan plan_of(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
+  return make_plan(*product_of<Tile>(g, transposed), multiprocessors);
 }
 
 template <class Storage, class Operand>
@@ -65,7 +61,7 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
 
 /// By the cycles of both plans. Measured on 72 small problems and four large ones, flat takes a quarter
 /// longer than its cycles say, compared with rolling; of 16-bit tensors, on the large ones, rolling takes 15
-/// to 25 % longer.
+/// to 25 % longer. (strided has the place of the flat kernel of TF32, and its time.)
 template <class Storage, class Operand>
 bool pays(const Conv3dGeometry& g, bool transposed) {
   constexpr int h200 = 132;  // multiprocessors: the choice is the same everywhere
@@ -75,7 +71,7 @@ bool pays(const Conv3dGeometry& g, bool transposed) {
   };
   int64_t rolling = 0, flat = 0;
   visit_tile<Storage, Operand>(g, transposed, [&](auto tile) {
-    const Plan& plan = plan_of<decltype(tile)>(g, transposed, h200);
+    const Plan& plan = recall<plan_of<decltype(tile)>>(g, transposed, h200);
     rolling = cycles(plan, decltype(tile)::host, load_cycles(plan.product));
     return true;
   });
@@ -96,7 +92,7 @@ void run(const Conv3dCall& call) {
   visit_tile<Storage, Operand>(g, transposed, [&](auto tile) {
     using Tile = decltype(tile);
     using Element = typename Tile::Element;
-    Plan plan = plan_of<Tile>(g, transposed, multiprocessors(launch));
+    Plan plan = recall<plan_of<Tile>>(g, transposed, multiprocessors(launch));
     plan.product.in_words = flat::in_words<Storage>(plan.product, input);
     const int64_t numel = packed_numel<Tile>(plan.product);
     const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));

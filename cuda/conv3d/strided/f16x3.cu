@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <tuple>
 
 namespace vox::cuda::conv::strided {
 
@@ -129,21 +128,15 @@ std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool tran
   return scaled;
 }
 
-/// Good until the next call.
-const std::optional<ScaledPlanned>& scaled_plan(const Conv3dGeometry& g, bool transposed) {
-  thread_local Recent<std::tuple<Conv3dGeometry, bool>, std::optional<ScaledPlanned>> recent;
-  return recent.of({g, transposed}, [&] { return make_scaled_plan(g, transposed); });
-}
-
 }  // namespace
 
 template <>
 bool takes<float, F16x3>(const Conv3dGeometry& g, bool transposed) {
-  return scaled_plan(g, transposed).has_value();
+  return recall<make_scaled_plan>(g, transposed).has_value();
 }
 
 bool f16x3_pays(const Conv3dGeometry& g, bool transposed) {
-  const auto& planned = scaled_plan(g, transposed);
+  const auto& planned = recall<make_scaled_plan>(g, transposed);
   if (!planned) return false;
   const Plan& p = planned->items.plan;
   constexpr int64_t enough = 24;  // of 132 multiprocessors
@@ -153,7 +146,7 @@ bool f16x3_pays(const Conv3dGeometry& g, bool transposed) {
 template <>
 void run<float, F16x3>(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;
-  const auto& planned = scaled_plan(g, transposed);
+  const auto& planned = recall<make_scaled_plan>(g, transposed);
   const Plan& p = planned->items.plan;
   visit_tile_shape<tiles_of_64>(planned->tile, [&]<int channels, int slots, int tiles>() {
     using Block = ScaledBlock<channels, slots, tiles>;

@@ -5,6 +5,7 @@
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/strided/kernel.cuh>
 
@@ -66,14 +67,14 @@ constexpr Bytes bytes_of{sizeof(typename Operand::Element), sizeof(Storage)};
 
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  return make_plan(g, transposed, tile_for(g, transposed, bytes_of<Storage, Operand>)).has_value();
+  return recall<make_plan>(g, transposed, tile_for(g, transposed, bytes_of<Storage, Operand>)).has_value();
 }
 
 template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
   const TileShape tile = tile_for(g, transposed, bytes_of<Storage, Operand>);
-  const auto planned = make_plan(g, transposed, tile);
+  const auto& planned = recall<make_plan>(g, transposed, tile);
   const Plan& p = planned->plan;
   visit_tile<Storage, Operand>(tile, [&](auto block) {
     using Block = decltype(block);

@@ -1,11 +1,9 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
-#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/strided/plan.h>
 
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <tuple>
 #include <vector>
 
 namespace vox::cuda::conv::strided {
@@ -325,9 +323,7 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
   return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
 }
 
-namespace {
-
-std::optional<Planned> build_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
   if (!moderate(g, transposed)) return std::nullopt;
   Builder b{
       tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
@@ -395,13 +391,6 @@ std::optional<Planned> build_plan(const Conv3dGeometry& g, bool transposed, cons
       int64_t{p.groups} * p.channel_blocks > 65535)
     return std::nullopt;
   return b.out;
-}
-
-}  // namespace
-
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
-  thread_local Recent<std::tuple<Conv3dGeometry, bool, TileShape>, std::optional<Planned>> recent;
-  return recent.of({g, transposed, tile}, [&] { return build_plan(g, transposed, tile); });
 }
 
 }  // namespace vox::cuda::conv::strided

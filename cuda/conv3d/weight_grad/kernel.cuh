@@ -23,6 +23,7 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/block.cuh>
@@ -324,7 +325,7 @@ void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small
 
 template <class Operand>
 bool takes(const Conv3dGeometry& g) {
-  return make_plan(g, Operand::parts > 1).has_value();
+  return recall<make_plan>(g, Operand::parts > 1).has_value();
 }
 
 /// dweight by the plan, in two launches.
@@ -333,7 +334,7 @@ void run(const WeightGradCall& call) {
   constexpr bool split = Operand::parts > 1;
   const auto& [big, small, dweight, g, only_if, failed_tensor] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed_tensor});
-  const Plan p = *make_plan(g, split);
+  const Plan p = *recall<make_plan>(g, split);
   int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   const Workspace partials(launch, p.slabs * p.slices * p.slice_floats() * int64_t{sizeof(float)});
   visit_channel_tiles(p.small_per_group, [&](auto tiles) {

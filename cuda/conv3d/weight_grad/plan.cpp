@@ -1,5 +1,4 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
-#include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
 
 #include <algorithm>
@@ -90,7 +89,9 @@ double cycles(const Plan& p) {
   return waves * (static_cast<double>(ceil_div(p.steps, p.slabs)) * step + per_column + 10000);
 }
 
-std::optional<Plan> best_plan(const Conv3dGeometry& g, bool split) {
+}  // namespace
+
+std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split) {
   Plan p{};
   p.parts = split ? 2 : 1;
   for (int i = 0; i < 3; ++i) {
@@ -152,13 +153,6 @@ std::optional<Plan> best_plan(const Conv3dGeometry& g, bool split) {
     for (int i = 0; i < best->axis[0].phases; ++i) best->deep |= best->axis[0].span[i] > 1;
   }
   return best;
-}
-
-}  // namespace
-
-std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split) {
-  thread_local Recent<Conv3dGeometry, std::optional<Plan>> recent[2];
-  return recent[split].of(g, [&] { return best_plan(g, split); });
 }
 
 }  // namespace vox::cuda::conv::weight_grad

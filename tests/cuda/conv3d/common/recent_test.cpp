@@ -32,5 +32,17 @@ TEST(Recent, WhatThrewIsNotRemembered) {
   EXPECT_EQ(recent.of(1, [] { return 8; }), 7);
 }
 
+int products_made = 0;
+int product_of(int a, int b) { return ++products_made, a * b; }
+int sum_of(int a, int b) { return a + b; }
+
+TEST(Recall, KeepsWhatEachFunctionMadeOfItsArguments) {
+  EXPECT_EQ(recall<product_of>(3, 4), 12);
+  EXPECT_EQ(recall<product_of>(4, 4), 16);
+  EXPECT_EQ(recall<sum_of>(3, 4), 7);
+  EXPECT_EQ(recall<product_of>(3, 4), 12);
+  EXPECT_EQ(products_made, 2);
+}
+
 }  // namespace
 }  // namespace vox::cuda::conv
