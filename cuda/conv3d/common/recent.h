@@ -7,8 +7,8 @@
 namespace vox::cuda::conv {
 
 /// The values of the last few keys. Choosing and planning a convolution takes some microseconds of the host,
-/// and every training step asks for the same few. Make it thread_local. Keys are only compared, so a tuple
-/// serves for a key of several parts.
+/// and every training step asks for the same few. Make it thread_local. Keys are only compared, so a key of
+/// several parts may be a tuple.
 template <class Key, class Value, size_t kept = 32>
 class Recent {
  public:
@@ -29,7 +29,7 @@ class Recent {
     Key key;
     Value value;
   };
-  std::vector<Entry> entries_;  // not in the object: a thread's own memory comes out of its stack
+  std::vector<Entry> entries_;  // on the heap: thread_local objects take space from the thread's stack
   size_t oldest_ = 0;
 };
 

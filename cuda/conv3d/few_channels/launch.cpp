@@ -19,7 +19,7 @@ const std::optional<WeightGradPlan>& weight_grad_plan_of(const Conv3dGeometry& g
   return recent.of(g, [&] { return make_weight_grad_plan(g); });
 }
 
-/// Calls `f` with a number of the storage, which is f32, bf16 or f16.
+/// Calls `f` with a value of the storage type, which is f32, bf16 or f16.
 template <class F>
 void visit_storage(DType dtype, F f) {
   if (dtype == bf16)

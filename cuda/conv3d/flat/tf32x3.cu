@@ -1,5 +1,5 @@
-// kernel.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. It fails on values that have
-// no such parts: Inf, NaN, and the last numbers before Inf.
+// kernel.cuh for f32 split into two TF32 numbers: as accurate as f32 arithmetic. It sets `failed` for values
+// that cannot be split: Inf, NaN, and the largest finite numbers.
 
 #include <voxgrad/cuda/conv3d/flat/launch.cuh>
 

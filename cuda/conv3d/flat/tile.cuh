@@ -1,7 +1,7 @@
 #pragma once
 
-// How the flat kernel cuts a product among its blocks (plan.h), and which cut it takes. rolling compares
-// itself with it.
+// How the flat kernel cuts a product among its blocks (plan.h), and how a cut is chosen. rolling uses this to
+// compare itself with flat.
 
 #include <voxgrad/cuda/conv3d/flat/plan.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
@@ -43,9 +43,9 @@ struct Tile {
 
 constexpr int64_t most_shared = 227 * 1024 - barrier_bytes;
 
-/// Calls f(tile) with the tile for the problem: the fewest blocks of channels and then the least padding, as
-/// many depths as sums have registers for (two sums where operands are split), and the largest group of taps
-/// along d that divides their number.
+/// Calls f(tile) with the tile for the problem: the fewest blocks of channels, then the least padding; as
+/// many depths as there are registers for sums (two sums where operands are split); and the largest group of
+/// taps along d that divides their number.
 template <class Storage, class Operand, class F>
 auto visit_tile(int64_t out_per_group, int taps_d, F f) {
   constexpr bool split = Operand::parts > 1, scaled = std::is_same_v<Operand, F16x3>;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
-// compile side by side.
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -14,8 +14,8 @@
 
 namespace vox::cuda::conv::rolling {
 
-/// f(tile) with the tile for so many channels and taps along d; false if there is none. It has as many
-/// positions as registers hold sums for, since all weights come once for each plane of a tile.
+/// f(tile) with the tile for this many channels and taps along d; false if there is none. It has as many
+/// positions as registers hold sums for, because all weights are loaded once for each plane of a tile.
 template <class Storage, class Operand, class F>
 bool visit_tile(int64_t channels, int64_t taps_d, F f) {
   const bool in_32s = channels > 48 && (channels + 31) / 32 * 2 < (channels + 47) / 48 * 3;  // padded less
@@ -48,7 +48,7 @@ std::optional<flat::Product> product_of(const Conv3dGeometry& g, bool transposed
   return cut_product(g, transposed, Tile::host, most_shared);
 }
 
-/// The plan, kept for the next call: finding the cuts takes longer than a launch.
+/// The plan, cached: finding the cuts takes longer than a launch.
 template <class Tile>
 const Plan& plan_of(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
   thread_local Recent<std::tuple<Conv3dGeometry, bool, int>, Plan, 8> recent;
@@ -63,9 +63,9 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
          });
 }
 
-/// By the cycles of both plans. Measured on 72 small problems and four large ones, flat takes a quarter
-/// longer than its cycles say, compared with rolling; of 16-bit tensors, on the large ones, rolling takes 15
-/// to 25 % longer.
+/// Compares the cycles of both plans. Measured on 72 small problems and four large ones: compared with
+/// rolling, flat takes a quarter longer than its cycles say. For 16-bit tensors rolling takes 15 to 25 %
+/// longer on the large ones.
 template <class Storage, class Operand>
 bool pays(const Conv3dGeometry& g, bool transposed) {
   constexpr int h200 = 132;  // multiprocessors: the choice is the same everywhere
