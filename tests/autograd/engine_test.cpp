@@ -5,7 +5,7 @@
 
 #include <voxgrad/voxgrad.h>
 
-// The engine: who receives which gradient, how often, and who shares memory with whom.
+// The engine: which node receives which gradient, how often, and which gradients share memory.
 
 namespace {
 

@@ -84,7 +84,7 @@ class Tensor:
 
     def torch(self):
         """A copy of the elements."""
-        # Ones first: memory that nobody writes must not hold the right zeros by chance.
+        # Ones first: otherwise unwritten memory could hold the right zeros by chance.
         copy = torch.ones(self.shape, dtype=self.dtype, device=_device)
         if _device == "cuda":
             torch.cuda.synchronize()
