@@ -186,8 +186,8 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
   p.out_cells = transposed ? g.big_cells() : g.small_cells();
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
-  p.outs = channel_block(p.out_per_group,
-                         p.in_per_group > 8 ? 4 : 8);  // many need totals too
+  // With more input channels a thread also has totals.
+  p.outs = channel_block(p.out_per_group, p.in_per_group > 8 ? 4 : 8);
   p.out_blocks = ceil_div(p.out_per_group, p.outs);
   const int slots = p.d.slots() * p.h.slots() * p.w.slots();
 

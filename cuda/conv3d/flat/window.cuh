@@ -142,8 +142,8 @@ class LaneWindow {
         }
       }
     }
-    most =
-        __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // NaN is the largest integer
+    // Compared as integers, so that NaN is the largest.
+    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
     scale = Tile::Operand::scale_for(most, scale);
 #pragma unroll 2
     for (int position = lane; position < p.window; position += 32) {
