@@ -18,8 +18,8 @@ endif()
 file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
 # The files in which the compiler may fuse a * b + c into one rounding, because their order of summation is their own
 # anyway. All other files obey Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: fma only where it is written,
-# in vectors and in the rests of loops alike, and traps of the unused one of two
-# computed values need not be kept.
+# in vectors and in the rests of loops alike. Nor does the compiler keep floating-point traps there, so that it can
+# compute both values of a choice.
 foreach(name IN ITEMS conv3d)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
     COMPILE_OPTIONS -ffp-contract=fast -ftrapping-math)

@@ -54,7 +54,7 @@ TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
         Case{17, 32, 5, 2, 6, 3},  // 3 shifts along d, and 2 of the other phase, two at a time
         Case{9, 16, 7, 2, 14, 4},  // 4 and 3, one at a time; one block of all phases
         Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8},
-        Case{32, 32, 4, 3, 12, 0},  // conv3d alone has steps of 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
+        Case{32, 32, 4, 3, 12, 0},  // only conv3d has strides 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
         Case{17, 48, 7, 4, 28, 0}}) {
     const auto g = detail::conv_transpose3d_geometry("test", {1, c.in, 9, 10, 30},
                                                      {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
