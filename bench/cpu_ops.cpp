@@ -11,7 +11,7 @@
 
 // Elementwise, reduction, pooling, normalisation and interpolation ops on the CPU against the machine's copy
 // bandwidth. Every iteration times a copy of 64 MB (memcpy on all threads, bytes read plus bytes written) and
-// then the op, so that other work on the machine slows both.
+// then the op, so that other load on the machine slows both.
 //
 //   GB/s        bytes of the op's inputs and outputs, each counted once, by its fastest iteration
 //   of_copy     the same, as a share of the fastest copy among these iterations
@@ -29,7 +29,7 @@ using Run = std::function<void()>;
 const Shape volume = {4, 32, 32, 64, 64};       // 64 MiB of f32
 const Shape half_volume = {4, 32, 16, 32, 32};  // 8 MiB
 
-/// Wall-clock time; with one thread that thread's CPU time, which other processes hardly affect.
+/// Wall-clock time; with one thread that thread's CPU time, which other processes affect little.
 double now() {
   timespec time;
   clock_gettime(vox::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
@@ -127,8 +127,8 @@ void add_binary(const std::string& name, const std::function<Tensor(const Tensor
   }
 }
 
-/// The gradient of `op`, given a gradient of the layout, at an input of it. Counted: `extra` tensors of the
-/// input's size that the formula needs, the output's gradient, and the input's.
+/// The gradient of `op` at an input of the layout, given a gradient of the same layout. Bytes counted:
+/// `extra` tensors of the input's size that the formula needs, the output's gradient, and the input's.
 void add_backward(const std::string& name, const Shape& shape, const std::function<Tensor(const Tensor&)>& op,
                   double extra, const std::string& layout = "dense") {
   add(name + "_backward/" + layout, [=](benchmark::State& state) {

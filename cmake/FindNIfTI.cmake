@@ -1,5 +1,5 @@
-# find_package(NIfTI): the NIfTI-2 C library as NIfTI::nifti2, and NIfTI_FOUND. (The CMake package that Debian
-# ships with libnifti2-dev names files that are not there and stops every project that asks for it.)
+# find_package(NIfTI): the NIfTI-2 C library as NIfTI::nifti2, and NIfTI_FOUND. (The CMake package in Debian's
+# libnifti2-dev names files that do not exist, which stops every project that uses it.)
 include(FindPackageHandleStandardArgs)
 find_path(NIfTI_INCLUDE_DIR nifti2_io.h PATH_SUFFIXES nifti)
 find_library(NIfTI_LIBRARY nifti2)

@@ -1,6 +1,6 @@
 # examples/NN_name.cpp or examples/NN_name/*.cpp: one program each, named NN_name, run briefly by CTest as
-# example.NN_name. A folder with its own CMakeLists.txt says for itself how it is built and tested, with the
-# two functions below.
+# example.NN_name. A folder with its own CMakeLists.txt defines its own build and tests, with the two functions
+# below.
 
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)  # FindNIfTI
 

@@ -1,6 +1,6 @@
-# <voxgrad/...> in the build tree: a real folder of links into the source tree beside the generated headers,
-# the same shape as the installed one. (One link to the source root would make a cycle with a build folder
-# inside it.) cuda/ is private and has a folder of its own, so that no user can include it by accident.
+# <voxgrad/...> in the build tree: a folder of links into the source tree, beside the generated headers. It has the same
+# layout as the installed one. (One link to the source root would make a cycle with a build folder inside it.) cuda/ is
+# private and has a folder of its own, so that users cannot include it by accident.
 
 set(VOXGRAD_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
 set(VOXGRAD_PRIVATE_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include_private)

@@ -7,7 +7,7 @@ set(VOXGRAD_ISAS baseline)
 set(VOXGRAD_X86_ISAS 0)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   check_cxx_compiler_flag(-march=x86-64-v4 VOXGRAD_HAVE_MARCH_V4)
-  # What ops/cpu/isa.cpp asks: older Clang knows the flag, but not the question.
+  # ops/cpu/isa.cpp uses this call: older Clang knows the compile flag, but not this argument.
   check_cxx_source_compiles("int main() { return __builtin_cpu_supports(\"x86-64-v4\"); }" VOXGRAD_HAVE_CPU_SUPPORTS_V4)
   if(VOXGRAD_HAVE_MARCH_V4 AND VOXGRAD_HAVE_CPU_SUPPORTS_V4)
     list(APPEND VOXGRAD_ISAS v3 v4)
@@ -16,10 +16,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
 endif()
 
 file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
-# The files in which the compiler may fuse a * b + c into one rounding, because they sum in an order of their own
-# anyway. All others are under Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: no fma but where it
-# is written, in vectors and in the rests of loops alike. And no traps that a choice between two computed
-# values could set off.
+# The files in which the compiler may fuse a * b + c into one rounding, because their order of summation is their own
+# anyway. All other files obey Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: fma only where it is written,
+# in vectors and in the rests of loops alike. Nor does the compiler keep floating-point traps there, so that it can
+# compute both values of a choice.
 foreach(name IN ITEMS conv3d)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
     COMPILE_OPTIONS -ffp-contract=fast -ftrapping-math)
@@ -29,8 +29,8 @@ foreach(isa IN LISTS VOXGRAD_ISAS)
   add_library(${target} OBJECT ${simd_sources})
   voxgrad_options(${target})  # among them -ffp-contract=off
   target_compile_definitions(${target} PRIVATE VOXGRAD_ISA=${isa})
-  # Optimised in every build type: what is not inlined would be a symbol outside the namespace, and tests of
-  # unoptimised vector code take for ever. No exceptions: kernels throw nothing.
+  # Optimised in every build type: a function that is not inlined becomes a symbol outside the namespace, and tests of
+  # unoptimised vector code take very long. No exceptions: kernels throw nothing.
   target_compile_options(${target} PRIVATE -O3 -fno-exceptions -fno-math-errno -fno-trapping-math -Wno-psabi)
   if(NOT isa STREQUAL "baseline")
     target_compile_options(${target} PRIVATE -march=x86-64-${isa})

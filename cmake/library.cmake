@@ -14,7 +14,7 @@ if(VOXGRAD_HAS_CUDA)
 endif()
 file(GLOB sources CONFIGURE_DEPENDS ${patterns})
 if(VOXGRAD_HAS_CUDA)
-  # It defines the vox::cuda functions that say there is no CUDA.
+  # It defines the vox::cuda functions that report that there is no CUDA.
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
 endif()
 
@@ -35,7 +35,7 @@ target_include_directories(voxgrad
   PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}>
   PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR})
 
-# BUILD_INTERFACE: whoever links the installed library needs neither Eigen nor nlohmann_json.
+# BUILD_INTERFACE: a program that links the installed library needs neither Eigen nor nlohmann_json.
 target_link_libraries(voxgrad PRIVATE
   Threads::Threads $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 if(VOXGRAD_HAS_CUDA)
@@ -44,11 +44,11 @@ if(VOXGRAD_HAS_CUDA)
   target_link_libraries(voxgrad PRIVATE CUDA::cudart_static)
 endif()
 
-# Rounding to 16 bits chooses between two computed values: that becomes vector code where no trap is to be kept.
+# Rounding to 16 bits chooses between two computed values; without traps the compiler can vectorise that.
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/copy.cpp ${PROJECT_SOURCE_DIR}/ops/cpu/elementwise.cpp
   APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math)
 
-# GCC says that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
+# GCC warns that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/core/parallel.cpp APPEND PROPERTY COMPILE_OPTIONS -Wno-tsan)
 endif()

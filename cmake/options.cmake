@@ -14,8 +14,8 @@ function(voxgrad_options target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>
-    # One rounding per operation as written: a compiler that fuses a*b+c in the body of a loop but not in its
-    # tail makes a result depend on its position. Kernels that want an fma say so (Eigen's packets do).
+    # One rounding per operation as written: if a compiler fused a*b+c in the body of a loop but not in its tail, a
+    # result would depend on its position. Kernels that want an fma call it (Eigen's packets do).
     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
     # CMake 3.25 has no CUDA20 dialect, so the standard is given by hand.
     $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>)
@@ -26,7 +26,7 @@ function(voxgrad_options target)
   if(VOXGRAD_HAVE_MARCH_NATIVE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()
-  # A user's program may bring its own Eigen, compiled with other flags. Under one name the linker would
-  # merge the two, so ours is called voxgrad_eigen (the macro renames the namespace, not the #include).
+  # A user's program may bring its own Eigen, compiled with other flags. If both had one name, the linker would merge
+  # them. So ours is called voxgrad_eigen (the macro renames the namespace, not the #include).
   target_compile_definitions(${target} PRIVATE Eigen=voxgrad_eigen)
 endfunction()

@@ -2,7 +2,7 @@
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/elementwise.cuh>
 
-// Ops that move elements: copy, which converts, and fill. A thread per element.
+// Ops that move elements: copy, which also converts, and fill. One thread per element.
 
 namespace vox::cuda {
 namespace {
@@ -18,7 +18,7 @@ struct Copy {
   }
 };
 
-/// Casts of dense memory between f32, bf16 and f16, which training in 16 bits is full of: a thread takes 8
+/// Casts of dense memory between f32, bf16 and f16, which are frequent in 16-bit training. A thread casts 8
 /// elements, with loads and stores of 16 bytes.
 template <class T>
 struct alignas(16) Eight {

@@ -5,8 +5,8 @@
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/elementwise.cuh>
 
-// Elementwise ops, a line each, mapped over the elements by elementwise.cuh. Plain CUDA math, no fast
-// variants.
+// Elementwise ops, one line each; elementwise.cuh maps them over the elements. The functions are CUDA's
+// accurate ones, not the fast intrinsics.
 
 namespace vox::cuda {
 
@@ -86,7 +86,7 @@ struct BinaryOp {
     if constexpr (op == Binary::sub) return static_cast<T>(l - r);
     if constexpr (op == Binary::mul) return static_cast<T>(l * r);
     if constexpr (op == Binary::add_scaled) return static_cast<T>(l + static_cast<W>(p) * r);
-    // A NaN in a fails the comparison; one in b is asked for.
+    // NaN in a makes the comparison false, so a is returned; NaN in b needs the test.
     if constexpr (op == Binary::maximum) return a < b || b != b ? b : a;
     if constexpr (op == Binary::minimum) return a > b || b != b ? b : a;
     if constexpr (op == Binary::div) return a / b;
@@ -98,7 +98,8 @@ struct BinaryOp {
 // ---- From the number of an op to its kernel
 // ----------------------------------------------------------------
 
-/// Calls f.operator()<op>() with `op` as a constant, if it has a kernel for T.
+/// Calls f.operator()<op>() with `op` as a compile-time constant. Throws DTypeError if it has no kernel for
+/// T.
 template <class T, auto count, class F, int... i>
 void visit_op(decltype(count) op, F f, std::integer_sequence<int, i...>) {
   using Op = decltype(count);
@@ -122,7 +123,7 @@ void visit_op(decltype(count) op, F f) {
 template <class T>
 struct Compare {
   detail::StridedLayout<3> layout;
-  Comparison op;  // the same for all threads: it costs no divergence, and saves five kernels a dtype
+  Comparison op;  // at run time: threads do not diverge, and each dtype needs one kernel instead of six
   Operand<T> a, b;
   bool* y;
   __device__ void operator()(int64_t i) const {

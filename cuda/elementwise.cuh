@@ -8,23 +8,23 @@
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
-// map(): y = f(x...), element by element. It is bound by memory: each byte is read and written once. Two
-// kernels an op: *dense*, where a thread moves 16 bytes per operand at a time, and *strided*, where it
-// computes the offsets of one element by the divisions of StridedLayout. Both call f on the same numbers. T
-// is the type in memory; f is a function of opmath_t<T>, which is float where T has 16 bits.
+// map(): y = f(x...), element by element. Memory bandwidth is the limit: each byte is read and written once.
+// Each op has two kernels. In the *dense* one a thread moves 16 bytes per operand at a time. In the *strided*
+// one a thread computes the offsets of one element by the divisions of StridedLayout. Both call f on the same
+// numbers. T is the type in memory; f is a function of opmath_t<T>, which is float where T has 16 bits.
 
 namespace vox::cuda {
 
-/// An input as kernels read it: memory, or a number that came by value.
+/// An input as kernels read it: memory, or a number passed by value.
 template <class T>
 struct Operand {
-  const T* data;  // null: the number
+  const T* data;  // null: use the number
   opmath_t<T> number;
   __device__ opmath_t<T> operator[](int64_t i) const { return data ? data[i] : number; }
 };
 
-/// A tensor of another device than the output's is a number operand of ops/kernels.h; it may be of the dtype
-/// that T is computed in.
+/// A tensor on another device than the output is a number operand (ops/kernels.h). Its dtype may be T or
+/// opmath_t<T>.
 template <class T>
 Operand<T> operand(const Tensor& x, const Tensor& y) {
   if (x.device() == y.device()) return {static_cast<const T*>(x.impl()->data()), opmath_t<T>{}};
@@ -44,7 +44,7 @@ struct alignas(16) Packet {
 };
 inline bool is_packet_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-/// A packet as f takes it.
+/// A packet, converted to the type that f computes in.
 template <class T>
 struct Lanes {
   opmath_t<T> lane[Packet<T>::size];
@@ -69,7 +69,7 @@ __device__ auto call(const F& f, const G& g, std::integer_sequence<int, k...>) {
   return f(g(k)...);
 }
 
-/// Thread p computes packet p; the last one, if it is not full, element by element.
+/// Thread p computes packet p; the last packet, if it is not full, element by element.
 template <class T, int N, class F>
 struct DenseMap {
   int64_t numel;

@@ -6,7 +6,7 @@
 
 namespace vox::cuda {
 
-/// This thread's share of 0 <= i < n in a grid-stride loop: the first index, and the step to the next.
+/// This thread's share of 0 <= i < n in a grid-stride loop: its first index, and the stride to the next.
 __device__ inline int64_t first_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -22,8 +22,8 @@ __global__ void for_each_index_kernel(int64_t n, F f) {
 template <class F>
 void for_each_index(const Launch& launch, int64_t n, F f) {
   if (n == 0) return;
-  // 256 threads: full occupancy for up to 32 registers a thread on every GPU since Volta, and small enough
-  // that the last blocks of a small tensor spread over the chip.
+  // 256 threads give full occupancy for up to 32 registers a thread on every GPU since Volta, and blocks are
+  // small enough that a small tensor still spreads over the chip.
   constexpr int block = 256;
   for_each_index_kernel<<<grid_for(n, block), block, 0, launch.stream()>>>(n, f);
   launch.check();

@@ -1,10 +1,11 @@
-// Rows copied by index, and added by index, on x as (outer, size, inner) and y as (outer, count, inner).
+// index_select copies slices by index, and index_add adds them: x is (outer, size, inner), y is (outer,
+// count, inner).
 //
-// index_select: one thread owns one element of y.
-// index_add: one thread owns one (outer, inner) column of one range of x's rows, looks at every index, and
-// adds what falls into its rows, by rising k: no atomics, no sort, and an order that is that of the indices,
-// whatever the ranges. There are as many ranges as it takes to give the GPU enough threads. Each range reads
-// all `count` indices (from cache, the same one across a warp): the next idea would be to sort them first.
+// index_select: one thread owns one element of y. index_add: one thread owns one (outer, inner) column of one
+// range of x's rows. It reads every index, and adds the rows whose index falls into its range, in the order
+// of the indices. So there are no atomics and no sort, and the result does not depend on the ranges. There
+// are as many ranges as give the GPU enough threads. Each range reads all `count` indices (from cache, the
+// same one across a warp); sorting them first would save that.
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
@@ -21,7 +22,7 @@ namespace {
 template <class T>
 struct IndexSelect {
   int64_t size, count, inner;
-  T outside;                       // for an index that only a graph capture lets pass
+  T outside;                       // for an invalid index, which is not checked during graph capture
   detail::StridedLayout<1> slice;  // of x, for one index
   int64_t step, indices_stride;    // from slice to slice of x; of `indices`
   const T* x;
@@ -91,7 +92,7 @@ void index_add(const Tensor& y, int64_t dim, const Tensor& indices, Tensor& x) {
   visit_floating("index_add", x.dtype(), [&]<class T>(T) {
     const AxisView view(x.shape(), dim);
     const int64_t columns = view.outer * view.inner;
-    // 2^15 threads: a few warps for every scheduler of a large GPU.
+    // 2^15 threads: a few warps for each scheduler of a large GPU.
     const int64_t wanted = std::clamp<int64_t>((int64_t{1} << 15) / columns, 1, view.axis);
     const int64_t rows = (view.axis + wanted - 1) / wanted;
     const int64_t ranges = (view.axis + rows - 1) / rows;

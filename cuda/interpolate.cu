@@ -3,10 +3,10 @@
 //   y[.., o, ..]      = (1 - w) x[.., index, ..] + w x[.., index + 1, ..],  (index, w) = axis.tap(o)
 //   grad_x[.., i, ..] = the sum, by rising o, of the share of i in o * grad_y[.., o, ..]
 //
-// One thread owns one element of what is written; neighbours in a warp are neighbours in memory. Taps are
-// computed where they are needed (a division in double), by the code that the CPU runs: no table, no copy, no
-// wait. Bytes: one write per element, the reads mostly come from cache. The next ideas would be all three
-// axes in one pass for the forward, and taps shared by the threads of a row.
+// One thread owns one element of the result; neighbours in a warp are neighbours in memory. Taps are computed
+// where they are needed (a division in double), by the code that the CPU runs, so no table has to be copied
+// to the GPU. Each element is written once; reads mostly come from cache. Ideas not tried: all three axes in
+// one pass for the forward, and taps shared by the threads of a row.
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>

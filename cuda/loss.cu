@@ -1,7 +1,7 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
-// One thread an element of the mask; neighbours read neighbouring targets.
+// One thread per element of the mask; neighbours read neighbouring targets.
 
 namespace vox::cuda {
 

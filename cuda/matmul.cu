@@ -6,13 +6,13 @@
 
 // matmul on CUDA: y[n, m] = sum over k of a[n, k] b[k, m], for every batch.
 //
-// A thread block owns a 64 x 64 tile of y, a thread 4 x 4 elements of it, and no other thread writes them.
-// The block goes through k in steps of 16, with both operands' tiles in shared memory: each element read from
-// there is used 4 times, each read from memory 64 times. Every element of y adds its k products from first to
-// last, one fused multiply-add each, whatever the strides: these only decide which thread loads what.
+// A thread block owns a 64 x 64 tile of y, and each thread 4 x 4 elements of it. The block goes through k 16
+// indices at a time, with both operands' tiles in shared memory: each element read from there is used 4
+// times, each read from memory 64 times. Every element of y adds its k products from first to last, one fused
+// multiply-add each. Strides only decide which thread loads what, so they do not change the bits.
 //
-// 16-bit operands become f32 on their way into shared memory. The next idea would be tensor cores (wgmma),
-// and splitting k where there are few tiles.
+// 16-bit operands become f32 on their way into shared memory. Ideas not tried: tensor cores (wgmma), and
+// splitting k where there are few tiles.
 
 namespace vox::cuda {
 namespace {
@@ -38,8 +38,8 @@ Operand<T> operand_of(const Tensor& x) {
   return o;
 }
 
-/// Fills a tile of `height` x `width` with rows from `row0` and columns from `column0`, 0 where the operand,
-/// `rows` x `columns`, has ended: put(i, j, value). Neighbouring threads take neighbours in memory.
+/// Fills a tile of `height` x `width` from rows `row0` and columns `column0` on, by put(i, j, value), with 0
+/// beyond the operand's `rows` x `columns`. Neighbouring threads read neighbours in memory.
 template <int height, int width, class T, class Put>
 __device__ void load_tile(const T* data, const Operand<T>& o, int64_t row0, int64_t column0, int64_t rows,
                           int64_t columns, Put put) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(threads) matmul_kernel(Operand<T> a, Operand<T
         for (int i = 0; i < own; ++i)
           for (int j = 0; j < own; ++j) sum[i][j] = fma(left[i], right[j], sum[i][j]);
       }
-      __syncthreads();  // before the next step's loads
+      __syncthreads();  // before the next tiles are loaded
     }
     for (int i = 0; i < own; ++i) {
       for (int j = 0; j < own; ++j) {

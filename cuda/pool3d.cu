@@ -1,7 +1,6 @@
-// Pooling and its gradients: one thread owns one element of what is written and gathers it, by the formulas
-// of pool3d_window.h, which the CPU shares. No atomics: a cell sums its windows in their order. Reads are
-// about one kernel volume per window, most of them from cache; the next idea would be to pool one axis at a
-// time.
+// Pooling and its gradients. One thread owns one element of the result and gathers it, by the formulas of
+// pool3d_window.h, which the CPU shares. There are no atomics: a cell sums its windows in their order. A
+// window reads about one kernel volume, most of it from cache. Idea not tried: pooling one axis at a time.
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>

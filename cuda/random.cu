@@ -3,9 +3,10 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 
-// output[i] = element i % count of block i / count (core/distributions.h). One thread owns a block: 10 rounds
-// of Philox, then 16 bytes written by neighbouring threads side by side. Normals are computed in double, so
-// that their bits are those of the CPU; a GPU with few double units pays for that, once per parameter tensor.
+// output[i] = element i % count of block i / count (core/distributions.h). One thread computes a block: 10
+// rounds of Philox, then 16 bytes; neighbouring threads write neighbouring bytes. Normals are computed in
+// double, so that they have the same bits as on the CPU. That is slow on GPUs with few double units, but
+// happens once per parameter tensor.
 
 namespace vox::cuda {
 

@@ -9,15 +9,17 @@
 
 // Reductions on CUDA.
 //
-// Order: a row of up to 32 elements is added from first to last. A longer one is cut into blocks of 1024; in
-// a block, element i goes to lane i % 32, and the 32 lanes meet in a binary tree. The results of the blocks
-// are a row again, reduced in the same way by the next launch. So the order follows from the row's length.
+// Order: a row of up to 32 elements is added from first to last. A longer one is cut into blocks of 1024. In
+// a block, element i goes to lane i % 32, and the 32 lanes are combined in a binary tree. The results of the
+// blocks form a new row, which the next launch reduces in the same way. So the order depends only on the
+// row's length.
 //
-// Who computes what: a thread owns a short row. A warp owns a block of a long row, one lane a thread, if the
-// row's elements lie side by side; if instead the rows do, a thread block owns the same block of 32 rows, 4
-// lanes a thread, so that a warp still reads neighbours. No atomics: every result has one owner.
+// Who computes what: a thread owns a short row. If the elements of a long row are contiguous, a warp owns a
+// block of it, one lane per thread. If instead neighbouring rows are contiguous, a thread block owns the same
+// block of 32 rows, 4 lanes per thread, so that a warp still reads neighbours. Every result has one owner, so
+// there are no atomics.
 //
-// Bytes: each element is read once; block results add 1/1024 of that. Those of bf16 and f16 are f32.
+// Bytes: each element is read once; block results add 1/1024 of that. Block results of bf16 and f16 are f32.
 
 namespace vox::cuda {
 namespace {
@@ -29,10 +31,11 @@ using detail::RowView;
 constexpr int64_t block = reduce_block_size;
 constexpr int64_t short_length = 32;
 constexpr int lanes = 32;
-constexpr int threads = 256;  // 8 warps: enough in flight to cover the latency of memory
+constexpr int threads = 256;  // 8 warps: enough to hide the latency of memory
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// Where results go: to y if a row was one block, else to the row of block results. Y is what y holds.
+/// Where results go: to y if a row was one block, else to the row of block results. Y is the element type of
+/// y.
 template <class Op, class Y>
 struct Target {
   typename Op::Acc* partial;
@@ -64,10 +67,10 @@ struct Block {
   __device__ Block(const RowView& v, int64_t b)
       : first(b * block), n(v.length - first < block ? v.length - first : block) {}
 
-  /// Calls f(i, offset) for its elements from, from + step, ...
+  /// Calls f(i, offset) for elements from, from + step, ...
   template <class F>
   __device__ void for_each(const RowView& v, int64_t from, int step, F f) const {
-    const bool one_piece = first % v.reduced.back() + n <= v.reduced.back();  // one stride walks it
+    const bool one_piece = first % v.reduced.back() + n <= v.reduced.back();  // one stride reaches all of it
     if (one_piece) {
       const int64_t start = offset_of(v.reduced, v.reduced_strides, first), stride = v.reduced_strides.back();
 #pragma unroll 8
@@ -90,7 +93,7 @@ __global__ void short_rows_kernel(RowView v, const In* x, Target<Op, Y> target) 
   }
 }
 
-/// A warp per block of a row.
+/// One warp per block of a row.
 template <class Op, class In, class Y>
 __global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Y> target) {
   const int lane = threadIdx.x % lanes;
@@ -105,8 +108,8 @@ __global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target
   }
 }
 
-/// A thread block of 32 x 8 per block of 32 rows that lie side by side. Thread (c, l) has lanes l, l + 8,
-/// l + 16 and l + 24 of row c.
+/// A thread block of 32 x 8 per block of 32 neighbouring rows. Thread (c, l) has lanes l, l + 8, l + 16 and
+/// l + 24 of row c.
 template <class Op, class In, class Y>
 __global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Y> target) {
   using Acc = typename Op::Acc;

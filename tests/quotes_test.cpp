@@ -7,8 +7,8 @@
 
 #include "tests/data_dir.h"
 
-// The documents quote real code: a block that follows a line `<!-- quote: path -->` must stand in that file,
-// line for line. So what a reader sees is what was compiled.
+// The documents quote real code: a block that follows a line `<!-- quote: path -->` must occur in that file,
+// line for line. So readers see code that was compiled.
 
 namespace {
 
@@ -22,7 +22,7 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// Lines without leading and trailing blanks, so that a quote may be indented otherwise.
+/// Lines without leading and trailing blanks, so that a quote may be indented differently.
 std::string normalized(const std::string& text) {
   std::istringstream in(text);
   std::string out = "\n", line;

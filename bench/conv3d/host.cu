@@ -1,10 +1,10 @@
-// The host's time for a small convolution, on which the GPU spends almost none.
+// The host's time for a small convolution, for which the GPU takes almost no time.
 //
 //   bench_conv3d_host
 //
-// First the first calls of a process, each by wall clock until the GPU is done: the context, then each
-// kernel's first call (CUDA loads kernels lazily). Then medians, in microseconds, of calls that only submit
-// work: the ops, and their parts.
+// First come the first calls of a process, each by wall clock until the GPU is done: the context, then each
+// kernel's first call (CUDA loads kernels lazily). Then come medians, in microseconds, of calls that only
+// submit work: the ops, and their parts.
 
 #include <cuda_runtime.h>
 

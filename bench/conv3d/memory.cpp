@@ -10,9 +10,8 @@
 #include "problems.h"
 
 // The memory that a pass of a convolution needs on the CPU beyond its operands and results, at batch 1 (Linux
-// only). It is the growth of the process's resident memory to its peak, less the results, plus the idle
-// memory that the pass may have reused (Note [Host memory]). Every measurement is the first one of a fresh
-// process.
+// only). It is the peak growth of the process's resident memory, minus the results, plus the idle memory that
+// the pass may have reused (Note [Host memory]). Every measurement is the first one of a new process.
 
 namespace {
 

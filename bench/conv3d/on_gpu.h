@@ -49,7 +49,7 @@ class EventClock {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// What numbers are stored as, and computed in.
+/// The storage dtype of numbers, and the precision of arithmetic.
 struct Arithmetic {
   std::string_view name;
   vox::DType dtype;

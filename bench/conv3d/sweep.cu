@@ -1,15 +1,17 @@
-// A sweep over neighbouring geometries of the conv3d family on a GPU, which looks for cliffs: lines of
-// geometries that differ in one parameter, and for each the three passes with the kernel that the table
-// chooses, or with --all-kernels every kernel that takes the problem. Times are by events, with the L2 cache
-// flushed before each run.
+// A sweep over neighbouring geometries of the conv3d family on a GPU, which looks for jumps in time. A line
+// is a list of geometries that differ in one parameter. Each runs in the three passes with the kernel that
+// the table chooses, or with
+// --all-kernels with every kernel that takes the problem. Times are by events, with the L2 cache flushed
+// before each run.
 //
-//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json    of high (default), highest, medium,
+//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json    arithmetic: high (default), highest,
+//   medium,
 //                                                                      bf16, f16
 //   python3 bench/conv3d/sweep.py sweep.json --svg docs/conv3d_sweep.svg
 //   python3 bench/conv3d/sweep.py sweep.json --table
 //
-// The second command finds the cliffs and draws the picture; the third says, after --all-kernels, what each
-// row of the table is worth.
+// The second command finds the jumps and draws the picture; the third, after --all-kernels, shows how much
+// each kernel of the table gains.
 
 #include <cstdio>
 #include <string>
@@ -46,7 +48,7 @@ double milliseconds(EventClock& clock, Run run) {
   return first > 20 ? first : clock.median(5, run);
 }
 
-/// Prints the rows of one geometry, each behind what `separator` holds.
+/// Prints the results for one geometry, each after the contents of `separator`.
 void measure(EventClock& clock, const Line& l, size_t i, const Arithmetic& in, bool all_kernels,
              const char*& separator) {
   const vox::Conv3dGeometry g = geometry_of(l.points[i]);

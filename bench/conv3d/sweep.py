@@ -1,4 +1,4 @@
-"""Looks for cliffs in the sweep that bench_conv3d_sweep measured: neighbouring geometries whose time per useful
+"""Looks for jumps in the sweep that bench_conv3d_sweep measured: neighbouring geometries whose time per useful
 operation differs by more than twice what their floors differ by. Prints them, and draws all lines as one SVG."""
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from vs_pytorch.problems import BYTES_PER_SECOND, FLOPS  # noqa: E402
 
-LIMIT = 2.0  # times: a larger jump between neighbours is a cliff
+LIMIT = 2.0  # a jump between neighbours is reported above this factor
 
 
 def floor_ms(row, launch_ms):

@@ -11,14 +11,14 @@ namespace sweep {
 
 using vox::Triple;
 
-/// A transposed convolution, as Problem in problems.h, with values from which a line departs.
+/// A transposed convolution like Problem in problems.h, with default values that the lines vary.
 struct Point {
   int64_t batch = 4, c_in = 32, c_out = 32;
   Triple input = 32, kernel = 3;
   vox::ConvTranspose3dOptions options = {.padding = 1};
 };
 
-/// Geometries in an order in which each is the neighbour of the next.
+/// Geometries in order: each is a neighbour of the next.
 struct Line {
   std::string name;
   std::vector<std::string> labels = {};

@@ -24,8 +24,8 @@ struct VoxBenchProblem {
 enum VoxBenchPass : int { forward, grad_input, grad_weight, step };
 }
 
-/// One pass of one problem, ready to run again and again. `results` are those of the last run: y; or grad_x;
-/// or grad_weight, grad_bias; or for a step y, grad_x, grad_weight, grad_bias.
+/// One pass of one problem, ready to run repeatedly. `results` are those of the last run: y; or grad_x; or
+/// grad_weight, grad_bias; or for a step y, grad_x, grad_weight, grad_bias.
 struct VoxBenchRun {
   VoxBenchPass pass;
   vox::Tensor x, weight, bias, y, gy;
@@ -65,14 +65,14 @@ vox::Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::D
   return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), device, {});
 }
 
-/// The dtype of this name, if this build has it: bf16 and f16 came later than this file.
+/// The dtype of this name, if this build has it.
 std::optional<vox::DType> dtype_named(const std::string& name) {
   for (uint8_t i = 0; i < 32; ++i)
     if (name == vox::to_string(static_cast<vox::DType>(i))) return static_cast<vox::DType>(i);
   return {};
 }
 
-/// Whether this build can compute so: f32 at a precision, or a storage dtype.
+/// Sets the arithmetic; false if this build does not have it: f32 at a precision, or a storage dtype.
 bool set_precision(const std::string& name) {
   using enum vox::Float32Precision;
   if (name == "bf16" || name == "f16") return dtype_named(name).has_value();
@@ -188,8 +188,8 @@ const char* vox_bench_poison(VoxBenchRun* run) {
   });
 }
 
-/// Copies result `index` into `to`, of as many elements; `was_poisoned` says whether it lies in memory that
-/// held NaN before the run.
+/// Copies result `index` into `to`, which has as many elements. `was_poisoned` says whether its memory held
+/// NaN before the run.
 const char* vox_bench_result(const VoxBenchRun* run, int index, void* to, int* was_poisoned) {
   return guarded([&] {
     const vox::Tensor& result = run->results.at(index);

@@ -1,8 +1,8 @@
 // The gradient of a bias: the sum of the output's gradient over batch and cells, for each channel.
 //
-// One read of everything is all there is to do. The few channels do not fill a GPU, so each is cut into
-// parts, of which a block adds one in double; a second kernel adds the parts in order, if there is more than
-// one. How many depends on the sizes only, and so do the bits.
+// Each element is read once. The few channels do not fill a GPU, so each channel is cut into parts. A block
+// adds one part in double; if there is more than one, a second kernel adds the parts in order. The number of
+// parts, and so the bits, depend on the sizes only.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/runtime/launch.h>
@@ -18,7 +18,8 @@ constexpr int block_threads = 256;
 constexpr int64_t wanted_blocks = 132 * 8;  // as many as an H200 holds at once
 constexpr int64_t least_part = 16 * block_threads;
 
-/// Part `blockIdx.x % parts` of channel `blockIdx.x / parts`, whose elements are counted through the batch.
+/// Part `blockIdx.x % parts` of channel `blockIdx.x / parts`. A channel's elements are numbered through the
+/// batch.
 template <class T, class Sum>
 __global__ void __launch_bounds__(block_threads)
     part_kernel(const T* grad, Sum* sums, int64_t batch, int64_t channels, int64_t cells, int64_t parts) {
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(block_threads)
       for (int warp = 1; warp < block_threads / 32; ++warp) sum += of_warps[warp];
       sums[job] = static_cast<Sum>(sum);
     }
-    __syncthreads();  // before the next job's sums
+    __syncthreads();  // before of_warps is written again
   }
 }
 

@@ -3,8 +3,8 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
-// What select.cpp calls: the kernels of the conv3d family on CUDA. Each keeps the contract of
-// ops/kernels.h for the problems that its row in the table says it takes.
+// The kernels of the conv3d family on CUDA, which select.cpp calls. Each keeps the contract of ops/kernels.h
+// for the problems that it supports according to the table in select.cpp.
 
 namespace vox::cuda::conv {
 
@@ -13,22 +13,22 @@ namespace vox::cuda::conv {
 /// Note [Redo]
 ///   Some kernels find out only while they run that they cannot compute a problem: a value does not fit their
 ///   arithmetic (Inf, NaN, or out of range). The host does not wait to know. Such a kernel sets the device
-///   flag `failed`, and its output is then of no use. Its row in the table names another kernel, which is
-///   launched in any case with that flag as `only_if`, and returns at once if it is not set.
+///   flag `failed`, and its output is then invalid. Its entry in the table names another kernel, the redo,
+///   which is always launched with that flag as `only_if`, and returns at once if the flag is not set.
 struct Conv3dCall {
   bool transposed;
   const Tensor& input;
   const Tensor& weight;
-  const Tensor& bias;  ///< undefined: none
+  const Tensor& bias;  ///< may be undefined
   const Tensor& output;
   const Conv3dGeometry& geometry;
-  Tensor only_if = {};  ///< one i64: nothing is computed if it is 0. Undefined: always compute
-  Tensor failed = {};   ///< one i64, 0, for kernels that have a redo: set to 1 if the output is of no use
+  Tensor only_if = {};  ///< one i64: the kernel does nothing if it is 0. Undefined: always compute
+  Tensor failed = {};   ///< one i64, initially 0; set to 1 by kernels with a redo if the output is invalid
 
   const char* op() const { return transposed ? "conv_transpose3d" : "conv3d"; }
 };
 
-/// dweight.
+/// Computes dweight.
 struct WeightGradCall {
   const Tensor& big;
   const Tensor& small;
@@ -44,15 +44,16 @@ void direct_weight_grad(const WeightGradCall& call);
 // bias_grad.cu: any floating dtype. dbias = the sum of grad over batch and cells.
 void bias_grad(const Tensor& grad, Tensor& dbias);
 
-// The other kernels are templates: `Storage` is what tensors hold (float, bfloat16, float16), `Operand` what
-// tensor cores multiply (common/operands.cuh). Each .cu file of a room instantiates one or two of them.
+// The other kernels are templates: `Storage` is the element type of tensors (float, bfloat16, float16),
+// `Operand` what tensor cores multiply (common/operands.cuh). Each .cu file of a folder instantiates one or
+// two.
 struct Tf32;
 struct Bf16;
 struct F16;
 struct Tf32x3;
 struct F16x3;
 
-/// f32, bf16 and f16, in f32 arithmetic; workspace of 32 MiB, or one copy of dweight in f32.
+/// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
 bool takes(const Conv3dGeometry& g, bool transposed);
 bool takes_weight_grad(const Conv3dGeometry& g);
@@ -60,7 +61,7 @@ void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
 
-/// f32 on GPUs since sm_80. weight_grad: by TF32; workspace of 32 MiB at most.
+/// f32 on GPUs since sm_80. weight_grad: in TF32; a workspace of 32 MiB at most.
 namespace mma {
 template <class Operand>
 void run(const Conv3dCall& call);
@@ -75,7 +76,7 @@ template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 }  // namespace flat
 
-/// Hopper, cells that step by one, and 2, 3 or 5 taps along d that do.
+/// Hopper; stride 1, and 2, 3 or 5 taps along d with dilation 1.
 namespace rolling {
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed);
@@ -87,7 +88,7 @@ template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 }  // namespace rolling
 
-/// Hopper, steps of 1 and 2, and of 3 and 4 in conv3d.
+/// Hopper; strides of 1 and 2, in conv3d also 3 and 4.
 namespace strided {
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed);
@@ -101,7 +102,7 @@ void run<float, F16x3>(const Conv3dCall& call);
 bool f16x3_pays(const Conv3dGeometry& g, bool transposed);
 }  // namespace strided
 
-/// f32 on Hopper, conv3d with any steps, conv_transpose3d with steps of 1.
+/// f32 on Hopper; conv3d with any stride, conv_transpose3d with stride 1.
 namespace gather {
 template <class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed);
@@ -109,8 +110,8 @@ template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
 
-/// Hopper. Tf32: f32, bf16 and f16; Tf32x3: f32. Workspace of 32 MiB at most, or one padded copy of dweight
-/// in f32 if that is larger.
+/// Hopper. Tf32: f32, bf16 and f16; Tf32x3: f32. The workspace is 32 MiB at most, or one padded copy of
+/// dweight in f32 if that is larger.
 namespace weight_grad {
 template <class Operand>
 bool takes(const Conv3dGeometry& g);

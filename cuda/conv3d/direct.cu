@@ -4,13 +4,12 @@
 //   conv_transpose3d    big[n,bc,o]   = bias[bc] + sum over k, sc of small[n,sc,i] * weight[sc,bc,k]
 //   conv3d_weight_grad  dweight[sc,bc,k] = sum over n, i of big[n,bc,o] * small[n,sc,i]
 //
-// What a thread owns: one output of the forward ops; a block owns `weights_per_block` weights and
-// sums them in an order that the geometry fixes. Nothing is shared, so there are no atomics, no workspace
-// (but that of the bias gradient, bias_grad.cu), and the bits never change.
-//
-// What limits it: two loads for each multiply-add (one, and 1/weights_per_block, for weight_grad) keep the
-// load units busy at a few per cent of the arithmetic peak. The other kernels keep tiles of both operands in
-// shared memory, for the tensor cores. This file remains as their reference in the tests, and as the
+// What a thread owns: one output of the forward ops. In the weight gradient a block owns `weights_per_block`
+// weights and sums them in an order that the geometry fixes. Every result has one owner, so there are no
+// atomics and no workspace (except for the bias gradient, bias_grad.cu), and the bits never change. What
+// limits it: each multiply-add needs two loads (one, and 1/weights_per_block, for weight_grad), which keep
+// the load units busy at a few per cent of the arithmetic peak. The other kernels keep tiles of both operands
+// in shared memory, for the tensor cores. This file remains as their reference in the tests, and as the
 // fallback.
 //
 // Axis indices are 32-bit where the geometry allows, since 64-bit ones cost several instructions; offsets of
@@ -33,14 +32,14 @@ struct Axes {
   Index d, h, w;
 };
 
-/// What no thread's position changes: Conv3dGeometry in the kernel's index type.
+/// What is the same for all threads: Conv3dGeometry in the kernel's index type.
 template <class Index>
 struct Params {
   int64_t batch, big_channels, small_channels;
   int64_t big_per_group, small_per_group;
   int64_t big_cells, small_cells, taps;
   Axes<Index> big, small, kernel, stride, padding, dilation;
-  Axes<Index> tap_step, cell_step;  // conv_transpose3d: from one touching tap to the next
+  Axes<Index> tap_step, cell_step;  // conv_transpose3d: distances between touching taps
 };
 
 template <class Index>
@@ -74,7 +73,7 @@ Params<Index> params(const Conv3dGeometry& g) {
           axes<Index>(cell_step)};
 }
 
-/// Whether every cell, tap and intermediate of the index rule is far inside 32 bits.
+/// Whether every cell, tap and intermediate of the index rule fits 32 bits with a margin.
 bool fits_32_bits(const Conv3dGeometry& g) {
   constexpr int64_t limit = int64_t{1} << 28;
   if (g.big_cells() > limit || g.small_cells() > limit || g.taps() > limit) return false;
@@ -106,7 +105,7 @@ __device__ Axes<Index> cell_at(Index flat, const Axes<Index>& extent) {
 }
 
 /// The first tap that touches fine cell o, and the coarse cell it comes from (which may be outside). From
-/// there the taps go up by tap_step, and the cells down by cell_step.
+/// there each next touching tap is tap_step higher, and its cell cell_step lower.
 template <class Index>
 struct Touch {
   Index tap, cell;
@@ -137,7 +136,7 @@ __device__ Range<Index> touching(Index reach, Index big, Index small, Index stri
   return {first, max(first, last)};
 }
 
-/// Sum of `value` over the block, in every thread: a tree whose shape depends on the block size only.
+/// Sum of `value` over the block, returned to every thread. The tree's shape depends on the block size only.
 template <int block, class T>
 __device__ T block_sum(T value, T* memory) {
   memory[threadIdx.x] = value;
@@ -153,8 +152,8 @@ __device__ T block_sum(T value, T* memory) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-// 128 outputs of one image and channel a block, neighbours along W in neighbouring threads: their loads
-// coalesce, and a weight is one address for the whole block. Small blocks waste little of a small grid.
+// A block computes 128 outputs of one image and channel, neighbours along w in neighbouring threads. Their
+// loads coalesce, and all threads read the same weight. Small blocks waste little of a small grid.
 constexpr int outputs_per_block = 128;
 
 template <class T, class Index>
@@ -235,11 +234,12 @@ __global__ void __launch_bounds__(outputs_per_block)
   }
 }
 
-// 256 threads sum one weight's images and cells; four channels of small share each load of big.
+// 256 threads sum over one weight's images and cells; four channels of small share each load of big.
 constexpr int summing_threads = 256;
 constexpr int weights_per_block = 4;
 
-/// Teams of `team` threads (a power of two) take rows along W in turn, so that short rows leave few idle.
+/// Teams of `team` threads (a power of two) take rows along w in turn, so that few threads idle on short
+/// rows.
 template <class T, class Index>
 __global__ void __launch_bounds__(summing_threads)
     weight_grad_kernel(const T* big, const T* small, T* dweight, Params<Index> g, int team,
@@ -291,12 +291,12 @@ __global__ void __launch_bounds__(summing_threads)
 
 // ---- Launchers --------------------------------------------------------------------------------------------
 
-/// Few blocks if the kernel may have nothing to do, since each has to be started to find that out.
+/// Few blocks if the kernel may have nothing to do, because each must start to find that out.
 unsigned grid(int64_t jobs, const Tensor& only_if) {
   return std::min(grid_for(jobs, 1), only_if.defined() ? 2048u : ~0u);
 }
 
-/// Blocks' worth of outputs in `volumes` of `cells` each.
+/// The number of blocks for the outputs of `volumes` of `cells` each.
 int64_t forward_jobs(int64_t volumes, int64_t cells) {
   return volumes * ((cells + outputs_per_block - 1) / outputs_per_block);
 }

@@ -10,7 +10,7 @@
 
 namespace vox::cuda {
 
-/// The three contractions, each with a kernel of its own.
+/// The three passes, each with kernels of its own.
 enum class Conv3dPass { conv3d, conv_transpose3d, weight_grad };
 
 /// What a choice of kernel depends on.
@@ -23,20 +23,20 @@ struct Conv3dProblem {
   friend bool operator==(const Conv3dProblem&, const Conv3dProblem&) = default;
 };
 
-/// The names in the table, the first choice first. All are right for what they take; the order is that of
-/// speed.
+/// The names in the table, the first choice first. Every kernel is correct for the problems it takes; the
+/// order is by speed.
 std::vector<std::string_view> conv3d_kernel_names();
 
 /// Whether the kernel can compute the problem (it may not be the one chosen for it). Throws ValueError for a
 /// name that is not in the table.
 bool conv3d_kernel_takes(std::string_view name, const Conv3dProblem& problem);
 
-/// The kernel that runs for the problem on this thread now: the forced one, or the first row of the table
-/// that suits it. Throws ValueError if the forced one cannot take it.
+/// The kernel that runs for the problem on this thread now: the forced one, or the first in the table that
+/// takes it and pays. Throws ValueError if the forced one cannot take it.
 std::string_view chosen_conv3d_kernel(const Conv3dProblem& problem);
 
-/// For tests and benchmarks: this thread computes the passes with the named kernel, and no other, while the
-/// guard lives. A problem that it cannot take is then a ValueError, as is a name that is not in the table.
+/// For tests and benchmarks: while the guard lives, this thread computes the passes with the named kernel
+/// only. A problem that it cannot take is then a ValueError, as is a name that is not in the table.
 class ForceConv3dKernel {
  public:
   explicit ForceConv3dKernel(std::string_view name,
@@ -47,7 +47,7 @@ class ForceConv3dKernel {
   ForceConv3dKernel& operator=(const ForceConv3dKernel&) = delete;
 
  private:
-  const void* previous_[3];  // rows of the table, one per pass; null: none is forced
+  const void* previous_[3];  // entries of the table, one per pass; null: none is forced
 };
 
 }  // namespace vox::cuda

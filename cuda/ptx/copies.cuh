@@ -5,26 +5,26 @@
 #include <voxgrad/cuda/ptx/barriers.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
-// Copies between global and shared memory that run beside the thread that starts them. PTX ISA, "cp.async"
-// and "cp.async.bulk".
+// Asynchronous copies between global and shared memory: the thread that starts one goes on. PTX ISA,
+// "cp.async" and "cp.async.bulk".
 
 namespace vox::cuda::ptx {
 
 // ---- 16 bytes to shared memory, sm_80 and later -----------------------------------------------------------
 
-/// Starts to copy 16 bytes, both addresses multiples of 16.
+/// Starts to copy 16 bytes; both addresses are multiples of 16.
 __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_global) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(to_shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from_global) : "memory");
 }
 
-/// Waits for all copies that this thread has started. Others see them after a barrier.
+/// Waits for all copies that this thread has started. Other threads see them after a barrier.
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // ---- Any number of bytes, by the copy engine, sm_90 and later ---------------------------------------------
 
-/// Starts to copy `bytes` from global to shared memory, without registers or further instructions; addresses
-/// and size are multiples of 16. The barrier counts the bytes that have come. One thread calls it.
+/// Starts to copy `bytes` from global to shared memory, without registers or further instructions. Addresses
+/// and size are multiples of 16. The barrier counts the bytes that arrive. One thread calls it.
 __device__ __forceinline__ void bulk_copy(void* to_shared, const void* from_global, uint32_t bytes,
                                           Mbarrier& barrier) {
   asm volatile(
@@ -36,11 +36,11 @@ __device__ __forceinline__ void bulk_copy(void* to_shared, const void* from_glob
 
 // From shared to global memory:
 //
-//   fence_proxy_async();        // each thread that stored to shared memory, then a barrier
+//   fence_proxy_async();        // in each thread that stored to shared memory; then a barrier
 //   bulk_store(...);            // any number of them, by any thread
-//   bulk_store_commit();        // closes a group of this thread's
-//   bulk_store_wait_read(1);    // at most so many groups of this thread's still read; then a barrier, and
-//                               // others may write what the groups before have read
+//   bulk_store_commit();        // closes a group of this thread
+//   bulk_store_wait_read(1);    // at most so many groups of this thread still read; after a barrier, other
+//                               // threads may overwrite what the earlier groups have read
 
 /// Starts to copy `bytes`; addresses and size are multiples of 16.
 __device__ __forceinline__ void bulk_store(void* to_global, const void* from_shared, uint32_t bytes) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void bulk_store_wait_read(int groups) {
     detail::bulk_store_wait_read<6>();
 }
 
-/// All copies of this thread's are done, and can be seen.
+/// Waits until all copies of this thread are done and visible.
 __device__ __forceinline__ void bulk_store_wait_all() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -14,8 +14,8 @@ __device__ __forceinline__ uint32_t to_tf32(float x) {
   return bits;
 }
 
-/// The same as the tensor cores see it: they ignore the lowest 13 bits, which are left as they come. Half the
-/// instructions. (A NaN that has no other bits than those is an infinity to them.)
+/// The same as seen by the tensor cores, which ignore the lowest 13 bits: those bits are not cleared, which
+/// saves half the instructions. (Tensor cores read a NaN whose only fraction bits are those as an infinity.)
 __device__ __forceinline__ uint32_t to_tf32_uncut(float x) {
   const uint32_t bits = __float_as_uint(x);
   return fabsf(x) < __uint_as_float(0x7f800000) ? bits + 0x1000 : bits;

@@ -4,8 +4,8 @@
 
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
-// Words in registers: two 16-bit numbers in one, and instructions that stay where they are written, because
-// ptxas runs out of registers when it moves them.
+// Words in registers: pairs of 16-bit numbers, and instructions that the compiler does not move. ptxas runs
+// out of registers when it moves them.
 
 namespace vox::cuda::ptx {
 
@@ -23,20 +23,20 @@ __device__ __forceinline__ uint32_t packed(float low, float high) {
   return word;
 }
 
-/// The 32 bits that begin in the middle of `word` and end in that of `next`.
+/// The 32 bits from the middle of `word` to the middle of `next`.
 __device__ __forceinline__ uint32_t straddling(uint32_t word, uint32_t next) {
   return __byte_perm(word, next, 0x5432);
 }
 
 // ---- What the compiler does not know ----------------------------------------------------------------------
 
-/// The number of the thread in its warp, read anew: the compiler does not compute what depends on it earlier.
+/// The thread's number in its warp, read again here: so the compiler cannot compute dependent values earlier.
 __device__ __forceinline__ int lane_here() {
   int lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
-/// The same number, of which the compiler does not know where it comes from.
+/// x, with its origin hidden from the compiler.
 __device__ __forceinline__ float opaque(float x) {
   float same;
   asm volatile("mov.b32 %0, %1;" : "=f"(same) : "f"(x));
@@ -45,10 +45,10 @@ __device__ __forceinline__ float opaque(float x) {
 
 // ---- Stores under a condition -----------------------------------------------------------------------------
 
-// To global memory, under a condition that is computed where it is used. (A compiler that sees the condition
-// of one store among a hundred of others computes all of them first, and has no room to keep them.)
+// Stores to global memory under a condition that is computed where it is used. (If the compiler sees the
+// conditions of a hundred stores, it computes all of them first, and has no registers to keep them.)
 
-/// *to = value if a > b. `to` is a multiple of the value's size.
+/// *to = value if a > b. `to` is aligned to the value's size.
 __device__ __forceinline__ void store_if_greater(int a, int b, void* to, uint32_t value) {
   asm volatile("{\n.reg .pred p;\nsetp.gt.s32 p, %0, %1;\n@p st.global.b32 [%2], %3;\n}" ::"r"(a), "r"(b),
                "l"(to), "r"(value)

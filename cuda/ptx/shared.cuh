@@ -6,12 +6,12 @@
 
 namespace vox::cuda::ptx {
 
-/// The address of what lies in shared memory, in bytes.
+/// The byte address in shared memory of *p.
 __device__ __forceinline__ uint32_t shared_address_of(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// The word at `address` + `offset`. It stays in its place among wgmma and barriers.
+/// The word at `address` + `offset`. The compiler does not move the load across wgmma and barriers.
 template <int offset>
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   uint32_t word;

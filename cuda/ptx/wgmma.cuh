@@ -4,30 +4,32 @@
 
 #include <voxgrad/cuda/ptx/shared.cuh>
 
-// The tensor-core instructions of a warpgroup: Hopper only (code=sm_90a), so that every kernel that uses them
-// keeps its body within #ifdef __CUDA_ARCH_FEAT_SM90_ALL. PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions".
+// The tensor-core instructions of a warpgroup. They exist on Hopper only (code=sm_90a), so every kernel that
+// uses them keeps its body within #ifdef __CUDA_ARCH_FEAT_SM90_ALL. PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Instructions".
 //
-// All 128 threads of a warpgroup, four warps from a warp whose number is a multiple of 4, call them together:
+// All 128 threads of a warpgroup (four warps, the first with a number that is a multiple of 4) call them
+// together:
 //
-//   wgmma_fence();                    // once before the first, and after registers were written by hand
-//   wgmma<Operand::tf32, 48>(...);    // as many as one likes: they run one after the other, asynchronously
+//   wgmma_fence();                    // once before the first, and after other instructions wrote to
+//   registers wgmma<Operand::tf32, 48>(...);    // any number: they run one after the other, asynchronously
 //   wgmma_commit();                   // closes a group
 //   wgmma_wait<0>();                  // at most so many groups still run; then accumulators may be read
 //
-// What ordinary stores wrote to shared memory is seen by them after a barrier between the writers and the
-// warpgroup, with fence_proxy_async() on the way from one to the other: in each thread that wrote, before the
-// barrier, or in each thread of the warpgroup, after it (where writers would have to wait for it longer).
+// To make ordinary stores to shared memory visible to them, use a barrier between the writers and the
+// warpgroup, and fence_proxy_async(): either in each writing thread before the barrier, or in each thread of
+// the warpgroup after it (where the fence would make writers wait longer).
 
 namespace vox::cuda::ptx {
 
-/// What the factors are: tf32 (bits of an f32, 8 of them to a k), bf16 or f16 (16 to a k). Sums are f32.
+/// The type of the factors: tf32 (an f32 whose low bits are ignored; k is 8), bf16 or f16 (k is 16). Sums are
+/// f32.
 enum class Operand { tf32, bf16, f16 };
 
-/// Names a matrix in shared memory that is contiguous in k, without swizzle. It consists of core matrices, 8
-/// rows (each an m, or n) of 16 bytes, each 128 contiguous bytes. `k_bytes` is the distance from one core
-/// matrix to the next along k, and `mn_bytes` along m (or n): the "leading" and the "stride" offset of the
-/// PTX ISA. Everything is a multiple of 16 bytes, and below 256 KiB.
+/// Describes a matrix in shared memory that is contiguous in k, without swizzle. It consists of core
+/// matrices: 8 rows (each an m, or n) of 16 bytes, 128 contiguous bytes in all. `k_bytes` is the distance
+/// from one core matrix to the next along k, and `mn_bytes` along m (or n): the "leading" and the "stride"
+/// offset of the PTX ISA. All are multiples of 16 bytes, and below 256 KiB.
 __device__ __forceinline__ uint64_t shared_matrix(const void* start, uint32_t k_bytes, uint32_t mn_bytes) {
   const uint32_t address = shared_address_of(start);
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{k_bytes >> 4} << 16 | uint64_t{mn_bytes >> 4} << 32;
@@ -50,7 +52,7 @@ __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Gives registers of the calling warpgroup back, or asks for more; a multiple of 8.
+/// Releases registers of the calling warpgroup, or requests more; a multiple of 8.
 template <int registers>
 __device__ __forceinline__ void shrink_registers_to() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -100,8 +102,8 @@ struct Wgmma;
 #define VOX_SUMS_72 VOX_SUMS_64, VOX_SUMS_8_FROM(64)
 #define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
 
-// The instruction with n columns: r = n / 2 accumulators a thread, and the numbers that follow r. The last
-// operands of those of 16 bits say that neither matrix is transposed.
+// The instruction with n columns: r = n / 2 accumulators a thread, and the operand numbers that follow r. The
+// last operands of the 16-bit forms say that neither matrix is transposed.
 #define VOX_WGMMA(n, r, r1, r2, r3, r4, r5)                                                                \
   template <>                                                                                              \
   struct Wgmma<n> {                                                                                        \
@@ -176,9 +178,9 @@ VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
 
 }  // namespace detail
 
-/// d (64 x n, f32; n is one of those above) = a (64 x k) * b (k x n), plus d itself if `accumulate` (of
-/// all threads alike). k is 32 bytes of the operand. `d` points to n / 2 registers of the thread, and has to
-/// be an array, or a part of one that begins at a compile-time index. With warp = thread / 32 within the
+/// d (64 x n, f32; n is one of those above) = a (64 x k) * b (k x n), plus d itself if `accumulate`, which is
+/// the same in all threads. k is 32 bytes of the operand. `d` points to n / 2 registers of the thread: it
+/// must be an array, or a part of one that begins at a compile-time index. With warp = thread / 32 within the
 /// warpgroup, row = lane / 4 and pair = lane % 4, d[4 j + 2 h + e] is element (16 warp + row + 8 h, 8 j + 2
 /// pair + e).
 template <Operand operand, int n>
@@ -187,8 +189,8 @@ __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool acc
 }
 
 /// The same with a from registers, for TF32: a thread holds (row, pair), (row + 8, pair), (row, pair + 4),
-/// (row + 8, pair + 4) of its warp's 16 x 8. The registers must not be written before wgmma_wait has seen the
-/// instruction off.
+/// (row + 8, pair + 4) of its warp's 16 x 8. The registers must not be written before wgmma_wait has
+/// confirmed that the instruction is done.
 template <Operand operand, int n>
 __device__ __forceinline__ void wgmma(float* d, const uint32_t (&a)[4], uint64_t b, bool accumulate = true) {
   static_assert(operand == Operand::tf32);

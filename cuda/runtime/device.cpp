@@ -36,7 +36,8 @@ cudaMemPool_t make_pool(const char* op, int index) {
   props.location.id = index;
   cudaMemPool_t pool = nullptr;
   check_cuda(op, cudaMemPoolCreate(&pool, &props));
-  // Keep what was freed for the next allocation; by default every synchronisation would give it back.
+  // Keep freed memory for the next allocation; by default every synchronisation would return it to the
+  // system.
   uint64_t threshold = UINT64_MAX;
   check_cuda(op, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
   return pool;

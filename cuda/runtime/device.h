@@ -13,11 +13,11 @@
 
 namespace vox::cuda {
 
-/// Devices beyond this number are not used: a bound for arrays indexed by device.
+/// Devices from this number on are not used: it is the size of arrays indexed by device.
 inline constexpr int max_devices = 64;
 
-/// What the library keeps for one device. Made at its first use and never destroyed: tensors of static
-/// lifetime come back to it after everything else is gone.
+/// What the library keeps for one device. It is made at its first use and never destroyed, because tensors of
+/// static lifetime may be freed after all other objects.
 struct DeviceState {
   int index = 0;
   int64_t total_bytes = 0;                    // memory of the GPU
@@ -34,7 +34,7 @@ struct DeviceState {
 /// The state of device `index`. Throws DeviceError, naming `op`, if there is no such device.
 DeviceState& device_state(const char* op, int index);
 
-/// A new stream, known to living_streams().
+/// A new stream, which living_streams() includes.
 std::shared_ptr<StreamImpl> make_stream(const char* op, int index);
 std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device);
 

@@ -5,7 +5,7 @@ namespace vox::cuda {
 
 namespace {
 
-/// Errors after which CUDA answers every call of this process with the same error.
+/// Errors after which every CUDA call of this process returns the same error.
 bool is_sticky(cudaError_t code) {
   switch (code) {
     case cudaErrorIllegalAddress:
@@ -30,8 +30,8 @@ std::string describe(cudaError_t code) {
   std::string text = str(cudaGetErrorName(code), " (", cudaGetErrorString(code), ")");
   if (is_sticky(code))
     text +=
-        "; a kernel that ran earlier, of this op or of one before, failed on the GPU, which this process "
-        "cannot use any more (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel)";
+        "; an earlier kernel, of this op or of a previous one, failed, and this process can no longer use "
+        "the GPU (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel)";
   return text;
 }
 

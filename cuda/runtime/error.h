@@ -6,16 +6,16 @@
 
 namespace vox::cuda {
 
-/// CUDA's name and text of an error, and what to do about one that cannot be recovered from.
+/// CUDA's name and text of an error, and advice if the process cannot recover from it.
 std::string describe(cudaError_t code);
 
 /// Throws CudaError, naming the op and CUDA's reason, unless `code` is cudaSuccess; OutOfMemoryError for
-/// cudaErrorMemoryAllocation. Also takes the error out of cudaGetLastError(), so that nobody else reports it.
+/// cudaErrorMemoryAllocation. Also clears cudaGetLastError(), so that the error is not reported twice.
 void check_cuda(const char* op, cudaError_t code);
 
-/// For destructors: an error there cannot be thrown. It is taken out of cudaGetLastError() (so that the next
-/// launch is not blamed for it); one that matters is sticky and comes back in the next check. At the end of
-/// the process every call fails with cudaErrorCudartUnloading, which is no error.
+/// For destructors, which cannot throw. Clears cudaGetLastError(), so that the next launch is not blamed for
+/// the error. An error that matters is sticky and comes back in the next check. At the end of the process
+/// every call fails with cudaErrorCudartUnloading, which is harmless.
 void ignore_error(cudaError_t code) noexcept;
 
 }  // namespace vox::cuda

@@ -6,7 +6,7 @@
 
 namespace vox::cuda {
 
-/// Makes device `index` current for this thread as long as it lives.
+/// Makes device `index` current for this thread while it lives.
 class DeviceGuard {
  public:
   DeviceGuard(const char* op, int index) : index_(index), previous_(index) {
@@ -26,9 +26,9 @@ class DeviceGuard {
   int previous_;
 };
 
-/// While this thread, or with cudaStreamCaptureModeGlobal any thread, captures a graph, CUDA refuses calls
-/// that might touch the capture behind its back (and spoils the capture). Our own bookkeeping does not touch
-/// it, and says so by this guard.
+/// While this thread (or, with cudaStreamCaptureModeGlobal, any thread) captures a graph, CUDA refuses calls
+/// that might affect the capture, and invalidates the capture. Our own bookkeeping does not affect it; this
+/// guard tells CUDA so.
 class OutsideCapture {
  public:
   OutsideCapture() { ignore_error(cudaThreadExchangeStreamCaptureMode(&mode_)); }

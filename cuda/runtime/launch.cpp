@@ -28,7 +28,7 @@ Launch::Launch(const char* op, const Tensor& output, std::initializer_list<const
     if (t && t->defined()) note_use(device, t->impl()->storage->data(), stream);
   }
   stream_ = stream.handle();
-  earlier_ = cudaGetLastError();  // and forgets it, so that it is not taken for an error of this op
+  earlier_ = cudaGetLastError();  // also clears it, so that it is not taken for an error of this op
 }
 
 void Launch::check() const { check(cudaGetLastError()); }

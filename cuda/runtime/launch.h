@@ -14,7 +14,7 @@
 
 namespace vox::cuda {
 
-/// What every launcher does around its kernels, once:
+/// What every launcher does around its kernels:
 ///
 ///     void relu(const Tensor& input, Tensor& output) {
 ///       Launch launch("relu", output, {&input});
@@ -22,8 +22,8 @@ namespace vox::cuda {
 ///       launch.check();
 ///     }
 ///
-/// It makes the output's device current while it lives, takes the current stream of that device once, and
-/// notes that the tensors are used in it, so that their memory is not reused too early. `others` holds the
+/// It makes the output's device current while it lives, reads the current stream of that device once, and
+/// records that the stream uses the tensors, so that their memory is not reused too early. `others` holds the
 /// inputs and all further outputs; undefined tensors and null pointers in it are skipped (a missing bias).
 class Launch {
  public:
@@ -33,16 +33,16 @@ class Launch {
   /// For cudaX calls and <<<grid, block, shared, launch.stream()>>>.
   cudaStream_t stream() const { return stream_; }
 
-  /// After a <<<>>>, or after several: throws CudaError, naming the op, if a launch was refused. Does not
+  /// Call it after one or several <<<>>>: throws CudaError, naming the op, if a launch was refused. Does not
   /// wait.
   void check() const;
 
   /// The same for the result of a CUDA call: `launch.check(cudaMemsetAsync(..., launch.stream()))`.
   void check(cudaError_t code) const;
 
-  /// Lets `kernel` be launched with so many bytes of dynamic shared memory, of which CUDA gives more than
-  /// 48 KiB only on request. It is asked once for each device, and again only for more: asking costs a tenth
-  /// of a launch.
+  /// Allows `kernel` to be launched with this many bytes of dynamic shared memory; above 48 KiB CUDA requires
+  /// a request. The request is made once for each device, and again only for more bytes, because it costs a
+  /// tenth of a launch.
   template <auto* kernel>
   void allow_shared_memory(int bytes) const {
     static std::atomic<int> allowed[max_devices];
@@ -61,21 +61,21 @@ class Launch {
   const char* op_;
   DeviceGuard guard_;
   cudaStream_t stream_ = nullptr;
-  cudaError_t earlier_ = cudaSuccess;  // left unread by somebody else before this op
+  cudaError_t earlier_ = cudaSuccess;  // pending from before this op
 };
 
-/// Device memory that only the kernels of one launch use, from the pool and back to it in the order of the
-/// launch's stream: a tensor without what makes a tensor (a third of its cost on the host). It counts as
-/// memory in use. The launch must outlive it.
+/// Device memory for the kernels of one launch. It comes from the pool and returns to it in the order of the
+/// launch's stream. It costs the host a third of what a tensor costs. It counts as memory in use. The launch
+/// must outlive it.
 class Workspace {
  public:
-  /// Throws OutOfMemoryError. 0 bytes are legal, and give null.
+  /// Throws OutOfMemoryError. 0 bytes are legal: then the address is null.
   Workspace(const Launch& launch, int64_t bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// Its first element; memory of CUDA's is aligned to 256 bytes.
+  /// Its first element; CUDA aligns memory to 256 bytes.
   template <class T>
   T* as() const {
     return static_cast<T*>(data_);
@@ -87,9 +87,9 @@ class Workspace {
   void* data_ = nullptr;
 };
 
-/// Number of blocks for a grid-stride loop over n >= 0 elements: at least 1 (CUDA refuses 0), and bounded, so
-/// that one thread takes several elements of a huge tensor. The bound fills any GPU many times over; it is a
-/// constant, not a property of the device, so that a kernel runs the same way everywhere.
+/// Number of blocks for a grid-stride loop over n >= 0 elements: at least 1 (CUDA refuses 0), and at most a
+/// bound that fills any GPU many times over, so that a thread takes several elements of a huge tensor. The
+/// bound is a constant, not a property of the device, so that a kernel runs the same way everywhere.
 inline unsigned grid_for(int64_t n, int block) {
   constexpr int64_t most = int64_t{1} << 20;
   return static_cast<unsigned>(std::clamp<int64_t>(n / block + (n % block != 0), 1, most));

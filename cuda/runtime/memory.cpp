@@ -11,12 +11,13 @@
 // Note [Freeing CUDA memory]
 //
 // A block is freed in the order of the stream it was allocated in, after that stream has waited for every
-// other stream that used it. The rest is about graph capture, where nothing is executed, only written down:
+// other stream that used it. During a graph capture work is only recorded, not executed, so it depends on the
+// block:
 //
 //  - memory of this graph (allocated in the same capture): its free becomes a node of the graph;
-//  - other memory that the capture uses: the graph will read or write it at every launch, so it gets it as a
-//    "user object", and we get it back when the graph and its executables are destroyed;
-//  - other memory, dropped while this thread captures: freed later, by free_deferred().
+//  - other memory that the capture uses: every launch of the graph will read or write it, so the graph takes
+//    ownership as a "user object". We get it back when the graph and its executables are destroyed;
+//  - other memory, dropped while this thread captures: it is freed later, by free_deferred().
 
 namespace vox::cuda {
 
@@ -33,7 +34,7 @@ struct Keepsake {
   Block block;
 };
 
-// Runs in a thread of CUDA's, which may not call CUDA: only puts the block where somebody will free it.
+// CUDA calls this in a thread of its own, where CUDA calls are forbidden. So it only queues the block.
 void CUDART_CB graph_is_gone(void* data) {
   auto* keepsake = static_cast<Keepsake*>(data);
   try {
@@ -61,15 +62,14 @@ void give_to_graph(DeviceState& device, Block block, cudaGraph_t graph) {
   }
 }
 
-/// Makes `stream` wait for `other`, unless only one of them is being captured: nothing may order work that
-/// runs against work that is only written down, and a program that used a block so has said that it needs no
-/// order.
+/// Makes `stream` wait for `other`, unless only one of them is being captured. Recorded work cannot be
+/// ordered against running work; a program that uses a block in both states that it needs no order.
 void wait_if_comparable(const StreamImpl& stream, const StreamImpl& other) {
   if (capture_of(stream).id == capture_of(other).id) stream.wait("deallocate", other);
 }
 
-/// Frees in the order of `stream`, after the other streams. What CUDA may not hold any more is memory of a
-/// graph that was never launched.
+/// Frees in the order of `stream`, after the other streams. CUDA may no longer know the memory if it belongs
+/// to a graph that was never launched.
 void free_in(DeviceState& device, const Block& block, const StreamImpl& stream) {
   if (block.stream.get() != &stream) wait_if_comparable(stream, *block.stream);
   for (const auto& other : block.others) wait_if_comparable(stream, *other);
@@ -84,7 +84,8 @@ void release(DeviceState& device, Block block) {
   const Capture here_capture = capture_of(here);
   const Capture home_capture = block.stream.get() == &here ? here_capture : capture_of(*block.stream);
   if (block.capture != 0) {
-    // In `here` if it takes part: the stream of the allocation may have been joined to it already.
+    // In `here` if it takes part in the capture: the stream of the allocation may have been joined to it
+    // already.
     if (here_capture.id == block.capture) return free_in(device, block, here);
     if (home_capture.id == block.capture) return free_in(device, block, *block.stream);
   }
@@ -131,7 +132,7 @@ void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStr
     ignore_error(code);
     size_t free = 0, total = 0;
     ignore_error(cudaMemGetInfo(&free, &total));
-    throw OutOfMemoryError(str(op, ": cuda:", device.index, " has no ", bytes, " bytes to give: ", free,
+    throw OutOfMemoryError(str(op, ": cannot allocate ", bytes, " bytes on cuda:", device.index, ": ", free,
                                " of ", device.total_bytes, " bytes are free, tensors hold ",
                                device.memory.in_use.load(), " (use smaller tensors, or drop some)"));
   }
@@ -174,8 +175,8 @@ void deallocate(void* data, int index) noexcept {
     }
     release(device, std::move(block));
   } catch (...) {
-    // At the end of the process CUDA is gone, and its memory with it. Otherwise the context has failed, and
-    // the next op reports it.
+    // At the end of the process CUDA and its memory are gone. Otherwise the context has failed, and the next
+    // op reports it.
   }
 }
 
@@ -187,7 +188,7 @@ void free_deferred(DeviceState& device) {
     blocks.swap(device.memory.deferred);
     device.memory.has_deferred = false;
   }
-  for (Block& block : blocks) release(device, std::move(block));  // defers again what still has to wait
+  for (Block& block : blocks) release(device, std::move(block));  // may defer them again
 }
 
 void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
@@ -230,7 +231,7 @@ void empty_cache(DeviceState& device) {
     if (capture_of(*stream).running)
       capturing = true;
     else
-      stream->synchronize("empty_cache");  // CUDA gives back only memory whose free it has seen executed
+      stream->synchronize("empty_cache");  // CUDA returns only memory whose free has executed
   }
   check_cuda("empty_cache", cudaMemPoolTrimTo(device.pool, 0));
   if (!capturing) check_cuda("empty_cache", cudaDeviceGraphMemTrim(device.index));
@@ -241,7 +242,7 @@ void copy(void* to, int to_index, const void* from, int from_index, int64_t byte
   const OutsideCapture outside;
   const auto size = static_cast<size_t>(bytes);
   if (kind == CopyKind::device_to_device && to_index != from_index) {
-    // In the order of both devices: after what made `from`, and before what overwrites it.
+    // Orders both devices: after the work that produced `from`, and before the work that overwrites it.
     StreamImpl& source = current("copy", from_index);
     StreamImpl& destination = current("copy", to_index);
     note_use(device_state("copy", from_index), from, destination);
@@ -270,7 +271,7 @@ void copy(void* to, int to_index, const void* from, int from_index, int64_t byte
                                    : from_host ? cudaMemcpyHostToDevice
                                                : cudaMemcpyDeviceToDevice;
   check_cuda("copy", cudaMemcpyAsync(to, from, size, direction, stream.handle()));
-  // CUDA's rules for pageable memory would often do, but those for pinned memory would not.
+  // For pageable memory CUDA's rules would mostly suffice; for pinned memory they would not.
   if (to_host || from_host) stream.synchronize("copy");
 }
 

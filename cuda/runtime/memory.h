@@ -25,28 +25,30 @@ struct Block {
   unsigned long long capture = 0;                   // memory of a graph: the id of its capture
 };
 
-/// The allocations of one device. CUDA is never called with the mutex held: a callback of CUDA takes it.
+/// The allocations of one device. CUDA is never called with the mutex held, because a CUDA callback locks it.
 struct Memory {
   std::mutex mutex;
   // By address; with greater, lower_bound(p) is the block that starts at or before p.
   std::map<const char*, Block, std::greater<>> blocks;
-  std::vector<Block> deferred;  // dropped, but a capture was in the way of the free
+  std::vector<Block> deferred;  // dropped during a capture, which prevented the free
   std::atomic<bool> has_deferred{false};
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> peak_in_use{0};
 };
 
-/// `bytes` > 0 of the device's pool, in the order of `stream`. The caller has made the device current, and
-/// holds an OutsideCapture: CUDA takes this for a call that might touch a capture. Throws OutOfMemoryError.
+/// Allocates `bytes` > 0 from the device's pool, in the order of `stream`. The caller has made the device
+/// current and holds an OutsideCapture, because CUDA treats this call as one that might affect a capture.
+/// Throws OutOfMemoryError.
 void* take_from_pool(const char* op, DeviceState& device, int64_t bytes, cudaStream_t stream);
-/// Gives them back in the order of `stream`. An error is left to the next op: a sticky one comes back there,
-/// and any other means that CUDA does not hold this memory (any more).
+/// Frees them in the order of `stream`. An error is left to the next op: a sticky one comes back there, and
+/// any other means that CUDA no longer holds this memory.
 void give_to_pool(DeviceState& device, void* data, int64_t bytes, cudaStream_t stream) noexcept;
 
-/// Notes that the block around `address` is used in `stream` from now on. Memory of others is ignored.
+/// Records that the block around `address` is used in `stream` from now on. Memory of other owners is
+/// ignored.
 void note_use(DeviceState& device, const void* address, StreamImpl& stream);
 
-/// Frees what was dropped during a capture that has ended.
+/// Frees the blocks that were dropped during a capture that has ended.
 void free_deferred(DeviceState& device);
 
 MemoryStats memory_stats(DeviceState& device);

@@ -9,8 +9,9 @@ namespace vox::cuda {
 
 namespace {
 
-// Null: the device's shared stream. Plain pointers, so that the array needs no destructor and tensors may die
-// after this thread's other thread_locals; each is kept alive by the StreamGuard that set it.
+// Null: the device's shared stream. The pointers are plain, so the array needs no destructor and tensors may
+// be freed after this thread's other thread_locals. The StreamGuard that set a pointer keeps its stream
+// alive.
 thread_local std::array<StreamImpl*, max_devices> current_streams{};
 
 int cuda_index(const char* function, Device device) {
@@ -33,7 +34,7 @@ StreamImpl::StreamImpl(const char* op, int index) : index_(index) {
 StreamImpl::~StreamImpl() {
   const OutsideCapture outside;
   ignore_error(cudaEventDestroy(event_));
-  ignore_error(cudaStreamDestroy(handle_));  // CUDA does so when the work in it is done
+  ignore_error(cudaStreamDestroy(handle_));  // takes effect when its work is done
 }
 
 void StreamImpl::wait(const char* op, const StreamImpl& other) const {
@@ -44,8 +45,8 @@ void StreamImpl::wait(const char* op, const StreamImpl& other) const {
 
 void StreamImpl::synchronize(const char* op) const {
   check<CudaError>(!capture_of(*this).running, op,
-                   ": the stream is being captured in a CUDA graph, where no ",
-                   "work is done that one could wait for; end the capture first");
+                   ": the stream is being captured in a CUDA graph, which only records work, ",
+                   "so there is nothing to wait for; end the capture first");
   const OutsideCapture outside;
   check_cuda(op, cudaStreamSynchronize(handle_));
 }
@@ -66,7 +67,7 @@ Capture capture_of(const StreamImpl& stream) {
 #endif
   check_cuda("capture_of", code);
   capture.running = status != cudaStreamCaptureStatusNone;
-  if (status != cudaStreamCaptureStatusActive) {  // then CUDA leaves the rest undefined
+  if (status != cudaStreamCaptureStatusActive) {  // CUDA leaves the other results undefined
     capture.id = 0;
     capture.graph = nullptr;
   }

@@ -8,7 +8,7 @@
 
 namespace vox::cuda {
 
-/// What a Stream is a handle on: a cudaStream_t and an event to let others wait for it.
+/// What a Stream is a handle to: a cudaStream_t, and an event for which other streams can wait.
 class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
  public:
   StreamImpl(const char* op, int index);
@@ -27,20 +27,20 @@ class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
 
  private:
   cudaStream_t handle_ = nullptr;
-  // Recorded anew by every wait() on this stream. Two threads that do so at once wait for a little more than
-  // they asked for, never for less.
+  // Every wait() on this stream records it again. If two threads do so at once, they wait for a little more
+  // than they asked for, never for less.
   cudaEvent_t event_ = nullptr;
   int index_;
 };
 
-/// This thread's current stream of device `index`, which is checked.
+/// This thread's current stream of device `index`; throws if there is no such device.
 StreamImpl& current(const char* op, int index);
 
 /// The capture that a stream takes part in.
 struct Capture {
-  bool running = false;         // begun and not ended; true also for one that an error has spoilt
-  unsigned long long id = 0;    // unique in this process; 0 without a sound capture
-  cudaGraph_t graph = nullptr;  // what is being captured; null without a sound capture
+  bool running = false;         // begun and not ended; also true if an error has invalidated it
+  unsigned long long id = 0;    // unique in this process; 0 without a valid capture
+  cudaGraph_t graph = nullptr;  // what is being captured; null without a valid capture
 };
 Capture capture_of(const StreamImpl& stream);
 

@@ -5,7 +5,7 @@
 
 #include <voxgrad/voxgrad.h>
 
-// The engine: who receives which gradient, how often, and who shares memory with whom.
+// The engine: which node receives which gradient, how often, and which gradients share memory.
 
 namespace {
 
@@ -276,7 +276,7 @@ TEST(Hooks, ANumberIsNeverUsedTwice) {
   x.remove_hook(first);
   int calls = 0;
   x.register_hook([&](const Tensor&) { ++calls; });
-  EXPECT_THROW(x.remove_hook(first), vox::ValueError) << "a stale number removes nobody else's hook";
+  EXPECT_THROW(x.remove_hook(first), vox::ValueError) << "a stale number removes no other hook";
   (x * 2).backward();
   EXPECT_EQ(calls, 1);
 }

@@ -58,7 +58,7 @@ struct WrongOnce : vox::Function<WrongOnce> {
   Tensors backward(FunctionContext&, const Tensor& g) { return {g * 2.1}; }
 };
 
-struct WrongTwice : vox::Function<WrongTwice> {  // right once, but its backward takes x for a constant
+struct WrongTwice : vox::Function<WrongTwice> {  // right once, but backward treats x as a constant
   static constexpr const char* name = "wrong_twice";
   Tensor forward(FunctionContext& ctx, const Tensors& inputs) {
     ctx.save_for_backward({inputs[0].detach()});
@@ -196,7 +196,7 @@ TEST(Tape, ShowsWhatBackwardWillDo) {
 TEST(Tape, CountsTheMemoryThatANodeKeepsOnce) {
   const Tensor x = vox::ones({2, 3}).set_requires_grad(true), y = vox::ones({2, 3}).set_requires_grad(true);
   const auto saves = [](const Tensor& output, const char* bytes) {
-    const std::string text = vox::tape(output);  // the first line is the op of the output
+    const std::string text = vox::tape(output);  // the first line is the output's op
     return text.substr(0, text.find('\n')).find(std::string("saves ") + bytes + " B") != std::string::npos;
   };
   EXPECT_TRUE(saves(x * x, "24")) << vox::tape(x * x);

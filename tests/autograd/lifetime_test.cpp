@@ -6,7 +6,7 @@
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/voxgrad.h>
 
-// Who owns whom: nothing leaks, nothing recurses, threads do not collide.
+// Ownership: nothing leaks, nothing recurses, threads do not collide.
 
 namespace {
 
@@ -65,7 +65,7 @@ TEST(Lifetime, MillionOpsFreedWithoutBackward) {
 
 TEST(Lifetime, NodesDieWithTheirOutputs) {
   Tensor x = scalar_leaf(2);
-  Tensor y = vox::exp(x);  // saves its own output: the cycle to fear
+  Tensor y = vox::exp(x);  // saves its own output, which could make a cycle
   const auto exp_node = node_of(y), accumulator = node_of(x);
   EXPECT_FALSE(exp_node.expired());
   y = {};

@@ -1,11 +1,11 @@
 # The consumer project, built by CTest as a user would build it:
-#   consumer.subdirectory      add_subdirectory, CPU only; the one that compiles the library again (through
-#                              ccache where there is one; without optimisation, and kept for the next run)
+#   consumer.subdirectory      add_subdirectory, CPU only; it compiles the library again (through ccache if
+#                              available, without optimisation, and kept for the next run)
 #   consumer.installed_cpu     the installed CPU package, for a program of project(x CXX)
 #   consumer.installed_cuda    the installed CUDA package, likewise (in CUDA builds)
-# An installed package comes from a tree that is built already: this one for its own kind, and in a CUDA build
-# the CPU library that consumer.subdirectory has just made. So a CUDA build covers all three ways, a CPU build
-# all but the last, and nothing is compiled for the sake of installing it.
+# An installed package comes from a tree that is already built: this one for its own kind, and in a CUDA build the CPU
+# library that consumer.subdirectory has just made. So a CUDA build runs all three tests, a CPU build all except the
+# last, and nothing is compiled only to be installed.
 
 set(consumer_dir ${PROJECT_BINARY_DIR}/consumer)
 

@@ -1,5 +1,5 @@
-// What a user's first program looks like: one transposed convolution, its gradients, and the values of the
-// golden case G5/B1 (input (1,2), weight (10,20,30), stride 2, padding 1 along W).
+// A typical first program of a user: one transposed convolution, its gradients, and the values of the golden
+// case G5/B1 (input (1,2), weight (10,20,30), stride 2, padding 1 along w).
 #include <voxgrad/config.h>
 #include <voxgrad/voxgrad.h>
 
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <vector>
 
-// What the library is compiled with must not reach its users.
+// The library's own compile options must not reach its users.
 #ifdef NDEBUG
 #error "NDEBUG leaked: this project sets no build type"
 #endif

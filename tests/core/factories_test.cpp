@@ -142,7 +142,7 @@ TEST(Arange, RefusesWhatAFloatingDtypeCannotHold) {
   EXPECT_THROW(vox::arange(0, 1e39, 9e38), vox::ValueError);
   EXPECT_THROW(vox::arange(-1e39, 0, 1e39, {.dtype = vox::bf16}), vox::ValueError);
   EXPECT_THROW(vox::arange(1e39, 1e39 + 1e30, 1e30, {.dtype = vox::f32}), vox::ValueError);
-  // The last element counts, not the end; and so does what rounds to the largest number.
+  // The limit applies to the last element, not to the end, and after rounding to the dtype.
   EXPECT_EQ(vox::arange(0, 70000, 65504, {.dtype = vox::f16}).to(f64).to_vector<double>(),
             (Doubles{0, 65504}));
   EXPECT_EQ(vox::arange(0, 70000, 65519, {.dtype = vox::f16}).to(f64).to_vector<double>(),

@@ -8,8 +8,8 @@
 #include <bit>
 #include <cmath>
 
-// bf16 and f16 tensors: how they are made, copied, cast and shown. What ops compute on them is
-// tests/ops/half_test.cpp.
+// bf16 and f16 tensors: how they are made, copied, cast and printed. tests/ops/half_test.cpp tests ops on
+// them.
 
 namespace vox {
 namespace {
@@ -58,7 +58,7 @@ void check_casts_of_every_pattern(Device device) {
     ASSERT_EQ(back[i], expected);
     ASSERT_EQ(from_double[i], expected);
   }
-  // What only moves keeps its bits, also those of a NaN.
+  // Ops that only move elements keep their bits, also those of a NaN.
   const auto moved = bits<T>(x.reshape({256, 256}).transpose(0, 1).contiguous().transpose(0, 1).contiguous());
   const auto chosen = bits<T>(where(full({65536}, true, {boolean, device}), x, x));
   for (size_t i = 0; i < moved.size(); ++i) {
@@ -71,7 +71,7 @@ TEST_P(HalfTensorTest, CastsOfEveryPattern) {
   check_casts_of_every_pattern<float16>(device());
 }
 
-/// Numbers that round in every way: ties, their neighbours, overflow, denormals, NaN.
+/// Numbers that round in every possible way: ties, their neighbours, overflow, denormals, NaN.
 template <class T>
 std::vector<double> hard_numbers() {
   std::vector<double> x{0,      -0.0,     inf,     -inf,  NAN,    1e300,   -1e300,

@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-// Conversions against rules written out here: the value of every pattern, and for numbers on their way into
-// 16 bits the nearest of the two neighbours in the table of all values.
+// Conversions against rules written out here: the value of every pattern, and, for numbers that are rounded
+// to 16 bits, the nearest of the two neighbours in the table of all values.
 
 namespace vox {
 namespace {
@@ -29,7 +29,7 @@ struct Format<float16> {
   static constexpr int exponent = 5, fraction = 10;
 };
 
-/// The number that a pattern stands for, by IEEE 754's definition.
+/// The number that a pattern represents, by IEEE 754's definition.
 template <class T>
 double value_of(uint16_t bits) {
   using F = Format<T>;
@@ -46,7 +46,7 @@ constexpr uint16_t infinity_bits = static_cast<uint16_t>(((1 << Format<T>::expon
                                                          << Format<T>::fraction);
 
 /// The pattern that a finite x >= 0 rounds to, found in the table: the patterns of positive numbers rise with
-/// their values, and infinity stands where 2^emax + 1 would be.
+/// their values, and infinity counts as 2^emax + 1.
 template <class T>
 uint16_t nearest(double x) {
   uint16_t low = 0, high = infinity_bits<T>;
@@ -155,7 +155,7 @@ TYPED_TEST(HalfTest, IntegersRoundOnce) {
 }
 
 TEST(Half, WideNumbersDoNotRoundTwice) {
-  // One above a tie of bfloat16 by less than double, and then float, can see.
+  // Above a tie of bfloat16 by less than double, and then float, can represent.
   const int64_t tie = (int64_t{1} << 62) + (int64_t{1} << 54);
   EXPECT_EQ(bfloat16(tie).bits, 0x5e80);
   EXPECT_EQ(bfloat16(tie + 1).bits, 0x5e81);

@@ -36,7 +36,7 @@ TEST(HostMemoryTest, ALargeBlockServesTheNextRequestOfAboutItsSize) {
   void* first = allocate_host(33 * mib);
   deallocate_host(first, 33 * mib);
   EXPECT_GE(idle_host_bytes(), 33 * mib);
-  void* second = allocate_host(34 * mib);  // 33 to 36 MiB are one size
+  void* second = allocate_host(34 * mib);  // requests of 33 to 36 MiB get blocks of one size
   EXPECT_EQ(second, first);
   void* third = allocate_host(34 * mib);
   EXPECT_NE(third, second);
@@ -49,7 +49,7 @@ TEST(HostMemoryTest, AMissGivesBackAsMuchAsItTakes) {
   deallocate_host(allocate_host(300 * mib), 300 * mib);
   const int64_t before = idle_host_bytes();
   ASSERT_GE(before, 300 * mib);
-  void* other = allocate_host(700 * mib);  // never touched, so never really there
+  void* other = allocate_host(700 * mib);  // never touched, so it takes no physical memory
   EXPECT_LE(idle_host_bytes(), std::max<int64_t>(0, before - 300 * mib));
   deallocate_host(other, 700 * mib);
 }

@@ -119,7 +119,7 @@ TEST_F(Parallel, ExceptionsOfNestedCallsAndOfSingleChunksArrive) {
                             }),
                ShapeError);
   EXPECT_THROW(parallel_for(1, 1, [](int64_t, int64_t) { throw ShapeError("single"); }), ShapeError);
-  // The thread is not left marked as being inside a call.
+  // The thread is no longer marked as being inside a call.
   EXPECT_NO_THROW(set_num_threads(2));
 }
 
@@ -164,7 +164,7 @@ TEST_F(Parallel, RefusesBadArguments) {
   EXPECT_EQ(get_num_threads(), 2);
 }
 
-// The environment is read once in a process, so each value needs a new one.
+// The environment is read once per process, so each value needs a new process.
 class ParallelEnvironmentDeathTest : public ::testing::Test {
  protected:
   static void report(const char* value) {
@@ -190,12 +190,12 @@ TEST_F(ParallelEnvironmentDeathTest, ABadValueIsAnError) {
         << value;
 }
 
-// The limit on memory stays for the rest of a process, so it needs one of its own.
+// The limit on memory lasts for the rest of the process, so this test needs one of its own.
 TEST(ParallelDeathTest, ThreadsThatDoNotStartAreAnErrorAndFewerStillWork) {
   if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto asking_for_too_many = [] {
-    testing::limit_memory(int64_t{256} << 20);  // the stacks of 1023 threads want 2 GiB or more
+    testing::limit_memory(int64_t{256} << 20);  // the stacks of 1023 threads take 2 GiB or more
     set_num_threads(1024);
     std::atomic<int> ran{0};
     for (int round = 0; round < 2; ++round) {

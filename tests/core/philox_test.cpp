@@ -14,7 +14,8 @@ std::array<uint32_t, 4> words(PhiloxWords block) {
 }
 using Words = std::array<uint32_t, 4>;
 
-// The philox4x32 lines with 10 rounds of kat_vectors in D. E. Shaw Research's Random123.
+// The known answers for philox4x32 with 10 rounds, from the file kat_vectors of D. E. Shaw Research's
+// Random123.
 TEST(Philox, KnownAnswersOfRandom123) {
   EXPECT_EQ(words(philox4x32({{0, 0, 0, 0}}, 0)), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(words(philox4x32({{~0u, ~0u, ~0u, ~0u}}, ~0ull)),

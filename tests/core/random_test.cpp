@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-// rand, randn and randint: which bits they give, on every device and any number of threads.
+// rand, randn and randint: their bits, on every device and with any number of threads.
 
 namespace {
 
@@ -91,7 +91,7 @@ TEST_P(Random, EmptyAndScalarShapes) {
   EXPECT_EQ(vox::randn({}, on(f64)).numel(), 1);
 }
 
-// Every kernel, with a last block that is not full: cheap enough for compute-sanitizer.
+// Every kernel, with a last block that is not full; cheap enough for compute-sanitizer.
 class RandomSanitize : public Random {};
 INSTANTIATE_TEST_SUITE_P(, RandomSanitize, vox::testing::devices(), vox::testing::device_name);
 
@@ -106,7 +106,7 @@ TEST_P(RandomSanitize, PartialBlocks) {
       EXPECT_TRUE(v == 0 || v == 1);
 }
 
-// Fixed seeds, so these either always hold or never. Bounds are 5 standard errors.
+// Seeds are fixed, so these checks always pass or always fail. Bounds are 5 standard errors.
 TEST(RandomStatistics, UniformMoments) {
   Generator generator(1);
   const Doubles x = vox::rand({100'000}, {f64}, generator).to_vector<double>();

@@ -7,7 +7,7 @@
 
 #include "tests/support/limit_memory.h"
 
-// Handles, memory and versions: what a Tensor is before any op runs.
+// Handles, memory and versions of tensors, without any op.
 
 namespace {
 
@@ -76,7 +76,7 @@ TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
   EXPECT_THROW(vox::zeros({int64_t{1} << 58}), vox::OutOfMemoryError);
 }
 
-// The limit stays for the rest of a process, so it needs one of its own.
+// The limit lasts for the rest of the process, so this test needs one of its own.
 TEST(TensorDeathTest, AVectorThatFindsNoMemoryIsAnOutOfMemoryError) {
   if (!vox::testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -9,7 +9,7 @@ namespace vox::testing {
 /// A graph captured from `ops`, run in the stream that was current then.
 class Graph {
  public:
-  /// Global is the strictest mode: meanwhile CUDA refuses what is unsafe to every thread.
+  /// Global is the strictest mode: during the capture CUDA refuses unsafe calls of all threads.
   explicit Graph(const std::function<void()>& ops, unsigned flags = 0) : stream_(cuda::current_stream()) {
     EXPECT_CUDA(cudaStreamBeginCapture(native(stream_), cudaStreamCaptureModeGlobal));
     try {
@@ -42,7 +42,7 @@ class GraphTest : public ::testing::Test {
     SKIP_WITHOUT_CUDA();
     stream_ = std::make_unique<cuda::Stream>();
     guard_ = std::make_unique<cuda::StreamGuard>(*stream_);
-    fill(native_current(), floats(1), 0);  // loads the kernels, which is not to happen in a capture
+    fill(native_current(), floats(1), 0);  // loads the kernels, which must not happen in a capture
     cuda::synchronize();
   }
   std::unique_ptr<cuda::Stream> stream_;

@@ -1,5 +1,5 @@
-// Ops inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches give what 100 runs give, bit
-// for bit, forward and backward.
+// Ops inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches give the same bits as 100
+// eager runs, forward and backward.
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/conv3d.h>
@@ -27,7 +27,7 @@ class CudaGraphOps : public GraphTest {
     step = randn(x.shape(), on_gpu);
   }
   Tensor forward() const { return relu(conv_transpose3d(x, w, b, {.stride = 2, .padding = 1})) * 0.5 + 1; }
-  /// x changes, `graph` runs: `result` is then what `eager()` gives. 100 times.
+  /// Changes x and runs `graph`, 100 times: each time `result` must equal what `eager()` returns.
   void expect_same(const Graph& graph, const Tensor& result, const std::function<Tensor()>& eager) {
     for (int i = 0; i < 100; ++i) {
       {
@@ -68,7 +68,7 @@ TEST_F(CudaGraphOps, ForwardAndBackward) {
   expect_same(graph, result, gradient);
 }
 
-// A capture in CUDA's strictest mode forbids much to other threads, but no op of ours needs any of it.
+// In CUDA's strictest capture mode many calls of other threads are refused, but our ops need none of them.
 TEST_F(CudaGraphOps, OtherThreadsConvolveDuringACapture) {
   const PrecisionGuard precision(Float32Precision::high);
   const Tensor wide = randn({1, 16, 4, 5, 6}, x.options()), weight = randn({16, 16, 3, 3, 3}, x.options());

@@ -54,7 +54,7 @@ TEST_F(CudaGraph, KeepsMemoryThatItsCaptureDropped) {
     std::vector<Block> others;
     for (int i = 0; i < 16; ++i) {
       others.push_back(floats(n));
-      fill(native_current(), others.back(), -1);  // would overwrite x, had it been freed
+      fill(native_current(), others.back(), -1);  // would overwrite x if it had been freed
     }
     for (int i = 0; i < 3; ++i) {
       fill(native_current(), y, 0);
@@ -64,7 +64,7 @@ TEST_F(CudaGraph, KeepsMemoryThatItsCaptureDropped) {
     others.clear();
     EXPECT_EQ(memory_stats().in_use, before + 2 * n * 4);
   }
-  // CUDA tells us from a thread of its own that the graph is gone.
+  // CUDA reports from its own thread that the graph is gone.
   for (int i = 0; i < 500 && memory_stats().in_use != before + n * 4; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(memory_stats().in_use, before + n * 4);

@@ -1,5 +1,6 @@
-// A training step inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches leave the network
-// that 100 steps leave, bit for bit, at every precision; and so does every conv3d kernel of the table.
+// A training step inside a captured graph (Note [CUDA graphs] in core/cuda.h): 100 launches leave the same
+// bits in the network as 100 eager steps, at every precision. Every conv3d kernel of the table is captured as
+// well.
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
@@ -14,7 +15,7 @@ constexpr TensorOptions on_gpu{f32, Device::cuda()};
 constexpr Float32Precision precisions[]{Float32Precision::highest, Float32Precision::high,
                                         Float32Precision::medium};
 
-/// A small network with one layer of each kind that the table of kernels tells apart, and its optimiser.
+/// A small network with one layer of each kind that the table of kernels distinguishes, and its optimiser.
 struct Trainee {
   nn::Sequential net{
       nn::Conv3d({.in_channels = 4, .out_channels = 32, .kernel_size = 3, .padding = 1}),
@@ -82,7 +83,7 @@ TEST_P(CudaGraphTraining, HundredReplaysAreAHundredSteps) {
   const auto expected = eager.net.named_parameters(), got = captured.net.named_parameters();
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_TRUE(same_bits(got[i].second, expected[i].second)) << expected[i].first;
-  EXPECT_GT(eager.loss.item(), 0);  // finite as well: NaN compares false
+  EXPECT_GT(eager.loss.item(), 0);  // also false for NaN
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudaGraphTraining, ::testing::ValuesIn(precisions));

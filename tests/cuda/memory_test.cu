@@ -135,12 +135,12 @@ TEST(CudaMemory, WhatCannotBeHadIsAnErrorThatSaysHowMuchThereIs) {
     EXPECT_THROW(floats(most), OutOfMemoryError);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     EXPECT_EQ(memory_stats().in_use, before + most * 4);
-    const Block small = floats(n);  // goes on
+    const Block small = floats(n);  // allocation still works
     fill(native_current(), small, 2);
     expect_all(small, 2);
   }
   EXPECT_EQ(memory_stats().in_use, before);
-  // 60 % lie in the cache now; 80 % are to be had after it has been emptied.
+  // 60 % are cached now; 80 % are available once the cache has been emptied.
   EXPECT_NO_THROW(floats(most / 6 * 8));
   cuda::empty_cache();
 }
@@ -152,7 +152,7 @@ TEST(CudaMemory, ZeroBytesAreLegal) {
   EXPECT_TRUE(read(none).empty());
 }
 
-// Destroyed after main, when CUDA may be gone: the exit status of this program is the test.
+// Destroyed after main, when CUDA may be gone. The exit status of this program is what is tested.
 Block outlives_everything;
 thread_local Block outlives_the_thread;
 

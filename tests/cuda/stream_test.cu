@@ -81,7 +81,7 @@ TEST(CudaStream, SynchronizeReturnsWhenTheWorkIsDone) {
   delay(native(side));
   cuda::synchronize();
   EXPECT_EQ(cudaStreamQuery(native(side)), cudaSuccess);
-  (void)cudaGetLastError();  // NotReady is none of the next test's business
+  (void)cudaGetLastError();  // clears NotReady, which the next test must not see
 }
 
 TEST(CudaStream, MayBeDroppedBeforeItsWorkIsDone) {

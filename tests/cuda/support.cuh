@@ -36,7 +36,7 @@ inline cudaStream_t native_current(int index = 0) {
   return native(cuda::current_stream(Device::cuda(index)));
 }
 
-// Templates only to be defined once however many files include this.
+// Templates, so that several files may include this definition.
 template <class = void>
 __global__ void delay_kernel(int64_t cycles) {
   const int64_t start = clock64();
@@ -85,7 +85,7 @@ inline void copy_block(const Block& to, const Block& from) {
              cuda::CopyKind::device_to_device);
 }
 
-/// Runs f and gives the message of the E it throws; fails the test if it does not.
+/// Runs f and returns the message of the E that it throws; fails the test if it does not throw.
 template <class E, class F>
 std::string message_of(F f) {
   try {

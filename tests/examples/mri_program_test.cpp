@@ -53,7 +53,7 @@ std::string progress_line(int64_t steps, double seconds) {
 }
 
 TEST(MriProgress, TimeLeftIsThatOfTheStepsOrOfTheClock) {
-  // A million steps of 20 ms and more are hours; 90 s less than one second are 1:30.
+  // A million steps of 20 ms and more take hours; just below 90 s the display is 1:30.
   EXPECT_EQ(progress_line(1'000'000, std::numeric_limits<double>::infinity()).find("  1:30 left"),
             std::string::npos);
   EXPECT_NE(progress_line(1'000'000, 90.0).find("  1:30 left"), std::string::npos);

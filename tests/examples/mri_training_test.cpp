@@ -1,5 +1,5 @@
-// What training relies on: planes that stay apart, patches that are a function of the step, a network that
-// sees no farther than it says, tiles that fit together, checkpoints that bring everything back.
+// What training relies on: planes that stay apart, patches that are a function of the step, a network whose
+// receptive field is what it says, tiles that fit together, checkpoints that restore everything.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -50,13 +50,13 @@ TEST(MriPatches, AreAFunctionOfSeedAndStep) {
   const Split split = split_planes(low.size[0], 4);
   const PatchSampler patches(low, truth, split, 7), same(low, truth, split, 7), other(low, truth, split, 8);
   const auto values = [](const Batch& batch) { return batch.truth.to_vector<float>(); };
-  same.batch(99);  // what was drawn before does not matter
+  same.batch(99);  // earlier draws do not matter
   EXPECT_EQ(values(patches.batch(3)), values(same.batch(3)));
   EXPECT_NE(values(patches.batch(3)), values(patches.batch(4)));
   EXPECT_NE(values(patches.batch(3)), values(other.batch(3)));
 }
 
-// Planes that hold their own number tell where a patch was taken.
+// Planes that hold their own number show where a patch was taken.
 TEST(MriPatches, StayInTheTrainingPlanesAndReachAllOfThem) {
   Volume truth({128, 40, 36});
   for (size_t i = 0; i < truth.voxels.size(); ++i) truth.voxels[i] = static_cast<float>(i / (40 * 36) + 1);
@@ -141,7 +141,7 @@ TEST(MriNetwork, SeesAsFarAsItSaysAndNoFarther) {
       last = std::max(last, plane);
     }
   }
-  // In planes of the low resolution; the farthest are only half reached, from the near side.
+  // In planes of the low resolution; the farthest ones are only partly reached, from the near side.
   EXPECT_EQ(first / 2, 10 - SuperResolution::kReach);
   EXPECT_EQ(last / 2, 10 + SuperResolution::kReach);
 }
@@ -157,7 +157,7 @@ class MriCheckpoint : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-// One step on a batch of ones: enough to give the optimiser a past.
+// One step on a batch of ones, which gives the optimiser a state.
 void train_one_step(TrainingState& state) {
   state.optimizer.zero_grad();
   vox::mse_loss(state.network(vox::ones({1, 1, 4, 4, 4})), vox::zeros({1, 1, 8, 8, 8})).backward();

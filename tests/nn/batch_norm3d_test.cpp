@@ -124,7 +124,7 @@ TEST_P(BatchNorm3dTest, WithoutRunningStatisticsEvaluationUsesTheBatch) {
   EXPECT_TRUE(testing::same_bits(layer.eval()(x), training));
 }
 
-// Both ways of computing it, the kernels and the composition, on one large enough tensor of few channels and
+// The kernels and the composition of ops give the same result, on one large enough tensor of few channels and
 // of many.
 TEST_P(BatchNorm3dTest, ManyChannelsAndFewGiveTheSame) {
   for (const int64_t channels : {2, 16}) {
@@ -168,8 +168,8 @@ TEST_P(BatchNorm3dTest, AnyLayoutGivesWhatTheDenseOneGives) {
   for (const Shape& shape : {Shape{2, 9, 5, 6, 7}, Shape{4, 8, 1, 3, 40}, Shape{3, 33, 9, 16, 17},
                              Shape{5, 16, 1, 1, 1}, Shape{1, 40, 7, 1, 9}}) {
     for (const DType dtype : {f32, f64}) {
-      // Small whole numbers, about one that is large against them and grows along each channel: neither must
-      // cost the variance its digits.
+      // Small whole numbers around a large one that grows along each channel: neither may reduce the accuracy
+      // of the variance.
       const TensorOptions options{dtype, device()};
       const int64_t volume = shape[2] * shape[3] * shape[4];
       const Tensor ramp = (arange(volume, options) * (8.0 / static_cast<double>(volume)))

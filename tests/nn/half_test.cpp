@@ -95,7 +95,7 @@ TEST_P(HalfModuleTest, InitialValuesAreThoseOfF32Rounded) {
   }
 }
 
-/// One step from the same numbers in 16 bits and in f32: equal but for the rounding of the parameter.
+/// One step from the same numbers in 16 bits and in f32: equal except for the rounding of the parameter.
 template <class O, class Options>
 void check_steps(DType half, Device device, const Options& options) {
   Tensor narrow = testing::normal({40}, {f32, device}).to(half).set_requires_grad(true);
@@ -129,7 +129,7 @@ TEST_P(HalfModuleTest, OptimisersComputeAndKeepTheirStateInF32) {
 
 TEST_P(HalfModuleTest, ClipsByTheNormInF32) {
   Tensor p = zeros({4}, {f16, device()}).set_requires_grad(true);
-  p.set_grad(full({4}, 1000, {f16, device()}));  // squares beyond f16
+  p.set_grad(full({4}, 1000, {f16, device()}));  // its square exceeds f16
   EXPECT_NEAR(optim::clip_grad_norm_({p}, 1), 2000, 1e-3);
   EXPECT_EQ(p.grad().to(f32).to_vector<float>(), std::vector<float>(4, 0.5));
 }

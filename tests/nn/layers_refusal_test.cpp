@@ -12,7 +12,7 @@
 #include <typeinfo>
 #include <utility>
 
-// Layers refuse at construction what can never work, in the words of their ops.
+// Layers refuse impossible options at construction, with the messages of their ops.
 
 namespace vox {
 namespace {
@@ -35,7 +35,7 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
 }
 
-/// The error that f throws, by its type, and what it says after the function's name.
+/// The type of the error that f throws, and its message after the function's name.
 template <class F>
 std::pair<std::string, std::string> refusal(const std::string& function, F f) {
   try {
@@ -49,7 +49,7 @@ std::pair<std::string, std::string> refusal(const std::string& function, F f) {
   return {};
 }
 
-/// The constructor throws what the op throws, each in its own name.
+/// The constructor throws the same error as the op, each with its own name.
 template <class Layer, class Op>
 void expect_same_refusal(const char* layer, Layer construct, const char* op, Op call) {
   EXPECT_EQ(refusal(layer, construct), refusal(op, call));
@@ -133,7 +133,7 @@ TEST(LayersRefusalTest, ConvolutionsRefuseStepsAsTheirOpsDo) {
         [&] { conv_transpose3d(x3, w3, {}, {.stride = s, .padding = p, .dilation = d}); });
   }
   EXPECT_THROW(nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 3, .dilation = huge}),
-               ShapeError);  // of which no tap can be addressed
+               ShapeError);  // so large that no tap can be addressed
   EXPECT_NO_THROW(
       nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .stride = huge, .dilation = huge}));
 }

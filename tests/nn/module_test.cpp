@@ -18,7 +18,7 @@ using nn::StateDict;
 class ModuleTest : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, ModuleTest, testing::devices(), testing::device_name);
 
-/// gain * layer(x), with a buffer that nobody uses.
+/// gain * layer(x), with an unused buffer.
 class Scaled final : public nn::Module {
  public:
   Scaled() {

@@ -33,7 +33,7 @@ Tensor parameter(const std::vector<double>& values, Device device) {
 
 // ---- Steps against the formulas, element by element in double -------------------------------------------
 
-/// What one element's optimiser does: p after update number t with gradient g.
+/// The optimiser's rule for one element: p after update number t with gradient g.
 using Rule = std::function<void(double& p, double g, int t)>;
 
 void expect_steps(Optimizer& optimizer, Tensor p, const std::vector<Rule>& rules) {
@@ -193,7 +193,7 @@ TEST_P(OptimTest, EveryOptimiserFitsALinearMap) {
 
 // ---- State --------------------------------------------------------------------------------------------
 
-/// Weights after 6 steps, unbroken or broken after 3 by a trip of everything through a file.
+/// Weights after 6 steps: in one run, or with everything saved to a file and loaded after 3.
 template <class Opt, class Options>
 nn::StateDict trained(Device device, const Options& options, bool broken) {
   const auto make = [&] {

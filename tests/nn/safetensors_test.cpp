@@ -8,7 +8,7 @@
 
 #include <random>
 
-// Files that nn::load must refuse, each for its reason.
+// Files that nn::load must refuse, each with its reason.
 
 namespace vox {
 namespace {
@@ -27,7 +27,7 @@ std::string file(const std::string& header, size_t data = 0) {
   return with_length(header.size(), header + std::string(data, '\0'));
 }
 
-/// The message of the IoError with which loading `bytes` fails, or a note that it did not.
+/// The message of the IoError with which loading `bytes` fails, or a note that it succeeded.
 std::string refusal(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::remove(path);  // a new file: file systems flush one that is cut and written again
   write_bytes(path, bytes);
@@ -190,7 +190,7 @@ TEST(SafetensorsTest, TruncationAtEveryByteIsRefused) {
   }
 }
 
-/// Loads, or is refused with an IoError: anything else (another exception, a crash) fails.
+/// Loading succeeds or throws an IoError; anything else (another exception, a crash) fails the test.
 void expect_loaded_or_refused(const std::filesystem::path& path, const std::string& bytes) {
   const std::string message = refusal(path, bytes);
   EXPECT_TRUE(message == "(it was loaded)" || message.starts_with("nn::load: ")) << message;
@@ -232,7 +232,7 @@ TEST(SafetensorsTest, RandomDamageIsReadOrRefused) {
           bytes[at] = static_cast<char>(random());
       }
     }
-    // Half the time the length fits the changed header, so that the parser gets to see it.
+    // Half of the time the length fits the changed header, so that the header reaches the parser.
     if (const size_t brace = bytes.rfind('}'); brace != bytes.npos && brace >= 8 && below(2) == 0)
       bytes = with_length(brace + 1 - 8, bytes.substr(8));
     expect_loaded_or_refused(folder / "x", bytes);

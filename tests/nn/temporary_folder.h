@@ -9,7 +9,7 @@
 
 namespace vox::testing {
 
-/// A new folder that goes with everything in it.
+/// A new folder that is removed with its contents at the end of its life.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

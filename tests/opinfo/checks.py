@@ -58,7 +58,7 @@ def check(entry, reference, low, counts):
     try:
         want = listed(high.call(reference))
     except Exception as error:
-        if "not implemented for" not in str(error):  # which is about PyTorch's dtypes, not about the call
+        if "not implemented for" not in str(error):  # that concerns PyTorch's dtypes, not the call
             check_error(entry, low, str(error).splitlines()[0], counts)
         raise PyTorchRefuses(str(error)) from error
     if NotImplemented in want:

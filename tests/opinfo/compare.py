@@ -45,8 +45,8 @@ def same(got, want, dtype, order, scale):
 
 
 def difference(got, want, dtype, order, scale, alternative=None):
-    """What differs, in words, and how many elements; or None. What agrees with `alternative`, PyTorch in the
-    dtype itself, is right too."""
+    """The difference in words and the number of elements; or None. Results that agree with `alternative`,
+    PyTorch in the dtype itself, are right too."""
     if tuple(got.shape) != tuple(want.shape):
         return f"shape {tuple(got.shape)}, PyTorch has {tuple(want.shape)}", 0
     right = same(got, want, dtype, order, scale)

@@ -15,7 +15,7 @@ SIZE = 1 << 40
 LIMIT_S = 20          # a process that takes longer is killed, and names its sample
 LIMIT_KB = 256 << 10  # of new memory
 
-# Their results are small, and they may take their time.
+# Not tested here: their results are small, so they need not refuse, and may take long.
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "max.dim", "min.dim", "sum_to_size",
               "trace", "matmul", "__rmatmul__", "mv", "dot", "vdot", "mm", "bmm", "inner", "addmm", "addmm.decomposed",
               "addmv", "addbmm", "baddbmm", "nn.grad.conv3d_weight", "unbind", "split")

@@ -111,7 +111,7 @@ class Program:
             counts["steps"] += 1
         counts["samples"] += 1
         scale = max(1.0, largest([x]), largest(self.leaves))
-        # As a whole: what each step may add to the difference of those before it.
+        # For the whole program, whose steps add to the difference of earlier ones.
         different = difference(v.torch(), x.detach(), self.dtype, "second gradient", 100 * scale)
         if different:
             raise Disagreement("forward", *different)

@@ -84,7 +84,7 @@ def tasks(entries, arguments):
 
 
 class Report:
-    """What became of one task."""
+    """The outcome of one task."""
 
     def __init__(self, name):
         self.name, self.counts, self.differences, self.failures = name, Counter(), Counter(), []

@@ -5,8 +5,8 @@
 #include "tests/support/conv3d_cases.h"
 #include "tests/support/devices.h"
 
-// 351 sets of arguments that the tests and models of other frameworks use: whole numbers in, equality with
-// the reference out. Sets too large for a loop nest run on the GPU, compared at sampled elements.
+// 351 sets of arguments from the tests and models of other frameworks. Inputs are whole numbers, and results
+// equal the reference. Sets that are too large for a loop nest run on the GPU, compared at sampled elements.
 
 namespace vox {
 namespace {
@@ -69,8 +69,8 @@ void compare(const Case& c, DType dtype, Device device) {
 TEST_P(Conv3dCases, EqualTheReference) {
   for (const Case& c : read_cases()) {
     if (!c.legal || c.large()) continue;
-    // The largest tenth of the sets would only take time in every dtype. 16-bit tensors hold the whole
-    // numbers exactly, and their results are the exact ones, rounded once.
+    // The largest tenth of the sets runs only in f32, to save time. 16-bit tensors hold the whole numbers
+    // exactly, and their results are the exact ones, rounded once.
     for (const DType dtype : {f32, f64, bf16, f16}) {
       if (dtype != f32 && c.multiply_adds > 1e6) continue;
       SCOPED_TRACE(c.id + " " + to_string(dtype));

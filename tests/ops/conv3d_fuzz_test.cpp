@@ -7,8 +7,8 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// Random arguments to the public calls. Each call must throw a vox::Error exactly where the rules, worked out
-// here in 128 bits, say so; else give the right shape, and, where small, the reference's values.
+// Random arguments to the public calls. Each call must throw a vox::Error exactly if the rules, evaluated
+// here in 128 bits, say so. Else it must give the right shape and, if small, the reference's values.
 
 namespace vox {
 namespace {
@@ -23,7 +23,7 @@ class Source {
   int64_t between(int64_t low, int64_t high) { return low + upto(high - low); }
   bool one_in(int64_t n) { return upto(n - 1) == 0; }
 
-  /// Mostly in [low, high]; now and then something that no one should pass.
+  /// Mostly in [low, high]; sometimes an absurd value.
   int64_t odd(int64_t low, int64_t high) {
     if (!one_in(150)) return between(low, high);
     constexpr int64_t most = std::numeric_limits<int64_t>::max();
@@ -89,7 +89,7 @@ Shape expected_shape(const Arguments& a) {
     const Wide cells = x[2 + axis], kernel = a.weight[2 + axis], s = a.stride[axis], p = a.padding[axis];
     const Wide d = a.dilation[axis], op = a.output_padding[axis];
     if (cells < 1 || kernel < 1 || s < 1 || p < 0 || d < 1) return {};
-    // Sums and products beyond 64 bits are refused, even where a later term would bring them back.
+    // Sums and products beyond 64 bits are refused, even if a later term would bring them back into range.
     const Wide most = std::numeric_limits<int64_t>::max(), reach = d * (kernel - 1);
     if (2 * p > most || reach > most) return {};
     if (a.transposed ? (cells - 1) * s + reach + 1 > most : cells + 2 * p > most) return {};
@@ -178,7 +178,7 @@ TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
     compare_with_reference(a, x, w, b, y);
     ++compared;
   }
-  // The draw is meant to be mostly legal: a kernel that refuses everything must not pass.
+  // Most of the draws are meant to be legal: a kernel that refuses everything must not pass.
   EXPECT_GT(accepted, calls / 3);
   EXPECT_GT(compared, calls / 4);
 }
@@ -191,7 +191,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
     const Arguments a = draw(source);
     const Triple kernel = source.triple(1, 3);
     const Tensor big = testing::integer_tensor(a.input, 1, dtype_of_call(i), device());
-    // Mostly a grid that fits, if one does.
+    // Mostly a grid that fits, if there is one.
     Shape small{a.input[0], source.between(1, 2) * std::clamp<int64_t>(a.groups, 1, 3), 1, 1, 1};
     for (int64_t axis = 0; axis < 3; ++axis) {
       const Wide cells = a.input.rank() == 5 ? a.input[2 + axis] : 1;

@@ -7,7 +7,7 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// R5: what is refused, with which message; and which sizes come out.
+// R5: which arguments are refused, with which message; and which sizes result.
 
 namespace vox {
 namespace {
@@ -140,7 +140,7 @@ TEST(Conv3dRefusalsCuda, MixedDevices) {
   expect_error<DeviceError>([&] { conv_transpose3d(x.to(w.device()), w, zeros({2})); }, {"cpu", "cuda:0"});
 }
 
-// Nothing here may touch memory: the sizes overflow, or have no room in 64 bits of bytes.
+// Nothing here may touch memory: the sizes, or their bytes, overflow 64 bits.
 TEST_P(Conv3dRefusals, HugeSizes) {
   for (const int64_t n : {huge, huge - 1, huge / 2, huge / 4, int64_t{1} << 62}) {
     EXPECT_THROW(transpose(x4, w4, {.stride = n}), ShapeError) << n;
@@ -167,14 +167,14 @@ TEST_P(Conv3dRefusals, HugeSizes) {
   EXPECT_THROW(conv_transpose3d(wide, make({1, 1, 1, 1, 1})), Error);
 }
 
-// Steps of any size are legal where nothing is that far away.
+// Strides, dilations and paddings of any size are legal if no cell is that far away.
 TEST_P(Conv3dRefusals, HugeStepsThatReachNothing) {
   const Tensor x = testing::tensor({3}, {1, 1, 1, 1, 1}, f32, device());
   const Tensor w = testing::tensor({5}, {1, 1, 1, 1, 1}, f32, device());
   const ConvTranspose3dOptions options{.stride = int64_t{1} << 62, .dilation = huge};
   EXPECT_EQ(testing::values(conv_transpose3d(x, w, {}, options)), (testing::Values{15}));
   EXPECT_EQ(testing::values(conv3d(x, w, {}, {.stride = huge, .dilation = huge})), (testing::Values{15}));
-  // Stride 2^40, of whose output all but one cell are cropped away, 2^39 at the low end.
+  // Stride 2^40: all but one cell of the output are cropped, 2^39 of them at the low end.
   const Tensor two = testing::tensor({3, 4}, {1, 1, 1, 1, 2}, f32, device());
   const int64_t far = int64_t{1} << 40;
   EXPECT_EQ(

@@ -5,7 +5,7 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// Cases small enough to check by hand: the W axis where the shape says no more.
+// Cases small enough to check by hand, along w unless the shape says more.
 
 namespace vox {
 namespace {

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(, Conv3dGradient, testing::devices(), testing::device_n
 
 double inner(const Tensor& a, const Tensor& b) { return (a * b).sum().item<double>(); }
 
-// R1: every set of leaves gets the same gradients, whoever else wants one.
+// R1: a leaf's gradient is the same whichever other leaves need one.
 TEST_P(Conv3dGradient, EachLeafAloneOrTogether) {
   for (const TransposeCase& c : awkward_cases()) {
     const Conv3dGeometry g = c.geometry();
@@ -64,7 +64,7 @@ TEST_P(Conv3dGradient, EachLeafAloneOrTogether) {
   }
 }
 
-// The same cases read from the other side: conv3d, on grids that the transposed op has chosen.
+// The same cases for conv3d, on grids whose sizes the transposed op determined.
 TEST_P(Conv3dGradient, OfConv3dEqualTheReference) {
   for (const TransposeCase& c : awkward_cases()) {
     SCOPED_TRACE(c.name);
@@ -103,7 +103,8 @@ TEST_P(Conv3dGradient, PublicWeightGradIsThatOfConv3d) {
   EXPECT_EQ(values(conv3d_weight_grad(x, gy, {2, 3, 1}, options)), values(w.grad()));
 }
 
-// Sizes do not determine each other: with op >= s (d > s) the ordinary formula would give one cell too many.
+// Sizes do not determine each other: with output_padding >= stride (dilation > stride) the ordinary formula
+// gives one cell too many.
 TEST_P(Conv3dGradient, GeometryTravelsThroughTheSecondOrder) {
   Tensor x = leaf({1, 1, 1, 1, 3}, 1), w = leaf({1, 1, 1, 1, 2}, 2);
   const Tensor y = conv_transpose3d(x, w, {}, {.output_padding = {0, 0, 1}, .dilation = {1, 1, 2}});
@@ -162,7 +163,7 @@ TEST_P(Conv3dGradient, GradcheckOfWeightGrad) {
     EXPECT_TRUE(autograd::gradcheck(weight, inputs));
     EXPECT_TRUE(autograd::gradgradcheck(weight, inputs));
     for (const Grid bias_of : {Grid::big, Grid::small}) {
-      // Both outputs, and each alone: the other's gradient is then absent.
+      // Both outputs, and each alone: the gradient of the other one is then absent.
       for (int use = 1; use < 4; ++use) {
         const auto fused = [&](const std::vector<Tensor>& t) {
           const auto grads = detail::weight_bias_grad(t[0], t[1], g, bias_of);

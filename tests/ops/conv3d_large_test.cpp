@@ -62,8 +62,8 @@ TEST_P(Conv3dLargeCuda, ForwardAndBackwardAtSamples) {
       EXPECT_EQ(at(y, {s[0], s[1], 2 * s[2] + k, s[3], s[4]}), value * (k == 0 ? 3 : -2) + 1);
   }
 
-  // Reading the large grid: conv3d gives w0 * y[2d] + w1 * y[2d+1] = 13 x + 1, and the weight gradient of
-  // ones the sum of each half, exact in f32 since the sums stay far below 2^24.
+  // Reading the large grid: conv3d gives w0 * y[2d] + w1 * y[2d+1] = 13 x + 1. The weight gradient of ones is
+  // the sum of each half, exact in f32 because the sums stay far below 2^24.
   Tensor down = conv3d(y, w, {}, {.stride = {2, 1, 1}});
   ASSERT_EQ(down.shape(), shape);
   for (const auto& s : samples) EXPECT_EQ(at(down, s), 13 * at(x, s) + 1);

@@ -13,7 +13,7 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// What must hold at run time whatever the numbers are: CONV3D's run-time cases R2, R6 and R8.
+// What holds at run time for any numbers: the run-time cases R2, R6 and R8 of the conv3d family.
 
 namespace vox {
 namespace {
@@ -150,7 +150,7 @@ TEST_P(Conv3dRuntime, WithoutABatch) {
   EXPECT_EQ(values(x.grad()), values(conv3d(gy, w, {}, {.stride = 2})));
 }
 
-// R3: producer and consumer on a stream of the user's, without a wait on the host.
+// R3: producer and consumer on a user's stream, without a wait on the host.
 TEST(Conv3dStreamsCuda, WorkIsOrderedOnASideStream) {
   if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = integer_tensor({2, 16, 24, 24, 24}, 1, f32, Device::cuda());
@@ -185,7 +185,8 @@ void expect_same(const Values& got, const Values& expected, const char* what) {
   }
 }
 
-// An Inf tap does not reach outputs it does not touch, in the halo or between the phases; Inf * 3 is Inf.
+// An Inf reaches only outputs that a tap connects it to, not others in the halo or between the phases; Inf *
+// 3 is Inf.
 TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
   constexpr double inf = std::numeric_limits<double>::infinity(),
                    nan = std::numeric_limits<double>::quiet_NaN();

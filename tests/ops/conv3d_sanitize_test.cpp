@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(, Conv3dSanitize, testing::devices(), testing::device_n
 TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
   std::vector<Conv3dGeometry> geometries;
   for (const auto& c : testing::awkward_cases()) geometries.push_back(c.geometry());
-  // Steps that need 64-bit indices, and a volume of more than one block.
+  // Strides and dilations that need 64-bit indices, and a volume of more than one block.
   geometries.push_back(detail::conv_transpose3d_geometry(
       "far", {1, 2, 2, 1, 1}, {2, 1, 1, 2, 2},
       {.stride = {int64_t{1} << 40, 1, 1}, .padding = {int64_t{1} << 39, 0, 0}, .dilation = {1, 2, 1}}));

@@ -12,7 +12,7 @@
 
 #include "tests/support/devices.h"
 
-// clone, contiguous, to(device), to(dtype): what they copy, what they share, what gradient they pass on.
+// clone, contiguous, to(device), to(dtype): what they copy, what they share, which gradient they pass on.
 
 namespace vox {
 namespace {

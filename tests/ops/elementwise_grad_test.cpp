@@ -11,8 +11,8 @@
 
 #include "tests/support/devices.h"
 
-// Gradients of the elementwise ops at points that a difference quotient does not reach: kinks, ties, poles,
-// and broadcast operands, by hand.
+// Gradients of the elementwise ops at points where difference quotients fail: kinks, ties, poles; and of
+// broadcast operands. Expected values are computed by hand.
 
 namespace vox {
 namespace {
@@ -59,7 +59,7 @@ TEST_P(ElementwiseGradTest, Poles) {
   EXPECT_EQ(slope([](const Tensor& x) { return 1 / x; }, {2, 0}), (std::vector<double>{-0.25, -inf}));
 }
 
-// As PyTorch does: a NaN passes the gradient on to where it came from.
+// As in PyTorch, a NaN passes the gradient on to the operand it came from.
 TEST_P(ElementwiseGradTest, AtNaN) {
   EXPECT_EQ(slope(relu, {nan, -1, 0, 1}), (std::vector<double>{1, 0, 0, 1}));
   EXPECT_EQ(slope([](const Tensor& x) { return leaky_relu(x, 0.25); }, {nan}), (std::vector<double>{0.25}));

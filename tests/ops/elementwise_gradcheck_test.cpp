@@ -28,7 +28,7 @@ class ElementwiseGradcheckTest : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(, ElementwiseGradcheckTest, testing::devices(), testing::device_name);
 
 using Views = std::vector<std::function<Tensor(const Tensor&)>>;
-/// Of a (3, 2) leaf: itself, transposed, every second row, and repeated.
+/// Views of a (3, 2) leaf: itself, transposed, every second row, and repeated.
 Views views() {
   return {[](const Tensor& x) { return x; }, [](const Tensor& x) { return x.transpose(0, 1); },
           [](const Tensor& x) { return x.slice(0, 0, 3, 2); },

@@ -5,8 +5,8 @@
 
 #include "tests/support/devices.h"
 
-// One small case for each elementwise kernel and each of its edges (packets that are not full, memory that is
-// not aligned to packets, strides, numbers), for compute-sanitizer.
+// For compute-sanitizer: one small case for each elementwise kernel and each of its edges (packets that are
+// not full, memory that is not aligned to packets, strides, numbers).
 
 namespace vox {
 namespace {

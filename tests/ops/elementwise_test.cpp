@@ -21,7 +21,7 @@ using testing::DeviceTest;
 constexpr double inf = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// |got - expected| in units of the last place of `expected` in T. Equal specials are 0 apart.
+/// |got - expected| in units of the last place of `expected` in T. Equal special values have a distance of 0.
 template <class T>
 double ulps(T got, double expected) {
   if (std::isnan(expected)) return std::isnan(got) ? 0 : inf;
@@ -58,7 +58,8 @@ std::vector<UnaryCase> unary_cases() {
       {"relu", relu, [](double x) { return x < 0 ? 0 : x; }, 0},
       {"leaky_relu", [=](const Tensor& x) { return leaky_relu(x, slope); },
        [=](double x) { return x < 0 ? slope * x : x; }, 0},
-      // The argument of erfc is rounded, which its steep tail multiplies: up to x^2 ulp for x = -4.
+      // The argument of erfc is rounded, and erfc's steep tail multiplies the error: up to x^2 ulp for x =
+      // -4.
       {"gelu", gelu, [](double x) { return x * std::erfc(-x * std::sqrt(0.5)) / 2; }, 24},
       {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, 4},
       {"clamp", [](const Tensor& x) { return clamp(x, -1.5, 2); },
@@ -68,7 +69,7 @@ std::vector<UnaryCase> unary_cases() {
   };
 }
 
-/// Numbers of both signs around 0, of all magnitudes a function may care about, and IEEE's special ones.
+/// Numbers of both signs around 0, of all magnitudes that matter to a function, and IEEE's special ones.
 template <class T>
 std::vector<T> interesting_numbers() {
   using limits = std::numeric_limits<T>;
@@ -269,7 +270,7 @@ TEST_P(ElementwiseTest, Broadcasting) {
   EXPECT_EQ(exp(zeros({2, 0}, {f32, device()})).shape(), (Shape{2, 0}));
 }
 
-// An element's result depends on its operands only, not on where it lies.
+// An element's result depends only on its operands, not on where it lies in memory.
 TEST_P(ElementwiseTest, LayoutDoesNotChangeABit) {
   const Tensor big = numbers<float>({5, 7, 11, 3});
   const std::vector<Tensor> views = {big.permute({3, 1, 0, 2}),

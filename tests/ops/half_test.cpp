@@ -10,9 +10,9 @@
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
 
-// Every op on bf16 and f16: it computes in f32 and rounds once. So its result is that of the same op on the
-// same numbers in f32, rounded, bit for bit; and so is every gradient, for one that comes in 16 bits.
-// Convolutions are compared with the reference in conv3d_cases_test.cpp.
+// Every op on bf16 and f16 computes in f32 and rounds once. So its result is that of the same op on the same
+// numbers in f32, rounded, bit for bit. So is every gradient, for an output gradient in 16 bits. Convolutions
+// are compared with the reference in conv3d_cases_test.cpp.
 
 namespace vox {
 namespace {
@@ -24,12 +24,12 @@ struct Case {
   std::string name;
   std::vector<Shape> shapes;
   std::function<Tensor(const Tensors&)> op;
-  /// Whether gradients are those of f32, rounded once. Not where the gradient of a broadcast operand is
-  /// rounded before it is summed, or one that is broadcast back is rounded before it meets another factor.
+  /// Whether gradients are those of f32, rounded once. False if the gradient of a broadcast operand is
+  /// rounded before it is summed, or before it is multiplied by another factor.
   bool exact_gradient = true;
 };
 
-/// Positive numbers where a function wants them.
+/// Positive numbers, for functions that need them.
 Tensor positive(const Tensor& x) { return abs(x) + 0.25; }
 
 std::vector<Case> elementwise_cases() {
@@ -162,7 +162,7 @@ std::vector<Case> other_cases() {
 
 class HalfOpsTest : public testing::DeviceTest {
  protected:
-  /// The op on leaves of `dtype`; its result, and the gradients for g.
+  /// The op on leaves of `dtype`: its result, and the gradients for g.
   struct Outcome {
     Tensor y;
     Tensors grads;
@@ -199,7 +199,7 @@ class HalfOpsTest : public testing::DeviceTest {
       const Tensor rounded = expected.grads[i].to(half);
       if (c.exact_gradient) {
         EXPECT_TRUE(same_bits(got.grads[i], rounded)) << "gradient " << i;
-      } else {  // some roundings of the numbers that it is made of
+      } else {  // a few roundings of its intermediate numbers
         const double unit = half == bf16 ? 0x1p-8 : 0x1p-11;
         const Tensor error = max(abs(got.grads[i].to(f32) - expected.grads[i]));
         EXPECT_LE(error.item(), 8 * unit * std::max(1.f, max(abs(expected.grads[i])).item()))
@@ -228,7 +228,7 @@ TEST_P(HalfOpsTest, NumbersAreTakenInF32) {
   y = full({4}, 1000, {bf16, device()});
   y.add_(full({4}, 1000, {bf16, device()}), -0.999);
   EXPECT_EQ(y.to(f32).to_vector<float>(), std::vector<float>(4, 1));
-  // Comparisons are of elements: the number is rounded as an element is.
+  // Comparisons are between elements: the number is rounded to the element's dtype.
   EXPECT_EQ(eq(full({1}, 0.1, {bf16, device()}), 0.1).item<bool>(), true);
 }
 

@@ -112,7 +112,7 @@ TEST_P(InplaceTest, VersionAndGradMode) {
     before = version();
   }
   EXPECT_THROW(x.add_(zeros({4}, {f32, device()})), ShapeError);
-  EXPECT_EQ(version(), before);  // refused: nothing was written
+  EXPECT_EQ(version(), before);  // the call was refused before it wrote
 
   Tensor leaf = zeros({3}, {f32, device()}).set_requires_grad(true);
   EXPECT_THROW(leaf.add_(other), GradError);

@@ -327,7 +327,7 @@ TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in
 // 8 GiB of addresses, of which a few pages are touched.
 TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
 #if VOX_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep notes on every byte of it";
+  GTEST_SKIP() << "sanitizers keep shadow memory for every byte of it";
 #endif
   const int64_t width = (int64_t{1} << 31) + 9;
   Tensor x;

@@ -26,8 +26,8 @@
 // tests/support/layouts.h: each operand in turn, all together, and all empty; then its gradients, for a
 // gradient of the result in every layout. The expected results are those on dense copies, bit for bit.
 // HACKING.md promises that for elements. Sums over several dimensions may be added in another order, but the
-// values here are quarters of small whole numbers, so their sums are exact in any order, and the rule is the
-// same.
+// values here are quarters of small whole numbers, so their sums are exact in any order, and the same rule
+// applies.
 //
 // A new op is one line in a table below.
 
@@ -62,7 +62,7 @@ struct Op {
 };
 using Ops = std::vector<Op>;
 
-/// More elements than any kernel buffers at a time, in rows long enough to be read in place.
+/// More elements than any kernel buffers at once, in rows long enough to be read in place.
 const Shape box{3, 10, 40};
 
 Op unary(std::string name, std::function<Tensor(const Tensor&)> f, const DTypes& dtypes = floating,
@@ -95,7 +95,7 @@ Tensor values_of(const Shape& shape, Holds holds, DType dtype, Device device, in
 }
 
 /// Fills the memory that the next allocations on a GPU get, or the stack of the next calls, with
-/// unwritten_byte: a kernel that reads what was not written then computes NaN.
+/// unwritten_byte. A kernel that reads unwritten memory then computes NaN.
 [[gnu::noinline]] void poison(Device device) {
   if (device.is_cuda()) {
     for (const int64_t bytes : {512, 8192, 65536, 1 << 20})
@@ -107,10 +107,10 @@ Tensor values_of(const Shape& shape, Holds holds, DType dtype, Device device, in
   asm volatile("" : : "r"(stack) : "memory");
 }
 
-/// Has glibc fill every block of the heap that it hands out with `byte`, or none.
+/// Makes glibc fill every heap block that it hands out with `byte`, or stops that.
 void poison_heap([[maybe_unused]] std::optional<unsigned char> byte) {
 #if defined(__GLIBC__)
-  mallopt(M_PERTURB, byte ? 0x100 | (*byte ^ 0xff) : 0);  // it takes the complement, and 0 for none
+  mallopt(M_PERTURB, byte ? 0x100 | (*byte ^ 0xff) : 0);  // it takes the complement; 0 means none
 #endif
 }
 
@@ -151,7 +151,7 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
         << what << ": " << (i == 0 ? std::string("result") : str("gradient ", i - 1));
 }
 
-/// Whether there is no NaN, as unwritten memory would bring about, and no infinity.
+/// Whether there is no infinity, and no NaN, which unwritten memory would cause.
 bool is_finite(const Tensor& t) {
   const std::vector<double> values = t.detach().to(Device::cpu()).to(f64).to_vector<double>();
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
@@ -166,7 +166,7 @@ const LaidOut& find(const Layouts& list, const std::string& layout) {
   return list[0];
 }
 
-/// op with each operand in each layout, then with all of them in it.
+/// Runs op with each operand in each layout, then with all of them in that layout.
 void check_operands(const Op& op, const std::vector<Layouts>& operands, const std::string& name) {
   const auto check = [&](const std::string& layout, size_t first, size_t last, const std::string& what) {
     Tensors laid_out, dense;
@@ -176,7 +176,7 @@ void check_operands(const Op& op, const std::vector<Layouts>& operands, const st
     }
     const Outcome expected = run(op, dense);
     expect_same(run(op, laid_out), expected, what);
-    if (dense[0].numel() == 0) return;  // refused by some ops, and a mean of nothing is NaN
+    if (dense[0].numel() == 0) return;  // some ops refuse this, and a mean of nothing is NaN
     EXPECT_EQ(expected.error, "") << what;
     for (const Tensor& t : expected.tensors) EXPECT_TRUE(is_finite(t)) << what << ", dense";
   };
@@ -485,7 +485,8 @@ TEST_P(LayoutsTest, Losses) {
 }
 
 TEST_P(LayoutsTest, BatchNorm) {
-  // 16 elements a channel: their mean, and the squares about it, have few enough digits to be summed exactly.
+  // 16 elements a channel: their mean, and the squared deviations from it, have few enough digits for exact
+  // sums.
   const Operand volume{{2, 9, 2, 2, 4}}, channels{{9}, numbers, false}, variances{{9}, positive, false};
   check({{"batch_norm",
           {volume, channels, channels},
@@ -535,7 +536,8 @@ std::vector<unsigned char> bytes_of(const Tensor& dense) {
   return bytes;
 }
 
-/// The memory of `target` after a write that makes its elements those of `elements`: nothing else changes.
+/// The expected memory of `target` after a write that makes its elements those of `elements`; all else is
+/// unchanged.
 std::vector<unsigned char> written(const LaidOut& target, const Tensor& elements) {
   std::vector<unsigned char> memory = bytes_of(target.memory);
   const std::vector<unsigned char> from = bytes_of(elements);

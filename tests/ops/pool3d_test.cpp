@@ -85,8 +85,8 @@ struct Arguments {
   bool ceil_mode, count_include_pad;
 };
 
-/// Windows along one axis, counted one at a time: in floor mode those that end within input and padding; in
-/// ceil mode all that begin within input and left padding, up to the first that reaches the end.
+/// Counts windows along one axis one by one. Floor mode: those that end within input and padding. Ceil mode:
+/// all that begin within input and left padding, up to the first that reaches the end.
 int64_t count_windows(const Arguments& a, int64_t axis) {
   const int64_t in = a.shape[a.shape.rank() - 3 + axis], pad = a.padding[axis], stride = a.stride[axis];
   const int64_t extent = a.dilation[axis] * (a.kernel[axis] - 1) + 1, room = in + 2 * pad;
@@ -249,7 +249,7 @@ TEST_P(Pool3d, RefusesBadArguments) {
 }
 
 TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
-  // Distinct values, far apart: no ties, no kink within a step.
+  // Distinct values, far apart, so that difference quotients meet no tie and no kink.
   Values v(2 * 4 * 3 * 5);
   for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(i * 37 % v.size()) * 0.1;
   const Tensor x = make(v, {1, 2, 4, 3, 5}).set_requires_grad();

@@ -10,8 +10,8 @@
 #include <voxgrad/ops/reduce.h>
 #include "tests/ops/pool3d_support.h"
 
-// Pooling where it takes other ways to the same results: windows and steps far longer than the tensor, views,
-// planes that are interleaved, maxima whose indices nobody asks for.
+// Pooling by its other algorithms, with the same results: windows and strides far longer than the tensor,
+// views, interleaved planes, maxima without indices.
 
 namespace {
 
@@ -40,8 +40,8 @@ TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
   vox::set_num_threads(threads);
 }
 
-// Planes whose cells lie side by side are read as they lie (on the CPU, without gradient).
-// One window is no step away from another, nor one cell of a window, however long the steps.
+// Interleaved planes are read in place (on the CPU, without gradient). With one window, or one cell of a
+// window, strides and dilations are never used, however long they are.
 TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
   const Tensor dense = vox::randn({1, 17, 2, 2, 2}, {.device = device()});
   const Tensor last = dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
@@ -67,7 +67,8 @@ TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
   }
 }
 
-/// (kernel, stride, padding, dilation) of which a window's taps begin, end and step near the ends of an axis.
+/// (kernel, stride, padding, dilation) for which the taps of a window begin, end and advance near the ends of
+/// an axis.
 std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
   std::set<std::array<int64_t, 4>> found;
   for (const int64_t kernel :
@@ -85,8 +86,8 @@ std::set<std::array<int64_t, 4>> long_windows(int64_t in) {
   return found;
 }
 
-// Windows with far more taps than there are cells: each cell is asked whether it is one of window o's.
-// Nothing may take time or memory with the kernel's length.
+// Windows with far more taps than there are cells: each cell is tested for membership in window o. Neither
+// time nor memory may grow with the kernel's length.
 TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
   constexpr int64_t planes = 9;
   const auto check_axis = [](int axis, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
@@ -162,7 +163,7 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
           check_axis(axis, in, kernel, stride, padding, dilation, ceil_mode);
 }
 
-// Also on all axes at once, where products of their lengths would not fit 64 bits.
+// The same on all axes at once, where products of their lengths do not fit 64 bits.
 TEST_P(Pool3d, WindowsFarLongerThanTheTensorOnAllAxes) {
   const Tensor x = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}).set_requires_grad();
   const int64_t kernel = int64_t{1} << 40;
@@ -213,7 +214,7 @@ TEST_P(Pool3d, InterleavedPlanesGiveWhatDenseOnesGive) {
   }
 }
 
-// Without a gradient to come the maximum is found in other ways than with one: axis by axis, or row by row.
+// Without a gradient the maximum is found by other algorithms than with one: axis by axis, or row by row.
 TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
   const auto same = [](const Tensor& a, const Tensor& b, const Shape& strides) {
     const Values x = values(a), y = values(b);
@@ -256,7 +257,7 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
   }
 }
 
-// Windows of half a long axis, whose cells are too many to list.
+// Windows of half a long axis, which has too many cells to list.
 TEST_P(Pool3d, LongWindowsOfInterleavedPlanes) {
   const Tensor x = vox::rand({1, 1, 1, 3000, 8}, {.device = GetParam()}).permute({0, 4, 1, 2, 3});
   const MaxPool3dOptions windows{.kernel_size = {1, 1, 1500}, .stride = 1};

@@ -26,8 +26,8 @@ class ReduceGradTest : public DeviceTest {
     return from_vector<float>(values, shape, device()).set_requires_grad();
   }
 
-  /// f of a dense leaf, of a permuted one, and of one expanded from a slice, to first and second order. f
-  /// also squares its argument or its result somewhere, or else there is no second order to check.
+  /// Checks f of a dense leaf, of a permuted one, and of one expanded from a slice, to first and second
+  /// order. f must square its argument or its result somewhere, or the second order is trivial.
   void check(const std::function<Tensor(const Tensor&)>& f) {
     const Tensor x = normal({2, 3, 4}, {f64, device()}).set_requires_grad();
     const Tensor row = normal({3, 1}, {f64, device()}, 2).set_requires_grad();

@@ -7,8 +7,8 @@
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
 
-// One small case for each kernel of the reductions and matmul, and for each of their edges: for
-// compute-sanitizer, which is slow.
+// For compute-sanitizer, which is slow: one small case for each kernel of the reductions and matmul, and for
+// each of their edges.
 
 namespace vox {
 namespace {
@@ -18,7 +18,7 @@ using namespace vox::testing;
 class ReduceSanitize : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, ReduceSanitize, devices(), device_name);
 
-// Short rows; rows of one block, whole and not; rows of several; and all of them as columns.
+// Short rows; rows of one block, full and not full; rows of several blocks; and all of them as columns.
 TEST_P(ReduceSanitize, RowsAndColumns) {
   for (int64_t length : {3, 33, 1024, 1025, 34000}) {
     const Tensor x = whole({9, length}, {f64, device()});

@@ -35,7 +35,7 @@ Shape dims_of(int mask) {
   return dims;
 }
 
-/// Sums by the definition: every element is added to the output whose index has 0 for reduced dims.
+/// Sums by the definition: every element is added to the output whose index is 0 in the reduced dims.
 std::vector<int64_t> reference_sum(const std::vector<int64_t>& x, const Shape& shape, int mask) {
   int64_t outputs = 1;
   for (int64_t d = 0; d < shape.rank(); ++d) outputs *= mask >> d & 1 ? 1 : shape[d];
@@ -193,7 +193,8 @@ TEST_P(ReduceTest, ArgCountsInRowMajorOrderOverTheReducedDims) {
 
 // ---- The order of additions -----------------------------------------------------------------------------
 
-/// Every reduction (but sums and means, without `sums`) over every set of dims has the bits of the copy's.
+/// Every reduction (without `sums`: except sums and means) over every set of dims has the same bits on a
+/// copy.
 void expect_same_as_copy(const Tensor& view, bool sums = true) {
   const Tensor copy = copy_of(view);
   const bool arithmetic = sums && view.dtype() != boolean;
@@ -218,8 +219,8 @@ const std::vector<Shape>& orders_of(int64_t rank) {
   return rank == 4 ? four : five;
 }
 
-// Permuted and cut tensors are read in the order of their memory, some in two steps; whole numbers do not
-// show it.
+// Permuted and sliced tensors are read in the order of their memory, some in two passes; with whole numbers
+// the order does not show.
 TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
   for (const Shape& shape : {Shape{3, 5, 7, 11}, Shape{4, 9, 17, 33}, Shape{70, 1, 33, 9},
                              Shape{2, 32, 3, 2, 33}, Shape{4, 3, 1, 20, 65}, Shape{33, 6, 3, 8, 4}}) {
@@ -253,7 +254,7 @@ TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
 }
 
 TEST_P(ReduceTest, AViewHasTheBitsOfItsCopy) {
-  const bool sums = device().is_cuda();  // on the CPU those of several dimensions depend on strides
+  const bool sums = device().is_cuda();  // on the CPU sums over several dimensions depend on strides
   for (const Shape& shape :
        {Shape{3, 5, 7, 11}, Shape{2, 3, 130, 70}, Shape{1, 40, 3, 1030}, Shape{70, 1, 33, 9}}) {
     const Tensor x = normal(shape, {f32, device()});
@@ -289,7 +290,7 @@ TEST_P(ReduceTest, ThreadsDoNotChangeBits) {
     EXPECT_TRUE(same_on_any_threads([&] { return sum(x, dims_of(mask)); })) << mask;
 }
 
-// Of which a task takes fewer, the more threads there are.
+// A task takes fewer neighbouring rows, the more threads there are.
 TEST_P(ReduceTest, SideBySideRowsHaveTheBitsOfRowsAlone) {
   for (const DType dtype : {f32, f64}) {
     const Tensor x = normal({1000, 1030}, {dtype, device()}), columns = x.transpose(0, 1).contiguous();
@@ -337,7 +338,7 @@ TEST_P(ReduceTest, SumToUndoesBroadcasting) {
 
 // ---- Errors ---------------------------------------------------------------------------------------------
 
-// Expanded memory is small, but the results of its blocks would not be.
+// Expanded memory is small, but the results of its blocks are not.
 TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
   using Call = Tensor (*)(const Tensor&, const Shape&);
   const std::pair<std::string, Call> calls[] = {

@@ -157,7 +157,8 @@ TEST_P(Shaping, IndexSelectTakesRows) {
   EXPECT_EQ(vox::index_select(counting({0, 3}), 1, index({0, 0})).shape(), (Shape{0, 2}));
 }
 
-// Rows of a tensor that is not dense are read in place: no memory holds all of the last one.
+// Rows of a tensor that is not dense are read in place. The last row's memory ends before its last stride
+// does.
 TEST_P(Shaping, IndexSelectReadsAnyStrides) {
   for (const DType dtype : dtypes) {
     const Tensor x = counting({2, 3, 2, 4}, dtype);

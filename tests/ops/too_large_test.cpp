@@ -21,8 +21,8 @@
 #include "tests/support/devices.h"
 #include "tests/support/limit_memory.h"
 
-// Results that are too large are refused in the name of the call that was to make them, and with their shape:
-// not in the name of the function that allocates, nor by a product of some of their sizes.
+// Results that are too large are refused with the name of the public call and the shape of the result: not
+// with the name of the function that allocates, nor with a product of some sizes.
 
 namespace vox {
 namespace {
@@ -126,7 +126,7 @@ TEST_P(TooLarge, MoreBytesThanCanBeCounted) {
       "a tensor has at most 2^63 - 1 bytes, got shape ");
 }
 
-// In the shapes that the caller knows: without the axes, and the batch, that only conv3d has.
+// Messages use the caller's shapes, without the axes and the batch that only conv3d has.
 TEST_P(TooLarge, MoreElementsThanAConvolutionTakes) {
   const Shape big{1, 1, power(23) - 7, power(23) - 7, power(23) - 7};
   const Tensor x3 = expanded({1, 1, power(20), power(20), power(20)}), w3 = expanded({1, 1, 1, 1, 1});
@@ -151,7 +151,7 @@ TEST_P(TooLarge, MoreBytesThanThereAre) {
                                    "no memory for a tensor of shape ");
 }
 
-// Before any work is done, which here takes hours.
+// Refused before any work is done, which here would take hours.
 TEST_P(TooLarge, WorkThatIsInVain) {
   const Shape shape{power(50)}, scores{power(50), 2}, row{1, 1, 1, 1, power(50)};
   const Tensor x = expanded(shape), h = expanded(shape, bf16), v = expanded(row),
@@ -178,7 +178,7 @@ TEST_P(TooLarge, WorkThatIsInVain) {
       "no memory for a tensor of shape ");
 }
 
-/// In a process of its own, with `bytes` more memory: what `call` throws goes to stderr.
+/// Runs `call` in a process of its own with `bytes` more memory, and prints what it throws to stderr.
 void run_with_little_memory(int64_t bytes, const std::function<void()>& call) {
   set_num_threads(1);
   testing::limit_memory(bytes);
@@ -190,12 +190,12 @@ void run_with_little_memory(int64_t bytes, const std::function<void()>& call) {
   std::exit(0);
 }
 
-// The results fit, the tables that the CPU's kernels make of them do not.
+// The results fit memory, but the tables of the CPU's kernels do not.
 TEST(TablesDeathTest, AreRefusedInTheNameOfTheFunction) {
   if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   constexpr int64_t cells = power(22), result = cells * 4, room = 3 * result;
-  const Tensor row = ones({1, 1, 1, 1, 1}).expand({1, 1, 1, 1, cells});  // of which pooling makes a copy
+  const Tensor row = ones({1, 1, 1, 1, 1}).expand({1, 1, 1, 1, cells});  // pooling copies it
   const Triple one{1, 1, 2}, wide{1, 1, cells};
   const auto expect_named = [&](const char* function, const std::function<void()>& call) {
     EXPECT_EXIT(run_with_little_memory(room, call), ::testing::ExitedWithCode(0),
@@ -206,7 +206,7 @@ TEST(TablesDeathTest, AreRefusedInTheNameOfTheFunction) {
   expect_named("max_pool3d", [&] { max_pool3d(row, {.kernel_size = one, .stride = Triple(1)}); });
 }
 
-// 32 MiB of result need no table of the stride.
+// A result of 32 MiB needs no table as long as the stride.
 TEST(TablesDeathTest, AStrideCostsNothing) {
   if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -3,7 +3,7 @@
 #include <voxgrad/voxgrad.h>
 #include "tests/support/devices.h"
 
-// Views: which elements they show, whose memory they share, what gradient they pass on.
+// Views: which elements they show, whose memory they share, which gradient they pass on.
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 // The conv3d family by its index rule, o = i * stride - padding + k * dilation, in double, one output at a
-// time. Nobody optimises this file, and it shares nothing with the library.
+// time. It is not optimised, and shares no code with the library.
 
 namespace vox::reference {
 

@@ -24,7 +24,7 @@ inline Tensor tensor(const Values& values, const Shape& shape, DType dtype = f64
   });
 }
 
-/// The values as elements of `dtype`: what is computed exactly, and rounded once.
+/// The values rounded once to `dtype`: the expected result of exact arithmetic.
 inline Values rounded(Values values, DType dtype) {
   visit_floating_storage("tests", dtype, [&]<class T>(T) {
     for (double& v : values) v = static_cast<T>(v);
@@ -64,7 +64,7 @@ inline Tensor integer_tensor(const Shape& shape, uint64_t seed, DType dtype = f6
 
 inline std::array<int64_t, 3> array_of(const Triple& t) { return {t.d, t.h, t.w}; }
 
-/// The reference's words for a geometry.
+/// The geometry in the reference's format.
 inline reference::Conv3d reference_of(const Conv3dGeometry& g) {
   return {g.batch,
           g.big_channels,
@@ -78,7 +78,7 @@ inline reference::Conv3d reference_of(const Conv3dGeometry& g) {
           array_of(g.dilation)};
 }
 
-/// A conv_transpose3d by its arguments, as the tables of test cases list them.
+/// A conv_transpose3d by its arguments, as tables of test cases list them.
 struct TransposeCase {
   const char* name;
   int64_t batch, in_channels, out_channels;
@@ -93,8 +93,8 @@ struct TransposeCase {
   }
 };
 
-/// Geometries that differ on every axis and tell apart nearly every wrong formula; small enough for gradcheck
-/// and for a GPU's sanitizer. In the last three the two grids do not determine each other.
+/// Geometries that differ on every axis and expose nearly every wrong formula; small enough for gradcheck and
+/// for a GPU's sanitizer. In the last three, neither grid's size determines the other's.
 inline const std::vector<TransposeCase>& awkward_cases() {
   static const std::vector<TransposeCase> cases{
       {"plain", 1, 1, 1, {2, 3, 2}, {2, 1, 3}, 1, 0, 0, 1, 1},

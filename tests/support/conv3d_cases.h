@@ -13,7 +13,7 @@
 #include "tests/data_dir.h"
 #include "tests/support/conv3d.h"
 
-// The table of real parameter sets in tests/data, and what it takes to compare large ones.
+// The table of real parameter sets in tests/data, and helpers to compare large ones.
 
 namespace vox::testing {
 
@@ -21,7 +21,7 @@ inline Triple triple_of(const nlohmann::json& j) {
   return {j[0].get<int64_t>(), j[1].get<int64_t>(), j[2].get<int64_t>()};
 }
 
-/// A set of arguments of conv_transpose3d that the tests or models of another framework use.
+/// Arguments of conv_transpose3d that the tests or models of another framework use.
 struct RealCase {
   std::string id;
   int64_t batch, in_channels, out_channels;
@@ -77,7 +77,7 @@ inline std::vector<RealCase> read_cases() {
   return cases;
 }
 
-/// Like integers(), for many: on all threads.
+/// Like integers(), but computed by all threads, for large counts.
 inline std::vector<float> many_integers(int64_t n, uint64_t seed) {
   std::vector<float> v(static_cast<size_t>(n));
   parallel_for(n, 1 << 20, [&](int64_t begin, int64_t end) {
@@ -88,7 +88,7 @@ inline std::vector<float> many_integers(int64_t n, uint64_t seed) {
   return v;
 }
 
-/// `count` random elements, the first and the last of t against `expected(index)`.
+/// Compares `count` random elements of t, and the first and the last, with `expected(index)`.
 template <class F>
 void compare_samples(const char* what, const Tensor& t, int count, F expected) {
   const std::vector<float> got = t.to_vector<float>();

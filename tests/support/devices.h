@@ -13,7 +13,7 @@
 //     INSTANTIATE_TEST_SUITE_P(, ReluTest, vox::testing::devices(), vox::testing::device_name);
 //     TEST_P(ReluTest, KeepsNaN) { ... device() ... }
 //
-// makes ReluTest.KeepsNaN/cpu and ReluTest.KeepsNaN/cuda; the second skips itself where there is no GPU.
+// makes ReluTest.KeepsNaN/cpu and ReluTest.KeepsNaN/cuda; the second is skipped without a GPU.
 
 namespace vox::testing {
 

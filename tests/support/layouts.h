@@ -8,8 +8,8 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/tensor.h>
 
-// The ways in which a tensor may lie in memory, one list for the tests of all kernels. They are built on the
-// host, byte by byte, so that no kernel under test takes part.
+// The memory layouts in which kernels are tested. They are built on the host, byte by byte, without any
+// kernel under test.
 
 namespace vox::testing {
 
@@ -40,8 +40,8 @@ inline int64_t place_of(const Shape& index, const Shape& strides) {
   return place;
 }
 
-/// `values` with element (i, j, ...) at offset + i * strides[0] + ... of memory of `cells` elements, and some
-/// unwritten ones behind them. Along a dimension of stride 0 the first element stands for all.
+/// `values` with element (i, j, ...) at offset + i * strides[0] + ... of memory of `cells` elements, followed
+/// by some unwritten ones. Along a dimension of stride 0 the first element stands for all.
 inline LaidOut lay_out(std::string layout, const Tensor& values, int64_t offset, const Shape& strides,
                        int64_t cells) {
   cells += 16;
@@ -72,8 +72,8 @@ inline LaidOut lay_out(std::string layout, const Tensor& values, int64_t offset,
           .is_writable = !repeats};
 }
 
-/// The same in a dense block of shape `block`, from cell (begin, begin, ...) on, every `step`-th cell of each
-/// dimension.
+/// The same in a dense block of shape `block`: every `step`-th cell of each dimension, from cell (begin,
+/// begin, ...) on.
 inline LaidOut lay_out_in_block(std::string layout, const Tensor& values, const Shape& block, int64_t begin,
                                 int64_t step) {
   const Shape whole = contiguous_strides(block);
@@ -83,8 +83,8 @@ inline LaidOut lay_out_in_block(std::string layout, const Tensor& values, const 
   return lay_out(std::move(layout), values, offset, strides, checked_numel("tests", block));
 }
 
-/// The elements of `values`, which is dense, in every layout. Where a layout repeats elements, only those
-/// that it repeats are taken. Each has the shape of `values`; for empty tensors give it empty values.
+/// The elements of the dense tensor `values` in every layout, all with its shape. A layout that repeats
+/// elements takes only those that it repeats. For empty tensors pass empty values.
 inline std::vector<LaidOut> layouts(const Tensor& values) {
   const Shape& shape = values.shape();
   const int64_t rank = shape.rank(), numel = values.numel();
@@ -116,7 +116,7 @@ inline std::vector<LaidOut> layouts(const Tensor& values) {
     Shape others = shape, alone = Shape::filled(rank, 1);
     others[d] = 1, alone[d] = shape[d];
     expanded(str("expanded ", d), others);
-    if (rank > 2) expanded(str("expanded all but ", d), alone);  // as the gradient of a sum over the others
+    if (rank > 2) expanded(str("expanded all but ", d), alone);  // like the gradient of a sum over the others
   }
   expanded("repeated", Shape::filled(rank, 1));
   return list;

@@ -11,18 +11,18 @@
 #include <fstream>
 #endif
 
-// For death tests of what happens when memory runs out: the limit is the process's, and stays.
+// For death tests of running out of memory: the limit applies to the whole process, and cannot be lifted.
 
 namespace vox::testing {
 
-// Sanitizers reserve addresses of their own and cannot run under such a limit.
+// Sanitizers reserve address space and cannot run under such a limit.
 #if !defined(__linux__) || VOX_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
 inline constexpr bool can_limit_memory = false;
 inline void limit_memory(int64_t) {}
 #else
 inline constexpr bool can_limit_memory = true;
 
-/// Lets this process have `bytes` of addresses more than it has now.
+/// Lets this process use `bytes` more of address space than it uses now.
 inline void limit_memory(int64_t bytes) {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

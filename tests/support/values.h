@@ -9,11 +9,11 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/tensor.h>
 
-// Data for tests, and comparisons of bits.
+// Data for tests, and bitwise comparisons.
 
 namespace vox::testing {
 
-/// Normal random numbers, the same ones for the same shape and seed on every device.
+/// Normal random numbers, equal for equal shape and seed on every device.
 inline Tensor normal(const Shape& shape, TensorOptions options, unsigned seed = 1) {
   std::mt19937 engine(seed);
   std::normal_distribution<double> distribution;
@@ -22,14 +22,14 @@ inline Tensor normal(const Shape& shape, TensorOptions options, unsigned seed = 
   return from_vector<double>(values, shape).to(options.dtype).to(options.device);
 }
 
-/// Small whole numbers, different ones next to each other: sums and products of them are exact.
+/// Small whole numbers, neighbours being different: sums and products of them are exact.
 inline Tensor whole(const Shape& shape, TensorOptions options, int64_t seed = 0) {
   std::vector<int64_t> values(static_cast<size_t>(checked_numel("whole", shape)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i * 7 + seed) % 11 - 5;
   return from_vector<int64_t>(values, shape).to(options.dtype).to(options.device);
 }
 
-/// A dense copy, also of a tensor that is dense already.
+/// A dense copy, even if x is dense already.
 inline Tensor copy_of(const Tensor& x) { return x.detach().clone(); }
 
 /// Whether shapes, dtypes and every bit agree.

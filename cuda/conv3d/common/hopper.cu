@@ -6,7 +6,7 @@ namespace vox::cuda::conv {
 
 namespace {
 
-// Tells by its largest block which of the build's machine codes a GPU was given.
+// The kernel's largest block shows which machine code of the build a GPU was given.
 constexpr int with_wgmma = 128;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __global__ void __launch_bounds__(with_wgmma) build_kernel() {}
@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(with_wgmma) build_kernel() {}
 __global__ void __launch_bounds__(with_wgmma / 2) build_kernel() {}
 #endif
 
-/// Asks the driver, which makes no context.
+/// Asks the driver, which does not create a context.
 bool is_hopper(int device) {
   int major = 0, minor = 0;
   return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
@@ -22,8 +22,8 @@ bool is_hopper(int device) {
          major == 9 && minor == 0;
 }
 
-/// Of the current device. GPUs of one compute capability get the same machine code, so one of them speaks for
-/// all, and the others get no context.
+/// For the current device. GPUs of one compute capability get the same machine code, so asking one is enough,
+/// and the others need no context.
 bool build_has_wgmma() {
   const OutsideCapture outside;
   cudaFuncAttributes attributes{};

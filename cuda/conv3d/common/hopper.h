@@ -10,7 +10,7 @@ namespace vox::cuda::conv {
 /// has machine code for it (architecture 90a; its PTX for other GPUs leaves their bodies empty).
 bool has_wgmma();
 
-/// How many the device of the launch has.
+/// The number of multiprocessors of the launch's device.
 inline int multiprocessors(const Launch& launch) {
   int device = 0, count = 0;
   launch.check(cudaGetDevice(&device));

@@ -3,21 +3,21 @@
 #include <cstdint>
 #include <type_traits>
 
-// Integer arithmetic of plans and kernels.
+// Integer arithmetic for plans and kernels.
 
 namespace vox::cuda::conv {
 
-/// a / b, rounded up, of a >= 0 and b >= 1.
+/// a / b, rounded up, for a >= 0 and b >= 1.
 template <class A, class B>
 constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
   return static_cast<std::common_type_t<A, B>>((int64_t{a} + b - 1) / b);
 }
 
-/// i, which the caller knows to fit.
+/// i as an int; the caller knows that it fits.
 constexpr int narrow(int64_t i) { return static_cast<int>(i); }
 
 /// Calls `f` with the number of tiles of 8 channels in a block, at most `most` (4 or 8), as a
-/// std::integral_constant: the fewest blocks, and then the least padding that the instantiations allow.
+/// std::integral_constant: the fewest blocks, then the least padding among the instantiations.
 template <int most = 8, class F>
 void visit_channel_tiles(int64_t channels, F f) {
   const int64_t tiles = (channels + 7) / 8, blocks = (tiles + most - 1) / most;

@@ -1,7 +1,6 @@
 #pragma once
 
-// What the tensor cores multiply in the place of an f32 number, or of a 16-bit one: a policy for each kind of
-// operand.
+// What the tensor cores multiply in place of an f32 or 16-bit number: one policy for each kind of operand.
 //
 //   Tf32     f32 rounded to TF32                    one product
 //   Bf16     bf16, or f32 rounded to it             one product
@@ -10,21 +9,20 @@
 //   F16x3    f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
 //
 // Note [Truncating sums]
-//   Tensor cores add products to an f32 sum, but cut the result off where f32 arithmetic rounds it. On data
-//   of one sign the errors all have the same direction: measured, 3.3e-8 of the sum for each tap of 8
-//   channels. f32 arithmetic itself errs by about 1.6e-8 times the root of the number of products. So kernels
-//   that are to be as accurate as f32 (Tf32x3, F16x3) move these sums to f32 registers after a few taps and
-//   start anew. With operands rounded to TF32 or 16 bits, rounding errs more than truncation, and sums stay
-//   where they are.
+//   Tensor cores add products to an f32 sum, but truncate the result where f32 arithmetic rounds it. On data
+//   of one sign all errors have the same direction: measured, 3.3e-8 of the sum for each tap of 8 channels.
+//   f32 arithmetic itself has an error of about 1.6e-8 times the root of the number of products. So kernels
+//   that must be as accurate as f32 (Tf32x3, F16x3) add these sums to f32 registers after a few taps and
+//   start new sums at zero. With operands rounded to TF32 or 16 bits, rounding causes larger errors than
+//   truncation, so sums stay in the tensor core's accumulators.
 //
 // Note [Values that are not finite]
-//   Products by tensor cores multiply zeros: in place of cells outside the input, and of channels that do not
-//   exist. An Inf or NaN of the input makes everything that it touches Inf or NaN, and nothing else. One in
-//   the weights, however, also makes NaN of outputs whose tap with it falls outside the input. This holds for
-//   all kernels of flat, rolling, strided, gather and mma that round their operands; where operands are split
-//   in parts, such values set the flag `failed` (Note [Redo] in call.h). In weight_grad the roles are those
-//   of small and big: an Inf or NaN of small also makes NaN of the weights whose tap falls outside for its
-//   cell.
+//   Tensor-core kernels multiply zeros in place of cells outside the input, and of channels that do not
+//   exist. An Inf or NaN of the input makes exactly those outputs Inf or NaN that it touches. An Inf or NaN
+//   of the weights also makes NaN of outputs whose tap with it falls outside the input. This holds for all
+//   kernels of flat, rolling, strided, gather and mma that round their operands. Kernels that split operands
+//   set the flag `failed` for such values (Note [Redo] in call.h). In weight_grad small and big take these
+//   roles: an Inf or NaN of small also makes NaN of the weights whose tap falls outside big for its cell.
 
 #include <voxgrad/core/half.h>
 #include <voxgrad/cuda/ptx/mma.cuh>
@@ -60,7 +58,7 @@ __device__ __forceinline__ uint32_t rounded_to_tf32(float x) {
 
 // ---- Policies ---------------------------------------------------------------------------------------------
 
-/// max(a, |x|) of a >= 0; NaN if one of them is.
+/// max(a, |x|) for a >= 0; NaN if either is.
 __device__ __forceinline__ float larger_size(float a, float x) {
   float most;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(fabsf(x)));
@@ -75,7 +73,7 @@ struct Tf32 {
   static __device__ __forceinline__ Element part(float x) { return ptx::to_tf32(x); }
 };
 
-/// Rounded to 16 bits, or stored so.
+/// Rounded to 16 bits, or stored in 16 bits.
 struct Bf16 {
   static constexpr ptx::Operand operand = ptx::Operand::bf16;
   using Element = bfloat16;
@@ -101,33 +99,34 @@ struct F16x3 {
   using Element = float16;
   static constexpr int parts = 2;
 
-  /// The power of two that brings numbers up to `most` (finite) below 2^15, and to 2^14 at least if there is
-  /// one.
+  /// The power of two that brings numbers up to `most` (finite) below 2^15, and up to 2^14 at least if
+  /// possible.
   static __device__ __forceinline__ float scale_for(float most) {
     return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);
   }
-  /// The same for planes, which are added up without a pause where they have one scale: the one before if
-  /// that is nearly as good, and else one of an even exponent, so that all soon agree on data of one kind.
+  /// The same for planes. Planes of one scale are added up without a pause, so the scale of the plane before
+  /// is kept if it is nearly as good. Else the new one has an even exponent, so that scales soon agree on
+  /// data of one kind.
   static __device__ __forceinline__ float scale_for(float most, float before) {
     if (most == 0 || (most * before < 0x1p15f && most * before >= 0x1p11f)) return before;
     return __uint_as_float(((__float_as_uint(scale_for(most)) >> 23) - 1 | 1) << 23);
   }
-  /// 1 / scale, of such a power of two.
+  /// 1 / scale, for such a power of two.
   static __device__ __forceinline__ float inverse(float scale) {
     return __uint_as_float((254u << 23) - __float_as_uint(scale));
   }
   /// Whether sums of values up to `most` (NaN if there is one), times weights below 2^15, are normal f32
-  /// numbers: both those of the largest, and those of the smallest that have all their bits.
+  /// numbers: those of the largest values, and those of the smallest that have all their bits.
   static __device__ __forceinline__ bool range_holds(float most) {
     return most == 0 || (most >= 0x1p-80f && most < 0x1p96f);
   }
 
-  /// Of the input: high, and low times 2^11.
+  /// Part i of an input value: high, and low times 2^11.
   static __device__ __forceinline__ Element part(float scaled, int i) {
     const float16 high(scaled);
     return i == 0 ? high : float16((scaled - static_cast<float>(high)) * 0x1p11f);
   }
-  /// Of the weights: low, high / 2^11, and high.
+  /// Part i of a weight: low, high / 2^11, and high.
   static __device__ __forceinline__ Element weight_part(float scaled, int i) {
     const float16 high(scaled);
     if (i == 2) return high;

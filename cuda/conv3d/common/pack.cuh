@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels that pack weights share.
+// What kernels that pack weights share.
 
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 
@@ -8,8 +8,9 @@
 
 namespace vox::cuda::conv {
 
-/// The weight is (small channels, big channels of a group, taps): its row of taps from channel `in` of a
-/// group to channel `out`. conv_transpose3d reads small, conv3d big. `p` knows how many channels a group has.
+/// The weight is (small channels, big channels of a group, taps). This is the number of its row of taps from
+/// channel `in` of a group to channel `out`. conv_transpose3d reads small, conv3d big. `p` holds the number
+/// of channels in a group.
 template <class Problem, class Channel>
 __device__ __forceinline__ int64_t weight_row(const Problem& p, bool transposed, int64_t group, Channel in,
                                               Channel out) {
@@ -21,11 +22,11 @@ __device__ __forceinline__ int64_t weight_row(const Problem& p, bool transposed,
 
 constexpr int scaling_threads = 256;
 
-/// A block packs the weights of an output channel, all by one power of two. `for_each_granule(f)` calls f(to,
-/// value) for this thread's share of the weights: 8 channels of a tap, and where their parts go, each
-/// `next_part` numbers after the one before. *unscale becomes 1 / the power of two. *failed becomes 1 if the
-/// parts of some weights do not hold them: if all 8 of a granule are too small, but not all 0, or if there is
-/// Inf or NaN.
+/// A block packs the weights of one output channel, all scaled by one power of two. `for_each_granule(f)`
+/// calls f(to, value) for this thread's share of the weights: `value` are 8 channels of a tap, `to` is where
+/// their parts go, each `next_part` numbers after the one before. *unscale becomes 1 / the power of two.
+/// *failed becomes 1 if parts cannot represent some weights: if all 8 of a granule are too small, but not all
+/// 0, or if there is an Inf or NaN.
 template <class ForEachGranule>
 __device__ __forceinline__ void pack_scaled(const ForEachGranule& for_each_granule, int next_part,
                                             float* unscale, int64_t* failed) {

@@ -30,7 +30,7 @@ class Recent {
     Key key;
     Value value;
   };
-  std::vector<Entry> entries_;  // not in the object: a thread's own memory comes out of its stack
+  std::vector<Entry> entries_;  // on the heap: thread_local objects take space from the thread's stack
   size_t oldest_ = 0;
 };
 

@@ -1,15 +1,15 @@
 #pragma once
 
-// Rings of slots in shared memory: producer warps fill them, consumer warps multiply what is in them and
-// empty them. Barriers count lanes, not warps: every lane arrives by itself, so that a warp needs neither a
-// __syncwarp nor a branch for one of its lanes.
+// Rings of slots in shared memory: producer warps fill them, consumer warps multiply their contents and empty
+// them. Barriers count lanes, not warps: every lane arrives by itself, so a warp needs neither a __syncwarp
+// nor a branch for one of its lanes.
 
 #include <voxgrad/cuda/ptx/barriers.cuh>
 
 namespace vox::cuda::conv {
 
 constexpr int most_slots = 24;
-constexpr uint32_t lanes = 32;  // that arrive, of a warp
+constexpr uint32_t lanes = 32;  // of a warp, all of which arrive
 
 /// Barriers of the slots of a ring, in shared memory.
 struct Barriers {
@@ -18,7 +18,7 @@ struct Barriers {
 constexpr int barrier_bytes = 1024;
 static_assert(2 * sizeof(Barriers) <= barrier_bytes);
 
-/// Where one side of a ring stands.
+/// The next slot of one side of a ring.
 struct Ring {
   int slots;
   int slot = 0;
@@ -33,7 +33,7 @@ struct Ring {
   }
 };
 
-/// A slot that a warp gives back as soon as the products that still read it are done.
+/// A slot that a warp releases as soon as the products that still read it are done.
 struct Released {
   Barriers& barriers;
   int slot = -1;  // none

@@ -1,20 +1,20 @@
 #pragma once
 
-// conv3d and conv_transpose3d of groups with few channels, on the f32 cores.
+// conv3d and conv_transpose3d of groups with few channels, on the ordinary f32 units.
 //
-// Few channels leave tensor cores nothing to multiply, and the time is that of the bytes. So every element
-// should come from global memory once, and be used often after that. A block brings a window of its group's
-// input to shared memory, with the halo that its taps reach, and the weights beside it. A thread owns a run
-// of 8 or 16 cells along h of some output channels, in registers. It reads a column of rows once for all taps
-// along h (taps + 7 numbers for 8 * taps products). Lanes are neighbours along w, so their columns lie in
-// different banks, and their results in one line.
+// With few channels tensor cores multiply mostly padding, and the time is that of moving the bytes. So every
+// element should come from global memory once, and be used often after that. A block brings a window of its
+// group's input to shared memory, with the halo that its taps reach, and the weights beside it. A thread owns
+// a run of 8 or 16 cells along h of some output channels, in registers. It reads a column of rows once for
+// all taps along h (taps + 7 numbers for 8 * taps products). Lanes are neighbours along w, so their columns
+// lie in different banks, and their results in one line.
 //
-// conv_transpose3d: along d and h a thread's outputs belong to one phase. Along w they are neighbours, of any
-// phase, each with weights of its own. So stores are contiguous, and no product with an inserted zero is
-// computed; a phase with fewer taps than another multiplies by weights of 0 instead.
+// conv_transpose3d: along d and h a thread's outputs belong to one phase. Along w, lanes are neighbouring
+// outputs of any phase, each with weights of its own. So stores are contiguous, and no product with an
+// inserted zero is computed. A phase with fewer taps than another multiplies by weights of 0 instead.
 //
-// Values that are not finite: a zero of the halo or of the weights makes NaN of an Inf that the definition
-// does not multiply. So a thread with a sum that is not finite computes all of its outputs once more by the
+// Values that are not finite: an Inf times a zero of the halo or of the weights is NaN, where the definition
+// has no such product. So a thread with a sum that is not finite computes all of its outputs again by the
 // definition.
 
 #include <voxgrad/cuda/conv3d/few_channels/launch.h>
@@ -70,7 +70,7 @@ struct alignas(outs < 4 ? 4 * outs : 16) TapWeights {
   float of[outs];
 };
 
-/// The weights of some input channels and a thread's outputs, as [channel][slot of d][of w][of h][out].
+/// The weights of some input channels for a thread's outputs, as [channel][slot of d][of w][of h][out].
 template <class T, int outs>
 __device__ __forceinline__ void bring_weights(const T* weight, const Plan& p, int group, int first_in,
                                               int channels, int first_out, float* to) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void bring_weights(const T* weight, const Plan& p, in
   }
 }
 
-/// sum += what the taps along h read of one column. `taps` 0: any number of them and any steps.
+/// Adds to sum what the taps along h read of one column. `taps` 0: any number of taps, stride and dilation.
 template <int taps, int step, int run, int outs>
 __device__ __forceinline__ void multiply_column(const float* column, const float* weights, const Axis& h,
                                                 float (&sum)[run][outs]) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void multiply_column(const float* column, const float
   }
 }
 
-/// One output, as its definition says.
+/// One output, by the definition.
 template <class T>
 __device__ __noinline__ float by_definition(const T* in, const T* weight, float sum, const Plan& p, int group,
                                             int channel, Cell o) {
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(most_threads, outs == 8 ? 2 : 3)
       for (int c = 0; c < p.in_per_group; c += p.channels) {
         const int channels = min(p.channels, p.in_per_group - c);
         if (first == 0 || p.total_words > 0) {
-          __syncthreads();  // all are done with what was there
+          __syncthreads();  // all threads are done with the previous contents
           bring_weights<T, outs>(weight, p, group, c, channels, first_out, weights);
           bring(x + c * p.in_cells, channels, p.in_cells, Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells},
                 p.window,
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(most_threads, outs == 8 ? 2 : 3)
           }
         }
         if (p.total_words == 0) continue;
-        // Sums of many channels are sums of some channels' sums, which keeps their error small.
+        // The sums of each chunk of channels are added as a whole, which keeps the error of long sums small.
         const bool last = c + channels == p.in_per_group;
 #pragma unroll
         for (int o = 0; o < outs; ++o)

@@ -5,7 +5,8 @@
 
 #include <type_traits>
 
-// Between what select.cpp calls (launch.cpp) and the kernels: each storage has them in a .cu file of its own.
+// Between launch.cpp, whose functions select.cpp calls, and the kernels. Each storage type has its own .cu
+// file.
 
 namespace vox::cuda::conv::few_channels {
 
@@ -17,7 +18,7 @@ void product(const Conv3dCall& call, const Plan& p);
 template <class T>
 void weight_grad(const WeightGradCall& call, const WeightGradPlan& p);
 
-/// Calls `f` with the kernel's parameters as std::integral_constants: taps and step along h.
+/// Calls `f` with the kernel's parameters as std::integral_constants: taps and stride along h.
 template <class F>
 void visit_column(int taps, int step, int tap_step, F f) {
   const auto with = [&]<int t, int s>() {
@@ -41,7 +42,7 @@ void visit_block(int block, F f) {
   f(std::integral_constant<int, most>{});
 }
 
-/// Calls `f` with a thread's run and its channels as std::integral_constants.
+/// Calls `f` with the length of a thread's run and its number of channels as std::integral_constants.
 template <class F>
 void visit_results(int run, int outs, F f) {
   visit_block<8>(outs, [&](auto block) {

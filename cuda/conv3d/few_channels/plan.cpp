@@ -31,7 +31,7 @@ std::optional<Axis> axis_of(const Conv3dGeometry& g, bool transposed, int64_t ax
   a.phases = narrow(phases), a.tap_step = 1;
   for (int64_t p = 0; p < phases; ++p)
     if (const flat::Axis one = phase(p); one.taps > a.taps) a.taps = one.taps, a.tap_step = one.tap_step;
-  a.taps = std::max(a.taps, 1);  // where all miss, one of weight 0
+  a.taps = std::max(a.taps, 1);  // if no tap reaches an output: one of weight 0
   if (a.slots() > most_slots) return std::nullopt;
   a.low = narrow(most_int);
   for (int p = 0; p < a.phases; ++p)
@@ -82,7 +82,7 @@ bool window_fits(const Window& w, int64_t grid_h, int64_t grid_w) {
   return floats(w) <= most_shared && rows < most_int && rows * grid_w + w.w < most_int;
 }
 
-/// Calls `f` with axes of many tile sizes; along h they are multiples of `run`.
+/// Calls `f` for many tile sizes, which it sets in the axes; along h they are multiples of `run`.
 template <class F>
 void visit_tiles(Axis& d, Axis& h, Axis& w, int run, F f) {
   int last_w = 0;
@@ -106,14 +106,14 @@ void visit_tiles(Axis& d, Axis& h, Axis& w, int run, F f) {
   }
 }
 
-/// What a block does for one job: instructions of warps, of which a multiprocessor starts four in a cycle,
-/// loads and stores of them in shared memory, one in a cycle, and bytes from and to memory.
+/// What a block does for one job: instructions of warps (a multiprocessor starts four in a cycle), loads and
+/// stores of warps in shared memory (one in a cycle), and bytes from and to memory.
 struct Work {
   double instructions, shared, bytes;
 };
 
-/// Cycles of an H200 for all jobs, `most_blocks` of which run at once on a multiprocessor if there is shared
-/// memory for them. One job alone waits most of its time.
+/// Cycles of an H200 for all jobs. `most_blocks` jobs run at once on a multiprocessor if shared memory
+/// suffices. A job that runs alone spends most of its time waiting.
 double cycles(int64_t jobs, const Work& work, int64_t shared_bytes, int most_blocks) {
   const double issue = work.instructions / 4, memory = work.bytes / 20;
   const double longest = std::max({issue, work.shared, memory});
@@ -129,14 +129,14 @@ bool fits(const Conv3dGeometry& g) {
          g.taps() <= most_int;
 }
 
-/// How many of so many channels a thread has.
+/// How many of `channels` a thread takes, at most `most`.
 int channel_block(int channels, int most) {
   int block = 1;
   while (block < most && block < channels) block *= 2;
   return block;
 }
 
-/// Warps' worth of `units` that `threads` take in turn.
+/// The number of warps' rounds in which `threads` process `units`.
 double warps(int64_t units, int threads = most_threads) {
   return static_cast<double>(ceil_div(units, threads) * (threads / 32));
 }
@@ -147,7 +147,7 @@ Work bringing(const Window& w, int64_t channels, int threads) {
   return {70 * strips, strip_rows * strips, 4.0 * static_cast<double>(channels * w.d * w.h * (w.w + 8))};
 }
 
-/// The jobs and the time of a plan with its tiles, window and channels.
+/// The jobs and the time of a plan whose tiles, window and channels are set.
 struct Cost {
   int64_t jobs;
   double cycles;
@@ -159,7 +159,7 @@ Cost cost(const Plan& p, int64_t batch) {
   const double column = shares ? (p.run - 1) * p.h.in_step + p.h.taps : p.run * p.h.taps;
   const double rows_of_taps = static_cast<double>(p.in_per_group) * p.d.taps * p.w.taps;
   const double items = warps(p.items), results = p.run * p.outs;
-  // Two blocks that write to one sector cost it twice.
+  // A sector to which two blocks write costs twice.
   const int row = p.w.tile * p.w.phases;
   const bool whole_sectors = p.w.tiles == 1 || (row % 8 == 0 && p.w.out_cells % 8 == 0);
   const double written = 4.0 * p.items * results * (whole_sectors ? 1 : 1 + 16.0 / row);
@@ -186,7 +186,8 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
   p.out_cells = transposed ? g.big_cells() : g.small_cells();
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
-  p.outs = channel_block(p.out_per_group, p.in_per_group > 8 ? 4 : 8);  // the totals of more need room
+  // With more input channels a thread also has totals.
+  p.outs = channel_block(p.out_per_group, p.in_per_group > 8 ? 4 : 8);
   p.out_blocks = ceil_div(p.out_per_group, p.outs);
   const int slots = p.d.slots() * p.h.slots() * p.w.slots();
 
@@ -251,7 +252,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   p.rows = narrow(rows), p.row_blocks = narrow(ceil_div(sets, p.row_jobs));
   p.teams = 8 / p.row_blocks;
   p.threads = 32 * p.row_blocks * p.teams;
-  // A block's rows are neighbours, the last one's channel at most so many from the first one's.
+  // A block's rows are neighbours, so this many channels at most separate the first from the last one's.
   const int64_t of_channel = p.taps / p.taps_h, of_block = int64_t{p.row_blocks} * p.rows_of_thread;
   p.channels = narrow(std::min<int64_t>(
       p.big_per_group, p.row_jobs == 1 ? p.big_per_group : (of_block - 2 + of_channel) / of_channel + 1));
@@ -285,7 +286,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   if (best.tiles == 0) return std::nullopt;
   best.by_column = divisor_of(best.w.tile), best.by_run = divisor_of(best.h.tile / short_run);
 
-  // Some blocks for each multiprocessor of an H200: a constant, as the bits depend on it.
+  // Some blocks for each multiprocessor of an H200; a constant, because the bits depend on it.
   const int64_t blocks = g.groups * p.out_blocks * p.row_jobs;
   const int64_t dweight_bytes = 4 * g.small_channels * p.big_per_group * p.taps;
   constexpr int64_t wanted_blocks = 132 * 6, most_workspace = int64_t{32} << 20;

@@ -1,6 +1,6 @@
 #pragma once
 
-// conv3d_weight_grad of groups with few channels, on the f32 cores.
+// conv3d_weight_grad of groups with few channels, on the ordinary f32 units.
 //
 //   dweight[sc, bc, k] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
@@ -8,11 +8,11 @@
 // forward.cuh. A thread takes `short_run` cells along h of some channels of small. For each of its rows (a
 // channel of big, a tap along d and one along w) it reads a column, whose 7 + taps numbers are factors for
 // all taps along h. Its sums, rows x taps x channels of small, stay in registers for all tiles of a slab.
-// Then a block adds them in a tree, a slab has a partial result (32 MiB at most for all), and a second kernel
+// Then a block adds them in a tree to the slab's partial result (32 MiB at most for all), and a second kernel
 // adds those of the slabs. No atomics; the order depends on the sizes only.
 //
-// Values that are not finite: a zero outside makes NaN of an Inf that it meets. The second kernel computes a
-// weight that is not finite once more by the definition.
+// Values that are not finite: an Inf times a zero outside the grid is NaN. The second kernel computes a
+// weight that is not finite again by the definition.
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/few_channels/launch.h>
@@ -23,13 +23,13 @@ namespace vox::cuda::conv::few_channels {
 
 // ---- Helpers ----------------------------------------------------------------------------------------------
 
-/// One weight's channel of big in the group, and tap.
+/// The channel of big (in the group) and the tap of one weight.
 struct Row {
   int channel;
   Cell tap;
 };
 
-/// Of all taps, or of those with tap 0 along h.
+/// Row `number` of all taps, or of those with tap 0 along h.
 __device__ __forceinline__ Row row_at(const WeightGradPlan& p, int number) {
   const int by_w = number / p.w.kernel, heights = p.taps_h > 1 ? 1 : p.h.kernel, by_h = by_w / heights,
             by_d = by_h / p.d.kernel;
@@ -42,7 +42,7 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-/// A lane's part of the sum of one weight by its definition; lanes take rows along w in turn.
+/// A lane's part of the sum of one weight, by the definition; lanes take rows along w in turn.
 template <class T>
 __device__ __noinline__ float by_definition(const T* big, const T* small, const WeightGradPlan& p,
                                             int64_t weight, int lane, int lanes) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(most_threads, 2)
   const int step_h = step > 0 ? step : p.h.in_step;
 
   for (int64_t job = blockIdx.x; job < p.jobs; job += gridDim.x) {
-    // Rows fastest, then channels: blocks that read the same cells run at the same time.
+    // Rows run fastest, then channels: blocks that read the same cells run at the same time.
     const Division by_rows = divide(job, p.row_jobs), by_outs = divide(by_rows.quotient, p.out_blocks);
     const Division by_slab = divide(by_outs.quotient, p.slabs);
     const int64_t group = by_slab.quotient, slab = by_slab.remainder;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(most_threads, 2)
                       static_cast<int>(by_h.remainder) * p.h.tile,
                       static_cast<int>(by_w.remainder) * p.w.tile};
       const int64_t image = by_d.quotient * p.groups + group;
-      __syncthreads();  // all are done with what was there
+      __syncthreads();  // all threads are done with the previous contents
       bring(big + (image * p.big_per_group + first_channel) * p.big_cells,
             min(p.channels, p.big_per_group - first_channel), p.big_cells,
             Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells}, p.big,
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(most_threads, 2)
       }
     }
 
-    // The warps of a row block, then its teams.
+    // First the warps of a row block are added, then its teams.
     constexpr int sums = rows * taps * outs;
     __syncthreads();
 #pragma unroll
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(most_threads, 2)
 
 constexpr int weights_per_block = most_threads / 32;
 
-/// A warp adds the slabs of a weight.
+/// A warp adds the slabs of one weight.
 template <class T>
 __global__ void __launch_bounds__(most_threads)
     add_slabs_kernel(const T* __restrict__ big, const T* __restrict__ small,
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(most_threads)
     const bool finite = weight >= numel || isfinite(total);
     if (finite && weight < numel && lane == 0) dweight[weight] = static_cast<T>(total);
     if (!__syncthreads_or(!finite)) continue;
-    // Rare: all threads of the block for each of its weights.
+    // Rare: all threads of the block recompute each of its weights that is not finite.
     if (lane == 0) of_warps[warp] = finite ? 0.0f : 1.0f;
     __syncthreads();
     bool redo[weights_per_block];

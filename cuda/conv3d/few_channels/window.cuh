@@ -16,9 +16,9 @@ __device__ __forceinline__ bool within(int i, int size) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(size);
 }
 
-/// Brings the window that begins at `at`, of `channels` channels of a grid, the first one's at `from`, as
-/// [channel][d][column][h] with zeros for what is outside. Neighbouring threads load neighbours along w, and
-/// store them in different banks.
+/// Brings the window that begins at `at`, of `channels` channels of a grid whose first channel is at `from`,
+/// as [channel][d][column][h], with zeros for cells outside. Neighbouring threads load neighbours along w,
+/// and store them in different banks.
 template <class T>
 __device__ __forceinline__ void bring(const T* from, int channels, int64_t cells, Cell grid,
                                       const Window& window, Cell at, float* to) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void bring(const T* from, int channels, int64_t cells
   }
 }
 
-/// What the taps along h of `run` cells read, of cells that step by `step` and taps by one.
+/// What the taps along h read for `run` cells, with stride `step` and dilation 1.
 template <int run, int taps, int step>
 struct Column {
   static constexpr int numbers = (run - 1) * step + taps;

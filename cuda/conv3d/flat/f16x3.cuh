@@ -1,16 +1,17 @@
 #pragma once
 
-// What kernel.cuh does differently where f32 is multiplied as a sum of two f16 numbers: weights and products.
-// (The input: LaneWindow::bring_scaled in window.cuh.)
+// How kernel.cuh differs where f32 is split into two f16 numbers: weights and products. (For the input, see
+// LaneWindow::bring_scaled in window.cuh.)
 //
 //   x * 2^ex = high + low
 //   w * 2^ew = high' + low'
 //   x w * 2^(ex + ew) = high high' + high low' + low high'
 //
-// to within 2^-21. f16 has 11 bits but a narrow range. So ex is chosen for each plane of a window (8
-// channels), by the warp that brings it, such that the largest comes to lie in [2^11, 2^15), and ew for each
-// output channel, for [2^14, 2^15). The low part of x is stored times 2^11, and then multiplied by high' /
-// 2^11: so values down to 2^-14 have all their bits, and weights down to 2^-3.
+// to within 2^-21. f16 has 11 bits but a narrow range. So the warp that brings a plane of a window (8
+// channels) chooses its ex such that the largest value lies in [2^11, 2^15), and each output channel has an
+// ew such that its largest weight lies in [2^14, 2^15). The low part of x is stored times 2^11, and
+// multiplied by high' / 2^11. So scaled values down to 2^-14 have all their bits, and scaled weights down to
+// 2^-3.
 //
 // A slab is 8 channels: a plane holds [high | low][position][16 bytes], as much as TF32 takes, and a tap of
 // the weights [low' | high' / 2^11 | high'][column][16 bytes]. The k of an instruction is two granules of
@@ -18,8 +19,8 @@
 //
 //   high low' + low high'    one instruction for a tap: the plane's two granules, the tap's first two
 //   high high'               one for two taps: the granules of an operand may lie any distance apart, so
-//                            those of the plane are one tap's shift and the next's, those of the weights the
-//                            high' of one tap and the next; a last odd one is paired with zeros
+//                            those of the plane lie at one tap's shift and the next's, those of the weights
+//                            are the high' of both taps; a last odd tap is paired with zeros
 //
 // Sums move to f32 registers after some taps (Note [Truncating sums] in common/operands.cuh), and before a
 // plane of another scale. They are multiplied by 2^-ex on the way.
@@ -31,8 +32,8 @@
 
 namespace vox::cuda::conv::flat {
 
-/// Weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a column.
-/// *failed becomes 1 if f16 has no room for some weights.
+/// Packs the weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a
+/// column. *failed becomes 1 if f16 cannot represent some weights.
 template <class Tile>
 __global__ void __launch_bounds__(scaling_threads)
     pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(scaling_threads)
 /// The taps of a chunk, one after the other.
 struct TapWalk {
   int column;
-  /// Positions to the next.
+  /// The distance in positions to the next tap.
   __device__ __forceinline__ int next(const Product& p) {
     if (++column < p.w.taps) return p.column_shift;
     column = 0;
@@ -79,8 +80,8 @@ struct TapWalk {
   }
 };
 
-/// What a warpgroup has added up: `sum` in the tensor cores' order and in units of a plane, and `total` of
-/// what sums moved to.
+/// The sums of a warpgroup: `sum` in the tensor cores' order and in the scale of its planes, and `total`, to
+/// which sums move.
 template <class Tile>
 struct ScaledSums {
   float sum[2][Tile::depths][Tile::channels / 2], total[2][Tile::depths][Tile::channels / 2];
@@ -102,7 +103,7 @@ struct ScaledSums {
     for_each([](float& of_planes, float& all) { of_planes = all = 0; });
     taps = 0;
   }
-  /// Waits for all products.
+  /// Moves `sum` to `total`, after waiting for all products.
   __device__ __forceinline__ void move() {
     ptx::wgmma_wait<0>();
     for_each([&](float& of_planes, float& all) {
@@ -113,23 +114,23 @@ struct ScaledSums {
   }
 };
 
-/// How many taps a sum may hold before it moves (Note [Truncating sums] in common/operands.cuh): fewer where
-/// there are few products, since f32's own error is then smaller. An even number.
+/// How many taps a sum may hold before it moves (Note [Truncating sums] in common/operands.cuh). Fewer where
+/// there are few products, because f32's own error is then smaller. An even number.
 __device__ __forceinline__ int most_taps_in_sum(const Product& p) {
   const int64_t products = int64_t{p.in_per_group} * p.d.taps * p.h.taps * p.w.taps;
   return static_cast<int>(max(int64_t{2}, min(int64_t{20}, products / 72 * 2)));
 }
 
-/// Starts what plane q adds to outputs `low` to `high`, at a chunk of taps that begins in `first_column`:
-/// from `plane`, where the warpgroup's positions of the first tap lie, and `stage`. `zeros` is as long as a
-/// part of a tap. The plane was multiplied by 1 / `unscale`.
+/// Starts the products of plane q for outputs `low` to `high`, for a chunk of taps that begins in
+/// `first_column`. The warpgroup's positions of the first tap begin at `plane`, the weights at `stage`;
+/// `zeros` is as long as a part of a tap. The plane was multiplied by 1 / `unscale`.
 template <class Tile, int q, int low, int high>
 __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, const unsigned char* plane,
                                                       const unsigned char* stage, const unsigned char* zeros,
                                                       int chunk, int first_column, float unscale,
                                                       int most_taps, const Product& p) {
   constexpr int channels = Tile::channels;
-  // Neighbouring instructions are on different sums, since each waits for the last on its own.
+  // Neighbouring instructions use different sums, because each waits for the last one on its own sums.
   const auto multiply = [&](uint64_t a, uint64_t b) {
 #pragma unroll
     for (int j = low; j <= high; ++j) {
@@ -150,7 +151,7 @@ __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, co
     sums.taps += taps;
 
     ptx::wgmma_fence();
-    // The k_bytes of a matrix, from one granule of k to the other: from the high to the low part.
+    // k_bytes of a matrix is the distance from the high to the low part.
     TapWalk small_walk = walk;
     uint64_t a = at | static_cast<uint64_t>(p.window) << 16, b = with | uint64_t{Tile::part_bytes / 16} << 16;
 #pragma unroll 1  // code that does not fit the instruction cache costs more than the loop
@@ -161,7 +162,7 @@ __device__ __forceinline__ void multiply_scaled_plane(ScaledSums<Tile>& sums, co
     }
 #pragma unroll 1
     for (int tap = 0; tap < taps; tap += 2) {
-      // To the next tap; or, behind a last odd one, to the low part, which is as good as anything, and zeros.
+      // To the next tap. Behind a last odd tap: to the low part (any finite values would do) and zeros.
       int to_input = walk.next(p), to_weights = Tile::tap_bytes / 16;
       b = ptx::moved(with, 2 * Tile::part_bytes);
       if (tap + 1 == left) {

@@ -1,25 +1,25 @@
 #pragma once
 
-// conv3d and conv_transpose3d on Hopper where cells step by one: the flat product (plan.h) by wgmma.
+// conv3d and conv_transpose3d on Hopper where cells have stride 1: the flat product (plan.h) by wgmma.
 //
 // What a block owns: a block of 16 warps is persistent and takes one job after the other, a tile of 256 flat
 // positions x `depths` outputs along d x `channels`. Warps 0 to 7, two warpgroups, multiply: each owns 128 of
 // the positions, with its sums in registers. Warps 8 to 14 bring the input and warp 15 the weights, through
-// two rings of shared memory with a pair of mbarriers (full, empty) to a slot. So loads, conversions and
-// stores of later planes run while the tensor cores work, also across jobs. Nothing is shared between blocks:
-// no atomics, and the bits never change.
+// two rings of shared memory with a pair of mbarriers (full, empty) for each slot. So loads, conversions and
+// stores of later planes run while the tensor cores work, also across jobs. Blocks share no results: no
+// atomics, and the bits never change.
 //
-// Input: planes of a window (window.cuh). Tensors of 16 bits are read as words of two positions where their
-// rows allow it.
+// Input: planes of a window (window.cuh). 16-bit tensors are read as words of two positions where their rows
+// allow it.
 //
 // Products: a plane is multiplied once for each output depth that it serves, by instructions of `channels`
-// columns. All have one shape, which keeps those on the same sums in order, so they are waited for only to
-// give slots back, one plane late. (One instruction for all depths of a plane would be wider and read the
-// input less often, but its shape would differ from plane to plane, and ptxas then waits for each.
-// rolling/kernel.cuh has the way out.)
+// columns. All have one shape, so those on the same sums run in order without waits in between; a warpgroup
+// waits only to release slots, one plane late. (One instruction for all depths of a plane would be wider and
+// read the input less often, but its shape would differ from plane to plane, and ptxas then waits for each.
+// rolling/kernel.cuh solves that.)
 //
-// Sums: the rows of an accumulator are every second block of 8 positions, so that a warp has 32 neighbours in
-// its two, which leave as runs of a channel (store.cuh).
+// Sums: the rows of an accumulator are every second block of 8 positions. So the two accumulators of a warp
+// hold 32 neighbouring positions, which are stored as runs of a channel (store.cuh).
 
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
@@ -57,8 +57,8 @@ __device__ __forceinline__ Job job_at(int64_t i, const Product& p) {
   return job;
 }
 
-/// Planes of a tile that matter: those of the input, that an output needs. Plane q is input cell
-/// `cell + q * (tap step of d)`.
+/// The planes of a tile that are inside the input and that an output needs. Plane q is input cell `cell + q *
+/// (tap step of d)`.
 struct Planes {
   int cell, first, end;
 };
@@ -72,16 +72,16 @@ __device__ __forceinline__ Planes planes_of(const Job& job, int depth_group, con
 
 // ---- The producers of input -------------------------------------------------------------------------------
 
-/// A warp's share of all planes: warps take them in turn, so that as many planes are under way as there are
-/// warps. No more warps than slots take part, since two must not wait for the same slot. `Window` says what a
-/// lane brings (window.cuh).
+/// A warp's share of all planes. Warps take planes in turn, so as many planes are in flight as there are
+/// warps. No more warps than slots take part, because two must not wait for the same slot. `Window` says what
+/// a lane brings (window.cuh).
 template <class Tile, class Window>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
                             Barriers& barriers, float* unscale, int warp, int lane, const Product& p,
                             int64_t* failed) {
   bool all_fit = true;
   Window window;
-  float scale = 1;  // stays as it is while it fits, so that planes have the same
+  float scale = 1;  // kept while it fits, so that planes have the same scale
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
   if (warp >= loaders) return;
@@ -126,7 +126,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
 // ---- The weights ------------------------------------------------------------------------------------------
 
-// Packed by a kernel of their own, and brought by one thread. Those of a tap lie as [granule][column][16
+// A separate kernel packs the weights, and one thread brings them. Those of a tap lie as [granule][column][16
 // bytes], columns being (tap along d, descending) x (channel).
 
 /// [group][block of channels][slab][group of taps along d][tap (h, w)][granule][column][channel of the
@@ -168,7 +168,7 @@ int64_t packed_numel(const Product& p) {
          Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
 }
 
-/// One thread brings all chunks of weights, in the order of their use.
+/// One thread brings all chunks of weights, in the order in which they are used.
 template <class Tile>
 __device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
                               const Product& p) {
@@ -258,7 +258,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
         const unsigned char* const stage = stages + stage_ring.slot * p.chunk * Tile::tap_bytes;
         at = plane_ring;
         for_each_of(std::make_integer_sequence<int, Tile::planes>{}, [&](auto plane_number) {
-          // Plane q meets outputs low to high with taps q - low down to q - high.
+          // Plane q serves outputs low to high, with taps q - low down to q - high.
           constexpr int q = plane_number;
           constexpr int low = q < Tile::taps_d ? 0 : q - Tile::taps_d + 1;
           constexpr int high = q < depths ? q : depths - 1;

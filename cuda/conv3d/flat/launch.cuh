@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
-// compile side by side.
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -14,13 +14,13 @@ namespace vox::cuda::conv::flat {
 
 constexpr int64_t most_phases = 8;  // with taps; each is a launch
 
-/// The phases with taps, each as a product; nothing if one of them cannot be computed here.
+/// The phases with taps, each as a product; nothing if this kernel cannot compute one of them.
 inline std::optional<std::vector<Axes>> live_phases(const Conv3dGeometry& g, bool transposed) {
   std::vector<Axes> live;
   Triple phases = 1;
   if (transposed) {
     for (int64_t axis = 0; axis < 3; ++axis) phases[axis] = std::min(g.stride[axis], g.big[axis]);
-    if (std::max({phases.d, phases.h, phases.w}) > 64) return std::nullopt;  // bits of fill_dead
+    if (std::max({phases.d, phases.h, phases.w}) > 64) return std::nullopt;  // fill_dead has 64 bits
   } else if (std::max({g.stride.d, g.stride.h, g.stride.w}) > 1) {
     return std::nullopt;
   }
@@ -35,7 +35,7 @@ inline std::optional<std::vector<Axes>> live_phases(const Conv3dGeometry& g, boo
   return live;
 }
 
-/// Writes the bias to outputs that no tap reaches: those with a residue, along some axis, whose bit is unset.
+/// The outputs that no tap reaches have, along some axis, a residue whose bit is unset. They get the bias.
 struct LiveResidues {
   unsigned long long d = 0, h = 0, w = 0;
 };
@@ -99,11 +99,11 @@ void launch_product(const Launch& launch, const Conv3dCall& call, Product p) {
   launch.check();
 }
 
-/// The product in tiles of this kind; nothing if it has none.
+/// The product in tiles of this kind; nothing if it cannot be cut so.
 template <class Tile>
 std::optional<Product> tiled_product(const Conv3dGeometry& g, bool transposed, const Axes& axes) {
   auto p = cut_product(g, transposed, axes, Tile::host, most_shared - Tile::zero_bytes);
-  // The second tap of a pair has to lie behind the first, also from the end of a row to the next.
+  // The second tap of a pair must lie behind the first, also from the end of a row of taps to the next.
   if (p && Tile::host.pairs && p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift) p.reset();
   return p;
 }
@@ -125,7 +125,7 @@ void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
   const Launch launch(call.op(), output, {&input, &weight, &bias, &only_if, &failed});
   const auto phases = *live_phases(g, transposed);
-  // A redo need not write outputs without taps: the kernel that failed has written them.
+  // A redo need not write outputs without taps, because the kernel that failed has written them.
   if (transposed && !only_if.defined()) fill_dead<Storage>(launch, bias, output, g, phases);
   for (const Axes& axes : phases)
     visit_tile<Storage, Operand>(out_per_group(g, transposed), axes.d.taps, [&](auto tile) {

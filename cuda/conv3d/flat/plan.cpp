@@ -43,16 +43,16 @@ Axis axis_of(const Conv3dGeometry& g, bool transposed, int64_t axis, int64_t pha
 }
 
 /// Positions from one row (of cells, or of rows) to the next. A tap that reads `halo` cells past the last
-/// cell must find zeros: those that end its row, which begin the next one as well, or some more between the
-/// rows.
+/// cell must find zeros: those that end its row, which also begin the next one, or additional ones between
+/// the rows.
 int64_t pitch_of(const Axis& a) {
   const int64_t halo = int64_t{a.taps - 1} * a.tap_step, cells = a.cells;
   const int64_t shared = std::max({cells, int64_t{a.in_cells} - a.base, cells + halo + a.base});
   return std::min(cells + halo, shared);
 }
 
-/// The same of rows of cells. Where rows of the input can be read as words, one position more may be needed
-/// between them (rows_are_words); rows too short for that to pay go without.
+/// The same for rows of cells. Where rows of the input can be read as words, they may need one more position
+/// between them (rows_are_words); rows that are too short to gain from it do without.
 int64_t row_pitch_of(const Axis& w, const TileShape& tile) {
   const int64_t pitch = pitch_of(w);
   return tile.of_16_bits && w.in_cells % 2 == 0 && w.in_cells >= 16 ? pitch + pitch % 2 : pitch;
@@ -71,7 +71,7 @@ bool divide_shared(Product& p, const TileShape& tile, int64_t shared) {
     return true;
   }
   p.stages = tile.pairs ? 2 : 3;
-  for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer keeps one back
+  for (int64_t ahead = 2; all_planes + ahead >= 2 && ahead >= 0; --ahead) {  // a consumer holds one
     const int64_t left = shared - (all_planes + ahead) * plane;
     if (left <= 0) continue;
     const int64_t chunk = std::min(left / (p.stages * tap), taps);
@@ -102,7 +102,7 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
                 out_channels = transposed ? g.big_channels : g.small_channels;
   const int64_t in_channel = transposed ? g.small_cells() : g.big_cells();
   const int64_t images = std::min(g.batch, tile.most_window / (pitch_h * pitch_w) + 2);  // in one window
-  // The kernel numbers positions in 32 bits: those of the last tile, and as far as its taps' windows go.
+  // The kernel numbers positions in 32 bits, including those that the last tile's taps reach.
   const int64_t most_positions = most_int - 2 * tile.most_window;
   if (g.batch * pitch_h * pitch_w > most_positions || positions + reach > most_positions ||
       in_channels > most_int || out_channels > most_int || in_channels * in_channel > most_int / images)
@@ -120,7 +120,7 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
   p.depth_blocks = narrow(int64_t{p.d.tap_step} * ceil_div(ceil_div(p.d.cells, p.d.tap_step), tile.depths));
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
 
-  // As many rows of taps to a window as it may hold, in groups of equal size.
+  // As many rows of taps per window as fit, in groups of equal size.
   const int64_t columns = int64_t{p.w.taps - 1} * p.column_shift,
                 room = tile.most_window - tile.positions - columns;
   if (p.d.taps % tile.taps_d || room < 0) return std::nullopt;

@@ -9,7 +9,7 @@
 namespace vox::cuda::conv::flat {
 
 // Note [The flat plane]
-//   A convolution of unit steps is a sum of products of shifted planes:
+//   A convolution with stride 1 is a sum of products of shifted planes:
 //
 //     output[m, n] = bias[n] + sum over k of input[m, k] * weight[k, n]
 //
@@ -17,22 +17,23 @@ namespace vox::cuda::conv::flat {
 //   j * out_step + out_base. conv3d with stride 1 has one such product. conv_transpose3d has one for each of
 //   its phases: the outputs whose index has one remainder modulo the stride.
 //
-//   The cells of one depth, of all images, get numbers, which we call positions: image after image and row
-//   after row, a row being `pitch_w` positions long and an image `pitch_h` rows. An input cell that tap (0,
-//   0) reads gets the number of its output. Then tap (h, w) of position q reads the cell at position
+//   The cells of one depth, of all images, are numbered; these numbers are called positions. They run image
+//   after image and row after row, a row being `pitch_w` positions long and an image `pitch_h` rows. An input
+//   cell that tap (0, 0) reads gets the number of its output. Then tap (h, w) of position q reads the cell at
+//   position
 //
 //     q + h * row_shift + w * column_shift
 //
-//   for every q. Rows and images have to be padded so that no tap reads the next one's data. The zeros that
-//   end a row also begin the next one, so an unpadded conv_transpose3d has pitches equal to its output's
-//   extents: nothing is wasted. Outputs at positions beyond the cells of a row are dropped.
+//   for every q. Rows and images must be padded so that no tap reads the next one's data. The zeros that end
+//   a row also begin the next one, so the pitches of an unpadded conv_transpose3d equal its output's extents:
+//   nothing is wasted. Outputs at positions beyond the cells of a row are dropped.
 
 /// One axis of the product.
 struct Axis {
   int in_cells;             ///< of the input
-  int cells, taps;          ///< outputs, and taps that are alive
-  int base, tap_step;       ///< where they read
-  int out_step, out_base;   ///< where they write
+  int cells, taps;          ///< number of outputs, and of live taps
+  int base, tap_step;       ///< cell j and tap t read input cell j + base + t * tap_step
+  int out_step, out_base;   ///< cell j writes output cell j * out_step + out_base
   int first_tap, tap_pace;  ///< tap t is number first_tap + t * tap_pace of the kernel
 };
 
@@ -42,8 +43,8 @@ struct Axis {
 struct TileShape {
   int positions, depths, channels, taps_d;
   int slab, parts;
-  bool of_16_bits = false;  ///< what the input stores
-  bool pairs = false;       ///< two taps are multiplied at once, weights take 16 bytes more: even chunks
+  bool of_16_bits = false;  ///< the input has 16-bit elements
+  bool pairs = false;       ///< two taps at once: chunks are even, and weights take 16 bytes more
   int most_window = 640;    ///< the most positions that a window may have
 };
 
@@ -54,14 +55,14 @@ struct Product {
   int out_h, out_w;                 ///< extents of the whole output
   Divisor pitch_w, pitch_h;
   int row_shift, column_shift;
-  bool in_words = false;  ///< 16-bit input is read as words: rows_are_words(), and so is its address
+  bool in_words = false;  ///< 16-bit input is read as words: rows_are_words(), and its address is aligned
 
-  // What there is to do. Depths whose numbers have one remainder modulo the tap step read the same planes, so
-  // they are blocked separately.
+  // The output. Depths whose numbers have one remainder modulo the tap step read the same planes, so they are
+  // blocked separately.
   int tiles, depth_blocks, channel_blocks;
 
   // The sum: slabs of channels x groups of taps_d taps along d x groups of rows of taps. The input of one
-  // plane for one of them is a `window` of the flat plane, a tile and what its taps reach beyond it.
+  // plane for one such group is a `window` of the flat plane: a tile and what its taps reach beyond it.
   int slabs, depth_groups, row_groups;
   int rows;    ///< of taps in a group
   int window;  ///< positions
@@ -72,9 +73,8 @@ struct Product {
   constexpr int64_t jobs() const { return int64_t{groups} * depth_blocks * tiles * channel_blocks; }
 };
 
-/// Whether two positions of the flat plane, where the first one's cell along w is even, are always two
-/// neighbouring cells of a row of the input, from an even index on, or both outside: a word of 16-bit
-/// numbers.
+/// Whether every pair of neighbouring positions whose first cell along w is even is either one aligned pair
+/// of cells of an input row, or entirely outside. Then a pair is a word of two 16-bit numbers.
 constexpr bool rows_are_words(const Product& p) {
   const int pitch = p.pitch_w.divisor;
   if (p.w.in_cells % 2 || pitch % 2) return false;
@@ -90,20 +90,20 @@ inline int64_t shared_bytes(const Product& p, const TileShape& t) {
   return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }
 
-/// The axes of the phase (residues of output cells modulo the stride; all 0 for conv3d). Some may have no
-/// taps.
+/// The axes of the phase with these residues of output cells modulo the stride (all 0 for conv3d). Some may
+/// have no taps.
 struct Axes {
   Axis d, h, w;
   bool dead() const { return d.taps == 0 || h.taps == 0 || w.taps == 0; }
 };
 Axes axes_of(const Conv3dGeometry& g, bool transposed, Triple phase);
 
-/// The product cut into tiles, without the division of shared memory: planes, stages and chunk are 0. Nothing
-/// if a window is too large, or if numbers do not fit their types.
+/// The product cut into tiles, before shared memory is divided: planes, stages and chunk are 0. Nothing if a
+/// window is too large, or if numbers do not fit their types.
 std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, const Axes& axes,
                                     const TileShape& tile);
 
-/// The same in `shared` bytes of shared memory; nothing also if it does not fit.
+/// The same with `shared` bytes of shared memory divided; nothing also if it does not fit.
 std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, const Axes& axes,
                                    const TileShape& tile, int64_t shared);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The output of kernel.cuh: sums leave registers, where they lie as tensor cores leave them, as runs of a
-// channel.
+// The output of kernel.cuh: sums are stored from registers, where they have the order of the tensor cores, as
+// runs of a channel.
 
 #include <voxgrad/cuda/conv3d/flat/window.cuh>
 #include <voxgrad/cuda/ptx/registers.cuh>
@@ -23,16 +23,16 @@ __device__ __forceinline__ void transpose_among_4(uint32_t (&word)[4], int lane)
   }
 }
 
-/// Writes a warp's sums, of 32 neighbouring positions of the flat plane from `first_position` on, 8 channels
+/// Writes a warp's sums of 32 neighbouring positions of the flat plane, from `first_position` on, 8 channels
 /// at a time. They come in the order of wgmma's accumulators, in 4 blocks of 8 positions: a lane holds
-/// position lane / 4 of each block and channels lane % 4 * 2 and the next.
+/// position lane / 4 of each block, and channels lane % 4 * 2 and the next.
 ///
 /// So the 4 lanes of a position would write to 4 channels. They exchange their sums, and a warp writes 32
-/// positions of a channel at once, or, of 16 bits, 16 words of two positions of two channels.
+/// positions of a channel at once; of 16 bits, 16 words of two positions of two channels.
 template <class Storage>
 class RunStore {
  public:
-  /// Of `channels` channels, which begin at `output` in the first image.
+  /// Writes `channels` channels, which begin at `output` in the first image.
   __device__ __forceinline__ RunStore(Storage* output, int channels, int first_position, int lane,
                                       const Product& p)
       : lane_(lane) {
@@ -63,8 +63,8 @@ class RunStore {
     }
   }
 
-  /// Channels n to n + 7, `offset` elements on: `sum(block, e)` is the lane's own sum of the block of
-  /// positions, of the first or second of its two channels.
+  /// Writes channels n to n + 7, `offset` elements on. `sum(block, e)` is the lane's own sum of the block of
+  /// positions, for the first or second of its two channels.
   template <class Sum>
   __device__ __forceinline__ void eight(int n, int64_t offset, const Product& p, Sum sum) const {
     Storage* to = at_ + offset + n * p.out_channel;
@@ -73,7 +73,7 @@ class RunStore {
 #pragma unroll
       for (int block = 0; block < 4; ++block) {
         const uint32_t mine = Storage(sum(block, 0)).bits | uint32_t{Storage(sum(block, 1)).bits} << 16;
-        const uint32_t theirs = __shfl_xor_sync(0xffffffff, mine, 4);  // the neighbouring position's
+        const uint32_t theirs = __shfl_xor_sync(0xffffffff, mine, 4);  // of the neighbouring position
         word[block] = __byte_perm(mine, theirs, lane_ & 4 ? 0x3276 : 0x5410);
       }
       transpose_among_4(word, lane_);
@@ -107,8 +107,8 @@ class RunStore {
 
   Storage* at_;  // of the lane's position, or the first of its two, in its first channel
   int lane_;
-  int channels_;  // to be written; of pairs: as words. 0 if the position is none
-  int first_channels_ = 0, second_channels_ = 0;  // of pairs that cannot be words: of either position
+  int channels_;  // channels to write (for pairs: as words); 0 if the position is not an output
+  int first_channels_ = 0, second_channels_ = 0;  // for pairs that are not words: of each position
   int64_t to_second_ = 0;                         // elements from the first position of a pair
   bool all_words_ = true;                         // of the warp
 };

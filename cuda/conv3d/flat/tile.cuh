@@ -1,7 +1,7 @@
 #pragma once
 
-// How the flat kernel cuts a product among its blocks (plan.h), and which cut it takes. rolling compares
-// itself with it.
+// How the flat kernel cuts a product among its blocks (plan.h), and how a cut is chosen. rolling uses this to
+// compare itself with flat.
 
 #include <voxgrad/cuda/conv3d/flat/plan.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>

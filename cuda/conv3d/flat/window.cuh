@@ -1,13 +1,13 @@
 #pragma once
 
-// What the two kernels of the flat plane (flat/kernel.cuh and rolling/kernel.cuh) share: who is in a block,
+// What the two kernels of the flat plane (flat/kernel.cuh and rolling/kernel.cuh) share: the roles of warps,
 // the order of the sum, and how a window of input, and the weights for it, come to shared memory.
 //
 // A window is what the taps of a tile read of one input plane (Note [The flat plane] in plan.h). In shared
 // memory a slab of its channels lies as [granule][position of the window][16 bytes], a granule being 4
 // channels of TF32 or 8 of 16 bits. That is a K-major operand of wgmma without swizzle, and stays one when it
-// starts at any other position: every tap is the same window, shifted. Lanes stand for positions, so that
-// loads from NCDHW coalesce and the 16-byte stores are free of bank conflicts; values are rounded once.
+// starts at any other position: every tap is the same window, shifted. Each lane brings certain positions, so
+// loads from NCDHW coalesce and the 16-byte stores have no bank conflicts. Values are rounded once.
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/flat/plan.h>
@@ -54,15 +54,16 @@ __device__ __forceinline__ Place place_of(int flat, const Product& p) {
 
 // ---- The input of a window --------------------------------------------------------------------------------
 
-/// The positions of a window that a lane stands for, every 32nd, and how it brings them: some at a time,
-/// first all of their loads, then all of their stores. (Loads of later positions between these stores do not
-/// help: a warp has six scoreboards, and a store would wait for the later loads as well.)
+/// The positions of a window that a lane brings, every 32nd. It brings some at a time: first all of their
+/// loads, then all of their stores. (Loads of later positions between these stores do not help: a warp has
+/// six scoreboards, and a store would wait for the later loads as well.)
 template <class Tile>
 class LaneWindow {
  public:
   using Storage = typename Tile::Storage;
 
-  /// For the window that starts at a position of the flat plane; cells are counted from `first_image`'s on.
+  /// Finds the positions in the window that starts at `first_position`; cells are counted from `first_image`
+  /// on.
   __device__ __forceinline__ void locate(int first_position, int first_image, int lane, const Product& p) {
     first_position_ = first_position, first_image_ = first_image;
     if constexpr (!Tile::scaled) {
@@ -112,7 +113,7 @@ class LaneWindow {
   __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
                                                const Product& p, Wait wait, float& scale) const {
     static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
-    float most = 0, least = INFINITY;  // of what is largest at a position and not 0
+    float most = 0, least = INFINITY;  // of the largest values of each position that are not 0
 #pragma unroll 1
     for (int first = lane; first < p.window; first += batch * 32) {
       uint32_t from[batch];
@@ -137,7 +138,8 @@ class LaneWindow {
         }
       }
     }
-    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));  // as integers, NaN is most
+    // Compared as integers, so that NaN is the largest.
+    most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
     scale = Tile::Operand::scale_for(most, scale);
 #pragma unroll 2
     for (int position = lane; position < p.window; position += 32) {
@@ -166,7 +168,7 @@ class LaneWindow {
                        batches = (Tile::host.most_window / 32 + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
-  /// Where a position of the window lies.
+  /// The offset of a position of the window in the input.
   __device__ __forceinline__ uint32_t place(int position, const Product& p) const {
     const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
     const Place at = place_of(first_position_ + position, p);
@@ -177,7 +179,7 @@ class LaneWindow {
     return inside ? (at.image - first_image_) * image_numel + h * p.w.in_cells + w : outside;
   }
 
-  /// The values of a granule at some positions.
+  /// Loads the values of a granule at some positions.
   __device__ __forceinline__ void load(float (&value)[batch][granule], const uint32_t (&from)[batch],
                                        const Storage* source, int left, const Product& p) const {
 #pragma unroll
@@ -192,12 +194,12 @@ class LaneWindow {
   }
 
   int first_position_, first_image_;
-  uint32_t from_[batches][batch];  // where the positions lie; too large a list where operands are scaled
+  uint32_t from_[batches][batch];  // offsets of positions; too many registers where operands are scaled
 };
 
-/// The same for tensors of 16 bits, whose numbers need no conversion. A lane stands for every 32nd run of
-/// `run` positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside;
-/// that needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
+/// The same for 16-bit tensors, whose numbers need no conversion. A lane brings every 32nd run of `run`
+/// positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside; that
+/// needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
 template <class Tile, int run>
 class HalfWindow {
  public:
@@ -223,13 +225,13 @@ class HalfWindow {
     }
   }
 
-  /// Loads stay as they come until all of a batch are under way: a conversion between two loads would wait
-  /// for the first.
+  /// Loaded words stay unconverted until all loads of a batch are in flight: a conversion between two loads
+  /// would wait for the first.
   template <class Wait>
   __device__ __forceinline__ void bring(const Storage* source, int left, uint4* plane, int lane,
                                         const Product& p, Wait wait) const {
-    // Where pairs lie 4 lanes apart, their granules lie in the same banks: half of the lanes store theirs the
-    // other way round.
+    // Pairs that lie 4 lanes apart have their granules in the same banks, so half of the lanes store theirs
+    // in the opposite order.
     constexpr uint32_t lower_halves = 0x5410, upper_halves = 0x7632;
     const int turned = run == 2 ? lane >> 2 & 1 : 0;
     const int first = lane * run - before_ + turned, second = lane * run - before_ + 1 - turned;
@@ -279,7 +281,7 @@ class HalfWindow {
                        batches = (lane_runs + batch - 1) / batch;
   static constexpr uint32_t outside = 0xffffffff;
 
-  uint32_t from_[batches][batch];  // where the runs lie, in bytes
+  uint32_t from_[batches][batch];  // offsets of the runs, in bytes
   int before_;                     // 1 if the first pair begins before the window, else 0
 };
 
@@ -290,7 +292,7 @@ bool in_words(const Product& p, const Tensor& input) {
          reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
 }
 
-/// f.template operator()<Window>(), with what brings a window of the tile's numbers.
+/// Calls f.template operator()<Window>() with the type that brings a window of the tile's numbers.
 template <class Tile, class F>
 __device__ __forceinline__ void with_window(const Product& p, F f) {
   if constexpr (!is_16_bit_v<typename Tile::Storage>)
@@ -303,7 +305,7 @@ __device__ __forceinline__ void with_window(const Product& p, F f) {
 
 // ---- The weights of a window ------------------------------------------------------------------------------
 
-/// The taps of a window that lie from `packed` on, in chunks.
+/// Brings the taps of a window that lie from `packed` on, in chunks.
 template <class Tile>
 __device__ __forceinline__ void bring_taps(const unsigned char* packed, int taps, unsigned char* stages,
                                            Ring& ring, Barriers& barriers, const Product& p) {

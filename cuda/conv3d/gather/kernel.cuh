@@ -1,25 +1,26 @@
 #pragma once
 
-// conv3d on Hopper's tensor cores (wgmma) from rows of the input as they lie in memory: f32 by TF32, or split
-// in two TF32 numbers. conv_transpose3d with steps of 1 is the same with the taps in reverse (plan.cpp).
+// conv3d on Hopper's tensor cores (wgmma) from rows of the input as they lie in memory: f32 rounded to TF32,
+// or split into two TF32 numbers. conv_transpose3d with stride 1 is the same with the taps in reverse
+// (plan.cpp).
 //
 //   output[m, n] = bias[n] + sum over k, taps  input[k, m * stride - padding + tap] * weight[k, n, tap]
 //   m: a cell of the output     n: an output channel of the group     k: an input channel
 //
 // The first operand of a wgmma may come from registers, so the input need not be put in order. The rows that
 // a tile of cells reads are one contiguous piece of each channel's plane. The copy engine brings it as it is,
-// and each lane gathers its cells, one 4-byte load for a cell and channel, at any step and shift. There is no
-// halo of zeros either: a lane knows which of its taps fall outside, and does not load them.
+// and each lane gathers its cells, one 4-byte load for a cell and channel, at any stride and shift. There is
+// no halo of zeros: a lane knows which of its taps fall outside, and does not load them.
 //
 // What a block owns: a block works on jobs. A job is a tile of 2 x `tiles` x 64 cells of a plane of one
 // image, a part of the output's depths, and `channels`. The block marches through the planes of the input. A
-// plane serves several depths (kernel 3 with a step of 2: one, two, one, two ...), whose sums are kept in
-// `slots`: depth has slot depth % slots, which is stored when its last plane is done, and begins anew. A
+// plane serves several depths (kernel 3 with stride 2: one, two, one, two ...), whose sums are kept in
+// `slots`: depth has slot depth % slots, which is stored when its last plane is done, and then starts over. A
 // gathered fragment is multiplied for all depths that the plane serves. Two warpgroups gather, multiply and
-// store; lanes of one warp start copies into a ring of stages: 8 channels of a plane's rows, and the weights
-// of all its taps. Nothing is shared between blocks: no atomics, and the bits never change.
+// store. Lanes of one warp start copies into a ring of stages: 8 channels of a plane's rows, and the weights
+// of all its taps. Blocks share no results: no atomics, and the bits never change.
 //
-// Split: high and low parts are made from what was gathered, and three of their four products are computed.
+// Split: high and low parts are made from the gathered values, and three of their four products are computed.
 // Sums move to f32 registers after `chunk` taps (Note [Truncating sums] in common/operands.cuh). A result
 // that is not finite sets the flag `failed` (Note [Redo] in call.h).
 //
@@ -39,7 +40,7 @@ namespace vox::cuda::conv::gather {
 // ---- What a block owns ------------------------------------------------------------------------------------
 
 constexpr int consumer_threads = warpgroups * 128;
-constexpr int block_threads = consumer_threads + 128;  // one of those warps loads
+constexpr int block_threads = consumer_threads + 128;  // of the last 128, one warp loads
 constexpr int consumer_registers = 232, loader_registers = 40;
 constexpr int slab = 8;  // channels of the input in a stage
 
@@ -66,7 +67,7 @@ __device__ __forceinline__ int first_of(int cell, const Axis& axis) {
   return cell * axis.stride - axis.padding;
 }
 
-/// The rows of the input that a tile's cells touch, and those between.
+/// The rows of the input that a tile's cells touch, and those in between.
 struct Rows {
   int first, count;
 };
@@ -88,20 +89,20 @@ __device__ __forceinline__ const float* first_channel(const float* input, const 
   return input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel;
 }
 
-/// An address in elements modulo 4. A number keeps this place in its 16 bytes in shared memory.
+/// An address in elements modulo 4. A number has the same place within 16 bytes in shared memory.
 __device__ __forceinline__ int word_of(const float* at) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(at) / 4 % 4);
 }
 
 /// The taps along d that a plane is multiplied by. Bits 10 s to 10 s + 9 hold 1 + the tap of slot s for the
-/// depth of the output that it has, or 0 if there is none.
+/// output depth in that slot, or 0 if there is none.
 struct Live {
   uint32_t taps = 0;
 
   __device__ __forceinline__ int tap(int slot) const {
     return static_cast<int>(taps >> 10 * slot & 1023) - 1;
   }
-  /// Bit s: slot s has one.
+  /// Bit s: slot s has a tap.
   template <int slots>
   __device__ __forceinline__ int mask() const {
     int all = 0;
@@ -110,7 +111,7 @@ struct Live {
     return all;
   }
 };
-/// Of the depths [closed, opened), which have begun and are not complete.
+/// The taps for the depths [closed, opened), which have begun and are not complete.
 template <int slots>
 __device__ __forceinline__ Live live_of(int plane, int closed, int opened, const Plan& p) {
   Live live;
@@ -125,9 +126,9 @@ __device__ __forceinline__ Live live_of(int plane, int closed, int opened, const
 
 // ---- The walk ---------------------------------------------------------------------------------------------
 
-/// Walks through what this block computes: on_tile(tile) once for each job; then, plane after plane,
-/// on_first(slot) for a depth whose first plane comes, on_plane(plane, Live) if there is something to
-/// multiply, on_last(slot, depth) for a depth that is complete.
+/// Walks through what this block computes. It calls on_tile(tile) once for each job; then, plane after plane,
+/// on_first(slot) for a depth whose first plane this is, on_plane(plane, Live) if there is something to
+/// multiply, and on_last(slot, depth) for a depth that is complete.
 template <class Block, class OnTile, class OnFirst, class OnPlane, class OnLast>
 __device__ __forceinline__ void walk(const Plan& p, OnTile on_tile, OnFirst on_first, OnPlane on_plane,
                                      OnLast on_last) {
@@ -158,18 +159,18 @@ struct Shared {
 
 // ---- The producer -----------------------------------------------------------------------------------------
 
-// One warp that starts copies, a lane for each channel and for each slot's weights. Its instructions stand
-// between a place that is free and the copy to it, so they are few.
+// One warp starts copies: a lane for each channel and for each slot's weights. Its instructions delay the
+// copy into a stage that has become free, so there are few of them.
 
-/// Brings the ends of a piece, whose 16-byte granules lie partly outside the tensor, element by element:
-/// those of [word, words) outside of [begin, stop).
+/// Brings the elements of [word, words) that are outside of [begin, stop) one by one: they share a 16-byte
+/// granule with memory beyond the tensor, so the copy engine must not touch it.
 __device__ __forceinline__ void copy_ends(float* to, const float* from, int word, int begin, int stop,
                                           int words) {
 #pragma unroll 1
   for (int i = word; i < min(begin, words); ++i) to[i] = from[i];
 #pragma unroll 1
   for (int i = max(begin, stop); i < words; ++i) to[i] = from[i];
-  ptx::fence_proxy_async();  // before another copy to the same place
+  ptx::fence_proxy_async();  // before another copy to the same memory
 }
 
 template <class Block>
@@ -242,7 +243,7 @@ struct Products {
   int cell[tiles][2];          // where their rows and columns begin in a channel's rows, in bytes
   uint32_t outside[tiles][2];  // bit k_h, 16 + k_w: that tap is outside of the input
   float sum[tiles][slots][sums];
-  float total[split ? tiles : 1][slots][split ? sums : 1];  // of sums that were moved in time
+  float total[split ? tiles : 1][slots][split ? sums : 1];  // f32 totals to which sums move
   int begun = 0;                                            // bit s: slot s has sums
 
   __device__ __forceinline__ void locate(const Tile& tile, int warpgroup, const Plan& p) {
@@ -298,7 +299,7 @@ struct Products {
         }
   }
 
-  /// Cells times the weights of a tap, for the slots in `mask`.
+  /// Adds cells times the weights of a tap, for the slots in `mask`.
   template <int mask>
   __device__ __forceinline__ void multiply_tap(const Cells& a, uint64_t b, const Plan& p) {
     const uint32_t slot_step = p.slot_weights / 16, low_step = p.slot_weights / 32;
@@ -325,7 +326,7 @@ struct Products {
     ptx::wgmma<ptx::Operand::tf32, channels>(to, a, b, accumulate);
   }
 
-  /// A stage times the weights of the slots in `mask`. Its products are done when it returns.
+  /// Adds a stage times its weights, for the slots in `mask`. Its products are done when it returns.
   template <int mask>
   __device__ __forceinline__ void multiply_stage(uint32_t low, uint32_t high, uint64_t b, const Plan& p) {
     Raw raw[2];
@@ -346,10 +347,10 @@ struct Products {
       for (; first + 1 < last; first += 2) {
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-          gather(raw[1 - n], at, p.tap[first + n + 1]);  // the list has room for one tap more
+          gather(raw[1 - n], at, p.tap[first + n + 1]);  // the list has one unused tap at its end
           convert(a[n], raw[n]);
           multiply_tap<mask>(a[n], b + n * tap_step, p);
-          ptx::wgmma_wait<1>();  // for the tap before
+          ptx::wgmma_wait<1>();  // for the previous tap
         }
         b += 2 * tap_step;
       }
@@ -381,7 +382,7 @@ struct Products {
       multiply_live<mask - 1>(live, low, high, b, p);
   }
 
-  /// f(integral constant) of a slot that the compiler does not know.
+  /// Calls f with the slot, a run-time number, as an integral constant.
   template <class F>
   static __device__ __forceinline__ void with_slot(int slot, F f) {
     if (slots == 1 || slot == 0) return f(std::integral_constant<int, 0>{});
@@ -390,7 +391,8 @@ struct Products {
     if constexpr (slots > 2) f(std::integral_constant<int, 2>{});
   }
 
-  /// Stores a slot's sums. `to` and `bias` are those of the thread's first channel, of `here` in the group.
+  /// Stores a slot's sums. `to` and `bias` are at the thread's first channel; `here` channels of the group
+  /// exist from there on.
   template <int slot>
   __device__ __forceinline__ void store(int first_cell, int warpgroup, const float* bias, float* to, int here,
                                         int64_t* failed, const Plan& p) const {
@@ -501,7 +503,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   __syncthreads();
   const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
                         static_cast<int>(blockIdx.y) % p.channel_blocks};
-  // From lane 0, so that the compiler knows that warps do not part here.
+  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup == warpgroups) {
     ptx::shrink_registers_to<loader_registers>();

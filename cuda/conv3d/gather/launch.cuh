@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
-// compile side by side.
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -11,8 +11,9 @@
 
 namespace vox::cuda::conv::gather {
 
-/// Weights as they lie in a stage: [group and block of channels][slab][tap along d][part][tap along h and w]
-/// [granule of 4 k][channel][4 numbers]. blockIdx is (tap along h and w, tap along d, slab and all before).
+/// Packs weights as they lie in a stage: [group and block of channels][slab][tap along d][part][tap along h
+/// and w] [granule of 4 k][channel][4 numbers]. blockIdx is (tap along h and w, tap along d, all before
+/// them).
 template <class Block>
 __global__ void __launch_bounds__(128)
     pack_kernel(const float* weight, uint32_t* packed, const __grid_constant__ Plan p) {
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-/// f(Block) of a tile.
+/// Calls f with the Block of a tile.
 template <bool split, class F>
 void visit_block(const TileShape& tile, F f) {
   const auto one = [&]<int channels, int slots, int tiles>() {

@@ -13,7 +13,7 @@ constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, le
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t most_parts = 64;
 
-/// The problem as a conv3d: conv_transpose3d with a step of 1 is one with the taps in reverse.
+/// The problem as a conv3d: conv_transpose3d with stride 1 is one with the taps in reverse.
 struct Gathering {
   Triple in, out, stride, padding;
   int64_t in_per_group, out_per_group;
@@ -28,29 +28,31 @@ Gathering gathering(const Conv3dGeometry& g, bool transposed) {
   return {g.small, g.big, g.stride, padding, g.small_per_group(), g.big_per_group(), true};
 }
 
-/// Depths of the output that read a plane of the input, at most.
+/// The largest number of output depths that read one plane of the input.
 int64_t depths_of_a_plane(const Conv3dGeometry& g) {
   return (g.kernel.d - 1) * g.dilation.d / g.stride.d + 1;
 }
 
-/// Rows of the output that `cells` of them lie in, from a multiple of `cells` on.
+/// The largest number of output rows that `cells` cells can touch, starting from a multiple of `cells`.
 int64_t rows_of(int64_t cells, const Triple& out) {
   const int64_t rows = cells % out.w == 0 ? cells / out.w : out.w % cells == 0 ? 1 : (cells - 2) / out.w + 2;
   return std::min(rows, out.h);
 }
 
-/// From a channel's rows to the next in a stage: the rows as they come, with their misalignment, and some
-/// more, so that the 4 channels of 8 cells that a warp reads at once (channel_of) lie in different banks
-/// as far as that goes: 8 words apart for a step of 1; for 2, in pairs 16 words apart, whose cells share
-/// banks only if a channel of the input has an even number of elements. (gather_plan_test.cpp has the table.)
+/// The distance between a channel's rows and the next channel's in a stage: the rows, with their
+/// misalignment, and padding against bank conflicts among the 4 channels of 8 cells that a warp reads at once
+/// (channel_of). With stride 1 channels lie 8 words apart. With stride 2 they lie in pairs 16 words apart,
+/// whose cells share banks only if a channel of the input has an even number of elements.
+/// (gather/plan_test.cpp has the table.)
 int64_t channel_words(int64_t rows, int64_t width, bool neighbours) {
   const int64_t least = ceil_div(rows * width + 3, 4) * 4, modulo = neighbours ? 32 : 8;
   return least + ((neighbours ? 8 : 4) - least % modulo + modulo) % modulo;
 }
 
-/// Taps that the tensor cores add up before their sum moves to f32 registers, of a product split in three:
-/// they truncate when they add, to the size of the sum so far, so that the error grows with the number of
-/// taps. This many keep it, measured, within twice that of f32 arithmetic. Even, if they are not all.
+/// For a product split in three: how many taps the tensor cores add up before their sum moves to f32
+/// registers. Tensor cores truncate when they add, relative to the sum so far, so the error grows with the
+/// number of taps. This many keep it, measured, within twice that of f32 arithmetic. The number is even,
+/// unless it is all taps.
 int chunk_of(int taps, double products) {
   const int most = std::max(static_cast<int>(0.23 * std::sqrt(products)), 2);
   if (taps <= most) return taps;
@@ -58,7 +60,7 @@ int chunk_of(int taps, double products) {
   return ceil_div(taps, 2 * chunks) * 2;
 }
 
-/// In steps of a block, each a plane of a tile.
+/// The time in units of one plane of a tile in a block.
 int64_t time_of(int64_t tiles, int64_t parts, const Gathering& v, int64_t slots, int64_t blocks) {
   const int64_t depths = ceil_div(v.out.d, parts);
   return ceil_div(tiles * parts, blocks) * (depths * v.stride.d + slots - 1);
@@ -66,7 +68,7 @@ int64_t time_of(int64_t tiles, int64_t parts, const Gathering& v, int64_t slots,
 
 /// How many parts the output's depths are cut into. Blocks take jobs (a part of a tile) in turn, neighbouring
 /// tiles at the same time, so that rows that both read come from memory once. A part costs its planes, and
-/// some of the part before.
+/// some of the previous part.
 int64_t parts_of(int64_t tiles, const Gathering& v, int64_t slots, int64_t blocks) {
   int64_t best = 1;
   for (int64_t parts = 2; parts <= std::min(v.out.d, most_parts); ++parts)
@@ -106,10 +108,10 @@ std::optional<Plan> plan_of(const Conv3dGeometry& g, const Gathering& v, const T
   p.slot_weights = narrow(slot_weights);
   p.stages = narrow(stages), p.stage_bytes = narrow(stage_bytes);
   p.shared_bytes = narrow(stages * stage_bytes);
-  // Blocks of the packing kernel along its axes.
+  // The packing kernel's blocks along its axes.
   if (int64_t{p.groups} * p.channel_blocks * p.slabs > 65535) return std::nullopt;
   const int64_t tiles = int64_t{p.batch} * p.plane_tiles;
-  // Of as many parts as there may be: how many there are depends on the multiprocessors.
+  // For the largest number of parts: the actual number depends on the multiprocessors.
   if (tiles > most_int / 2 / most_parts) return std::nullopt;
   const int64_t blocks = std::max(multiprocessors / (p.groups * p.channel_blocks), 1);
   p.depths = narrow(ceil_div(p.d.out, parts_of(tiles, v, tile.slots, blocks)));
@@ -155,7 +157,7 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, bool 
       const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;
       const int64_t steps = time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, v, slots,
                                     std::max<int64_t>(multiprocessors / columns, 1));
-      // Of a tap: a wgmma of each slot, and what gathering takes.
+      // The cost of a tap: a wgmma of each slot, and the gathering.
       const int64_t of_tap = tiles * (slots * channels / 2 * (split ? 3 : 1) + 24) + 24;
       const double time =
           static_cast<double>(steps * ceil_div(columns, multiprocessors)) * static_cast<double>(of_tap);

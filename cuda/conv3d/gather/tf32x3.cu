@@ -1,6 +1,6 @@
-// kernel.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. (Numbers below 2^-114, whose
-// low part is below the smallest TF32 number, are as accurate as TF32.) Inf, NaN and the last numbers before
-// Inf have no such parts. They show in results that are not finite; there the kernel fails.
+// kernel.cuh for f32 split into two TF32 numbers: as accurate as f32 arithmetic. (Numbers below 2^-114, whose
+// low part is below the smallest TF32 number, are as accurate as TF32.) Inf, NaN and the largest finite
+// numbers cannot be split. They make results that are not finite, for which the kernel sets `failed`.
 
 #include <voxgrad/cuda/conv3d/gather/launch.cuh>
 

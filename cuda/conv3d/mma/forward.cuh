@@ -10,26 +10,25 @@
 //
 // The output is computed phase by phase (below).
 //
-// What a block owns: 128 cells of one phase times up to 64 channels, and each of its warps 32 of the cells,
-// in registers. k runs in groups: 8 input channels, one (kd, kh), and a chunk of the taps along W. A group's
-// input is one tile in shared memory, [channel][cell], of the block's cells and the `most_halo` after them,
-// since where in_step is 1 the tap t of cell m lies (t * in_tap_step) cells further on. Rows of cells are
-// longer than rows of outputs where that is needed to keep taps out of the next row's data (often it is not:
-// the zeros at one end of a row serve the end before as well); results there are dropped. Threads stand for
-// cells, so loads coalesce; a pitch of 8 modulo 32 words lets fragments load from any shift without bank
-// conflicts. Weights come packed in fragment order, rounded, by cp.async. There are two groups to a step and
-// two buffers: the next step's loads are in flight while this one's products run. Nothing is shared between
-// blocks: no atomics, and the bits never change.
+// What a block owns: 128 cells of one phase times up to 64 channels. Each of its warps owns 32 of the cells,
+// in registers. k runs in groups: 8 input channels, one (kd, kh), and a chunk of the taps along w. A group's
+// input is one tile in shared memory, [channel][cell], of the block's cells and the `most_halo` after them:
+// where in_step is 1, tap t of cell m lies (t * in_tap_step) cells further on. Rows of cells are padded where
+// needed so that no tap reads the next row; results there are dropped. (Often no padding is needed: the zeros
+// at the end of a row also begin the next.) Each thread loads one cell, so loads coalesce. A pitch of 8
+// modulo 32 words lets fragments load from any shift without bank conflicts. Weights come packed in fragment
+// order, rounded, by cp.async. A buffer holds two groups, and there are two buffers: the loads of the next
+// one are in flight while the products of this one run. Blocks share no results: no atomics, and the bits
+// never change.
 //
 // Split, x = high + low with both in TF32, three products are computed; low * low is smaller than f32's own
-// rounding. The input's tile then holds x itself, which fragments split in registers; weights come as pairs.
-// Sums move after a few taps (Note [Truncating sums] in common/operands.cuh). A value that is not finite in
-// TF32 sets the flag `failed` (Note [Redo] in call.h). Unsplit: Note [Values that are not finite] in
-// common/operands.cuh.
+// rounding. The input's tile then holds x itself, and fragments are split in registers; weights come as
+// pairs. Sums move to f32 registers after a few taps (Note [Truncating sums] in common/operands.cuh). A value
+// that is not finite in TF32 sets the flag `failed` (Note [Redo] in call.h). Unsplit: Note [Values that are
+// not finite] in common/operands.cuh.
 //
 // What limits it: each input element still passes through registers once per (kd, kh), and once per tap where
-// the stride of conv3d along W is not 1. The next ideas are a tile with its halo in all three axes, and
-// wgmma.
+// conv3d has a stride along w. Ideas not tried here: a tile with its halo in all three axes, and wgmma.
 
 #include <voxgrad/core/check.h>
 #include <voxgrad/cuda/conv3d/call.h>
@@ -51,12 +50,11 @@ namespace vox::cuda::conv::mma {
 
 // Along an axis, cell j and tap t of a product read input cell j * in_step + in_base + t * in_tap_step, and
 // write output cell j * out_step + out_base. For conv3d that is the index rule itself. conv_transpose3d
-// splits into phases (Note [Phases] in strided/plan.h): the outputs with one remainder modulo the stride have
-// the same live taps, every stride / gcd(stride, dilation)-th, whose input cells lie dilation / gcd apart. So
-// every phase is a product of its own with in_step 1 and no tap that misses. A phase without taps writes the
-// bias alone.
+// splits into phases (Note [Phases] in strided/plan.h). All outputs of a phase have the same live taps, every
+// stride / gcd(stride, dilation)-th, whose input cells lie dilation / gcd apart. So every phase is a product
+// of its own with in_step 1 and only live taps. A phase without taps writes only the bias.
 
-constexpr int most_halo = 8;   // cells beyond a block's own that a tile of input has
+constexpr int most_halo = 8;   // cells of an input tile beyond the block's own
 constexpr int most_chunk = 8;  // taps along W that share a tile
 
 /// One axis of the problem, for all phases.
@@ -64,7 +62,7 @@ struct Axis {
   int in_cells, out_cells, kernel;
   int stride, padding, dilation;
   int phases;               // numbered by their first output
-  int tap_pace, cell_pace;  // conv_transpose3d: between live taps of a phase, in taps and in input cells
+  int tap_pace, cell_pace;  // conv_transpose3d: distance of live taps of a phase, in taps and in input cells
 };
 
 struct Problem {
@@ -73,19 +71,19 @@ struct Problem {
   int64_t batch, groups, in_per_group, out_per_group;
   int64_t in_cells, out_cells, taps;
   int64_t phases, tiles;  // of the largest phase
-  int chunk;              // of taps, likewise
+  int chunk;              // of taps, for the largest phase
   int64_t blocks_n;       // of channels in a group
   int64_t slices;         // of channels in a group
 };
 
-/// One axis of one phase: its cells j and live taps t, in the order of the input cells that they read.
+/// One axis of one phase: its cells j and live taps t, in the order of the input cells that the taps read.
 struct PhaseAxis {
   int cells, taps;
   int in_step, in_base, in_tap_step;
   int out_step, out_base;
   int first_tap, tap_pace;  // in the kernel
   int chunk;                // taps that share a tile
-  int pitch;                // from a row of cells to the next, counting those that are dropped
+  int pitch;                // from one row of cells to the next, including dropped cells
 };
 
 /// The taps that one tile serves.
@@ -94,8 +92,8 @@ __host__ __device__ inline int chunk_of(const PhaseAxis& p) {
   return min(min(p.taps, most_chunk), 1 + most_halo / p.in_tap_step);
 }
 
-/// A tap `halo` cells further on than the first may leave its row. It then has to read a zero, as it would
-/// outside the input, or a cell of the dropped ones.
+/// A tap `halo` cells further on than the first may leave its row. It must then read a zero, as it does
+/// outside the input, or belong to a cell whose result is dropped.
 __host__ __device__ inline int pitch_of(const PhaseAxis& p, int in_cells) {
   const int halo = (p.chunk - 1) * p.in_tap_step;
   if (p.chunk < p.taps) return p.cells + halo;
@@ -141,13 +139,13 @@ constexpr int block_threads = 32 * warps;
 constexpr int block_cells = block_threads;  // a thread loads one cell; a warp multiplies 32
 constexpr int slice = 8;                    // channels: k of one instruction
 constexpr int step_groups = 2;
-constexpr int part_taps = 4;  // split: taps whose sums the tensor core makes in one go
+constexpr int part_taps = 4;  // split: taps that are summed in the tensor core before the sum moves
 constexpr int pitch = block_cells + most_halo;
 static_assert(pitch % 32 == 8);
-// One thread for each of the cells beyond the block's, and channel of a step.
+// One thread for each channel and each of the cells beyond the block's own, in a buffer.
 static_assert(most_halo * step_groups * slice == block_threads);
 
-/// Where the loops over groups stand: chunks of taps along W run fastest, slices of channels slowest.
+/// The state of the loops over groups: chunks of taps along w run fastest, slices of channels slowest.
 struct Position {
   int slice = 0, d = 0, h = 0, w = 0;
 
@@ -179,7 +177,7 @@ struct Cell {
   }
 };
 
-/// The numbers of cell m of a phase: image and place.
+/// Cell m of a phase: its image, and its place in the grid.
 struct Place {
   int64_t image;
   int d, h, w;
@@ -193,8 +191,8 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Weights in the order in which lanes want them: [group and block of channels][slice][tap][n / 8][lane][2],
-/// zeros for channels that do not exist; split, [...][lane][high 2, low 2].
+/// Weights in the order in which lanes read them: [group and block of channels][slice][tap][n / 8][lane][2],
+/// with zeros for channels that do not exist; split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
 __global__ void __launch_bounds__(256)
     pack_kernel(const float* weight, float* packed, Problem p, int64_t* failed, const int64_t* only_if) {
@@ -222,7 +220,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// A fragment of a warp's input: 32 cells x 8 channels from `from`, of the lane's row and column.
+/// A fragment of a warp's input: 32 cells x 8 channels from `from`, which is at the lane's row and column.
 __device__ __forceinline__ void load_fragment(uint32_t (&a)[2][4], const uint32_t* from) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -231,7 +229,7 @@ __device__ __forceinline__ void load_fragment(uint32_t (&a)[2][4], const uint32_
   }
 }
 
-/// sum += a tap of a slice: 32 cells x 8 channels x (8 * n_tiles) channels.
+/// sum += one tap of a slice: 32 cells x 8 channels x (8 * n_tiles) channels.
 template <int n_tiles>
 __device__ __forceinline__ void multiply(float (&sum)[2][n_tiles][4], const uint32_t* from,
                                          const float* weights) {
@@ -246,7 +244,7 @@ __device__ __forceinline__ void multiply(float (&sum)[2][n_tiles][4], const uint
   }
 }
 
-/// The same of split operands, the small products first.
+/// The same for split operands, small products first.
 template <int n_tiles>
 __device__ __forceinline__ void multiply_split(float (&sum)[2][n_tiles][4], const uint32_t* from,
                                                const float* weights) {
@@ -295,13 +293,13 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
   bool fails = false;
 
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    // Phases fastest: those that write to the same lines run at the same time.
+    // Phases run fastest: those that write to the same lines run at the same time.
     const Division by_phase = divide(job, p.phases);
     const Division by_group = divide(by_phase.quotient, p.groups * p.blocks_n);
     const int64_t tile = by_group.quotient, block_n = by_group.remainder % p.blocks_n;
     const int64_t group = by_group.remainder / p.blocks_n;
 
-    __syncthreads();  // the job before has read its offsets and its phase
+    __syncthreads();  // the previous job has read its offsets and its phase
     if (thread < 3) {
       const Division by_w = divide(by_phase.remainder, p.axis[2].phases);
       const Division by_h = divide(by_w.quotient, p.axis[1].phases);
@@ -353,7 +351,8 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
       return w_tile + (buffer * step_groups + i) * p.chunk * tap_floats;
     };
 
-    // Starts the loads of step `s` into registers and, for the weights, into shared memory.
+    // Starts the loads of buffer contents number `s`, into registers and, for the weights, into shared
+    // memory.
     const auto load = [&](int64_t s, int buffer) {
 #pragma unroll
       for (int i = 0; i < step_groups; ++i) {
@@ -495,7 +494,7 @@ inline Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
     p.phases *= phases;
     int64_t longest = (out - 1) / (transposed ? stride : 1) + 1;
     if (axis == 2) {
-      // Phases beyond so many are a few cells each; a bound will do.
+      // With more phases each has only a few cells, so a bound is enough.
       if (phases > 64) longest += most_halo;
       p.chunk = phases > 64 ? most_chunk : 1;
       for (int phase = 0; phase < std::min<int64_t>(phases, 64); ++phase) {
@@ -519,7 +518,7 @@ inline Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
   return p;
 }
 
-/// The product, in two launches.
+/// The product, in two launches: packing and the product itself.
 template <class Operand>
 void run(const Conv3dCall& call) {
   constexpr bool split = Operand::parts > 1;
@@ -527,7 +526,7 @@ void run(const Conv3dCall& call) {
   const Launch launch(call.op(), output, {&input, &weight, &bias, &if_tensor, &failed_tensor});
   const int64_t* const only_if = vox::detail::ptr_or_null<int64_t>(if_tensor);
   int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
-  // Few blocks if the kernel may have nothing to do, since each has to be started to find that out.
+  // Few blocks if the kernel may have nothing to do, because each must start to find that out.
   const int64_t most_blocks = only_if ? 2048 : std::numeric_limits<int64_t>::max();
   visit_channel_tiles<split ? 4 : 8>(transposed ? g.big_per_group() : g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles, tap_floats = n_tiles * (split ? 128 : 64);

@@ -1,5 +1,5 @@
-// forward.cuh of f32 as a sum of two TF32 numbers: as accurate as f32 arithmetic. It fails on values that are
-// infinite or NaN once rounded, which have no such parts.
+// forward.cuh for f32 split into two TF32 numbers: as accurate as f32 arithmetic. It sets `failed` for values
+// that are infinite or NaN once rounded, because they cannot be split.
 
 #include <voxgrad/cuda/conv3d/mma/forward.cuh>
 

@@ -3,23 +3,22 @@
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
 // An implicit GEMM with one row per (channel of big, tap), one column per channel of small, and a sum over
-// all images and coarse cells. The sum is long and the result small, so it is cut into slabs: a block owns
-// 128 rows, up to 64 columns and a slab of cells, and writes a partial result of its own (32 MiB at most for
-// all of them); a second kernel adds the partials in order. No atomics, and the bits never change.
+// all images and coarse cells. The sum is long and the result small, so the sum is cut into slabs. A block
+// owns 128 rows, up to 64 columns and a slab of cells, and writes its own partial result (32 MiB at most for
+// all of them). A second kernel adds the partial results in order: no atomics, and the bits never change.
 //
-// A step takes 32 cells. Lanes stand for neighbouring cells, so loads coalesce; tiles lie in shared memory as
-// [row or column][cell]. The order of a sum is free as long as both operands agree: a lane takes cells 2c and
-// 2c + 1 where the instruction says c and c + 4, so that one 8-byte load serves it, and a pitch of 8 modulo
-// 32 words keeps those free of bank conflicts. The next step's loads are in flight while this one's products
-// run.
+// A k-step takes 32 cells. Lanes stand for neighbouring cells, so loads coalesce; tiles lie in shared memory
+// as [row or column][cell]. The order of a sum is free as long as both operands agree. So a lane takes cells
+// 2c and 2c + 1 where the instruction says c and c + 4, and one 8-byte load serves it; a pitch of 8 modulo 32
+// words avoids bank conflicts. The loads of the next k-step are in flight while the products of this one run.
 //
-// Sums stay in the tensor core's accumulators for the whole slab; they truncate, which on data of one sign
+// Sums stay in the tensor core's accumulators for the whole slab. They truncate, which on data of one sign
 // adds an error of the order of TF32's own after some 10^4 cells.
 //
 // Values that are not finite: see the Note in common/operands.cuh.
 //
-// As in the forward kernel every element of big passes through registers once per tap; the next idea is to
-// keep it, with its halo, in shared memory.
+// As in the forward kernel every element of big passes through registers once per tap. Idea not tried: keep
+// it, with its halo, in shared memory.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
@@ -52,7 +51,7 @@ struct Problem {
   int64_t steps, slabs;               // of 32 cells, in all; a slab has ceil(steps / slabs)
 };
 
-/// What a row adds to a cell: its channel and tap.
+/// A row's channel, and its tap as offsets from a cell.
 struct Row {
   int64_t offset;
   int d, h, w;
@@ -80,14 +79,14 @@ __global__ void __launch_bounds__(block_threads)
   const int64_t slab_steps = (p.steps + p.slabs - 1) / p.slabs;
 
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    // Rows fastest: blocks that read the same cells run at the same time.
+    // Rows run fastest: blocks that read the same cells run at the same time.
     const Division by_rows = divide(job, p.row_blocks);
     const Division by_columns = divide(by_rows.quotient, p.column_blocks);
     const Division by_group = divide(by_columns.quotient, p.groups);
     const int64_t first_row = by_rows.remainder * block_rows, group = by_group.remainder;
     const int64_t first_column = by_columns.remainder * columns, slab = by_group.quotient;
 
-    __syncthreads();  // the job before is done with the tiles
+    __syncthreads();  // the previous job is done with the tiles
     {
       const int64_t m = first_row + thread;
       const Division channel = divide(m, p.taps), by_w = divide(channel.remainder, p.axis[2].kernel);
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(block_threads)
     const int64_t begin = slab * slab_steps, end = min(p.steps, begin + slab_steps);
     if (begin < end) load(begin);
     for (int64_t step = begin; step < end; ++step) {
-      __syncthreads();  // all have read the tiles of the step before
+      __syncthreads();  // all have read the previous tiles
 #pragma unroll
       for (int i = 0; i < block_rows / warps; ++i)
         big_tile[i * warps + warp][lane] = ptx::to_tf32(__uint_as_float(from_big[i]));
@@ -195,7 +194,7 @@ __global__ void __launch_bounds__(256)
 // ---- Launchers --------------------------------------------------------------------------------------------
 
 constexpr int64_t most_workspace = int64_t{32} << 20;  // bytes
-constexpr int64_t wanted_blocks = 1024;  // some waves on any GPU; a constant, as the bits depend on it
+constexpr int64_t wanted_blocks = 1024;  // some waves on any GPU; a constant, because the bits depend on it
 
 Problem problem(const Conv3dGeometry& g, int n_tiles) {
   Problem p{};

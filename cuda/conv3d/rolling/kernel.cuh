@@ -4,15 +4,15 @@
 //
 // What a block owns: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512
 // flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 bring the input and warp 15
-// the weights, through two rings of shared memory with a pair of mbarriers (full, empty) to a slot. Nothing
-// is shared between blocks: no atomics, and the bits never change.
+// the weights, through two rings of shared memory with a pair of mbarriers (full, empty) for each slot.
+// Blocks share no results: no atomics, and the bits never change.
 //
 // Rolling: an input plane serves taps_d depths of the output. A wgmma reads its rows of the input from shared
-// memory anew each time, so one instruction multiplies them for all these depths. Its columns are (slot) x
+// memory each time, so one instruction multiplies them for all these depths. Its columns are (slot) x
 // (channel), with as many slots of sums as there are taps along d. After each plane one depth is complete: it
-// is stored, and its slot begins anew with the depth taps_d further on. So all instructions have one shape
-// and the same sums, and every plane is loaded once. What changes from plane to plane is which tap a slot
-// takes: the weights turn.
+// is stored, and its slot starts over with the depth taps_d further on. So all instructions have one shape
+// and the same sums, and every plane is loaded once. Which tap a slot takes rotates from plane to plane, with
+// period taps_d; `turn` is the rotation.
 //
 // Input planes lie in shared memory as in flat/kernel.cuh, brought by the same code (flat/window.cuh).
 // Values that are not finite: see the Note in common/operands.cuh.
@@ -28,7 +28,7 @@ namespace vox::cuda::conv::rolling {
 
 // ---- What a block owns ------------------------------------------------------------------------------------
 
-/// How a kernel cuts the work: `tiles` of 64 positions for each of two warpgroups.
+/// How a kernel cuts the work: `tiles` of 64 positions for each of the two warpgroups.
 template <class Storage_, class Operand_, int channels_, int taps_d_, int tiles_>
 struct Tile {
   using Storage = Storage_;
@@ -45,23 +45,23 @@ struct Tile {
   static constexpr int sums = tiles * columns / 2;  // of a thread
   static constexpr int consumer_registers = sums > 144 ? 200 : sums > 96 ? (tiles == 3 ? 184 : 176) : 160;
   static constexpr int producer_registers = 256 - consumer_registers;
-  // Loads of a lane that are under way (16-bit tensors have 16): as many as registers hold if products are
-  // quick. (Narrow ones of TF32 are limited by shared memory, and more loads cost time.)
+  // Loads of a lane in flight (16 for 16-bit tensors): as many as registers hold, if the products are quick.
+  // (Narrow products of TF32 are limited by shared memory, and more loads cost time.)
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
-  // A window's places are registers of the producers.
+  // Producers keep the addresses of a window's positions in registers.
   static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
   static constexpr flat::TileShape host{
       positions, 1, channels, taps_d, slab, parts, is_16_bit_v<Storage>, false, most_window};
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
 
-  // A warp's results on their way out: [channel of 8][position], with a pitch that keeps banks apart, and the
-  // bias.
+  // Results of a warp before they are stored: [channel of 8][position], with a pitch that avoids bank
+  // conflicts, and the bias.
   static constexpr int warp_positions = 16 * tiles, results_pitch = warp_positions + 4;
   static constexpr int warp_results = 8 * results_pitch + channels;
   static constexpr int results_bytes = flat::consumer_warps * warp_results * 4;
 };
 
-/// f(march) for the block's piece of the steps, in order.
+/// f(march) for each march of the block's piece of the depths, in order.
 template <class F>
 __device__ __forceinline__ void for_each_march(const Plan& plan, F f) {
   const int64_t end = plan.cuts[blockIdx.x + 1];
@@ -74,7 +74,7 @@ __device__ __forceinline__ void for_each_march(const Plan& plan, F f) {
 
 // ---- The producers of input -------------------------------------------------------------------------------
 
-/// A warp's share of the windows: each plane of a march comes once. `Window` says what a lane brings
+/// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane brings
 /// (flat/window.cuh).
 template <class Tile, class Window>
 __device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
@@ -115,7 +115,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
 // ---- The weights ------------------------------------------------------------------------------------------
 
-// Packed by a kernel of their own, and brought by one thread. Those of a tap (h, w) lie as
+// The weights are packed by a separate kernel, and brought by one thread. Those of a tap (h, w) lie as
 // [granule][column][16 bytes], columns being (slot) x (channel). The tap along d of a slot changes from plane
 // to plane, with period taps_d: there is a copy of the weights for each such `turn`.
 
@@ -158,7 +158,7 @@ int64_t packed_numel(const flat::Product& p) {
          Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
 }
 
-/// One thread brings all chunks of weights, in the order of their use.
+/// One thread brings all chunks of weights, in the order in which they are used.
 template <class Tile>
 __device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
                               const Plan& plan) {
@@ -181,11 +181,11 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
 
 // ---- The store --------------------------------------------------------------------------------------------
 
-// The tensor cores leave 8 positions of 4 channels to an instruction of a warp; through shared memory the
-// warp stores 32 positions in a row. The code is short rather than fast: it runs once for a plane, and its
-// own size in the instruction cache counts.
+// Tensor cores leave 8 positions of 4 channels to an instruction of a warp. Through shared memory the warp
+// can store 32 consecutive positions. The code is short rather than fast: it runs only once for a plane, and
+// it takes space in the instruction cache.
 
-/// Puts the bias of a march behind the warp's results.
+/// Stores the bias of a march behind the warp's results in shared memory.
 template <class Tile>
 __device__ __forceinline__ void keep_bias(float* results, const typename Tile::Storage* bias, const March& m,
                                           int lane, const flat::Product& p) {
@@ -197,19 +197,19 @@ __device__ __forceinline__ void keep_bias(float* results, const typename Tile::S
                                             : 0.0f;
 }
 
-/// Stores the sums of a slot, a depth of the march, by way of the warp's `results`.
+/// Stores the sums of a slot, a depth of the march, through the warp's `results`.
 template <class Tile>
 __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::columns / 2], int slot,
                                       float* results, typename Tile::Storage* output, const March& m,
                                       int depth, int warp, int lane, const flat::Product& p) {
   using Storage = typename Tile::Storage;
   constexpr int tiles = Tile::tiles, pitch = Tile::results_pitch, positions = Tile::warp_positions;
-  // So many instructions of the warp store `step` whole channels.
+  // This many instructions of the warp store `step` whole channels.
   constexpr int places = tiles == 4 ? 2 : tiles == 3 ? 3 : 1, step = places * 32 / positions;
 
   Storage* to[places];
   const float* from[places];
-  int left[places];  // channels, for the lane
+  int left[places];  // number of channels that the lane stores
 #pragma unroll
   for (int i = 0; i < places; ++i) {
     const int position = (i * 32 + lane) % positions, channel = (i * 32 + lane) / positions;
@@ -254,7 +254,7 @@ __device__ __forceinline__ void store(const float (&sum)[Tile::tiles][Tile::colu
 
 /// A warpgroup's half of every tile.
 ///
-/// Each warp has 16 * tiles of its positions in a row, so that its stores are long: groups of 8 rows of an
+/// Each warp has 16 * tiles consecutive positions, so that its stores are long: groups of 8 rows of an
 /// instruction lie `tiles` such groups apart, and the next tile begins 8 positions further on.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages, float* results,
@@ -295,7 +295,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
               for (int t = 0; t < tiles; ++t)
                 ptx::wgmma<Tile::Operand::operand, columns>(sum[t], ptx::moved(a, t * 128), b);
               ptx::wgmma_commit();
-              ptx::wgmma_wait<1>();  // for the tap before
+              ptx::wgmma_wait<1>();  // for the previous tap
               old_plane.now();
               old_stage.now();
               b = ptx::moved(b, Tile::tap_bytes);
@@ -320,7 +320,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
       if (ready >= m.first) {
         store<Tile>(sum, ready_slot, results, output, m, ready, warpgroup * 4 + warp % 4, lane, p);
       }
-      // Selects, since branches that write some of the sums make ptxas move all of them.
+      // Selects, because branches that write some of the sums make ptxas move all of them.
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
-// compile side by side.
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -13,8 +13,8 @@
 
 namespace vox::cuda::conv::rolling {
 
-/// f(tile) with the tile for so many channels and taps along d; false if there is none. It has as many
-/// positions as registers hold sums for, since all weights come once for each plane of a tile.
+/// f(tile) with the tile for this many channels and taps along d; false if there is none. It has as many
+/// positions as registers hold sums for, because all weights are loaded once for each plane of a tile.
 template <class Storage, class Operand, class F>
 bool visit_tile(int64_t channels, int64_t taps_d, F f) {
   const bool in_32s = channels > 48 && (channels + 31) / 32 * 2 < (channels + 47) / 48 * 3;  // padded less

@@ -8,7 +8,7 @@ namespace vox::cuda::conv::rolling {
 namespace {
 
 /// One plane more than there are loading warps, if four chunks of at least four taps fit beside them: a warp
-/// takes long for a plane, so that many have to be under way. Chunks of a window are of equal size.
+/// takes long for a plane, so many planes must be in flight. Chunks of a window are of equal size.
 bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, plane = plane_bytes(p, tile), tap = tap_bytes(tile);
   for (int64_t planes = 8; planes >= 2; --planes) {
@@ -25,10 +25,11 @@ bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t sha
   return false;
 }
 
-/// What a wgmma with so many columns takes for 64 rows and 32 bytes of k, measured.
+/// The measured cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k.
 int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
 
-/// The end of the longest piece of steps from `step` on that has at most so many planes, at least `taps`.
+/// The end of the longest piece of depths from number `step` on with at most this many planes, at least
+/// `taps`.
 int64_t piece_end(int64_t step, int64_t planes, const flat::Product& p) {
   const int64_t all = steps_of(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1);
   while (step < all) {
@@ -49,7 +50,7 @@ int64_t piece_end(int64_t step, int64_t planes, const flat::Product& p) {
   return all;
 }
 
-/// Cuts pieces of at most so many planes. False if the blocks are not enough for all steps.
+/// Cuts pieces of at most this many planes. False if there are not enough blocks for all depths.
 bool cut(Plan& plan, int64_t planes, int most_blocks) {
   const int64_t all = steps_of(plan.product);
   plan.cuts[0] = 0;

@@ -2,22 +2,22 @@
 
 #include <voxgrad/cuda/conv3d/flat/plan.h>
 
-// How the rolling kernel cuts a flat product (flat/plan.h) whose cells step by one along all axes.
+// How the rolling kernel cuts a flat product (flat/plan.h) whose cells have stride 1 on all axes.
 //
-// Output depth j of a tile is the sum over planes v = j .. j + taps - 1, plane v being input cell v + base
-// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots: depth j
-// has slot j % taps, where plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1) is
-// ready.
+// Output depth j of a tile is the sum over planes v = j .. j + taps - 1, where plane v is input cell v + base
+// along d. A block marches through the planes of a tile and keeps sums for `taps` depths, in slots. Depth j
+// has slot j % taps, to which plane v adds its tap (v - slot) mod taps. After plane v, depth v - (taps - 1)
+// is complete.
 //
-// The depths of all tiles, one after the other, are the steps, and every block takes a piece of this row. A
-// march that begins in the middle of a tile has taps - 1 planes that serve only the depths from there on, so
-// pieces are cut such that the longest has as few planes as possible. A sum does not depend on where its
-// march began.
+// The depths of all tiles, one after the other, are numbered; these numbers are called steps. Every block
+// takes a piece of this sequence. A march that begins in the middle of a tile has taps - 1 planes that serve
+// only the depths from there on, so pieces are cut such that the longest has as few planes as possible. A sum
+// does not depend on where its march began.
 
 namespace vox::cuda::conv::rolling {
 
 struct Plan {
-  static constexpr int most_blocks = 192;  // the kernel takes the cuts as an argument
+  static constexpr int most_blocks = 192;  // a bound, since the cuts are a kernel argument
 
   flat::Product product;
   int64_t planes;  ///< of the longest piece
@@ -26,7 +26,7 @@ struct Plan {
 };
 
 /// The product of conv3d, or of conv_transpose3d, with `shared` bytes of shared memory divided. Nothing if it
-/// does not fit, does not step by one, or has another number of taps along d than the tile.
+/// does not fit, has a stride or dilation along d, or has another number of taps along d than the tile.
 std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
                                          const flat::TileShape& tile, int64_t shared);
 
@@ -34,7 +34,7 @@ constexpr int64_t steps_of(const flat::Product& p) {
   return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
 }
 
-/// The steps of a product, cut for so many multiprocessors.
+/// The steps of a product, cut for this many multiprocessors.
 Plan make_plan(const flat::Product& p, int multiprocessors);
 
 /// The cycles that a plan's products take with operands in shared memory, or its loads if those take longer,
@@ -45,7 +45,7 @@ int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles);
 int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, int multiprocessors,
                     int load_cycles);
 
-/// The piece of a row of steps that lies in one tile.
+/// The part of a piece of steps that lies in one tile.
 struct March {
   int group, channel_block, tile;
   int first, end;              ///< depths that are stored
@@ -54,7 +54,7 @@ struct March {
   constexpr int planes() const { return end_plane > first_plane ? end_plane - first_plane : 0; }
 };
 
-/// The march that begins with this step and goes as far as `end`, or to the last depth of its tile.
+/// The march that begins with this step and continues to `end`, or to the last depth of its tile.
 constexpr March march_at(int64_t step, int64_t end, const flat::Product& p) {
   March m{};
   m.first = static_cast<int>(step % p.d.cells);

@@ -1,5 +1,5 @@
-// kernel.cuh of f32 rounded to bf16. A file of its own, since nvcc compresses larger ones, and the first call
-// would take 20 ms to unpack it.
+// kernel.cuh for f32 rounded to bf16. It is a separate file because nvcc compresses larger ones, and the
+// first call then takes 20 ms to unpack it.
 
 #include <voxgrad/cuda/conv3d/strided/launch.cuh>
 

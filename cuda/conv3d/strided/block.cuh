@@ -1,6 +1,6 @@
 #pragma once
 
-// What a block of the strided kernels (kernel.cuh, f16x3.cuh) owns: who is in it, what it works on, and its
+// What a block of the strided kernels (kernel.cuh, f16x3.cuh) owns: the roles of its warps, its work, and its
 // shared memory.
 
 #include <voxgrad/cuda/conv3d/strided/plan.h>
@@ -15,7 +15,7 @@ constexpr int producers = 128;  // in a group; the two groups fill stages in tur
 constexpr int block_threads = consumer_threads + 2 * producers;
 constexpr int most_stages = 8;
 
-/// What a block works on: the tiles number blockIdx.x, blockIdx.x + gridDim.x ... of a block of channels.
+/// A block works on the tiles number blockIdx.x, blockIdx.x + gridDim.x ... for one block of channels.
 struct Columns {
   int group, channel_block;
 };
@@ -23,7 +23,7 @@ struct Tile {
   int image, depth, position;
 };
 __device__ __forceinline__ Tile tile_of(int number, int positions, const Plan& p) {
-  // Without signs: a division is some thirty instructions one after the other.
+  // Unsigned, because a signed division takes some thirty dependent instructions.
   const auto n = static_cast<unsigned>(number), plane_tiles = static_cast<unsigned>(p.plane_tiles),
              depth_blocks = static_cast<unsigned>(p.depth_blocks);
   const unsigned plane = n / plane_tiles;
@@ -40,19 +40,19 @@ __device__ __forceinline__ Place place_of(int position, const Plan& p) {
   return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
 }
 
-/// positions / pitch, of up to 256 positions more than a pitch.
+/// positions / pitch, for up to 256 positions more than a pitch.
 __device__ __forceinline__ int rows_in(int positions, const Plan& p) {
   return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
 }
 
-/// The rows of a cell that exist in the output: bit 2 d + h stands for phases (d, h).
+/// Which rows of a cell exist in the output: bit 2 d + h stands for phases (d, h).
 __device__ __forceinline__ uint32_t rows_of(int d, int row, const Plan& p) {
   const int left_d = p.d.out - d * p.d.out_step, left_h = p.h.out - row * p.h.out_step;
   if (left_d <= 0 || left_h <= 0) return 0;
   return 1 | (left_h > 1) << 1 | (left_d > 1) << 2 | (left_d > 1 && left_h > 1) << 3;
 }
 
-/// Where column w of a cell's first row lies in a channel of the output, in elements.
+/// The offset, in elements of an output channel, of column w of a cell's first row.
 __device__ __forceinline__ uint32_t offset_of(int d, int row, int w, const Plan& p) {
   return static_cast<uint32_t>((d * p.d.out_step * p.h.out + row * p.h.out_step) * p.w.out + w);
 }
@@ -60,12 +60,12 @@ __device__ __forceinline__ uint32_t offset_of(int d, int row, int w, const Plan&
 struct Shared {
   unsigned char *stages, *weights;
   uint32_t* table;
-  float* bias;             // of the block's channels, and eight zeros
-  unsigned char* staging;  // of each warpgroup: [channel][cell][phase along w], or buffers of runs
+  float* bias;             // for the block's channels, followed by eight zeros
+  unsigned char* staging;  // for each warpgroup: [channel][cell][phase along w], or buffers of runs
   ptx::Mbarrier *full, *empty, *weights_here;
 };
 
-/// What a block computes at once (TileShape), of which numbers, with its sums.
+/// What a block computes at once (TileShape), its number formats, and its sums.
 template <class Storage_, class Operand_, int channels_, int slots_, int tiles_, Form form_ = Form::rows>
 struct Block {
   using Storage = Storage_;  // in tensors
@@ -75,29 +75,28 @@ struct Block {
   static constexpr bool wide = form == Form::wide;
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 && !wide ? 2 : 1, rows = slots / per_row;
-  // What an instruction multiplies: 64 cells and the channels, or both phases of them and the cells.
+  // An instruction multiplies 64 cells by the channels; or (wide) the channels at both phases by the cells.
   static constexpr int columns = wide ? 64 * tiles : channels, instructions = wide ? 1 : tiles;
   static constexpr int weight_rows = weight_rows_of({channels, slots, tiles, {}, form});
-  static constexpr int sums = columns / 2;  // of a slot, in a thread and instruction
+  static constexpr int sums = columns / 2;  // of a slot, for a thread and an instruction
   static constexpr int pitch = staging_pitch(slots, sizeof(Storage));
-  // How many positions a producer loads at once, 8 channels each: twice as many where sums leave room. The
-  // windows of two wide tiles are often a little more than three or six for each producer: they end with a
-  // row where they can (Plan::zero_bytes), and else bring that little element by element.
+  // How many positions a producer loads at once, 8 channels each: twice as many where sums leave registers
+  // for them. Windows of two wide tiles are often slightly more than three or six positions for each
+  // producer. They end with a row where possible (Plan::zero_bytes); else the rest comes element by element.
   static constexpr bool trims = wide && tiles == 2;
   static constexpr int batch = slots == 1 ? 8 : !wide ? 4 : trims ? 3 : 5;
   static constexpr int producer_registers = slots > 1 ? 88 : 128,
                        consumer_registers = 256 - producer_registers;
 };
 
-/// What the kernel reads as it came; no bias: nullptr.
+/// The kernel's inputs. Without a bias, bias is nullptr.
 template <class Block>
 struct Operands {
   const typename Block::Storage *input, *weight, *bias;
 };
 
-/// Of a block that is wide, which channel the rows of an instruction are, for both phases along w: that of
-/// row / 8 and row % 8. A warp's are four apart, so that their planes are all aligned alike, modulo four
-/// elements.
+/// In a wide block, the channel of row 8 * octet + row of an instruction, for both phases along w. The
+/// channels of a warp are four apart, so that their planes have the same alignment modulo four elements.
 constexpr int wide_channel(int octet, int row) { return row * 4 + octet / 2; }
 
 }  // namespace vox::cuda::conv::strided

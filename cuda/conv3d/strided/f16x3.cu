@@ -1,4 +1,4 @@
-// Plans and launches f16x3.cuh.
+// Makes the plans of f16x3.cuh and launches it.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -12,8 +12,8 @@
 
 namespace vox::cuda::conv::strided {
 
-/// Weights as they lie in a stage: [group and block of channels][kind][slab]([item][part][channel][16 bytes],
-/// zeros[channel][16 bytes]), and 1 / the power of two of each channel. A block packs a channel.
+/// Packs weights as they lie in a stage: [group and block of channels][kind][slab]([item][part][channel][16
+/// bytes], zeros[channel][16 bytes]), and 1 / the power of two of each channel. A block packs a channel.
 template <int channels>
 __global__ void __launch_bounds__(scaling_threads)
     pack_scaled_kernel(const float* weight, unsigned char* packed, float* unscale,
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(scaling_threads)
 
 namespace {
 
-constexpr int tiles_of_64 = 1;  // with several slots, as registers allow: totals come beside the sums
+constexpr int tiles_of_64 = 1;  // with several slots: totals and sums both take registers
 
-/// A plan, and the same with instructions for items.
+/// A plan, with and without instructions in place of items.
 struct ScaledPlanned {
   TileShape tile;
   Planned items;
@@ -67,19 +67,19 @@ struct ScaledPlanned {
 };
 
 /// How many taps a sum may hold: truncation (Note [Truncating sums] in common/operands.cuh) is then about as
-/// large as f32's own error. An even number, so that all but the last have partners.
+/// large as f32's own error. An even number, so that all taps except the last have partners.
 int most_taps_in_sum(double products) {
   return std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
 }
 
-/// Every tap is an instruction high low' + low high', two are one high high', and a last odd one has zeros
-/// for a partner. Of a sum the small products come first, since each truncates what is there. Nothing if
-/// there are too many instructions, or if a partner does not lie behind its tap.
+/// Every tap is one instruction for high low' + low high'. Two taps share one instruction for high high'; a
+/// last odd one is paired with zeros. In a sum the small products come first, because each addition truncates
+/// the sum so far. Nothing if there are too many instructions, or if a partner does not lie behind its tap.
 std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed) {
   TileShape tile = tile_for(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
   if (tile.channels == 64 && tile.slots > 1) tile.tiles = tiles_of_64;
   auto planned = make_plan(g, transposed, tile);
-  if (!planned && tile.channels > 32) {  // the weights of a stage may fit by halves
+  if (!planned && tile.channels > 32) {  // half of a stage's weights may fit
     tile.channels = 32;
     tile.slots = tile.slots > 1 ? 4 : 1;
     tile.tiles = tile.slots > 1 ? 2 : 4;
@@ -124,7 +124,7 @@ std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool tran
     }
     to.kind[k].first[most_slots] = static_cast<uint16_t>(count);
   }
-  if (count >= most_items) return std::nullopt;  // the kernel reads one further
+  if (count >= most_items) return std::nullopt;  // the kernel reads one beyond the end
   return scaled;
 }
 

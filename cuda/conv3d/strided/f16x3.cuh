@@ -1,15 +1,15 @@
 #pragma once
 
-// kernel.cuh of f32 as a sum of two f16 numbers, scaled by powers of two: as accurate as f32 arithmetic. The
-// arithmetic is that of flat/f16x3.cuh, and so are what it promises and where it fails (flat/f16x3.cu), M(x)
-// being the largest value in the same window and the same 8 channels.
+// kernel.cuh for f32 split into two f16 numbers, scaled by powers of two: as accurate as f32 arithmetic. The
+// arithmetic, its guarantee and its failures are those of flat/f16x3.cuh and flat/f16x3.cu, where M(x) is the
+// largest value in the same window and the same 8 channels.
 //
 // A stage is 8 channels of a window: [high | low][depth][position][16 bytes], as many bytes as TF32 takes,
-// and a power of two for all of it, since every shift reads it. The weights of an item are [low' | high' /
-// 2^11 | high'][channel][16 bytes], each channel with a power of two of its own; the weights of a stage end
-// with zeros, for the partner of an odd last tap. A block tries the scale of its stage before. So the last
-// bits of values far below the largest of their stage may depend on which tiles a block has, that is on the
-// batch and the number of multiprocessors, though never on the run. Sums of a stage, in its units, begin anew
+// with one power of two, because every shift reads all of it. The weights of an item are [low' | high' / 2^11
+// | high'][channel][16 bytes], with a power of two for each channel. The weights of a stage end with zeros,
+// the partner of an odd last tap. A block first tries the scale of its previous stage. So the last bits of
+// values far below the largest of their stage may depend on which tiles a block has, that is on the batch and
+// the number of multiprocessors; they are the same in every run. Sums of a stage, in its scale, start over
 // for each phase, and move to f32 totals before they hold too many taps (Note [Truncating sums] in
 // common/operands.cuh).
 
@@ -20,7 +20,7 @@ namespace vox::cuda::conv::strided {
 // ---- What a block owns ------------------------------------------------------------------------------------
 
 /// Products of a stage are added up for one phase at a time, of all tiles, and then move to its totals. Where
-/// these need many registers, producers have fewer loads in flight.
+/// totals take many registers, producers have fewer loads in flight.
 template <int channels_, int slots_, int tiles_>
 struct ScaledBlock : Block<float, F16x3, channels_, slots_, tiles_> {
   static constexpr int held = (slots_ + 1) * tiles_ * channels_ / 2;  // sums and totals of a thread
@@ -31,12 +31,12 @@ struct ScaledBlock : Block<float, F16x3, channels_, slots_, tiles_> {
   static constexpr int batch = producer_registers < 72 ? 3 : 4;
 };
 
-/// How many instructions may be in a sum before it moves, for each kind and slot.
+/// How many instructions a sum may hold before it moves, for each kind and slot.
 struct MostInSum {
   uint8_t of[most_kinds][most_slots];
 };
 
-/// The largest value that each warp of a group of producers has seen; of two stages, since a warp may be a
+/// The largest value that each warp of a group of producers has seen, for two stages, because a warp may be a
 /// stage ahead of those that still read.
 struct LargestValues {
   uint4 of_warps[2];
@@ -49,7 +49,7 @@ struct ScaledShared : Shared {
 
 // ---- The producers ----------------------------------------------------------------------------------------
 
-/// F16x3's parts of 8 channels: the high ones at `at`, the low ones `next` bytes on.
+/// Stores F16x3's parts of 8 channels: the high ones at `at`, the low ones `next` bytes further on.
 __device__ __forceinline__ void store_parts(unsigned char* at, int next, const float (&v)[8], float scale) {
   alignas(16) float16 bits[2][8];
 #pragma unroll
@@ -60,8 +60,8 @@ __device__ __forceinline__ void store_parts(unsigned char* at, int next, const f
   *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
 }
 
-/// Tries the scale of the stage before, which nearly always fits. Where it does not, the stage is brought
-/// anew with another. (Keeping all values in the stage, or in registers, until the largest is known costs as
+/// Tries the scale of the previous stage, which nearly always fits. If it does not, the stage is loaded again
+/// with another scale. (Keeping all values in the stage, or in registers, until the largest is known costs as
 /// many instructions for every stage.)
 template <class Block>
 __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
@@ -148,7 +148,7 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
             }
             to += batch * share.step * 16;
           }
-          // Sizes compare as integers do, NaN being the largest.
+          // Absolute values compare as integers do; NaN is the largest.
           const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
           if (thread % 32 == 0) (&largest.of_warps[reduced].x)[thread / 32] = of_warp;
           ptx::named_barrier<producers>(3 + producer_group);
@@ -163,9 +163,9 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
           scale = right;
         }
         all_fit &= least * scale >= Operand::full;
-        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
+        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // lanes without a phase
         if (thread == 0) shared.unscale[ring.slot] = Operand::inverse(scale);
-        // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
+        // Every lane arrives: racecheck does not follow lane 0 arriving for the others, and it costs nothing.
         ptx::mbarrier_arrive(shared.full[ring.slot]);
       }
     }
@@ -180,8 +180,7 @@ struct ScaledProducts {
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int sums = Block::sums;
 
-  /// The products of one stage, of which all have been seen off when it returns. `unscale` is that of its
-  /// input.
+  /// The products of one stage, all of which are done when it returns. `unscale` is that of its input.
   static __device__ __forceinline__ void multiply(float (&total)[tiles][slots * sums],
                                                   const unsigned char* stage, const unsigned char* weights,
                                                   int first_position, float unscale, int k,
@@ -205,7 +204,7 @@ struct ScaledProducts {
         for (int i = first; i < end;) {
           const bool accumulate = i > first;
           const uint32_t a = a_low + item.position, b = b_low + item.weights;
-          item = p.item[++i];  // before it is needed: a load takes as long as the instructions
+          item = p.item[++i];  // loaded early: a load takes as long as the instructions
 #pragma unroll
           for (int t = 0; t < tiles; ++t)
             ptx::wgmma<ptx::Operand::f16, channels>(sum[t], a_high | (a + t * 64), b_high | b, accumulate);
@@ -254,7 +253,7 @@ struct ScaledProducts {
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + kind.granule_pitch * 32;
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
-            // For the producers' stores: they would have to wait for all of their loads.
+            // For the producers' stores; in the producers the fence would wait for all of their loads.
             ptx::fence_proxy_async();
             multiply(total, stage, weights, first_position, shared.unscale[ring.slot], k, most_in_sum, p);
             ptx::mbarrier_arrive(shared.empty[ring.slot]);
@@ -286,8 +285,8 @@ struct ScaledProducts {
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
-/// The items of `p` are instructions here: what they add to the lower halves of the two matrices, which is
-/// the address and, from bit 16, the distance of the two granules of k, in units of 16 bytes.
+/// The items of `p` are instructions here. An item's values are added to the lower halves of the two matrix
+/// descriptors: the address and, from bit 16, the distance of the two granules of k, in units of 16 bytes.
 template <class Block>
 __global__ void __launch_bounds__(block_threads, 1)
     scaled_product_kernel(const float* __restrict__ input, const unsigned char* __restrict__ packed,
@@ -317,7 +316,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   __syncthreads();
   const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
                         static_cast<int>(blockIdx.y) % p.channel_blocks};
-  // From lane 0, so that the compiler knows that warps do not part here.
+  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
     ptx::shrink_registers_to<Block::producer_registers>();

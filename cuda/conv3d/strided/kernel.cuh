@@ -1,37 +1,37 @@
 #pragma once
 
-// conv3d with steps of 1 to 4 and conv_transpose3d with steps of 1 and 2 on Hopper's tensor cores (wgmma):
-// f32 by TF32 or bf16, and tensors of 16 bits.
+// conv3d with strides of 1 to 4 and conv_transpose3d with strides of 1 and 2 on Hopper's tensor cores
+// (wgmma): f32 rounded to TF32 or bf16, and 16-bit tensors.
 //
-// Seen from the coarse grid, every tap is a shift by whole cells and one of the phases of the fine grid (Note
-// [Phases] in plan.h). So both ops are sums of plain products,
+// Seen from the coarse grid, every tap is a shift by whole cells and belongs to one of the phases of the fine
+// grid (Note [Phases] in plan.h). So both ops are sums of plain products,
 //
 //   conv_transpose3d   output[phase][m, n] = bias[n] + sum over k, shifts  input[m + shift, k] * weight[k, n]
 //   conv3d             output[m, n] = bias[n] + sum over k, phases, shifts  input[phase][m + shift, k] * ...
 //   m: a coarse cell     n: an output channel of the group     k: an input channel
 //
 // and a block loads what its tile of cells reads, with its halo, once for all of them. Phases without taps
-// are written with the bias: every output is written once, and no product with an inserted zero is computed.
+// are filled with the bias: every output is written once, and no product with an inserted zero is computed.
 //
 // What a block owns: it works on tiles of 2 x `tiles` x 64 cells of one image, times `slots` phases times
 // `channels`, in the registers of two warpgroups of consumers. Two groups of producers fill stages in turn. A
-// stage is 8 channels of the window, or 16 where operands have 16 bits (times k_steps), as [granule of 16
-// bytes of channels][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a
-// start address. conv3d's phases along w are planes of their own, read in one pass so that loads coalesce.
-// Products may read a few positions behind a window, for cells whose results are not stored or that are
-// multiplied by zero there (plan.cpp). Weights come packed in the order of their use, once for all tiles if
-// they fit, else with each stage. Nothing is shared between blocks: no atomics, and the bits never change.
+// stage is 8 channels of the window, or 16 where operands have 16 bits (times k_steps), as
+// [granule][depth][position]. That is an operand of wgmma without swizzle, in which every shift is a start
+// address. The phases of conv3d's input along w are planes of their own, read in one pass so that loads
+// coalesce. Products may read a few positions behind a window, for cells whose results are not stored or that
+// are multiplied by zero there (plan.cpp). Weights come packed in the order of their use: once for all tiles
+// if they fit, else with each stage. Blocks share no results: no atomics, and the bits never change.
 //
 // How sums leave registers (Form in plan.h, and the folder store/):
 //
 //   staged.cuh      through shared memory, as rows in which both phases along w lie one behind the other
 //   registers.cuh   the same rows straight from registers, where a pair of phases has few channels
-//   wide.cuh        32 channels of both phases are the rows of an instruction, and cells its columns: a
-//   thread's
-//                   sums then lie as they do in the output, and leave registers 16 bytes at a time
+//   wide.cuh        32 channels at both phases are the rows of an instruction, and cells its columns;
+//                   sums then have the order of the output, and leave registers 16 bytes at a time
 //   runs.cuh        one live phase among others without taps: runs of sums and bias, by the copy engine
 //
-// Values that are not finite: see the Note in common/operands.cuh; for wide, store/wide.cuh.
+// Values that are not finite: Note [Values that are not finite] in common/operands.cuh; for wide,
+// store/wide.cuh.
 //
 // What limits it: README.md and NOTES.md.
 
@@ -53,9 +53,9 @@ namespace vox::cuda::conv::strided {
 
 // ---- The producers ----------------------------------------------------------------------------------------
 
-// They bring input from global memory to the stages, rounded.
+// Producers bring input from global memory to the stages, and round it.
 
-/// What 8 channels of a position are as loaded, and how they lie in a stage: a granule of 16 bits, or two of
+/// The format of 8 channels of a position as loaded and in a stage: a granule of 16-bit numbers, or two of
 /// TF32.
 template <class Block>
 struct Octet {
@@ -83,7 +83,7 @@ struct Octet {
     }
   }
 
-  /// One of the 8.
+  /// Stores one of the 8 channels.
   static __device__ __forceinline__ void store_one(unsigned char* at, int granule_bytes, int channel,
                                                    Number v) {
     at += channel / Block::granule * granule_bytes + channel % Block::granule * (16 / Block::granule);
@@ -96,21 +96,21 @@ struct Octet {
   }
 };
 
-/// Which positions of a window a thread of a group brings: `first` and each `step`-th further on, in one of
+/// Which positions of a window a thread of a group brings: `first` and every `step`-th further on, in one of
 /// the input's phases along w.
 struct Share {
   int lanes, phase, first, step;
-  int step_rows, step_columns;  // the step as a Place
+  int step_rows, step_columns;  // `step` as rows and columns
 };
-/// `lanes` for each position, as the plan says.
+/// The share of a thread, with `lanes` for each position, as the plan says.
 __device__ __forceinline__ Share share_of(int thread, int lanes, const Plan& p) {
   const int step = producers / lanes;
   const Place place = place_of(step, p);
   return {lanes, thread % lanes, thread / lanes, step, place.row, place.column};
 }
 
-/// For those positions of a kind's window that a thread brings, where their input lies in a channel, in
-/// bytes; ~0 outside. It is read by the thread alone.
+/// Fills the table of a thread with the offsets in bytes, in an input channel, of the positions that it
+/// brings for a kind's window; ~0 outside. Only this thread reads it.
 __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int number_bytes,
                                        const Tile& tile, const Kind& kind, const Plan& p) {
   if (share.phase >= p.phases_w) return;
@@ -139,14 +139,13 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   }
 }
 
-/// A thread's part of a window's rest: the positions beyond whole rounds of a group, where they are so few
-/// that a thread can bring a single element of them. (Too few for a full round: most threads would load
-/// nothing.)
+/// A thread's part of a window's rest: the positions beyond whole rounds of a group, if they are so few that
+/// each thread can bring a single element of them. (In a full round most threads would load nothing.)
 struct Rest {
   int position, channel;  // -1: none
   uint32_t offset;        // as in the table
 };
-/// How many of a window's `count` positions are brought so, the last ones.
+/// How many of a window's `count` positions, the last ones, are brought as single elements.
 __device__ __forceinline__ int single_positions(int count) {
   const int beyond = count % producers;
   return count >= producers && beyond <= producers / 8 ? beyond : 0;
@@ -165,7 +164,7 @@ __device__ __forceinline__ Rest locate_rest(int thread, int positions, int numbe
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u};
 }
 
-/// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is none.
+/// Loads 8 channels from `from` on, at up to `batch` positions; zeros where there is no cell.
 template <bool all, int batch, class Number>
 __device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&offset)[batch], const char* from,
                                      int64_t channel_bytes, int left) {
@@ -220,7 +219,7 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
            ++slab, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
-          // Warps that drift apart find less of each other's lines in L1: 3 % of conv3d.
+          // Warps that drift apart share fewer lines in L1: the barrier gains 3 % of conv3d.
           if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
           if constexpr (Block::trims) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
@@ -270,8 +269,8 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
             if (rest.position >= 0)
               Octet::store_one(of_octet + rest.position * 16, granule_bytes, rest.channel, single);
         }
-        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // a lane without a phase
-        // Every lane: racecheck does not see what lane 0 would say for the others, and it costs nothing.
+        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // lanes without a phase
+        // Every lane arrives: racecheck does not follow lane 0 arriving for the others, and it costs nothing.
         ptx::mbarrier_arrive(shared.full[ring.slot]);
       }
     }
@@ -309,7 +308,7 @@ struct Products {
   static constexpr bool wide = Block::wide;
   using Sums = float[instructions][slots * sums];
 
-  /// The products of one stage of `k_steps`. They are done when it returns.
+  /// The products of one stage of `k_steps` k-steps. They are done when it returns.
   template <int k_steps>
   static __device__ __forceinline__ void multiply(Sums& sum, const unsigned char* stage,
                                                   const unsigned char* weights, int first_position,
@@ -342,7 +341,7 @@ struct Products {
     ptx::wgmma_wait<0>();
   }
 
-  /// Sums begin as the bias of their channels.
+  /// Sets the sums to the bias of their channels.
   static __device__ __forceinline__ void begin(Sums& sum, const float* bias) {
     if constexpr (wide) {
       const float first = bias[wide_channel(threadIdx.x % 128 / 16, threadIdx.x % 32 / 4)];
@@ -395,7 +394,7 @@ struct Products {
                 p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
-            // For the producers' stores: they would have to wait for all of their loads.
+            // For the producers' stores; in the producers the fence would wait for all of their loads.
             ptx::fence_proxy_async();
             if (p.k_steps == 4)
               multiply<4>(sum, stage, weights, first_position, kind, p);
@@ -447,7 +446,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   __syncthreads();
   const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
                         static_cast<int>(blockIdx.y) % p.channel_blocks};
-  // From lane 0, so that the compiler knows that warps do not part here.
+  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (warpgroup >= 2) {
     if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of the room includes this and has one kind of operands, so that they
-// compile side by side.
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
@@ -13,10 +13,10 @@
 
 namespace vox::cuda::conv::strided {
 
-/// Weights as they lie in a stage: [group and block of channels][kind][slab][item][step of
-/// k][granule][channel] [16 bytes]. Wide, channels are rows of an instruction: of every 16 eight for the
-/// first phase along w of as many channels, and eight for the second. blockIdx is (item, slab, group and
-/// block of channels).
+/// Packs weights as they lie in a stage: [group and block of
+/// channels][kind][slab][item][k-step][granule][channel] [16 bytes]. In wide form channels are rows of an
+/// instruction: of every 16 rows, eight are eight channels at the first phase along w, and eight the same
+/// channels at the second. blockIdx is (item, slab, group and block of channels).
 template <class Block>
 __global__ void __launch_bounds__(128)
     pack_kernel(const typename Block::Storage* weight, unsigned char* packed, const __grid_constant__ Plan p,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
-constexpr int64_t column_bytes = 32;                 // of an instruction's k, for one column or position
+constexpr int64_t column_bytes = 32;                 // k of an instruction, for one column or position
 
 Axis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis) {
   const int64_t stride = g.stride[axis], big = g.big[axis], small = g.small[axis];
@@ -44,12 +44,12 @@ bool moderate(const Conv3dGeometry& g, bool transposed) {
          g.small_channels <= 1 << 20;
 }
 
-/// The most shifts along d and h that a kind covers.
+/// The largest numbers of shifts along d and h that a kind covers.
 struct Cut {
   int64_t d, h;
 };
 
-/// A range of shifts in pieces of at most `most`, as equal as can be.
+/// Cuts a range of shifts into pieces of at most `most`, as equal as possible.
 std::vector<AxisTaps::Range> pieces(const AxisTaps::Range& all, int64_t most) {
   const int64_t count = ceil_div(all.count(), most);
   std::vector<AxisTaps::Range> list;
@@ -72,7 +72,7 @@ struct Builder {
 
   bool wide = tile.form == Form::wide;
 
-  /// Phases, of the input for conv3d and of the output for conv_transpose3d. If wide, w stands for both.
+  /// Phases of the input for conv3d, and of the output for conv_transpose3d. In wide form w stands for both.
   struct Phases {
     int64_t d, h, w;
   };
@@ -87,14 +87,14 @@ struct Builder {
   }
 
   /// Whether the last cells of a tile, whose taps read past it, are the last of a row. Then they have no
-  /// output, or what they read is multiplied by zero (Form::wide), so that a window need not have it. (With
-  /// one tile of 64 cells this makes the kernel a tenth slower.)
+  /// output, or what they read is multiplied by zero (Form::wide), so a window need not include it. (With one
+  /// tile of 64 cells this makes the kernel a tenth slower.)
   bool rows_end_with_tiles() const {
     return wide && tile.tiles == 2 && p.low_w == 0 && 64 * 2 * tile.tiles / p.depths % p.pitch == 0;
   }
 
-  /// `slots` says what each slot sums over: phases, in the order of the input's phases along w. An unused
-  /// slot has none.
+  /// Adds a kind. `slots` lists what each slot sums over: phases, in the order of the input's phases along w.
+  /// An unused slot has none.
   bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
     if (p.kinds == most_kinds) return false;
@@ -154,7 +154,7 @@ struct Builder {
     return true;
   }
 
-  /// The kinds, for a tile of `depths` and stages of `k_steps`.
+  /// Builds the kinds for a tile of `depths` and stages of `k_steps`.
   bool build(int depths, int k_steps) {
     p.depths = depths;
     p.k_steps = k_steps;
@@ -215,15 +215,15 @@ struct Builder {
     int64_t staging = tile.form == Form::runs ? 2 * buffer : staging_bytes(tile);
     const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
                            (tile.bytes.scaled ? tile.channels * 4 : 0);
-    // What is read behind a window is a number, and always the same: its neighbour in the stage, the stage's
-    // own weights, or zeros. (Zero times what was left there by others may be NaN.)
+    // What is read behind a window must be finite and the same in every run: its neighbour in the stage, the
+    // stage's own weights, or zeros. (Whatever another kernel left there, times zero, may be NaN.)
     const int64_t zeros =
         resident && rows_end_with_tiles() ? ceil_div((range_w.count() - 1) * 16, 128) * 128 : 0;
     const int64_t stage = std::max<int64_t>(window + zeros + (resident ? 0 : stage_weights), 1024);
     const int64_t left = shared_limit - others - 2 * staging;
     const int64_t stages = std::min<int64_t>(left / stage, tile.form == Form::runs ? 3 : 8);
     if (left < 0 || stages < least) return false;
-    // What is left over is for more buffers; the kernel can make use of 8.
+    // The remainder holds more buffers; the kernel can use up to 8.
     if (tile.form == Form::runs)
       staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
     p.stages = narrow(stages);
@@ -243,7 +243,8 @@ struct Builder {
   }
 
   bool choose_memory() {
-    // Smaller stages, and more of them, where sums are twice as long as operands: 0.465 for 0.528 ms.
+    // Smaller stages, and more of them, where stored numbers are twice as long as operands: 0.465 instead of
+    // 0.528 ms.
     const bool single = tile.bytes.scaled || (wide && tile.bytes.operand < tile.bytes.storage);
     const auto attempt = [&](bool resident, int k_steps, int least) {
       return ceil_div(p.in_per_group, step_channels) % k_steps == 0 && build(p.depths, k_steps) &&
@@ -271,8 +272,8 @@ struct Builder {
     return chosen > 0;
   }
 
-  /// For planes of so many positions. A kind covers all shifts if its window and weights fit shared memory,
-  /// else fewer: its window is loaded again for the others.
+  /// Chooses cuts for planes of this many positions. A kind covers all shifts if its window and weights fit
+  /// shared memory; else it covers fewer, and its window is loaded again for the others.
   bool choose(int64_t positions) {
     for (const Cut c : {Cut{most_int, most_int}, {2, most_int}, {1, most_int}, {1, 2}, {1, 1}}) {
       cut = c;
@@ -282,8 +283,8 @@ struct Builder {
   }
 };
 
-/// Whether a conv_transpose3d of several phases is faster wide: not for dilations that keep the phases' taps
-/// apart, where most weights of an item would be zeros.
+/// Whether the wide form is faster for a conv_transpose3d of several phases. It is not for dilations that
+/// keep the phases' taps apart, where most weights of an item are zeros.
 bool wide_pays(const AxisTaps& w, int64_t width, bool dead, Bytes bytes) {
   return width == 32 && w.stride == 2 && w.phases == 2 && !dead && !bytes.scaled &&
          2 * w.kernel >= 3 * pair_taps(w).shifts({0, 1}).count();
@@ -309,9 +310,9 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
   const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
   if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? Form::runs : Form::rows};
   if (transposed && wide_pays(axis_taps(g, true, 2), width, dead, bytes)) {
-    // Smaller tiles where there would not be one for each multiprocessor, or no halo to share. Short rows, of
-    // which a tile has several, lose what kernels of 2, 3 and 5 gain (the sweep: 0.71 to 0.83 times as fast
-    // with 24 cells).
+    // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
+    // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
+    // 0.71 to 0.83 times as fast with 24 cells).
     const bool few_cells = g.batch * g.groups * g.small_cells() < 132 * 256;
     const int64_t least_row = g.kernel.w <= 2                                      ? 64
                               : !few_cells && (g.kernel.w == 3 || g.kernel.w == 5) ? 32
@@ -359,7 +360,7 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
     enough = std::max(enough, last + b.w.shifts(phase).high);
   }
   int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
-  // Two cells of a thread lie in one row.
+  // Both cells of a thread must lie in one row.
   if (tile.form == Form::wide) pitch += pitch % 2;
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the strided kernels are told on every call. The host builds it and passes it by value.
+// The kernel argument of the strided kernels. The host builds it and passes it by value.
 //
 // Note [Phases]
 //   On an axis, tap k touches the fine cell o = i * s - p + k * d of coarse cell i. Written o = s * (i + q) +
@@ -11,8 +11,8 @@
 //   its outputs are the bias.
 //
 // Cells, the rows of the products, are those of the coarse grid. In a plane (one depth) they are numbered row
-// after row, `pitch` to a row, so that a shift by (h, w) is h * pitch + w positions further on for all of
-// them. The pitch is long enough for no shift to run from one row into data of the next.
+// after row, `pitch` to a row, so a shift by (h, w) is h * pitch + w positions further on for all of them.
+// The pitch is so long that no shift reads data of the next row.
 
 #include <voxgrad/ops/conv3d_geometry.h>
 
@@ -24,34 +24,34 @@
 
 namespace vox::cuda::conv::strided {
 
-/// The most slots of accumulators, kinds, and products that a plan may hold.
+/// The largest numbers of slots of accumulators, of kinds and of products in a plan.
 inline constexpr int most_slots = 8, most_kinds = 32, most_items = 352;
 
 /// One axis.
 struct Axis {
   int in, out, cells;     ///< extents of input, output and the coarse grid
-  int in_step, out_step;  ///< from a cell to the next: the stride on the fine side, 1 on the other
+  int in_step, out_step;  ///< distance of cells: the stride on the fine side, 1 on the other
   int padding, dilation, stride, kernel;
 };
 
-/// The input that is in shared memory at one time, and what is done with it: conv3d has a kind for each phase
-/// along d and h, conv_transpose3d one for each block of phases, or several if not all shifts fit in one.
+/// The input that is in shared memory at one time, and its items. conv3d has a kind for each phase along d
+/// and h; conv_transpose3d has one for each block of phases, or several if not all shifts fit in one.
 struct Kind {
-  uint16_t first[most_slots + 1];  ///< item of each slot in Plan::item, and the end
+  uint16_t first[most_slots + 1];  ///< each slot's first item in Plan::item, and the end
   int phase_d, phase_h;            ///< of the input
   int low_d, low_h;                ///< the lowest shifts
   int planes, plane;               ///< depths, and positions in each
   int begin;                       ///< bytes into the stage
   int phase_pitch,
       granule_pitch;  ///< positions from one phase along w, or one granule of channels, to the next
-  int weights;        ///< bytes before its weights in those of a block of columns
+  int weights;        ///< offset in bytes of its weights in those of a block of columns
   int stage_weights;  ///< bytes of weights of one stage
 };
 
-/// A product: the tile of cells at a shift times the weights of a tap. Both in units of 16 bytes.
+/// A product: the tile of cells at a shift times the weights of a tap. Both offsets are in units of 16 bytes.
 struct Item {
   uint32_t position;  ///< in the stage
-  uint32_t weights;   ///< in those of the stage
+  uint32_t weights;   ///< in the weights of the stage
 };
 
 /// Two phases along d and h.
@@ -64,29 +64,30 @@ struct Plan {
   int batch, groups, in_per_group, out_per_group;
   int in_channel, out_channel;  ///< cells
   int pitch, low_w;
-  int origin_w;       ///< elements that the first cell of a row of the output has before its first, 0 or 1
-  int half_items;     ///< bit i: some items have no tap of their phase i (Form::wide)
-  int per_pitch;      ///< 2^20 / pitch + 1
-  int phases_w;       ///< that are alive
-  int lanes_w;        ///< of the producers for each position: those of the input, or more, a power of two
-  int8_t phase_w[4];  ///< which are alive
-  int rows;           ///< pairs of phases that are alive (conv_transpose3d; else 1)
+  int origin_w;    ///< elements of a row's first cell that lie before the output's row, 0 or 1
+  int half_items;  ///< bit i: some items have no tap for their phase i (Form::wide)
+  int per_pitch;   ///< 2^20 / pitch + 1
+  int phases_w;    ///< number of live phases along w
+  int lanes_w;     ///< producer lanes for each position: the input's phases along w, rounded up to a power of
+                   ///< two
+  int8_t phase_w[4];  ///< the live phases
+  int rows;           ///< number of live pairs of phases (conv_transpose3d; else 1)
   int dead_rows;
-  PhasePair row[4];  ///< those alive, then those dead
+  PhasePair row[4];  ///< live pairs, then dead ones
   int dead_depths;   ///< phases along d without taps
   int8_t dead_depth[2];
   int row_blocks, kinds;  ///< conv3d has one block of rows
-  int first_kind[5];      ///< of each block of rows, and the end
+  int first_kind[5];      ///< first kind of each block of rows, and the end
   int channel_blocks;
-  int depths;  ///< that a tile covers
+  int depths;  ///< number of depths of a tile
   int plane_tiles, depth_blocks;
-  int k_steps, slabs;                     ///< of an instruction in a stage; stages of a kind
+  int k_steps, slabs;                     ///< k-steps (one instruction each) in a stage; stages of a kind
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
   int window_bytes, zero_bytes;           ///< in a stage: where windows end, and zeros from there on
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)
-  int table_bytes;                        ///< of offsets that the producer keeps
+  int table_bytes;                        ///< of the table of offsets of a group of producers
   int staging_bytes;                      ///< of a warpgroup
-  int buffers, buffer_bytes;              ///< in them, if results leave as runs
+  int buffers, buffer_bytes;              ///< buffers in the staging memory, if results leave as runs
   int staged_pitch;                       ///< elements from one channel to the next in a buffer
   int shared_bytes;
   bool transposed;
@@ -101,25 +102,24 @@ struct ItemTaps {
 };
 inline constexpr uint16_t no_tap = 0xffff;
 
-/// Bytes of a number as the tensor cores have it, and in tensors. 32 bytes of each row are an instruction's
-/// k. `scaled` numbers are two parts of 16 bits in the input and three in the weights, of which every stage
-/// ends with zeros as long as a part of an item (f16x3.cuh).
+/// Bytes of a number as the tensor cores read it, and in tensors. 32 bytes of each row are an instruction's
+/// k. `scaled` numbers are two parts of 16 bits in the input and three in the weights; the weights of every
+/// stage end with zeros as long as a part of an item (f16x3.cuh).
 struct Bytes {
   int operand = 4, storage = 4;
   bool scaled = false;
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-/// How a block's sums lie in registers, and leave them.
+/// How a block's sums lie in registers, and how they leave them.
 enum class Form {
-  rows,  ///< cells x channels for each phase; as rows of both phases along w
-  runs,  ///< the same of one phase among others that have no taps (store/runs.cuh)
-  wide,  ///< both phases along w of each channel x cells; as rows, from registers
-         ///< (store/wide.cuh)
+  rows,  ///< cells x channels for each phase; leave as rows of both phases along w
+  runs,  ///< cells x channels of one live phase among dead ones; leave as runs (store/runs.cuh)
+  wide,  ///< (both phases along w of each channel) x cells; leave as rows, from registers (store/wide.cuh)
 };
 
 /// What a block of the kernel computes at once: warpgroups times `tiles` times 64 cells, `slots` phases times
-/// `channels`; if wide, a slot is a pair of phases, both of those along w.
+/// `channels`. In wide form a slot is a pair of phases along d and h, for both phases along w.
 struct TileShape {
   int channels, slots, tiles;
   Bytes bytes = {};
@@ -127,16 +127,16 @@ struct TileShape {
   friend bool operator==(const TileShape&, const TileShape&) = default;
 };
 
-/// Nothing if a stride is longer than the kernel's, if the window of a tile does not fit shared memory, or if
-/// numbers do not fit their types.
+/// A plan and its tile. There is none if a stride is longer than the kernel's limit, if the window of a tile
+/// does not fit shared memory, or if numbers do not fit their types.
 struct Planned {
   Plan plan;
   ItemTaps taps;
 };
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile);
 
-/// Calls f.template operator()<channels, slots, tiles>() for these of a tile. `tiles_of_64` is what a kernel
-/// has registers for with 64 channels and two slots.
+/// Calls f.template operator()<channels, slots, tiles>() with the values of a tile. `tiles_of_64` is the
+/// number of tiles for which a kernel has registers with 64 channels and two slots.
 template <int tiles_of_64, class F>
 void visit_tile_shape(const TileShape& t, F f) {
   const auto one = [&]<int channels, int slots, int tiles>() {
@@ -155,7 +155,7 @@ void visit_tile_shape(const TileShape& t, F f) {
   one.template operator()<64, 2, tiles_of_64>();
 }
 
-/// Weights of an item, of one step: rows of 32 bytes.
+/// Weights of an item for one k-step, in rows of 32 bytes.
 constexpr int weight_rows_of(const TileShape& t) {
   return t.form == Form::wide ? 2 * t.channels : t.channels;
 }
@@ -163,9 +163,9 @@ constexpr int weight_rows_of(const TileShape& t) {
 /// The tile for a geometry.
 TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes = {});
 
-/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. Staging
-/// for one warpgroup is [channel][cell][phase along w], of 16 bits always with room for two phases; its
-/// pitch, in words, is 4 modulo 16.
+/// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. The
+/// staging memory of a warpgroup is [channel][cell][phase along w], for 16 bits always with space for two
+/// phases; its pitch, in words, is 4 modulo 16.
 constexpr bool stages_sums(int channels, int slots) { return channels > 16 || slots == 1; }
 constexpr int staging_pitch(int slots, int storage_bytes) {
   return 64 * (slots > 1 && storage_bytes == 4 ? 2 : 1) + 4;
@@ -226,8 +226,8 @@ inline AxisTaps axis_taps(const Conv3dGeometry& g, bool transposed, int64_t axis
           g.kernel[axis], transposed ? -1 : 1, std::min(g.stride[axis], g.big[axis])};
 }
 
-/// The taps as items of both phases see them (Form::wide): of cells that begin with the second phase,
-/// where more shifts then have taps of both.
+/// The taps as items of both phases see them (Form::wide). If more shifts then have taps for both, cells
+/// begin with the second phase.
 inline AxisTaps pair_taps(const AxisTaps& w) {
   AxisTaps moved = w;
   --moved.padding;

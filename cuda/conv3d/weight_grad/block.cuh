@@ -32,24 +32,24 @@ __device__ __forceinline__ Slice slice_of(const Plan& p, int64_t slice) {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/// An element to bring: where it is in its plane (negative: outside, a zero) and where it goes (negative:
-/// nowhere).
+/// An element to bring: where it is in its plane (negative: outside, so it is zero) and where it goes
+/// (negative: nowhere).
 struct Entry {
   int from, to;
 };
 
-/// What consumers have to know of a step: its coarse rows, the pairs of 8 positions in a row, and how many
-/// positions of the last pair exist.
+/// What consumers must know of one depth of a tile: its coarse rows, the pairs of 8 positions in a row, and
+/// how many positions of the last pair exist.
 struct Extent {
   int rows, pairs, tail;
 };
 
-/// The two buffers of small, and of what else changes with the step, are used in turn.
+/// The two buffers of small, and of the other data of one depth, are used in turn.
 struct Shared {
   uint32_t* big;      // [slot][channel][row][column]
   uint32_t* small;    // [buffer][part of a split][position / 4][column, and one more][4 positions]
-  Entry* big_from;    // by element of a slot, a channel
-  Entry* small_from;  // by element of a tile, a channel
+  Entry* big_from;    // for each element of a slot in one channel
+  Entry* small_from;  // for each element of a tile in one channel
   int* octets;        // [buffer][octet of rows]: where it begins, in words
   Extent* extents;    // [buffer]
   ptx::Mbarrier *full, *empty;

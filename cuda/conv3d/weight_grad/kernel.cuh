@@ -4,19 +4,20 @@
 //
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
-// Positions i are contiguous in both tensors, and they are k of the product. So both operands are k-major as
-// they lie in memory, which wgmma requires of TF32, and nothing is transposed.
+// Positions i are contiguous in both tensors, and they are k of the product. wgmma requires TF32 operands to
+// be contiguous in k. Both are so in memory, and nothing is transposed.
 //
-// A row of the product is a channel of big for a tap. Taps shift big by single positions, which no descriptor
-// of shared memory can name. So these fragments are loaded into registers, from [channel][row][column], where
-// every shift is an offset: of a tap along any axis, of a residue class of the stride, of a ring's slot. In
-// an instruction's 64 rows each half of a warp's 16 is an octet of its own: 8 channels for one tap. Columns
-// are channels of small, whose tile lies as [position / 4][channel][4 positions], by descriptor.
+// A row of the product is a channel of big at a tap. Taps shift big by single positions, which descriptors of
+// shared memory cannot express. So these fragments are loaded into registers, from [channel][row][column],
+// where every shift is an offset: that of a tap along any axis, of a phase of the stride, of a ring's slot.
+// Of the 16 rows that a warp has in an instruction, each half is an octet: 8 channels at one tap. Columns are
+// channels of small, whose tile lies as [position / 4][channel][4 positions] and is addressed by a
+// descriptor.
 //
 // What a block owns: a slice of dweight in registers (plan.h). It sums the slice over a slab of positions,
-// and writes a partial result of its own; a second kernel adds the partials in order. No atomics, and the
-// bits never change. Its first two warpgroups multiply, the other two bring the tiles (produce.cuh): a step
-// is one depth of a tile of coarse rows, and the planes of big stay in a ring for the steps that share them.
+// and writes its own partial result; a second kernel adds the partial results in order. No atomics, and the
+// bits never change. Its first two warpgroups multiply, the other two bring the tiles (produce.cuh). A step
+// is one depth of a tile of coarse rows; the planes of big stay in a ring for the steps that share them.
 //
 // Reading order: plan.h, block.cuh, produce.cuh, and this file. tf32.cu and tf32x3.cu are the two kernels.
 
@@ -52,13 +53,13 @@ __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], const uint32_t (
   a[3] = ptx::load_shared<offset + 16>(octets[1]);
 }
 
-/// Zeros for positions from `tail` on: what lies there is not of this row.
+/// Zeros for positions from `tail` on, because what lies there belongs to another row.
 __device__ __forceinline__ void cut_fragment(uint32_t (&a)[4], int position, int tail) {
   if (position >= tail) a[0] = a[1] = 0;
   if (position + 4 >= tail) a[2] = a[3] = 0;
 }
 
-/// Sums of `count` products, as a thread holds them.
+/// The sums of `count` products, as one thread holds them.
 template <int count, int sums>
 __device__ __forceinline__ void clear(float (&sum)[count][sums]) {
 #pragma unroll
@@ -74,7 +75,7 @@ __device__ __forceinline__ void store(const float (&sum)[count][sums], int first
     for (int i = 0; i < sums; ++i) to[((first + m) * sums + i) * group_threads + thread] = sum[m][i];
 }
 
-/// A warpgroup's `count` products of 64 rows, from the first-th of the block, over all steps.
+/// A warpgroup's `count` products of 64 rows, from number `first` of the block on, over all steps.
 template <int columns, int count>
 __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int first, int steps, float* to) {
   const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
@@ -83,14 +84,15 @@ __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int firs
   const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
   const int row_planes = p.axis[2].tile / 4;
 
-  // Fragments are loaded `ahead` products before they are used; a set of registers waits for its product.
+  // Fragments are loaded `ahead` products before they are used; a set of registers is reused after its
+  // product.
   constexpr int sets = count, ahead = sets / 2;
   float sum[count][columns / 2];
   clear(sum);
   uint32_t a[sets][4];
   uint32_t at[count][2];
 
-  // 16 positions; `next` bytes lead to the following ones, of which the first fragments are loaded here.
+  // Multiplies 16 positions and loads the first fragments of the following ones, which lie `next` bytes on.
   const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail) {
 #pragma unroll
     for (int i = 0; i < 2 * count; ++i) {
@@ -142,10 +144,10 @@ __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int firs
   store(sum, first, thread, to);
 }
 
-/// The same with both factors split in two TF32 numbers, x = high + low: three products, of which low * low
-/// is dropped as smaller than f32's own rounding. Fragments are loaded whole and split in registers. The
-/// tensor core's sums truncate, so they are added to others, in f32, after 32 positions, and the small
-/// products go first; the products of 64 rows are made one after the other.
+/// The same with both factors split into two TF32 numbers, x = high + low: three products; low * low is
+/// smaller than f32's own rounding. Fragments are loaded whole and split in registers. The tensor core's sums
+/// truncate, so they are added to f32 sums after 32 positions, and the small products go first. The products
+/// of 64 rows are made one after the other.
 template <int columns, int count>
 __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, int first, int steps,
                                               float* to) {
@@ -162,7 +164,7 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
   uint32_t whole[2][4], high[2][4], low[2][4];
   uint32_t at[2] = {};
 
-  // While the tensor core is at it, the next fragments come, and the other warpgroup splits its own.
+  // While the tensor core works, the next fragments are loaded, and the other warpgroup splits its own.
   const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail, bool more) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -231,13 +233,13 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
 /// dweight = the partial results of p.slabs slabs, added in order.
 void add_slabs(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p);
 
-/// Registers of a consumer's thread: accumulators, fragments and their addresses, and the rest. Producers,
-/// with as many warpgroups, get the others (256 for both), and the more, the more loads are on their way.
+/// Registers of a consumer thread: accumulators, fragments and their addresses, and others. Producers, of as
+/// many warpgroups, get the remainder (256 for both); the more they have, the more loads are in flight.
 constexpr int consumer_registers(int columns, int count, bool split) {
   const int sums = (count + split) * columns / 2, fragments = split ? 26 : count * 6;
   return std::clamp((sums + fragments + 44 + 7) / 8 * 8, 128, 208);  // 128 at the start
 }
-/// Elements of 8 channels that a producer's thread loads at once.
+/// Elements of 8 channels that a producer thread loads at once.
 constexpr int loads_at_once(int columns, int count, bool split) {
   return std::clamp((256 - consumer_registers(columns, count, split) - 30) / 8, 2, 6);
 }
@@ -252,8 +254,8 @@ __device__ __forceinline__ void consume_by(const Plan& p, const Shared& s, int f
 }
 #endif
 
-/// One slice and slab for a block; the first warpgroup makes `count` products, the second as many or one
-/// fewer.
+/// A block computes one slice for one slab. The first warpgroup computes `count` products, the second as many
+/// or one fewer.
 template <int columns, int count, bool split>
 __global__ void __launch_bounds__(block_threads, 1)
     partial_kernel(const void* __restrict__ big, const void* __restrict__ small, Storage storage, bool quads,
@@ -270,7 +272,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
   __syncthreads();
 
-  // Slices fastest: blocks that read the same cells run at the same time.
+  // Slices run fastest: blocks that read the same cells run at the same time.
   const int64_t slab = blockIdx.x / p.slices;
   const int64_t begin = slab * p.steps / p.slabs, end = (slab + 1) * p.steps / p.slabs;
   const int steps = static_cast<int>(end - begin);
@@ -301,7 +303,7 @@ __global__ void __launch_bounds__(block_threads, 1)
     else if constexpr (count > 1)
       consume_by<columns, count - 1, split>(p, s, count, steps, to);
     else
-      for (int step = 0; step < steps; ++step) {  // keeps pace
+      for (int step = 0; step < steps; ++step) {  // waits for each step like the first warpgroup
         ptx::mbarrier_wait(s.full[step % 2], step / 2 % 2);
         ptx::mbarrier_arrive(s.empty[step % 2]);
       }

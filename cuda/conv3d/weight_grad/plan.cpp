@@ -7,7 +7,7 @@ namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-constexpr int multiprocessors = 132;    // of an H100 or H200; a constant, as the bits depend on it
+constexpr int multiprocessors = 132;    // of an H100 or H200; a constant, because the bits depend on it
 constexpr int most_shared = 225 << 10;  // bytes, of the 227 KiB of a block; barriers need some
 constexpr int64_t most_workspace = int64_t{32} << 20;
 
@@ -48,8 +48,8 @@ void cut(PhasedAxis& a, int tile, bool depth) {
   }
 }
 
-/// Lays out shared memory, and says whether it suffices. Spans may be as long as taps are apart, so products
-/// of extents are bounded before they are computed in 32 bits.
+/// Lays out shared memory; false if it does not fit. Spans may be as long as the distance of taps, so
+/// products of extents are bounded before they are computed in 32 bits.
 bool lay_out(Plan& p) {
   const auto& [d, h, w] = p.axis;
   constexpr int64_t most_words = most_shared / 4;
@@ -69,9 +69,9 @@ bool lay_out(Plan& p) {
   return true;
 }
 
-/// Roughly the cycles of a plan: for each step those of the products (bound by shared memory) or of the
-/// loads, the slower of the two, and some more since the other one slows it down. Rows of memory cost some
-/// words more than they have, as they begin and end within sectors of 32 bytes.
+/// Roughly the cycles of a plan. Each step takes the longer of its products (bound by shared memory) and its
+/// loads, and some more because the two slow each other down. A row in memory costs a few words more than it
+/// has, because it begins and ends within sectors of 32 bytes.
 double cycles(const Plan& p) {
   const auto& [d, h, w] = p.axis;
   const double rows = static_cast<double>(h.small) / h.tiles, pairs = ceil_div(w.small, 16 * w.tiles);
@@ -81,7 +81,7 @@ double cycles(const Plan& p) {
   const double across = (w.tile + w.reach) * w.phases;
   const double plane = p.octets * 8 * h.extent * (across + 20), tile = h.tile * (w.tile + 20) * p.columns;
   const double load = d.phases * plane / 3 + tile / 6;
-  double more = 0;  // planes at the beginning of a column of steps
+  double more = 0;  // planes at the beginning of a column (the depths of one tile)
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
   const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;

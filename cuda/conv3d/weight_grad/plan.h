@@ -11,13 +11,13 @@ namespace vox::cuda::conv::weight_grad {
 //
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
-// Rows of the product are octets of rows: 8 channels of big for one tap. Columns are channels of small. A
-// slice is what one block keeps in registers: some octets of channels x some taps x up to 64 columns. A slab
-// is what it sums over: some steps, each of them one coarse depth of a tile of coarse rows.
+// Rows of the product come in octets: 8 channels of big at one tap. Columns are channels of small. A slice is
+// what one block keeps in registers: some octets of channels x some taps x up to 64 columns. A slab is what
+// it sums over: a number of steps. A step is one coarse depth of a tile of coarse rows.
 //
 // Phases. Along an axis, tap k reads cell i * stride + t of big, t = k * dilation - padding, which is cell
-// i + q of residue class r, with t = q * stride + r. Classes that some tap reads are the live phases; in
-// shared memory each is a grid of its own, in which every tap is a constant shift.
+// i + q of phase r, with t = q * stride + r. Phases that some tap reads are live; in shared memory each is a
+// grid of its own, in which every tap is a constant shift.
 
 constexpr int most_phases = 8;  // along an axis
 
@@ -33,8 +33,8 @@ struct PhasedAxis {
   int low, reach;           ///< cells low ... low + tile + reach - 1 hold all phases' windows
 };
 
-/// Products of 64 rows that a warpgroup can hold, by columns: those that the kernel exists for, ascending,
-/// and zeros. With split factors there are further accumulators.
+/// Products of 64 rows that a warpgroup can hold, for each number of columns that has a kernel, ascending;
+/// unused entries are zero. With split factors there are further accumulators.
 struct ProductCounts {
   int of[4];
 };
@@ -72,9 +72,9 @@ struct Plan {
   constexpr int64_t slice_floats() const { return int64_t{products} * 64 * columns; }
 };
 
-/// The plan for a geometry, or nothing where the kernel does not take it: its window does not fit in shared
-/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits. `split`: for factors
-/// split in two.
+/// The plan for a geometry, or nothing if the kernel does not take it: its window does not fit in shared
+/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits. `split`: for factors that
+/// are split in two.
 std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split);
 
 }  // namespace vox::cuda::conv::weight_grad

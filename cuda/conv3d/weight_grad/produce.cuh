@@ -9,9 +9,9 @@
 
 #include <type_traits>
 
-// The producers of kernel.cuh: from global memory to shared, rounded on the way. Addresses and bounds
-// are computed once for a column of steps, into lists; loads are of 4 bytes, since rows of 66 or 98 floats
-// have no alignment (of 16 where those of small have), and many are on their way at once.
+// The producers of kernel.cuh: they copy from global to shared memory, and round on the way. Addresses and
+// bounds are computed once for a column of steps, into lists. Loads are of 4 bytes, because rows of 66 or 98
+// floats have no alignment (of 16 bytes where the rows of small are aligned), and many are in flight at once.
 
 namespace vox::cuda::conv::weight_grad {
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ bool within(int i, int size) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(size);
 }
 
-/// Elements of big in the order of memory, as far as rows go: neighbours along W are neighbours here.
+/// Lists the elements of big in the order of memory: neighbours along w are neighbours in the list.
 __device__ void list_big(const Plan& p, const Shared& s, const Column& column, int thread) {
   const PhasedAxis &h = p.axis[1], &w = p.axis[2];
   const int across = (w.tile + w.reach) * w.phases;
@@ -48,7 +48,7 @@ __device__ void list_big(const Plan& p, const Shared& s, const Column& column, i
   }
 }
 
-/// Elements of small, or the first of every 4.
+/// Lists the elements of small, or the first of every 4.
 __device__ void list_small(const Plan& p, const Shared& s, const Column& column, bool quads, int thread) {
   const PhasedAxis &h = p.axis[1], &w = p.axis[2];
   const int each = quads ? 4 : 1;
@@ -59,8 +59,8 @@ __device__ void list_small(const Plan& p, const Shared& s, const Column& column,
   }
 }
 
-/// An element as it is in memory, f32 or the bits of a bf16 or f16, and the factor that the tensor core gets.
-/// Numbers of 16 bits are TF32 numbers as they are.
+/// An element as it is in memory (f32, or the bits of a bf16 or f16), and its factor for the tensor core.
+/// 16-bit numbers are TF32 numbers, so they are not rounded.
 template <class T>
 struct Loaded {
   T of;
@@ -79,7 +79,7 @@ struct Loaded {
   }
 };
 
-/// Four of them.
+/// Four elements.
 template <class T>
 struct LoadedQuad {
   static_assert(sizeof(T) == 4);
@@ -102,8 +102,8 @@ struct LoadedQuad<uint16_t> {
   }
 };
 
-/// Brings a plane of big, `channels` of which exist, to its slot. Several elements of 8 channels each are
-/// under way at once.
+/// Brings a plane of big, `channels` of which exist, to its slot. Several elements of 8 channels each are in
+/// flight at once.
 template <bool split, int at_once, class T>
 __device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, const T* from, Storage storage,
                                             bool exists, int channels, uint32_t* to, int thread,
@@ -218,7 +218,7 @@ __device__ __forceinline__ void bring_tile(const Plan& p, const Shared& s, const
   }
 }
 
-/// Brings the tiles of all steps. Returns whether this thread met a value that has no parts.
+/// Brings the tiles of all steps. Returns whether this thread met a value that cannot be split.
 template <bool split, int at_once, class T>
 __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Slice& slice, const T* big,
                                         const T* small, Storage storage, bool quads, int64_t begin,
@@ -232,7 +232,7 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
   const int big_channels = p.big_per_group - slice.first_octet * 8;
   const int small_channels = p.small_per_group - slice.first_column;
 
-  // The octet of rows whose place this thread computes: its tap, and all of its place except the slot.
+  // The octet of rows whose address this thread computes: its tap, and its offset without that of the slot.
   int octet_phase = 0, octet_plane = 0, octet_place = 0;
   if (thread < p.products * 8) {
     const int octet = min(thread, p.octets_in_slice() - 1), channels = octet / p.slice_taps;
@@ -254,7 +254,7 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
                   (p.axis[1].offset[phase[1]] + shift[1]) * p.axis[2].extent + p.axis[2].offset[phase[2]] +
                   shift[2];
   }
-  // Slots of a phase along the depth: that of its `plane`-th in this step.
+  // The slot, along the depth, of a phase's plane number `plane` in this step.
   const auto slot = [&](int phase, int plane, int step) {
     return depth.offset[phase] + (step + plane) % (depth.span[phase] + 1);
   };
@@ -267,7 +267,7 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
     const bool fresh = step == 0 || d == 0;
     if (fresh) {
       column = column_of(p, i);
-      ptx::named_barrier<producing_threads, 1>();  // all are done with the lists
+      ptx::named_barrier<producing_threads, 1>();  // all threads are done with the lists
       list_big(p, s, column, thread);
       list_small(p, s, column, quads, thread);
       ptx::named_barrier<producing_threads, 1>();
@@ -301,7 +301,7 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
                                                  fails);
     else
       bring_tile<split, false, at_once>(p, s, from_small, storage, small_channels, tile, thread, fails);
-    if (fresh && p.deep) {  // the other planes' slots may be in use by the step before
+    if (fresh && p.deep) {  // the previous step may still use the other planes' slots
       if (step >= 1) ptx::mbarrier_wait(s.empty[1 - buffer], (step - 1) / 2 % 2);
       for (int phase = 0; phase < depth.phases; ++phase)
         for (int plane = 0; plane + 1 < depth.span[phase]; ++plane) bring(phase, plane);

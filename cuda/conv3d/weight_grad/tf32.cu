@@ -1,4 +1,4 @@
-// kernel.cuh of f32 rounded to TF32, and of bf16 and f16, whose numbers are TF32 numbers as they are; and the
+// kernel.cuh for f32 rounded to TF32, and for bf16 and f16, whose numbers are all TF32 numbers; and the
 // kernel that adds partial results.
 //
 // Sums stay in the tensor core's accumulators for the whole slab. They truncate (Note [Truncating sums] in
@@ -11,9 +11,9 @@ namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-/// Adds the slabs. A lane owns one accumulator of one thread of partial_kernel; `parts` warps share the slabs
-/// of 32 accumulators, so that few of them have many loads on their way as well. The order depends on the
-/// plan alone.
+/// Adds the slabs. A lane owns one accumulator of one thread of partial_kernel. `parts` warps share the slabs
+/// of 32 accumulators, so that many loads are in flight even for few accumulators. The order depends only on
+/// the plan.
 template <class T, int parts>
 __global__ void __launch_bounds__(256)
     add_slabs_kernel(const float* partials, T* dweight, const __grid_constant__ Plan p) {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(256)
   const int64_t each = p.slice_floats(), all = p.slices * each;
   const int part = parts == 1 ? 0 : static_cast<int>(threadIdx.x / 32);
   const int64_t i = int64_t{blockIdx.x} * (256 / parts) + threadIdx.x % (256 / parts);
-  double sum = 0;  // in f32 some 100 additions would err more than all the rest
+  double sum = 0;  // in f32 the rounding of some 100 additions would exceed all other errors
   if (i < all) {
 #pragma unroll 8
     for (int64_t slab = part; slab < p.slabs; slab += parts) sum += partials[slab * all + i];
@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(256)
         static_cast<T>(sum);
 }
 
-/// Measured: 28,672 accumulators take 8.4 us in parts and 13.0 without, 65,536 take 13.4 and 9.5.
+/// Measured: 28,672 accumulators take 8.4 us in parts and 13.0 without; 65,536 take 13.4 and 9.5.
 constexpr int64_t most_in_parts = 40'000;
 
-/// All fit one grid: partial results are limited (plan.h).
+/// One grid holds all of them, because the size of partial results is limited (plan.h).
 unsigned blocks_for(int64_t accumulators, int each) {
   return static_cast<unsigned>((accumulators + each - 1) / each);
 }

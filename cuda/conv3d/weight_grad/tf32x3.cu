@@ -1,6 +1,6 @@
-// kernel.cuh of f32, as accurate as f32 arithmetic: both factors are split into two TF32 numbers, and three
-// of their products are computed. It fails on values that are infinite or NaN once rounded, which have no
-// such parts.
+// kernel.cuh for f32, as accurate as f32 arithmetic: both factors are split into two TF32 numbers, and three
+// products are computed. It sets `failed` for values that are infinite or NaN once rounded, because they
+// cannot be split.
 
 #include <voxgrad/cuda/conv3d/weight_grad/kernel.cuh>
 

@@ -4,8 +4,8 @@
 
 #include "tests/cuda/conv3d/support.h"
 
-// conv3d and conv_transpose3d at `highest`: every kernel for f32 is as accurate as `direct`,
-// whatever the sizes. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_numerics_test.cpp.)
+// conv3d and conv_transpose3d at `highest`: every kernel for f32 is as accurate as `direct`, for numbers of
+// any size. (Weight gradients: weight_grad_test.cpp. Non-finite values: kernels_numerics_test.cpp.)
 
 namespace vox {
 namespace {
@@ -22,10 +22,10 @@ INSTANTIATE_TEST_SUITE_P(, HighestCuda,
                                                        Float32Precision::highest)),
                          mode_name);
 
-/// True with this probability.
+/// 1 with this probability, else 0.
 Tensor some(const Shape& shape, double probability) { return lt(rand(shape, on_gpu), probability); }
 
-/// 2^-60 to 1, from the first cell of every channel to the last.
+/// Numbers that fall from 1 to 2^-60, or rise, from the first cell of every channel to the last.
 Tensor decay(const Shape& shape) {
   const int64_t cells = shape[2] * shape[3] * shape[4];
   return exp(arange(cells, {.dtype = f32, .device = Device::cuda()}) * (60 * std::log(2.0) / cells) -
@@ -59,8 +59,8 @@ struct Case {
   Conv3dGeometry geometry;
   bool few = false;  // products for some outputs: too few where a tenth or a third of them count
 };
-/// A step of one; steps of two, for the kernels that are for them: all tiles of cells and channels, and taps
-/// far apart, of which few phases have any.
+/// Geometries with stride 1; for the kernels that support it also stride 2: all tiles of cells and channels,
+/// and taps so far apart that few phases have any.
 std::vector<Case> cases(std::string_view kernel) {
   const auto geometry = [&](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
     return detail::conv_transpose3d_geometry("highest", input, weight, options);
@@ -77,15 +77,16 @@ std::vector<Case> cases(std::string_view kernel) {
       {geometry({2, 24, 6, 12, 20}, {24, 64, 3, 3, 3}, {.stride = 2, .padding = 1, .dilation = 2})});
   all.push_back({geometry({2, 40, 5, 12, 20}, {40, 64, 3, 3, 3}, {.stride = 2}), true});
   all.push_back({geometry({2, 40, 4, 9, 20}, {40, 32, 3, 5, 5}, {.stride = 2, .padding = 2})});
-  // One plane of five inside the input, and of three.
+  // One plane of five inside the input, and one of three.
   all.push_back({geometry({2, 24, 1, 15, 15}, {24, 40, 5, 3, 3}, {.stride = 2, .padding = {2, 1, 1}}), true});
   all.push_back({geometry({1, 16, 1, 9, 10}, {16, 128, 3, 5, 5}, {.stride = 2, .padding = {1, 2, 2}}), true});
   return all;
 }
 
-// No more than twice the error of f32 arithmetic, where scale is the sum of absolute products, in f64. On the
-// last two kinds most outputs are sums of very few products, in which the parts show: two of 22 bits and a
-// product of low parts left out, which is 2^-21, and the sum's own truncation.
+// The error is at most twice that of f32 arithmetic, relative to the sum of absolute products in f64
+// (`scale`). For the last two kinds of data most outputs are sums of very few products, which show the error
+// of the split: two operands of 22 bits and a dropped product of low parts, 2^-21, and the truncation of the
+// sum.
 TEST_P(HighestCuda, IsAsAccurateAsDirect) {
   int compared = 0;
   for (const Case& c : cases(kernel())) {
@@ -110,7 +111,7 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
   EXPECT_GT(compared, 0);
 }
 
-// Both parts of one operand, whole numbers of 20 bits, times small ones.
+// Both parts of one operand are used: whole numbers of 20 bits, times small ones.
 TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
   for (const int64_t stride : {1, 2}) {
     const Conv3dGeometry g =

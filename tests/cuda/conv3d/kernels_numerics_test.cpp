@@ -4,8 +4,8 @@
 
 #include "tests/cuda/conv3d/support.h"
 
-// Every kernel of the table, forced by name, on what is not whole numbers: the same bits on every run, errors
-// of normal data, and values that are not finite. (At `highest` in more detail: highest_test.cpp.)
+// Every kernel of the table, forced by name, on data other than whole numbers: the same bits on every run,
+// errors on normal data, and values that are not finite. (highest_test.cpp tests `highest` in more detail.)
 
 namespace vox {
 namespace {
@@ -17,7 +17,7 @@ const TransposeCase tiled{"tiled",   2,         40,        24, {9, 10, 11}, {3, 
 const TransposeCase rolled{"rolled",  2, 40,        24, {9, 20, 21}, {3, 2, 4}, {1, 1, 1},
                            {1, 0, 1}, 0, {1, 2, 1}, 2};
 
-/// What every kernel is asked.
+/// The case that every kernel runs.
 const TransposeCase& case_for(bool rolling) { return rolling ? rolled : tiled; }
 
 TEST_P(Conv3dKernelsCuda, SameBitsOnEveryRunAndStream) {
@@ -48,8 +48,8 @@ double relative_error(const Values& y, const Values& exact) {
   return std::sqrt(error / norm);
 }
 
-// Both operands rounded to nearest TF32 give 2.9e-4 on normal data, truncated ones 7.5e-4; bf16 gives 2.3e-3.
-// 16-bit tensors hold their operands; their results are rounded.
+// On normal data, operands rounded to nearest TF32 give an error of 2.9e-4, truncated ones 7.5e-4, and
+// bf16 2.3e-3. 16-bit tensors hold their operands exactly; their results are rounded.
 TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
   const Conv3dGeometry g = case_for(rolls(kernel())).geometry();
   for (const Conv3dPass pass : all_passes) {
@@ -67,13 +67,13 @@ TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
   }
 }
 
-// R8 below `highest`: what a non-finite value touches is never finite; operands other than the weight reach
-// nothing else. At `highest` the result is that of f32 arithmetic.
+// R8 below `highest`: an output that a non-finite value touches is never finite, and non-finite values of
+// operands other than the weight reach no other output. At `highest` the result is that of f32 arithmetic.
 TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   std::vector<TransposeCase> cases = awkward_cases();
   cases.push_back({"rolled", 1, 9, 10, {3, 4, 5}, {3, 2, 2}, 1, {1, 0, 1}, 0, {1, 1, 2}, 1});
-  // Both phases along w are multiplied by a zero where one of them has no tap.
+  // Both phases along w are multiplied, by a zero where one of them has no tap.
   cases.push_back({"zeros", 1, 5, 20, {3, 4, 70}, 3, 2, 1, 1, 1, 1});
   cases.push_back({"zeros first", 1, 5, 20, {2, 3, 5}, {2, 2, 3}, 2, 0, 0, 1, 1});
   for (const TransposeCase& c : cases) {

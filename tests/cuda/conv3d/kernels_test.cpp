@@ -5,8 +5,8 @@
 #include "tests/cuda/conv3d/support.h"
 #include "tests/support/conv3d_cases.h"
 
-// Every kernel of the table, forced by name, on everything that it says it takes: whole numbers in, equality
-// with the reference out.
+// Every kernel of the table, forced by name, on all problems that it takes: inputs are whole numbers, and
+// results equal the reference.
 
 namespace vox {
 namespace {
@@ -27,7 +27,7 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
       ++compared[static_cast<int>(pass)];
     }
   }
-  // A kernel is for one pass at least, and takes most geometries, or most of those that it is for.
+  // A kernel supports at least one pass, and takes most geometries, or most of those for which it is meant.
   EXPECT_GT(std::ranges::max(compared), rolls(kernel()) ? 60 : 150);
   for (const int n : compared)  // of 108 without a stride, or of 253
     EXPECT_TRUE(n == 0 || n > (rolls(kernel()) ? 60 : 80)) << n;
@@ -43,7 +43,7 @@ TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualDirect) {
       if (!takes(pass, g)) continue;
       const OperandShapes shapes = shapes_of(pass, g);
       const Tensor a = randint(-4, 5, shapes.a, options()), b = randint(-4, 5, shapes.b, options());
-      // Not their difference: sums over millions of cells may be beyond f16, Inf in both.
+      // Not their difference: sums over millions of cells may exceed f16 and be Inf in both.
       const Tensor differs = ne(run(GetParam(), pass, a, b, g), run(direct, pass, a, b, g));
       EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << c.id << ' ' << name_of(pass);
     }
@@ -65,7 +65,7 @@ struct Random {
   }
 };
 
-/// None if the padding crops everything.
+/// None if the padding crops all outputs.
 std::optional<Conv3dGeometry> geometry(const Shape& input, const Shape& weight,
                                        const ConvTranspose3dOptions& options) {
   try {
@@ -75,7 +75,7 @@ std::optional<Conv3dGeometry> geometry(const Shape& input, const Shape& weight,
   }
 }
 
-/// Channel counts on both sides of every tile, geometries of every kind, or those that roll.
+/// Channel counts on both sides of every tile; geometries of every kind, or only those that `rolling` takes.
 std::optional<Conv3dGeometry> random_geometry(Random& random, bool rolling) {
   constexpr int64_t channels[]{1, 3, 7, 8, 9, 16, 17, 24, 25, 33, 48, 65, 72, 130};
   const int64_t groups = random.between(0, 2) == 0 ? random.between(1, 3) : 1;
@@ -95,7 +95,7 @@ std::optional<Conv3dGeometry> random_geometry(Random& random, bool rolling) {
                   {stride, padding, output_padding, groups, dilation});
 }
 
-/// Few channels a group, as few as one on either side; rows, columns and depths of more than one tile.
+/// Few channels per group, down to one on either side; rows, columns and depths of more than one tile.
 std::optional<Conv3dGeometry> random_narrow_geometry(Random& random, bool rolling) {
   constexpr int64_t channels[]{1, 1, 1, 2, 3, 4, 5, 8, 9, 16};
   const int64_t groups = random.between(1, 5);
@@ -113,7 +113,7 @@ std::optional<Conv3dGeometry> random_narrow_geometry(Random& random, bool rollin
                   {stride, padding, output_padding, groups, dilation});
 }
 
-/// Until so many passes were compared, each of `most_products` at most.
+/// Compares until this many passes are done, each of `most_products` at most.
 void compare_random(const KernelMode& mode, std::optional<Conv3dGeometry> (*make)(Random&, bool),
                     uint64_t seed, int enough, double most_products) {
   Random random{std::mt19937_64(seed)};

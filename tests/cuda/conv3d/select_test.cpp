@@ -24,7 +24,7 @@ Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
                                            {.groups = groups});
 }
 
-/// The first choice of a small problem where both grids step by one.
+/// The first choice for a small problem with stride 1.
 std::string_view first_choice() { return cuda::conv::has_wgmma() ? "gather" : "mma"; }
 
 std::string_view chosen(Float32Precision precision, const Conv3dGeometry& g = geometry(16, 16),
@@ -51,7 +51,8 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(high, geometry(16, 16), f64), "direct");
   EXPECT_EQ(chosen(high, geometry(16, 16), f32, Conv3dPass::conv3d), first_choice());
   const bool hopper = cuda::conv::has_wgmma();
-  // Steps: conv3d of f32 gathers; of 16 bits it takes 2 and 3, as conv_transpose3d takes 2.
+  // Strides: `gather` computes conv3d of f32; `strided` computes conv3d of 16 bits, and conv_transpose3d with
+  // stride 2.
   for (const int64_t stride : {2, 3}) {
     for (const int64_t kernel : {3, 5}) {
       const Conv3dGeometry g = detail::conv_transpose3d_geometry(
@@ -96,8 +97,8 @@ TEST(Conv3dSelect, TheTable) {
   EXPECT_EQ(chosen(medium, geometry(16, 7)), first_choice());
 }
 
-// By f32 arithmetic: at `highest` and of 16 bits where a side of a group has fewer than 8 channels, else
-// where the tensor cores' tiles would be padding for the most part.
+// f32 arithmetic is used at `highest` and for 16 bits where a side of a group has fewer than 8 channels, else
+// where most of a tensor-core tile would be padding.
 TEST(Conv3dSelect, GroupsOfFewChannels) {
   for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad}) {
     for (const Float32Precision precision : {high, medium, highest}) {
@@ -179,7 +180,7 @@ TEST(Conv3dSelectCuda, AForcedKernelThatDoesNotTakeTheCallIsAnError) {
   EXPECT_THROW(conv_transpose3d(x, w), ValueError);  // at highest
 }
 
-// The gradient of the input has the bits of its forward's precision, whatever holds when backward runs.
+// The gradient of the input has the precision of its forward, whatever the precision is when backward runs.
 TEST(Conv3dSelectCuda, ANodeKeepsThePrecisionOfItsForward) {
   if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
   const TensorOptions options{.device = Device::cuda()};

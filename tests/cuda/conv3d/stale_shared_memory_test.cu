@@ -4,8 +4,8 @@
 
 #include "tests/cuda/support.cuh"
 
-// A block begins with what others have left in shared memory. Results must not know it: kernels that read a
-// little behind what they were given multiply that by zero, which does not make zero of NaN.
+// A block starts with arbitrary contents of shared memory, which must not affect its results. Kernels that
+// read a little behind their data multiply that by zero, and zero times NaN is NaN.
 
 namespace vox::testing {
 namespace {
@@ -16,7 +16,7 @@ __global__ void fill_shared_memory(uint32_t word, int words) {
   for (int i = threadIdx.x; i < words; i += blockDim.x) all[i] = word;
 }
 
-/// Leaves `word` in all of the device's shared memory.
+/// Fills the device's shared memory with `word`.
 void leave_in_shared_memory(uint32_t word, const Tensor& on) {
   const cuda::Launch launch("test", on);
   int bytes = 0, multiprocessors = 0;

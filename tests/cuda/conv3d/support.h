@@ -17,8 +17,8 @@
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 
-// For tests that force a kernel by its name: what it is tried with, a pass by it, and its results against the
-// reference's and against those of `direct`.
+// For tests that force a kernel by its name: the data it is tested with, a pass with it, and comparisons with
+// the reference and with `direct`.
 
 namespace vox::testing {
 
@@ -36,17 +36,17 @@ inline const char* name_of(Conv3dPass pass) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// A kernel, and what it is tried with.
+/// A kernel, with a dtype and precision to test it in.
 struct KernelMode {
   std::string_view kernel;
   DType dtype = f32;
   Float32Precision precision = Float32Precision::high;
 };
 
-/// Which the others are compared with. It does not look at the precision.
+/// The kernel with which the others are compared. It ignores the precision.
 inline constexpr KernelMode direct{"direct"};
 
-/// Every kernel of the table with all that it is for.
+/// Every kernel of the table, with all dtypes and precisions that it is made for.
 inline std::vector<KernelMode> kernel_modes() {
   std::vector<KernelMode> all;
   for (const std::string_view name : cuda::conv3d_kernel_names()) {
@@ -88,7 +88,7 @@ inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry&
   return cuda::conv3d_kernel_takes(mode.kernel, {pass, g, mode.dtype, mode.precision});
 }
 
-/// Whether it takes only cells that step by one, with few taps along d.
+/// Whether it takes only geometries with stride 1 and few taps along d.
 inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling"); }
 
 class KernelTest : public ::testing::TestWithParam<KernelMode> {
@@ -103,12 +103,12 @@ class KernelTest : public ::testing::TestWithParam<KernelMode> {
   static bool takes(Conv3dPass pass, const Conv3dGeometry& g) { return testing::takes(GetParam(), pass, g); }
 };
 
-/// The suite of two files: whole numbers in kernels_test.cpp, the others in kernels_numerics_test.cpp.
+/// The suite of two files: whole numbers in kernels_test.cpp, other data in kernels_numerics_test.cpp.
 class Conv3dKernelsCuda : public KernelTest {};
 
 // ---- A pass -----------------------------------------------------------------------------------------------
 
-/// What a pass takes: big, small, weight in this order, less the one that it computes.
+/// The operands of a pass: big, small, weight in this order, without the one that it computes.
 struct OperandShapes {
   Shape a, b;
   int64_t bias;
@@ -119,7 +119,7 @@ inline OperandShapes shapes_of(Conv3dPass pass, const Conv3dGeometry& g) {
   return {g.big_shape(), g.small_shape(), 0};
 }
 
-/// A copy that begins `offset` elements into a buffer, which ends with it.
+/// A copy at the end of a buffer, `offset` elements from its beginning.
 inline Tensor moved_by(int64_t offset, const Tensor& x) {
   Tensor view =
       empty({x.numel() + offset}, x.options()).slice(0, offset, offset + x.numel()).reshape(x.shape());
@@ -127,7 +127,8 @@ inline Tensor moved_by(int64_t offset, const Tensor& x) {
   return view;
 }
 
-/// By one kernel, in the operands' dtype. The result, NaN before, begins `offset` elements into its buffer.
+/// Runs a pass with one kernel, in the operands' dtype. The result, NaN before, begins `offset` elements into
+/// its buffer.
 inline Tensor run(const KernelMode& mode, Conv3dPass pass, const Tensor& a, const Tensor& b,
                   const Conv3dGeometry& g, const Tensor& bias = {}, int64_t offset = 0) {
   const cuda::ForceConv3dKernel only(mode.kernel);
@@ -158,7 +159,7 @@ inline Values reference_values(Conv3dPass pass, const Conv3dGeometry& g, const V
   return reference::weight_grad(r, a, b);
 }
 
-/// Whole numbers, so that results are equal. Operands and result begin `offset` elements into their buffers.
+/// Whole numbers, so results must be equal. Operands and result begin `offset` elements into their buffers.
 inline void compare(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry& g, bool with_bias,
                     int64_t offset = 0) {
   const OperandShapes shapes = shapes_of(pass, g);
@@ -194,7 +195,7 @@ struct HighestErrors {
   Errors kernel, direct;
 };
 
-/// Of f32 operands; exact is the result in f64, and scale the sum of absolute products.
+/// The errors for f32 operands; exact is the result in f64, and scale the sum of absolute products.
 inline HighestErrors errors_at_highest(std::string_view kernel, Conv3dPass pass, const Tensor& a,
                                        const Tensor& b, const Conv3dGeometry& g) {
   const auto in_f64 = [&](const Tensor& p, const Tensor& q) {

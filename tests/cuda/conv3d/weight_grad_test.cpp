@@ -5,8 +5,8 @@
 
 #include "tests/cuda/conv3d/support.h"
 
-// Weight gradients beyond what one table of cases for all kernels holds (kernels_test.cpp): long sums in many
-// slabs, dweight in many slices, large tensors, the bias, and errors at `highest`.
+// Weight gradients beyond the table of cases for all kernels (kernels_test.cpp): long sums in many slabs,
+// dweight in many slices, large tensors, the bias, and errors at `highest`.
 
 namespace vox {
 namespace {
@@ -27,7 +27,7 @@ Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTrans
   return detail::conv_transpose3d_geometry("weight_grad", input, weight, options);
 }
 
-// The first has no tile size that divides its rows, and is cut into slabs anywhere; then more taps and more
+// In the first case no tile size divides the rows, and slabs begin anywhere. Then come more taps and more
 // channels than a block holds, on both sides, also by one; and rows that are cut in the middle.
 TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
   if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
@@ -53,7 +53,7 @@ TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
   }
 }
 
-// Numbers of 16 bits, read four at a time and one by one: the sums are exact in f32 and rounded once.
+// 16-bit numbers, read four at a time and one by one: the sums are exact in f32 and rounded once.
 TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
   for (const int64_t width : {20, 21}) {
     const Conv3dGeometry g =
@@ -76,7 +76,8 @@ TEST_P(WeightGradCuda, AnEmptyBatchGivesZeros) {
             0);
 }
 
-// R7: offsets beyond 32 bits, in a batch and in one image. All is zero but a few elements, so sums are exact.
+// R7: offsets beyond 32 bits, in a batch and in one image. All except a few elements are zero, so sums are
+// exact.
 TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
   if (kernel() == "direct") GTEST_SKIP() << "direct is what the others are compared with here";
   for (const Shape& shape : {Shape{9, 8, 32, 1024, 1024}, Shape{1, 8, 270, 1024, 1024}}) {
@@ -97,7 +98,7 @@ TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
   }
 }
 
-// All kernels share the bias's; many parts of a channel, or one.
+// All kernels share the bias gradient; a channel has many parts, or one.
 TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
   for (const Shape& input : {Shape{3, 16, 9, 40, 50}, Shape{1, 16, 1, 2, 3}}) {
     const Conv3dGeometry g = geometry(input, {16, 24, 2, 2, 2}, {.stride = 2});
@@ -114,10 +115,10 @@ TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
   }
 }
 
-// At `highest`: on normal data, and data of very different sizes, no more than twice the error of f32
-// arithmetic; scale is the sum of absolute products, in f64. On data of one sign the tensor core's truncation
-// shows, as it always goes one way: some units of f32's last place (6e-8), where `direct`, which adds in a
-// tree, has half of one.
+// At `highest`, on normal data and on data of very different sizes: at most twice the error of f32
+// arithmetic, relative to the sum of absolute products in f64 (`scale`). On data of one sign the tensor
+// core's truncation shows, because it always goes one way: some units of f32's last place (6e-8), where
+// `direct`, which adds in a tree, has half of one.
 TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   const Conv3dGeometry g = geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}});
   if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
@@ -133,7 +134,7 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   }
 }
 
-// R8 at `highest`: what a non-finite value does not touch stays as it is, also where zeros are multiplied.
+// R8 at `highest`: non-finite values change only what they touch, also where zeros are multiplied.
 TEST_P(WeightGradCuda, NonFiniteValuesSpreadNowhereAtHighest) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const Conv3dGeometry g = geometry({2, 9, 3, 4, 7}, {9, 10, 2, 3, 3}, {.stride = {1, 2, 1}});

@@ -7,8 +7,8 @@
 
 #include "tests/support/conv3d.h"
 
-// The tiled kernels against the direct ones, on grids of many tiles: whole numbers, so equality. CTest runs
-// these once for each instruction set.
+// The tiled kernels against the direct ones, on grids of many tiles: inputs are whole numbers, so results are
+// equal. CTest runs these once for each instruction set.
 
 namespace vox {
 namespace {
@@ -78,7 +78,8 @@ TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
   }
 }
 
-// Whole numbers up to 256 are exact in bf16 and f16, and so are these sums in f32: one rounding at the end.
+// Whole numbers up to 256 are exact in bf16 and f16, and these sums are exact in f32: one rounding at the
+// end.
 TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
   const TransposeCase c{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3};
   const Conv3dGeometry g = c.geometry();

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-// The elementwise kernels of each instruction set: their accuracy against long double, their edges, and that
-// an element's bits depend on nothing but its operands.
+// The elementwise kernels of each instruction set: their accuracy against long double, special values, and
+// that an element's bits depend only on its operands.
 
 namespace vox::cpu {
 namespace {
@@ -55,7 +55,7 @@ struct Accuracy {
   long double (*reference)(long double);
   double low, high;  // of f32
   double bound;      // in ulp
-  bool f64;          // ours there too, not libm's
+  bool f64;          // f64 also uses our function, not libm's
 };
 
 const Accuracy accuracies[] = {
@@ -161,7 +161,7 @@ TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
   }
 }
 
-/// Runs of every length from every start, past the cache and not: the bits of one long run.
+/// Runs of every length from every start, bypassing the cache or not, have the bits of one long run.
 template <class T>
 void check_same_bits() {
   constexpr int64_t most = 300;

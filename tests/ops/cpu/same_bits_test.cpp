@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-// "Results do not depend on the number of threads, to the last bit" (core/parallel.h), nor, but for sums of
-// several dimensions, on strides: for pooling, interpolation and reductions, forward and backward, on tensors
-// of several chunks.
+// "Results do not depend on the number of threads, to the last bit" (core/parallel.h); except for sums over
+// several dimensions, they do not depend on strides either. Tested for pooling, interpolation and reductions,
+// forward and backward, on tensors of several chunks.
 
 namespace vox {
 namespace {
@@ -28,7 +28,7 @@ struct Op {
   std::function<Tensor(const Tensor&)> f;
   bool has_gradient = true, on_any_strides = true;
 
-  /// So that GoogleTest does not print the bytes of an Op, among which is unwritten padding.
+  /// For GoogleTest, which otherwise prints the bytes of an Op, including unwritten padding.
   friend std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 };
 
@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, Tensor>> layouts(const Tensor& x) {
   return {{"contiguous", x}, {"channels_last", last}, {"reversed", reversed}, {"sliced", every_second}};
 }
 
-/// The op's result, and the gradient of its input for random ones of its output.
+/// The op's result, and the gradient of its input for a random gradient of its output.
 std::vector<Tensor> results(const Op& op, const Tensor& input) {
   if (!op.has_gradient) return {op.f(input)};
   Tensor x = input.detach().set_requires_grad();

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-// Copies and sums of views of every kind against the definition, element by element; for each instruction
+// Copies and sums of views of every kind against the definition, element by element, for each instruction
 // set.
 
 namespace vox {
@@ -120,7 +120,8 @@ TEST_P(WalkTest, TwoViewsMeet) {
   }
 }
 
-// All are gathered, and the mask's bytes come before the wider elements (of sizes that no alignment divides).
+// All operands are gathered, and the mask's bytes come before the wider elements (of sizes that no alignment
+// divides).
 TEST_P(WalkTest, AMaskAndAnOperandAreViews) {
   for (const DType dtype : {f16, f32, f64}) {
     for (const Shape& shape : {Shape{7, 5}, Shape{9, 33}}) {
@@ -131,7 +132,7 @@ TEST_P(WalkTest, AMaskAndAnOperandAreViews) {
   }
 }
 
-// Above the size from which results bypass the cache.
+// Above this size results bypass the cache.
 TEST_P(WalkTest, LargeResults) {
   const Tensor x = arange(0, 9 * 1009 * 513, 1, {.dtype = i64}).to(f32).reshape({9, 1009, 513});
   for (const Tensor& view : {x, x.permute({2, 1, 0}), x.permute({0, 2, 1})}) {

@@ -3,10 +3,10 @@
 // Results of the strided kernels where a pair of phases has few channels: from registers to rows of the
 // output.
 //
-// A thread holds two cells of a span of 64, row and row + 8 of its warp's 16, for two channels of every
+// A thread holds two cells of a span of 64 (row and row + 8 of its warp's 16), for two channels of every
 // eight. Both phases along w of a cell lie side by side in the output, 8 cells of a channel in one store: 64
-// bytes of f32, 32 of 16 bits. Where a row begins in the middle of a pair, pairs are made of the second phase
-// of a cell and the first of the next one, which comes from the thread that has it.
+// bytes of f32, 32 of 16 bits. Where a row begins in the middle of a pair, a pair is the second phase of a
+// cell and the first of the next one, which another thread provides.
 
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
 #include <voxgrad/cuda/ptx/registers.cuh>
@@ -48,7 +48,7 @@ struct RegisterRows {
 
   // -- Sums --
 
-  /// Where a span goes.
+  /// Where the cells of a span are written.
   struct Cells {
     bool straight;       // the span lies in one row, with two phases to a cell
     uint32_t first;      // where its first element goes: bytes, in one channel at phases (0, 0) along d and h
@@ -80,21 +80,21 @@ struct RegisterRows {
     return cells;
   }
 
-  /// Writes the sums of pair `r`, a constant, of phases along w. `channel` is the first of the block, at this
-  /// row of the output; `here` of its channels exist.
+  /// Writes the sums of pair `r` (a constant) of phases along w. `channel` is the block's first channel, at
+  /// this row of the output; `here` of its channels exist.
   static __device__ __forceinline__ void write_row(const float (&sum)[slots * sums], int r,
                                                    const Cells& cells, int shift, char* channel,
                                                    int64_t channel_bytes, int here) {
     const int lane =
-        ptx::lane_here();  // else the compiler keeps addresses of all rows, and runs out of registers
+        ptx::lane_here();  // otherwise the compiler keeps addresses of all rows, and runs out of registers
     const auto exists = [&](int bit) { return (cells.exists >> (bit + shift) & 1) != 0; };
     // The two phases of channel 8 j + e (of the thread's) at cell i.
     const auto phases = [&](int j, int e, int i, float& low, float& high) {
       low = sum[2 * r * sums + j * 4 + 2 * i + e];
       high = sum[(2 * r + 1) * sums + j * 4 + 2 * i + e];
     };
-    // From lane 0, here and below, so that the compiler knows that lanes do not part: else it lets the wgmma
-    // of later tiles run one after the other.
+    // Read from lane 0, here and below, so that the compiler knows that a warp does not diverge. Otherwise it
+    // serialises the wgmma of later tiles.
     if (__shfl_sync(0xffffffff, cells.straight && here == channels, 0)) {
       const auto write = [&](auto is_odd, int e) {
         constexpr bool odd = is_odd;
@@ -158,7 +158,7 @@ struct RegisterRows {
 
   // -- The bias alone, where phases have no taps --
 
-  /// Where a lane's elements x = lane, lane + 32 ... of a span go, in one channel at phases (0, 0).
+  /// Where a lane's elements x = lane, lane + 32 ... of a span are written, in one channel at phases (0, 0).
   struct Span {
     uint32_t offset[4];  // bytes
     uint32_t exists;     // bit 4 i + 2 d + h
@@ -178,7 +178,7 @@ struct RegisterRows {
     return span;
   }
 
-  /// Fills a row of phases of `count` channels, every fourth from `channel` and `bias` on.
+  /// Fills a row of phases of `count` channels with the bias, every fourth from `channel` and `bias` on.
   static __device__ __forceinline__ void fill(const float* bias, const Span& span, int shift, char* channel,
                                               int64_t channel_bytes, int count) {
     bool wanted[4];
@@ -199,7 +199,7 @@ struct RegisterRows {
     }
   }
 
-  /// All of a tile: pairs of phases of this block of rows that are alive, and its share of the others.
+  /// Writes a tile: the live pairs of phases of this block of rows, and its share of the dead ones.
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
                                                const Tile& tile, const Columns& columns, int row_block,
                                                int warpgroup, Storage* __restrict__ output, const Plan& p) {

@@ -1,13 +1,13 @@
 #pragma once
 
-// Results of the strided kernel where one phase is alive among others without taps (Form::runs), from
-// registers to the output by the copy engine.
+// Results of the strided kernel where one phase is live among dead ones (Form::runs): from registers to the
+// output, by the copy engine.
 //
 // Most of what is written there is the bias. A warpgroup's elements of a channel are a few long runs. They
 // are staged whole, sums and the bias between them, four channels at a time (those that four lanes have in
 // the same register), at the misalignment modulo 16 bytes that they have in the output. Whole granules of 16
-// bytes then leave by bulk copies, one for each run of a channel, and the rest at its ends by a lane for each
-// power of two. Depths without taps are filled 16 bytes at a time.
+// bytes then leave by bulk copies, one for each run of a channel. What is left at the ends of a run is stored
+// by one lane for each power of two. Depths without taps are filled 16 bytes at a time.
 
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
 #include <voxgrad/cuda/ptx/barriers.cuh>
@@ -20,30 +20,30 @@ namespace vox::cuda::conv::strided {
 // ---- Runs -------------------------------------------------------------------------------------------------
 
 // Where the cells of a warpgroup lie in a plane (one depth) of the output. A coarse row of cells is one or
-// two whole rows of the output, so cells that follow each other are at most three runs of contiguous
-// elements, however short rows are. With two rows to a cell these are the first row of the coarse row that
-// the cells begin in, which may be cut; all up to the first row of the last one; and its second row. Runs
-// that touch are one: whole coarse rows are a single run.
+// two whole rows of the output. So consecutive cells are at most three runs of contiguous elements, however
+// short rows are. With two rows for each cell these are: the first row of the coarse row in which the cells
+// begin, which may be cut; everything up to the first row of the last coarse row; and that one's second row.
+// Adjacent runs are joined: whole coarse rows are a single run.
 
-/// Elements of a plane. In shared memory element x of a channel is number x + shift, and the channel's
-/// misalignment on top of it (places_of).
+/// Elements of a plane. In shared memory, element x of a channel has number x + shift, plus the channel's
+/// misalignment (places_of).
 struct Run {
   int first, length, shift;
 };
 
 struct Runs {
-  Run run[3];  // of length 0 if there is none, or it is part of another
+  Run run[3];  // length 0: there is none, or it was joined to another
   int first_row, last_row;
 
-  /// That of a cell's first (h = 0) or second row.
+  /// The shift of a cell's first (h = 0) or second row.
   __device__ __forceinline__ int shift(int row, int h, const Plan& p) const {
     if (p.h.out_step == 1 || (h == 0 && row == first_row)) return run[0].shift;
     return h == 1 && row == last_row ? run[2].shift : run[1].shift;
   }
 };
 
-/// The runs of `cells` cells from a position on; `granule` elements are 16 bytes. Each run begins at a
-/// granule of its own, with room for a misalignment behind it.
+/// The runs of `cells` cells from a position on; `granule` elements are 16 bytes. Each run begins at its own
+/// granule, with space for a misalignment behind it.
 template <int granule>
 __device__ __forceinline__ Runs runs_of(int position, int cells, const Plan& p) {
   Place first = place_of(position, p), last = place_of(position + cells - 1, p);
@@ -55,7 +55,7 @@ __device__ __forceinline__ Runs runs_of(int position, int cells, const Plan& p) 
   const int rows = p.h.out_step, width = p.w.out;
   const int begin = first.column * p.w.out_step, end = min((last.column + 1) * p.w.out_step, width);
   const int top = first.row * rows * width, bottom = last.row * rows * width;
-  // The runs before any are joined.
+  // The runs before adjacent ones are joined.
   const int from[3]{top + begin, top + width + begin, bottom + width + (one_row ? begin : 0)};
   const int to[3]{one_row || rows == 1 ? bottom + end : top + width, bottom + end, bottom + width + end};
   const bool exists[3]{any, any && rows == 2 && !one_row, any && rows == 2 && last.row * 2 + 1 < p.h.out};
@@ -88,7 +88,7 @@ __device__ __forceinline__ Runs runs_of(int position, int cells, const Plan& p) 
 
 // ---- The store --------------------------------------------------------------------------------------------
 
-/// Elements of the output, one or two.
+/// One or two elements of the output.
 template <class Block, int size = sizeof(typename Block::Storage)>
 struct Elements {
   using One = float;
@@ -121,8 +121,8 @@ struct RunRows {
   static constexpr int size = sizeof(Storage), granule = 16 / size;  // elements
   static constexpr int cells = 2 * tiles;                            // of a thread
 
-  /// Where a thread stages the two rows of its cells, in bytes without a channel's misalignment, or nowhere,
-  /// and whether the second phase along w exists.
+  /// Where a thread stages the two rows of its cells, in bytes without a channel's misalignment, or
+  /// `nowhere`; and whether the second phase along w exists.
   static constexpr int nowhere = -1;
   struct Places {
     int at[2][cells];
@@ -151,7 +151,7 @@ struct RunRows {
     return places;
   }
 
-  /// Stages one row of the thread's cells: `values(i)` are the phases along w of cell i, the first alone if
+  /// Stages one row of the thread's cells. `values(i)` are the phases along w of cell i, or only the first if
   /// there is one. `even`: pairs of them are aligned.
   template <class Values>
   static __device__ __forceinline__ void stage(unsigned char* to, const int (&at)[cells],
@@ -177,15 +177,15 @@ struct RunRows {
     }
   }
 
-  /// What a lane sends of a channel: bytes from a place in the buffer to one in the plane, 16 or more by the
-  /// copy engine, 8, 4 or 2 itself; or nothing.
+  /// What a lane sends of a channel: bytes from an address in the buffer to one in the plane; 16 or more by
+  /// the copy engine, 8, 4 or 2 by a store; or nothing.
   struct Parcel {
     int from;
     uint32_t to;
     int bytes;
   };
   /// A run has eight lanes: one for its whole granules, and at each end one for each power of two that may be
-  /// over. `misaligned` are bytes of the channel's plane, modulo 16.
+  /// left. `misaligned` is the address of the channel's plane modulo 16.
   static __device__ __forceinline__ Parcel parcel_of(const Runs& runs, int misaligned) {
     const int lane = ptx::lane_here(), part = lane % 8;
     const Run run = lane < 8 ? runs.run[0] : lane < 16 ? runs.run[1] : runs.run[2];
@@ -210,8 +210,8 @@ struct RunRows {
       *reinterpret_cast<uint16_t*>(to) = *reinterpret_cast<const uint16_t*>(staged);
   }
 
-  /// Writes a plane, of which `here` channels of the block exist, from `plane` on: row `h` of the cells has
-  /// the sums, and all other elements have the bias.
+  /// Writes a plane, of which `here` channels of the block exist, from `plane` on. Row `h` of the cells has
+  /// the sums; all other elements are the bias.
   __device__ __forceinline__ void write_plane(const float (&sum)[tiles][sums], int h, const Runs& runs,
                                               const Places& places, const float* bias, unsigned char* staging,
                                               int warpgroup, char* plane, int here, const Plan& p) {
@@ -225,7 +225,7 @@ struct RunRows {
       own[i] = h == 0 ? places.at[0][i] : places.at[1][i];
       other[i] = h == 0 ? places.at[1][i] : places.at[0][i];
     }
-    // Of channels that are even or odd, of which 8 further on are alike: what a lane has to do.
+    // What a lane must do for even and for odd channels; channels 8 apart are alike.
     int misaligned[2];
     Parcel parcel[2];
     bool own_even[2], other_even[2];
@@ -263,7 +263,7 @@ struct RunRows {
       }
   }
 
-  /// Writes the bias to all runs, of every fourth channel from `to` and `bias` on.
+  /// Writes the bias to all runs of every fourth channel, from `to` and `bias` on.
   static __device__ __forceinline__ void fill(const Runs& runs, const float* bias, char* to,
                                               int64_t channel_bytes, int count) {
     const int lane = ptx::lane_here();
@@ -286,7 +286,7 @@ struct RunRows {
     }
   }
 
-  /// All of a tile: the depth that has taps, and the others.
+  /// Writes a tile: the depth that has taps, and the others.
   __device__ __forceinline__ void write(const float (&sum)[tiles][sums], const Shared& shared,
                                         const Tile& tile, const Columns& columns, int, int warpgroup,
                                         Storage* __restrict__ output, const Plan& p) {

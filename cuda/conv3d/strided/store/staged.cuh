@@ -1,6 +1,6 @@
 #pragma once
 
-// Results of the strided kernels, from registers to rows of the output through shared memory, so that a warp
+// Results of the strided kernels from registers to rows of the output, through shared memory, so that a warp
 // writes 64 cells of a channel at once.
 
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
@@ -19,8 +19,8 @@ struct Rows32 {
   static constexpr int slots = Block::slots, per_row = Block::per_row, sums = Block::sums;
   static constexpr int pitch = Block::pitch;
 
-  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells go, in one channel at phases (0,
-  /// 0) along d and h.
+  /// Where a lane's elements x = lane, lane + 32 ... of a span of 64 cells are written, in one channel at
+  /// phases (0, 0) along d and h.
   struct Span {
     bool straight;       // one row: elements lie one behind the other
     int elements;        // that exist, if straight
@@ -49,7 +49,7 @@ struct Rows32 {
     return s;
   }
 
-  /// Sums of one pair of phases to [channel][cell][phase along w].
+  /// Stages the sums of one pair of phases as [channel][cell][phase along w].
   template <int r>
   static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], unsigned char* staging,
                                                    const float*, const Plan&) {
@@ -69,7 +69,7 @@ struct Rows32 {
       }
   }
 
-  /// What the elements of a span are: sums (and biases) of all of them, of every other, or the bias alone.
+  /// The elements of a span: sums (and biases) at both phases, at one phase, or the bias alone.
   enum class Source { all, one, bias };
 
   /// Writes `count` channels of a span, every fourth from `channel` on. `staged` and `bias` are those of the
@@ -80,7 +80,7 @@ struct Rows32 {
                                               int64_t channel_bytes, int count, const Plan& p) {
     constexpr int elements = source == Source::all ? 2 * per_row : 4;
     const int lane =
-        ptx::lane_here();  // else the compiler keeps addresses for all cases, and runs out of registers
+        ptx::lane_here();  // otherwise the compiler keeps addresses for all cases, and runs out of registers
     bool wanted[elements];
     char* to[elements];
 #pragma unroll
@@ -123,7 +123,7 @@ struct Rows32 {
     }
   }
 
-  /// The same of all kinds: sums, or the bias alone.
+  /// The same for any source: sums, or the bias alone.
   template <bool alive>
   static __device__ __forceinline__ void copy_row(const unsigned char* staged, const float* bias,
                                                   const Span& span, int shift, char* channel,
@@ -145,16 +145,16 @@ struct Rows32 {
 
 // ---- Rows of 16-bit numbers -------------------------------------------------------------------------------
 
-// A cell's two phases along w are a word. Rows may begin in the middle of one. Where they lie straight, they
-// are copied by the words of the output, each made of two staged ones if need be.
+// A cell's two phases along w are a word, and rows may begin in the middle of one. A span within one row is
+// copied by the words of the output, each made of two staged ones if need be.
 
 template <class Block>
 struct Rows16 {
   using Operand = typename Block::Operand;
   static constexpr int slots = Block::slots, sums = Block::sums, pitch = Block::pitch;
 
-  /// Where the elements of cells lane and lane + 32 of a span of 64 go, in one channel at phases (0, 0) along
-  /// d and h.
+  /// Where the elements of cells lane and lane + 32 of a span of 64 are written, in one channel at phases (0,
+  /// 0) along d and h.
   struct Span {
     bool straight;       // one row: elements lie one behind the other
     int elements;        // that exist, if straight
@@ -184,8 +184,8 @@ struct Rows16 {
     return s;
   }
 
-  /// Sums of one pair of phases to [channel][cell][phase along w], the bias where a phase has no taps; where
-  /// cells step by one there is one phase.
+  /// Stages the sums of one pair of phases as [channel][cell][phase along w], with the bias where a phase has
+  /// no taps. With stride 1 along w there is one phase.
   template <int r>
   static __device__ __forceinline__ void stage_row(const float (&sum)[slots * sums], unsigned char* staging,
                                                    const float* bias, const Plan& p) {
@@ -237,7 +237,7 @@ struct Rows16 {
                                                        int elements, char* channel, int64_t channel_bytes,
                                                        int count) {
     const int lane =
-        ptx::lane_here();  // else the compiler keeps addresses for all cases, and runs out of registers
+        ptx::lane_here();  // otherwise the compiler keeps addresses for all cases, and runs out of registers
     const bool wanted[2]{2 * lane + odd + 1 < elements, 2 * lane + odd + 65 < elements};
     char* to = channel + (2 * lane + odd) * 2;
     const unsigned char* from = alive ? staged + lane * 4 : reinterpret_cast<const unsigned char*>(bias);
@@ -259,7 +259,7 @@ struct Rows16 {
         for (int i = 0; i < 2; ++i)
           if (wanted[i]) *reinterpret_cast<uint32_t*>(to + 128 * i) = v[c][i];
     });
-    // The elements at the ends that are no whole words, with a lane for each channel.
+    // The elements at the ends that are not whole words, with a lane for each channel.
     const auto single = [&](int element) {
       if (lane >= count) return;
       const unsigned char* const at =
@@ -271,7 +271,7 @@ struct Rows16 {
     if (elements > odd && (elements - odd) % 2) single(elements - 1);
   }
 
-  /// The same of a span that runs over the end of a row.
+  /// The same for a span that continues beyond the end of a row.
   template <bool alive>
   static __device__ __forceinline__ void copy_bent(const unsigned char* staged, const float* bias,
                                                    const Span& span, int shift, char* channel,
@@ -338,7 +338,7 @@ struct StagedRows {
   static constexpr int rows = Block::rows, sums = Block::sums, pitch = Block::pitch;
   static constexpr int staging_bytes = channels * pitch * 4;
 
-  /// Stages sums of pair `number` % rows of phases and of tile `number` / rows.
+  /// Stages the sums of pair `number` % rows of phases, for tile `number` / rows.
   template <int... numbers>
   static __device__ __forceinline__ void stage(const float (&sum)[tiles][slots * sums],
                                                unsigned char* staging, const float* bias, int number,
@@ -376,10 +376,10 @@ struct StagedRows {
         Rows::template copy_row<alive>(staging + warp * pitch * 4, shared.bias + warp, span,
                                        2 * row.d + row.h, channel, channel_bytes, count, p);
       };
-      // Pairs of phases: those of this block that are alive, and its share of the others.
+      // Pairs of phases: the live ones of this block, and its share of the dead ones.
 #pragma unroll 1
       for (int r = 0; r < alive_rows; ++r) {
-        ptx::named_barrier<128>(1 + warpgroup);  // what was staged before has been read
+        ptx::named_barrier<128>(1 + warpgroup);  // the previous contents of the staging memory have been read
         stage(sum, staging, shared.bias, t * rows + r, p, std::make_integer_sequence<int, tiles * rows>{});
         ptx::named_barrier<128>(1 + warpgroup);
         copy_row(std::true_type{}, p.row[first_row + r]);

@@ -3,10 +3,10 @@
 // Results of the strided kernel where both phases along w of a channel are rows of one instruction and cells
 // its columns (Form::wide): from registers to the output, 16 bytes at a time.
 //
-// Of every 8 cells a thread has two neighbours of one channel at both phases: a piece of four elements that
-// lie one behind the other in the output, and with those of its four lanes 16. Rows of the output begin at
+// Of every 8 cells a thread has two neighbours of one channel at both phases. These four elements, a *piece*,
+// are adjacent in the output; the pieces of four lanes are 16 adjacent elements. Rows of the output begin at
 // any address, so a thread stores the four elements from the next aligned address on, the last of which come
-// from the lane behind it. What is left over at the ends of rows and tiles are single elements.
+// from the next lane. What is left at the ends of rows and tiles is stored as single elements.
 
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
@@ -18,17 +18,17 @@ namespace vox::cuda::conv::strided {
 
 // ---- Results that are not finite --------------------------------------------------------------------------
 
-// An item may have a tap of only one of its two phases along w; the other phase is multiplied by zeros. So
-// that an Inf or NaN of the input reaches nothing but what it touches, results that are not finite are
-// computed anew by the definition.
+// An item may have a tap for only one of its two phases along w; the other phase is multiplied by zeros. An
+// Inf or NaN of the input must only reach what it touches, so results that are not finite are recomputed by
+// the definition.
 
-/// The input's index that tap k reads for an output, or -1.
+/// The index of the input that tap k reads for an output, or -1.
 __device__ __forceinline__ int read_by(int out, int k, const Axis& axis) {
   const int fine = out + axis.padding - k * axis.dilation;
   return fine >= 0 && fine % axis.stride == 0 && fine / axis.stride < axis.in ? fine / axis.stride : -1;
 }
 
-/// The element (d, h, w) of an output channel, `out` of its group. `input` is that of the group in the image.
+/// The element (d, h, w) of output channel `out` of a group. `input` begins at that group of the image.
 template <class Block>
 __device__ __forceinline__ float defined(const typename Block::Storage* input, int group, int out, int d,
                                          int h, int w, float bias, const Operands<Block>& from,
@@ -49,14 +49,14 @@ __device__ __forceinline__ float defined(const typename Block::Storage* input, i
   return sum;
 }
 
-/// Computes anew what a warp has written and is not finite, of cells from `position` on.
+/// Recomputes what a warp has written that is not finite, for cells from `position` on.
 template <class Block>
 __device__ __forceinline__ void mend(int position, int depth, int image, const Columns& columns,
                                      int row_block, const float* bias, const Operands<Block>& from,
                                      typename Block::Storage* output, const Plan& p) {
   using Storage = typename Block::Storage;
   using Bits = std::conditional_t<sizeof(Storage) == 4, uint32_t, uint16_t>;
-  // The exponent's bits.
+  // All exponent bits set: Inf or NaN.
   constexpr Bits not_finite = static_cast<Bits>(sizeof(Storage) == 4                ? 0x7f800000
                                                 : std::is_same_v<Storage, bfloat16> ? 0x7f80
                                                                                     : 0x7c00);
@@ -95,8 +95,8 @@ struct WideRows {
   struct Piece {
     uint32_t word[words];
   };
-  /// Opaque to the compiler: otherwise it turns the sums into integers, and moves them back and forth between
-  /// products.
+  /// Opaque to the compiler, which otherwise turns the sums into integers and moves them back and forth
+  /// between products.
   static __device__ __forceinline__ uint32_t bits_of(float x) { return __float_as_uint(ptx::opaque(x)); }
   /// Piece `j` of a pair of phases along d and h.
   static __device__ __forceinline__ Piece piece_of(const float* sum, int j) {
@@ -108,7 +108,8 @@ struct WideRows {
                ptx::packed<Block::Operand::operand>(of[1], of[3])}};
   }
 
-  /// The four elements from number `skipped` of a piece on, which end in what the next lane offers.
+  /// Four elements from number `skipped` of the lane's own piece on; the last come from the piece of the next
+  /// lane.
   template <int skipped>
   static __device__ __forceinline__ Piece aligned(const Piece& own, const Piece& offered, int lane) {
     constexpr int first = skipped * size / 4;  // word
@@ -123,7 +124,7 @@ struct WideRows {
     for (int i = 0; i < words; ++i) piece.word[i] = straddles ? ptx::straddling(all[i], all[i + 1]) : all[i];
     return piece;
   }
-  /// The same where lanes skip different numbers of elements.
+  /// The same where `skipped` differs between lanes.
   static __device__ __forceinline__ Piece aligned(const Piece& own, const Piece& offered, int skipped,
                                                   int lane) {
     constexpr int asked = size == 4 ? 3 : 2;
@@ -150,7 +151,7 @@ struct WideRows {
     for (int i = 0; i < words; ++i) piece.word[i] = first ? a.word[i] : b.word[i];
     return piece;
   }
-  /// How many elements lie before the next address that is a multiple of `elements` of them, a power of two.
+  /// The number of elements before the next address that is a multiple of `elements` of them, a power of two.
   static __device__ __forceinline__ int skipped_at(const char* to, int elements) {
     return -static_cast<int>(reinterpret_cast<uintptr_t>(to) / size) & (elements - 1);
   }
@@ -162,7 +163,7 @@ struct WideRows {
     else
       ptx::store_if_greater(condition, 0, to, make_uint2(piece.word[0], piece.word[1]));
   }
-  /// Stores the elements i of a piece of which bit i is set.
+  /// Stores those elements i of a piece for which bit i is set.
   static __device__ __forceinline__ void store_elements(int bits, char* to, const Piece& piece) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -173,17 +174,17 @@ struct WideRows {
                               static_cast<uint16_t>(piece.word[i / 2] >> i % 2 * 16));
   }
 
-  /// A row of the output. It ends where a tile's cells end, one element before, or further on.
+  /// A row of the output. It ends where a tile's cells end, one element earlier, or later.
   struct Row {
     char* first;    // where the thread's first piece goes
-    bool exists;    // the thread's channel
+    bool exists;    // the thread's channel exists
     bool absent;    // the row begins with the piece's second element
-    int left;       // elements from the tile's first cell on
-    bool follows;   // the row of the pair of phases before, of which the tile had all
-    bool followed;  // by that of the next pair
+    int left;       // elements of the row from the tile's first cell on
+    bool follows;   // the previous pair's row, all in this tile, ends where this row begins
+    bool followed;  // the next pair's row begins where this row ends
   };
 
-  /// A lane's part of the last 16 elements of a row; `here` of the last piece exist.
+  /// A lane's part of the last 16 elements of a row; `here` elements of the last piece exist.
   static __device__ __forceinline__ Piece end_of(const float* sum, int here, int lane) {
     const Piece last = piece_of(sum, pieces - 1);
     const uint32_t earlier = piece_of(sum, pieces - 2).word[words - 1];
@@ -197,15 +198,15 @@ struct WideRows {
     return either(here == 4, last, moved);
   }
 
-  /// Writes cells that lie in one row. The piece begins `skipped` elements before an aligned address. Of a
-  /// row that the next one follows, the last 16 elements are stored with the first of that one: memory
-  /// takes parts of its sectors of 32 bytes one by one, and slowly.
+  /// Writes cells that lie in one row. The piece begins `skipped` elements before an aligned address. If the
+  /// next pair's row follows in memory, the last 16 elements are stored with the first of that row, because
+  /// partial writes of a 32-byte sector are slow.
   template <int skipped>
   static __device__ __forceinline__ void write_straight(const float* sum, const float* sum_before,
                                                         const Row& row) {
     const int lane = ptx::lane_here(), place = lane % 4;
-    // Four lanes together store 16 elements from a multiple of as many on: the first ones, `later`, begin
-    // with their second piece, and store the first before all others.
+    // Four lanes together store 16 elements from a multiple of 16 on. The lanes with `later` set begin with
+    // their second piece, and store the first one before all others.
     const int all_skipped = skipped_at(row.first - place * 4 * size, 16);
     const bool later = place < all_skipped / 4, next_later = place <= all_skipped / 4;
     const int here = min(row.left - 2 * cells + 4, 4);
@@ -234,7 +235,7 @@ struct WideRows {
                    either(place == 0, head, own));
   }
 
-  /// Writes cells of any rows. `plane` is that of the thread's channel, if it exists.
+  /// Writes cells that span several rows. `plane` is that of the thread's channel, if the channel exists.
   static __device__ __forceinline__ void write_bent(const float* sum, char* plane, const Place& first,
                                                     int phase_h, bool exists, const Plan& p) {
     const int lane = ptx::lane_here(), place = lane % 4;
@@ -248,7 +249,8 @@ struct WideRows {
       const int left = exists && h < p.h.out ? p.w.out - w : 0;
       char* const to = plane + (int64_t{h} * p.w.out + w) * size;
       const int skipped = skipped_at(to, 4), absent = w < 0;
-      // Whether this lane stores from the next aligned address on, and the one before up to there.
+      // Whether this lane stores from the next aligned address on, and whether the previous lane stores up to
+      // there.
       const bool whole =
           left >= 4 + skipped && absent <= skipped && (skipped == 0 || j + 1 < pieces || place < 3);
       const bool covered = left >= skipped && column > 0 && (j > 0 || place > 0);
@@ -262,7 +264,7 @@ struct WideRows {
     }
   }
 
-  /// All of a tile.
+  /// Writes a tile.
   static __device__ __forceinline__ void write(const float (&sum)[pairs * sums], const Shared& shared,
                                                const Tile& tile, const Columns& columns, int row_block,
                                                int warpgroup, const Operands<Block>& from,
@@ -277,7 +279,7 @@ struct WideRows {
     char* const to = reinterpret_cast<char*>(output + (int64_t{tile.image} * p.groups * p.out_per_group +
                                                        columns.group * p.out_per_group + channel0 + channel) *
                                                           p.out_channel);
-    // Whether the row of pair i, of which this tile is all, is followed by that of the next one.
+    // Whether the row of pair i, which lies within this tile, is followed in memory by that of the next pair.
     const auto is_followed = [&](int i) {
       const int of = row_block * pairs + i;
       return w == 0 && left <= 2 * cells && of + 1 < p.rows && p.row[of + 1].d == p.row[of].d &&
@@ -302,7 +304,7 @@ struct WideRows {
             .follows = r != 0 && is_followed(r - 1),
             .followed = r + 1 != pairs && is_followed(r)};
         const float* const sum_before = r > 0 ? of - sums : of;
-        // From lane 0, so that the compiler knows that lanes do not part.
+        // Read from lane 0, so that the compiler knows that lanes do not diverge.
         const int skipped = __shfl_sync(0xffffffff, skipped_at(row.first, 4), 0);
         if (skipped == 0) write_straight<0>(of, sum_before, row);
         if (skipped == 1) write_straight<1>(of, sum_before, row);
@@ -311,7 +313,7 @@ struct WideRows {
       }
     }
     if (!p.half_items) return;
-    float nothing[8] = {};  // or NaN; several, so that one does not wait for the other
+    float nothing[8] = {};  // 0, or NaN; eight of them, so that additions do not wait for each other
 #pragma unroll
     for (int phase = 0; phase < 2; ++phase)
       if (p.half_items >> phase & 1)

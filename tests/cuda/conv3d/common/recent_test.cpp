@@ -15,7 +15,7 @@ TEST(Recent, MakesWhatIsNotAmongTheLastKeysAndNothingElse) {
   EXPECT_EQ(square(4), 16);
   EXPECT_EQ(square(3), 9);
   EXPECT_EQ(made, 2);
-  EXPECT_EQ(square(5), 25);  // in place of 3, the oldest
+  EXPECT_EQ(square(5), 25);  // replaces 3, the oldest
   EXPECT_EQ(square(4), 16);
   EXPECT_EQ(square(5), 25);
   EXPECT_EQ(made, 3);

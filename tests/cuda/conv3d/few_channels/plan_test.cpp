@@ -12,7 +12,7 @@ Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTrans
 void expect_covered(const Axis& a) {
   EXPECT_GE(a.tile * a.tiles, a.cells);
   EXPECT_LT(a.tile * (a.tiles - 1), a.cells);
-  // The window holds what the last cell of a tile reads in any phase.
+  // The window contains what the last cell of a tile reads, in any phase.
   for (int phase = 0; phase < a.phases; ++phase)
     EXPECT_GE(a.window, (a.tile - 1) * a.in_step + a.base[phase] + (a.taps - 1) * a.tap_step + 1);
 }
@@ -60,8 +60,8 @@ TEST(Conv3dFewChannelsPlan, IsNotForManyPhasesOrHugeSteps) {
       make_weight_grad_plan(geometry({1, 1, 2, 2, 2}, {1, 1, 2, 2, 2}, {.dilation = {1 << 20, 1, 1}})));
 }
 
-// A window may be far larger than its grid, by padding and dilation: rows that are not there count as well in
-// the kernel's 32 bits, and a channel of it may be more than any number of bytes.
+// With padding and dilation a window may be far larger than its grid. Rows outside the grid count as well in
+// the kernel's 32 bits, and a channel of a window may have any number of bytes.
 TEST(Conv3dFewChannelsPlan, IsNotForWindowsBeyondItsNumbers) {
   const auto conv3d = [](const Shape& big, const Shape& weight, const Conv3dOptions& options) {
     return detail::conv3d_geometry("test", big, weight, options);
@@ -83,7 +83,7 @@ TEST(Conv3dFewChannelsPlan, IsNotForWindowsBeyondItsNumbers) {
   }
 }
 
-// Taps may miss every output: a sum over nothing is still computed, and the bias written.
+// No tap may reach any output. A sum over nothing is still computed, and the bias written.
 TEST(Conv3dFewChannelsPlan, AnAxisWhoseTapsAllMissHasOneOfWeightZero) {
   const auto p = make_plan(
       geometry({1, 1, 1, 1, 1}, {1, 1, 1, 1, 2}, {.stride = 3, .padding = {0, 0, 1}, .dilation = {1, 1, 2}}),

@@ -7,9 +7,8 @@
 
 #include "tests/support/conv3d.h"
 
-// The index arithmetic of flat on the CPU: windows of the flat plane, shifts, planes and
-// groups of taps, multiplied out by loops. So what the kernel is told to do is right wherever there is no GPU
-// to do it.
+// The index arithmetic of flat on the CPU: windows of the flat plane, shifts, planes and groups of taps,
+// evaluated by loops. So the kernel's plan is tested on machines without a GPU.
 
 namespace vox::cuda::conv::flat {
 namespace {
@@ -76,7 +75,7 @@ void multiply(const Product& p, const TileShape& t, const Conv3dGeometry& g, con
     }
 }
 
-/// What rows_are_words promises, of the first rows and images.
+/// Whether the guarantee of rows_are_words holds, for the first rows and images.
 bool has_words(const Product& p) {
   const auto cell = [&](int flat) {
     const Place at = place_of(flat, p);
@@ -131,7 +130,7 @@ TEST(Conv3dFlatPlan, EqualsTheReference) {
     try {
       g = detail::conv_transpose3d_geometry("flat", input, {1, 1, kernel.d, kernel.h, kernel.w},
                                             {stride, padding, 0, 1, dilation});
-    } catch (const ShapeError&) {  // padding crops everything
+    } catch (const ShapeError&) {  // padding crops all outputs
       continue;
     }
     const Values in = testing::integers(transposed ? g.small_cells() : g.big_cells(), 1),
@@ -163,7 +162,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
           const Axes axes = axes_of(g, transposed, Triple(0));
           const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, 1, true}, most_shared);
           ASSERT_TRUE(p.has_value());
-          const bool cropped = transposed && padding > taps - 1;  // rows may begin amid a word
+          const bool cropped = transposed && padding > taps - 1;  // rows may begin in the middle of a word
           if (width % 2 || (width >= 16 && !cropped)) {
             EXPECT_EQ(rows_are_words(*p), width % 2 == 0) << width << ' ' << taps << ' ' << padding;
           }
@@ -175,7 +174,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
   EXPECT_GT(words, 100);
 }
 
-// Where taps are multiplied in pairs, weights take half as much again, and a chunk of them is even unless one
+// Where taps are multiplied in pairs, weights take half as much again. A chunk of taps is even, unless one
 // more tap does not fit.
 TEST(Conv3dFlatPlan, ChunksOfPairs) {
   for (const int64_t kernel : {3, 5, 7}) {
@@ -196,7 +195,7 @@ TEST(Conv3dFlatPlan, ChunksOfPairs) {
   }
 }
 
-// The kernel numbers positions in 32 bits, also those that the last row of taps reads beyond the plane.
+// The kernel numbers positions in 32 bits, including those that the last row of taps reads beyond the plane.
 TEST(Conv3dFlatPlan, PositionsFit32Bits) {
   for (const int64_t dilation : {60'000, 65'000, 65'600, 80'000, 120'000}) {
     const auto g =

@@ -11,8 +11,8 @@
 
 #include "tests/support/conv3d.h"
 
-// What gather does with its plan, on the CPU: jobs, planes and slots, rows copied as they come, cells
-// and taps by offsets and bits, multiplied out by loops.
+// How gather evaluates its plan, on the CPU by loops: jobs, planes and slots, rows copied as they are, cells
+// and taps by offsets and bits.
 
 namespace vox::cuda::conv::gather {
 namespace {
@@ -37,7 +37,7 @@ struct Walk {
   Values memory;  // the input, behind `base` elements of the 16 bytes that it begins in
   int base;
   Values out = Values(static_cast<size_t>(p.batch * p.groups * p.out_per_group * p.out_channel), nothing);
-  // Where it is: a block of channels of the output, and a stage: of what slab, where the channel of each k
+  // The current block of channels of the output; the current stage: its slab, where the channel of each k
   // begins in it, and the tap along d of each slot, or -1.
   int group = 0, out0 = 0, here = 0, s = 0;
   Values stage = Values(static_cast<size_t>(slab * p.channel_bytes / 4));
@@ -73,8 +73,8 @@ struct Walk {
     return {low, std::max(std::min(last, p.h.in - 1) - low, 0) + 1};
   }
 
-  /// Copies rows of a channel, which begin at `row` of the memory: from 16 bytes on, to 16 bytes, but for
-  /// what the tensor does not have at its end.
+  /// Copies rows of a channel, which begin at `row` of the memory, from and to multiples of 16 bytes, except
+  /// for memory beyond the end of the tensor.
   void copy(int row, int count, int channel) {
     const int word = row % 4, words = word + count * p.w.in, from = row - word;
     int whole = (words + 3) / 4 * 4;
@@ -89,7 +89,8 @@ struct Walk {
     std::copy_n(memory.begin() + from, whole, to);
   }
 
-  /// A cell of the output: where its first tap is in a channel's rows, in bytes, and which are outside.
+  /// A cell of the output: the offset in bytes of its first tap in a channel's rows, and which taps are
+  /// outside.
   struct Cell {
     int number, offset;
     uint32_t outside = 0;
@@ -127,7 +128,7 @@ struct Walk {
       }
   }
 
-  /// Chunk after chunk, the next tap's values in advance.
+  /// Multiplies chunk after chunk, with the next tap's values read in advance.
   void multiply(const Cell& cell) {
     std::array<Eight, 2> a{gather(cell, p.tap[0])};
     for (int first = 0; first < p.taps;) {
@@ -167,7 +168,7 @@ struct Walk {
           const int row = base + ((image * p.groups + group) * p.in_per_group + in) * p.in_channel +
                           plane * p.in_plane + rows.first * p.w.in;
           copy(row, rows.count, own);
-          // Channels that are 8 apart have the same place in 16 bytes; the last may be there once more.
+          // Channels that are 8 apart have the same place within 16 bytes; the last channel may be repeated.
           if (s == 0 || (s + 1) * slab > p.in_per_group) at(begins, k) = own * p.channel_bytes + row % 4 * 4;
         }
         for (int i = cell; i < cell + cells; ++i) multiply(cell_at(i, cell, rows.first));
@@ -185,7 +186,7 @@ struct Walk {
   }
 };
 
-/// What the kernel relies on.
+/// The properties of a plan that the kernel relies on.
 void expect_fits(const Planned& planned) {
   const auto& [t, p] = planned;
   EXPECT_TRUE(has_kernel(t));
@@ -201,8 +202,8 @@ void expect_fits(const Planned& planned) {
   EXPECT_TRUE(p.blocks >= 1 && p.blocks <= p.jobs);
 }
 
-/// Nothing if nothing is left of the output, or there is more than can be counted. conv_transpose3d has all
-/// the output_padding there is on two axes.
+/// Nothing if the output is empty or too large to count. conv_transpose3d has the largest possible
+/// output_padding on two axes.
 std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out, const Triple& kernel,
                                        const Conv3dOptions& o) {
   const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,
@@ -264,8 +265,8 @@ TEST(Conv3dGatherPlan, WalksEqualTheReference) {
   EXPECT_GT(compared, 500);
 }
 
-// Words that a warp asks of one bank of shared memory at once, at most: those of 8 cells of a row in the
-// channels of 4 k. By steps along w and a channel's elements modulo 4.
+// The most words that a warp reads from one bank of shared memory at once: those of 8 cells of a row in the
+// channels of 4 k. The table is indexed by the stride along w and by a channel's elements modulo 4.
 TEST(Conv3dGatherPlan, WarpsFindTheirCellsInDifferentBanks) {
   constexpr std::array<std::array<int, 4>, 4> ways{{{1, 2, 2, 2}, {2, 1, 2, 1}, {1, 3, 2, 2}, {4, 2, 2, 2}}};
   for (const Triple& input : {Triple(4, 5, 32), Triple(3, 7, 31), Triple(3, 6, 45), Triple(5, 3, 9)})
@@ -288,7 +289,7 @@ TEST(Conv3dGatherPlan, WarpsFindTheirCellsInDifferentBanks) {
     }
 }
 
-// Counts fit their types, and whether there is a plan does not depend on the multiprocessors.
+// Counts fit their types, and the existence of a plan does not depend on the multiprocessors.
 TEST(Conv3dGatherPlan, TakesNumbersThatFitTheirTypes) {
   constexpr std::array<int64_t, 7> limits{4096, 4097, 65536, 1 << 20, 1 << 25, (1LL << 31) - 1, 1LL << 32};
   Random random{std::mt19937_64(8)};
@@ -332,26 +333,26 @@ TEST(Conv3dGatherPlan, TakesWhatItsKernelsCan) {
   const Shape input{1, 16, 8, 20, 40};
   EXPECT_TRUE(takes(input, 3, {}));
   EXPECT_FALSE(takes({0, 16, 8, 20, 40}, 3, {}));
-  // conv_transpose3d has no steps.
+  // conv_transpose3d has stride 1 only.
   EXPECT_TRUE(takes(input, 3, {.stride = 2}));
   EXPECT_TRUE(takes(input, 3, {}, true));
   EXPECT_FALSE(takes(input, 3, {.stride = {1, 1, 2}}, true));
-  // 3 depths of the output touch a plane of the input, at most.
+  // At most 3 depths of the output touch a plane of the input.
   EXPECT_FALSE(takes(input, {4, 3, 3}, {}));
   EXPECT_TRUE(takes(input, {6, 3, 3}, {.stride = {2, 1, 1}}));
   EXPECT_FALSE(takes(input, {7, 3, 3}, {.stride = {2, 1, 1}}));
   EXPECT_FALSE(takes(input, 3, {.dilation = {2, 1, 1}}));
-  // Taps have bits, and the plan has room for so many.
+  // Each tap has a bit, and the plan holds a limited number of taps.
   EXPECT_TRUE(takes(input, {1, 1, 16}, {}));
   EXPECT_FALSE(takes(input, {1, 1, 17}, {}));
   EXPECT_TRUE(takes(input, {1, 8, 8}, {}));
   EXPECT_FALSE(takes(input, {1, 5, 13}, {}));
-  // Two stages of rows and weights.
+  // Two stages of rows and weights must fit.
   EXPECT_TRUE(takes(input, {1, 8, 8}, {}, false, true));
   EXPECT_FALSE(takes(input, {2, 8, 8}, {}, false, true));
   EXPECT_TRUE(takes({1, 16, 8, 20, 750}, 3, {}));
   EXPECT_FALSE(takes({1, 16, 8, 20, 850}, 3, {}));
-  // Numbers fit their types, and slabs of channels are blocks of a launch.
+  // Numbers must fit their types, and slabs of channels are blocks of a launch.
   EXPECT_TRUE(takes(input, 1, {.stride = 4096}));
   EXPECT_FALSE(takes(input, 1, {.stride = 4097}));
   EXPECT_TRUE(takes({(1 << 24) - 1, 1, 64, 1, 1}, 1, {}));

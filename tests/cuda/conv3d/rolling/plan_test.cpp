@@ -7,8 +7,8 @@
 
 #include "tests/support/conv3d.h"
 
-// The marches of rolling on the CPU: pieces of steps, planes, slots and the turn of the weights,
-// multiplied out by loops, for any number of blocks.
+// The marches of rolling on the CPU, evaluated by loops for any number of blocks: pieces of steps, planes,
+// slots and the rotation of the weights.
 
 namespace vox::cuda::conv::rolling {
 namespace {
@@ -36,7 +36,7 @@ Place place_of(int flat, const flat::Product& p) {
   return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
 }
 
-/// What position `flat` of plane `z` holds: one image of one channel.
+/// The value at position `flat` of plane `z`, for one image of one channel.
 double cell_at(const Values& in, int z, int flat, const flat::Product& p) {
   const Place at = place_of(flat, p);
   const int h = at.h + p.h.base, w = at.w + p.w.base;
@@ -121,7 +121,7 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
   EXPECT_GT(compared, 100);
 }
 
-// Every step is in one piece, and no piece is much longer than the others have to be.
+// Every step is in exactly one piece, and no piece is much longer than necessary.
 TEST(Conv3dRollingPlan, PiecesAreEven) {
   std::mt19937_64 random(6);
   const auto between = [&](int low, int high) {

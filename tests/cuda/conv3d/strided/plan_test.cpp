@@ -8,8 +8,8 @@
 namespace vox::cuda::conv::strided {
 namespace {
 
-// A plan is for a launch that CUDA accepts: a block of Hopper has 227 KiB, of which the kernel's barriers
-// and its alignment take some as well. (The sweep found plans that used every byte.)
+// CUDA must accept the launch: a block of Hopper has 227 KiB of shared memory, part of which the kernel's
+// barriers and its alignment take.
 TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
   int plans = 0;
   for (const int64_t channels : {8, 17, 24, 32, 33, 48, 64, 100}) {
@@ -26,7 +26,7 @@ TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
               const auto planned = make_plan(g, transposed, tile);
               if (!planned) continue;
               ++plans;
-              // One buffer is staged while another is read; the kernel can wait for 8 of them.
+              // One buffer is staged while another is read; the kernel can wait for up to 8.
               EXPECT_EQ(planned->plan.buffers >= 2 && planned->plan.buffers <= 8, tile.form == Form::runs);
               EXPECT_LE(planned->plan.shared_bytes, 227 * 1024 - 512)
                   << channels << " channels, kernel " << kernel << ", stride " << stride << ", dilation "
@@ -42,7 +42,7 @@ TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
 }
 
 // Where the window and the weights of all shifts do not fit shared memory, a plan takes some at a time. Every
-// tap is in it once.
+// tap occurs once.
 TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
   struct Case {
     int64_t in, out;
@@ -54,7 +54,7 @@ TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
         Case{17, 32, 5, 2, 6, 3},  // 3 shifts along d, and 2 of the other phase, two at a time
         Case{9, 16, 7, 2, 14, 4},  // 4 and 3, one at a time; one block of all phases
         Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8},
-        Case{32, 32, 4, 3, 12, 0},  // conv3d alone has steps of 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
+        Case{32, 32, 4, 3, 12, 0},  // only conv3d has strides 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
         Case{17, 48, 7, 4, 28, 0}}) {
     const auto g = detail::conv_transpose3d_geometry("test", {1, c.in, 9, 10, 30},
                                                      {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
@@ -78,7 +78,7 @@ TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
   }
 }
 
-// Where items are for both phases along w, cells begin with the phase for which most of them have both taps.
+// Where items serve both phases along w, cells begin with the phase for which most items have both taps.
 TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
   struct Case {
     int64_t kernel, padding;
@@ -100,8 +100,8 @@ TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
   }
 }
 
-// What is read behind a window that ends with a row, and multiplied by zero, is the same on every run: all
-// windows end where zeros begin, or with the stage's own weights.
+// What is read behind a window that ends with a row, and multiplied by zero, is the same on every run: after
+// a window come zeros, or the stage's own weights.
 TEST(Conv3dStridedPlan, HasZerosBehindWindowsThatEndWithRows) {
   struct Case {
     int64_t width, kernel, padding;
@@ -131,7 +131,7 @@ TEST(Conv3dStridedPlan, HasZerosBehindWindowsThatEndWithRows) {
   }
 }
 
-// The kernel counts a channel's bytes in 32 bits, on both sides.
+// The kernel counts the bytes of a channel in 32 bits, for input and output.
 TEST(Conv3dStridedPlan, IsForChannelsOfAtMost4GiB) {
   const auto has_plan = [](const Shape& input, int64_t stride, bool transposed) {
     const auto g = detail::conv3d_geometry("test", input, {16, 16, 3, 3, 3},
@@ -148,7 +148,8 @@ TEST(Conv3dStridedPlan, IsForChannelsOfAtMost4GiB) {
   }
 }
 
-// Packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a launch.
+// The packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a
+// launch.
 TEST(Conv3dStridedPlan, IsForWeightsThatFitItsNumbers) {
   const auto has_plan = [](int64_t channels, const Triple& kernel) {
     const auto g = detail::conv3d_geometry("test", {1, channels, 8, 8, 8},

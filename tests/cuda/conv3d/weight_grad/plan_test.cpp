@@ -2,7 +2,7 @@
 
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
 
-// Plans are made on the CPU, and what they tell the kernel can be looked at without a GPU.
+// Plans are made on the CPU, so they can be tested without a GPU.
 
 namespace vox::cuda::conv::weight_grad {
 namespace {
@@ -18,7 +18,7 @@ void expect_sound(const Plan& p) {
   EXPECT_EQ(p.shared_bytes, 4 * words);
 }
 
-// The window between taps grows with their distance, and its size with the square of it.
+// The extent of a window grows with the distance of the taps, and its size with the square of it.
 TEST(Conv3dWeightGradPlan, TapsFarApartHaveASoundPlanOrNone) {
   int plans = 0;
   for (int64_t dilation = 1; dilation <= 60'000; dilation += dilation < 64 ? 1 : dilation / 16) {
