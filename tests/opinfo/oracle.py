@@ -1,5 +1,6 @@
 """PyTorch's side: its databases of samples, and the layouts and dtypes in which they are tried."""
 
+import os
 import random
 import sys
 import types
@@ -59,15 +60,16 @@ def text_of(value):
 
 
 def import_databases():
-    """op_db by "name" and "name:variant", and module_db. PyTorch computes on the CPU, whatever voxgrad runs on, and must
-    not ask for GPUs: a process that has asked cannot use CUDA after a fork. Debian has no package expecttest, of which PyTorch's
-    tests use two names while they are imported."""
+    """op_db by "name" and "name:variant", and module_db. PyTorch computes on the CPU, whatever voxgrad runs on, and
+    must not ask for GPUs: a process that has asked cannot use CUDA after a fork. Debian has no package expecttest, of
+    which PyTorch's tests use two names while they are imported."""
     try:
         import expecttest  # noqa: F401
     except ImportError:
         sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False)
     warnings.simplefilter("ignore")
-    torch.cuda.is_available = lambda: False
+    os.environ["NUMBA_DISABLE_CUDA"] = "1"  # PyTorch's tests import Numba where it is installed, which asks too
+    torch.cuda.is_available, torch.cuda.device_count = (lambda: False), (lambda: 0)
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.common_modules import module_db
     ops = {op.name + (":" + op.variant_test_name if op.variant_test_name else ""): op for op in op_db}
