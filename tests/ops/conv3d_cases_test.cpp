@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/cpu/isa.h>
 
 #include "tests/support/conv3d_cases.h"
 #include "tests/support/devices.h"
@@ -38,44 +39,71 @@ TEST_P(Conv3dCases, IllegalOnesAreRefused) {
   }
 }
 
-/// Forward and backward, every element.
-void compare(const Case& c, DType dtype, Device device) {
-  const reference::Conv3d r = c.reference();
-  const Values x = testing::integers(r.small_numel(), 1), w = testing::integers(r.weight_numel(), 2);
-  const Values b = c.bias ? testing::integers(c.out_channels, 3) : Values();
-  const Values gy = testing::integers(r.big_numel(), 4);
+/// Whole numbers as the operands of a set, and the reference's results, which take nearly all of the time.
+struct Expected {
+  Values x, w, b, gy, y, dx, dw, db;
 
-  Tensor xt = testing::tensor(x, c.input_shape(), dtype, device);
-  Tensor wt = testing::tensor(w, c.weight_shape(), dtype, device);
-  Tensor bt = c.bias ? testing::tensor(b, {c.out_channels}, dtype, device) : Tensor();
-  xt.set_requires_grad(), wt.set_requires_grad();
-  if (c.bias) bt.set_requires_grad();
-  Tensor y = conv_transpose3d(xt, wt, bt, c.options);
+  explicit Expected(const Case& c) {
+    const reference::Conv3d r = c.reference();
+    x = testing::integers(r.small_numel(), 1), w = testing::integers(r.weight_numel(), 2);
+    if (c.bias) b = testing::integers(c.out_channels, 3);
+    gy = testing::integers(r.big_numel(), 4);
+    y = reference::conv_transpose3d(r, x, w, b);
+    dx = reference::conv3d(r, gy, w);
+    dw = reference::weight_grad(r, gy, x);
+    db = reference::bias_grad(gy, c.batch, c.out_channels, r.big_cells());
+  }
+};
+
+/// Forward and backward, every element.
+void compare(const Case& c, const Expected& expected, DType dtype, Device device) {
+  Tensor x = testing::tensor(expected.x, c.input_shape(), dtype, device);
+  Tensor w = testing::tensor(expected.w, c.weight_shape(), dtype, device);
+  Tensor b = c.bias ? testing::tensor(expected.b, {c.out_channels}, dtype, device) : Tensor();
+  x.set_requires_grad(), w.set_requires_grad();
+  if (c.bias) b.set_requires_grad();
+  Tensor y = conv_transpose3d(x, w, b, c.options);
   ASSERT_EQ(y.shape(), c.output_shape());
-  y.backward(testing::tensor(gy, y.shape(), dtype, device));
+  y.backward(testing::tensor(expected.gy, y.shape(), dtype, device));
 
   // Not EXPECT_EQ on whole vectors: it would print a million numbers.
   const auto equal = [dtype](const Tensor& t, const Values& v) {
     return values(t) == testing::rounded(v, dtype);
   };
-  EXPECT_TRUE(equal(y, reference::conv_transpose3d(r, x, w, b))) << "y";
-  EXPECT_TRUE(equal(xt.grad(), reference::conv3d(r, gy, w))) << "dx";
-  EXPECT_TRUE(equal(wt.grad(), reference::weight_grad(r, gy, x))) << "dw";
+  EXPECT_TRUE(equal(y, expected.y)) << "y";
+  EXPECT_TRUE(equal(x.grad(), expected.dx)) << "dx";
+  EXPECT_TRUE(equal(w.grad(), expected.dw)) << "dw";
   if (c.bias) {
-    EXPECT_TRUE(equal(bt.grad(), reference::bias_grad(gy, c.batch, c.out_channels, r.big_cells()))) << "db";
+    EXPECT_TRUE(equal(b.grad(), expected.db)) << "db";
   }
 }
 
-TEST_P(Conv3dCases, EqualTheReference) {
+/// Calls f() with each instruction set of the CPU, or once on another device.
+template <class F>
+void for_each_isa(Device device, F f) {
+  const cpu::Isa before = cpu::isa();
+  for (const cpu::Isa isa : {cpu::Isa::baseline, cpu::Isa::v3, cpu::Isa::v4}) {
+    if (device.is_cpu() ? !cpu::has_isa(isa) : isa != before) continue;
+    SCOPED_TRACE(cpu::to_string(isa));
+    cpu::set_isa(isa);
+    f();
+  }
+  cpu::set_isa(before);
+}
+
+TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
   for (const Case& c : read_cases()) {
     if (!c.legal || c.large()) continue;
-    // The largest tenth of the sets runs only in f32, to save time. 16-bit tensors hold the whole numbers
-    // exactly, and their results are the exact ones, rounded once.
-    for (const DType dtype : {f32, f64, bf16, f16}) {
-      if (dtype != f32 && c.multiply_adds > 1e6) continue;
-      SCOPED_TRACE(c.id + " " + to_string(dtype));
-      compare(c, dtype, device());
-    }
+    const Expected expected(c);
+    for_each_isa(device(), [&] {
+      // The largest tenth of the sets runs only in f32, to save time. 16-bit tensors hold the whole numbers
+      // exactly, and their results are the exact ones, rounded once.
+      for (const DType dtype : {f32, f64, bf16, f16}) {
+        if (dtype != f32 && c.multiply_adds > 1e6) continue;
+        SCOPED_TRACE(c.id + " " + to_string(dtype));
+        compare(c, expected, dtype, device());
+      }
+    });
   }
 }
 
