@@ -427,7 +427,7 @@ shaping("unflatten", lambda input, dim, sizes: require(0 not in input.shape, "a 
 shaping("squeeze", lambda input, *dim: vox.squeeze(input, *dim) if dim else require(False, "no dim"))
 shaping("unsqueeze", lambda input, dim: vox.unsqueeze(input, dim))
 shaping("narrow", lambda input, dim, start, length: vox.slice(input, dim, start, start + length, 1)
-        if isinstance(start, int) and 0 <= start <= input.shape[dim] - length else
+        if isinstance(start, int) and 0 <= start <= start + length <= input.shape[dim] else
         require(False, "a start that is a tensor, or a range that slice() would clamp"))
 
 
