@@ -9,6 +9,7 @@
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise_ops.h>
 #include <voxgrad/ops/interpolate_axis.h>
+#include <voxgrad/ops/norm_geometry.h>
 #include <voxgrad/ops/pool3d_window.h>
 #include <voxgrad/ops/precision.h>
 
@@ -47,6 +48,30 @@ inline constexpr int64_t reduce_block_size = 1024;
 /// dimensions in row-major order. y has x's dtype, but i64 for arg* and for sums of i64, u8 and bool. mean
 /// takes floating dtypes; max, min, argmax and argmin never get an empty row.
 using ReduceKernel = void(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y);
+
+/// The variance, sum (x - mean)^2 / (length - correction), and the mean of each row, cut and shaped as in
+/// ReduceKernel, in one pass. Floating dtypes. A divisor below 0 counts as 0.
+using VarMeanKernel = void(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance,
+                           Tensor& mean);
+
+// ---- Norms (norm_geometry.h): x, y and their gradients are dense, of one floating dtype, and have elements.
+// Weight and bias are dense, have that dtype or its opmath, and may be undefined (1 and 0).
+
+/// y, and the statistics of x. Updates `running` where it is defined.
+using NormKernel = void(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight,
+                        const Tensor& bias, double eps, Activation activation, Tensor& y,
+                        detail::NormStatistics& statistics, detail::RunningStatistics& running);
+/// y, with given statistics.
+using NormWithKernel = void(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight,
+                            const Tensor& bias, const detail::NormStatistics& statistics,
+                            Activation activation, Tensor& y);
+/// The gradients for grad_y. `of_x`: the statistics are those of x, which they are differentiated by; else
+/// they are constants. Each of the three results may be undefined, if it is not needed; those of weight and
+/// bias have the dtype of the weights.
+using NormGradientKernel = void(const Tensor& grad_y, const Tensor& x, const detail::NormGeometry& g,
+                                const Tensor& weight, const Tensor& bias,
+                                const detail::NormStatistics& statistics, bool of_x, Activation activation,
+                                Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias);
 
 // ---- Products
 
@@ -117,6 +142,10 @@ using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low,
   CopyKernel copy;                                              \
   FillKernel fill;                                              \
   ReduceKernel reduce;                                          \
+  VarMeanKernel var_mean;                                       \
+  NormKernel norm;                                              \
+  NormWithKernel norm_with;                                     \
+  NormGradientKernel norm_gradient;                             \
   MatmulKernel matmul;                                          \
   ConvKernel conv3d, conv_transpose3d;                          \
   ConvWeightGradKernel conv3d_weight_grad;                      \
