@@ -1,11 +1,15 @@
 # bench/<name>.cpp and bench/conv3d/<name>.cpp (and .cu in CUDA builds): one Google Benchmark program each, named
 # bench_<name> and bench_conv3d_<name>; the target `bench` builds them all. They may measure private kernels too.
-# bench/vs_pytorch needs no Google Benchmark, only the library that it loads.
+# The comparisons with PyTorch need no Google Benchmark, only the library that they load.
 
-# Only the shim's own functions are visible to the linker: PyTorch brings a CUDA runtime too.
-add_library(voxgrad_bench MODULE ${PROJECT_SOURCE_DIR}/bench/vs_pytorch/shim.cpp)
+set(shims common/shim.cpp vs_pytorch/shim.cpp networks/shim.cpp networks/layers.cpp level2/shim.cpp
+  memory_bound/shim.cpp)
+# Only the shims' own functions are visible to the linker: PyTorch brings a CUDA runtime too.
+list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
+add_library(voxgrad_bench MODULE ${shims})
 voxgrad_options(voxgrad_bench)
-target_link_libraries(voxgrad_bench PRIVATE voxgrad::voxgrad)
+voxgrad_private_access(voxgrad_bench)  # to name the kernels that the conv3d table chooses
+target_compile_definitions(voxgrad_bench PRIVATE VOXGRAD_BENCH_CUDA=${VOXGRAD_HAS_CUDA})
 target_link_options(voxgrad_bench PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(voxgrad_bench PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 add_custom_target(bench DEPENDS voxgrad_bench)

@@ -2,12 +2,10 @@
 
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
-from pathlib import Path
+
+from common.library import DTYPES, Library, VoxgradError
 
 from .problems import PASSES
-
-
-DTYPES = {"torch.float32": "f32", "torch.bfloat16": "bf16", "torch.float16": "f16"}
 
 
 class _Problem(ctypes.Structure):
@@ -16,44 +14,7 @@ class _Problem(ctypes.Structure):
                 ("groups", c_int64)]
 
 
-class VoxgradError(RuntimeError):
-    pass
-
-
-class Voxgrad:
-    def __init__(self, path):
-        self._library = ctypes.CDLL(str(Path(path).resolve()))
-
-    def _call(self, name, *arguments):
-        function = getattr(self._library, "vox_bench_" + name)
-        function.restype = c_char_p
-        message = function(*arguments)
-        if message is not None:
-            raise VoxgradError(f"{name}: {message.decode()}")
-
-    def set_precision(self, precision):
-        """Returns whether this build has it: f32 at that precision, or tensors of that dtype."""
-        exists = c_int()
-        self._call("precision", precision.encode(), byref(exists))
-        return bool(exists.value)
-
-    def set_threads(self, threads):
-        self._call("threads", c_int(threads))
-
-    def stream(self):
-        stream = c_void_p()
-        self._call("stream", byref(stream))
-        return stream.value
-
-    def memory(self, reset=False):
-        """Bytes in use, and their peak."""
-        in_use, peak = c_int64(), c_int64()
-        self._call("memory", byref(in_use), byref(peak), c_int(reset))
-        return in_use.value, peak.value
-
-    def empty_cache(self):
-        self._call("empty_cache")
-
+class Voxgrad(Library):
     def run(self, pass_, problem, tensors):
         return Run(self, pass_, problem, tensors)
 
@@ -71,9 +32,9 @@ class Run:
                 raise ValueError("voxgrad takes dense tensors of one dtype here")
             pointers.append(c_void_p(None if tensor is None else tensor.data_ptr()))
         self._handle = c_void_p()
-        voxgrad._call("prepare", byref(description), c_int(PASSES.index(pass_)), c_int(tensors.x.is_cuda),
+        voxgrad.call("prepare", byref(description), c_int(PASSES.index(pass_)), c_int(tensors.x.is_cuda),
                       DTYPES[str(tensors.x.dtype)].encode(), *pointers, byref(self._handle))
-        self._run = voxgrad._library.vox_bench_run
+        self._run = voxgrad.loaded.vox_bench_run
         self._run.restype = c_char_p
 
     def __call__(self):
@@ -82,7 +43,7 @@ class Run:
             raise VoxgradError(message.decode())
 
     def poison(self):
-        self._voxgrad._call("poison", self._handle)
+        self._voxgrad.call("poison", self._handle)
 
     def results(self, torch):
         """Copies of the results in torch tensors, and whether all lay in memory that held NaN before."""
@@ -92,7 +53,7 @@ class Run:
         copies = []
         for index, template in enumerate(templates):
             copy, poisoned = torch.full_like(template, float("nan")), c_int()
-            self._voxgrad._call("result", self._handle, c_int(index), c_void_p(copy.data_ptr()),
+            self._voxgrad.call("result", self._handle, c_int(index), c_void_p(copy.data_ptr()),
                                 byref(poisoned))
             copies.append(copy)
             all_poisoned &= bool(poisoned.value)
@@ -102,4 +63,4 @@ class Run:
         return self
 
     def __exit__(self, *_):
-        self._voxgrad._call("free", self._handle)
+        self._voxgrad.call("free", self._handle)

@@ -1,59 +1,13 @@
 """One row: ours, PyTorch's call and PyTorch's best, on the same fresh operands, timed alike."""
 
-import statistics
 import time
 
-from .rivals import in_fresh_thread, rivals, set_precision
+from common.passes import set_precision
+
+from .rivals import in_fresh_thread, rivals
 from .tensors import LIMITS, Reference, agreement, pytorch_limit, random_tensors
 
 STORAGE = {"bf16": "bfloat16", "f16": "float16"}
-FLUSH_BYTES = 256 << 20  # more than any cache holds
-HEAD_START = 400_000  # GPU cycles, about 0.2 ms, in which the host submits the work
-SPIN = 0.02  # seconds after the flush until PyTorch's threads sleep; until then they occupy the cores
-
-
-class Clock:
-    """Medians of times. Ours and PyTorch's work runs in one stream, voxgrad's, and is timed by the same events."""
-
-    def __init__(self, torch, device, stream, repeats, seconds):
-        self._torch, self._device, self._stream = torch, device, stream
-        self._repeats, self._seconds = repeats, seconds
-        self._flush = torch.empty(FLUSH_BYTES // 4, device=device)
-
-    def median_ms(self, f):
-        """Warm-up, then up to `repeats` runs in about `seconds`, at least three; the result is dropped."""
-        estimate = self._times(f, 1)[0]
-        if estimate < 1e3 * self._seconds / 10:  # a long run warms up only once
-            estimate = self._times(f, 2)[1]
-        affordable = int(1e3 * self._seconds / max(estimate, 1e-3))
-        return statistics.median(self._times(f, max(3, min(self._repeats, affordable))))
-
-    def _times(self, f, count):
-        return (self._device_times if self._device == "cuda" else self._wall_times)(f, count)
-
-    def _device_times(self, f, count):
-        events = []
-        for i in range(count):
-            # The GPU sleeps and writes while the host submits `f`, so a slow host does not lengthen the time.
-            self._torch.cuda._sleep(HEAD_START)
-            self._flush.fill_(i + 1.0)
-            pair = [self._torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            pair[0].record(self._stream)
-            f()
-            pair[1].record(self._stream)
-            events.append(pair)
-        self._stream.synchronize()
-        return [start.elapsed_time(end) for start, end in events]
-
-    def _wall_times(self, f, count):
-        times = []
-        for i in range(count):
-            self._flush.fill_(i + 1.0)
-            time.sleep(SPIN)
-            start = time.perf_counter()
-            f()
-            times.append(1e3 * (time.perf_counter() - start))
-        return times
 
 
 class Bench:
@@ -86,7 +40,7 @@ class Bench:
 
     def _pytorch(self, row, p, pass_, precision, t, reference):
         """Returns the results of the plain call."""
-        set_precision(self.torch, precision)
+        set_precision(precision)
         row["rivals_ms"], row["rivals_failed"] = {}, {}
         call, *others = rivals(self.torch, p, pass_, precision, t, self.compile,
                                 search=precision != "highest" or self.strict_search)

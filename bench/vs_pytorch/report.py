@@ -1,8 +1,8 @@
 """Runs as JSON, their merging, and the tables. Needs no torch."""
 
 import json
-import math
-import os
+
+from common.table import describe, formatted, geometric_mean, layout
 
 from .problems import PASSES, PRECISIONS, SEVEN
 
@@ -20,13 +20,6 @@ def key(row):
 def load(path):
     with open(path, encoding="utf-8") as file:
         return json.load(file)
-
-
-def save(run, path):
-    """Replaces the file in one step, since it is called after every row."""
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(run, file, indent=1)
-    os.replace(path + ".part", path)
 
 
 def merge(runs):
@@ -54,10 +47,6 @@ def merge(runs):
             "rows": rows}
 
 
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def ratio(row, rival):
     """How many times faster ours is; None unless both ran and are right."""
     ran = row.get("ours") == "ran" and row.get("ours_correct") and row.get("call_correct")
@@ -66,10 +55,6 @@ def ratio(row, rival):
 
 HEAD = ("#", "ours ms", "call ms", "best ms", "best is", "best/ours", "call/ours", "floor ms", "of floor",
         "error ours", "error PyTorch", "scaled ours: max, rms", "scaled PyTorch: max, rms")
-
-
-def _number(value, form=".3g"):
-    return "-" if value is None else format(value, form)
 
 
 def tf32_ratio(rows, row):
@@ -88,35 +73,24 @@ def cells(row, number):
         return [str(number), "failed: " + row["failed"]] + [""] * (len(HEAD) - 2)
     ours, ran = row["ours"], row["ours"] == "ran"
     if ran:
-        ours = _number(row["ours_ms"]) + ("" if row["ours_correct"] else " WRONG")
+        ours = formatted(row["ours_ms"]) + ("" if row["ours_correct"] else " WRONG")
     floor = row.get("floor_ms")
 
     def scaled(who):
-        return ", ".join(_number(row.get(who + name), ".1e") for name in ("_scaled_error", "_scaled_rms"))
+        return ", ".join(formatted(row.get(who + name), ".1e") for name in ("_scaled_error", "_scaled_rms"))
 
-    return [str(number), ours, _number(row["call_ms"]) + ("" if row["call_correct"] else " WRONG"),
-            _number(row["best_ms"]), row["best"], _number(ratio(row, "best"), ".2f"),
-            _number(ratio(row, "call"), ".2f"), _number(floor),
+    return [str(number), ours, formatted(row["call_ms"]) + ("" if row["call_correct"] else " WRONG"),
+            formatted(row["best_ms"]), row["best"], formatted(ratio(row, "best"), ".2f"),
+            formatted(ratio(row, "call"), ".2f"), formatted(floor),
             f"{100 * floor / row['ours_ms']:.0f} %" if floor and ran else "-",
-            _number(row.get("ours_error"), ".1e"), _number(row.get("call_error"), ".1e"), scaled("ours"),
+            formatted(row.get("ours_error"), ".1e"), formatted(row.get("call_error"), ".1e"), scaled("ours"),
             scaled("call")]
-
-
-def _layout(rows, markdown):
-    if markdown:
-        lines = ["| " + " | ".join(r) + " |" for r in rows]
-        return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    return ["  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows]
 
 
 def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
     """All tables as text: one per precision and pass, memory, and the geometric means."""
     meta, rows = run["meta"], {key(row): row for row in run["rows"]}
-    lines = [f"{name}: {meta[name]}" for name in ("commit", "machine", "driver", "versions", "date", "command",
-                                                  "seed", "threads") if meta.get(name) is not None]
-    if markdown:
-        lines = ["- " + line for line in lines]
+    lines = describe(meta, markdown)
     title = "## " if markdown else "== "
     for precision in PRECISIONS:
         for pass_ in PASSES:
@@ -125,10 +99,10 @@ def tables(run, markdown=False, numbers=tuple(p.number for p in SEVEN)):
                 lines += ["", f"{title}{precision}, {pass_}: not run"]
                 continue
             lines += ["", f"{title}{precision}, {pass_}", ""]
-            lines += _layout([HEAD, *(cells(row, n) for row, n in zip(found, numbers))], markdown)
+            lines += layout([HEAD, *(cells(row, n) for row, n in zip(found, numbers))], markdown)
     lines += _memory(rows, numbers, title, markdown)
     lines += ["", title + "Geometric means of the rows with right results", ""]
-    return "\n".join(lines + _layout(_means(rows, numbers), markdown))
+    return "\n".join(lines + layout(_means(rows, numbers), markdown))
 
 
 def _means(rows, numbers):
@@ -165,7 +139,7 @@ def _memory(rows, numbers, title, markdown):
     if len(table) == 1:
         return []
     return ["", title + "Device memory: workspace of a pass; peak of a training step, operands included", "",
-            *_layout(table, markdown)]
+            *layout(table, markdown)]
 
 
 def _workspace(row):

@@ -15,12 +15,6 @@ class Rival:
     turned: bool = False  # the weight's gradient, if among the results, has its taps reversed
 
 
-def set_precision(torch, precision):
-    tf32 = precision in ("high", "medium")
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-
-
 def in_fresh_thread(torch, stream, rival, f):
     """f() with the rival's settings. PyTorch caches cuDNN's plans per thread, whether they were benchmarked or
     guessed; in a new thread no rival uses the plan of another."""

@@ -1,16 +1,13 @@
-#include <voxgrad/voxgrad.h>
+#include "../common/shim.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-// The library that bench/vs_pytorch loads (library.py): transposed convolutions through voxgrad's public API
-// on memory that PyTorch owns, behind a plain C ABI. Every function returns null, or a message that is valid
-// until this thread's next call; no exception leaves it.
+// Transposed convolutions through voxgrad's public interface, behind the C ABI of common/shim.h.
 
 extern "C" {
 
@@ -41,46 +38,12 @@ struct VoxBenchRun {
   }
 };
 
+using bench::borrow;
+using bench::guarded;
+
 namespace {
 
-template <class F>
-const char* guarded(F f) noexcept {
-  static thread_local std::string message;
-  try {
-    f();
-    return nullptr;
-  } catch (const std::exception& error) {
-    message = error.what();
-  } catch (...) {
-    message = "an exception that is no std::exception";
-  }
-  return message.c_str();
-}
-
-vox::Device device_of(int cuda) { return cuda ? vox::Device::cuda() : vox::Device::cpu(); }
-
 vox::Triple triple(const int64_t (&v)[3]) { return {v[0], v[1], v[2]}; }
-
-vox::Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::Device device) {
-  return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), device, {});
-}
-
-/// The dtype of this name, if this build has it.
-std::optional<vox::DType> dtype_named(const std::string& name) {
-  for (uint8_t i = 0; i < 32; ++i)
-    if (name == vox::to_string(static_cast<vox::DType>(i))) return static_cast<vox::DType>(i);
-  return {};
-}
-
-/// Sets the arithmetic; false if this build does not have it: f32 at a precision, or a storage dtype.
-bool set_precision(const std::string& name) {
-  using enum vox::Float32Precision;
-  if (name == "bf16" || name == "f16") return dtype_named(name).has_value();
-  vox::check<vox::ValueError>(name == "highest" || name == "high" || name == "medium", "precision: got ",
-                              name, ", allowed are highest, high, medium, bf16 and f16");
-  vox::set_float32_precision(name == "highest" ? highest : name == "high" ? high : medium);
-  return true;
-}
 
 const void* address(const vox::Tensor& t) { return t.impl()->data(); }
 
@@ -88,43 +51,14 @@ const void* address(const vox::Tensor& t) { return t.impl()->data(); }
 
 extern "C" {
 
-/// Sets how f32 is computed, or nothing for bf16 and f16; `exists` says whether this build has it.
-const char* vox_bench_precision(const char* name, int* exists) {
-  return guarded([&] { *exists = set_precision(name); });
-}
-
-const char* vox_bench_threads(int threads) {
-  return guarded([&] { vox::set_num_threads(threads); });
-}
-
-/// The cudaStream_t that voxgrad's ops of this process run in.
-const char* vox_bench_stream(void** stream) {
-  return guarded([&] { *stream = vox::cuda::current_stream().native_handle(); });
-}
-
-/// Bytes in use on the GPU, and their peak since the last call with `reset`.
-const char* vox_bench_memory(int64_t* in_use, int64_t* peak, int reset) {
-  return guarded([&] {
-    if (reset) vox::cuda::reset_peak_memory_stats();
-    const vox::cuda::MemoryStats stats = vox::cuda::memory_stats();
-    *in_use = stats.in_use;
-    *peak = stats.peak_in_use;
-  });
-}
-
-/// Gives voxgrad's unused GPU memory back.
-const char* vox_bench_empty_cache() {
-  return guarded([] { vox::cuda::empty_cache(); });
-}
-
 /// Prepares a pass on dense tensors of the dtype (f32, bf16, f16), which the caller keeps alive until
 /// vox_bench_free. `bias` may be null; `gy` is the output's gradient, not looked at by `forward`. Backward
 /// passes run one forward here.
 const char* vox_bench_prepare(const VoxBenchProblem* p, VoxBenchPass pass, int cuda, const char* dtype_name,
                               void* x, void* weight, void* bias, void* gy, VoxBenchRun** out) {
   return guarded([&] {
-    const vox::Device device = device_of(cuda);
-    const std::optional<vox::DType> found = dtype_named(dtype_name);
+    const vox::Device device = cuda ? vox::Device::cuda() : vox::Device::cpu();
+    const std::optional<vox::DType> found = bench::dtype_named(dtype_name);
     vox::check<vox::DTypeError>(found.has_value(), "prepare: this build has no dtype ", dtype_name);
     const vox::DType dtype = *found;
     auto run = std::make_unique<VoxBenchRun>();

@@ -9,6 +9,7 @@ from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
+from common import table  # noqa: E402
 from vs_pytorch import report  # noqa: E402
 from vs_pytorch.problems import SEVEN, Problem, problems  # noqa: E402
 
@@ -133,7 +134,7 @@ class CommandLine(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             paths = [f"{folder}/{n}.json" for n in (58, 61)]
             for path, number in zip(paths, (58, 61)):
-                report.save(run(row(number)), path)
+                table.save(run(row(number)), path)
             done = self.call("--merge", *paths, "--json", f"{folder}/all.json")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(len(report.load(f"{folder}/all.json")["rows"]), 2)
@@ -144,7 +145,7 @@ class CommandLine(unittest.TestCase):
     def test_wrong_rows_fail_the_command(self):
         with tempfile.TemporaryDirectory() as folder:
             wrong = run(row(ours_correct=False))
-            report.save(wrong, f"{folder}/wrong.json")
+            table.save(wrong, f"{folder}/wrong.json")
             self.assertNotEqual(self.call("--merge", f"{folder}/wrong.json").returncode, 0)
 
     def test_unknown_names_are_refused(self):

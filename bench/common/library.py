@@ -1,0 +1,114 @@
+"""voxgrad, through the C ABI of shim.cpp, on the memory of torch tensors. Needs no torch itself."""
+
+import ctypes
+import sys
+from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DTYPES = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16",
+          "torch.int64": "i64", "torch.bool": "bool"}
+
+
+def find(path=None):
+    """`path`, or the newest library under build/."""
+    if path:
+        return path
+    found = sorted(ROOT.glob("build/*/bench/libvoxgrad_bench.so"), key=lambda file: file.stat().st_mtime)
+    if not found:
+        sys.exit("bench: no libvoxgrad_bench.so under build/; build the target voxgrad_bench first")
+    return found[-1]
+
+
+class VoxgradError(RuntimeError):
+    pass
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("name", c_char_p), ("dtype", c_char_p), ("rank", c_int64),
+                ("sizes", c_int64 * 8), ("cuda", c_int), ("requires_grad", c_int)]
+
+
+def _tensor(tensor, name=""):
+    if not tensor.is_contiguous():
+        raise ValueError("voxgrad takes dense tensors here")
+    return _Tensor(tensor.data_ptr(), name.encode(), DTYPES[str(tensor.dtype)].encode(), tensor.dim(),
+                   (c_int64 * 8)(*tensor.shape), tensor.is_cuda, tensor.requires_grad)
+
+
+class Library:
+    def __init__(self, path):
+        self.loaded = ctypes.CDLL(str(Path(path).resolve()))
+
+    def call(self, name, *arguments):
+        function = getattr(self.loaded, "vox_bench_" + name)
+        function.restype = c_char_p
+        message = function(*arguments)
+        if message is not None:
+            raise VoxgradError(f"{name}: {message.decode()}")
+
+    def set_precision(self, precision):
+        """Returns whether this build has it: f32 at that precision, or tensors of that dtype."""
+        exists = c_int()
+        self.call("precision", precision.encode(), byref(exists))
+        return bool(exists.value)
+
+    def set_threads(self, threads):
+        self.call("threads", c_int(threads))
+
+    def stream(self):
+        stream = c_void_p()
+        self.call("stream", byref(stream))
+        return stream.value
+
+    def memory(self, reset=False):
+        """Bytes in use, and their peak."""
+        in_use, peak = c_int64(), c_int64()
+        self.call("memory", byref(in_use), byref(peak), c_int(reset))
+        return in_use.value, peak.value
+
+    def empty_cache(self):
+        self.call("empty_cache")
+
+    def task(self, benchmark, name, pass_, operands, options=(), names=None):
+        return Task(self, benchmark, name, pass_, operands, options, names)
+
+
+class Task:
+    """Prepared work on `operands`; a call runs it once. It holds memory: use it as a context manager."""
+
+    def __init__(self, library, benchmark, name, pass_, operands, options, names):
+        self._library, self._operands, self._handle = library, operands, c_void_p()  # keeps the operands' memory
+        tensors = [_tensor(*pair) for pair in zip(operands, names or [""] * len(operands))]
+        library.call("task", benchmark.encode(), name.encode(), pass_.encode(), (c_int64 * len(options))(*options),
+                     c_int(len(options)), (_Tensor * len(tensors))(*tensors), c_int(len(tensors)),
+                     byref(self._handle))
+        self._run = library.loaded.vox_bench_task_run
+        self._run.restype = c_char_p
+
+    def __call__(self):
+        message = self._run(self._handle)
+        if message is not None:
+            raise VoxgradError(message.decode())
+
+    def results(self, templates):
+        """Copies of the last run's results, which are like `templates`."""
+        copies = []
+        for index, template in enumerate(templates):
+            copy = template.detach().clone().contiguous().fill_(0)
+            self._library.call("task_result", self._handle, c_int(index), byref(_tensor(copy)))
+            copies.append(copy)
+        return copies
+
+    def kernel(self):
+        """The kernel that voxgrad's conv3d table chose, or ""."""
+        name = c_char_p()
+        self._library.call("task_kernel", self._handle, byref(name))
+        return name.value.decode()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._library.call("task_free", self._handle)
+        self._handle = c_void_p()

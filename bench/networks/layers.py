@@ -1,0 +1,141 @@
+"""The layer profile of a network: its convolutions one by one, and everything else by kind."""
+
+import torch
+from torch import nn
+
+from common import table
+from common.passes import dtype_of, pytorch_pass, set_precision
+
+KINDS = {nn.BatchNorm3d: "norm", nn.InstanceNorm3d: "norm", nn.ReLU: "activation", nn.LeakyReLU: "activation",
+         nn.Sigmoid: "activation", nn.MaxPool3d: "pooling", nn.Upsample: "interpolation"}
+OPS = {nn.BatchNorm3d: "batch_norm", nn.InstanceNorm3d: "instance_norm", nn.ReLU: "relu",
+       nn.LeakyReLU: "leaky_relu", nn.Sigmoid: "sigmoid", nn.MaxPool3d: "max_pool3d 2",
+       nn.Upsample: "trilinear x2"}
+CONV_PASSES = ("forward", "grad-input", "grad-weight")
+
+
+def calls(network, x):
+    """[(module, shapes of its inputs)] in the order of a forward, and the output's shape."""
+    net, found = network.build().to(x.device), []
+    for module in net.modules():
+        if not any(module.children()):
+            module.register_forward_hook(
+                lambda module, inputs, _: found.append((module, [tuple(i.shape) for i in inputs])))
+    with torch.no_grad():
+        return found, tuple(net(x).shape)
+
+
+def profile(library, clock, network, precision, device, markdown):
+    """Returns rows of numbers for JSON, and prints a table of the convolutions and one of the shares."""
+    x, target = network.data(device)
+    found, output = calls(network, x)
+    dtype, totals, rows = dtype_of(precision), {}, []
+
+    def both_ms(kind, count, benchmark, name, function, operands, passes, options=()):
+        for pass_ in passes:
+            gy = [] if pass_ == "forward" else [torch.randn_like(function(*operands))]
+            theirs = [clock.median_ms(pytorch_pass(function, form, pass_, *(gy or [None])))
+                      for form in (operands, [channels_last(t) for t in operands])]
+            with library.task(benchmark, name, pass_, [*operands, *gy], options) as task:
+                row = {"kind": kind, "count": count, "pass": pass_, "ours_ms": clock.median_ms(task),
+                       "pytorch_ms": min(theirs), "kernel": task.kernel()}
+            ours_ms, pytorch_ms = totals.get(kind, (0, 0))
+            totals[kind] = ours_ms + count * row["ours_ms"], pytorch_ms + count * row["pytorch_ms"]
+            yield row
+
+    def add(*arguments):
+        rows.extend({**row, "layer": arguments[2:4]} for row in both_ms(*arguments))
+
+    def randn(*shape):
+        return torch.randn(*shape, device=device).to(dtype)
+
+    convolutions = {}
+    others = {}
+    for index, (module, shapes) in enumerate(found):
+        if isinstance(module, (nn.Conv3d, nn.ConvTranspose3d)):
+            key = (module.transposed, shapes[0], tuple(module.weight.shape), module.stride[0], module.padding[0])
+            convolutions.setdefault(key, [0, index == 0])[0] += 1
+        else:
+            key = (type(module), tuple(shapes))
+            others[key] = others.get(key, 0) + 1
+
+    for (transposed, shape, weight_shape, stride, padding), (count, first) in convolutions.items():
+        name = "conv_transpose3d" if transposed else "conv3d"
+        for pass_ in CONV_PASSES[::2] if first else CONV_PASSES:  # nobody needs the gradient of the network's input
+            x, weight = randn(*shape), randn(*weight_shape)
+            x.requires_grad_(pass_ == "grad-input")
+            weight.requires_grad_(pass_ == "grad-weight")
+
+            def function(x, weight, call=getattr(torch.nn.functional, name)):
+                return call(x, weight, stride=stride, padding=padding)
+
+            done = both_ms("convolution", count, "conv", name, function, [x, weight],
+                           ["forward" if pass_ == "forward" else "backward"], [stride, padding])
+            rows.extend({**row, "pass": pass_, "shape": shape, "weight": weight_shape, "stride": stride,
+                         "layer": name} for row in done)
+
+    for (kind, shapes), count in others.items():
+        operands = [randn(*shape).requires_grad_() for shape in shapes]
+        if kind in OPS:
+            name, norm = OPS[kind], kind in (nn.BatchNorm3d, nn.InstanceNorm3d)
+            module = next(m for m, s in found if type(m) is kind and tuple(s) == shapes).to(dtype)
+            if norm:
+                operands += [module.weight.detach().requires_grad_(), module.bias.detach().requires_grad_()]
+            function = norm_function(kind) if norm else lambda x, module=module: module(x)
+            add(KINDS[kind], count, "memory_bound", name, function, operands, ["forward", "backward"])
+        else:
+            add("cat", count, "memory_bound", "cat", lambda a, b: torch.cat([a, b], 1), operands,
+                ["forward", "backward"])
+    y = randn(*output).requires_grad_()
+    if network.is_unet:
+        add("loss", 1, "memory_bound", "cross_entropy", network.loss, [y, target], ["forward", "backward"])
+    else:
+        add("loss", 1, "memory_bound", "mse_loss", network.loss, [y, target.to(dtype)], ["forward", "backward"])
+    rows.append(optimiser(library, clock, network, [randn(*p.shape) for p in network.build().parameters()]))
+    totals["optimiser"] = rows[-1]["ours_ms"], rows[-1]["pytorch_ms"]
+    print("\n".join(tables(network, precision, rows, totals, markdown)), flush=True)
+    return rows
+
+
+def channels_last(t):
+    if t.dim() != 5:
+        return t
+    return t.detach().to(memory_format=torch.channels_last_3d).requires_grad_(t.requires_grad)
+
+
+def norm_function(kind):
+    f = torch.nn.functional
+    if kind is nn.BatchNorm3d:
+        return lambda x, weight, bias: f.batch_norm(x, None, None, weight, bias, training=True)
+    return lambda x, weight, bias: f.instance_norm(x, weight=weight, bias=bias)
+
+
+def optimiser(library, clock, network, values):
+    gradients = [torch.randn_like(v) for v in values]
+    with library.task("memory_bound", network.optimiser, "optimiser", values + gradients) as task:
+        ours_ms = clock.median_ms(task)
+    parameters = [v.clone().requires_grad_() for v in values]
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient
+    return {"kind": "optimiser", "count": 1, "pass": "step", "ours_ms": ours_ms, "layer": network.optimiser,
+            "pytorch_ms": clock.median_ms(network.optimiser_of(parameters).step)}
+
+
+def tables(network, precision, rows, totals, markdown):
+    lines = [("layer", "input", "weight", "stride", "times", "pass", "ours ms", "PyTorch ms", "PyTorch/ours",
+              "kernel", "")]
+    for row in rows:
+        if row["kind"] == "convolution":
+            ratio = row["pytorch_ms"] / row["ours_ms"]
+            lines.append((row["layer"], "x".join(map(str, row["shape"])), "x".join(map(str, row["weight"])),
+                          str(row["stride"]), str(row["count"]), row["pass"], table.formatted(row["ours_ms"]),
+                          table.formatted(row["pytorch_ms"]), f"{ratio:.2f}", row["kernel"] or "-",
+                          "slower" if ratio < 1 else ""))
+    total = [sum(ms[i] for ms in totals.values()) for i in range(2)]
+    shares = [("part of a step", "ours ms", "share", "PyTorch ms", "share")]
+    for kind, ms in [*sorted(totals.items(), key=lambda item: -item[1][0]), ("sum", total)]:
+        shares.append((kind, table.formatted(ms[0]), f"{100 * ms[0] / total[0]:.0f} %", table.formatted(ms[1]),
+                       f"{100 * ms[1] / total[1]:.0f} %"))
+    title = ("## " if markdown else "== ") + f"{network.name}, {precision}: "
+    return ["", title + "convolutions one by one", "", *table.layout(lines, markdown), "",
+            title + "ops one by one, summed", "", *table.layout(shares, markdown)]
