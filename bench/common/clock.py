@@ -11,10 +11,10 @@ SPIN = 0.02  # seconds after the flush until PyTorch's threads sleep; until then
 class Clock:
     """Medians of times. Ours and PyTorch's work runs in one stream, voxgrad's, and is timed by the same events."""
 
-    def __init__(self, torch, device, stream, repeats, seconds):
+    def __init__(self, torch, device, stream, repeats, seconds, flush_bytes=FLUSH_BYTES):
         self._torch, self._device, self._stream = torch, device, stream
         self._repeats, self._seconds = repeats, seconds
-        self._flush = torch.empty(FLUSH_BYTES // 4, device=device)
+        self._flush = torch.empty(flush_bytes // 4, device=device)
 
     def median_ms(self, f):
         """Warm-up, then up to `repeats` runs in about `seconds`, at least three; the result is dropped."""

@@ -92,7 +92,7 @@ class Task:
             raise VoxgradError(message.decode())
 
     def results(self, templates):
-        """Copies of the last run's results, which are like `templates`."""
+        """Copies of the last run's results, which have the shapes of `templates`, in their dtypes."""
         copies = []
         for index, template in enumerate(templates):
             copy = template.detach().clone().contiguous().fill_(0)

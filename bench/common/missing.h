@@ -11,15 +11,18 @@ namespace bench::missing {
 using vox::Shape;
 using vox::Tensor;
 
-/// (x - mean) / sqrt(variance + eps) with the statistics over the dimension `dim`.
-inline Tensor standardize(const Tensor& x, int64_t dim, double eps) {
-  const Tensor centred = x - vox::mean(x, {dim}, true);
-  return centred * vox::rsqrt(vox::mean(centred * centred, {dim}, true) + eps);
+/// x, in f32 if it has 16 bits.
+inline Tensor wide(const Tensor& x) { return x.to(x.dtype() == vox::f64 ? vox::f64 : vox::f32); }
+
+/// (x - mean) / sqrt(variance + eps), with the statistics over the last dimension.
+inline Tensor standardize(const Tensor& x, double eps) {
+  const Tensor centred = x - vox::mean(x, {-1}, true);
+  return centred * vox::rsqrt(vox::mean(centred * centred, {-1}, true) + eps);
 }
 
 /// Statistics over the last dimension; weight and bias have its size.
 inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5) {
-  return standardize(x, -1, eps) * weight + bias;
+  return (standardize(wide(x), eps) * wide(weight) + wide(bias)).to(x.dtype());
 }
 
 /// Statistics over each of `groups` groups of the channels of (N, C, D, H, W); weight and bias have C
@@ -27,9 +30,8 @@ inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
 inline Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                          double eps = 1e-5) {
   const Shape per_channel{x.size(1), 1, 1, 1};
-  return standardize(x.reshape({x.size(0), groups, -1}), -1, eps).reshape(x.shape()) *
-             weight.reshape(per_channel) +
-         bias.reshape(per_channel);
+  const Tensor standard = standardize(wide(x).reshape({x.size(0), groups, -1}), eps).reshape(x.shape());
+  return (standard * wide(weight).reshape(per_channel) + wide(bias).reshape(per_channel)).to(x.dtype());
 }
 
 inline Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5) {

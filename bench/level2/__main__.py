@@ -65,14 +65,17 @@ def main():
             row["ours_ms"] = None if args.smoke else clock.median_ms(task)
         if args.smoke:
             return row
-        last = [t.detach().to(memory_format=torch.channels_last_3d).requires_grad_() if t.dim() == 5 else t
-                for t in operands]
-        for name, form in (("NCDHW", operands), ("channels last", last)):
+
+        def last(t):
+            return t.detach().to(memory_format=torch.channels_last_3d) if t.dim() == 5 else t.detach()
+
+        forms = {"NCDHW": (operands, gy), "channels last": ([last(t).requires_grad_() for t in operands], last(gy))}
+        for name, (form, gradient) in forms.items():
             for compiled in (False, True) if args.compile else (False,):
                 label = name + ", compiled" * compiled
                 try:
                     call = torch.compile(function, dynamic=False) if compiled else function
-                    row["pytorch_ms"][label] = clock.median_ms(pytorch_pass(call, form, pass_, gy))
+                    row["pytorch_ms"][label] = clock.median_ms(pytorch_pass(call, form, pass_, gradient))
                 except Exception as error:  # this PyTorch cannot do it: the row says so
                     row["failed"][label] = (str(error).splitlines() or ["?"])[0][:200]
         return row

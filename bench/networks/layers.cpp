@@ -1,6 +1,7 @@
 #include "../common/shim.h"
 
-#if VOXGRAD_BENCH_CUDA
+#include <voxgrad/config.h>
+#if VOXGRAD_HAS_CUDA
 #include <voxgrad/cuda/conv3d/select.h>
 #endif
 
@@ -21,7 +22,7 @@ struct Layer {
 
 /// The kernel that the table chooses for the pass: forward, or the gradient of the operand that requires it.
 std::string kernel([[maybe_unused]] const Layer& layer, [[maybe_unused]] const Spec& spec) {
-#if VOXGRAD_BENCH_CUDA
+#if VOXGRAD_HAS_CUDA
   using enum vox::cuda::Conv3dPass;
   const vox::Tensor &x = spec.operands[0], &weight = spec.operands[1];
   if (!x.device().is_cuda()) return {};

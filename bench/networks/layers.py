@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from common import table
+from common.optimisers import optimiser_of
 from common.passes import dtype_of, pytorch_pass, set_precision
 
 KINDS = {nn.BatchNorm3d: "norm", nn.InstanceNorm3d: "norm", nn.ReLU: "activation", nn.LeakyReLU: "activation",
@@ -34,8 +35,9 @@ def profile(library, clock, network, precision, device, markdown):
     def both_ms(kind, count, benchmark, name, function, operands, passes, options=()):
         for pass_ in passes:
             gy = [] if pass_ == "forward" else [torch.randn_like(function(*operands))]
-            theirs = [clock.median_ms(pytorch_pass(function, form, pass_, *(gy or [None])))
-                      for form in (operands, [channels_last(t) for t in operands])]
+            theirs = [clock.median_ms(pytorch_pass(function, [form(t) for t in operands], pass_,
+                                                   form(gy[0]) if gy else None))
+                      for form in (lambda t: t, channels_last)]
             with library.task(benchmark, name, pass_, [*operands, *gy], options) as task:
                 row = {"kind": kind, "count": count, "pass": pass_, "ours_ms": clock.median_ms(task),
                        "pytorch_ms": min(theirs), "kernel": task.kernel()}
@@ -44,13 +46,12 @@ def profile(library, clock, network, precision, device, markdown):
             yield row
 
     def add(*arguments):
-        rows.extend({**row, "layer": arguments[2:4]} for row in both_ms(*arguments))
+        rows.extend({**row, "layer": arguments[3]} for row in both_ms(*arguments))
 
     def randn(*shape):
         return torch.randn(*shape, device=device).to(dtype)
 
-    convolutions = {}
-    others = {}
+    convolutions, others = {}, {}
     for index, (module, shapes) in enumerate(found):
         if isinstance(module, (nn.Conv3d, nn.ConvTranspose3d)):
             key = (module.transposed, shapes[0], tuple(module.weight.shape), module.stride[0], module.padding[0])
@@ -61,7 +62,8 @@ def profile(library, clock, network, precision, device, markdown):
 
     for (transposed, shape, weight_shape, stride, padding), (count, first) in convolutions.items():
         name = "conv_transpose3d" if transposed else "conv3d"
-        for pass_ in CONV_PASSES[::2] if first else CONV_PASSES:  # nobody needs the gradient of the network's input
+        # The gradient of the network's input is not needed.
+        for pass_ in ("forward", "grad-weight") if first else CONV_PASSES:
             x, weight = randn(*shape), randn(*weight_shape)
             x.requires_grad_(pass_ == "grad-input")
             weight.requires_grad_(pass_ == "grad-weight")
@@ -118,7 +120,7 @@ def optimiser(library, clock, network, values):
     for parameter, gradient in zip(parameters, gradients):
         parameter.grad = gradient
     return {"kind": "optimiser", "count": 1, "pass": "step", "ours_ms": ours_ms, "layer": network.optimiser,
-            "pytorch_ms": clock.median_ms(network.optimiser_of(parameters).step)}
+            "pytorch_ms": clock.median_ms(optimiser_of(network.optimiser, parameters).step)}
 
 
 def tables(network, precision, rows, totals, markdown):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from common.optimisers import optimiser_of
+
 
 class Cat(nn.Module):
     """A module, so that the layer profile sees it."""
@@ -117,18 +119,6 @@ class Network:
             return nn.functional.cross_entropy(y, target)
         return nn.functional.mse_loss(y, target.to(y.dtype))
 
-    def optimiser_of(self, parameters):
-        parameters = list(parameters)
-        make, options = {"adam": (torch.optim.Adam, {}), "adamw": (torch.optim.AdamW, {}),
-                         "sgd": (torch.optim.SGD, dict(lr=1e-2, momentum=0.99, weight_decay=3e-5,
-                                                       nesterov=True))}[self.optimiser]
-        for fastest in ({"fused": True}, {"foreach": True}, {}):
-            try:
-                return make(parameters, **options, **fastest)
-            except (TypeError, RuntimeError, ValueError):  # this PyTorch has no such form for the device
-                pass
-        raise RuntimeError(f"no optimiser {self.optimiser}")
-
 
 UNET, NNUNET = (32, 64, 128, 256), (32, 64, 128, 256, 320, 320)
 NETWORKS = [Network("unet128", "unet", 2, 128, "adamw", UNET), Network("unet64", "unet", 2, 64, "adamw", UNET),
@@ -165,7 +155,7 @@ class Trainer:
         if form.channels_last:
             net.to(memory_format=torch.channels_last_3d)
             self._x = self._x.to(memory_format=torch.channels_last_3d)
-        self._optimiser = network.optimiser_of(net.parameters())
+        self._optimiser = optimiser_of(network.optimiser, net.parameters())
         self._net = torch.compile(net, dynamic=False) if form.compiled else net
 
     def __call__(self):
