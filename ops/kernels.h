@@ -98,14 +98,17 @@ using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor
 /// weight with which o reads i, in ascending order of o.
 using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes, Tensor& output);
 
-// ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
-// (i64: cell within the plane, -1 for none) have geometry.windows(). The last argument's size gives the
-// number of planes. On the CPU the x of max_pool3d and avg_pool3d may have any strides.
+// ---- Pooling: dense tensors of floating dtype, except that x of max_pool3d and avg_pool3d may have any
+// strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
+// argument's size gives the number of planes.
+//
+// `indices` tells which cell each window took. It is i64: the cell within the plane, -1 for none. On CUDA it
+// may be u8 if geometry.is_blocks(): the cell within the window.
 
 /// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
-/// max_pool3d_take: y[window] = x[indices[window]]. max_pool3d_give, its adjoint: x[cell] = the sum of y over
-/// the windows with this index.
+/// max_pool3d_take: y[window] = x at its index. max_pool3d_give, its adjoint: x[cell] = the sum of y over the
+/// windows with this index.
 using MaxPoolIndexKernel = void(const Tensor& input, const Tensor& indices, const Pool3dGeometry& geometry,
                                 Tensor& output);
 /// avg_pool3d, and avg_pool3d_adjoint from y to x.
