@@ -13,6 +13,7 @@
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/cuda/columns.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <algorithm>
@@ -35,75 +36,29 @@ template <class A>
 struct Taps {
   int64_t in, out;
   bool nearest;
-  const Tap<A>* taps;
-  const int64_t* first;
+  Tap<A>* taps;
+  int64_t* first;
 
   /// The first output that may read cell i; the last one is before first[i + 1].
   __device__ int64_t first_reader(int64_t i) const { return first[nearest || i == 0 ? i : i - 1]; }
 };
 
-/// Writes the tables of one axis: thread n its tap n and its first[n].
+/// Thread n writes tap n and first[n] of each axis.
 template <class A>
-struct WriteTables {
-  InterpolateAxis axis;
-  Tap<A>* taps;
-  int64_t* first;
+struct WriteTaps {
+  InterpolateAxes axes;
+  Taps<A> d, h, w;
 
   __device__ void operator()(int64_t n) const {
+    write(axes[0], d, n), write(axes[1], h, n), write(axes[2], w, n);
+  }
+  __device__ static void write(const InterpolateAxis& axis, const Taps<A>& to, int64_t n) {
     if (n < axis.out) {
       const InterpolateTap tap = axis.tap(n);
-      taps[n] = {tap.index, static_cast<A>(tap.weight_next)};
+      to.taps[n] = {tap.index, static_cast<A>(tap.weight_next)};
     }
-    if (n <= axis.in) first[n] = axis.first_output(n);
+    if (n <= axis.in) to.first[n] = n < axis.in ? axis.first_output(n) : axis.out;
   }
-};
-
-/// The tables of the three axes, in device memory.
-template <class A>
-class Tables {
- public:
-  Tables(const Launch& launch, const InterpolateAxes& axes)
-      : taps_(launch, (axes[0].out + axes[1].out + axes[2].out) * static_cast<int64_t>(sizeof(Tap<A>))),
-        first_(launch, (axes[0].in + axes[1].in + axes[2].in + 3) * static_cast<int64_t>(sizeof(int64_t))) {
-    Tap<A>* taps = taps_.template as<Tap<A>>();
-    int64_t* first = first_.as<int64_t>();
-    for (size_t i = 0; i < 3; ++i) {
-      const InterpolateAxis& axis = axes[i];
-      for_each_index(launch, std::max(axis.out, axis.in + 1), WriteTables<A>{axis, taps, first});
-      axis_[i] = {axis.in, axis.out, axis.nearest, taps, first};
-      taps += axis.out, first += axis.in + 1;
-    }
-  }
-  const Taps<A>& operator[](size_t i) const { return axis_[i]; }
-
- private:
-  Workspace taps_, first_;
-  Taps<A> axis_[3];
-};
-
-/// The results of one thread: [begin, end) along D at (h, w) of a plane.
-struct Column {
-  int64_t plane, begin, end, h, w;
-};
-
-/// Cuts results of (planes, d, h, w) into columns: enough of them to fill any GPU, and none so long that its
-/// thread is still busy when the others have ended.
-class Columns {
- public:
-  Columns(int64_t planes, int64_t d, int64_t h, int64_t w) : planes_(planes), d_(d), h_(h), w_(w) {
-    constexpr int64_t enough = int64_t{1} << 19, longest = 32;
-    length_ = std::clamp<int64_t>(planes * d * h * w / enough, 1, longest);
-    parts_ = (d + length_ - 1) / length_;
-  }
-  int64_t count() const { return planes_ * parts_ * h_ * w_; }
-  __device__ Column operator[](int64_t n) const {
-    const int64_t row = n / w_, slice = row / h_, plane = slice / parts_;
-    const int64_t begin = (slice - plane * parts_) * length_;
-    return {plane, begin, begin + length_ < d_ ? begin + length_ : d_, row - slice * h_, n - row * w_};
-  }
-
- private:
-  int64_t planes_, d_, h_, w_, length_, parts_;
 };
 
 __device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
@@ -214,12 +169,27 @@ void run(const char* function, const Tensor& input, const InterpolateAxes& axes,
   const Launch launch(function, output, {&dense});
   visit_floating_storage(function, output.dtype(), [&]<class T>(T) {
     using A = opmath_t<T>;
-    const Tables<A> tables(launch, axes);
+    int64_t taps = 0, first = 0, threads = 0;
+    for (const InterpolateAxis& axis : axes) {
+      taps += axis.out, first += axis.in + 1;
+      threads = std::max({threads, axis.out, axis.in + 1});
+    }
+    const Workspace taps_memory(launch, taps * static_cast<int64_t>(sizeof(Tap<A>)));
+    const Workspace first_memory(launch, first * static_cast<int64_t>(sizeof(int64_t)));
+    Taps<A> of_axis[3];
+    Tap<A>* next_tap = taps_memory.as<Tap<A>>();
+    int64_t* next_first = first_memory.as<int64_t>();
+    for (size_t i = 0; i < 3; ++i) {
+      const InterpolateAxis& axis = axes[i];
+      of_axis[i] = {axis.in, axis.out, axis.nearest, next_tap, next_first};
+      next_tap += axis.out, next_first += axis.in + 1;
+    }
+    const auto& [d, h, w] = of_axis;
+    for_each_index(launch, threads, WriteTaps<A>{axes, d, h, w});
     const Shape& size = output.shape();
     const Columns columns(size[0] * size[1], size[2], size[3], size[4]);
     for_each_index(launch, columns.count(),
-                   Map<T, A>{columns, tables[0], tables[1], tables[2], detail::ptr<T>(dense),
-                             detail::mutable_ptr<T>(output)});
+                   Map<T, A>{columns, d, h, w, detail::ptr<T>(dense), detail::mutable_ptr<T>(output)});
   });
 }
 

@@ -1,7 +1,7 @@
 // Pooling and its gradients. There are no atomics: a cell sums its windows in their order.
 //
-// Any windows: one thread owns one element of the result and gathers it, by the formulas of pool3d_window.h,
-// which the CPU shares. A window reads about one kernel volume, most of it from cache.
+// Any windows: one thread owns a column of the result and gathers its elements, by the formulas of
+// pool3d_window.h, which the CPU shares. A window reads about one kernel volume, most of it from cache.
 //
 // Blocks, windows of 2 x 2 x 2 or 1 x 2 x 2 cells side by side: one thread owns some blocks along W, and
 // moves 16 bytes of each of their rows at a time. So every byte of x is read or written once, in both
@@ -9,6 +9,7 @@
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/cuda/columns.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
 
 #include <initializer_list>
@@ -20,8 +21,31 @@ namespace {
 
 // ---- Any windows ----------------------------------------------------------------------------------------
 
+/// Calls f(window, its index within the plane, its cells) for the windows of a column.
+template <class F>
+__device__ void for_windows(const Pool3dGeometry& g, const Column& column, F f) {
+  const PoolRange h = g.axis(1).covered_cells(column.h), w = g.axis(2).covered_cells(column.w);
+  for (int64_t d = column.begin; d < column.end; ++d)
+    f(Triple(d, column.h, column.w), (d * g.out.h + column.h) * g.out.w + column.w,
+      PoolBox{g.axis(0).covered_cells(d), h, w});
+}
+
+/// Calls f(index of a cell within the plane, the windows over it) for the cells of a column.
+template <class F>
+__device__ void for_cells(const Pool3dGeometry& g, const Column& column, F f) {
+  const PoolRange h = g.axis(1).windows_over(column.h), w = g.axis(2).windows_over(column.w);
+  for (int64_t d = column.begin; d < column.end; ++d)
+    f((d * g.in.h + column.h) * g.in.w + column.w, PoolBox{g.axis(0).windows_over(d), h, w});
+}
+
+/// The columns of a result of this size, and numel elements.
+Columns columns_of(int64_t numel, const Triple& size) {
+  return {numel / (size.d * size.h * size.w), size.d, size.h, size.w};
+}
+
 template <class T>
 struct MaxPool {
+  Columns columns;
   Pool3dGeometry geometry;
   T lowest;  // of a window without cells
   const T* x;
@@ -29,10 +53,14 @@ struct MaxPool {
   int64_t* indices;  // or null
 
   __device__ void operator()(int64_t n) const {
-    const T* plane = x + n / geometry.windows() * geometry.cells();
-    const int64_t best = max_index(plane, geometry, n % geometry.windows());
-    y[n] = best < 0 ? lowest : plane[best];
-    if (indices) indices[n] = best;
+    const Column column = columns[n];
+    const T* plane = x + column.plane * geometry.cells();
+    const int64_t first = column.plane * geometry.windows();
+    for_windows(geometry, column, [&](const Triple&, int64_t o, const PoolBox& cells) {
+      const int64_t best = max_index(plane, geometry, cells);
+      y[first + o] = best < 0 ? lowest : plane[best];
+      if (indices) indices[first + o] = best;
+    });
   }
 };
 
@@ -51,38 +79,53 @@ struct MaxPoolTake {
 
 template <class T>
 struct MaxPoolGive {
+  Columns columns;
   Pool3dGeometry geometry;
   const T* y;
   const int64_t* indices;
   T* x;
 
   __device__ void operator()(int64_t n) const {
-    const int64_t plane = n / geometry.cells() * geometry.windows();
-    x[n] = T(max_gradient(y + plane, indices + plane, geometry, n % geometry.cells()));
+    const Column column = columns[n];
+    const int64_t first = column.plane * geometry.windows();
+    T* plane = x + column.plane * geometry.cells();
+    for_cells(geometry, column, [&](int64_t i, const PoolBox& windows) {
+      plane[i] = T(max_gradient(y + first, indices + first, geometry, windows, i));
+    });
   }
 };
 
 template <class T>
 struct AvgPool {
+  Columns columns;
   Pool3dGeometry geometry;
   const T* x;
   T* y;
 
   __device__ void operator()(int64_t n) const {
-    const T* plane = x + n / geometry.windows() * geometry.cells();
-    y[n] = T(window_mean(plane, geometry, n % geometry.windows()));
+    const Column column = columns[n];
+    const T* plane = x + column.plane * geometry.cells();
+    T* to = y + column.plane * geometry.windows();
+    for_windows(geometry, column, [&](const Triple& window, int64_t o, const PoolBox& cells) {
+      to[o] = T(window_mean(plane, geometry, cells, window));
+    });
   }
 };
 
 template <class T>
 struct AvgPoolAdjoint {
+  Columns columns;
   Pool3dGeometry geometry;
   const T* y;
   T* x;
 
   __device__ void operator()(int64_t n) const {
-    const T* plane = y + n / geometry.cells() * geometry.windows();
-    x[n] = T(mean_gradient(plane, geometry, n % geometry.cells()));
+    const Column column = columns[n];
+    const T* from = y + column.plane * geometry.windows();
+    T* plane = x + column.plane * geometry.cells();
+    for_cells(geometry, column, [&](int64_t i, const PoolBox& windows) {
+      plane[i] = T(mean_gradient(from, geometry, windows));
+    });
   }
 };
 
@@ -290,8 +333,9 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
         return MaxOfBlocks<T, B>{blocks, from, to, index};
       });
     }
-    for_each_index(launch, y.numel(),
-                   MaxPool<T>{g, T(-std::numeric_limits<opmath_t<T>>::infinity()), from, to,
+    const Columns columns = columns_of(y.numel(), g.out);
+    for_each_index(launch, columns.count(),
+                   MaxPool<T>{columns, g, T(-std::numeric_limits<opmath_t<T>>::infinity()), from, to,
                               indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr});
   });
 }
@@ -323,7 +367,9 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
         return GiveToBlocks<T, B>{blocks, from, index, to};
       });
     }
-    for_each_index(launch, x.numel(), MaxPoolGive<T>{g, from, detail::ptr<int64_t>(indices), to});
+    const Columns columns = columns_of(x.numel(), g.in);
+    for_each_index(launch, columns.count(),
+                   MaxPoolGive<T>{columns, g, from, detail::ptr<int64_t>(indices), to});
   });
 }
 
@@ -333,7 +379,10 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   visit_floating_storage("avg_pool3d", y.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
-    if (!g.is_blocks()) return for_each_index(launch, y.numel(), AvgPool<T>{g, from, to});
+    if (!g.is_blocks()) {
+      const Columns columns = columns_of(y.numel(), g.out);
+      return for_each_index(launch, columns.count(), AvgPool<T>{columns, g, from, to});
+    }
     const auto by = static_cast<opmath_t<T>>(divisor(g, 0));
     for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {
       return MeanOfBlocks<T, B>{blocks, by, from, to};
@@ -346,7 +395,10 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
   visit_floating_storage("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
-    if (!g.is_blocks()) return for_each_index(launch, x.numel(), AvgPoolAdjoint<T>{g, from, to});
+    if (!g.is_blocks()) {
+      const Columns columns = columns_of(x.numel(), g.in);
+      return for_each_index(launch, columns.count(), AvgPoolAdjoint<T>{columns, g, from, to});
+    }
     clear_rest(launch, g, x);
     const auto by = static_cast<opmath_t<T>>(divisor(g, 0));
     for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {

@@ -105,22 +105,22 @@ VOX_HOST_DEVICE void for_each_in(const PoolBox& box, const Triple& size, F f) {
 
 // ---- Maximum --------------------------------------------------------------------------------------------
 
-/// Index of the first maximum (or last NaN) of window o within its plane `x`; -1 if it covers no cell.
+/// Index within the plane `x` of the first maximum (or last NaN) of a window's cells; -1 if there are none.
 template <class T>
-VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, int64_t o) {
+VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, const PoolBox& cells) {
   int64_t best = -1;
-  for_each_in(covered_cells(g, position(o, g.out)), g.in, [&](int64_t i, const Triple&) {
+  for_each_in(cells, g.in, [&](int64_t i, const Triple&) {
     if (best < 0 || x[i] > x[best] || x[i] != x[i]) best = i;
   });
   return best;
 }
 
-/// Gradient of cell i: the sum over the windows whose maximum it is, in ascending order.
+/// Gradient of cell i: the sum over those of the windows over it whose maximum it is, in ascending order.
 template <class T>
 VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
-                                         int64_t i) {
+                                         const PoolBox& windows, int64_t i) {
   opmath_t<T> sum = 0;
-  for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o, const Triple&) {
+  for_each_in(windows, g.out, [&](int64_t o, const Triple&) {
     if (indices[o] == i) sum += grad_y[o];
   });
   return sum;
@@ -138,19 +138,20 @@ VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) 
   return count;
 }
 
+/// Mean of window o, over `cells`.
 template <class T>
-VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, int64_t o) {
-  const Triple window = position(o, g.out);
+VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, const PoolBox& cells,
+                                        const Triple& o) {
   opmath_t<T> sum = 0;
-  for_each_in(covered_cells(g, window), g.in, [&](int64_t i, const Triple&) { sum += x[i]; });
-  return sum / static_cast<opmath_t<T>>(divisor(g, window));
+  for_each_in(cells, g.in, [&](int64_t i, const Triple&) { sum += x[i]; });
+  return sum / static_cast<opmath_t<T>>(divisor(g, o));
 }
 
-/// Gradient of cell i: the sum of grad_y / divisor over the windows that cover it, in ascending order.
+/// Gradient of a cell: the sum of grad_y / divisor over the windows over it, in ascending order.
 template <class T>
-VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, int64_t i) {
+VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, const PoolBox& windows) {
   opmath_t<T> sum = 0;
-  for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o, const Triple& window) {
+  for_each_in(windows, g.out, [&](int64_t o, const Triple& window) {
     sum += grad_y[o] / static_cast<opmath_t<T>>(divisor(g, window));
   });
   return sum;

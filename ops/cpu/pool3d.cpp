@@ -105,7 +105,7 @@ void max_pool3d_one_by_one(const Tensor& x, const Pool3dGeometry& g, Tensor& y, 
   int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
   one_by_one<T>(y, g.windows(), [&](int64_t plane, int64_t o) {
     const T* cells = from + plane * g.cells();
-    const int64_t best = max_index(cells, g, o);
+    const int64_t best = max_index(cells, g, covered_cells(g, position(o, g.out)));
     if (index) index[plane * g.windows() + o] = best;
     return best < 0 ? -std::numeric_limits<T>::infinity() : cells[best];
   });
@@ -192,7 +192,8 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     if (g.adaptive) {
       return one_by_one<T>(y, g.windows(), [&, from = detail::ptr<T>(x)](int64_t plane, int64_t o) {
-        return window_mean(from + plane * g.cells(), g, o);
+        const Triple window = position(o, g.out);
+        return window_mean(from + plane * g.cells(), g, covered_cells(g, window), window);
       });
     }
     T* to = detail::mutable_ptr<T>(y);
@@ -211,7 +212,7 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     const T* from = detail::ptr<T>(y);
     if (g.adaptive) {
       return one_by_one<T>(x, g.cells(), [&](int64_t plane, int64_t i) {
-        return mean_gradient(from + plane * g.windows(), g, i);
+        return mean_gradient(from + plane * g.windows(), g, windows_over(g, position(i, g.in)));
       });
     }
     T* to = detail::mutable_ptr<T>(x);
