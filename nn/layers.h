@@ -57,6 +57,23 @@ struct AvgPool3d final : Module {
   const AvgPool3dOptions options;
 };
 
+/// `AdaptiveAvgPool3d(1)` is the mean of each channel.
+struct AdaptiveAvgPool3d final : Module {
+  explicit AdaptiveAvgPool3d(const Triple& size) : output_size(size) {
+    vox::detail::check_output_size("nn::AdaptiveAvgPool3d", size);
+  }
+  Tensor forward(const Tensor& input) override { return adaptive_avg_pool3d(input, output_size); }
+  const Triple output_size;
+};
+
+struct AdaptiveMaxPool3d final : Module {
+  explicit AdaptiveMaxPool3d(const Triple& size) : output_size(size) {
+    vox::detail::check_output_size("nn::AdaptiveMaxPool3d", size);
+  }
+  Tensor forward(const Tensor& input) override { return adaptive_max_pool3d(input, output_size); }
+  const Triple output_size;
+};
+
 // ---- Upsampling (ops/interpolate.h) ---------------------------------------------------------------------
 
 /// `Upsample({.scale_factor = 2, .mode = InterpolateOptions::Mode::trilinear})`

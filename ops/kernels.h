@@ -91,21 +91,24 @@ using ConvKernel = void(const Tensor& input, const Tensor& weight, const Tensor&
 using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                   Grid bias_of, Conv3dGeometry g, Float32Precision precision);
 
-// ---- Interpolation: dense tensors of floating dtype, with equal sizes except along dimension `dim`
+// ---- Interpolation of (N, C, D, H, W) of one floating dtype (CPU: f32, f64). The output is dense.
 
-/// y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with (index, w) = axis.tap(o).
-/// interpolate_axis_adjoint: output[.., i, ..] = the sum of input[.., o, ..] times the weight with which o
-/// reads i, in ascending order of o.
-using InterpolateKernel = void(const Tensor& input, int64_t dim, const InterpolateAxis& axis, Tensor& output);
+/// One axis after the other: y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with
+/// (index, w) = axis.tap(o). interpolate_adjoint: output[.., i, ..] = the sum of input[.., o, ..] times the
+/// weight with which o reads i, in ascending order of o.
+using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes, Tensor& output);
 
-// ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
-// (i64: cell within the plane, -1 for none) have geometry.windows(). The last argument's size gives the
-// number of planes. On the CPU the x of max_pool3d and avg_pool3d may have any strides.
+// ---- Pooling: dense tensors of floating dtype, except that x of max_pool3d and avg_pool3d may have any
+// strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
+// argument's size gives the number of planes.
+//
+// `indices` tells which cell each window took. It is i64: the cell within the plane, -1 for none. On CUDA it
+// may be u8 if geometry.is_blocks(): the cell within the window.
 
 /// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
-/// max_pool3d_take: y[window] = x[indices[window]]. max_pool3d_give, its adjoint: x[cell] = the sum of y over
-/// the windows with this index.
+/// max_pool3d_take: y[window] = x at its index. max_pool3d_give, its adjoint: x[cell] = the sum of y over the
+/// windows with this index.
 using MaxPoolIndexKernel = void(const Tensor& input, const Tensor& indices, const Pool3dGeometry& geometry,
                                 Tensor& output);
 /// avg_pool3d, and avg_pool3d_adjoint from y to x.
@@ -134,29 +137,29 @@ using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low,
 
 // ---- Both devices have
 
-#define VOX_KERNELS                                             \
-  UnaryKernel unary;                                            \
-  BinaryKernel binary;                                          \
-  CompareKernel compare;                                        \
-  WhereKernel where;                                            \
-  CopyKernel copy;                                              \
-  FillKernel fill;                                              \
-  ReduceKernel reduce;                                          \
-  VarMeanKernel var_mean;                                       \
-  NormKernel norm;                                              \
-  NormWithKernel norm_with;                                     \
-  NormGradientKernel norm_gradient;                             \
-  MatmulKernel matmul;                                          \
-  ConvKernel conv3d, conv_transpose3d;                          \
-  ConvWeightGradKernel conv3d_weight_grad;                      \
-  InterpolateKernel interpolate_axis, interpolate_axis_adjoint; \
-  MaxPoolKernel max_pool3d;                                     \
-  MaxPoolIndexKernel max_pool3d_take, max_pool3d_give;          \
-  AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
-  CheckIndicesKernel check_indices;                             \
-  IndexKernel index_select, index_add;                          \
-  OneHotKernel one_hot;                                         \
-  RandomKernel rand, randn;                                     \
+#define VOX_KERNELS                                    \
+  UnaryKernel unary;                                   \
+  BinaryKernel binary;                                 \
+  CompareKernel compare;                               \
+  WhereKernel where;                                   \
+  CopyKernel copy;                                     \
+  FillKernel fill;                                     \
+  ReduceKernel reduce;                                 \
+  VarMeanKernel var_mean;                              \
+  NormKernel norm;                                     \
+  NormWithKernel norm_with;                            \
+  NormGradientKernel norm_gradient;                    \
+  MatmulKernel matmul;                                 \
+  ConvKernel conv3d, conv_transpose3d;                 \
+  ConvWeightGradKernel conv3d_weight_grad;             \
+  InterpolateKernel interpolate, interpolate_adjoint;  \
+  MaxPoolKernel max_pool3d;                            \
+  MaxPoolIndexKernel max_pool3d_take, max_pool3d_give; \
+  AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;        \
+  CheckIndicesKernel check_indices;                    \
+  IndexKernel index_select, index_add;                 \
+  OneHotKernel one_hot;                                \
+  RandomKernel rand, randn;                            \
   RandintKernel randint
 
 namespace cpu {
@@ -177,12 +180,6 @@ using ConvDefinition = void(const Tensor& input, const Tensor& weight, const Ten
                             Conv3dGeometry g);
 ConvDefinition conv3d_direct, conv_transpose3d_direct;
 void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g);
-
-/// Does all passes of `order` (0 to 2 for D, H, W; not empty) in one call; the bits are those of single
-/// passes. The input has any strides.
-using InterpolatePasses = void(const Tensor& input, const std::vector<int64_t>& order,
-                               const InterpolateAxes& axes, Tensor& output);
-InterpolatePasses interpolate_passes, interpolate_passes_adjoint;
 
 // Batch normalisation of f32 and f64. x, g and the results of x's shape, (N, C, D, H, W), are dense, except
 // the x of the first two. Everything else has C elements, dense; weight and bias may be undefined.

@@ -150,6 +150,12 @@ def _(entry, sample, d):
     return axes and d.kind == "accepted" and len(shape) > axes and shape[-axes - 1] == 0
 
 
+@rule("Adaptive pooling needs cells",
+      "An axis of size 0 is an error. PyTorch's `adaptive_avg_pool1d` and `adaptive_avg_pool3d` accept it.")
+def _(entry, sample, d):
+    return "adaptive_" in entry.name and refused(d, "the sizes of the input must be >= 1")
+
+
 # ---- Values ---------------------------------------------------------------------------------------------------
 
 @rule("The bounds of `clamp` must be in order",

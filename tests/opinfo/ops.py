@@ -324,16 +324,26 @@ def max_pool(axes):
 def avg_pool(axes):
     def call(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
              divisor_override=None):
-        require(divisor_override is None, "divisor_override")
         require(input.rank in (axes + 1, axes + 2), "another rank")
         return in_3d(axes, vox.avg_pool3d)(input, window(axes, kernel_size), window(axes, stride),
-                                           window(axes, padding, 0), ceil_mode, count_include_pad)
+                                           window(axes, padding, 0), ceil_mode, count_include_pad, divisor_override)
+    return call
+
+
+def adaptive_pool(axes, op):
+    def call(input, output_size, return_indices=False):
+        require(not return_indices, "return_indices")
+        require(input.rank in (axes + 1, axes + 2), "another rank")
+        sizes = zip(numbers(output_size, axes), input.shape[-axes:])
+        return in_3d(axes, op)(input, window(axes, tuple(size if out is None else out for out, size in sizes)))
     return call
 
 
 for axes in (1, 2, 3):
     add(f"nn.functional.max_pool{axes}d", max_pool(axes))
     add(f"nn.functional.avg_pool{axes}d", avg_pool(axes))
+    add(f"nn.functional.adaptive_max_pool{axes}d", adaptive_pool(axes, vox.adaptive_max_pool3d))
+    add(f"nn.functional.adaptive_avg_pool{axes}d", adaptive_pool(axes, vox.adaptive_avg_pool3d))
 
 AXES = {"linear": 1, "bilinear": 2, "trilinear": 3}
 

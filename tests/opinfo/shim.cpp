@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,10 @@ class Arguments {
   vox::Triple triple(size_t i) const {
     exactly(i, 3);
     return {integers(i)[0], integers(i)[1], integers(i)[2]};
+  }
+  std::optional<int64_t> optional_integer(size_t i) const {
+    if (!has(i)) return {};
+    return integer(i);
   }
   vox::OptionalTriple optional_triple(size_t i) const {
     if (!has(i)) return {};
@@ -343,8 +348,13 @@ const std::map<std::string, Op>& ops() {
                                               .stride = a.optional_triple(2),
                                               .padding = a.triple(3),
                                               .ceil_mode = a.flag(4),
-                                              .count_include_pad = a.flag(5)});
+                                              .count_include_pad = a.flag(5),
+                                              .divisor_override = a.optional_integer(6)});
        })},
+      {"adaptive_max_pool3d",
+       one([](const Arguments& a) { return vox::adaptive_max_pool3d(a.tensor(0), a.triple(1)); })},
+      {"adaptive_avg_pool3d",
+       one([](const Arguments& a) { return vox::adaptive_avg_pool3d(a.tensor(0), a.triple(1)); })},
       {"interpolate", one(interpolate)},
 
       {"mse_loss", loss(vox::mse_loss)},

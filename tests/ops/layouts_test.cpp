@@ -454,6 +454,21 @@ TEST_P(LayoutsTest, Resampling) {
            "max_pool3d",
            [](const Tensor& x) { return max_pool3d(x, {.kernel_size = 3, .stride = 2, .padding = 1}); },
            floating, numbers, volume),
+       unary(
+           "max_pool3d of blocks", [](const Tensor& x) { return max_pool3d(x, {.kernel_size = 2}); },
+           floating, numbers, volume),
+       unary(
+           "adaptive_max_pool3d",
+           [](const Tensor& x) {
+             return adaptive_max_pool3d(x, {3, 2, 4});
+           },
+           floating, numbers, volume),
+       unary(
+           "adaptive_avg_pool3d",
+           [](const Tensor& x) {
+             return adaptive_avg_pool3d(x, {3, 2, 4});
+           },
+           floating, numbers, volume),
        {"max_pool3d without gradient",
         {{volume}},
         [](const Tensors& t) { return max_pool3d(t[0].detach(), {.kernel_size = 2}); },
