@@ -80,9 +80,9 @@ struct NormNode final : autograd::Node {
     const Tensor xhat = centred * rstd;
     Tensor h = cells(grad_y);
     if (activation_ != Activation::none()) {
-      const auto guard = no_grad();
-      Tensor z = weight.defined() ? xhat * of_channels(weight) : xhat;
-      if (bias.defined()) z = z + of_channels(bias);
+      Tensor z = xhat.detach();
+      if (weight.defined()) z = z * of_channels(weight.detach());
+      if (bias.defined()) z = z + of_channels(bias.detach());
       h = of_z(h, z);
     }
     const Tensor hw = weight.defined() ? h * of_channels(weight) : h;
@@ -132,15 +132,19 @@ struct Norm {
   Tensor by(const Tensor& mean, const Tensor& variance) const {
     Tensor y = detail::empty_for(function, x.shape(), x.options());
     if (x.numel() == 0) return recorded(y, {}, false);
-    const auto guard = no_grad();
-    const DType wide = opmath(x.dtype());
-    const NormStatistics statistics{dense(mean).to(wide), rsqrt(dense(variance).to(wide) + eps)};
+    const NormStatistics statistics = of_running(mean, variance);
     norm_with_kernel.on(x.device(), function)(dense(x), g, dense(weight), dense(bias), statistics, activation,
                                               y);
     return recorded(y, statistics, false);
   }
 
  private:
+  NormStatistics of_running(const Tensor& mean, const Tensor& variance) const {
+    const auto guard = no_grad();
+    const DType wide = opmath(x.dtype());
+    return {dense(mean).to(wide), rsqrt(dense(variance).to(wide) + eps)};
+  }
+
   Tensor recorded(const Tensor& y, const NormStatistics& statistics, bool of_x) const {
     if (auto node = autograd::record<NormNode>({x, weight, bias}, y)) {
       node->saved_x_.save(x);
@@ -159,9 +163,8 @@ struct Norm {
 
 // ---- Checks -----------------------------------------------------------------------------------------------
 
-void check_input(const char* function, const Tensor& x, double eps, int64_t min_rank, int64_t max_rank) {
+void check_input(const char* function, const Tensor& x, int64_t min_rank, int64_t max_rank) {
   detail::check_floating(function, "x", x);
-  check<ValueError>(eps >= 0, function, ": eps must be >= 0, got ", eps);
   check<ShapeError>(min_rank <= x.rank() && x.rank() <= max_rank, function, ": x must have ", min_rank,
                     " to ", max_rank, " dimensions, got shape ", x.shape());
 }
@@ -239,7 +242,7 @@ class RunningUpdate {
 Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                           const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                           const BatchNormOptions& o) {
-  check_input(function, x, o.eps, 2, 5);
+  check_input(function, x, 2, 5);
   check_running(function, !o.training, "training", running_mean, running_var);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check_operands(
@@ -258,7 +261,7 @@ Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& r
 Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                              const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                              const InstanceNormOptions& o) {
-  check_input(function, x, o.eps, 3, 5);
+  check_input(function, x, 3, 5);
   check_running(function, !o.use_input_stats, "use_input_stats", running_mean, running_var);
   if (!o.use_input_stats)
     return batch_norm(function, x, running_mean, running_var, weight, bias,
@@ -278,7 +281,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
 
 Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_groups, const Tensor& weight,
                           const Tensor& bias, double eps, Activation activation) {
-  check_input(function, x, eps, 2, max_rank);
+  check_input(function, x, 2, max_rank);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check<ValueError>(num_groups > 0, function, ": num_groups must be positive, got ", num_groups);
   check<ShapeError>(c % num_groups == 0, function,
@@ -293,7 +296,7 @@ Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_gro
 
 Tensor detail::layer_norm(const char* function, const Tensor& x, const Shape& normalized_shape,
                           const Tensor& weight, const Tensor& bias, double eps, Activation activation) {
-  check_input(function, x, eps, 1, max_rank);
+  check_input(function, x, 1, max_rank);
   const int64_t inner = normalized_shape.rank(), outer = x.rank() - inner;
   check<ShapeError>(inner > 0, function, ": normalized_shape must name at least one dimension");
   check<ShapeError>(outer >= 0 && Shape(x.shape().begin() + outer, x.shape().end()) == normalized_shape,

@@ -12,7 +12,7 @@
 // elements are computed in f32 and rounded once. The activation costs no pass over memory, and backward keeps
 // x alone. The gradients of all norms can be differentiated again.
 //
-// ValueError for a negative eps. ShapeError and DTypeError for operands that do not fit, and for statistics
+// ShapeError and DTypeError for operands that do not fit, and for statistics
 // of a single element, which would turn every x into 0. An x without elements gives an empty y, and updates
 // no statistics.
 

@@ -355,10 +355,9 @@ TEST_P(NormTest, ValuesThatAreNotFiniteStayInTheirRows) {
       for (int64_t n = 0; n < 4; ++n) {
         for (int64_t c = 0; c < 3; ++c) {
           const Tensor row = y.select(0, n).select(0, c);
-          if (n == 1 && c == 2)
-            EXPECT_EQ(ne(row, row).to(i64).sum().item<int64_t>(), 50);
-          else
-            EXPECT_TRUE(testing::same_bits(row, want.select(0, n).select(0, c)));
+          const bool is_bad = n == 1 && c == 2;
+          EXPECT_EQ(ne(row, row).to(i64).sum().item<int64_t>(), is_bad ? 50 : 0);
+          EXPECT_TRUE(is_bad || testing::same_bits(row, want.select(0, n).select(0, c)));
         }
       }
     }
@@ -417,7 +416,6 @@ TEST(NormRefusalTest, WhatPyTorchRefuses) {
   EXPECT_THROW(batch_norm(x.to(bf16), {}, {}, c, c.to(bf16), train), DTypeError);
   EXPECT_THROW(batch_norm(x.to(bf16), c, c, c.to(bf16)), DTypeError);
   EXPECT_THROW(batch_norm(x.to(i64), {}, {}, {}, {}, train), DTypeError);
-  EXPECT_THROW(batch_norm(x, {}, {}, {}, {}, {.training = true, .eps = -1}), ValueError);
   Tensor recorded = ones({6}).set_requires_grad();
   EXPECT_THROW(batch_norm(x, recorded, c, {}, {}, train), GradError);
 

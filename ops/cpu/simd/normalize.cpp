@@ -4,6 +4,8 @@
 #include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
+#include <utility>  // index_sequence, a type without code
+
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
@@ -73,6 +75,16 @@ template <class T, class F>
     with.template operator()<false>();
 }
 
+/// The sum of the first 2 * half lanes, by a binary tree.
+template <class T, int half, size_t... l>
+[[gnu::always_inline]] inline T folded(Vec<T> v, std::index_sequence<l...> all) {
+  if constexpr (half == 0)
+    return v[0];
+  else
+    return folded<T, half / 2>(v + __builtin_shufflevector(v, v, (static_cast<int>(l + half) % lanes<T>)...),
+                               all);
+}
+
 /// to[k] = the sum over i < n of terms[k], which f(i, terms) computes for the element, or the vector, that
 /// begins at i.
 template <class T, int sums, class F>
@@ -87,20 +99,25 @@ template <class T, int sums, class F>
       for (int k = 0; k < sums; ++k) sum[k][v] += terms[k];
     }
   }
-  T lane[sums][lane_count];
-  for (int k = 0; k < sums; ++k) {
-    for (int v = 0; v < vectors; ++v) store(lane[k] + v * lanes<T>, sum[k][v]);
-  }
-  for (int j = 0; i < n; ++i, ++j) {
-    T terms[sums];
-    f(i, terms);
-    for (int k = 0; k < sums; ++k) lane[k][j] += terms[k];
-  }
-  for (int k = 0; k < sums; ++k) {
-    for (int half = lane_count / 2; half > 0; half /= 2) {
-      for (int j = 0; j < half; ++j) lane[k][j] += lane[k][j + half];
+  if (i < n) {
+    T lane[sums][lane_count];
+    for (int k = 0; k < sums; ++k) {
+      for (int v = 0; v < vectors; ++v) store(lane[k] + v * lanes<T>, sum[k][v]);
     }
-    to[k] = lane[k][0];
+    for (int j = 0; i < n; ++i, ++j) {
+      T terms[sums];
+      f(i, terms);
+      for (int k = 0; k < sums; ++k) lane[k][j] += terms[k];
+    }
+    for (int k = 0; k < sums; ++k) {
+      for (int v = 0; v < vectors; ++v) sum[k][v] = load(lane[k] + v * lanes<T>);
+    }
+  }
+  for (int k = 0; k < sums; ++k) {
+    for (int half = vectors / 2; half > 0; half /= 2) {
+      for (int v = 0; v < half; ++v) sum[k][v] += sum[k][v + half];
+    }
+    to[k] = folded<T, lanes<T> / 2>(sum[k][0], std::make_index_sequence<lanes<T>>());
   }
 }
 
