@@ -52,7 +52,7 @@ struct NormStatistics {
 
 /// The running statistics that a norm updates with those of its rows, by (1 - momentum) * running + momentum
 /// * batch, where the batch's variance is the unbiased one; undefined tensors mean none. Dense, of `rows`
-/// elements and the dtype of the weights.
+/// elements and one dtype: that of the weights, or if there are none x's or its opmath.
 struct RunningStatistics {
   Tensor mean, variance;
   double momentum = 0;

@@ -165,10 +165,11 @@ def _(entry, sample, d):
 
 
 @rule("The sign of NaN is NaN",
-      "In PyTorch `sign(NaN)` is 0, and so is the gradient of `abs` at NaN.")
+      "In PyTorch `sign(NaN)` is 0, and so is the gradient of `abs`, and of `norm` with p = 1, at NaN.")
 def _(entry, sample, d):
-    return (entry.name, d.kind) in (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient")) and (
-        d.count == sample.input.isnan().sum())
+    kinds = (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient"), ("norm", "gradient"),
+             ("linalg.vector_norm", "gradient"))
+    return (entry.name, d.kind) in kinds and d.count == sample.input.isnan().sum()
 
 
 @rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
@@ -205,17 +206,37 @@ def _(entry, sample, d):
         "PyTorch has nan" in d.message)
 
 
-@rule("Batch norm rounds the mean before it subtracts it",
-      "On CUDA, where it is composed of ops: a channel of equal values x may keep a difference of one unit in the "
-      "last place of x, which is then divided by sqrt(eps). PyTorch, and voxgrad on the CPU, get 0.")
+@rule("Norms take tensors without channels",
+      "Their result is empty. PyTorch refuses them with an internal error.")
 def _(entry, sample, d):
-    return entry.name == "nn.functional.batch_norm" and d.kind != "refused" and equal_values(sample.input)
+    return entry.name == "nn.functional.batch_norm" and d.kind == "accepted" and sample.input.shape[1] == 0
 
 
-def equal_values(x):
-    """Whether a channel has no other."""
-    rows = x.detach().transpose(0, 1).flatten(1)
-    return bool((rows.amax(1) == rows.amin(1)).any()) if rows.numel() else False
+@rule("The test passes copies of running statistics",
+      "So it cannot notice that an expanded tensor cannot be written to. `copy_` refuses it, as PyTorch does.")
+def _(entry, sample, d):
+    return entry.name.endswith("_norm") and d.kind == "accepted" and "written-to tensor" in d.message
+
+
+@rule("A norm of equal values rounds their mean",
+      "Each row of equal values is normalised to the bias exactly. PyTorch's `layer_norm` keeps a rounding error of "
+      "the mean, divided by sqrt(eps). In the second gradient, which is composed of ops, voxgrad keeps one.")
+def _(entry, sample, d):
+    return entry.name.endswith("_norm") and "vector" not in entry.name and (
+        d.kind == "second gradient" or (d.kind == "forward" and "layer_norm" in entry.name)) and equal_values(sample)
+
+
+def equal_values(sample):
+    """Whether a row of x, along its last dimension at least, has no other."""
+    x = sample.input.detach()
+    return x.numel() > 0 and bool((x.amax(-1) == x.amin(-1)).any())
+
+
+@rule("The gradient of `std` and `norm` is constant at 0",
+      "It is 0 there, as in PyTorch, and so is its own gradient, which is NaN in PyTorch.")
+def _(entry, sample, d):
+    return entry.name in ("std", "std_mean", "norm", "linalg.vector_norm") and d.kind == "second gradient" and (
+        "PyTorch has nan" in d.message)
 
 
 @rule("f16 ends at 65504",
