@@ -25,8 +25,13 @@ namespace vox {
 // rounded once. A *number operand* (number() in ops/broadcast.h) is an input of one repeated element. It is
 // in host memory, whatever the output's device, and an f32 for 16-bit outputs.
 
-/// y = op(x). p is the slope of leaky_relu; p and q are the bounds of clamp. Integers wrap around.
+/// y = op(x). p is the slope of leaky_relu and the alpha of elu; p and q are the bounds of clamp and
+/// hardtanh, and beta and threshold of softplus. Integers wrap around.
 using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
+/// grad_x = the gradient of op for g, from `kept`, which is op's input or output, whichever its node keeps
+/// (ops/unary.cpp). For ops with has_gradient(op), and floating dtypes.
+using UnaryGradientKernel = void(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x,
+                                 Scalar p, Scalar q);
 /// y = op(a, b); add_scaled is a + p * b. Integers wrap around.
 using BinaryKernel = void(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p);
 /// y = op(a, b), y bool.
@@ -136,6 +141,7 @@ using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low,
 
 #define VOX_KERNELS                                             \
   UnaryKernel unary;                                            \
+  UnaryGradientKernel unary_gradient;                           \
   BinaryKernel binary;                                          \
   CompareKernel compare;                                        \
   WhereKernel where;                                            \
@@ -204,6 +210,8 @@ void batch_norm_gradient(const Tensor& g, const Tensor& x, const Tensor& weight,
 namespace detail {
 
 inline constexpr ByDevice unary_kernel{"unary", &cpu::unary, VOX_CUDA(&cuda::unary)};
+inline constexpr ByDevice unary_gradient_kernel{"unary_gradient", &cpu::unary_gradient,
+                                                VOX_CUDA(&cuda::unary_gradient)};
 inline constexpr ByDevice binary_kernel{"binary", &cpu::binary, VOX_CUDA(&cuda::binary)};
 inline constexpr ByDevice compare_kernel{"compare", &cpu::compare, VOX_CUDA(&cuda::compare)};
 inline constexpr ByDevice where_kernel{"where", &cpu::where, VOX_CUDA(&cuda::where)};

@@ -165,20 +165,6 @@ def _(entry, sample, d):
         d.count == sample.input.isnan().sum())
 
 
-@rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
-      "PyTorch's `clamp` agrees. In PyTorch's `hardtanh` and `relu6`, which are `clamp` here, it is 0 at "
-      "the bounds and 1 at NaN.")
-def _(entry, sample, d):
-    names = ("nn.functional.hardtanh", "nn.functional.relu6")
-    return entry.name in names and d.kind in ("gradient", "second gradient") and at_bounds_or_nan(entry, sample)
-
-
-def at_bounds_or_nan(entry, sample):
-    low, high = (0, 6) if entry.name.endswith("relu6") else (-1, 1)
-    low, high = sample.kwargs.get("min_val", low), sample.kwargs.get("max_val", high)
-    return bool(((sample.input == low) | (sample.input == high) | sample.input.isnan()).any())
-
-
 @rule("Equal extrema share the gradient of max and min",
       "This holds over dims as over all elements. In PyTorch `amax` and `max()` share it, but `max(dim)` "
       "gives all of it to one element.")
