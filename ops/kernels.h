@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <voxgrad/core/generator.h>
@@ -10,6 +11,7 @@
 #include <voxgrad/ops/elementwise_ops.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/norm_geometry.h>
+#include <voxgrad/ops/optimizer_step.h>
 #include <voxgrad/ops/pool3d_window.h>
 #include <voxgrad/ops/precision.h>
 
@@ -137,6 +139,12 @@ using RandomKernel = void(const Tensor& output, GeneratorState at);
 /// low + [0, range); range is not 0, and low + range - 1 fits the dtype.
 using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low, uint64_t range);
 
+// ---- Optimisers (optimizer_step.h): one step of all items, which are on one device; there is at least one.
+// An item's gradient and the parameters share no memory.
+
+using SgdKernel = void(const detail::SgdStep& step, std::span<const detail::OptimizerItem> items);
+using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items);
+
 // ---- Both devices have
 
 #define VOX_KERNELS                                             \
@@ -163,7 +171,9 @@ using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low,
   IndexKernel index_select, index_add;                          \
   OneHotKernel one_hot;                                         \
   RandomKernel rand, randn;                                     \
-  RandintKernel randint
+  RandintKernel randint;                                        \
+  SgdKernel sgd_step;                                           \
+  AdamKernel adam_step
 
 namespace cpu {
 VOX_KERNELS;
