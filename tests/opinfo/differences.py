@@ -165,6 +165,28 @@ def _(entry, sample, d):
         d.count == sample.input.isnan().sum())
 
 
+@rule("A NaN passes the gradient of `hardtanh` and `relu6` on, and makes that of `elu` NaN",
+      "PyTorch on the CPU does either, depending on where in a vector the element lies.")
+def _(entry, sample, d):
+    names = ("nn.functional.hardtanh", "nn.functional.relu6", "nn.functional.elu")
+    return entry.name in names and d.kind == "gradient" and bool(sample.input.isnan().any())
+
+
+@rule("`hardsigmoid` and `hardswish` have the slopes of their definition",
+      "PyTorch's gradient of `hardsigmoid` multiplies an f64 by an f32 1/6. That of `hardswish` at -3 and 3 depends on "
+      "the dtype; here it is 0 and 1.")
+def _(entry, sample, d):
+    if entry.name == "nn.functional.hardsigmoid":
+        return d.kind == "gradient" and sample.input.dtype == torch.float64
+    return entry.name == "nn.functional.hardswish" and d.kind == "gradient" and bool((sample.input.abs() == 3).any())
+
+
+@rule("`elu` of a small number is not 0",
+      "PyTorch computes exp(x) - 1, which cancels.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.elu" and d.kind == "forward" and bool((sample.input.abs() < 1e-4).any())
+
+
 @rule("Equal extrema share the gradient of max and min",
       "This holds over dims as over all elements. In PyTorch `amax` and `max()` share it, but `max(dim)` "
       "gives all of it to one element.")

@@ -102,8 +102,8 @@ elementwise("nn.functional.hardtanh", lambda input, min_val=-1, max_val=1, inpla
 elementwise("nn.functional.hardsigmoid", lambda input, inplace=False: vox.hardsigmoid(input))
 elementwise("nn.functional.hardswish", lambda input, inplace=False: vox.hardswish(input))
 elementwise("nn.functional.elu", lambda input, alpha=1, inplace=False: vox.elu(input, float(alpha)))
-elementwise("nn.functional.softplus", lambda input, beta=1, threshold=20:
-            vox.softplus(input, float(beta), float(threshold)))
+composed("nn.functional.softplus", lambda input, beta=1, threshold=20:
+         vox.softplus(input, float(beta), float(threshold)))
 elementwise("nn.functional.mish", lambda input, inplace=False: vox.mish(input))
 composed("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(input), 1)))
 composed("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))

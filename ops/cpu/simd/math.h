@@ -223,7 +223,7 @@ struct TanhOfSoftplus {
 };
 template <class T>
 [[gnu::always_inline]] inline TanhOfSoftplus<T> tanh_of_softplus(T x) {
-  const T t = exp_of_negative(-absolute(x));
+  const T t = exp(-absolute(x));
   return {x < T(0) ? t * (t + T(2)) : T(1) + (t + t), x < T(0) ? T(2) : T(2) * t * t};
 }
 template <class T>
