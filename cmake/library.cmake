@@ -44,9 +44,10 @@ if(VOXGRAD_HAS_CUDA)
   target_link_libraries(voxgrad PRIVATE CUDA::cudart_static)
 endif()
 
-# Rounding to 16 bits chooses between two computed values; without traps the compiler can vectorise that.
+# Rounding to 16 bits chooses between two computed values; without traps the compiler can vectorise that. Nor can it
+# vectorise a square root that may set errno.
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/copy.cpp ${PROJECT_SOURCE_DIR}/ops/cpu/elementwise.cpp
-  APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math)
+  ${PROJECT_SOURCE_DIR}/ops/cpu/optimizer.cpp APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math -fno-math-errno)
 
 # GCC warns that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

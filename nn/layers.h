@@ -5,6 +5,7 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/norm_geometry.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
 
 // Layers without parameters, each an op with its options: activations, pooling and upsampling. The
 // constructor refuses options that no input fits.
@@ -44,6 +45,47 @@ struct Sigmoid final : Module {
 
 struct Tanh final : Module {
   Tensor forward(const Tensor& input) override { return tanh(input); }
+};
+
+struct Mish final : Module {
+  Tensor forward(const Tensor& input) override { return mish(input); }
+};
+
+struct ELU final : Module {
+  explicit ELU(double alpha = 1) : alpha(alpha) {}
+  Tensor forward(const Tensor& input) override { return elu(input, alpha); }
+  double alpha;
+};
+
+struct Softplus final : Module {
+  explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
+  Tensor forward(const Tensor& input) override { return softplus(input, beta, threshold); }
+  double beta, threshold;
+};
+
+struct Hardtanh final : Module {
+  explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
+  Tensor forward(const Tensor& input) override { return hardtanh(input, min_val, max_val); }
+  double min_val, max_val;
+};
+
+struct ReLU6 final : Module {
+  Tensor forward(const Tensor& input) override { return relu6(input); }
+};
+
+struct Hardsigmoid final : Module {
+  Tensor forward(const Tensor& input) override { return hardsigmoid(input); }
+};
+
+struct Hardswish final : Module {
+  Tensor forward(const Tensor& input) override { return hardswish(input); }
+};
+
+/// Softmax along `dim` (ops/reduce.h).
+struct Softmax final : Module {
+  explicit Softmax(int64_t dim) : dim(dim) {}
+  Tensor forward(const Tensor& input) override { return softmax(input, dim); }
+  int64_t dim;
 };
 
 // ---- Pooling (ops/pool3d.h) -----------------------------------------------------------------------------

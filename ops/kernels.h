@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <voxgrad/core/generator.h>
@@ -10,6 +11,7 @@
 #include <voxgrad/ops/elementwise_ops.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/norm_geometry.h>
+#include <voxgrad/ops/optimizer_step.h>
 #include <voxgrad/ops/pool3d_window.h>
 #include <voxgrad/ops/precision.h>
 
@@ -25,8 +27,13 @@ namespace vox {
 // rounded once. A *number operand* (number() in ops/broadcast.h) is an input of one repeated element. It is
 // in host memory, whatever the output's device, and an f32 for 16-bit outputs.
 
-/// y = op(x). p is the slope of leaky_relu; p and q are the bounds of clamp. Integers wrap around.
+/// y = op(x). p is the slope of leaky_relu and the alpha of elu; p and q are the bounds of clamp and
+/// hardtanh, and beta and threshold of softplus. Integers wrap around.
 using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
+/// grad_x = the gradient of op for g, from `kept`, which is op's input or output, whichever its node keeps
+/// (ops/unary.cpp). For ops with has_gradient(op), and floating dtypes.
+using UnaryGradientKernel = void(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x,
+                                 Scalar p, Scalar q);
 /// y = op(a, b); add_scaled is a + p * b. Integers wrap around.
 using BinaryKernel = void(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p);
 /// y = op(a, b), y bool.
@@ -135,10 +142,17 @@ using RandomKernel = void(const Tensor& output, GeneratorState at);
 /// low + [0, range); range is not 0, and low + range - 1 fits the dtype.
 using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low, uint64_t range);
 
+// ---- Optimisers (optimizer_step.h): one step of all items, which are on one device; there is at least one.
+// An item's gradient and the parameters share no memory.
+
+using SgdKernel = void(const detail::SgdStep& step, std::span<const detail::OptimizerItem> items);
+using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items);
+
 // ---- Both devices have
 
 #define VOX_KERNELS                                    \
   UnaryKernel unary;                                   \
+  UnaryGradientKernel unary_gradient;                  \
   BinaryKernel binary;                                 \
   CompareKernel compare;                               \
   WhereKernel where;                                   \
@@ -160,7 +174,9 @@ using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low,
   IndexKernel index_select, index_add;                 \
   OneHotKernel one_hot;                                \
   RandomKernel rand, randn;                            \
-  RandintKernel randint
+  RandintKernel randint;                               \
+  SgdKernel sgd_step;                                  \
+  AdamKernel adam_step
 
 namespace cpu {
 VOX_KERNELS;
@@ -188,6 +204,8 @@ void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& d
 namespace detail {
 
 inline constexpr ByDevice unary_kernel{"unary", &cpu::unary, VOX_CUDA(&cuda::unary)};
+inline constexpr ByDevice unary_gradient_kernel{"unary_gradient", &cpu::unary_gradient,
+                                                VOX_CUDA(&cuda::unary_gradient)};
 inline constexpr ByDevice binary_kernel{"binary", &cpu::binary, VOX_CUDA(&cuda::binary)};
 inline constexpr ByDevice compare_kernel{"compare", &cpu::compare, VOX_CUDA(&cuda::compare)};
 inline constexpr ByDevice where_kernel{"where", &cpu::where, VOX_CUDA(&cuda::where)};

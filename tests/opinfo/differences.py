@@ -172,18 +172,26 @@ def _(entry, sample, d):
     return (entry.name, d.kind) in kinds and d.count == sample.input.isnan().sum()
 
 
-@rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
-      "PyTorch's `clamp` agrees. In PyTorch's `hardtanh` and `relu6`, which are `clamp` here, it is 0 at "
-      "the bounds and 1 at NaN.")
+@rule("A NaN passes the gradient of `hardtanh` and `relu6` on, and makes that of `elu` NaN",
+      "PyTorch on the CPU does either, depending on where in a vector the element lies.")
 def _(entry, sample, d):
-    names = ("nn.functional.hardtanh", "nn.functional.relu6")
-    return entry.name in names and d.kind in ("gradient", "second gradient") and at_bounds_or_nan(entry, sample)
+    names = ("nn.functional.hardtanh", "nn.functional.relu6", "nn.functional.elu")
+    return entry.name in names and d.kind == "gradient" and bool(sample.input.isnan().any())
 
 
-def at_bounds_or_nan(entry, sample):
-    low, high = (0, 6) if entry.name.endswith("relu6") else (-1, 1)
-    low, high = sample.kwargs.get("min_val", low), sample.kwargs.get("max_val", high)
-    return bool(((sample.input == low) | (sample.input == high) | sample.input.isnan()).any())
+@rule("`hardsigmoid` and `hardswish` have the slopes of their definition",
+      "PyTorch's gradient of `hardsigmoid` multiplies an f64 by an f32 1/6. That of `hardswish` at -3 and 3 depends on "
+      "the dtype; here it is 0 and 1.")
+def _(entry, sample, d):
+    if entry.name == "nn.functional.hardsigmoid":
+        return d.kind == "gradient" and sample.input.dtype == torch.float64
+    return entry.name == "nn.functional.hardswish" and d.kind == "gradient" and bool((sample.input.abs() == 3).any())
+
+
+@rule("`elu` of a small number is not 0",
+      "PyTorch computes exp(x) - 1, which cancels.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.elu" and d.kind == "forward" and bool((sample.input.abs() < 1e-4).any())
 
 
 @rule("Equal extrema share the gradient of max and min",

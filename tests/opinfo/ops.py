@@ -96,9 +96,15 @@ elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inpla
 elementwise("nn.functional.gelu", lambda input, approximate="none": vox.gelu(input) if approximate == "none" else
             require(False, "approximate"))
 elementwise("nn.functional.silu", lambda input, inplace=False: vox.silu(input))
-elementwise("nn.functional.relu6", lambda input, inplace=False: vox.clamp(input, 0, 6))
+elementwise("nn.functional.relu6", lambda input, inplace=False: vox.relu6(input))
 elementwise("nn.functional.hardtanh", lambda input, min_val=-1, max_val=1, inplace=False:
-            vox.clamp(input, min_val, max_val))
+            vox.hardtanh(input, min_val, max_val))
+elementwise("nn.functional.hardsigmoid", lambda input, inplace=False: vox.hardsigmoid(input))
+elementwise("nn.functional.hardswish", lambda input, inplace=False: vox.hardswish(input))
+elementwise("nn.functional.elu", lambda input, alpha=1, inplace=False: vox.elu(input, float(alpha)))
+composed("nn.functional.softplus", lambda input, beta=1, threshold=20:
+         vox.softplus(input, float(beta), float(threshold)))
+elementwise("nn.functional.mish", lambda input, inplace=False: vox.mish(input))
 composed("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(input), 1)))
 composed("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))
 
