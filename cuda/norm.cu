@@ -1,5 +1,6 @@
 #include <voxgrad/core/dtype.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/reduce_ops.h>
 #include <voxgrad/cuda/rows.cuh>
 
 // Batch, instance, group and layer norm as formulas of Note [Rows]. With r = rstd, h = (x - mean) * r, z = h
@@ -13,8 +14,8 @@
 //
 // z is computed again from x, by the same instructions, rather than kept.
 //
-// The variance is the sum of (x - shift) and its square, where the shift is a thread's first element; from
-// there on of Chan's (count, mean, sum of squares), which do not cancel if the mean is large.
+// The variance is the sum of (x - shift) and its square, where the shift is a thread's first element; then
+// VarMeanOp combines the threads. Neither cancels if the mean is large.
 //
 // Where the weights' gradients come from:
 //   batch norm     a row is a channel: finish() writes them
@@ -46,19 +47,6 @@ struct Parameter {
       static_cast<A*>(data)[i] = value;
     else
       static_cast<T*>(data)[i] = T(value);
-  }
-};
-
-/// Chan's partial variance: the number of elements, their mean, and the sum of (x - mean)^2.
-template <class A>
-struct Moments {
-  A count, mean, m2;
-
-  static __device__ Moments none() { return {0, 0, 0}; }
-  static __device__ Moments combine(Moments a, Moments b) {
-    if (b.count == 0) return a;
-    const A count = a.count + b.count, share = b.count / count, apart = b.mean - a.mean;
-    return {count, a.mean + apart * share, a.m2 + b.m2 + apart * (apart * (a.count * share))};
   }
 };
 
@@ -208,12 +196,12 @@ struct Norm : NormRows<Element, per_cell> {
     s.squares += d * d;
   }
 
-  using Acc = Moments<A>;
-  static __device__ Acc none() { return Acc::none(); }
-  static __device__ Acc combine(Acc a, Acc b) { return Acc::combine(a, b); }
+  using Op = detail::VarMeanOp<A>;
+  using Acc = typename Op::Acc;
+  static __device__ Acc none() { return Op::init(); }
+  static __device__ Acc combine(Acc a, Acc b) { return Op::combine(a, b); }
   static __device__ Acc close(const Sum& s, int64_t n) {
-    const A count = static_cast<A>(n), m2 = s.squares - s.sum * (s.sum / count);
-    return {count, s.shift + s.sum / count, m2 < 0 ? A(0) : m2};
+    return Op::of_shifted(static_cast<A>(n), s.shift, s.sum, s.squares);
   }
 
   using Row = Affine<A>;
