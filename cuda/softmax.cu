@@ -113,9 +113,10 @@ void map_along(const Launch& launch, const F& f, const AxisView& view) {
     map_rows(launch, f, StridedRows{view.outer, view.axis, view.inner});
 }
 
-/// Few and long rows that are strided keep too few threads busy.
+/// Long strided rows keep too few threads busy if they are few, and one thread's sum too inexact if they are
+/// very long.
 bool needs_transpose(const AxisView& view) {
-  return view.inner > 1 && view.axis > 64 && view.outer * view.inner < 65536;
+  return view.inner > 1 && view.axis > 64 && (view.axis > 4096 || view.outer * view.inner < 65536);
 }
 Tensor transposed(const Tensor& x, int64_t dim) {
   const Tensor view = x.transpose(dim, -1), dense = empty(view.shape(), view.options());

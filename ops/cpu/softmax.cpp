@@ -54,6 +54,8 @@ template <class T>
 struct PerRow {
   const Rows& rows;
   T value[run_elements] = {};
+  T recent[run_elements] = {};  // sums of up to 256 runs, so that the sum of a long row stays exact enough
+  int64_t added = 0;
 
   static void apply(Binary op, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n) {
     elementwise.of<T>().binary[static_cast<int>(op)](a, a_step, b, b_step, y, n, T(0), false);
@@ -61,10 +63,15 @@ struct PerRow {
   /// y = op(x, value)
   void apply_to(Binary op, const T* x, T* y, int64_t n) const { apply(op, x, 1, value, !rows.is_one, y, n); }
   void add(const T* run, int64_t n) {
-    if (rows.is_one)
+    if (rows.is_one) {
       value[0] += reductions.of<T>().sum.block(run, n);
-    else
-      apply(Binary::add, value, 1, run, 1, value, n);
+    } else {
+      apply(Binary::add, recent, 1, run, 1, recent, n);
+      if (++added % 256 == 0 || added == rows.count) {
+        apply(Binary::add, value, 1, recent, 1, value, n);
+        std::fill_n(recent, n, T(0));
+      }
+    }
   }
   void take_maximum(const T* run, int64_t n) {
     const T largest = rows.is_one ? reductions.of<T>().max.block(run, n) : T(0);
