@@ -127,26 +127,24 @@ struct Block {
   __device__ Block(const RowView& v, int64_t b)
       : first(b * block), n(v.length - first < block ? v.length - first : block) {}
 
-  /// Calls f(i, element i) for the elements of a lane, i counted within the block.
-  template <class In, class F>
+  /// Calls f(i, element i) for the elements of a lane, i counted within the block. `by_row` says that they
+  /// may be contiguous.
+  template <bool by_row, class In, class F>
   __device__ void for_each(const RowView& v, const In* row, int lane, F f) const {
-    constexpr int size = lane_run<In>, step = size * lanes;
-    const auto runs = [&](auto element) {
-#pragma unroll 4
-      for (int64_t i = lane * size; i < n; i += step) {
-#pragma unroll
-        for (int j = 0; j < size; ++j) {
-          if (i + j < n) f(i + j, element(i + j));
-        }
-      }
-    };
+    constexpr int size = lane_run<In>, step = size * lanes, at_once = size < 8 ? size : 8;
+    const int64_t stride = v.reduced_strides.back();
     const bool one_piece =  // one stride reaches all of it
         v.reduced.rank() == 1 || first % v.reduced.back() + n <= v.reduced.back();
-    if (!one_piece)
-      return runs([&](int64_t i) { return row[offset_of(v.reduced, v.reduced_strides, first + i)]; });
-    const int64_t stride = v.reduced_strides.back();
+    if (!one_piece) {
+#pragma unroll 1
+      for (int64_t k = 0; k / size * step < n; ++k) {
+        const int64_t i = k / size * step + lane * size + k % size;
+        if (i < n) f(i, row[offset_of(v.reduced, v.reduced_strides, first + i)]);
+      }
+      return;
+    }
     const In* const start = row + offset_of(v.reduced, v.reduced_strides, first);
-    if constexpr (size > 1) {
+    if constexpr (by_row && size > 1) {
       if (stride == 1 && n == block && reinterpret_cast<uintptr_t>(start) % 16 == 0) {
         Packet<In> packets[block / step];  // all loads before the first use
 #pragma unroll
@@ -160,7 +158,13 @@ struct Block {
         return;
       }
     }
-    runs([&](int64_t i) { return start[i * stride]; });
+#pragma unroll(8 / at_once)
+    for (int64_t i = lane * size; i < n; i += step) {
+#pragma unroll(at_once)
+      for (int j = 0; j < size; ++j) {
+        if (i + j < n) f(i + j, start[(i + j) * stride]);
+      }
+    }
   }
 };
 
@@ -182,8 +186,8 @@ __global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target
     const int64_t row = quotient(task, blocks);
     const Block b(v, task - row * blocks);
     Lane<Op, In> own;
-    b.for_each(v, x + offset_of(v.kept, v.kept_strides, row), lane,
-               [&](int64_t i, In element) { own.add(element, b.first + i); });
+    b.for_each<true>(v, x + offset_of(v.kept, v.kept_strides, row), lane,
+                     [&](int64_t i, In element) { own.add(element, b.first + i); });
     auto a = own.result();
     for (int half = lanes / 2; half > 0; half /= 2) a = Op::combine(a, shuffle_down(a, half));
     if (lane == 0) target.store(task, a);
@@ -208,7 +212,7 @@ __global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Tar
 
     for (int q = l; q < lanes; q += groups) {
       Lane<Op, In> own;
-      if (exists) b.for_each(v, at, q, [&](int64_t i, In element) { own.add(element, b.first + i); });
+      if (exists) b.for_each<false>(v, at, q, [&](int64_t i, In element) { own.add(element, b.first + i); });
       lane[q][c] = own.result();
     }
     __syncthreads();
