@@ -186,10 +186,12 @@ struct Norm : NormRows<Element, per_cell> {
         mean(detail::mutable_ptr<A>(s.mean)),
         rstd(detail::mutable_ptr<A>(s.rstd)) {}
 
+  /// Means are relative to the row's first element, so that they round like the deviation, not like the mean.
+  __device__ A origin(int64_t row) const { return x[0][row * this->g.length]; }
   struct Sum {
-    A shift, sum, squares;
+    A shift, from_origin, sum, squares;
   };
-  __device__ Sum start(int64_t, const A (&v)[1]) const { return {v[0], 0, 0}; }
+  __device__ Sum start(int64_t row, const A (&v)[1]) const { return {v[0], v[0] - origin(row), 0, 0}; }
   __device__ void add(Sum& s, const Cell&, const A (&v)[1]) const {
     const A d = v[0] - s.shift;
     s.sum += d;
@@ -201,20 +203,21 @@ struct Norm : NormRows<Element, per_cell> {
   static __device__ Acc none() { return Op::init(); }
   static __device__ Acc combine(Acc a, Acc b) { return Op::combine(a, b); }
   static __device__ Acc close(const Sum& s, int64_t n) {
-    return Op::of_shifted(static_cast<A>(n), s.shift, s.sum, s.squares);
+    return Op::of_shifted(static_cast<A>(n), s.from_origin, s.sum, s.squares);
   }
 
   using Row = Affine<A>;
   __device__ Row finish(int64_t row, const Acc& acc, bool writes) const {
     if constexpr (!of_batch) return this->affine(row, mean[row], rstd[row]);
     const A n = static_cast<A>(this->g.row_size()), r = A(1) / sqrt(acc.m2 / n + eps);
+    const A m = origin(row) + acc.mean;
     if (writes) {
-      mean[row] = acc.mean;
+      mean[row] = m;
       rstd[row] = r;
-      blend(running_mean, row, acc.mean);
+      blend(running_mean, row, m);
       blend(running_variance, row, acc.m2 / (n - 1));
     }
-    return this->affine(row, acc.mean, r);
+    return this->affine(row, m, r);
   }
   __device__ A map(const Row& row, const Cell& c, const A (&v)[1]) const {
     return this->activation.value(this->z(row, c, row.h(v[0])));

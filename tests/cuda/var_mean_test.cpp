@@ -64,12 +64,14 @@ TEST_F(CudaVarMean, IsItsDefinition) {
   }
 }
 
+// Means round by up to 5e-4 here, which moves the variance by less than that. The mean of the squares minus
+// the square of the mean would be wrong by several hundred percent.
 TEST_F(CudaVarMean, ALargeMean) {
   for (const int64_t length : {30, 1000, 300000}) {
     Tensor x = (normal({2, length}, {f64, Device::cpu()}) + 1e4).to(f32).to(Device::cuda());
-    expect_definition(x, 1, 1, 1e-5);
+    expect_definition(x, 1, 1, 2e-4);
     x.slice(1, 0, 1).fill_(0);
-    expect_definition(x, 1, 1, 1e-5);
+    expect_definition(x, 1, 1, 2e-4);
   }
 }
 
