@@ -80,6 +80,14 @@ using NormGradientKernel = void(const Tensor& grad_y, const Tensor& x, const det
                                 const detail::NormStatistics& statistics, bool of_x, Activation activation,
                                 Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias);
 
+// ---- Softmax along dimension `dim`: dense tensors of one floating dtype and shape, with elements
+
+/// y = softmax(x), or log_softmax(x) if `logarithm`.
+using SoftmaxKernel = void(const Tensor& x, int64_t dim, bool logarithm, Tensor& y);
+/// The gradient of x for the result y.
+using SoftmaxGradientKernel = void(const Tensor& grad_y, const Tensor& y, int64_t dim, bool logarithm,
+                                   Tensor& grad_x);
+
 // ---- Products
 
 /// a is (batch..., n, k), b is (batch..., k, m) and the dense y is (batch..., n, m), with equal batch
@@ -163,6 +171,8 @@ using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::Op
   NormKernel norm;                                     \
   NormWithKernel norm_with;                            \
   NormGradientKernel norm_gradient;                    \
+  SoftmaxKernel softmax;                               \
+  SoftmaxGradientKernel softmax_gradient;              \
   MatmulKernel matmul;                                 \
   ConvKernel conv3d, conv_transpose3d;                 \
   ConvWeightGradKernel conv3d_weight_grad;             \

@@ -36,9 +36,9 @@ namespace detail {
 struct NormGeometry {
   int64_t pieces, rows, length, groups, inner;
 
-  int64_t row_size() const { return pieces * length; }
+  VOX_HOST_DEVICE int64_t row_size() const { return pieces * length; }
   /// The number of weights.
-  int64_t channels() const { return groups * (length / inner); }
+  VOX_HOST_DEVICE int64_t channels() const { return groups * (length / inner); }
   VOX_HOST_DEVICE int64_t channel(int64_t row, int64_t l) const {
     return row % groups * (length / inner) + l / inner;
   }
