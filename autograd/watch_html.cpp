@@ -40,7 +40,7 @@ std::string in_label(const std::string& text) {
 
 /// The graph in the direction of the data, from leaves to outputs. The page fills the lines of `room`.
 std::string dot_of(const Recording& recording) {
-  const std::string room = "-0.0000, -0.0000, ...";
+  const std::string room = "grad -0.000, -0.000, -0.000";
   std::string dot =
       "digraph {\n  ranksep=0.35; nodesep=0.4; bgcolor=transparent;\n"
       "  node [shape=box, style=rounded, fontname=\"Helvetica,Arial,sans-serif\", fontsize=15, "
