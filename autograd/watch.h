@@ -103,7 +103,7 @@ std::ostream& operator<<(std::ostream& out, const Recording& recording);
 
 /// Writes one HTML page that needs no other file and no network: the graph, stepped with arrow keys, values
 /// and gradients, the code of each node, memory over time, problems. Graphviz (`dot`) draws the graph. Throws
-/// IoError if it is not installed or the file cannot be written, and ValueError for more than 1000 nodes.
+/// IoError if it is not installed or the file cannot be written, and ValueError for more than 500 nodes.
 void write_html(const Recording& recording, const std::string& path);
 
 /// Why t.grad() is undefined, zero or NaN, as far as the tensor itself knows. A Recording knows more.

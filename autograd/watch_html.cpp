@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t most_nodes = 1000;  // with more, dot takes minutes and nobody can read the picture
+constexpr size_t most_nodes = 500;  // dot takes some 15 seconds for a graph of 400 nodes and 800 edges
 
 /// JSON text in which invalid UTF-8 is replaced and no `</script>` can occur.
 std::string script_text(const json& data) {
@@ -46,6 +46,8 @@ std::string dot_of(const Recording& recording) {
       "  node [shape=box, style=rounded, fontname=\"Helvetica,Arial,sans-serif\", fontsize=15, "
       "margin=\"0.15,0.09\"];\n"
       "  edge [fontname=\"Helvetica,Arial,sans-serif\", fontsize=13, arrowsize=0.7];\n";
+  // Fewer rounds of improvement make dot five times as fast on graphs of a hundred nodes.
+  if (recording.nodes.size() > 60) dot += "  nslimit=1; nslimit1=1; mclimit=0.3;\n";
   for (const auto& [number, node] : recording.nodes) {
     const std::string id = std::to_string(number);
     std::string shapes;
