@@ -18,6 +18,18 @@ if(VOXGRAD_HAS_CUDA)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
 endif()
 
+# The code of the nodes, which the pages of vox::write_html quote.
+file(GLOB node_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+  ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
+set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
+set(page ${PROJECT_SOURCE_DIR}/autograd/watch_page.html)
+add_custom_command(OUTPUT ${node_sources}
+  COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} "-DFILES=${node_files}" -DPAGE=${page}
+    -DOUTPUT=${node_sources} -P ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
+  DEPENDS ${node_files} ${page} ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+list(APPEND sources ${node_sources})
+
 include(cmake/isa.cmake)
 foreach(isa IN LISTS VOXGRAD_ISAS)
   list(APPEND sources $<TARGET_OBJECTS:voxgrad_simd_${isa}>)
