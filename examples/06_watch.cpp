@@ -1,5 +1,5 @@
-// 05: watching a backward. Why the gradient of one leaf is NaN, of another zero, and why a third has none.
-// Writes 05_watch.html (or the file that you name), a page that steps through the run.
+// 06: watching a backward. Why the gradient of one leaf is NaN, of another zero, and why a third has none.
+// Writes 06_watch.html (or the file that you name), a page that steps through the run.
 
 #include <iostream>
 
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   std::cout << watch.recording() << "\n";
   for (const vox::Tensor& t : {x, w, b}) std::cout << watch.recording().why(t) << "\n\n";
 
-  const std::string page = argc > 1 ? argv[1] : "05_watch.html";
+  const std::string page = argc > 1 ? argv[1] : "06_watch.html";
   try {
     vox::write_html(watch.recording(), page);
     std::cout << "Open " << page << " in a browser; the arrow keys step.\n";
