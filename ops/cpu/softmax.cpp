@@ -58,7 +58,7 @@ struct PerRow {
   int64_t added = 0;
 
   static void apply(Binary op, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n) {
-    elementwise.of<T>().binary[static_cast<int>(op)](a, a_step, b, b_step, y, n, T(0), false);
+    elementwise.of<T>().binary[static_cast<int>(op)](a, a_step, b, b_step, y, n, T(0), T(0), false);
   }
   /// y = op(x, value)
   void apply_to(Binary op, const T* x, T* y, int64_t n) const { apply(op, x, 1, value, !rows.is_one, y, n); }
