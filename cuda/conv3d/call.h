@@ -110,6 +110,15 @@ template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
 
+/// 16-bit tensors on Hopper, without groups, from channels-last copies of both operands, which are in the
+/// workspace besides 64 MiB, or one copy of dweight in f32 if that is larger.
+namespace dense {
+template <class Operand>
+bool takes_weight_grad(const Conv3dGeometry& g);
+template <class Operand>
+void run_weight_grad(const WeightGradCall& call);
+}  // namespace dense
+
 /// Hopper. Tf32: f32, bf16 and f16; Tf32x3: f32. The workspace is 32 MiB at most, or one padded copy of
 /// dweight in f32 if that is larger.
 namespace weight_grad {

@@ -73,6 +73,11 @@ bool weight_grad_in_slices(const Conv3dProblem& p) {
   return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad::takes<Tf32>(p.geometry);
 }
 
+template <bool numbers(const Conv3dProblem&), class Operand>
+bool weight_grad_channels_last(const Conv3dProblem& p) {
+  return numbers(p) && on_hopper(p) && dense::takes_weight_grad<Operand>(p.geometry);
+}
+
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
   return p.dtype == f32 && on_hopper(p) && weight_grad::takes<Tf32x3>(p.geometry);
 }
@@ -152,6 +157,11 @@ bool weight_grad_pays(const Conv3dProblem& p) {
   return channels_fill_tiles(p) && !little;
 }
 
+/// The channels-last kernels work on 64 channels of each side at a time.
+bool channels_fill_chunks(const Conv3dProblem& p) {
+  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 32;
+}
+
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 bool long_march(const Conv3dProblem& p) {
@@ -202,6 +212,10 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 
 constexpr Row table[]{
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
+    {"dense_bf16", weight_grad_channels_last<is_bf16, Bf16>, channels_fill_chunks, nullptr,
+     dense::run_weight_grad<Bf16>},
+    {"dense_f16", weight_grad_channels_last<is_f16, F16>, channels_fill_chunks, nullptr,
+     dense::run_weight_grad<F16>},
     {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
     {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
      "direct"},
