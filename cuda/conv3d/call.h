@@ -52,6 +52,9 @@ struct Bf16;
 struct F16;
 struct Tf32x3;
 struct F16x3;
+namespace dense {
+struct ScaledF16;
+}
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
@@ -110,8 +113,8 @@ template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
 
-/// 16-bit tensors on Hopper, without groups, from channels-last copies of both operands, which are in the
-/// workspace besides 64 MiB, or one copy of dweight in f32 if that is larger.
+/// 16-bit tensors on Hopper, and f32 as scaled f16 numbers, without groups. The workspace is a channels-last
+/// copy of both operands, and 64 MiB, or one copy of dweight in f32 if that is larger.
 namespace dense {
 template <class Operand>
 bool takes_weight_grad(const Conv3dGeometry& g);

@@ -216,6 +216,8 @@ constexpr Row table[]{
      dense::run_weight_grad<Bf16>},
     {"dense_f16", weight_grad_channels_last<is_f16, F16>, channels_fill_chunks, nullptr,
      dense::run_weight_grad<F16>},
+    {"dense", weight_grad_channels_last<tf32, dense::ScaledF16>, channels_fill_chunks, nullptr,
+     dense::run_weight_grad<dense::ScaledF16>},
     {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
     {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
      "direct"},

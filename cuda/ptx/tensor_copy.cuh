@@ -6,6 +6,7 @@
 
 #include <voxgrad/cuda/ptx/barriers.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
+#include <voxgrad/cuda/ptx/wgmma.cuh>
 
 // Boxes of a tensor by the copy engine, as wgmma reads them. sm_90 and later. PTX ISA, "cp.async.bulk.tensor"
 // and "Swizzling modes".
@@ -44,9 +45,13 @@ __device__ __forceinline__ void tensor_copy(void* to_shared, const CUtensorMap& 
 /// Describes to wgmma a matrix of such rows that is contiguous in k: a row is an m (or n), and 128 bytes of
 /// k. The instruction reads 32 bytes of k; moved(matrix, 32) are the next ones.
 __device__ __forceinline__ uint64_t swizzled_matrix(const void* start) {
-  const uint32_t address = shared_address_of(start);
-  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
-         uint64_t{1} << 62;
+  return shared_matrix(start, 16, 1024) | uint64_t{1} << 62;
+}
+/// The same for a matrix of 16-bit numbers that is contiguous in m (or n): a row is a k, and 64 numbers of m.
+/// The next 64 are `m_bytes` further on. The instruction reads 16 rows; moved(matrix, 2048) are the next
+/// ones.
+__device__ __forceinline__ uint64_t swizzled_mn_major_matrix(const void* start, uint32_t m_bytes) {
+  return shared_matrix(start, m_bytes, 1024) | uint64_t{1} << 62;
 }
 
 }  // namespace vox::cuda::ptx

@@ -35,14 +35,6 @@ __device__ __forceinline__ uint64_t shared_matrix(const void* start, uint32_t k_
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{k_bytes >> 4} << 16 | uint64_t{mn_bytes >> 4} << 32;
 }
 
-/// Describes a matrix of rows of 128 bytes, one after the other, whose 16-byte units are swizzled (unit u of
-/// row r is in place u ^ r % 8), as tensor copies write them. `start` is a multiple of 1024 bytes. A row holds
-/// 128 bytes of k for one m (or n); or, if the matrix is contiguous in m, 128 bytes of m for one k, and
-/// `mn_bytes` is the distance to the next 128 bytes of m.
-__device__ __forceinline__ uint64_t swizzled_matrix(const void* start, uint32_t mn_bytes = 16) {
-  return shared_matrix(start, mn_bytes, 1024) | uint64_t{1} << 62;
-}
-
 /// The same matrix `bytes` further on, a multiple of 16.
 __device__ __forceinline__ uint64_t moved(uint64_t matrix, uint32_t bytes) { return matrix + (bytes >> 4); }
 
@@ -94,12 +86,12 @@ struct Wgmma;
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
   ",%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
 #define VOX_NAMES_80 VOX_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define VOX_NAMES_128                                     \
-  VOX_NAMES_80                                            \
-  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91"      \
-  ",%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"  \
-  ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113"    \
-  ",%114,%115,%116,%117,%118,%119,%120,%121,%122,%123"    \
+#define VOX_NAMES_128                                    \
+  VOX_NAMES_80                                           \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91"     \
+  ",%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103" \
+  ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113"   \
+  ",%114,%115,%116,%117,%118,%119,%120,%121,%122,%123"   \
   ",%124,%125,%126,%127"
 
 #define VOX_SUMS_4_FROM(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -116,7 +108,7 @@ struct Wgmma;
 #define VOX_SUMS_64 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56)
 #define VOX_SUMS_72 VOX_SUMS_64, VOX_SUMS_8_FROM(64)
 #define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
-#define VOX_SUMS_128                                                                                   \
+#define VOX_SUMS_128                                                                                \
   VOX_SUMS_80, VOX_SUMS_8_FROM(80), VOX_SUMS_8_FROM(88), VOX_SUMS_8_FROM(96), VOX_SUMS_8_FROM(104), \
       VOX_SUMS_8_FROM(112), VOX_SUMS_8_FROM(120)
 
@@ -134,14 +126,16 @@ struct Wgmma;
                      : "l"(a), "l"(b), "r"(accumulate));                                                   \
       else if constexpr (operand == Operand::bf16)                                                         \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3 ";\n}"         \
+                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3  \
+                                                         ";\n}"                                            \
                      : VOX_SUMS_##r                                                                        \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                                   \
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                               \
       else                                                                                                 \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3 ";\n}"           \
+                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3    \
+                                                       ";\n}"                                              \
                      : VOX_SUMS_##r                                                                        \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                                   \
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                               \
     }                                                                                                      \
     static __device__ __forceinline__ void run_tf32(float* d, const uint32_t (&a)[4], uint64_t b,          \
                                                     int accumulate) {                                      \

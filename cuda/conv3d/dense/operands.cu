@@ -1,4 +1,5 @@
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
+#include <voxgrad/cuda/conv3d/dense/scale.cuh>
 
 namespace vox::cuda::conv::dense {
 
@@ -33,7 +34,7 @@ word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
 template <class Storage, class Operand>
 __global__ void __launch_bounds__(threads)
     channels_last_kernel(const Storage* __restrict__ x, uint32_t* __restrict__ to, int channels, int words,
-                         int64_t cells, int cell_tiles, bool aligned) {
+                         int64_t cells, int cell_tiles, bool aligned, const float* largest) {
   constexpr int per_word = 4 / sizeof(typename Operand::Element), run = 16 / sizeof(Storage);
   __shared__ uint32_t tile[tile_cells][tile_words + 1];
   const int64_t sample = blockIdx.x / cell_tiles, cell0 = int64_t{blockIdx.x % cell_tiles} * tile_cells;
@@ -54,6 +55,15 @@ __global__ void __launch_bounds__(threads)
       } else {
 #pragma unroll
         for (int j = 0; j < run; ++j) value[c][j] = channel < channels && j < left ? from[j] : Storage(0.0f);
+      }
+    }
+    if constexpr (std::is_same_v<Operand, ScaledF16>) {
+#pragma unroll
+      for (int c = 0; c < per_word; ++c) {
+        const int channel = (word0 + word) * per_word + c;
+        const float scale = channel < channels ? ScaledF16::scale_for(largest[channel]) : 0;
+#pragma unroll
+        for (int j = 0; j < run; ++j) value[c][j] *= scale;
       }
     }
 #pragma unroll
@@ -79,24 +89,26 @@ __global__ void __launch_bounds__(threads)
 
 template <class Storage, class Operand>
 void to_channels_last(const Launch& launch, const Storage* x, int64_t batch, int64_t channels, int64_t cells,
-                      typename Operand::Element* to) {
+                      typename Operand::Element* to, const float* largest) {
   const int64_t words = padded_channels<Operand>(channels) * int64_t{sizeof(*to)} / 4;
   const int64_t cell_tiles = ceil_div(cells, tile_cells);
   const bool aligned = cells * int64_t{sizeof(Storage)} % 16 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
   channels_last_kernel<Storage, Operand>
       <<<dim3(static_cast<unsigned>(batch * cell_tiles), static_cast<unsigned>(ceil_div(words, tile_words))),
          threads, 0, launch.stream()>>>(x, reinterpret_cast<uint32_t*>(to), narrow(channels), narrow(words),
-                                        cells, narrow(cell_tiles), aligned);
+                                        cells, narrow(cell_tiles), aligned, largest);
   launch.check();
 }
 
-template void to_channels_last<float, Tf32>(const Launch&, const float*, int64_t, int64_t, int64_t,
-                                            uint32_t*);
-template void to_channels_last<float, Bf16>(const Launch&, const float*, int64_t, int64_t, int64_t,
-                                            bfloat16*);
+template void to_channels_last<float, Tf32>(const Launch&, const float*, int64_t, int64_t, int64_t, uint32_t*,
+                                            const float*);
+template void to_channels_last<float, Bf16>(const Launch&, const float*, int64_t, int64_t, int64_t, bfloat16*,
+                                            const float*);
 template void to_channels_last<bfloat16, Bf16>(const Launch&, const bfloat16*, int64_t, int64_t, int64_t,
-                                               bfloat16*);
+                                               bfloat16*, const float*);
 template void to_channels_last<float16, F16>(const Launch&, const float16*, int64_t, int64_t, int64_t,
-                                             float16*);
+                                             float16*, const float*);
+template void to_channels_last<float, ScaledF16>(const Launch&, const float*, int64_t, int64_t, int64_t,
+                                                 float16*, const float*);
 
 }  // namespace vox::cuda::conv::dense

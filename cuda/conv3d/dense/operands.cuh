@@ -26,9 +26,10 @@ constexpr int64_t channels_last_bytes(int64_t batch, int64_t channels, int64_t c
 }
 
 /// x (batch, channels, cells) as (batch, cells, padded_channels), rounded to the operand; zeros follow the
-/// channels. Channels in groups are a batch of batch x groups. `to` is aligned to 16 bytes.
+/// channels. Channels in groups are a batch of batch x groups. `to` is aligned to 16 bytes. `largest`: of
+/// each channel, for ScaledF16 (scale.cuh).
 template <class Storage, class Operand>
 void to_channels_last(const Launch& launch, const Storage* x, int64_t batch, int64_t channels, int64_t cells,
-                      typename Operand::Element* to);
+                      typename Operand::Element* to, const float* largest = nullptr);
 
 }  // namespace vox::cuda::conv::dense

@@ -8,8 +8,10 @@ bool takes_weight_grad(const Conv3dGeometry& g) {
 }
 template bool takes_weight_grad<Bf16>(const Conv3dGeometry&);
 template bool takes_weight_grad<F16>(const Conv3dGeometry&);
+template bool takes_weight_grad<ScaledF16>(const Conv3dGeometry&);
 
 template void run_weight_grad<Bf16>(const WeightGradCall&);
 template void run_weight_grad<F16>(const WeightGradCall&);
+template void run_weight_grad<ScaledF16>(const WeightGradCall&);
 
 }  // namespace vox::cuda::conv::dense

@@ -5,10 +5,10 @@
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
 // It is a product of matrices for every tap k: rows are channels of big, columns are channels of small, and
-// the coarse cells i are summed over. In a channels-last tensor a cell is a row of channels in memory, so both
-// operands are contiguous along their channels ("MN-major"), which wgmma takes for 16-bit numbers. A box of 64
-// coarse cells is one tensor copy (TMA) of small for each 64 channels, and one of big, whose start is moved by
-// the tap and which skips cells by the stride. The copy engine writes zeros for cells outside.
+// the coarse cells i are summed over. In a channels-last tensor a cell is a row of channels in memory, so
+// both operands are contiguous along their channels ("MN-major"), which wgmma takes for 16-bit numbers. A box
+// of 64 coarse cells is one tensor copy (TMA) of small for each 64 channels, and one of big, whose start is
+// moved by the tap and which skips cells by the stride. The copy engine writes zeros for cells outside.
 //
 // What a block owns: a tile of dweight (plan: some pairs of tap and 64 channels of big x channels of small),
 // summed over a slab of boxes. Two warpgroups multiply, half of the row blocks each; one thread of a third
@@ -26,8 +26,12 @@
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
-#include <voxgrad/cuda/ptx/copies.cuh>
+#include <voxgrad/cuda/conv3d/dense/scale.cuh>
+#include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
+
+#include <optional>
+#include <type_traits>
 
 namespace vox::cuda::conv::dense {
 
@@ -36,33 +40,27 @@ namespace vox::cuda::conv::dense {
 constexpr int wg_consumers = 2, wg_block_threads = (wg_consumers + 1) * 128;
 constexpr int chunk_bytes = box_cells * chunk_channels * 2;  // 64 cells x 64 channels
 
-/// Where a box of coarse cells begins: w, h, d, image.
-struct BoxAt {
+/// Where the box of a step begins in small.
+__device__ __forceinline__ ptx::BoxAt box_at(const WeightGradPlan& p, int64_t step) {
   int at[4];
-};
-__device__ __forceinline__ BoxAt box_at(const WeightGradPlan& p, int64_t step) {
-  BoxAt box;
 #pragma unroll
   for (int axis = 0; axis < 4; ++axis) {
-    box.at[axis] = static_cast<int>(step % p.boxes[axis]) * p.box[axis];
+    at[axis] = static_cast<int>(step % p.boxes[axis]) * p.box[axis];
     step /= p.boxes[axis];
   }
-  return box;
+  return {0, at[0], at[1], at[2], at[3]};
 }
 
 /// 64 channels of big at a tap. Beyond the last one it is the last one again, whose result is dropped.
 struct RowBlock {
-  int first_channel, tap, shift[3];  // the shift of the tap along w, h, d
+  int first_channel, tap, w, h, d;  // the tap's shift
 };
 __device__ __forceinline__ RowBlock row_block(const WeightGradPlan& p, int index) {
   index = min(index, p.row_blocks - 1);
   const int tap = index / p.chunks;
-  const int k[3]{tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]};
-  RowBlock r{index % p.chunks * chunk_channels, tap, {}};
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis)
-    r.shift[2 - axis] = k[axis] * p.dilation[axis] - p.padding[axis];
-  return r;
+  const auto shift = [&](int k, int axis) { return k * p.dilation[axis] - p.padding[axis]; };
+  return {index % p.chunks * chunk_channels, tap, shift(tap % p.kernel[2], 2),
+          shift(tap / p.kernel[2] % p.kernel[1], 1), shift(tap / (p.kernel[1] * p.kernel[2]), 0)};
 }
 
 // ---- The kernel -------------------------------------------------------------------------------------------
@@ -76,24 +74,24 @@ __device__ __forceinline__ void produce(const WeightGradPlan& p, const CUtensorM
                                         const RowBlock* row, int first_column, int64_t begin, int64_t end) {
   Ring ring{tile.stages()};
   for (int64_t step = begin; step < end; ++step, ring.advance()) {
-    const BoxAt box = box_at(p, step);
+    const ptx::BoxAt box = box_at(p, step);
+    const int w = box.w * p.stride[2], h = box.h * p.stride[1], d = box.d * p.stride[0];
     unsigned char* to = stages + ring.slot * tile.stage_bytes();
     ptx::Mbarrier& full = barriers.full[ring.slot];
     ring.wait_empty(barriers);
     ptx::mbarrier_arrive_expecting(full, tile.stage_bytes());
 #pragma unroll
     for (int r = 0; r < tile.row_blocks; ++r, to += chunk_bytes)
-      ptx::tensor_copy(to, big, row[r].first_channel, box.at[0] * p.stride[2] + row[r].shift[0],
-                       box.at[1] * p.stride[1] + row[r].shift[1], box.at[2] * p.stride[0] + row[r].shift[2],
-                       box.at[3], full);
+      ptx::tensor_copy(to, big, {row[r].first_channel, w + row[r].w, h + row[r].h, d + row[r].d, box.n},
+                       full);
 #pragma unroll
     for (int c = 0; c < tile.columns; c += chunk_channels, to += chunk_bytes)
-      ptx::tensor_copy(to, small, first_column + c, box.at[0], box.at[1], box.at[2], box.at[3], full);
+      ptx::tensor_copy(to, small, {first_column + c, box.w, box.h, box.d, box.n}, full);
   }
 }
 
-/// The products of one warpgroup: half of the row blocks, from number `first` of the tile on, of which `exist`
-/// exist.
+/// The products of one warpgroup: half of the row blocks, from number `first` of the tile on, of which
+/// `exist` exist.
 template <WeightGradTile tile, ptx::Operand operand>
 __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned char* stages,
                                         Barriers& barriers, const RowBlock* row, int first, int exist,
@@ -105,8 +103,8 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned 
   Released released{barriers};
   for (int64_t step = 0; step < steps; ++step, ring.advance()) {
     const unsigned char* const stage = stages + ring.slot * tile.stage_bytes();
-    const uint64_t a = ptx::swizzled_matrix(stage + first * chunk_bytes, chunk_bytes);
-    const uint64_t b = ptx::swizzled_matrix(stage + tile.row_blocks * chunk_bytes, chunk_bytes);
+    const uint64_t a = ptx::swizzled_mn_major_matrix(stage + first * chunk_bytes, chunk_bytes);
+    const uint64_t b = ptx::swizzled_mn_major_matrix(stage + tile.row_blocks * chunk_bytes, chunk_bytes);
     ring.wait_full(barriers);
     ptx::wgmma_fence();
 #pragma unroll
@@ -139,12 +137,14 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned 
 #endif
 
 /// partials: [slab][tap][channel of small][channel of big].
-template <WeightGradTile tile, ptx::Operand operand>
+template <int row_blocks, int columns, ptx::Operand operand>
 __global__ void __launch_bounds__(wg_block_threads, 1)
     weight_grad_kernel(const __grid_constant__ CUtensorMap big, const __grid_constant__ CUtensorMap small,
                        float* partials, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) unsigned char stages[];
+  constexpr WeightGradTile tile{row_blocks, columns};
+  extern __shared__ unsigned char unaligned[];
+  unsigned char* const stages = unaligned + (1024 - ptx::shared_address_of(unaligned) % 1024) % 1024;
   __shared__ Barriers barriers;
   __shared__ RowBlock rows[tile.row_blocks];
   const int tiles = p.row_tiles * p.column_tiles, index = static_cast<int>(blockIdx.x) % tiles;
@@ -185,9 +185,10 @@ constexpr int sum_channels = 64, sum_threads = 256;
 
 /// A block writes dweight of one channel of small and up to 64 of big: reads are contiguous along channels of
 /// big, writes along taps, and in between they are in shared memory.
-template <class T>
+template <class Operand, class T>
 __global__ void __launch_bounds__(sum_threads)
-    sum_slabs_kernel(const float* partials, T* dweight, const __grid_constant__ WeightGradPlan p) {
+    sum_slabs_kernel(const float* partials, const float* largest_of_big, const float* largest_of_small,
+                     T* dweight, const __grid_constant__ WeightGradPlan p) {
   extern __shared__ float result[];  // [channel of big][tap]
   const int first = static_cast<int>(blockIdx.x) * sum_channels;
   const int channels = min(sum_channels, p.big_channels - first);
@@ -200,6 +201,11 @@ __global__ void __launch_bounds__(sum_threads)
       float sum = 0;
 #pragma unroll 4
       for (int s = 0; s < p.slabs; ++s) sum += from[s * slab + tap * plane + channel];
+      if constexpr (std::is_same_v<Operand, ScaledF16>) {
+        const double scale = double{ScaledF16::scale_for(largest_of_big[first + channel])} *
+                             double{ScaledF16::scale_for(largest_of_small[sc])};
+        sum = static_cast<float>(sum / scale);
+      }
       result[channel * p.taps + tap] = sum;
     }
     __syncthreads();
@@ -212,26 +218,56 @@ __global__ void __launch_bounds__(sum_threads)
 
 // ---- The launch -------------------------------------------------------------------------------------------
 
+/// A channels-last copy of an operand, in memory of the launch.
+template <class Operand>
+class ChannelsLast {
+ public:
+  using Element = typename Operand::Element;
+  using Storage = std::conditional_t<std::is_same_v<Operand, ScaledF16>, float, Element>;
+
+  ChannelsLast(const Launch& launch, const Tensor& x)
+      : shape_(x.shape()), memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells())) {
+    if constexpr (std::is_same_v<Operand, ScaledF16>) largest_.emplace(launch, x);
+    to_channels_last<Storage, Operand>(launch, vox::detail::ptr<Storage>(x), x.size(0), x.size(1), cells(),
+                                       memory_.template as<Element>(), largest());
+  }
+  /// Boxes of 64 channels and so many cells (w, h, d, batch), `step` cells apart (d, h, w).
+  CUtensorMap boxes(const int (&box)[4], const Triple& step) const {
+    return ptx::tensor_map(
+        "conv3d_weight_grad", memory_.template as<void>(), dtype_of<Element>(),
+        {.extents = {padded_channels<Operand>(shape_[1]), shape_[4], shape_[3], shape_[2], shape_[0]},
+         .box = {chunk_channels, box[0], box[1], box[2], box[3]},
+         .step = {1, step.w, step.h, step.d, 1}});
+  }
+  const float* largest() const { return largest_ ? largest_->get() : nullptr; }
+
+ private:
+  int64_t cells() const { return shape_[2] * shape_[3] * shape_[4]; }
+
+  Shape shape_;
+  Workspace memory_;
+  std::optional<Largest> largest_;
+};
+
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call) {
-  using Element = typename Operand::Element;
+  using Storage = typename ChannelsLast<Operand>::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, multiprocessors(launch));
-  const ChannelsLast<Element> big_cells(launch, big), small_cells(launch, small);
+  const ChannelsLast<Operand> big_cells(launch, big), small_cells(launch, small);
+  const CUtensorMap big_map = big_cells.boxes(p.box, g.stride), small_map = small_cells.boxes(p.box, 1);
   const Workspace partials(launch, p.slabs * p.elements() * int64_t{sizeof(float)});
-  const CUtensorMap big_map =
-      big_cells.map(launch, {p.box[0], p.box[1], p.box[2], p.box[3]}, {p.stride[2], p.stride[1], p.stride[0]});
-  const CUtensorMap small_map = small_cells.map(launch, {p.box[0], p.box[1], p.box[2], p.box[3]}, {1, 1, 1});
 
   const auto blocks = static_cast<unsigned>(p.row_tiles * p.column_tiles * p.slabs);
   const auto launch_if = [&]<int index>(std::integral_constant<int, index>) {
     constexpr WeightGradTile tile = weight_grad_tiles[index];
     if (p.tile != tile) return;
-    constexpr auto* kernel = weight_grad_kernel<tile, Operand::operand>;
-    constexpr int shared = tile.stages() * tile.stage_bytes();
+    constexpr auto* kernel = weight_grad_kernel<tile.row_blocks, tile.columns, Operand::operand>;
+    constexpr int shared = tile.stages() * tile.stage_bytes() + 1024;
     launch.allow_shared_memory<kernel>(shared);
-    kernel<<<blocks, wg_block_threads, shared, launch.stream()>>>(big_map, small_map, partials.as<float>(), p);
+    kernel<<<blocks, wg_block_threads, shared, launch.stream()>>>(big_map, small_map, partials.as<float>(),
+                                                                  p);
   };
   launch_if(std::integral_constant<int, 0>{});
   launch_if(std::integral_constant<int, 1>{});
@@ -240,11 +276,12 @@ void run_weight_grad(const WeightGradCall& call) {
   launch.check();
 
   const int shared = sum_channels * p.taps * static_cast<int>(sizeof(float));
-  launch.allow_shared_memory<sum_slabs_kernel<Element>>(shared);
+  launch.allow_shared_memory<sum_slabs_kernel<Operand, Storage>>(shared);
   const dim3 grid(static_cast<unsigned>(ceil_div(p.big_channels, sum_channels)),
                   static_cast<unsigned>(std::min(p.small_channels, 65535)));
-  sum_slabs_kernel<<<grid, sum_threads, static_cast<size_t>(shared), launch.stream()>>>(
-      partials.as<float>(), vox::detail::mutable_ptr<Element>(dweight), p);
+  sum_slabs_kernel<Operand><<<grid, sum_threads, static_cast<size_t>(shared), launch.stream()>>>(
+      partials.as<float>(), big_cells.largest(), small_cells.largest(),
+      vox::detail::mutable_ptr<Storage>(dweight), p);
   launch.check();
 }
 

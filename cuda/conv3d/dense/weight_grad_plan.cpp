@@ -49,7 +49,7 @@ void choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
 /// The time of a tile's step: of its products, or of what it loads, in cycles.
 int64_t step_cycles(const WeightGradTile& tile) {
   const int64_t products = int64_t{tile.row_blocks} * tile.columns * box_cells / 64;  // 8192 products a cycle
-  const int64_t bytes = tile.stage_bytes() / 24;                                       // of the L2 cache
+  const int64_t bytes = tile.stage_bytes() / 24;                                      // of the L2 cache
   return std::max(products, bytes);
 }
 
@@ -79,8 +79,8 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
     for (int64_t slabs = 1; slabs <= std::min({p.steps, most_slabs, int64_t{256}}); ++slabs) {
       const int64_t waves = ceil_div(tiles * slabs, int64_t{multiprocessors});
       // The results of the slabs are written and read again: 4 bytes each, at 1500 bytes a cycle.
-      const int64_t time = waves * (ceil_div(p.steps, slabs) * step_cycles(tile) + filling) +
-                           8 * slabs * p.elements() / 1500;
+      const int64_t time =
+          waves * (ceil_div(p.steps, slabs) * step_cycles(tile) + filling) + 8 * slabs * p.elements() / 1500;
       if (time >= least) continue;
       least = time;
       p.tile = tile, p.row_tiles = row_tiles, p.column_tiles = column_tiles, p.slabs = narrow(slabs);
