@@ -38,7 +38,8 @@ namespace vox::cuda::conv::dense {
 // ---- What a block owns ------------------------------------------------------------------------------------
 
 constexpr int wg_consumers = 2, wg_block_threads = (wg_consumers + 1) * 128;
-constexpr int chunk_bytes = box_cells * chunk_channels * 2;  // 64 cells x 64 channels
+constexpr int cell_bytes = chunk_channels * 2,
+              chunk_bytes = box_cells * cell_bytes;  // 64 cells x 64 channels
 
 /// Where the box of a step begins in small.
 __device__ __forceinline__ ptx::BoxAt box_at(const WeightGradPlan& p, int64_t step) {
@@ -51,68 +52,93 @@ __device__ __forceinline__ ptx::BoxAt box_at(const WeightGradPlan& p, int64_t st
   return {0, at[0], at[1], at[2], at[3]};
 }
 
-/// 64 channels of big at a tap. Beyond the last one it is the last one again, whose result is dropped.
-struct RowBlock {
-  int first_channel, tap, w, h, d;  // the tap's shift
+/// What a window holds: 64 channels of big, and the first tap of its group. Beyond the last window it is the
+/// last one again, whose result is dropped.
+struct Window {
+  int first_channel, k_d, k_h, k_w;
+  int w, h, d;  // where it begins, for the box at the origin
 };
-__device__ __forceinline__ RowBlock row_block(const WeightGradPlan& p, int index) {
-  index = min(index, p.row_blocks - 1);
-  const int tap = index / p.chunks;
-  const auto shift = [&](int k, int axis) { return k * p.dilation[axis] - p.padding[axis]; };
-  return {index % p.chunks * chunk_channels, tap, shift(tap % p.kernel[2], 2),
-          shift(tap / p.kernel[2] % p.kernel[1], 1), shift(tap / (p.kernel[1] * p.kernel[2]), 0)};
+__device__ __forceinline__ Window window_at(const WeightGradPlan& p, int index) {
+  index = min(index, p.windows() - 1);
+  Window v;
+  v.first_channel = index % p.chunks * chunk_channels, index /= p.chunks;
+  v.k_w = index % p.groups[2] * p.tile.group_w, index /= p.groups[2];
+  v.k_h = index % p.groups[1] * p.tile.group_h, v.k_d = index / p.groups[1];
+  v.w = v.k_w * p.dilation[2] - p.padding[2];
+  v.h = v.k_h * p.dilation[1] - p.padding[1];
+  v.d = v.k_d * p.dilation[0] - p.padding[0];
+  return v;
 }
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/// Of a window in shared memory; constant for a single tap, whose window is a box.
+template <WeightGradTile tile>
+__device__ __forceinline__ int window_bytes(const WeightGradPlan& p) {
+  return tile.group_taps() == 1 ? chunk_bytes : p.window_bytes;
+}
+
 /// Starts the copies of all steps, in order.
 template <WeightGradTile tile>
 __device__ __forceinline__ void produce(const WeightGradPlan& p, const CUtensorMap& big,
                                         const CUtensorMap& small, unsigned char* stages, Barriers& barriers,
-                                        const RowBlock* row, int first_column, int64_t begin, int64_t end) {
-  Ring ring{tile.stages()};
+                                        const Window* window, int first_column, int64_t begin, int64_t end) {
+  const int window_cells = p.window[0] * p.window[1] * p.box[2] * p.box[3];
+  const uint32_t bytes =
+      tile.windows * window_cells * cell_bytes + tile.columns / chunk_channels * chunk_bytes;
+  Ring ring{p.stages};
   for (int64_t step = begin; step < end; ++step, ring.advance()) {
     const ptx::BoxAt box = box_at(p, step);
     const int w = box.w * p.stride[2], h = box.h * p.stride[1], d = box.d * p.stride[0];
-    unsigned char* to = stages + ring.slot * tile.stage_bytes();
+    unsigned char* to = stages + ring.slot * p.stage_bytes;
     ptx::Mbarrier& full = barriers.full[ring.slot];
     ring.wait_empty(barriers);
-    ptx::mbarrier_arrive_expecting(full, tile.stage_bytes());
+    ptx::mbarrier_arrive_expecting(full, bytes);
 #pragma unroll
-    for (int r = 0; r < tile.row_blocks; ++r, to += chunk_bytes)
-      ptx::tensor_copy(to, big, {row[r].first_channel, w + row[r].w, h + row[r].h, d + row[r].d, box.n},
-                       full);
+    for (int v = 0; v < tile.windows; ++v, to += window_bytes<tile>(p))
+      ptx::tensor_copy(
+          to, big, {window[v].first_channel, w + window[v].w, h + window[v].h, d + window[v].d, box.n}, full);
 #pragma unroll
     for (int c = 0; c < tile.columns; c += chunk_channels, to += chunk_bytes)
       ptx::tensor_copy(to, small, {first_column + c, box.w, box.h, box.d, box.n}, full);
   }
 }
 
-/// The products of one warpgroup: half of the row blocks, from number `first` of the tile on, of which
-/// `exist` exist.
-template <WeightGradTile tile, ptx::Operand operand>
+/// `count` products of one warpgroup, from number `first` of the tile on, over all steps.
+template <WeightGradTile tile, ptx::Operand operand, int first, int count>
 __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned char* stages,
-                                        Barriers& barriers, const RowBlock* row, int first, int exist,
+                                        Barriers& barriers, const Window* window, int first_window,
                                         int first_column, int64_t steps, float* partial) {
-  constexpr int count = tile.row_blocks / wg_consumers, sums = tile.columns / 2;
-  constexpr uint32_t k_bytes = 16 * chunk_channels * 2;  // of 16 cells, the k of an instruction
+  constexpr int sums = tile.columns / 2;
   float sum[count][sums];
-  Ring ring{tile.stages()};
+  uint32_t slice[box_cells / 16], product[count];  // where they begin, in bytes
+#pragma unroll
+  for (int k = 0; k < box_cells / 16; ++k)
+    slice[k] = cell_bytes * (tile.group_taps() == 1 ? 16 * k : p.slice_cell[k]);
+#pragma unroll
+  for (int r = 0; r < count; ++r) {
+    const int v = (first + r) / tile.group_taps(), tap = (first + r) % tile.group_taps();
+    product[r] = v * window_bytes<tile>(p) +
+                 cell_bytes * (tap / tile.group_w * p.tap_cell[1] + tap % tile.group_w * p.tap_cell[0]);
+  }
+  Ring ring{p.stages};
   Released released{barriers};
   for (int64_t step = 0; step < steps; ++step, ring.advance()) {
-    const unsigned char* const stage = stages + ring.slot * tile.stage_bytes();
-    const uint64_t a = ptx::swizzled_mn_major_matrix(stage + first * chunk_bytes, chunk_bytes);
-    const uint64_t b = ptx::swizzled_mn_major_matrix(stage + tile.row_blocks * chunk_bytes, chunk_bytes);
+    const unsigned char* const stage = stages + ring.slot * p.stage_bytes;
+    const uint64_t a = ptx::swizzled_mn_major_matrix(stage, chunk_bytes);
+    const uint64_t b =
+        ptx::swizzled_mn_major_matrix(stage + tile.windows * window_bytes<tile>(p), chunk_bytes);
     ring.wait_full(barriers);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < box_cells / 16; ++k)
 #pragma unroll
-      for (int r = 0; r < count; ++r)
-        ptx::wgmma_mn_major<operand, tile.columns>(sum[r], ptx::moved(a, r * chunk_bytes + k * k_bytes),
-                                                   ptx::moved(b, k * k_bytes), step > 0 || k > 0);
+      for (int r = 0; r < count; ++r) {
+        ptx::wgmma_mn_major<operand, tile.columns>(sum[r], ptx::moved(a, slice[k] + product[r]),
+                                                   ptx::moved(b, k * 16 * cell_bytes), step > 0 || k > 0);
+      }
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     released.now();
@@ -124,11 +150,14 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned 
   const int channel = thread / 32 * 16 + lane / 4, column = first_column + lane % 4 * 2;
 #pragma unroll
   for (int r = 0; r < count; ++r) {
-    if (r >= exist) return;
-    float* const to = partial + int64_t{row[r].tap} * p.small_channels * p.big_channels;
+    const int v = (first + r) / tile.group_taps(), in_group = (first + r) % tile.group_taps();
+    const int k_h = window[v].k_h + in_group / tile.group_w, k_w = window[v].k_w + in_group % tile.group_w;
+    if (first_window + v >= p.windows() || k_h >= p.kernel[1] || k_w >= p.kernel[2]) continue;
+    const int tap = (window[v].k_d * p.kernel[1] + k_h) * p.kernel[2] + k_w;
+    float* const to = partial + int64_t{tap} * p.small_channels * p.big_channels;
 #pragma unroll
     for (int i = 0; i < sums; ++i) {
-      const int bc = row[r].first_channel + channel + i / 2 % 2 * 8, sc = column + i / 4 * 8 + i % 2;
+      const int bc = window[v].first_channel + channel + i / 2 % 2 * 8, sc = column + i / 4 * 8 + i % 2;
       if (bc < p.big_channels && sc < p.small_channels) to[sc * p.big_channels + bc] = sum[r][i];
     }
   }
@@ -137,24 +166,24 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned 
 #endif
 
 /// partials: [slab][tap][channel of small][channel of big].
-template <int row_blocks, int columns, ptx::Operand operand>
+template <int windows, int group_h, int group_w, int columns, ptx::Operand operand>
 __global__ void __launch_bounds__(wg_block_threads, 1)
     weight_grad_kernel(const __grid_constant__ CUtensorMap big, const __grid_constant__ CUtensorMap small,
                        float* partials, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr WeightGradTile tile{row_blocks, columns};
+  constexpr WeightGradTile tile{windows, group_h, group_w, columns};
   extern __shared__ unsigned char unaligned[];
   unsigned char* const stages = unaligned + (1024 - ptx::shared_address_of(unaligned) % 1024) % 1024;
   __shared__ Barriers barriers;
-  __shared__ RowBlock rows[tile.row_blocks];
+  __shared__ Window window[tile.windows];
   const int tiles = p.row_tiles * p.column_tiles, index = static_cast<int>(blockIdx.x) % tiles;
   const int slab = static_cast<int>(blockIdx.x) / tiles;
-  const int first_row_block = index % p.row_tiles * tile.row_blocks;
+  const int first_window = index % p.row_tiles * tile.windows;
   const int first_column = index / p.row_tiles * tile.columns;
-  if (threadIdx.x < tile.row_blocks)
-    rows[threadIdx.x] = row_block(p, first_row_block + static_cast<int>(threadIdx.x));
+  if (threadIdx.x < tile.windows)
+    window[threadIdx.x] = window_at(p, first_window + static_cast<int>(threadIdx.x));
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < tile.stages(); ++slot) {
+    for (int slot = 0; slot < p.stages; ++slot) {
       ptx::mbarrier_init(barriers.full[slot], 1);
       ptx::mbarrier_init(barriers.empty[slot], wg_consumers * 128);
     }
@@ -164,17 +193,21 @@ __global__ void __launch_bounds__(wg_block_threads, 1)
 
   const int64_t length = (p.steps + p.slabs - 1) / p.slabs, begin = slab * length;
   const int64_t end = min(begin + length, p.steps);
-
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == wg_consumers) {
     ptx::shrink_registers_to<40>();
     if (threadIdx.x % 128 == 0)
-      produce<tile>(p, big, small, stages, barriers, rows, first_column, begin, end);
+      produce<tile>(p, big, small, stages, barriers, window, first_column, begin, end);
   } else {
     ptx::grow_registers_to<232>();
-    const int first = warpgroup * (tile.row_blocks / wg_consumers);
-    consume<tile, operand>(p, stages, barriers, rows + first, first, p.row_blocks - first_row_block - first,
-                           first_column, end - begin, partials + slab * p.elements());
+    constexpr int half = (tile.products() + 1) / 2;
+    float* const partial = partials + slab * p.elements();
+    if (warpgroup == 0)
+      consume<tile, operand, 0, half>(p, stages, barriers, window, first_window, first_column, end - begin,
+                                      partial);
+    else
+      consume<tile, operand, half, tile.products() - half>(p, stages, barriers, window, first_window,
+                                                           first_column, end - begin, partial);
   }
 #endif
 }
@@ -256,23 +289,27 @@ void run_weight_grad(const WeightGradCall& call) {
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, multiprocessors(launch));
   const ChannelsLast<Operand> big_cells(launch, big), small_cells(launch, small);
-  const CUtensorMap big_map = big_cells.boxes(p.box, g.stride), small_map = small_cells.boxes(p.box, 1);
+  const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
+                    small_map = small_cells.boxes({p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
   const Workspace partials(launch, p.slabs * p.elements() * int64_t{sizeof(float)});
 
   const auto blocks = static_cast<unsigned>(p.row_tiles * p.column_tiles * p.slabs);
   const auto launch_if = [&]<int index>(std::integral_constant<int, index>) {
     constexpr WeightGradTile tile = weight_grad_tiles[index];
     if (p.tile != tile) return;
-    constexpr auto* kernel = weight_grad_kernel<tile.row_blocks, tile.columns, Operand::operand>;
-    constexpr int shared = tile.stages() * tile.stage_bytes() + 1024;
+    constexpr auto* kernel =
+        weight_grad_kernel<tile.windows, tile.group_h, tile.group_w, tile.columns, Operand::operand>;
+    const int shared = p.stages * p.stage_bytes + 1024;
     launch.allow_shared_memory<kernel>(shared);
-    kernel<<<blocks, wg_block_threads, shared, launch.stream()>>>(big_map, small_map, partials.as<float>(),
-                                                                  p);
+    kernel<<<blocks, wg_block_threads, static_cast<size_t>(shared), launch.stream()>>>(
+        big_map, small_map, partials.as<float>(), p);
   };
   launch_if(std::integral_constant<int, 0>{});
   launch_if(std::integral_constant<int, 1>{});
   launch_if(std::integral_constant<int, 2>{});
   launch_if(std::integral_constant<int, 3>{});
+  launch_if(std::integral_constant<int, 4>{});
+  launch_if(std::integral_constant<int, 5>{});
   launch.check();
 
   const int shared = sum_channels * p.taps * static_cast<int>(sizeof(float));
