@@ -3,6 +3,7 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/kernels.h>
 
@@ -209,6 +210,11 @@ bool gathering(const Conv3dProblem& p) {
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
+/// TODO
+bool many_channels(const Conv3dProblem& p) {
+  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 64;
+}
+
 /// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by
 /// phase).
 bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 1; }
@@ -226,6 +232,11 @@ constexpr Row table[]{
     {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
     {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
      "direct"},
+    {"dense_bf16_of_f32", hopper<rounded_to_bf16, dense::takes<float, Bf16>>, many_channels,
+     dense::run<float, Bf16>},
+    {"dense_bf16", hopper<is_bf16, dense::takes<bfloat16, Bf16>>, many_channels, dense::run<bfloat16, Bf16>},
+    {"dense_f16", hopper<is_f16, dense::takes<float16, F16>>, many_channels, dense::run<float16, F16>},
+    {"dense", hopper<tf32, dense::takes<float, Tf32>>, many_channels, dense::run<float, Tf32>},
     {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
     {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
      "direct"},

@@ -1,0 +1,154 @@
+#pragma once
+
+// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
+// so that they compile in parallel.
+
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/dense/dense.h>
+#include <voxgrad/cuda/ptx/tensor_map.h>
+#include <voxgrad/cuda/conv3d/common/pack.cuh>
+#include <voxgrad/cuda/conv3d/dense/kernel.cuh>
+#include <voxgrad/cuda/conv3d/dense/operands.cuh>
+
+#include <type_traits>
+
+namespace vox::cuda::conv::dense {
+
+// ---- Weights ----------------------------------------------------------------------------------------------
+
+/// Packs weights as they lie in a stage: [group and tile of columns][tap][chunk][column][128 bytes of input
+/// channels, swizzled]. A thread packs 16 bytes; taps run fastest, which are neighbours in memory. blockIdx.y
+/// is (group, tile of columns, chunk).
+template <class Storage, class Operand>
+__global__ void __launch_bounds__(256) pack_kernel(const Storage* __restrict__ weight, unsigned char* packed,
+                                                   int columns, const __grid_constant__ Plan p) {
+  using Element = typename Operand::Element;
+  constexpr int of_granule = 16 / sizeof(Element), granules = row_bytes / 16;
+  const int taps = p.d.taps() * p.h.taps() * p.w.taps();
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= taps * granules * columns) return;
+  const auto next = [&](int extent) {
+    const int digit = i % extent;
+    i /= extent;
+    return digit;
+  };
+  const int at_w = next(p.w.taps()), at_h = next(p.h.taps()), at_d = next(p.d.taps());
+  const int granule = next(granules), column = i;
+  const int chunk = blockIdx.y % p.chunks, tile = blockIdx.y / p.chunks;
+  const int group = tile / p.column_tiles;
+  const int across = tile % p.column_tiles * columns + column;  // of the group's columns
+  const int out = across >> p.joined, neighbour = across & ((1 << p.joined) - 1);
+  const int in = (chunk * granules + granule) * of_granule;
+  const int tap = (p.d.tap[0][at_d] * p.h.kernel + p.h.tap[0][at_h]) * p.w.kernel + p.w.tap[neighbour][at_w];
+  const int kernel = p.d.kernel * p.h.kernel * p.w.kernel;
+  alignas(16) Element value[of_granule];
+#pragma unroll
+  for (int c = 0; c < of_granule; ++c) {
+    Storage x(0.0f);
+    if (in + c < p.in_per_group && out < p.out_per_group)
+      x = weight[weight_row(p, p.transposed, int64_t{group}, int64_t{in} + c, int64_t{out}) * kernel + tap];
+    if constexpr (std::is_same_v<Storage, Element>)
+      value[c] = x;
+    else
+      value[c] = Operand::part(static_cast<float>(x));
+  }
+  const int at_tap = (at_d * p.h.taps() + at_h) * p.w.taps() + at_w;
+  const int64_t image = (int64_t{tile} * taps + at_tap) * p.chunks + chunk;
+  *reinterpret_cast<uint4*>(packed + image * columns * row_bytes + ptx::swizzled(column, granule)) =
+      *reinterpret_cast<const uint4*>(value);
+}
+
+// ---- The launch -------------------------------------------------------------------------------------------
+
+template <class Operand>
+const auto& plan_for(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
+  return recall<best_plan>(g, transposed, int{sizeof(typename Operand::Element)}, multiprocessors);
+}
+
+template <class Storage, class Operand>
+bool takes(const Conv3dGeometry& g, bool transposed) {
+  constexpr int any = 132;
+  return plan_for<Operand>(g, transposed, any).has_value();
+}
+
+/// Calls f with the Block of a tile.
+template <class Storage, class Operand, class F>
+void visit_block(const TileShape& tile, F f) {
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    const auto one = [&]<TileShape shape>() {
+      if (tile == shape) f(Block<Storage, Operand, shape.products, shape.columns>{});
+    };
+    (one.template operator()<tile_shapes[i]>(), ...);
+  }
+  (std::make_index_sequence<std::size(tile_shapes)>{});
+}
+
+/// The input, channels last, as boxes of a stage.
+template <class Operand>
+ptx::BoxesOfTensor boxes_of(const Plan& p) {
+  constexpr int64_t row_elements = row_bytes / sizeof(typename Operand::Element);
+  const auto step = [](const Axis& axis) { return int64_t{axis.box == 1 ? 1 : axis.in_step}; };
+  return {{padded_channels<Operand>(p.in_per_group), p.w.in, p.h.in, p.d.in, int64_t{p.batch} * p.groups},
+          {row_elements, p.w.box, p.h.box, p.d.box, p.box_n},
+          {1, step(p.w), step(p.h), step(p.d), 1}};
+}
+
+template <class Block>
+void launch_product(const Launch& launch, const CUtensorMap& cells, const unsigned char* weights,
+                    const typename Block::Storage* bias, typename Block::Storage* output, const Plan& p) {
+  constexpr auto* kernel = product_kernel<Block>;
+  launch.allow_shared_memory<kernel>(p.shared_bytes);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(p.split), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(p.blocks);
+  config.blockDim = block_threads;
+  config.dynamicSmemBytes = static_cast<size_t>(p.shared_bytes);
+  config.stream = launch.stream();
+  config.attrs = &cluster;
+  config.numAttrs = p.split > 1 ? 1 : 0;
+  launch.check(cudaLaunchKernelEx(&config, kernel, cells, weights, bias, output, p));
+}
+
+/// The convolution by a plan, in three launches.
+template <class Storage, class Operand>
+void run_planned(const Launch& launch, const Conv3dCall& call, const Planned& planned) {
+  using Element = typename Operand::Element;
+  constexpr DType dtype = sizeof(Element) == 4 ? f32 : Operand::operand == ptx::Operand::bf16 ? bf16 : f16;
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
+  const TileShape& tile = planned.tile;
+  Plan p = planned.plan;
+  Storage* const to = vox::detail::mutable_ptr<Storage>(output);
+  p.quads &= reinterpret_cast<uintptr_t>(to) % (4 * sizeof(Storage)) == 0;
+
+  const int64_t samples = int64_t{p.batch} * p.groups, cells = int64_t{p.d.in} * p.h.in * p.w.in;
+  const Workspace last(launch, channels_last_bytes<Operand>(samples, p.in_per_group, cells));
+  to_channels_last<Storage, Operand>(launch, vox::detail::ptr<Storage>(input), samples, p.in_per_group, cells,
+                                     last.as<Element>());
+  const int taps = p.d.taps() * p.h.taps() * p.w.taps();
+  const int tiles = p.groups * p.column_tiles;
+  const Workspace packed(launch, int64_t{tiles} * taps * p.chunks * tile.columns * row_bytes);
+  if (taps > 0)
+    pack_kernel<Storage, Operand>
+        <<<dim3(static_cast<unsigned>(ceil_div(taps * (row_bytes / 16) * tile.columns, 256)),
+                static_cast<unsigned>(tiles * p.chunks)),
+           256, 0, launch.stream()>>>(vox::detail::ptr<Storage>(weight), packed.as<unsigned char>(),
+                                      tile.columns, p);
+  const CUtensorMap boxes = ptx::tensor_map(call.op(), last.as<Element>(), dtype, boxes_of<Operand>(p));
+  visit_block<Storage, Operand>(tile, [&](auto block) {
+    launch_product<decltype(block)>(launch, boxes, packed.as<unsigned char>(),
+                                    vox::detail::ptr_or_null<Storage>(bias), to, p);
+  });
+  launch.check();
+}
+
+template <class Storage, class Operand>
+void run(const Conv3dCall& call) {
+  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
+  run_planned<Storage, Operand>(launch, call,
+                                *plan_for<Operand>(call.geometry, call.transposed, multiprocessors(launch)));
+}
+
+}  // namespace vox::cuda::conv::dense
