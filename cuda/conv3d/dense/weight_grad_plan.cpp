@@ -68,8 +68,8 @@ bool choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
 
 /// The time of a tile's step: of its products, or of what it loads, in cycles.
 int64_t step_cycles(const WeightGradPlan& p) {
-  // A warpgroup has half of the products, rounded up. Both together do 64 x 64 x 64 in 64 cycles.
-  const int64_t products = int64_t{(p.tile.products() + 1) / 2 * 2} * p.tile.columns;
+  // A warpgroup has half of the products, rounded up. Both together do 64 x 64 x 64 in 128 cycles.
+  const int64_t products = int64_t{(p.tile.products() + 1) / 2 * 2} * p.tile.columns * 2;
   const int64_t bytes = p.stage_bytes / 24;  // of the L2 cache
   return std::max(products, bytes);
 }
