@@ -97,18 +97,20 @@ std::vector<int> extents_of(int cells, int most) {
 /// The largest extent of a box, with gaps between its elements.
 int most_extent(const Axis& axis, int rows) { return std::min(rows, (most_box - 1) / axis.in_step + 1); }
 
-/// Cuts the cells into boxes of `rows` at most: as few as possible, and of those the longest along w, then
-/// h.
+/// Cuts the cells into boxes of `rows` at most: as few as possible, but not with short runs of outputs in
+/// memory.
 void cut_cells(Plan& p, int rows) {
-  int64_t least = std::numeric_limits<int64_t>::max();
+  double least = std::numeric_limits<double>::infinity();
   for (const int w : extents_of(p.w.cells, most_extent(p.w, rows)))
     for (const int h : extents_of(p.h.cells, most_extent(p.h, rows / w)))
       for (const int d : extents_of(p.d.cells, most_extent(p.d, rows / (w * h)))) {
         const int n = p.groups == 1 ? std::min({p.batch, rows / (w * h * d), 256}) : 1;
         const int64_t boxes = int64_t{ceil_div(p.w.cells, w)} * ceil_div(p.h.cells, h) *
                               ceil_div(p.d.cells, d) * ceil_div(p.batch, n);
-        if (boxes >= least) continue;
-        least = boxes;
+        const int run = (w << p.joined) * (w == p.w.cells ? h : 1);
+        const double cost = static_cast<double>(boxes) * (1 + 4.0 / run);
+        if (cost >= least) continue;
+        least = cost;
         p.w.box = w, p.h.box = h, p.d.box = d, p.box_n = n;
       }
   for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
@@ -118,20 +120,17 @@ void cut_cells(Plan& p, int rows) {
 
 // ---- Time -------------------------------------------------------------------------------------------------
 
-// Cycles of a multiprocessor, measured (NOTES.md): what the L2 cache brings it, and what a block costs
-// besides its products, alone and in a cluster.
-constexpr double l2_bytes = 40, block_cycles = 4000, cluster_cycles = 2500;
+// Cycles, measured (NOTES.md): what the L2 cache brings a multiprocessor; what a block costs besides its
+// products, alone on a multiprocessor and beside another; and what blocks of a cluster cost in addition.
+constexpr double l2_bytes = 46, alone_cycles = 6000, beside_cycles = 2500, cluster_cycles = 3000;
 
 double cycles_of(const Plan& p, const TileShape& tile, int64_t steps, int multiprocessors) {
-  const double products = 4.0 * tile.products * tile.columns;
-  const double step = std::max(products, tile.stage_bytes() / l2_bytes);
-  const int resident = tile.resident();
-  const auto rounds = static_cast<double>(ceil_div(p.blocks, multiprocessors * resident) * resident);
-  const double least = static_cast<double>(p.blocks) / multiprocessors;
-  // Blocks of one multiprocessor share it.
-  const double full = resident > 1 && p.blocks < multiprocessors ? 1 : std::max(rounds, least);
-  return full * static_cast<double>(ceil_div(steps, p.split)) * step + block_cycles +
-         (p.split > 1 ? cluster_cycles : 0);
+  const double step = std::max(4.0 * tile.products * tile.columns, tile.stage_bytes() / l2_bytes);
+  const int resident = p.blocks > multiprocessors ? tile.resident() : 1;
+  const int64_t rounds = ceil_div(p.blocks, multiprocessors * resident) * resident;
+  return static_cast<double>(rounds) *
+         (static_cast<double>(ceil_div(steps, p.split)) * step +
+          (resident > 1 ? beside_cycles : alone_cycles) + (p.split > 1 ? cluster_cycles : 0));
 }
 
 /// Whether numbers fit their types.
@@ -177,9 +176,9 @@ std::optional<Planned> cut(Plan p, const TileShape& tile, int split, int multipr
   const int64_t phases = int64_t{p.d.phases} * p.h.phases * p.w.phases;
   const int64_t columns = int64_t{p.groups} * p.column_tiles;
   if (tiles * phases * columns > most_int / most_split) return std::nullopt;
-  if (columns * p.chunks > 65535) return std::nullopt;  // the packing kernel's blocks along y
   p.blocks = narrow(tiles * phases * columns * split);
   const int64_t taps = int64_t{p.d.taps()} * p.h.taps() * p.w.taps();
+  if (columns * p.chunks * taps * tile.columns > most_int / row_bytes) return std::nullopt;
   const int64_t steps = ceil_div(taps, phases) * p.chunks;  // of a tile, on average
   return Planned{tile, p, cycles_of(p, tile, steps, multiprocessors)};
 }
