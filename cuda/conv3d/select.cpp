@@ -195,9 +195,18 @@ bool gathering(const Conv3dProblem& p) {
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
-/// TODO
+/// Bringing channels last is a pass over the input, and small tiles of cells read it from the L2 cache for
+/// every tap. So dense is for many channels, and else for few cells, whose other kernels leave
+/// multiprocessors idle: 1.1 to 8 times as fast in 82 passes of layers of networks (dense/NOTES.md).
 bool many_channels(const Conv3dProblem& p) {
-  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 64;
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t channels = std::min(g.big_per_group(), g.small_per_group());
+  if (channels >= 128) return true;
+  const int64_t cells = g.batch * g.small_cells();
+  if (channels < 32 || cells >= 1 << 17) return false;
+  if (longest_stride(p) == 1 || is_16_bit(p.dtype)) return true;
+  // gather and strided read f32 where it is: they are slower only if there is more to multiply.
+  return channels >= 64 && (transposed(p) ? g.taps() <= 8 || cells < 1 << 15 : g.taps() >= 27);
 }
 
 /// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by

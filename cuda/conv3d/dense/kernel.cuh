@@ -301,7 +301,7 @@ __device__ __forceinline__ void store(const float* staged, const typename Block:
 // ---- The kernel -------------------------------------------------------------------------------------------
 
 template <class Block>
-__global__ void __launch_bounds__(block_threads, Block::shape.resident())
+__global__ void __launch_bounds__(block_threads, Block::shape.most_resident())
     product_kernel(const __grid_constant__ CUtensorMap cells, const unsigned char* __restrict__ weights,
                    const typename Block::Storage* __restrict__ bias, typename Block::Storage* output,
                    const __grid_constant__ Plan p) {

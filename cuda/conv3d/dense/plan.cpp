@@ -120,17 +120,27 @@ void cut_cells(Plan& p, int rows) {
 
 // ---- Time -------------------------------------------------------------------------------------------------
 
-// Cycles, measured (NOTES.md): what the L2 cache brings a multiprocessor; what a block costs besides its
-// products, alone on a multiprocessor and beside another; and what blocks of a cluster cost in addition.
-constexpr double l2_bytes = 46, alone_cycles = 6000, beside_cycles = 2500, cluster_cycles = 3000;
+// Cycles, fitted to the times of all tiles and splits on 118 problems (NOTES.md): bytes that the L2 cache
+// brings a multiprocessor in one; what a block takes besides its products, alone on a multiprocessor and
+// beside another, and for each of its sums; and what it takes in a cluster in addition.
+constexpr double l2_bytes = 57, alone = 8600, beside = 2800, of_sum = 0.09;
+constexpr double in_cluster = 1700, of_sum_in_cluster = 0.2;
+
+/// How many blocks run at once, one on a multiprocessor. Clusters do not find room for all: their blocks are
+/// on multiprocessors of one part of the GPU, of 16 or 18 or fewer.
+int blocks_at_once(int split, int multiprocessors) {
+  return (split <= 2 ? multiprocessors : multiprocessors * 9 / 10) / split * split;
+}
 
 double cycles_of(const Plan& p, const TileShape& tile, int64_t steps, int multiprocessors) {
   const double step = std::max(4.0 * tile.products * tile.columns, tile.stage_bytes() / l2_bytes);
-  const int resident = p.blocks > multiprocessors ? tile.resident() : 1;
-  const int64_t rounds = ceil_div(p.blocks, multiprocessors * resident) * resident;
-  return static_cast<double>(rounds) *
-         (static_cast<double>(ceil_div(steps, p.split)) * step +
-          (resident > 1 ? beside_cycles : alone_cycles) + (p.split > 1 ? cluster_cycles : 0));
+  const int at_once = blocks_at_once(p.split, multiprocessors);
+  const int64_t rounds = ceil_div(p.blocks, at_once * p.resident) * p.resident;
+  const double sums = static_cast<double>(tile.rows()) * tile.columns;
+  double block = static_cast<double>(ceil_div(steps, p.split)) * step + of_sum * sums;
+  block += p.resident > 1 ? beside : alone;
+  if (p.split > 1) block += in_cluster + of_sum_in_cluster * sums;
+  return static_cast<double>(rounds) * block;
 }
 
 /// Whether numbers fit their types.
@@ -167,16 +177,17 @@ std::optional<Planned> cut(Plan p, const TileShape& tile, int split, int multipr
   p.split = split;
   p.quads = p.w.out % 4 == 0 && (p.w.box << p.joined) % 4 == 0 && p.w.out_step == 1 << p.joined &&
             p.w.first_out[0] == 0;
-  p.stage_bytes = tile.stage_bytes();
-  const int shared = (228 / tile.resident() - 1) * 1024 - barrier_space;
-  p.stages = std::min(shared / p.stage_bytes, most_stages);
-  p.shared_bytes = barrier_space + p.stages * p.stage_bytes;
   p.staged_pitch = (tile.rows() << p.joined) + (p.joined ? 8 : 4);
   const int64_t tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.batch_tiles;
   const int64_t phases = int64_t{p.d.phases} * p.h.phases * p.w.phases;
   const int64_t columns = int64_t{p.groups} * p.column_tiles;
   if (tiles * phases * columns > most_int / most_split) return std::nullopt;
   p.blocks = narrow(tiles * phases * columns * split);
+  // Few blocks are kept apart by the shared memory that they take.
+  p.resident = p.blocks > blocks_at_once(split, multiprocessors) ? tile.most_resident() : 1;
+  p.stage_bytes = tile.stage_bytes();
+  p.stages = std::min(((228 / p.resident - 1) * 1024 - barrier_space) / p.stage_bytes, most_stages);
+  p.shared_bytes = barrier_space + p.stages * p.stage_bytes;
   const int64_t taps = int64_t{p.d.taps()} * p.h.taps() * p.w.taps();
   if (columns * p.chunks * taps * tile.columns > most_int / row_bytes) return std::nullopt;
   const int64_t steps = ceil_div(taps, phases) * p.chunks;  // of a tile, on average

@@ -47,6 +47,7 @@ struct Plan {
   int column_tiles;        ///< of a group
   int split;               ///< blocks of a cluster, which share the taps and chunks of one tile
   bool quads;              ///< four outputs from a multiple of 4 on lie in one row, and so does their box
+  int resident;            ///< blocks of a multiprocessor
   int stages, stage_bytes, shared_bytes;
   int staged_pitch;  ///< words from one channel to the next where sums are staged
   int blocks;
@@ -60,7 +61,7 @@ struct TileShape {
   constexpr int sums() const { return products * columns / 2; }  ///< registers of a thread
   constexpr int stage_bytes() const { return (rows() + columns) * row_bytes; }
   /// Blocks of a multiprocessor: one stores while the other multiplies, if both have enough stages.
-  constexpr int resident() const { return sums() <= 64 && stage_bytes() <= 36 * 1024 ? 2 : 1; }
+  constexpr int most_resident() const { return sums() <= 64 && stage_bytes() <= 36 * 1024 ? 2 : 1; }
   friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
 };
 

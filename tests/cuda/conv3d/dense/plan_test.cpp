@@ -132,7 +132,8 @@ void expect_fits(const Planned& planned) {
   EXPECT_NE(std::ranges::find(tile_shapes, t), std::end(tile_shapes));
   EXPECT_NE(std::ranges::find(splits, p.split), std::end(splits));
   EXPECT_GE(p.stages, 2);
-  EXPECT_LE(p.shared_bytes * t.resident(), (228 - t.resident()) * 1024);
+  EXPECT_LE(p.resident, t.most_resident());
+  EXPECT_LE(p.shared_bytes * p.resident, (228 - p.resident) * 1024);
   EXPECT_EQ(p.stage_bytes % 1024, 0);
   EXPECT_EQ(p.box_rows, p.w.box * p.h.box * p.d.box * p.box_n);
   EXPECT_LE(p.box_rows, t.rows());
