@@ -26,13 +26,15 @@ __device__ __forceinline__ void pack(const Storage* __restrict__ weight, unsigne
   using Element = typename Operand::Element;
   constexpr int of_granule = 16 / sizeof(Element), granules = row_bytes / 16;
   int i = block * tile_threads + threadIdx.x;
-  const auto next = [&](int extent) {
-    const int digit = i % extent;
-    i /= extent;
-    return digit;
+  const auto next = [&](const Divisor& by) {
+    const int all = i;
+    i = by.quotient(i);
+    return all - i * by.divisor;
   };
-  const int at_w = next(p.w.taps()), at_h = next(p.h.taps()), at_d = next(p.d.taps());
-  const int granule = next(granules), column = next(columns), chunk = next(p.chunks), tile = i;
+  const int at_w = next(p.w.by_taps), at_h = next(p.h.by_taps), at_d = next(p.d.by_taps);
+  const int granule = i % granules, row = i / granules;
+  const int column = row % columns, image_of_tile = row / columns;
+  const int chunk = image_of_tile % p.chunks, tile = image_of_tile / p.chunks;
   if (tile >= p.groups * p.column_tiles) return;
   const int across = tile % p.column_tiles * columns + column;  // of the group's columns
   const int out = across >> p.joined, neighbour = across & ((1 << p.joined) - 1);

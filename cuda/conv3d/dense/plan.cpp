@@ -163,6 +163,7 @@ std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_
   p.d = axis_of(g, transposed, 0), p.h = axis_of(g, transposed, 1), p.w = axis_of(g, transposed, 2);
   if (transposed)
     if (const auto joined = joined_axis(g)) p.w = *joined, p.joined = g.stride.w == 2 ? 1 : 2;
+  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->by_taps = divisor_of(std::max(axis->taps(), 1));
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::dense {
@@ -29,6 +30,7 @@ struct Axis {
   int kernel, phases;
   int first_out[most_phases];
   int first_tap[most_phases + 1];  ///< of each phase in the arrays below, and the end
+  Divisor by_taps;                 ///< by their number, or 1
   int16_t offset[most_taps];
   int16_t tap[most_joined][most_taps];  ///< of the kernel; the first index is 0 for d and h
 
