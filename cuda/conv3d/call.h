@@ -52,9 +52,6 @@ struct Bf16;
 struct F16;
 struct Tf32x3;
 struct F16x3;
-namespace dense {
-struct ScaledF16;
-}
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
@@ -112,15 +109,6 @@ bool takes(const Conv3dGeometry& g, bool transposed);
 template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
-
-/// 16-bit tensors on Hopper, and f32 as scaled f16 numbers, without groups. The workspace is a channels-last
-/// copy of both operands, and 64 MiB, or one copy of dweight in f32 if that is larger.
-namespace dense {
-template <class Operand>
-bool takes_weight_grad(const Conv3dGeometry& g);
-template <class Operand>
-void run_weight_grad(const WeightGradCall& call);
-}  // namespace dense
 
 /// Hopper. Tf32: f32, bf16 and f16; Tf32x3: f32. The workspace is 32 MiB at most, or one padded copy of
 /// dweight in f32 if that is larger.

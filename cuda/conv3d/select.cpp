@@ -74,9 +74,11 @@ bool weight_grad_in_slices(const Conv3dProblem& p) {
   return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad::takes<Tf32>(p.geometry);
 }
 
-template <bool numbers(const Conv3dProblem&), class Operand>
-bool weight_grad_channels_last(const Conv3dProblem& p) {
-  return numbers(p) && on_hopper(p) && dense::takes_weight_grad<Operand>(p.geometry);
+/// The weight gradient has an operand of its own.
+template <bool numbers(const Conv3dProblem&), class Storage, class Operand, class OfWeightGrad>
+bool dense_right(const Conv3dProblem& p) {
+  if (p.pass != Conv3dPass::weight_grad) return hopper<numbers, dense::takes<Storage, Operand>>(p);
+  return numbers(p) && on_hopper(p) && dense::takes_weight_grad<OfWeightGrad>(p.geometry);
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
@@ -210,9 +212,22 @@ bool gathering(const Conv3dProblem& p) {
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
-/// TODO
+/// Bringing channels last is a pass over the input, and small tiles of cells read it from the L2 cache for
+/// every tap. So dense is for many channels, and else for few cells, whose other kernels leave
+/// multiprocessors idle: 1.1 to 8 times as fast in 82 passes of layers of networks (dense/NOTES.md).
 bool many_channels(const Conv3dProblem& p) {
-  return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 64;
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t channels = std::min(g.big_per_group(), g.small_per_group());
+  if (channels >= 128) return true;
+  const int64_t cells = g.batch * g.small_cells();
+  if (channels < 32 || cells >= 1 << 17) return false;
+  if (longest_stride(p) == 1 || is_16_bit(p.dtype)) return true;
+  // gather and strided read f32 where it is: they are slower only if there is more to multiply.
+  return channels >= 64 && (transposed(p) ? g.taps() <= 8 || cells < 1 << 15 : g.taps() >= 27);
+}
+
+bool dense_pays(const Conv3dProblem& p) {
+  return p.pass == Conv3dPass::weight_grad ? channels_fill_chunks(p) : many_channels(p);
 }
 
 /// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by
@@ -223,20 +238,17 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 
 constexpr Row table[]{
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
-    {"dense_bf16", weight_grad_channels_last<is_bf16, Bf16>, channels_fill_chunks, nullptr,
+    {"dense_bf16_of_f32", hopper<rounded_to_bf16, dense::takes<float, Bf16>>, many_channels,
+     dense::run<float, Bf16>},
+    {"dense_bf16", dense_right<is_bf16, bfloat16, Bf16, Bf16>, dense_pays, dense::run<bfloat16, Bf16>,
      dense::run_weight_grad<Bf16>},
-    {"dense_f16", weight_grad_channels_last<is_f16, F16>, channels_fill_chunks, nullptr,
+    {"dense_f16", dense_right<is_f16, float16, F16, F16>, dense_pays, dense::run<float16, F16>,
      dense::run_weight_grad<F16>},
-    {"dense", weight_grad_channels_last<tf32, dense::ScaledF16>, channels_fill_chunks, nullptr,
+    {"dense", dense_right<tf32, float, Tf32, dense::ScaledF16>, dense_pays, dense::run<float, Tf32>,
      dense::run_weight_grad<dense::ScaledF16>},
     {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
     {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
      "direct"},
-    {"dense_bf16_of_f32", hopper<rounded_to_bf16, dense::takes<float, Bf16>>, many_channels,
-     dense::run<float, Bf16>},
-    {"dense_bf16", hopper<is_bf16, dense::takes<bfloat16, Bf16>>, many_channels, dense::run<bfloat16, Bf16>},
-    {"dense_f16", hopper<is_f16, dense::takes<float16, F16>>, many_channels, dense::run<float16, F16>},
-    {"dense", hopper<tf32, dense::takes<float, Tf32>>, many_channels, dense::run<float, Tf32>},
     {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
     {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
      "direct"},

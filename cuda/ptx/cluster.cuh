@@ -19,10 +19,14 @@ __device__ __forceinline__ uint32_t address_in_cluster(uint32_t shared_address, 
   return address;
 }
 
-__device__ __forceinline__ float load_of_cluster(uint32_t address) {
-  float x;
+__device__ __forceinline__ void load_of_cluster(float& x, uint32_t address) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address));
-  return x;
+}
+/// Four numbers from a multiple of 16 bytes.
+__device__ __forceinline__ void load_of_cluster(float (&x)[4], uint32_t address) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "r"(address));
 }
 
 }  // namespace vox::cuda::ptx

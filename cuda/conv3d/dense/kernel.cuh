@@ -23,6 +23,7 @@
 #include <voxgrad/cuda/ptx/barriers.cuh>
 #include <voxgrad/cuda/ptx/cluster.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
+#include <voxgrad/cuda/ptx/dependent.cuh>
 #include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
@@ -221,51 +222,75 @@ __device__ __forceinline__ void store_quad(Storage* to, const float (&x)[4]) {
 }
 
 /// Adds up what the blocks of the cluster have staged, in their order, and stores it. The blocks and the
-/// warps share the channels; a lane has four outputs of each: neighbours, or else (`quads` is unset) 32
-/// apart.
-template <class Block>
+/// warps share the channels; a lane has four outputs of each: `quads` of neighbours, or 32 apart.
+template <class Block, bool quads>
 __device__ __forceinline__ void store(const float* staged, const typename Block::Storage* bias,
                                       typename Block::Storage* output, const Plan& p, const Job& j) {
-  constexpr int warps = consuming_threads / 32;
+  constexpr int warps = consuming_threads / 32, apart = quads ? 1 : 32;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int positions = Block::shape.rows() << p.joined, channels = Block::columns >> p.joined;
-  const int first_channel = j.column_tile * channels, here = min(channels, p.out_per_group - first_channel);
-  const uint32_t sums = ptx::shared_address_of(staged);
+  const int first_channel = j.group * p.out_per_group + j.column_tile * channels,
+            here = min(channels, p.out_per_group - j.column_tile * channels);
   for (int from = 0; from < positions; from += 128) {
-    const int first = from + (p.quads ? lane * 4 : lane), apart = p.quads ? 1 : 32;
-    int at[4];  // in the output's first channel of the block's
+    const int first = from + (quads ? lane * 4 : lane);
+    int at[4];  // in the output, of the block's first channel
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < (quads ? 1 : 4); ++i) {
       const OutputAt out = output_at(p, j, first + i * apart);
       at[i] = out.index < 0
                   ? -1
-                  : ((out.sample * p.groups + j.group) * p.out_per_group + first_channel) * p.out_cells +
-                        out.index;
+                  : (out.sample * p.groups * p.out_per_group + first_channel) * p.out_cells + out.index;
     }
-#pragma unroll 4
-    for (int c = warp * p.split + j.rank; c < here; c += warps * p.split) {
-      float x[4];
-      const float b = bias ? static_cast<float>(bias[j.group * p.out_per_group + first_channel + c]) : 0.0f;
-      const int word = c * p.staged_pitch + first;
-      if (p.split == 1) {
+    const auto store_channel = [&](int c, float(&x)[4]) {
+      if (bias) {
+        const auto b = static_cast<float>(bias[first_channel + c]);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = staged[word + i * apart];
-      } else {
-        x[0] = x[1] = x[2] = x[3] = 0;
-        for (int rank = 0; rank < p.split; ++rank) {
-          const uint32_t there = ptx::address_in_cluster(sums + 4 * word, rank);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[i] += ptx::load_of_cluster(there + 4 * i * apart);
-        }
+        for (int i = 0; i < 4; ++i) x[i] += b;
       }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] += b;
-      if (p.quads) {
+      if constexpr (quads) {
         if (at[0] >= 0) store_quad(output + at[0] + c * p.out_cells, x);
       } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (at[i] >= 0) output[at[i] + c * p.out_cells] = static_cast<typename Block::Storage>(x[i]);
+      }
+    };
+    const float* const sums = staged + first;
+    if (p.split == 1) {
+#pragma unroll 4
+      for (int c = warp; c < here; c += warps) {
+        float x[4];
+        if constexpr (quads) {
+          const float4 all = *reinterpret_cast<const float4*>(sums + c * p.staged_pitch);
+          x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[i] = sums[c * p.staged_pitch + i * apart];
+        }
+        store_channel(c, x);
+      }
+    } else {
+      for (int c = warp * p.split + j.rank; c < here; c += warps * p.split) {
+        const uint32_t here_at = ptx::shared_address_of(sums + c * p.staged_pitch);
+        float part[most_split][4];  // loaded at once
+#pragma unroll
+        for (int rank = 0; rank < most_split; ++rank)
+          if (rank < p.split) {
+            const uint32_t there = ptx::address_in_cluster(here_at, rank);
+            if constexpr (quads) {
+              ptx::load_of_cluster(part[rank], there);
+            } else {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) ptx::load_of_cluster(part[rank][i], there + 4 * apart * i);
+            }
+          }
+        float x[4] = {};
+#pragma unroll
+        for (int rank = 0; rank < most_split; ++rank)
+          if (rank < p.split)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i] += part[rank][i];
+        store_channel(c, x);
       }
     }
   }
@@ -276,7 +301,7 @@ __device__ __forceinline__ void store(const float* staged, const typename Block:
 // ---- The kernel -------------------------------------------------------------------------------------------
 
 template <class Block>
-__global__ void __launch_bounds__(block_threads, Block::shape.resident())
+__global__ void __launch_bounds__(block_threads, Block::shape.most_resident())
     product_kernel(const __grid_constant__ CUtensorMap cells, const unsigned char* __restrict__ weights,
                    const typename Block::Storage* __restrict__ bias, typename Block::Storage* output,
                    const __grid_constant__ Plan p) {
@@ -285,6 +310,7 @@ __global__ void __launch_bounds__(block_threads, Block::shape.resident())
   Barriers& barriers = *reinterpret_cast<Barriers*>(memory);
   unsigned char* const stages = memory + barrier_bytes;
   if (threadIdx.x == 0) {
+    ptx::prefetch(cells);
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(barriers.full[i], 1);
       ptx::mbarrier_init(barriers.empty[i], consuming_threads);
@@ -292,13 +318,13 @@ __global__ void __launch_bounds__(block_threads, Block::shape.resident())
     ptx::mbarrier_init_done();
   }
   __syncthreads();
+  ptx::wait_for_previous_kernel();
 
   const Job job = job_of(p, blockIdx.x);
   const Steps steps = steps_of(p, job);
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == warpgroups) {  // one warp
     if (threadIdx.x == consuming_threads) {
-      ptx::prefetch(cells);
       produce<Block>(cells, weights, stages, barriers, p, job, steps);
     }
     if (p.split > 1) {
@@ -315,7 +341,10 @@ __global__ void __launch_bounds__(block_threads, Block::shape.resident())
       ptx::cluster_barrier();
     else
       ptx::named_barrier<consuming_threads, 1>();
-    store<Block>(staged, bias, output, p, job);
+    if (p.quads)
+      store<Block, true>(staged, bias, output, p, job);
+    else
+      store<Block, false>(staged, bias, output, p, job);
     if (p.split > 1) ptx::cluster_barrier();  // a block lives until nobody reads its sums
   }
 #endif

@@ -97,18 +97,20 @@ std::vector<int> extents_of(int cells, int most) {
 /// The largest extent of a box, with gaps between its elements.
 int most_extent(const Axis& axis, int rows) { return std::min(rows, (most_box - 1) / axis.in_step + 1); }
 
-/// Cuts the cells into boxes of `rows` at most: as few as possible, and of those the longest along w, then
-/// h.
+/// Cuts the cells into boxes of `rows` at most: as few as possible, but not with short runs of outputs in
+/// memory.
 void cut_cells(Plan& p, int rows) {
-  int64_t least = std::numeric_limits<int64_t>::max();
+  double least = std::numeric_limits<double>::infinity();
   for (const int w : extents_of(p.w.cells, most_extent(p.w, rows)))
     for (const int h : extents_of(p.h.cells, most_extent(p.h, rows / w)))
       for (const int d : extents_of(p.d.cells, most_extent(p.d, rows / (w * h)))) {
         const int n = p.groups == 1 ? std::min({p.batch, rows / (w * h * d), 256}) : 1;
         const int64_t boxes = int64_t{ceil_div(p.w.cells, w)} * ceil_div(p.h.cells, h) *
                               ceil_div(p.d.cells, d) * ceil_div(p.batch, n);
-        if (boxes >= least) continue;
-        least = boxes;
+        const int run = (w << p.joined) * (w == p.w.cells ? h : 1);
+        const double cost = static_cast<double>(boxes) * (1 + 4.0 / run);
+        if (cost >= least) continue;
+        least = cost;
         p.w.box = w, p.h.box = h, p.d.box = d, p.box_n = n;
       }
   for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
@@ -118,20 +120,27 @@ void cut_cells(Plan& p, int rows) {
 
 // ---- Time -------------------------------------------------------------------------------------------------
 
-// Cycles of a multiprocessor, measured (NOTES.md): what the L2 cache brings it, and what a block costs
-// besides its products, alone and in a cluster.
-constexpr double l2_bytes = 40, block_cycles = 4000, cluster_cycles = 2500;
+// Cycles, fitted to the times of all tiles and splits on 118 problems (NOTES.md): bytes that the L2 cache
+// brings a multiprocessor in one; what a block takes besides its products, alone on a multiprocessor and
+// beside another, and for each of its sums; and what it takes in a cluster in addition.
+constexpr double l2_bytes = 57, alone = 8600, beside = 2800, of_sum = 0.09;
+constexpr double in_cluster = 1700, of_sum_in_cluster = 0.2;
+
+/// How many blocks run at once, one on a multiprocessor. Clusters do not find room for all: their blocks are
+/// on multiprocessors of one part of the GPU, of 16 or 18 or fewer.
+int blocks_at_once(int split, int multiprocessors) {
+  return (split <= 2 ? multiprocessors : multiprocessors * 9 / 10) / split * split;
+}
 
 double cycles_of(const Plan& p, const TileShape& tile, int64_t steps, int multiprocessors) {
-  const double products = 4.0 * tile.products * tile.columns;
-  const double step = std::max(products, tile.stage_bytes() / l2_bytes);
-  const int resident = tile.resident();
-  const auto rounds = static_cast<double>(ceil_div(p.blocks, multiprocessors * resident) * resident);
-  const double least = static_cast<double>(p.blocks) / multiprocessors;
-  // Blocks of one multiprocessor share it.
-  const double full = resident > 1 && p.blocks < multiprocessors ? 1 : std::max(rounds, least);
-  return full * static_cast<double>(ceil_div(steps, p.split)) * step + block_cycles +
-         (p.split > 1 ? cluster_cycles : 0);
+  const double step = std::max(4.0 * tile.products * tile.columns, tile.stage_bytes() / l2_bytes);
+  const int at_once = blocks_at_once(p.split, multiprocessors);
+  const int64_t rounds = ceil_div(p.blocks, at_once * p.resident) * p.resident;
+  const double sums = static_cast<double>(tile.rows()) * tile.columns;
+  double block = static_cast<double>(ceil_div(steps, p.split)) * step + of_sum * sums;
+  block += p.resident > 1 ? beside : alone;
+  if (p.split > 1) block += in_cluster + of_sum_in_cluster * sums;
+  return static_cast<double>(rounds) * block;
 }
 
 /// Whether numbers fit their types.
@@ -154,6 +163,7 @@ std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_
   p.d = axis_of(g, transposed, 0), p.h = axis_of(g, transposed, 1), p.w = axis_of(g, transposed, 2);
   if (transposed)
     if (const auto joined = joined_axis(g)) p.w = *joined, p.joined = g.stride.w == 2 ? 1 : 2;
+  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->by_taps = divisor_of(std::max(axis->taps(), 1));
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);
   p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
   p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
@@ -168,18 +178,19 @@ std::optional<Planned> cut(Plan p, const TileShape& tile, int split, int multipr
   p.split = split;
   p.quads = p.w.out % 4 == 0 && (p.w.box << p.joined) % 4 == 0 && p.w.out_step == 1 << p.joined &&
             p.w.first_out[0] == 0;
-  p.stage_bytes = tile.stage_bytes();
-  const int shared = (228 / tile.resident() - 1) * 1024 - barrier_space;
-  p.stages = std::min(shared / p.stage_bytes, most_stages);
-  p.shared_bytes = barrier_space + p.stages * p.stage_bytes;
   p.staged_pitch = (tile.rows() << p.joined) + (p.joined ? 8 : 4);
   const int64_t tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.batch_tiles;
   const int64_t phases = int64_t{p.d.phases} * p.h.phases * p.w.phases;
   const int64_t columns = int64_t{p.groups} * p.column_tiles;
   if (tiles * phases * columns > most_int / most_split) return std::nullopt;
-  if (columns * p.chunks > 65535) return std::nullopt;  // the packing kernel's blocks along y
   p.blocks = narrow(tiles * phases * columns * split);
+  // Few blocks are kept apart by the shared memory that they take.
+  p.resident = p.blocks > blocks_at_once(split, multiprocessors) ? tile.most_resident() : 1;
+  p.stage_bytes = tile.stage_bytes();
+  p.stages = std::min(((228 / p.resident - 1) * 1024 - barrier_space) / p.stage_bytes, most_stages);
+  p.shared_bytes = barrier_space + p.stages * p.stage_bytes;
   const int64_t taps = int64_t{p.d.taps()} * p.h.taps() * p.w.taps();
+  if (columns * p.chunks * taps * tile.columns > most_int / row_bytes) return std::nullopt;
   const int64_t steps = ceil_div(taps, phases) * p.chunks;  // of a tile, on average
   return Planned{tile, p, cycles_of(p, tile, steps, multiprocessors)};
 }

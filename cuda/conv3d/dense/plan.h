@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::dense {
@@ -29,6 +30,7 @@ struct Axis {
   int kernel, phases;
   int first_out[most_phases];
   int first_tap[most_phases + 1];  ///< of each phase in the arrays below, and the end
+  Divisor by_taps;                 ///< by their number, or 1
   int16_t offset[most_taps];
   int16_t tap[most_joined][most_taps];  ///< of the kernel; the first index is 0 for d and h
 
@@ -47,6 +49,7 @@ struct Plan {
   int column_tiles;        ///< of a group
   int split;               ///< blocks of a cluster, which share the taps and chunks of one tile
   bool quads;              ///< four outputs from a multiple of 4 on lie in one row, and so does their box
+  int resident;            ///< blocks of a multiprocessor
   int stages, stage_bytes, shared_bytes;
   int staged_pitch;  ///< words from one channel to the next where sums are staged
   int blocks;
@@ -60,7 +63,7 @@ struct TileShape {
   constexpr int sums() const { return products * columns / 2; }  ///< registers of a thread
   constexpr int stage_bytes() const { return (rows() + columns) * row_bytes; }
   /// Blocks of a multiprocessor: one stores while the other multiplies, if both have enough stages.
-  constexpr int resident() const { return sums() <= 64 && stage_bytes() <= 36 * 1024 ? 2 : 1; }
+  constexpr int most_resident() const { return sums() <= 64 && stage_bytes() <= 36 * 1024 ? 2 : 1; }
   friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
 };
 

@@ -20,6 +20,7 @@
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
 #include <voxgrad/cuda/ptx/tensor_map.h>
 #include <voxgrad/cuda/runtime/launch.h>
@@ -253,12 +254,12 @@ __global__ void __launch_bounds__(sum_threads)
 
 /// A channels-last copy of an operand, in memory of the launch.
 template <class Operand>
-class ChannelsLast {
+class ChannelsLastCopy {
  public:
   using Element = typename Operand::Element;
   using Storage = std::conditional_t<std::is_same_v<Operand, ScaledF16>, float, Element>;
 
-  ChannelsLast(const Launch& launch, const Tensor& x)
+  ChannelsLastCopy(const Launch& launch, const Tensor& x)
       : shape_(x.shape()), memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells())) {
     if constexpr (std::is_same_v<Operand, ScaledF16>) largest_.emplace(launch, x);
     to_channels_last<Storage, Operand>(launch, vox::detail::ptr<Storage>(x), x.size(0), x.size(1), cells(),
@@ -284,11 +285,11 @@ class ChannelsLast {
 
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call) {
-  using Storage = typename ChannelsLast<Operand>::Storage;
+  using Storage = typename ChannelsLastCopy<Operand>::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, multiprocessors(launch));
-  const ChannelsLast<Operand> big_cells(launch, big), small_cells(launch, small);
+  const ChannelsLastCopy<Operand> big_cells(launch, big), small_cells(launch, small);
   const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
                     small_map = small_cells.boxes({p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
   const Workspace partials(launch, p.slabs * p.elements() * int64_t{sizeof(float)});
