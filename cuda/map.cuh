@@ -7,6 +7,7 @@
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
+#include <voxgrad/cuda/packet.cuh>
 
 // map(): y = f(x...), element by element, for any number of inputs, of any types and strides. Memory
 // bandwidth is the limit: each byte is read and written once. f is a function of the inputs' opmath_t, which
@@ -19,17 +20,6 @@
 // same numbers.
 
 namespace vox::cuda {
-
-/// n elements that move together.
-template <class T, int n>
-struct alignas(std::min<size_t>(16, n * sizeof(T))) Packet {
-  T lane[n];
-};
-/// Whether a packet of n elements may lie at p.
-template <class T, int n>
-bool is_packet_aligned(const T* p) {
-  return reinterpret_cast<uintptr_t>(p) % alignof(Packet<T, n>) == 0;
-}
 
 /// An input as kernels read it: memory, or a number passed by value.
 template <class T>

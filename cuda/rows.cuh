@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/cuda/elementwise.cuh>
+#include <voxgrad/cuda/for_each_index.cuh>
+#include <voxgrad/cuda/packet.cuh>
 
 // Note [Rows]
 //
