@@ -1,6 +1,6 @@
 """PyTorch's optimisers, with the options that the shims have."""
 
-import torch
+from .pytorch import torch
 
 OPTIMISERS = {"sgd": (torch.optim.SGD, dict(lr=1e-2, momentum=0.99, weight_decay=3e-5, nesterov=True)),
               "adam": (torch.optim.Adam, {}), "adamw": (torch.optim.AdamW, {})}

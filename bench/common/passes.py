@@ -1,8 +1,7 @@
 """The passes of a function in PyTorch, as shim.cpp has them in voxgrad, and the comparison of their results."""
 
-import torch
+from .pytorch import torch
 
-PASSES = ("forward", "backward", "step")
 DTYPES = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}  # of others: f32
 
 

@@ -1,7 +1,5 @@
 #include "shim.h"
 
-#include <memory>
-
 namespace bench {
 
 std::optional<vox::DType> dtype_named(const std::string& name) {
@@ -39,6 +37,16 @@ Task differentiate(const Spec& spec, const Forward& forward) {
     return {[=] { return vox::grad({forward(spec.operands)}, wanted, {.grad_outputs = {gy}}); }};
   const vox::Tensor y = forward(spec.operands);
   return {[=] { return vox::grad({y}, wanted, {.grad_outputs = {gy}, .retain_graph = true}); }};
+}
+
+std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensors parameters) {
+  using namespace vox::optim;
+  if (name == "adam") return std::make_shared<Adam>(std::move(parameters));
+  if (name == "adamw") return std::make_shared<AdamW>(std::move(parameters));
+  vox::check<vox::ValueError>(name == "sgd", "bench: no optimiser ", name);
+  return std::make_shared<SGD>(
+      std::move(parameters),
+      SGDOptions{.lr = 1e-2, .momentum = 0.99, .weight_decay = 3e-5, .nesterov = true});
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ Task memory_bound(const Spec& spec);
 /// forward once, here, and results in the gradients of the operands that require grad; "step" does both each
 /// time. In these two the last operand is the gradient of y.
 Task differentiate(const Spec& spec, const Forward& forward);
+
+/// "sgd", "adam" or "adamw", with the options of optimisers.py.
+std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensors parameters);
 
 /// The dtype of this name, if this build has it.
 std::optional<vox::DType> dtype_named(const std::string& name);

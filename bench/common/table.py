@@ -16,6 +16,12 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def fastest(times):
+    """The name and the value of the least; "-" and None if there is none."""
+    name = min(times, key=times.get, default="-")
+    return name, times.get(name)
+
+
 def layout(rows, markdown):
     """The lines of a table whose first row is its head."""
     if markdown:

@@ -1,9 +1,6 @@
 #include "../common/shim.h"
 
 #include <limits>
-#include <memory>
-
-#include "../common/missing.h"
 
 // KernelBench level 2: what follows the transposed convolution in each problem of problems.py.
 
@@ -11,7 +8,6 @@ namespace bench {
 namespace {
 
 using namespace vox;
-using namespace missing;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor max2(const Tensor& x, int64_t size = 2) { return max_pool3d(x, {.kernel_size = size}); }
@@ -21,19 +17,17 @@ Tensor global_mean(const Tensor& x) { return mean(x, {2, 3, 4}, true); }
 /// The tail of a problem: y is the convolution's output. `t` are the problem's further operands.
 using Tail = std::function<Tensor(const Tensor& y)>;
 
-/// Batch norm in training mode with the given weight and bias.
+/// Batch norm in training mode, with running statistics.
 Tail batch_norm(const Tensor& weight, const Tensor& bias) {
-  auto layer = std::make_shared<nn::BatchNorm3d>(
-      nn::BatchNorm3d::Options{.num_features = weight.numel(), .tensor = weight.options()});
-  layer->weight = weight;
-  layer->bias = bias;
-  return [layer](const Tensor& y) { return (*layer)(y); };
+  const Tensor mean = zeros_like(weight), variance = ones_like(weight);
+  return
+      [=](const Tensor& y) { return vox::batch_norm(y, mean, variance, weight, bias, {.training = true}); };
 }
 
 Tail tail(int number, const Tensors& t) {
   switch (number) {
     case 3:
-      return [=](const Tensor& y) { return gelu(avg2(layer_norm(y + t[0], t[1], t[2]))); };
+      return [=](const Tensor& y) { return gelu(avg2(layer_norm(y + t[0], t[1].shape(), t[1], t[2]))); };
     case 13:
       return [=](const Tensor& y) { return tanh(softmax(mean(y, {2}, true) + t[0], 1)) * 2; };
     case 15:
@@ -52,7 +46,7 @@ Tail tail(int number, const Tensors& t) {
         return z * hardswish(z);
       };
     case 34:
-      return [=](const Tensor& y) { return gelu(layer_norm(y, t[0], t[1])) * 1.0; };
+      return [=](const Tensor& y) { return gelu(layer_norm(y, t[0].shape(), t[0], t[1])) * 1.0; };
     case 38:
       return [=](const Tensor& y) {
         const Tensor rows = clamp(y, 0, 1).reshape({y.size(0), y.size(1), -1});
@@ -64,7 +58,7 @@ Tail tail(int number, const Tensors& t) {
       return [=](const Tensor& y) { return (avg2(y * t[0]) + t[1]) * t[2]; };
     case 58:
       return [=](const Tensor& y) {
-        const Tensor z = logsumexp(y, 1);
+        const Tensor z = logsumexp(y, {1}, true);
         return clamp(z * sigmoid(z + 3) / 6 - t[0], -1, 1);
       };
     case 60:

@@ -68,6 +68,15 @@ def group_norm(x, weight, bias):
     return f.group_norm(x, 8, weight, bias)
 
 
+def layer_norm(x, weight, bias):
+    return f.layer_norm(x, weight.shape, weight, bias)
+
+
+def var_mean(x, dims):
+    """Both results of one op, which are small."""
+    return torch.add(*torch.var_mean(x, dims))
+
+
 def unary(name, function, kind="x"):
     return Case(name, function, "xy", "gxx", kind)  # y may be read instead of x: the same bytes
 
@@ -76,27 +85,34 @@ def unary(name, function, kind="x"):
 # behind it moves nothing more. Rows of 512 are read once.
 CASES = [
     Case("add", torch.add, "xay", "", "xa"),
+    Case("sub", torch.sub, "xay", "", "xa"),
     Case("mul", torch.mul, "xay", "gxaxa", "xa"),
     Case("div", torch.div, "xay", "gxaxa", "ap"),
+    Case("pow", torch.pow, "xay", "gxaxa", "pa"),
     Case("maximum", torch.maximum, "xay", "gxaxa", "xa"),
+    Case("minimum", torch.minimum, "xay", "gxaxa", "xa"),
     Case("where", lambda x, a, b: torch.where(b, x, a), "bxay", "gbxa", "xab"),
     Case("compare", torch.gt, "xay", "", "xa"),
     Case("mul scalar", lambda x: x * 1.5, "xy", "gx"),
-    *(unary(name, getattr(torch, name)) for name in ("abs", "exp", "tanh", "sigmoid", "relu")),
-    unary("sqrt", torch.sqrt, "p"),
-    *(unary(name, getattr(f, name)) for name in ("leaky_relu", "gelu", "silu", "hardswish")),
+    Case("neg", torch.neg, "xy", "gx"),
+    *(unary(name, getattr(torch, name)) for name in ("abs", "exp", "erf", "tanh", "sigmoid", "relu")),
+    *(unary(name, getattr(torch, name), "p") for name in ("log", "sqrt", "rsqrt")),
+    # Not hardsigmoid, whose gradient in f64 PyTorch computes with 1/6 rounded to f32.
+    *(unary(name, getattr(f, name)) for name in ("leaky_relu", "gelu", "silu", "mish", "elu", "softplus", "relu6",
+                                                 "hardtanh", "hardswish")),
     unary("clamp", lambda x: torch.clamp(x, -1, 1)),
     Case("batch_norm", batch_norm, "xxy", "gxgxx", "xc"),
     Case("batch_norm relu", lambda *t: f.relu(batch_norm(*t)), "xxy", "gxgxx", "xc"),
     Case("instance_norm", instance_norm, "xxy", "gxgxx", "xc"),
     Case("instance_norm leaky_relu", lambda *t: f.leaky_relu(instance_norm(*t)), "xxy", "gxgxx", "xc"),
     Case("group_norm", group_norm, "xxy", "gxgxx", "xc"),
+    Case("group_norm relu", lambda *t: f.relu(group_norm(*t)), "xxy", "gxgxx", "xc"),
     Case("group_norm silu", lambda *t: f.silu(group_norm(*t)), "xxy", "gxgxx", "xc"),
-    Case("layer_norm", lambda x, w, b: f.layer_norm(x, w.shape, w, b), "xy", "gxx", "xc", "rows"),
+    Case("layer_norm", layer_norm, "xy", "gxx", "xc", "rows"),
+    Case("layer_norm relu", lambda *t: f.relu(layer_norm(*t)), "xy", "gxx", "xc", "rows"),
     Case("softmax rows", lambda x: f.softmax(x, -1), "xy", "gyx", shape="rows"),
     Case("softmax channels", lambda x: f.softmax(x, 1), "xy", "gyx"),
     Case("log_softmax rows", lambda x: f.log_softmax(x, -1), "xy", "gyx", shape="rows"),
-    Case("logsumexp rows", lambda x: torch.logsumexp(x, -1, keepdim=True), "xy", "gxx", shape="rows"),
     Case("cross_entropy", f.cross_entropy, "xty", "xtx", "xt", "classes"),
     Case("mse_loss", f.mse_loss, "xay", "xaxa", "xa"),
     Case("l1_loss", f.l1_loss, "xay", "xaxa", "xa"),
@@ -106,9 +122,17 @@ CASES = [
     Case("sum to channels", lambda x: x.sum((0, 2, 3, 4)), "xy", ""),
     Case("global mean", lambda x: x.mean((2, 3, 4), keepdim=True), "xy", ""),
     Case("max rows", lambda x: x.amax(-1), "xy", "gxx", shape="rows"),
+    Case("argmax rows", lambda x: x.argmax(-1), "xy", "", shape="rows"),
+    Case("logsumexp rows", lambda x: torch.logsumexp(x, -1), "xy", "gxx", shape="rows"),
+    Case("logsumexp channels", lambda x: torch.logsumexp(x, 1), "xy", "gxx"),
+    Case("norm rows", lambda x: torch.linalg.vector_norm(x, 2, -1), "xy", "gxx", shape="rows"),
+    Case("var_mean rows", lambda x: var_mean(x, -1), "xy", "gxx", shape="rows"),
+    Case("var_mean to channels", lambda x: var_mean(x, (0, 2, 3, 4)), "xy", "gxx"),
     Case("max_pool3d 2", lambda x: f.max_pool3d(x, 2), "xy", "gx"),
     Case("max_pool3d 3", lambda x: f.max_pool3d(x, 3, 2, 1), "xy", "gx"),
     Case("avg_pool3d 2", lambda x: f.avg_pool3d(x, 2), "xy", "gx"),
+    Case("adaptive_max_pool3d 7", lambda x: f.adaptive_max_pool3d(x, 7), "xy", "gx"),
+    Case("adaptive_avg_pool3d 7", lambda x: f.adaptive_avg_pool3d(x, 7), "xy", "gx"),
     Case("nearest x2", lambda x: f.interpolate(x, scale_factor=2), "xy", "gx", shape="small volume"),
     Case("trilinear x2", lambda x: f.interpolate(x, scale_factor=2, mode="trilinear"), "xy", "gx",
          shape="small volume"),
@@ -119,6 +143,7 @@ CASES = [
     Case("channels last", lambda x: x.permute(0, 2, 3, 4, 1).contiguous(), "xy", "gx"),
     Case("cast to f32", lambda x: x.float(), "xy", "gx"),
 ]
+
 
 def optimiser_bytes(name, parameter):
     """Reads the parameter, its gradient and the f32 state; writes the parameter and the state."""

@@ -5,23 +5,35 @@ from torch import nn
 
 from common import table
 from common.optimisers import optimiser_of
-from common.passes import dtype_of, pytorch_pass, set_precision
+from common.passes import dtype_of, pytorch_pass
+from memory_bound.cases import CASES
+from networks.models import Cat
 
-KINDS = {nn.BatchNorm3d: "norm", nn.InstanceNorm3d: "norm", nn.ReLU: "activation", nn.LeakyReLU: "activation",
-         nn.Sigmoid: "activation", nn.MaxPool3d: "pooling", nn.Upsample: "interpolation"}
-OPS = {nn.BatchNorm3d: "batch_norm", nn.InstanceNorm3d: "instance_norm", nn.ReLU: "relu",
-       nn.LeakyReLU: "leaky_relu", nn.Sigmoid: "sigmoid", nn.MaxPool3d: "max_pool3d 2",
-       nn.Upsample: "trilinear x2"}
+NORMS, ACTIVATIONS = (nn.BatchNorm3d, nn.InstanceNorm3d), (nn.ReLU, nn.LeakyReLU)
+# What is no convolution: its kind, and its name in bench/memory_bound. A norm and the activation behind it are one op.
+OPS = {(nn.BatchNorm3d, nn.ReLU): ("norm", "batch_norm relu"),
+       (nn.InstanceNorm3d, nn.LeakyReLU): ("norm", "instance_norm leaky_relu"),
+       (nn.ReLU,): ("activation", "relu"), (nn.Sigmoid,): ("activation", "sigmoid"),
+       (nn.MaxPool3d,): ("pooling", "max_pool3d 2"), (nn.Upsample,): ("interpolation", "trilinear x2"),
+       (Cat,): ("cat", "cat")}
+FUNCTIONS = {case.name: case.function for case in CASES}
 CONV_PASSES = ("forward", "grad-input", "grad-weight")
 
 
 def calls(network, x):
-    """[(module, shapes of its inputs)] in the order of a forward, and the output's shape."""
+    """[(modules that are one op, shapes of the first one's inputs)] in the order of a forward, and the output's
+    shape."""
     net, found = network.build().to(x.device), []
+
+    def note(module, inputs, _):
+        if found and isinstance(module, ACTIVATIONS) and isinstance(found[-1][0][-1], NORMS):
+            found[-1][0].append(module)
+        else:
+            found.append(([module], [tuple(i.shape) for i in inputs]))
+
     for module in net.modules():
         if not any(module.children()):
-            module.register_forward_hook(
-                lambda module, inputs, _: found.append((module, [tuple(i.shape) for i in inputs])))
+            module.register_forward_hook(note)
     with torch.no_grad():
         return found, tuple(net(x).shape)
 
@@ -45,19 +57,17 @@ def profile(library, clock, network, precision, device, markdown):
             totals[kind] = ours_ms + count * row["ours_ms"], pytorch_ms + count * row["pytorch_ms"]
             yield row
 
-    def add(*arguments):
-        rows.extend({**row, "layer": arguments[3]} for row in both_ms(*arguments))
-
     def randn(*shape):
         return torch.randn(*shape, device=device).to(dtype)
 
     convolutions, others = {}, {}
-    for index, (module, shapes) in enumerate(found):
-        if isinstance(module, (nn.Conv3d, nn.ConvTranspose3d)):
-            key = (module.transposed, shapes[0], tuple(module.weight.shape), module.stride[0], module.padding[0])
+    for index, (modules, shapes) in enumerate(found):
+        first = modules[0]
+        if isinstance(first, (nn.Conv3d, nn.ConvTranspose3d)):
+            key = (first.transposed, shapes[0], tuple(first.weight.shape), first.stride[0], first.padding[0])
             convolutions.setdefault(key, [0, index == 0])[0] += 1
         else:
-            key = (type(module), tuple(shapes))
+            key = (tuple(map(type, modules)), tuple(shapes))
             others[key] = others.get(key, 0) + 1
 
     for (transposed, shape, weight_shape, stride, padding), (count, first) in convolutions.items():
@@ -76,23 +86,16 @@ def profile(library, clock, network, precision, device, markdown):
             rows.extend({**row, "pass": pass_, "shape": shape, "weight": weight_shape, "stride": stride,
                          "layer": name} for row in done)
 
-    for (kind, shapes), count in others.items():
-        operands = [randn(*shape).requires_grad_() for shape in shapes]
-        if kind in OPS:
-            name, norm = OPS[kind], kind in (nn.BatchNorm3d, nn.InstanceNorm3d)
-            module = next(m for m, s in found if type(m) is kind and tuple(s) == shapes).to(dtype)
-            if norm:
-                operands += [module.weight.detach().requires_grad_(), module.bias.detach().requires_grad_()]
-            function = norm_function(kind) if norm else lambda x, module=module: module(x)
-            add(KINDS[kind], count, "memory_bound", name, function, operands, ["forward", "backward"])
-        else:
-            add("cat", count, "memory_bound", "cat", lambda a, b: torch.cat([a, b], 1), operands,
-                ["forward", "backward"])
+    def add(kind, count, name, operands):
+        done = both_ms(kind, count, "memory_bound", name, FUNCTIONS[name], operands, ["forward", "backward"])
+        rows.extend({**row, "layer": name} for row in done)
+
+    for (types, shapes), count in others.items():
+        kind, name = OPS[types]
+        parameters = [(shapes[0][1],)] * 2 if kind == "norm" else []
+        add(kind, count, name, [randn(*shape).requires_grad_() for shape in [*shapes, *parameters]])
     y = randn(*output).requires_grad_()
-    if network.is_unet:
-        add("loss", 1, "memory_bound", "cross_entropy", network.loss, [y, target], ["forward", "backward"])
-    else:
-        add("loss", 1, "memory_bound", "mse_loss", network.loss, [y, target.to(dtype)], ["forward", "backward"])
+    add("loss", 1, *(("cross_entropy", [y, target]) if network.is_unet else ("mse_loss", [y, target.to(dtype)])))
     rows.append(optimiser(library, clock, network, [randn(*p.shape) for p in network.build().parameters()]))
     totals["optimiser"] = rows[-1]["ours_ms"], rows[-1]["pytorch_ms"]
     print("\n".join(tables(network, precision, rows, totals, markdown)), flush=True)
@@ -103,13 +106,6 @@ def channels_last(t):
     if t.dim() != 5:
         return t
     return t.detach().to(memory_format=torch.channels_last_3d).requires_grad_(t.requires_grad)
-
-
-def norm_function(kind):
-    f = torch.nn.functional
-    if kind is nn.BatchNorm3d:
-        return lambda x, weight, bias: f.batch_norm(x, None, None, weight, bias, training=True)
-    return lambda x, weight, bias: f.instance_norm(x, weight=weight, bias=bias)
 
 
 def optimiser(library, clock, network, values):

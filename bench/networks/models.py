@@ -173,4 +173,4 @@ def ours(library, network, state, x, target, parameters, compute):
         return tensor.to(x.device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
 
     operands = [cast(x, compute), cast(target, compute), *(cast(v, parameters) for v in state.values())]
-    return library.task("network", network.family, "step", operands, network.channels, ["", "", *state])
+    return library.task("network", network.family, network.optimiser, operands, network.channels, ["", "", *state])

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "../../examples/04_mri_super_resolution/network.h"
-#include "../common/missing.h"
 
 // The networks of models.py, with the same names of parameters, and their training steps.
 
@@ -14,14 +13,9 @@ using namespace vox::nn;
 using vox::Tensor;
 using Net = std::unique_ptr<Module>;
 
-/// What differs between the two U-Nets.
-struct UNetStyle {
-  bool instance_norm;  ///< instance norm and leaky ReLU, or batch norm and ReLU
-  bool strided;        ///< down by the stride of the first convolution of a level, or by max pooling
-};
-
-/// Two convolutions of kernel 3, each with norm and activation. The first one may have a stride.
-Sequential block(int64_t in, int64_t out, int64_t stride, UNetStyle style) {
+/// Two convolutions of kernel 3, each with norm and activation, which Sequential joins. The first one may
+/// have a stride.
+Sequential block(int64_t in, int64_t out, int64_t stride, bool nnunet) {
   Sequential layers;
   for (int i = 0; i < 2; ++i) {
     layers.push_back(Conv3d({.in_channels = i == 0 ? in : out,
@@ -29,8 +23,8 @@ Sequential block(int64_t in, int64_t out, int64_t stride, UNetStyle style) {
                              .kernel_size = 3,
                              .stride = i == 0 ? stride : 1,
                              .padding = 1}));
-    if (style.instance_norm) {
-      layers.push_back(missing::InstanceNorm3d(out));
+    if (nnunet) {
+      layers.push_back(InstanceNorm3d({.num_features = out, .affine = true}));
       layers.push_back(LeakyReLU(0.01));
     } else {
       layers.push_back(BatchNorm3d({.num_features = out}));
@@ -40,13 +34,14 @@ Sequential block(int64_t in, int64_t out, int64_t stride, UNetStyle style) {
   return layers;
 }
 
+/// With `nnunet` as nnU-Net has it: instance norm, leaky ReLU, down by strided convolutions instead of
+/// pooling.
 class UNet final : public Module {
  public:
-  UNet(const std::vector<int64_t>& channels, UNetStyle style) : style_(style) {
+  UNet(const std::vector<int64_t>& channels, bool nnunet) : nnunet_(nnunet) {
     for (size_t i = 0; i < channels.size(); ++i) {
-      const int64_t stride = style.strided && i > 0 ? 2 : 1;
-      down_.push_back(register_module("down" + std::to_string(i),
-                                      block(i == 0 ? 1 : channels[i - 1], channels[i], stride, style)));
+      const int64_t in = i == 0 ? 1 : channels[i - 1], stride = nnunet && i > 0 ? 2 : 1;
+      down_.push_back(register_module("down" + std::to_string(i), block(in, channels[i], stride, nnunet)));
     }
     for (size_t i = 0; i + 1 < channels.size(); ++i) {
       up_.push_back(register_module(
@@ -54,7 +49,7 @@ class UNet final : public Module {
           ConvTranspose3d(
               {.in_channels = channels[i + 1], .out_channels = channels[i], .kernel_size = 2, .stride = 2})));
       merge_.push_back(
-          register_module("merge" + std::to_string(i), block(2 * channels[i], channels[i], 1, style)));
+          register_module("merge" + std::to_string(i), block(2 * channels[i], channels[i], 1, nnunet)));
     }
     head_ =
         register_module("head", Conv3d({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1}));
@@ -64,7 +59,7 @@ class UNet final : public Module {
     std::vector<Tensor> skips;
     Tensor x = input;
     for (size_t i = 0; i < down_.size(); ++i) {
-      if (i > 0 && !style_.strided) x = vox::max_pool3d(x, {.kernel_size = 2});
+      if (i > 0 && !nnunet_) x = vox::max_pool3d(x, {.kernel_size = 2});
       x = (*down_[i])(x);
       skips.push_back(x);
     }
@@ -73,7 +68,7 @@ class UNet final : public Module {
   }
 
  private:
-  UNetStyle style_;
+  bool nnunet_;
   std::vector<std::shared_ptr<Sequential>> down_, merge_;
   std::vector<std::shared_ptr<ConvTranspose3d>> up_;
   std::shared_ptr<Conv3d> head_;
@@ -93,95 +88,80 @@ Net decoder(const std::vector<int64_t>& channels) {
   return net;
 }
 
-struct Training {
-  Net net;
-  std::function<Tensor(const Tensor&, const Tensor&)> loss;
-  std::function<std::unique_ptr<vox::optim::Optimizer>(std::vector<Tensor>)> optimizer;
-};
-
-Tensor mean_squares(const Tensor& y, const Tensor& target) { return vox::mse_loss(y, target); }
-Tensor classes(const Tensor& y, const Tensor& target) { return vox::cross_entropy(y, target); }
-std::unique_ptr<vox::optim::Optimizer> adam(std::vector<Tensor> parameters) {
-  return std::make_unique<vox::optim::Adam>(std::move(parameters));
-}
-std::unique_ptr<vox::optim::Optimizer> adamw(std::vector<Tensor> parameters) {
-  return std::make_unique<vox::optim::AdamW>(std::move(parameters));
-}
-std::unique_ptr<vox::optim::Optimizer> nesterov(std::vector<Tensor> parameters) {
-  return std::make_unique<vox::optim::SGD>(
-      std::move(parameters),
-      vox::optim::SGDOptions{.lr = 1e-2, .momentum = 0.99, .weight_decay = 3e-5, .nesterov = true});
-}
-
 /// spec.options are the channels of a U-Net's levels, or between a decoder's layers.
-Training training(const Spec& spec) {
-  if (spec.name == "unet")
-    return {std::make_unique<UNet>(spec.options, UNetStyle{false, false}), classes, adamw};
-  if (spec.name == "nnunet")
-    return {std::make_unique<UNet>(spec.options, UNetStyle{true, true}), classes, nesterov};
-  if (spec.name == "decoder") return {decoder(spec.options), mean_squares, adam};
+Net build(const Spec& spec) {
+  if (spec.name == "unet" || spec.name == "nnunet")
+    return std::make_unique<UNet>(spec.options, spec.name == "nnunet");
+  if (spec.name == "decoder") return decoder(spec.options);
   vox::check<vox::ValueError>(spec.name == "example04", "bench: no network ", spec.name);
-  return {std::make_unique<mri::SuperResolution>(), mean_squares, adam};
+  return std::make_unique<mri::SuperResolution>();
 }
 
-/// f32 parameters for the optimiser, of a network that computes in 16 bits: the mixed form. The network's own
-/// parameters are 16-bit copies. (Norms will keep their f32 parameters when voxgrad's norms take them beside
-/// a 16-bit input; then the copies of these go.)
-class MasterParameters {
+/// The mixed form of a network in f32. Its convolutions compute with 16-bit copies of their parameters, and
+/// the optimiser trains the f32 originals. Its norms keep their f32 parameters.
+class MixedPrecision {
  public:
-  explicit MasterParameters(const std::vector<Tensor>& parameters) : copies_(parameters) {
-    for (const Tensor& p : parameters) masters_.push_back(p.detach().clone().set_requires_grad());
+  MixedPrecision(Module& net, vox::DType dtype) {
+    bool convolution = false;
+    for (const auto& [name, parameter] : net.named_parameters()) {
+      if (name.ends_with("weight"))
+        convolution = parameter.rank() == 5;  // a layer registers its weight first
+      if (!convolution) {
+        trained_.push_back(parameter);
+        continue;
+      }
+      originals_.push_back(parameter.detach().clone().set_requires_grad());
+      trained_.push_back(originals_.back());
+      vox::detail::set_data(parameter, parameter.detach().to(dtype));
+      copies_.push_back(parameter);
+    }
   }
-  const std::vector<Tensor>& masters() const { return masters_; }
+  const Tensors& trained() const { return trained_; }
 
-  void take_gradients() {
-    for (size_t i = 0; i < copies_.size(); ++i)
-      masters_[i].set_grad(copies_[i].grad().to(masters_[i].dtype()));
+  void before_update() {
+    for (size_t i = 0; i < copies_.size(); ++i) originals_[i].set_grad(copies_[i].grad().to(vox::f32));
   }
-  void give_values() {
+  void after_update() {
     const auto guard = vox::no_grad();
-    for (size_t i = 0; i < copies_.size(); ++i) copies_[i].copy_(masters_[i]);
+    for (size_t i = 0; i < copies_.size(); ++i) copies_[i].copy_(originals_[i]);
   }
 
  private:
-  std::vector<Tensor> copies_, masters_;
+  Tensors copies_, originals_, trained_;
 };
 
 struct Trainer {
-  Training training;
+  Net net;
   Tensor input, target;
-  std::optional<MasterParameters> masters;
-  std::unique_ptr<vox::optim::Optimizer> optimizer;
+  std::optional<MixedPrecision> mixed = {};
+  std::shared_ptr<vox::optim::Optimizer> optimiser = {};
 
   Tensor step() {
-    training.net->zero_grad();
-    Tensor loss = training.loss((*training.net)(input), target);
+    net->zero_grad();
+    const Tensor y = (*net)(input);
+    Tensor loss = target.dtype() == vox::i64 ? vox::cross_entropy(y, target) : vox::mse_loss(y, target);
     loss.backward();
-    if (masters) masters->take_gradients();
-    optimizer->step();
-    if (masters) masters->give_values();
+    if (mixed) mixed->before_update();
+    optimiser->step();
+    if (mixed) mixed->after_update();
     return loss.detach();
   }
 };
 
 }  // namespace
 
-/// One training step, which results in the loss before it. Operands: input, target, and by name the state of
-/// the PyTorch network. If the state's dtype is not the input's, the optimiser works on parameters of that
-/// dtype, and the network computes in the input's.
+/// One training step, with the optimiser spec.pass; it results in the loss before it. Operands: input,
+/// target, and by name the state of the PyTorch network, in the input's dtype. State in f32 beside a 16-bit
+/// input is the mixed form.
 Task network(const Spec& spec) {
-  auto trainer =
-      std::make_shared<Trainer>(Trainer{training(spec), spec.operands.at(0), spec.operands.at(1), {}, {}});
-  Module& net = *trainer->training.net;
+  auto trainer = std::make_shared<Trainer>(Trainer{build(spec), spec.operands.at(0), spec.operands.at(1)});
+  const vox::DType compute = spec.operands[0].dtype(), parameters = spec.operands.at(2).dtype();
   StateDict state;
   for (size_t i = 2; i < spec.operands.size(); ++i) state[spec.names[i]] = spec.operands[i];
-  net.to(trainer->input.device()).to(spec.operands.at(2).dtype()).load_state_dict(state);
-  if (spec.operands[2].dtype() != trainer->input.dtype()) {
-    trainer->masters.emplace(net.parameters());
-    net.to(trainer->input.dtype());
-  }
-  trainer->optimizer =
-      trainer->training.optimizer(trainer->masters ? trainer->masters->masters() : net.parameters());
+  Module& net = *trainer->net;
+  net.to(trainer->input.device()).to(parameters).load_state_dict(state);
+  if (parameters != compute) trainer->mixed.emplace(net, compute);
+  trainer->optimiser = optimiser(spec.pass, trainer->mixed ? trainer->mixed->trained() : net.parameters());
   return {[trainer] { return Tensors{trainer->step()}; }};
 }
 
