@@ -201,10 +201,10 @@ struct HardswishNode final : ComposedOfInput {
 struct EluNode final : ComposedOfInput {
   const char* name() const override { return "elu"; }
   Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    // A positive x is replaced, because its exp may be infinite and is multiplied by 0 in the second
-    // gradient.
-    const Tensor is_positive = gt(x, 0);
-    return where(is_positive, g, g * (exp(where(is_positive, full({}, 0, x.options()), x)) * p_));
+    // An x that is not negative is replaced: its exp may be infinite and is multiplied by 0 in the second
+    // gradient, which is 0 at 0.
+    const Tensor negative_part = where(ge(x, 0), full({}, 0, x.options()), x);
+    return where(gt(x, 0), g, g * (exp(negative_part) * p_));
   }
 };
 struct SoftplusNode final : ComposedOfInput {

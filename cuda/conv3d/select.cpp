@@ -134,6 +134,37 @@ double products(const Conv3dProblem& p) {
          static_cast<double>(g.big_per_group() * g.taps());
 }
 
+/// Bringing channels last is a pass over the input, and every tap is read from the L2 cache. So dense is for
+/// many channels, and for few cells, whose other kernels leave multiprocessors idle. The limits follow the
+/// times in dense/NOTES.md.
+bool many_channels(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t least = std::min(g.big_per_group(), g.small_per_group()),
+                most = std::max(g.big_per_group(), g.small_per_group());
+  const int64_t cells = g.batch * g.small_cells();
+  if (least < 32 || (most < 64 && cells >= 1 << 14)) return false;
+  if (is_16_bit(p.dtype)) return least >= 128 || cells < 1 << 17;
+  if (cells >= (least >= 128 ? 1 << 18 : 1 << 17)) return false;
+  // The other kernels read f32 where it is: they are slower only if there is more to multiply.
+  if (g.taps() == 1) return least >= 256 || (longest_stride(p) == 1 && cells < 1 << 14);
+  if (longest_stride(p) == 1 || least >= 128) return true;
+  return transposed(p) ? cells < 1 << 15 || (least >= 64 && g.taps() <= 8) : least * g.taps() >= 64 * 27;
+}
+
+/// The channels-last kernels work on 64 channels of each side at a time, after two more passes over memory.
+/// The limits are those of 39 layers of five networks, with 32 to 640 channels and 4 to 128 cells along an
+/// axis.
+bool channels_fill_chunks(const Conv3dProblem& p) {
+  const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
+  const double reuse = products(p) * static_cast<double>(big * small);
+  if (big >= 64 && small >= 64) return big * small >= 128 * 256 || reuse >= 3.2e13;
+  return is_16_bit(p.dtype) && big >= 64 && small >= 32 && reuse >= 5e13;
+}
+
+bool dense_pays(const Conv3dProblem& p) {
+  return p.pass == Conv3dPass::weight_grad ? channels_fill_chunks(p) : many_channels(p);
+}
+
 /// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
 /// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
 /// pairs of channels (measured for kernels 1, 3, 4 and 5). The factors below are those of the sweep.
@@ -143,7 +174,8 @@ bool few_channels_pay(const Conv3dProblem& p) {
   const bool sums = p.pass == Conv3dPass::weight_grad && stride == 1;
   if (tf32(p) ? pairs <= (g.taps() == 1 ? 64 : sums ? 32 : 16) : !eight_channels(p)) return true;
   // 1.7 to 5.2 times as fast in 15 calls as `direct`, or flat, which takes 8 phases at most, one by one.
-  if (transposed(p) && stride > 2) return is_16_bit(p.dtype);
+  // (dense takes strides to 4, and is 5 to 17 times as fast as this.)
+  if (transposed(p) && stride > 2) return is_16_bit(p.dtype) && !(stride <= 4 && many_channels(p));
   // 1.4 to 3.4 times as fast in 13 calls, and once 0.96.
   const bool at_highest = f32_at_highest(p);
   if (transposed(p) && stride == 2) return g.taps() <= 64 && pairs <= (at_highest ? 24 * 24 : 8 * 8);
@@ -158,16 +190,6 @@ bool weight_grad_pays(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   const bool little = tf32(p) && g.batch * g.small_cells() <= 2048 && products(p) < 1e8;
   return channels_fill_tiles(p) && !little;
-}
-
-/// The channels-last kernels work on 64 channels of each side at a time, after two more passes over memory.
-/// The limits are those of 39 layers of five networks, with 32 to 640 channels and 4 to 128 cells along an
-/// axis.
-bool channels_fill_chunks(const Conv3dProblem& p) {
-  const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
-  const double reuse = products(p) * static_cast<double>(big * small);
-  if (big >= 64 && small >= 64) return big * small >= 128 * 256 || reuse >= 3.2e13;
-  return is_16_bit(p.dtype) && big >= 64 && small >= 32 && reuse >= 5e13;
 }
 
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
@@ -210,24 +232,6 @@ bool gathering(const Conv3dProblem& p) {
   const bool few_taps = g.kernel.d == 1 && g.taps() <= 9;
   return g.groups == 1 &&
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
-}
-
-/// Bringing channels last is a pass over the input, and small tiles of cells read it from the L2 cache for
-/// every tap. So dense is for many channels, and else for few cells, whose other kernels leave
-/// multiprocessors idle: 1.1 to 8 times as fast in 82 passes of layers of networks (dense/NOTES.md).
-bool many_channels(const Conv3dProblem& p) {
-  const Conv3dGeometry& g = p.geometry;
-  const int64_t channels = std::min(g.big_per_group(), g.small_per_group());
-  if (channels >= 128) return true;
-  const int64_t cells = g.batch * g.small_cells();
-  if (channels < 32 || cells >= 1 << 17) return false;
-  if (longest_stride(p) == 1 || is_16_bit(p.dtype)) return true;
-  // gather and strided read f32 where it is: they are slower only if there is more to multiply.
-  return channels >= 64 && (transposed(p) ? g.taps() <= 8 || cells < 1 << 15 : g.taps() >= 27);
-}
-
-bool dense_pays(const Conv3dProblem& p) {
-  return p.pass == Conv3dPass::weight_grad ? channels_fill_chunks(p) : many_channels(p);
 }
 
 /// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by

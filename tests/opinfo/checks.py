@@ -115,10 +115,16 @@ def check(entry, reference, low, counts):
 def largest_term(sample, reference, result):
     """The largest derivative of an elementwise op. The gradient by an operand that is broadcast is a sum of
     such terms, each rounded, and may be much smaller than they are."""
-    if all(t.shape == result.shape for t in leaves(sample)):
+    shapes = [tuple(t.shape) for t in leaves(sample)]
+    broadcasts = all(len(s) <= result.dim() and all(n in (1, m) for n, m in zip(s[::-1], result.shape[::-1]))
+                     for s in shapes)
+    if not broadcasts or all(s == tuple(result.shape) for s in shapes):
         return 0
     each = sample.map(lambda t: t.detach().expand(result.shape).requires_grad_() if t.requires_grad else t)
-    return largest(torch.autograd.grad(each.call(reference).sum(), leaves(each)))
+    try:
+        return largest(torch.autograd.grad(each.call(reference).sum(), leaves(each)))
+    except RuntimeError:  # an operand that must not be expanded: the value of masked_fill
+        return 0
 
 
 def random_like(t, dtype):

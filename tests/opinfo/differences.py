@@ -179,6 +179,19 @@ def _(entry, sample, d):
     return entry.name in names and d.kind == "gradient" and bool(sample.input.isnan().any())
 
 
+@rule("The second gradient of `mish` exists everywhere",
+      "For x below about -355, PyTorch's is NaN, because its exp overflows. Here it is 0.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.mish" and d.kind == "second gradient" and "PyTorch has nan" in d.message
+
+
+@rule("A variance beyond f32's range is infinite or NaN",
+      "`var` and `std` of 16-bit tensors are computed in f32. PyTorch computes them in f64 on the CPU.")
+def _(entry, sample, d):
+    beyond = d.message.split("first at")[-1].split(": ")[-1].startswith(("nan", "inf"))
+    return entry.name in ("var", "std", "var_mean", "std_mean") and sample.source == "special" and beyond
+
+
 @rule("`hardsigmoid` and `hardswish` have the slopes of their definition",
       "PyTorch's gradient of `hardsigmoid` multiplies an f64 by an f32 1/6. That of `hardswish` at -3 and 3 depends on "
       "the dtype; here it is 0 and 1.")
@@ -231,7 +244,7 @@ def _(entry, sample, d):
       "the mean, divided by sqrt(eps). In the second gradient, which is composed of ops, voxgrad keeps one.")
 def _(entry, sample, d):
     return entry.name.endswith("_norm") and "vector" not in entry.name and (
-        d.kind == "second gradient" or (d.kind == "forward" and "layer_norm" in entry.name)) and equal_values(sample)
+        d.kind == "second gradient" or "layer_norm" in entry.name) and equal_values(sample)
 
 
 def equal_values(sample):

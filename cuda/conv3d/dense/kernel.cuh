@@ -97,6 +97,7 @@ template <class Block>
 __device__ __forceinline__ void produce(const CUtensorMap& cells, const unsigned char* weights,
                                         unsigned char* stages, Barriers& barriers, const Plan& p,
                                         const Job& j, const Steps& steps) {
+  if (steps.begin == steps.end) return;  // no taps
   const Taps d = taps_of(p.d, j.phase_d), h = taps_of(p.h, j.phase_h), w = taps_of(p.w, j.phase_w);
   const int w0 = j.w * p.w.in_step, h0 = j.h * p.h.in_step, d0 = j.d * p.d.in_step;
   const int n0 = j.n * p.groups + j.group;
