@@ -62,8 +62,8 @@ class Stream {
   /// A new stream that does not synchronise with CUDA's legacy stream. Throws DeviceError without CUDA.
   explicit Stream(Device device = Device::cuda());
   /// The stream behind a cudaStream_t of another library; null is CUDA's legacy stream. It stays that
-  /// library's, which keeps it until this Stream, its copies and all tensors made in it are gone. Throws
-  /// DeviceError.
+  /// library's, which keeps it until this Stream, its copies and all tensors made or used in it are gone.
+  /// Throws DeviceError.
   static Stream borrow(void* native_handle, Device device);
   Stream(const Stream&) = default;  // declaring it suppresses moves, so a Stream is never empty
   Stream& operator=(const Stream&) = default;

@@ -60,8 +60,8 @@ TEST(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
   SKIP_WITHOUT_CUDA();
   cudaStream_t owner = nullptr;
   ASSERT_CUDA(cudaStreamCreateWithFlags(&owner, cudaStreamNonBlocking));
-  const Block y = floats(n);
   for (cudaStream_t stream : {owner, cudaStream_t{nullptr}}) {  // null: the legacy stream
+    const Block y = floats(n);  // used in the stream, so it goes before its owner's stream
     fill(native_current(), y, 1);
     current_stream().synchronize();
     delay(stream);
