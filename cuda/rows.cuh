@@ -13,14 +13,13 @@
 //
 // One mechanism for every op that reduces the rows of a tensor, does some arithmetic on each row's result,
 // and maps the row's elements with it: norms, softmax, their gradients. The op is a Formula, and the loops
-// here know nothing else of it:
+// here know nothing else of it. Of a formula they use:
 //
-//   T                          the type in memory of all inputs and of the output; arithmetic is in
-//   opmath_t<T> inputs, x[inputs], y       the inputs, 1 or more of one shape, and the output sums, maps
-//   whether rows are reduced, and whether there is an output per element Cell                       what the
-//   arithmetic needs to know of an element besides its values. Contiguous
-//     cells(row, l, n, c)      rows ask for those of n neighbours from element l of a piece of the row on,
-//     cell(row, l)             strided rows for one; Nothing by default
+//   T, inputs, x[inputs], y    the type in memory, the inputs (of one shape), the output
+//   sums, maps                 whether rows are reduced; whether there is an output per element
+//   Cell                       what the arithmetic must know of an element besides its values
+//     cells(row, l, n, c)      the cells of n neighbours from element l of a piece of the row on
+//     cell(row, l)             the same for one element of a strided row
 //   Sum                        the running sums of one thread, with the numbers of the row that they need
 //     start(row, v)            before any element is added; v are the values of the first
 //     add(sum, cell, v)
@@ -32,6 +31,8 @@
 //     finish(row, acc, writes) the only place that stores results per row, if `writes`
 //     map(row, cell, v)        the output of one element
 //
+// Arithmetic is in opmath_t<T>.
+//
 // x is (pieces, rows, length), dense, and row r is x[:, r, :]: see NormGeometry. A row is walked in packets
 // of 16 bytes; if the length or an address does not allow that, the same threads load the same elements one
 // by one. There are two forms:
@@ -39,9 +40,8 @@
 //   held      The threads of a warp, a part of one or a block own a row. They read it once, keep it in shared
 //             memory, reduce it, and map what they kept. One launch; for rows of up to `held_bytes`.
 //   chunked   One launch reduces each chunk of each row to an Acc. In the next one every block combines the
-//   Accs of its
-//             row, finishes the row, and maps a chunk. It walks the chunks backwards: those that were read
-//             last are still in the second-level cache. For rows too long to be held.
+//             Accs of its row, finishes the row, and maps a chunk. It walks the chunks backwards: those that
+//             were read last are still in the second-level cache. For rows too long to be held.
 //
 // StridedRows are the rows along a dimension of a dense tensor that is not the last. A thread owns 16 bytes
 // of neighbouring rows, and keeps what it reads in shared memory as far as there is room.

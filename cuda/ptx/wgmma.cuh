@@ -11,8 +11,8 @@
 // All 128 threads of a warpgroup (four warps, the first with a number that is a multiple of 4) call them
 // together:
 //
-//   wgmma_fence();                    // once before the first, and after other instructions wrote to
-//   registers wgmma<Operand::tf32, 48>(...);    // any number: they run one after the other, asynchronously
+//   wgmma_fence();                    // before the first, and after other writes to its registers
+//   wgmma<Operand::tf32, 48>(...);    // any number: they run one after the other, asynchronously
 //   wgmma_commit();                   // closes a group
 //   wgmma_wait<0>();                  // at most so many groups still run; then accumulators may be read
 //
