@@ -13,13 +13,13 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
-#include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/dropout.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/nn/module.h>
+#include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/optim/adam.h>
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/nn/optim/schedule.h>
@@ -31,6 +31,7 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/norm.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>

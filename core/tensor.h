@@ -122,6 +122,7 @@ class Tensor {
   // temporary.
   // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
+  Tensor& add_(Scalar value);
   Tensor& mul_(const Tensor& other);
   Tensor& mul_(Scalar value);
   Tensor& fill_(Scalar value);

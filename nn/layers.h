@@ -3,6 +3,7 @@
 #include <voxgrad/nn/module.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>
+#include <voxgrad/ops/norm_geometry.h>
 #include <voxgrad/ops/pool3d.h>
 
 // Layers without parameters, each an op with its options: activations, pooling and upsampling. The
@@ -12,13 +13,20 @@ namespace vox::nn {
 
 // ---- Activations (ops/elementwise.h) --------------------------------------------------------------------
 
-struct ReLU final : Module {
-  Tensor forward(const Tensor& input) override { return relu(input); }
+/// An activation that a norm before it can apply; Sequential leaves it to the norm.
+struct Rectifier : Module {
+  virtual Activation activation() const = 0;
 };
 
-struct LeakyReLU final : Module {
+struct ReLU final : Rectifier {
+  Tensor forward(const Tensor& input) override { return relu(input); }
+  Activation activation() const override { return Activation::relu(); }
+};
+
+struct LeakyReLU final : Rectifier {
   explicit LeakyReLU(double slope = 0.01) : negative_slope(slope) {}
   Tensor forward(const Tensor& input) override { return leaky_relu(input, negative_slope); }
+  Activation activation() const override { return Activation::leaky_relu(negative_slope); }
   double negative_slope;
 };
 

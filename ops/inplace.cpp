@@ -46,6 +46,15 @@ void update(const char* function, Binary op, const Tensor& target, const Tensor&
   detail::binary_kernel.on(target.device())(op, target, safe_source(target, b), target, scale);
 }
 
+/// The same with a number.
+void update(const char* function, Binary op, const Tensor& target, Scalar value) {
+  detail::check_arithmetic(function, "this", target);
+  const Tensor number = detail::number(function, value, opmath(target.dtype()), target.shape());
+  check_writable(function, target);
+  detail::begin_in_place(function, target);
+  detail::binary_kernel.on(target.device())(op, target, number, target, 0);
+}
+
 void check_pair(const char* function, const Tensor& target, const Tensor& other) {
   detail::check_defined(function, "this", target);
   detail::check_defined(function, "other", other);
@@ -71,12 +80,13 @@ Tensor& Tensor::mul_(const Tensor& other) {
   return *this;
 }
 
+Tensor& Tensor::add_(Scalar value) {
+  update("add_", Binary::add, *this, value);
+  return *this;
+}
+
 Tensor& Tensor::mul_(Scalar value) {
-  detail::check_arithmetic("mul_", "this", *this);
-  const Tensor factor = detail::number("mul_", value, opmath(dtype()), shape());
-  check_writable("mul_", *this);
-  detail::begin_in_place("mul_", *this);
-  detail::binary_kernel.on(device())(Binary::mul, *this, factor, *this, 0);
+  update("mul_", Binary::mul, *this, value);
   return *this;
 }
 

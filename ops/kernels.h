@@ -184,19 +184,6 @@ using InterpolatePasses = void(const Tensor& input, const std::vector<int64_t>& 
                                const InterpolateAxes& axes, Tensor& output);
 InterpolatePasses interpolate_passes, interpolate_passes_adjoint;
 
-// Batch normalisation of f32 and f64. x, g and the results of x's shape, (N, C, D, H, W), are dense, except
-// the x of the first two. Everything else has C elements, dense; weight and bias may be undefined.
-
-/// mean and (biased) variance of each channel, and y = (x - mean) * weight / sqrt(variance + eps) + bias.
-void batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& y,
-                Tensor& mean, Tensor& variance);
-/// y = (x - mean) * scale + shift
-void scale_channels(const Tensor& x, const Tensor& mean, const Tensor& scale, const Tensor& shift, Tensor& y);
-/// The gradients of batch_norm for g, the gradient of y.
-void batch_norm_gradient(const Tensor& g, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                         const Tensor& variance, double eps, Tensor& grad_x, Tensor& grad_weight,
-                         Tensor& grad_bias);
-
 }  // namespace cpu
 
 // ---- The kernels that several ops use

@@ -10,18 +10,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 // Gradients, with y = op(x) and g the gradient of y, expanded to x's shape:
 //   sum        g
 //   mean       g / count
+//   var        g * 2 (x - mean) / (count - correction)
+//   logsumexp  g * exp(x - y)
 //   max, min   g / (number of ties) where x == y, else 0
-//   sum_to     composed of sum and reshape
+//   sum_to     composed of sum and reshape; std and norm of others, too
 
 namespace vox {
 
 namespace {
 
 constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
+constexpr ByDevice var_mean_kernel{"var_mean", &cpu::var_mean, VOX_CUDA(&cuda::var_mean)};
 
 /// What `dims` and `keepdim` of one call mean for x.
 struct Plan {
@@ -61,15 +66,19 @@ Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keep
   return plan;
 }
 
-Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
+/// x, off the tape, with its dimensions in the plan's order.
+Tensor in_order(const Tensor& x, const Plan& plan) {
   Shape shape, strides;
   for (int64_t i : plan.order) {
     shape.push_back(x.shape()[i]);
     strides.push_back(x.strides()[i]);
   }
+  return detail::alias(x, x.impl()->offset, shape, strides);
+}
+
+Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
   Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  reduce_kernel.on(x.device(), function)(kind, detail::alias(x, x.impl()->offset, shape, strides),
-                                         plan.reduced, y);
+  reduce_kernel.on(x.device(), function)(kind, in_order(x, plan), plan.reduced, y);
   return y;
 }
 
@@ -189,6 +198,126 @@ Tensor argmax(const Tensor& x, const Shape& dims, bool keepdim) {
 }
 Tensor argmin(const Tensor& x, const Shape& dims, bool keepdim) {
   return arg_extremum(ReduceKind::argmin, "argmin", x, dims, keepdim);
+}
+
+// ---- var, std, norm, logsumexp --------------------------------------------------------------------------
+
+namespace {
+
+struct VarMeanNode final : autograd::Node {
+  const char* name() const override { return "var_mean"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get();
+    const DType wide = opmath(x.dtype());
+    const auto of_elements = [&](const Tensor& t) {
+      return t.to(wide).reshape(keepdim_shape_).expand(x.shape());
+    };
+    Tensor grad_x;
+    if (g[0]) {
+      const Tensor elements = x.to(wide);
+      const Tensor slope = (elements - mean(elements, dims_, true)) * (2 / divisor_);
+      grad_x = of_elements(*g[0]) * slope;
+    }
+    if (g[1]) {
+      const Tensor by_mean = of_elements(*g[1]) / count_;
+      grad_x = g[0] ? grad_x + by_mean : by_mean;
+    }
+    return {grad_x.to(x.dtype())};
+  }
+  Shape keepdim_shape_, dims_;
+  double count_ = 1, divisor_ = 1;
+  autograd::SavedTensor saved_x_{this};
+};
+
+VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, double correction,
+                    bool keepdim) {
+  const Plan plan = plan_of(function, x, dims, keepdim);
+  detail::check_floating(function, "x", x);
+  check<ValueError>(std::isfinite(correction), function, ": correction must be finite, got ", correction);
+  VarMean y{detail::empty_for(function, plan.shape, x.options()),
+            detail::empty_for(function, plan.shape, x.options())};
+  var_mean_kernel.on(x.device(), function)(in_order(x, plan), plan.reduced, correction, y.var, y.mean);
+  const Tensor outputs[] = {y.var, y.mean};
+  if (auto node = autograd::record<VarMeanNode>(std::span(&x, 1), outputs)) {
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->dims_ = dims;
+    node->count_ = static_cast<double>(plan.count);
+    node->divisor_ = std::max(0.0, node->count_ - correction);
+    node->saved_x_.save(x);
+  }
+  return y;
+}
+
+/// The square root, with gradient 0 at 0.
+Tensor sqrt_of_sum(const Tensor& squares) {
+  const Tensor is_zero = eq(squares, 0);
+  const auto number = [&](double value) { return full({}, value, squares.options()); };
+  return where(is_zero, number(0), sqrt(where(is_zero, number(1), squares)));
+}
+
+struct LogSumExpNode final : autograd::Node {
+  const char* name() const override { return "logsumexp"; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get();
+    const DType wide = opmath(x.dtype());
+    const auto kept = [&](const Tensor& t) { return t.to(wide).reshape(keepdim_shape_); };
+    const Tensor y = kept(saved_y_.get()), nothing = eq(y, -std::numeric_limits<double>::infinity());
+    const Tensor exponent = x.to(wide) - where(nothing, full({}, 0, y.options()), y);
+    return {(kept(*g[0]) * exp(exponent)).to(x.dtype())};
+  }
+  Shape keepdim_shape_;
+  autograd::SavedTensor saved_x_{this}, saved_y_{this};
+};
+
+}  // namespace
+
+VarMean var_mean(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  return var_mean_as("var_mean", x, dims, correction, keepdim);
+}
+
+Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  return var_mean_as("var", x, dims, correction, keepdim).var;
+}
+
+Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  detail::check_floating("std", "x", x);
+  // In f32, because the square of a 16-bit number may be none.
+  const Tensor squares = var_mean_as("std", x.to(opmath(x.dtype())), dims, correction, keepdim).var;
+  return sqrt_of_sum(squares).to(x.dtype());
+}
+
+Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+  detail::check_floating("norm", "x", x);
+  if (p == std::numeric_limits<double>::infinity())
+    return extremum(ReduceKind::max, "norm", abs(x), dims, keepdim);
+  check<ValueError>(p == 1 || p == 2, "norm: p must be 1, 2 or infinity, got ", p);
+  const Tensor wide = x.to(opmath(x.dtype()));
+  const Tensor total = sum_as("norm", p == 1 ? abs(wide) : wide * wide, dims, keepdim);
+  return (p == 1 ? total : sqrt_of_sum(total)).to(x.dtype());
+}
+
+Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("logsumexp", x, dims, keepdim);
+  detail::check_floating("logsumexp", "x", x);
+  Tensor y;
+  {
+    const auto guard = no_grad();
+    Tensor wide = x.to(opmath(x.dtype())), most;
+    if (x.numel() > 0) {
+      const Tensor largest = max(wide, dims, true), zero = full({}, 0, wide.options());
+      most = where(eq(largest - largest, 0), largest, zero);  // where it is finite
+      wide = wide - most;
+    }
+    y = log(sum(exp(wide), dims, true));
+    if (most.defined()) y = y + most;
+    y = y.reshape(plan.shape).to(x.dtype());
+  }
+  if (auto node = autograd::record<LogSumExpNode>({x}, y)) {
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->saved_x_.save(x);
+    node->saved_y_.save(y);
+  }
+  return y;
 }
 
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return vox::sum(*this, dims, keepdim); }

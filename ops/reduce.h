@@ -25,6 +25,25 @@ Tensor min(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 
+/// The variance, sum (x - mean)^2 / (count - correction) with a divisor of at least 0, and the mean, in one
+/// pass. Floating dtypes. NaN if there are no elements, and for a variance of 0 / 0. Gradients: 2 g (x -
+/// mean) / (count - correction), and g / count.
+struct VarMean {
+  Tensor var, mean;
+};
+VarMean var_mean(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
+Tensor var(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
+/// Its square root; gradient 0 where that is 0.
+Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
+
+/// The vector norm: sum |x| for p = 1, sqrt(sum x^2) for p = 2, max |x| for p = infinity. Floating dtypes.
+/// Gradient 0 where the norm is 0. ValueError for any other p; ShapeError for the maximum of no elements.
+Tensor norm(const Tensor& x, double p = 2, const Shape& dims = {}, bool keepdim = false);
+
+/// log(sum(exp(x))), computed on x minus its maximum. Floating dtypes. -inf if all are -inf, with gradient 0,
+/// or if there are no elements. Gradient: g exp(x - y).
+Tensor logsumexp(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+
 /// Sums the dimensions that broadcasting from `shape` to x.shape() expands: the adjoint of expand(). Returns
 /// x itself if it has that shape. ShapeError if `shape` does not broadcast to x's.
 Tensor sum_to(const Tensor& x, const Shape& shape);

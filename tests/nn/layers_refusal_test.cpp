@@ -1,8 +1,8 @@
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/norm.h>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/batch_norm3d.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/nn/module.h>
+#include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/ops/elementwise.h>
 

@@ -199,17 +199,11 @@ def _(entry, sample, d):
         "PyTorch has nan" in d.message)
 
 
-@rule("Batch norm rounds the mean before it subtracts it",
-      "On CUDA, where it is composed of ops: a channel of equal values x may keep a difference of one unit in the "
-      "last place of x, which is then divided by sqrt(eps). PyTorch, and voxgrad on the CPU, get 0.")
+@rule("The gradient of `std` and `norm` is constant at 0",
+      "It is 0 there, as in PyTorch, and so is its own gradient, which is NaN in PyTorch.")
 def _(entry, sample, d):
-    return entry.name == "nn.functional.batch_norm" and d.kind != "refused" and equal_values(sample.input)
-
-
-def equal_values(x):
-    """Whether a channel has no other."""
-    rows = x.detach().transpose(0, 1).flatten(1)
-    return bool((rows.amax(1) == rows.amin(1)).any()) if rows.numel() else False
+    return entry.name in ("std", "std_mean", "norm", "linalg.vector_norm") and d.kind == "second gradient" and (
+        "PyTorch has nan" in d.message)
 
 
 @rule("f16 ends at 65504",

@@ -164,6 +164,34 @@ for name in ("max", "min"):
         [op(input, (dim,), keepdim), arg(input, (dim,), keepdim)], of=name + ":reduction_with_dim")
 
 
+def with_statistics(op):
+    """torch.var and its like: f(x, unbiased), f(x, dim, unbiased, keepdim), f(x, dim, *, correction, keepdim)."""
+    def call(input, dim=None, unbiased=None, keepdim=False, correction=None):
+        require(0 not in input.shape, "no elements, for which PyTorch 1.13 has no gradient")
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 1 if unbiased is None else int(unbiased)
+        return op(input, dims(dim), float(correction), keepdim)
+    return call
+
+
+for name in ("var", "std", "var_mean"):
+    add(name, with_statistics(getattr(vox, name)))
+add("std_mean", with_statistics(lambda input, *options: [vox.std(input, *options), vox.var_mean(input, *options)[1]]))
+
+
+def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
+    require(dtype is None, "dtype")
+    require(p in ("fro", 1, 2, INF), f"p = {p}")
+    return vox.norm(input, 2.0 if p == "fro" else float(p), dims(dim), keepdim)
+
+
+add("norm", norm)
+add("linalg.vector_norm", lambda input, ord=2, dim=None, keepdim=False, dtype=None: norm(input, ord, dim, keepdim, dtype))
+add("logsumexp", lambda input, dim, keepdim=False: vox.logsumexp(input, dims(dim), keepdim))
+
+
 def one_list(sizes):
     """The sizes of f(x, 2, 3), f(x, (2, 3)) or f(x, 2)."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
@@ -373,14 +401,32 @@ def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean
 add("nn.functional.cross_entropy", cross_entropy)
 
 
+def first(results):
+    """The result proper; the others are running statistics."""
+    return results[0] if isinstance(results, list) else results
+
+
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     require(2 <= input.rank <= 5, "another rank")
-    x = vox.reshape(input, (*input.shape, *(1,) * (5 - input.rank)))
-    y = vox.batch_norm(x, running_mean, running_var, weight, bias, training or running_mean is None, momentum, eps)
-    return vox.reshape(y[0] if isinstance(y, list) else y, input.shape)
+    return first(vox.batch_norm(input, running_mean, running_var, weight, bias, training, float(momentum), float(eps)))
+
+
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
+                  momentum=0.1, eps=1e-5):
+    return first(vox.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, float(momentum),
+                                   float(eps)))
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return vox.layer_norm(input, tuple(normalized_shape), weight, bias, float(eps))
 
 
 add("nn.functional.batch_norm", batch_norm)
+add("nn.functional.instance_norm", instance_norm)
+add("nn.functional.group_norm", lambda input, num_groups, weight=None, bias=None, eps=1e-5:
+    vox.group_norm(input, num_groups, weight, bias, float(eps)))
+add("nn.functional.layer_norm", layer_norm)
+add("native_layer_norm", layer_norm, reference=lambda *args: torch.native_layer_norm(*args)[0])
 
 # ---- Shaping: copies and views --------------------------------------------------------------------------------
 

@@ -200,34 +200,30 @@ Tensor linear(const Arguments& a) {
   return layer.forward(a.tensor(0));
 }
 
-/// input, running mean and variance, weight, bias, training, momentum or none, eps. Returns y and the new
-/// running mean and variance, if there are any.
+/// Copies of the running mean and variance, arguments 1 and 2, which the op may update.
+struct Running {
+  Tensor mean, variance;
+  explicit Running(const Arguments& a)
+      : mean(a.has(1) ? a.tensor(1).detach().clone() : Tensor()),
+        variance(a.has(2) ? a.tensor(2).detach().clone() : Tensor()) {}
+  std::vector<Tensor> after(const Tensor& y) const {
+    return mean.defined() ? std::vector<Tensor>{y, mean, variance} : std::vector<Tensor>{y};
+  }
+};
+
+/// input, running mean and variance, weight, bias, training, momentum, eps. Returns y and the new running
+/// mean and variance, if there are any.
 std::vector<Tensor> batch_norm(const Arguments& a) {
-  const Tensor input = a.tensor(0), weight = a.tensor(3), bias = a.tensor(4);
-  vox::check<Inexpressible>(weight.defined() == bias.defined(), "only one of weight and bias");
-  vox::check<Inexpressible>(a.has(1) == a.has(2), "only one of running mean and variance");
-  for (size_t i = 1; i < 5; ++i)
-    vox::check<Inexpressible>(!a.has(i) || a.tensor(i).shape() == vox::Shape{input.size(1)},
-                              "parameters of another number of channels");
-  vox::nn::BatchNorm3d layer(
-      {.num_features = input.size(1),
-       .eps = a.real(7),
-       .momentum = a.has(6) ? std::optional<double>(a.real(6)) : std::optional<double>(),
-       .affine = weight.defined(),
-       .track_running_stats = a.has(1),
-       .tensor = input.options()});
-  if (weight.defined()) {
-    layer.weight = weight;
-    layer.bias = bias;
-  }
-  if (a.has(1)) {
-    layer.running_mean = a.tensor(1).clone();
-    layer.running_var = a.tensor(2).clone();
-  }
-  layer.train(a.flag(5));
-  const Tensor y = layer.forward(input);
-  if (!a.has(1)) return {y};
-  return {y, layer.running_mean, layer.running_var};
+  const Running running(a);
+  return running.after(vox::batch_norm(a.tensor(0), running.mean, running.variance, a.tensor(3), a.tensor(4),
+                                       {.training = a.flag(5), .momentum = a.real(6), .eps = a.real(7)}));
+}
+/// Likewise, with use_input_stats.
+std::vector<Tensor> instance_norm(const Arguments& a) {
+  const Running running(a);
+  return running.after(
+      vox::instance_norm(a.tensor(0), running.mean, running.variance, a.tensor(3), a.tensor(4),
+                         {.use_input_stats = a.flag(5), .momentum = a.real(6), .eps = a.real(7)}));
 }
 
 vox::Conv3dOptions conv3d_options(const Arguments& a, size_t i) {
@@ -279,6 +275,7 @@ const std::map<std::string, Op>& ops() {
       VOX_REDUCTION(min),
       VOX_REDUCTION(argmax),
       VOX_REDUCTION(argmin),
+      VOX_REDUCTION(logsumexp),
       {"leaky_relu", one([](const Arguments& a) { return vox::leaky_relu(a.tensor(0), a.real(1)); })},
       {"clamp", one([](const Arguments& a) { return vox::clamp(a.tensor(0), a.number(1), a.number(2)); })},
       {"where", one([](const Arguments& a) { return vox::where(a.tensor(0), a.tensor(1), a.tensor(2)); })},
@@ -288,6 +285,24 @@ const std::map<std::string, Op>& ops() {
       {"matmul", one([](const Arguments& a) { return vox::matmul(a.tensor(0), a.tensor(1)); })},
       {"linear", one(linear)},
       {"batch_norm", batch_norm},
+      {"instance_norm", instance_norm},
+      {"group_norm", one([](const Arguments& a) {
+         return vox::group_norm(a.tensor(0), a.integer(1), a.tensor(2), a.tensor(3), a.real(4));
+       })},
+      {"layer_norm", one([](const Arguments& a) {
+         return vox::layer_norm(a.tensor(0), a.shape(1), a.tensor(2), a.tensor(3), a.real(4));
+       })},
+      {"var_mean",
+       [](const Arguments& a) {
+         const auto [var, mean] = vox::var_mean(a.tensor(0), a.shape(1), a.real(2), a.flag(3));
+         return std::vector<Tensor>{var, mean};
+       }},
+      {"var",
+       one([](const Arguments& a) { return vox::var(a.tensor(0), a.shape(1), a.real(2), a.flag(3)); })},
+      {"std",
+       one([](const Arguments& a) { return vox::std(a.tensor(0), a.shape(1), a.real(2), a.flag(3)); })},
+      {"norm",
+       one([](const Arguments& a) { return vox::norm(a.tensor(0), a.real(1), a.shape(2), a.flag(3)); })},
 
       {"conv1d", one([](const Arguments& a) {
          return vox::conv1d(a.tensor(0), a.tensor(1), a.tensor(2),

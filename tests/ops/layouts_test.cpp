@@ -16,7 +16,6 @@
 #include <malloc.h>
 #endif
 
-#include <voxgrad/ops/batch_norm.h>
 #include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
@@ -484,39 +483,42 @@ TEST_P(LayoutsTest, Losses) {
   check(ops, device());
 }
 
-TEST_P(LayoutsTest, BatchNorm) {
-  // 16 elements a channel: their mean, and the squared deviations from it, have few enough digits for exact
-  // sums.
+TEST_P(LayoutsTest, Norms) {
+  // 16 elements a row: their mean, and the squared deviations from it, have few enough digits for exact sums.
   const Operand volume{{2, 9, 2, 2, 4}}, channels{{9}, numbers, false}, variances{{9}, positive, false};
-  check({{"batch_norm",
-          {volume, channels, channels},
-          [](const Tensors& t) { return detail::batch_norm(t[0], t[1], t[2], 0.5).y; },
-          floating},
-         {"batch_norm's variance",
-          {volume},
-          [](const Tensors& t) { return detail::batch_norm(t[0].detach(), {}, {}, 0.5).variance; },
-          floating},
-         {"normalize",
-          {volume, channels, variances, channels, channels},
-          [](const Tensors& t) { return detail::normalize(t[0], t[1], t[2], t[3], t[4], 0.5); },
-          floating},
-         {"normalize without gradient",
-          {volume, channels, variances, channels, channels},
-          [](const Tensors& t) {
-            const auto guard = no_grad();
-            return detail::normalize(t[0], t[1], t[2], t[3], t[4], 0.5);
-          },
-          floating},
-         {"nn::BatchNorm3d",
-          {volume},
-          [](const Tensors& t) {
-            nn::BatchNorm3d layer({.num_features = 9, .tensor = t[0].options()});
-            layer(t[0]);
-            layer.eval();
-            return layer(t[0]);
-          },
-          floating}},
-        device());
+  const auto relu = Activation::leaky_relu(0.5);
+  check(
+      {{"batch_norm",
+        {volume, channels, channels},
+        [](const Tensors& t) { return batch_norm(t[0], {}, {}, t[1], t[2], {.training = true, .eps = 0.5}); },
+        floating},
+       {"batch_norm in evaluation",
+        {volume, channels, variances, channels, channels},
+        [=](const Tensors& t) {
+          return batch_norm(t[0], t[1].detach(), t[2].detach(), t[3], t[4], {.eps = 0.5, .activation = relu});
+        },
+        floating},
+       {"batch_norm without cells",
+        {{{16, 9}}, channels, channels},
+        [=](const Tensors& t) {
+          return batch_norm(t[0], {}, {}, t[1], t[2], {.training = true, .eps = 0.5, .activation = relu});
+        },
+        floating},
+       {"instance_norm",
+        {volume, channels, channels},
+        [](const Tensors& t) { return instance_norm(t[0], {}, {}, t[1], t[2], {.eps = 0.5}); },
+        floating},
+       {"group_norm",
+        {{{2, 8, 2, 2}}, {{8}, numbers, false}, {{8}, numbers, false}},
+        [=](const Tensors& t) { return group_norm(t[0], 2, t[1], t[2], 0.5, relu); },
+        floating},
+       {"layer_norm",
+        {{{6, 4, 4}}, {{4, 4}, numbers, false}, {{4, 4}, numbers, false}},
+        [=](const Tensors& t) {
+          return layer_norm(t[0], {4, 4}, t[1], t[2], 0.5, relu);
+        },
+        floating}},
+      device());
 }
 
 // ---- In place ---------------------------------------------------------------------------------------------

@@ -4,125 +4,208 @@
 #include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
+#include <utility>  // index_sequence, a type without code
+
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
-constexpr int lane_count = 16;
+// Every formula takes numbers, V = T, or vectors of them, V = Vec<T>.
 
-/// lane[j] += f of elements j, j + 16, ...; then the tree over the lanes. f(i) takes element i, vector_f(i)
-/// the vector that begins there.
-template <class T, class VectorF, class F>
-[[gnu::always_inline]] inline T sum_of(int64_t n, VectorF vector_f, F f) {
-  constexpr int vectors = lane_count / lanes<T>;
-  Vec<T> sum[vectors] = {};
+template <class V, class T>
+[[gnu::always_inline]] inline V read(const T* from) {
+  if constexpr (sizeof(V) == sizeof(T))
+    return *from;
+  else
+    return load(from);
+}
+
+enum class Act { none, relu, leaky_relu };
+
+template <class T, Act act, bool per_element>
+struct Formula {
+  T mean, rstd, negative_slope, scale, shift;
+  const T *weights, *biases;
+
+  explicit Formula(const NormStretch<T>& s)
+      : mean(s.mean),
+        rstd(s.rstd),
+        negative_slope(s.negative_slope),
+        scale(*s.weight * s.rstd),
+        shift(*s.bias),
+        weights(s.weight),
+        biases(s.bias) {}
+
+  template <class V>
+  [[gnu::always_inline]] inline V z(V x, int64_t i) const {
+    if constexpr (per_element)
+      return (x - mean) * (read<V>(weights + i) * rstd) + read<V>(biases + i);
+    else
+      return (x - mean) * scale + shift;
+  }
+  template <class V>
+  [[gnu::always_inline]] inline V y(V x, int64_t i) const {
+    const V value = z(x, i), zero{};
+    if constexpr (act == Act::none) return value;
+    if constexpr (act == Act::relu) return value < zero ? zero : value;
+    return value < zero ? negative_slope * value : value;
+  }
+  template <class V>
+  [[gnu::always_inline]] inline V h(V g, V x, int64_t i) const {
+    if constexpr (act == Act::none) return g;
+    const V value = z(x, i), zero{};
+    if constexpr (act == Act::relu) return value <= zero ? zero : g;
+    return value > zero ? g : negative_slope * g;
+  }
+};
+
+/// Calls f(Formula(s)) with the formula's type.
+template <class T, class F>
+[[gnu::always_inline]] inline void with_formula(const NormStretch<T>& s, F f) {
+  const auto with = [&]<bool per_element>() __attribute__((always_inline)) {
+    if (s.negative_slope == T(1))
+      f(Formula<T, Act::none, per_element>(s));
+    else if (s.negative_slope == T(0))
+      f(Formula<T, Act::relu, per_element>(s));
+    else
+      f(Formula<T, Act::leaky_relu, per_element>(s));
+  };
+  if (s.per_element)
+    with.template operator()<true>();
+  else
+    with.template operator()<false>();
+}
+
+/// The sum of the first 2 * half lanes, by a binary tree.
+template <class T, int half, size_t... l>
+[[gnu::always_inline]] inline T folded(Vec<T> v, std::index_sequence<l...> all) {
+  if constexpr (half == 0)
+    return v[0];
+  else
+    return folded<T, half / 2>(v + __builtin_shufflevector(v, v, (static_cast<int>(l + half) % lanes<T>)...),
+                               all);
+}
+
+/// to[k] = the sum over i < n of terms[k], which f(i, terms) computes for the element, or the vector, that
+/// begins at i.
+template <class T, int sums, class F>
+[[gnu::always_inline]] inline void sum_of(int64_t n, F f, T* to) {
+  constexpr int lane_count = 32, vectors = lane_count / lanes<T>;
+  Vec<T> sum[sums][vectors] = {};
   int64_t i = 0;
   for (; i + lane_count <= n; i += lane_count) {
-    for (int v = 0; v < vectors; ++v) sum[v] += vector_f(i + v * lanes<T>);
-  }
-  T lane[lane_count];
-  for (int v = 0; v < vectors; ++v) store(lane + v * lanes<T>, sum[v]);
-  for (int64_t j = 0; i + j < n; ++j) lane[j] += f(i + j);
-  for (int half = lane_count / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
-  }
-  return lane[0];
-}
-
-template <class T>
-T squares(const T* x, T mean, int64_t n) {
-  return sum_of<T>(
-      n,
-      [=](int64_t i) {
-        const Vec<T> d = load(x + i) - mean;
-        return d * d;
-      },
-      [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
-}
-
-template <class T>
-void gradient_sums(const T* g, const T* x, T mean, int64_t n, T* sum, T* product) {
-  *sum = sum_of<T>(
-      n, [=](int64_t i) { return load(g + i); }, [=](int64_t i) { return g[i]; });
-  *product = sum_of<T>(
-      n, [=](int64_t i) { return load(g + i) * (load(x + i) - mean); },
-      [=](int64_t i) { return g[i] * (x[i] - mean); });
-}
-
-template <class T>
-void apply(const T* x, T mean, T scale, T shift, T* y, int64_t n, bool stream) {
-  write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) to[i] = (x[first + i] - mean) * scale + shift;
-  });
-}
-
-template <class T>
-void gradient(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n, bool stream) {
-  write_run(grad_x, n, stream, [=](int64_t first, T* to, int64_t count) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = scale * ((g[first + i] - g_mean) - (x[first + i] - mean) * slope);
-  });
-}
-
-/// to[v] = the sum of f(r, v) over r < count: row r goes to partial sum r % 4; these are added in pairs.
-template <int vectors, class V, class F>
-[[gnu::always_inline]] inline void sum_rows(int64_t count, V* to, F f) {
-  V sum[4][vectors] = {};
-  int64_t r = 0;
-  for (; r + 4 <= count; r += 4) {
-    for (int i = 0; i < 4; ++i) {
-      for (int v = 0; v < vectors; ++v) sum[i][v] += f(r + i, v);
+    for (int v = 0; v < vectors; ++v) {
+      Vec<T> terms[sums];
+      f(i + v * lanes<T>, terms);
+      for (int k = 0; k < sums; ++k) sum[k][v] += terms[k];
     }
   }
-  for (int i = 0; r < count; ++r, ++i) {
-    for (int v = 0; v < vectors; ++v) sum[i][v] += f(r, v);
+  if (i < n) {
+    T lane[sums][lane_count];
+    for (int k = 0; k < sums; ++k) {
+      for (int v = 0; v < vectors; ++v) store(lane[k] + v * lanes<T>, sum[k][v]);
+    }
+    for (int j = 0; i < n; ++i, ++j) {
+      T terms[sums];
+      f(i, terms);
+      for (int k = 0; k < sums; ++k) lane[k][j] += terms[k];
+    }
+    for (int k = 0; k < sums; ++k) {
+      for (int v = 0; v < vectors; ++v) sum[k][v] = load(lane[k] + v * lanes<T>);
+    }
   }
-  for (int v = 0; v < vectors; ++v) to[v] = (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]);
-}
-
-/// statistics_of_rows() for `vectors` vectors, or numbers, of each row.
-template <int vectors, class V, class T, class Load, class Store>
-[[gnu::always_inline]] inline void statistics(const T* x, int64_t stride, int64_t count, T* sum, T* rest,
-                                              T* squares, Load load_from, Store store_to) {
-  constexpr int64_t n = sizeof(V) / sizeof(T);
-  V total[vectors], mean[vectors], both[2 * vectors];
-  sum_rows<vectors>(count, total, [=](int64_t r, int v) {
-    __builtin_prefetch(x + (r + count) * stride + v * n, 0, 2);
-    return load_from(x + r * stride + v * n);
-  });
-  for (int v = 0; v < vectors; ++v) mean[v] = total[v] / static_cast<T>(count);
-  sum_rows<2 * vectors>(count, both, [=](int64_t r, int v) {
-    const V d = load_from(x + r * stride + v % vectors * n) - mean[v % vectors];
-    return v < vectors ? d : d * d;
-  });
-  for (int v = 0; v < vectors; ++v) {
-    store_to(sum + v * n, total[v]);
-    store_to(rest + v * n, both[v]);
-    store_to(squares + v * n, both[vectors + v]);
+  for (int k = 0; k < sums; ++k) {
+    for (int half = vectors / 2; half > 0; half /= 2) {
+      for (int v = 0; v < half; ++v) sum[k][v] += sum[k][v + half];
+    }
+    to[k] = folded<T, lanes<T> / 2>(sum[k][0], std::make_index_sequence<lanes<T>>());
   }
 }
 
 template <class T>
-void statistics_of_rows(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* rest,
-                        T* squares) {
-  const auto of_vectors = [=]<int vectors>(int64_t c) {
-    statistics<vectors, Vec<T>>(
-        x + c, stride, count, sum + c, rest + c, squares + c, [](const T* from) { return load(from); },
-        [](T* to, Vec<T> v) { store(to, v); });
-  };
-  constexpr int pair = 2;  // vectors, so that two neighbouring cache lines are read together
-  int64_t c = 0;
-  for (; c + pair * lanes<T> <= width; c += pair * lanes<T>) of_vectors.template operator()<pair>(c);
-  for (; c + lanes<T> <= width; c += lanes<T>) of_vectors.template operator()<1>(c);
-  for (; c < width; ++c)
-    statistics<1, T>(
-        x + c, stride, count, sum + c, rest + c, squares + c, [](const T* from) { return *from; },
-        [](T* to, T v) { *to = v; });
+void moments(const T* x, int64_t n, T* centre, T* rest, T* squares) {
+  T total, both[2];
+  sum_of<T, 1>(
+      n, [=]<class V>(int64_t i, V* term) { *term = read<V>(x + i); }, &total);
+  const T c = total / static_cast<T>(n);
+  sum_of<T, 2>(
+      n,
+      [=]<class V>(int64_t i, V* terms) {
+        terms[0] = read<V>(x + i) - c;
+        terms[1] = terms[0] * terms[0];
+      },
+      both);
+  *centre = c;
+  *rest = both[0];
+  *squares = both[1];
 }
 
 template <class T>
-constexpr NormalizeOf<T> table{squares<T>, gradient_sums<T>, apply<T>, gradient<T>, statistics_of_rows<T>};
+void apply(const T* x, const NormStretch<T>& s, T* y, int64_t n, bool stream) {
+  with_formula(s, [=](auto formula) {
+    write_run(y, n, stream, [=](int64_t first, T* to, int64_t count) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = formula.y(x[first + i], first + i);
+    });
+  });
+}
+
+template <class T>
+void gradient_sums(const T* g, const T* x, const NormStretch<T>& s, int64_t n, T* sum, T* product) {
+  with_formula(s, [=]<Act act, bool per_element>(const Formula<T, act, per_element>& formula) {
+    T both[2];
+    sum_of<T, 2>(
+        n,
+        [=]<class V>(int64_t i, V* terms) {
+          const V at = read<V>(x + i);
+          V h = formula.h(read<V>(g + i), at, i);
+          if constexpr (per_element) h *= read<V>(formula.weights + i);
+          terms[0] = h;
+          terms[1] = h * (at - formula.mean);
+        },
+        both);
+    *sum = both[0];
+    *product = both[1];
+  });
+}
+
+template <class T>
+void column_sums(const T* g, const T* x, const NormStretch<T>& s, int64_t n, T* of_weight, T* of_bias) {
+  with_formula(s, [=](auto formula) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const T h = formula.h(g[i], x[i], i);
+      of_weight[i] += h * ((x[i] - formula.mean) * formula.rstd);
+      of_bias[i] += h;
+    }
+  });
+}
+
+template <class T>
+void gradient(const T* g, const T* x, const NormStretch<T>& s, bool of_x, T offset, T slope, T* grad_x,
+              int64_t n, bool stream) {
+  with_formula(s, [=]<Act act, bool per_element>(const Formula<T, act, per_element>& formula) {
+    const T one_weight = *formula.weights;
+    const auto scaled = [=](int64_t i) __attribute__((always_inline)) {
+      const T h = formula.h(g[i], x[i], i);
+      return h * (per_element ? formula.weights[i] : one_weight);
+    };
+    write_run(grad_x, n, stream, [=](int64_t first, T* to, int64_t count) {
+      if (!of_x) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < count; ++i) to[i] = formula.rstd * scaled(first + i);
+        return;
+      }
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) {
+        const T d = x[first + i] - formula.mean;
+        to[i] = formula.rstd * ((scaled(first + i) - offset) - d * slope);
+      }
+    });
+  });
+}
+
+template <class T>
+constexpr NormalizeOf<T> table{moments<T>, apply<T>, gradient_sums<T>, column_sums<T>, gradient<T>};
 
 }  // namespace
 

@@ -6,25 +6,30 @@
 
 namespace vox::cpu::simd {
 
-/// Loops of batch normalisation: over a dense piece of one channel, and over rows whose element c belongs to
-/// channel c.
+/// A dense stretch of one row of a norm (ops/norm_geometry.h), with z = (x - mean) * (weight * rstd) + bias
+/// and y = activation(z).
+template <class T>
+struct NormStretch {
+  T mean, rstd;
+  const T *weight, *bias;  ///< one number, or one for each element
+  bool per_element;
+  T negative_slope;  ///< of the Activation
+};
+
+/// Loops of norms. g is the gradient of y, and h that of z: g times the derivative of the activation. Each
+/// sum has 32 lanes: element i goes to lane i % 32, and the lanes are added in a binary tree.
 template <class T>
 struct NormalizeOf {
-  /// The sum of (x - mean)^2, with the lanes and tree of a reduction's block.
-  T (*squares)(const T* x, T mean, int64_t n);
-  /// The sums of g and of g * (x - mean), likewise.
-  void (*gradient_sums)(const T* g, const T* x, T mean, int64_t n, T* sum, T* product);
-  /// y = (x - mean) * scale + shift
-  void (*apply)(const T* x, T mean, T scale, T shift, T* y, int64_t n, bool stream);
-  /// grad_x = scale * (g - g_mean - (x - mean) * slope)
-  void (*gradient)(const T* g, const T* x, T mean, T scale, T g_mean, T slope, T* grad_x, int64_t n,
-                   bool stream);
-  /// For `count` rows, row r at x + r * stride, let m be the rounded quotient sum[c] / count. Computes
-  /// sum[c], the sum of rows[r][c]; rest[c], the sum of (rows[r][c] - m); and squares[c], the sum of
-  /// (rows[r][c] - m)^2. Row r goes to partial sum r % 4, and these are added in pairs. Also prefetches the
-  /// rows that follow.
-  void (*statistics_of_rows)(const T* x, int64_t stride, int64_t count, int64_t width, T* sum, T* rest,
-                             T* squares);
+  /// With the rounded mean `centre` of n numbers: the sums of x - centre and of (x - centre)^2.
+  void (*moments)(const T* x, int64_t n, T* centre, T* rest, T* squares);
+  void (*apply)(const T* x, const NormStretch<T>& s, T* y, int64_t n, bool stream);
+  /// The sums of h and of h * (x - mean). If per_element, h counts times its weight.
+  void (*gradient_sums)(const T* g, const T* x, const NormStretch<T>& s, int64_t n, T* sum, T* product);
+  /// of_weight[i] += h * ((x - mean) * rstd) and of_bias[i] += h, of element i.
+  void (*column_sums)(const T* g, const T* x, const NormStretch<T>& s, int64_t n, T* of_weight, T* of_bias);
+  /// grad_x = rstd * (h * weight - offset - (x - mean) * slope); rstd * (h * weight) unless `of_x`.
+  void (*gradient)(const T* g, const T* x, const NormStretch<T>& s, bool of_x, T offset, T slope, T* grad_x,
+                   int64_t n, bool stream);
 };
 
 struct NormalizeKernels {

@@ -2,8 +2,11 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/nn/batch_norm3d.h>
+#include <voxgrad/nn/layers.h>
+#include <voxgrad/nn/norm.h>
+#include <voxgrad/nn/sequential.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/norm.h>
 #include <voxgrad/ops/reduce.h>
 
 #include "tests/support/devices.h"
@@ -11,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace vox {
@@ -256,6 +260,162 @@ TEST_P(BatchNorm3dTest, BuffersStayOffTheTape) {
   layer(x).sum().backward();
   EXPECT_FALSE(layer.running_mean.requires_grad() || layer.running_var.requires_grad());
   EXPECT_TRUE(layer.weight.grad().defined() && layer.bias.grad().defined());
+}
+
+// ---- The other norms --------------------------------------------------------------------------------------
+
+class NormLayersTest : public testing::DeviceTest {
+ protected:
+  TensorOptions here(DType dtype = f64) const { return {.dtype = dtype, .device = device()}; }
+};
+INSTANTIATE_TEST_SUITE_P(, NormLayersTest, testing::devices(), testing::device_name);
+
+std::vector<std::string> names_of(const nn::Module& layer) {
+  std::vector<std::string> names;
+  for (const auto& [name, t] : layer.state_dict()) names.push_back(name);
+  return names;
+}
+
+TEST_P(NormLayersTest, NamesAreThoseOfPyTorch) {
+  const std::vector<std::string> none, affine{"bias", "weight"},
+      all{"bias", "num_batches_tracked", "running_mean", "running_var", "weight"};
+  EXPECT_EQ(names_of(nn::BatchNorm1d({.num_features = 2})), all);
+  EXPECT_EQ(names_of(nn::BatchNorm2d({.num_features = 2})), all);
+  EXPECT_EQ(names_of(nn::InstanceNorm3d({.num_features = 2})), none);
+  EXPECT_EQ(names_of(nn::InstanceNorm2d({.num_features = 2, .affine = true})), affine);
+  EXPECT_EQ(names_of(nn::InstanceNorm1d({.num_features = 2, .affine = true, .track_running_stats = true})),
+            all);
+  EXPECT_EQ(names_of(nn::GroupNorm({.num_groups = 2, .num_channels = 4})), affine);
+  EXPECT_EQ(names_of(nn::GroupNorm({.num_groups = 2, .num_channels = 4, .affine = false})), none);
+  EXPECT_EQ(names_of(nn::LayerNorm({.normalized_shape = {2, 3}})), affine);
+  EXPECT_EQ(names_of(nn::LayerNorm({.normalized_shape = {2}, .bias = false})),
+            (std::vector<std::string>{"weight"}));
+  EXPECT_EQ(names_of(nn::LayerNorm({.normalized_shape = {2}, .elementwise_affine = false})), none);
+  EXPECT_EQ(nn::LayerNorm({.normalized_shape = {2, 3}}).weight.shape(), (Shape{2, 3}));
+}
+
+TEST_P(NormLayersTest, TheyAreTheOpsWithTheirParameters) {
+  const Tensor x = testing::normal({2, 4, 3, 5}, here());
+  const auto relu = Activation::relu();
+  const auto same = [](const Tensor& a, const Tensor& b) { return testing::same_bits(a, b); };
+  const auto randomise = [&](nn::Norm& layer) {
+    layer.weight.copy_(testing::normal(layer.weight.shape(), here(), 2));
+    layer.bias.copy_(testing::normal(layer.bias.shape(), here(), 3));
+  };
+  const auto guard = no_grad();
+  nn::GroupNorm group({.num_groups = 2, .num_channels = 4, .eps = 0.5, .activation = relu, .tensor = here()});
+  randomise(group);
+  EXPECT_TRUE(same(group(x), group_norm(x, 2, group.weight, group.bias, 0.5, relu)));
+  nn::LayerNorm layer({.normalized_shape = {3, 5}, .eps = 0.5, .activation = relu, .tensor = here()});
+  randomise(layer);
+  EXPECT_TRUE(same(layer(x), layer_norm(x, {3, 5}, layer.weight, layer.bias, 0.5, relu)));
+  nn::InstanceNorm2d instance(
+      {.num_features = 4, .eps = 0.5, .affine = true, .activation = relu, .tensor = here()});
+  randomise(instance);
+  const Tensor want =
+      instance_norm(x, {}, {}, instance.weight, instance.bias, {.eps = 0.5, .activation = relu});
+  EXPECT_TRUE(same(instance(x), want));
+  EXPECT_TRUE(same(instance.eval()(x), want));  // there are no running statistics
+  EXPECT_TRUE(same(instance(x.select(0, 1)), want.select(0, 1)));
+  nn::BatchNorm2d batch({.num_features = 4, .eps = 0.5, .activation = relu, .tensor = here()});
+  randomise(batch);
+  EXPECT_TRUE(same(batch(x), batch_norm(x, {}, {}, batch.weight, batch.bias,
+                                        {.training = true, .eps = 0.5, .activation = relu})));
+  EXPECT_TRUE(same(batch.eval()(x), batch_norm(x, batch.running_mean, batch.running_var, batch.weight,
+                                               batch.bias, {.eps = 0.5, .activation = relu})));
+  nn::BatchNorm1d rows({.num_features = 3, .tensor = here()});
+  EXPECT_EQ(rows(testing::normal({7, 3}, here())).shape(), (Shape{7, 3}));
+  EXPECT_EQ(rows(testing::normal({7, 3, 2}, here())).shape(), (Shape{7, 3, 2}));
+}
+
+TEST_P(NormLayersTest, InstanceNormTracksWithoutCounting) {
+  nn::InstanceNorm1d layer(
+      {.num_features = 1, .momentum = 0.5, .track_running_stats = true, .tensor = here()});
+  const Tensor x = from_vector<double>({1, 3, 6, 10}, {2, 1, 2}, device());
+  layer(x);
+  expect_near(layer.running_mean.to_vector<double>(), {0.5 * (2 + 8) / 2});
+  expect_near(layer.running_var.to_vector<double>(), {0.5 + 0.5 * (2 + 8) / 2});
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
+  layer.eval();
+  const double scale = 1 / std::sqrt(3 + 1e-5);
+  expect_near(layer(x).to_vector<double>(), {-1.5 * scale, 0.5 * scale, 3.5 * scale, 7.5 * scale});
+}
+
+TEST_P(NormLayersTest, ParametersInF32BesideSixteenBits) {
+  for (const DType dtype : {bf16, f16}) {
+    nn::BatchNorm3d layer({.num_features = 2, .tensor = here(f32)});
+    const Tensor x = testing::normal({2, 2, 2, 2, 2}, here(dtype)).set_requires_grad();
+    const Tensor y = layer(x);
+    EXPECT_EQ(y.dtype(), dtype);
+    y.sum().backward();
+    EXPECT_EQ(x.grad().dtype(), dtype);
+    EXPECT_EQ(layer.weight.grad().dtype(), f32);
+    EXPECT_EQ(layer.eval()(x).dtype(), dtype);
+    EXPECT_EQ(layer.running_var.dtype(), f32);
+  }
+}
+
+TEST_P(NormLayersTest, SequentialJoinsANormAndItsActivation) {
+  for (const bool leaky : {false, true}) {
+    const auto activation = [&]() -> std::shared_ptr<nn::Module> {
+      if (leaky) return std::make_shared<nn::LeakyReLU>(0.25);
+      return std::make_shared<nn::ReLU>();
+    };
+    const std::vector<std::function<std::shared_ptr<nn::Module>(Activation)>> norms{
+        [&](Activation a) {
+          return std::make_shared<nn::BatchNorm2d>(
+              nn::BatchNorm2d::Options{.num_features = 4, .activation = a, .tensor = here()});
+        },
+        [&](Activation a) {
+          return std::make_shared<nn::InstanceNorm2d>(
+              nn::InstanceNorm2d::Options{.num_features = 4, .activation = a, .tensor = here()});
+        },
+        [&](Activation a) {
+          return std::make_shared<nn::GroupNorm>(
+              nn::GroupNorm::Options{.num_groups = 2, .num_channels = 4, .activation = a, .tensor = here()});
+        },
+        [&](Activation a) {
+          return std::make_shared<nn::LayerNorm>(
+              nn::LayerNorm::Options{.normalized_shape = {5}, .activation = a, .tensor = here()});
+        }};
+    for (const auto& norm : norms) {
+      for (const Activation own : {Activation::none(), Activation::leaky_relu(-2)}) {
+        nn::Sequential net;
+        net.push_back(norm(own)), net.push_back(activation()), net.push_back(activation());
+        const auto alone = norm(own), after = activation();
+        const auto apart = [&](const Tensor& t) { return (*after)((*after)((*alone)(t))); };
+        const Tensor x = testing::normal({2, 4, 3, 5}, here()).set_requires_grad();
+        const Tensor g = testing::normal({2, 4, 3, 5}, here(), 2);
+        EXPECT_TRUE(testing::same_bits(net(x), apart(x)));
+        EXPECT_TRUE(testing::same_bits(grad({net(x)}, {x}, {.grad_outputs = {g}})[0],
+                                       grad({apart(x)}, {x}, {.grad_outputs = {g}})[0]));
+        net.eval(), alone->eval();
+        EXPECT_TRUE(testing::same_bits(net(x), apart(x)));
+      }
+    }
+  }
+}
+
+TEST(NormLayersRefusalTest, ImpossibleOptionsAndInputs) {
+  EXPECT_THROW(nn::GroupNorm({.num_groups = 3, .num_channels = 4}), ValueError);
+  EXPECT_THROW(nn::GroupNorm({.num_groups = 0, .num_channels = 4}), ValueError);
+  EXPECT_THROW(nn::LayerNorm({.normalized_shape = {}}), ShapeError);
+  EXPECT_THROW(nn::LayerNorm({.normalized_shape = {2}, .eps = -1}), ValueError);
+  EXPECT_THROW(nn::InstanceNorm2d({.num_features = 0}), ValueError);
+  EXPECT_THROW(nn::InstanceNorm2d({.num_features = 1, .tensor = {.dtype = i64}}), DTypeError);
+  nn::InstanceNorm2d instance({.num_features = 2});
+  EXPECT_THROW(instance(ones({2, 3, 4, 4})), ShapeError);
+  EXPECT_THROW(instance(ones({2, 2})), ShapeError);
+  EXPECT_THROW(instance(ones({1, 2, 1, 1})), ShapeError);
+  EXPECT_THROW(nn::BatchNorm1d({.num_features = 2})(ones({2, 2, 2, 2})), ShapeError);
+  EXPECT_THROW(nn::BatchNorm2d({.num_features = 2})(ones({2, 2})), ShapeError);
+  EXPECT_THROW(nn::GroupNorm({.num_groups = 1, .num_channels = 2})(ones({2, 3, 4})), ShapeError);
+  EXPECT_THROW(nn::LayerNorm({.normalized_shape = {2}})(ones({2, 3})), ShapeError);
+  try {
+    instance(ones({1, 2, 1, 1}));
+  } catch (const ShapeError& error) {
+    EXPECT_EQ(std::string(error.what()).find("nn::InstanceNorm2d: "), 0u) << error.what();
+  }
 }
 
 TEST(BatchNorm3dRefusalTest, ImpossibleOptionsAndInputs) {
