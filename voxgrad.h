@@ -7,6 +7,7 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/autograd/tape.h>
+#include <voxgrad/autograd/watch.h>
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/generator.h>

@@ -25,6 +25,11 @@ Gradients AccumulateGrad::backward(Gradients gradients) {
   return {};
 }
 
+std::shared_ptr<TensorImpl> AccumulateGrad::leaf_if_alive() {
+  const std::lock_guard lock(mutex_);
+  return leaf_.lock();
+}
+
 Tensor AccumulateGrad::leaf(const Tensor& data) {
   const std::lock_guard lock(mutex_);
   if (auto leaf = leaf_.lock()) {

@@ -17,6 +17,9 @@ class AccumulateGrad final : public Node {
   const char* name() const override { return "AccumulateGrad"; }
   Gradients backward(Gradients gradients) override;
 
+  /// The leaf; null if it no longer exists.
+  std::shared_ptr<TensorImpl> leaf_if_alive();
+
   /// The leaf; or, if it no longer exists, a new leaf of this node on the memory of `data`. Throws GradError
   /// if the leaf was given other memory since `data` was saved.
   Tensor leaf(const Tensor& data);

@@ -2,6 +2,7 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
+#include <voxgrad/autograd/watched_run.h>
 #include <voxgrad/core/factories.h>
 
 #include <map>
@@ -17,7 +18,8 @@ struct Job {
 };
 using Pending = std::map<uint64_t, Job, std::greater<>>;  // by number, highest first
 
-void send(Pending& pending, const Edge& to, Tensor gradient, const char* from) {
+/// `from` names the sender in errors.
+void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
   const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
   check<GradError>(gradient.defined(), "backward of ", from,
                    ": returned an undefined tensor as a gradient; std::nullopt stands for none");
@@ -40,6 +42,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
          GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
   const RunningPlan running(plan);
+  WatchedRun watched(roots, plan != nullptr);
   Pending pending;
   for (size_t i = 0; i < roots.size(); ++i) {
     if (!plan || plan->wants(*roots[i].node)) send(pending, roots[i], std::move(gradients[i]), "the caller");
@@ -48,6 +51,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
     job.node->run_hooks(job.gradients);
+    watched.arrived(*job.node, job.gradients);
     if (plan) {
       plan->capture(*job.node, job.gradients);
       if (plan->ends_at(*job.node)) continue;
@@ -56,21 +60,21 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     }
     Gradients results = job.node->backward(std::move(job.gradients));
     const auto& edges = job.node->edges();
-    check<GradError>(results.size() == edges.size(), "backward of ", job.node->name(), ": returned ",
-                     results.size(), " gradients for ", edges.size(), " inputs");
+    check<GradError>(results.size() == edges.size(), "backward of ", *job.node, ": returned ", results.size(),
+                     " gradients for ", edges.size(), " inputs");
     if (!options.retain_graph && !options.create_graph) job.node->release();
+    watched.ran(*job.node, results);
     for (size_t i = 0; i < edges.size(); ++i) {
       if (results[i] && job.node->needs_grad(static_cast<int64_t>(i)))
-        send(pending, edges[i], std::move(*results[i]), job.node->name());
+        send(pending, edges[i], std::move(*results[i]), *job.node);
     }
   }
 }
 
 /// Checks the caller's gradient for `output`. If it was left out, which one element allows, makes a 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
-  check<GradError>(output.requires_grad(), function,
-                   ": the output does not require grad: no input of its ops did, ",
-                   "or they ran under no_grad()");
+  check<GradError>(output.requires_grad(), function, ": the output", Quoted{output},
+                   " does not require grad: no input of its ops did, ", "or they ran under no_grad()");
   if (!gradient.defined()) {
     check<GradError>(output.numel() == 1, function,
                      ": a gradient may be left out only for a tensor of one element, ", "got shape ",
@@ -114,7 +118,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   }
   for (const Tensor& input : inputs) {
     detail::check_defined("grad", "inputs", input);
-    check<GradError>(input.requires_grad(), "grad: an input of shape ", input.shape(),
+    check<GradError>(input.requires_grad(), "grad: an input", Quoted{input}, " of shape ", input.shape(),
                      " does not require grad");
     requested.push_back(gradient_edge(input));
   }
@@ -125,7 +129,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   std::vector<Tensor> results;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check<GradError>(plan.captured[i] || options.allow_unused, "grad: no output depends on input ", i,
-                     " of shape ", inputs[i].shape(),
+                     Quoted{inputs[i]}, " of shape ", inputs[i].shape(),
                      "; pass {.allow_unused = true} to get an undefined tensor for it");
     Tensor result;
     if (plan.captured[i]) {

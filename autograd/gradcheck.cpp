@@ -1,6 +1,7 @@
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/autograd/meta.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
 
@@ -78,7 +79,7 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
         const double numeric = (above[j] - below[j]) / (2 * options.eps);
         const double got = jacobians[k][j][static_cast<size_t>(i)];
         check<GradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
-                         "gradcheck: d output[", j, "] / d input ", k, "[", i, "] is ", got,
+                         "gradcheck: d output[", j, "] / d input ", k, Quoted{x}, "[", i, "] is ", got,
                          " by backward and ", numeric, " by differences");
       }
     }

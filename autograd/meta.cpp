@@ -16,6 +16,11 @@ AutogradMeta& meta_of(const Tensor& t) {
   return *meta;
 }
 
+std::ostream& operator<<(std::ostream& out, const Quoted& name) {
+  const std::string text = name.tensor.defined() ? name.tensor.name() : "";
+  return text.empty() ? out : out << " \"" << text << '"';
+}
+
 Edge gradient_edge(const Tensor& t) {
   if (!t.defined() || !t.requires_grad()) return {};
   AutogradMeta& meta = meta_of(t);

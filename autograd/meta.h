@@ -15,13 +15,19 @@ struct AutogradMeta {
   int64_t output = 0;                    ///< which output of `node` this tensor is
 
   std::weak_ptr<autograd::Node> accumulator;       ///< a leaf's AccumulateGrad, alive while a graph uses it
-  std::shared_ptr<autograd::HookList> leaf_hooks;  ///< a leaf's hooks, shared with its accumulator
+  std::shared_ptr<autograd::HookList> leaf_hooks;  ///< a leaf's hooks and name, shared with its accumulator
 };
 
 namespace autograd {
 
 /// t's metadata, made on first use.
 AutogradMeta& meta_of(const Tensor& t);
+
+/// In messages, the name of a tensor behind a blank: ` "x"`; nothing if it has none.
+struct Quoted {
+  const Tensor& tensor;
+};
+std::ostream& operator<<(std::ostream& out, const Quoted& name);
 
 /// Where gradients of `t` go: to the node that made it, or to its AccumulateGrad. That is made, and takes its
 /// number, when the leaf first enters a graph. Empty if t does not require grad.

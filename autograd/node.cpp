@@ -3,6 +3,7 @@
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/node.h>
 #include <voxgrad/autograd/saved_tensor.h>
+#include <voxgrad/autograd/watched_run.h>
 #include <voxgrad/ops/elementwise.h>  // add: gradients add up, and under create_graph that is recorded
 
 #include <atomic>
@@ -13,7 +14,7 @@ namespace {
 std::atomic<uint64_t> next_number{1};
 
 void check_replacement(const Node& node, const Tensor& before, const Tensor& after) {
-  check<GradError>(after.defined() && spec_of(after) == spec_of(before), "hook on ", node.name(),
+  check<GradError>(after.defined() && spec_of(after) == spec_of(before), "hook on ", node,
                    ": a replacement must have the gradient's shape, dtype and device, ", before.shape(), " ",
                    before.dtype(), " on ", before.device(), "; got ",
                    after.defined()
@@ -52,6 +53,7 @@ void Node::add_output(const Tensor& t) {
   meta.node = shared_from_this();
   meta.output = static_cast<int64_t>(outputs_.size());
   outputs_.push_back(spec_of(t));
+  if (running_watch) watch_output(*this, t);
 }
 
 void Node::release() {
@@ -62,6 +64,20 @@ std::shared_ptr<HookList>& Node::hooks(int64_t output) {
   const auto i = static_cast<size_t>(output);
   if (hooks_.size() <= i) hooks_.resize(i + 1);
   return hooks_[i];
+}
+
+std::string Node::output_name(int64_t output) const {
+  const auto i = static_cast<size_t>(output);
+  return i < hooks_.size() && hooks_[i] ? hooks_[i]->name : "";
+}
+
+std::ostream& operator<<(std::ostream& out, const Node& node) {
+  out << node.name() << " #" << node.number();
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (const std::string name = node.output_name(static_cast<int64_t>(i)); !name.empty())
+      out << " \"" << name << '"';
+  }
+  return out;
 }
 
 void Node::run_hooks(Gradients& gradients) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <voxgrad/core/tensor.h>
@@ -53,8 +54,10 @@ TensorSpec spec_of(const Tensor& t);
 /// nothing is recorded. Otherwise it makes a new dense tensor. So no two gradients ever share memory.
 void accumulate(Tensor& into, Tensor gradient);
 
-/// Hooks of one tensor, in order of registration, and the tensors that retain their gradient.
+/// What a program attached to one tensor: a name, hooks in order of registration, and the handles that retain
+/// their gradient.
 struct HookList {
+  std::string name;
   std::map<int64_t, Hook> hooks;
   int64_t next_id = 0;  // never reused, so a stale number cannot remove another hook
   std::vector<std::weak_ptr<TensorImpl>> retained;
@@ -75,6 +78,9 @@ class Node : public std::enable_shared_from_this<Node> {
   /// of recorded ops, so that it can itself be differentiated, and computes only gradients for which
   /// needs_grad(i) is true.
   virtual Gradients backward(Gradients gradients) = 0;
+
+  /// The name that Tensor::set_name gave to an output; "" if it has none.
+  std::string output_name(int64_t output) const;
 
   /// Position on the tape.
   uint64_t number() const { return number_; }
@@ -121,6 +127,9 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<std::shared_ptr<HookList>> hooks_;  // by output; mostly empty
   std::vector<SavedTensor*> saved_;               // members of the derived class
 };
+
+/// The node in messages: `mul #2`, or `mul #2 "y"` if its output has a name.
+std::ostream& operator<<(std::ostream& out, const Node& node);
 
 /// Deletes a node, and all nodes that it alone kept alive, without recursion.
 void reclaim(Node* node) noexcept;

@@ -22,7 +22,7 @@ void SavedTensor::save(const Tensor& t) {
   const auto& edges = owner_->edges();
   const auto input = std::find(edges.begin(), edges.end(), edge);
   check<GradError>(
-      input != edges.end(), owner_->name(),
+      input != edges.end(), *owner_,
       ": only inputs and outputs of a node can be saved on the tape (save a detach() of others)");
   role_ = Role::input;
   index_ = input - edges.begin();
@@ -30,13 +30,18 @@ void SavedTensor::save(const Tensor& t) {
 
 Tensor SavedTensor::get() const {
   check<GradError>(
-      !released_, "backward: ", owner_->name(), " #", owner_->number(),
+      !released_, "backward: ", *owner_,
       " ran before and freed its saved tensors; pass {.retain_graph = true} to every backward but the last");
   if (!data_.defined()) return {};
+  const Tensor t = on_tape();
   const uint64_t version = data_.impl()->storage->version();
-  check<GradError>(version == version_, "backward: a tensor of shape ", data_.shape(), " that ",
-                   owner_->name(), " #", owner_->number(), " saved was written in place since (version ",
-                   version, ", saved at ", version_, "); write to a clone() of it, or after backward");
+  check<GradError>(version == version_, "backward: a tensor", Quoted{t}, " of shape ", data_.shape(),
+                   " that ", *owner_, " saved was written in place since (version ", version, ", saved at ",
+                   version_, "); write to a clone() of it, or after backward");
+  return t;
+}
+
+Tensor SavedTensor::on_tape() const {
   switch (role_) {
     case Role::input:
       return reattach(owner_->edges()[static_cast<size_t>(index_)], data_);

@@ -26,6 +26,9 @@ class SavedTensor {
   /// memory was written since it was saved.
   Tensor get() const;
 
+  /// Whether the tensor was an input or output of the owner; a constant otherwise.
+  bool is_constant() const { return role_ == Role::outside; }
+
   /// Drops the tensor; get() throws from now on.
   void release();
 
@@ -34,6 +37,7 @@ class SavedTensor {
 
  private:
   enum class Role { outside, input, output };
+  Tensor on_tape() const;  // data_ with its place on the tape
 
   Node* owner_;
   Tensor data_;  // an alias without autograd metadata

@@ -2,6 +2,9 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/meta.h>
 
+#include <algorithm>
+#include <cctype>
+
 namespace vox {
 
 bool Tensor::requires_grad() const {
@@ -49,16 +52,38 @@ Tensor Tensor::detach() const {
 }
 
 namespace {
-autograd::HookList& hook_list(const char* function, const Tensor& t) {
-  detail::check_defined(function, "this", t);
-  check<GradError>(t.requires_grad(), function, ": the tensor does not require grad");
+/// Made on first use. A leaf that does not require grad yet keeps its list until it does.
+autograd::HookList& attached_to(const Tensor& t) {
   AutogradMeta& meta = autograd::meta_of(t);
   auto& list = meta.node ? meta.node->hooks(meta.output) : meta.leaf_hooks;
   if (!list) list = std::make_shared<autograd::HookList>();
   if (auto accumulator = meta.accumulator.lock()) accumulator->hooks(0) = list;
   return *list;
 }
+
+autograd::HookList& hook_list(const char* function, const Tensor& t) {
+  detail::check_defined(function, "this", t);
+  check<GradError>(t.requires_grad(), function, ": the tensor", autograd::Quoted{t},
+                   " does not require grad");
+  return attached_to(t);
+}
 }  // namespace
+
+Tensor& Tensor::set_name(const std::string& name) {
+  checked("set_name");
+  const bool is_text =
+      std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::iscntrl(c); });
+  check<ValueError>(is_text, "set_name: a name must not contain control characters");
+  attached_to(*this).name = name;
+  return *this;
+}
+
+std::string Tensor::name() const {
+  const auto& meta = checked("name").autograd;
+  if (!meta) return "";
+  if (meta->node) return meta->node->output_name(meta->output);
+  return meta->leaf_hooks ? meta->leaf_hooks->name : "";
+}
 
 int64_t Tensor::add_hook(Hook hook) {
   auto& list = hook_list("register_hook", *this);
@@ -103,7 +128,7 @@ void begin_in_place(const char* function, const Tensor& target, const Tensor& so
     const bool source_grad = source.defined() && source.requires_grad();
     check<GradError>(
         !target.requires_grad() && !source_grad, function, ": in-place writes are not recorded, and the ",
-        source_grad ? "source" : "target",
+        source_grad ? "source" : "target", autograd::Quoted{source_grad ? source : target},
         " requires grad; write under `auto guard = vox::no_grad();`, or to a clone() with the ordinary op");
   }
   target.impl()->storage->bump_version();

@@ -18,6 +18,18 @@ if(VOXGRAD_HAS_CUDA)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
 endif()
 
+# The code of the nodes, which the pages of vox::write_html quote.
+file(GLOB node_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+  ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
+set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
+set(page ${PROJECT_SOURCE_DIR}/autograd/watch_page.html)
+add_custom_command(OUTPUT ${node_sources}
+  COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} "-DFILES=${node_files}" -DPAGE=${page}
+    -DOUTPUT=${node_sources} -P ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
+  DEPENDS ${node_files} ${page} ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+list(APPEND sources ${node_sources})
+
 include(cmake/isa.cmake)
 foreach(isa IN LISTS VOXGRAD_ISAS)
   list(APPEND sources $<TARGET_OBJECTS:voxgrad_simd_${isa}>)
@@ -44,9 +56,10 @@ if(VOXGRAD_HAS_CUDA)
   target_link_libraries(voxgrad PRIVATE CUDA::cudart_static)
 endif()
 
-# Rounding to 16 bits chooses between two computed values; without traps the compiler can vectorise that.
+# Rounding to 16 bits chooses between two computed values; without traps the compiler can vectorise that. Nor can it
+# vectorise a square root that may set errno.
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/copy.cpp ${PROJECT_SOURCE_DIR}/ops/cpu/elementwise.cpp
-  APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math)
+  ${PROJECT_SOURCE_DIR}/ops/cpu/optimizer.cpp APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math -fno-math-errno)
 
 # GCC warns that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -10,7 +10,7 @@
 //
 // Every op on a CUDA device runs in this thread's *current stream* of that device. It is the stream that the
 // innermost living StreamGuard set. Without a guard it is a stream that the library makes for the device and
-// that all threads share. CUDA's legacy default stream is never used.
+// that all threads share. CUDA's legacy default stream is never used, unless a program borrows it.
 //
 // Work in one stream runs in the order of its submission. Work in two streams is unordered until one waits
 // for the other:
@@ -61,6 +61,10 @@ class Stream {
  public:
   /// A new stream that does not synchronise with CUDA's legacy stream. Throws DeviceError without CUDA.
   explicit Stream(Device device = Device::cuda());
+  /// The stream behind a cudaStream_t of another library; null is CUDA's legacy stream. It stays that
+  /// library's, which keeps it until this Stream, its copies and all tensors made in it are gone. Throws
+  /// DeviceError.
+  static Stream borrow(void* native_handle, Device device);
   Stream(const Stream&) = default;  // declaring it suppresses moves, so a Stream is never empty
   Stream& operator=(const Stream&) = default;
 

@@ -33,6 +33,7 @@ void reset_peak_memory_stats(Device) { absent("reset_peak_memory_stats"); }
 void empty_cache(Device) { absent("empty_cache"); }
 
 Stream::Stream(Device) { absent("Stream"); }
+Stream Stream::borrow(void*, Device) { absent("Stream::borrow"); }
 Device Stream::device() const { absent("Stream::device"); }
 void* Stream::native_handle() const { absent("Stream::native_handle"); }
 void Stream::synchronize() const { absent("Stream::synchronize"); }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -157,6 +158,10 @@ class Tensor {
     }
   }
   void remove_hook(int64_t id);
+  /// Names this tensor, for all its handles, in tapes, recordings and errors; "" removes the name. Views,
+  /// copies and detach() have no name. Throws ValueError for control characters.
+  Tensor& set_name(const std::string& name);
+  std::string name() const;  ///< "" if it has none
 
   struct BackwardOptions {
     bool retain_graph = false;  ///< keep saved tensors for another backward

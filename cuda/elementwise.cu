@@ -3,9 +3,9 @@
 
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
-#include <voxgrad/cuda/elementwise.cuh>
+#include <voxgrad/cuda/map.cuh>
 
-// Elementwise ops, one line each; elementwise.cuh maps them over the elements. The functions are CUDA's
+// Elementwise ops, one line each; map.cuh maps them over the elements. The functions are CUDA's
 // accurate ones, not the fast intrinsics.
 
 namespace vox::cuda {
@@ -49,6 +49,34 @@ __device__ T magnitude(T v) {
     return is_negative(v) ? negative(v) : v;
 }
 
+template <class T>
+__device__ T sigmoid(T v) {
+  return T(1) / (T(1) + ::exp(-v));
+}
+
+/// v, limited to [0, 6].
+template <class T>
+__device__ T up_to_6(T v) {
+  return v < T(0) ? T(0) : v > T(6) ? T(6) : v;
+}
+
+/// w = tanh(log(1 + e^v)) = n / d, and d - n, which does not cancel. With t = e^-|v|, n = t^2 + 2t for
+/// negative v, and 1 + 2t (the same times t^2) for others.
+template <class T>
+struct TanhOfSoftplus {
+  T n, rest;  // d = n + rest
+  __device__ explicit TanhOfSoftplus(T v) {
+    const T t = ::exp(-::fabs(v));
+    n = v < T(0) ? t * (t + T(2)) : T(1) + (t + t);
+    rest = v < T(0) ? T(2) : T(2) * t * t;
+  }
+  __device__ T value() const { return n / (n + rest); }
+  __device__ T one_minus_square() const {
+    const T d = n + rest;
+    return rest / d * ((d + n) / d);
+  }
+};
+
 // ---- One operand ------------------------------------------------------------------------------------------
 
 template <Unary op, class T>
@@ -59,18 +87,58 @@ struct UnaryOp {
     if constexpr (op == Unary::abs) return magnitude(v);
     if constexpr (op == Unary::sign) return v > T(0) ? T(1) : is_negative(v) ? T(-1) : v;
     if constexpr (op == Unary::relu) return is_negative(v) ? T(0) : v;
-    if constexpr (op == Unary::clamp) return v < p ? p : v > q ? q : v;
+    if constexpr (op == Unary::clamp || op == Unary::hardtanh) return v < p ? p : v > q ? q : v;
     if constexpr (op == Unary::exp) return ::exp(v);
     if constexpr (op == Unary::log) return ::log(v);
     if constexpr (op == Unary::sqrt) return ::sqrt(v);
     if constexpr (op == Unary::rsqrt) return T(1) / ::sqrt(v);
     if constexpr (op == Unary::erf) return ::erf(v);
     if constexpr (op == Unary::tanh) return ::tanh(v);
-    if constexpr (op == Unary::sigmoid) return T(1) / (T(1) + ::exp(-v));
+    if constexpr (op == Unary::sigmoid) return sigmoid(v);
     if constexpr (op == Unary::leaky_relu) return is_negative(v) ? p * v : v;
     // 1 + erf(z) is erfc(-z), which does not cancel for negative z
     if constexpr (op == Unary::gelu) return T(0.5) * v * ::erfc(v * T(-0.70710678118654752440));
     if constexpr (op == Unary::silu) return v / (T(1) + ::exp(-v));
+    if constexpr (op == Unary::hardsigmoid) return up_to_6(v + T(3)) / T(6);
+    if constexpr (op == Unary::hardswish) return v * up_to_6(v + T(3)) / T(6);
+    if constexpr (op == Unary::elu) return v > T(0) ? v : p * ::expm1(v);
+    if constexpr (op == Unary::softplus) {
+      const T x = v * p;
+      return x > q ? v : ((x > T(0) ? x : T(0)) + ::log1p(::exp(-::fabs(x)))) / p;
+    }
+    if constexpr (op == Unary::mish) return v * TanhOfSoftplus<T>(v).value();
+  }
+};
+
+/// The gradient by v for g, where v is what the op's node keeps: the input x, or the output y.
+template <Unary op, class T>
+struct UnaryGradient {
+  T p, q;
+  __device__ T operator()(T g, T v) const {
+    if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
+    if constexpr (op == Unary::erf) return g * (::exp(-(v * v)) * T(1.12837916709551257390));
+    if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
+    if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));
+    if constexpr (op == Unary::relu) return v == T(0) ? T(0) : g;
+    if constexpr (op == Unary::leaky_relu) return v > T(0) ? g : g * p;
+    if constexpr (op == Unary::clamp) return v >= p && v <= q ? g : T(0);
+    if constexpr (op == Unary::hardtanh) return v <= p || v >= q ? T(0) : g;
+    if constexpr (op == Unary::hardsigmoid) return v > T(-3) && v < T(3) ? g / T(6) : T(0);
+    if constexpr (op == Unary::hardswish) return v <= T(-3) ? T(0) : v >= T(3) ? g : g * (v / T(3) + T(0.5));
+    if constexpr (op == Unary::elu) return v > T(0) ? g : g * (p * ::exp(v));
+    if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid(v * p);
+    if constexpr (op == Unary::gelu) {
+      const T distribution = T(0.5) * ::erfc(v * T(-0.70710678118654752440));
+      return g * (distribution + v * (::exp(v * v * T(-0.5)) * T(0.39894228040143267794)));
+    }
+    if constexpr (op == Unary::silu) {
+      const T s = sigmoid(v);
+      return g * (s * (T(1) + v * (T(1) - s)));
+    }
+    if constexpr (op == Unary::mish) {
+      const TanhOfSoftplus<T> w(v);
+      return g * (w.value() + v * sigmoid(v) * w.one_minus_square());
+    }
   }
 };
 
@@ -95,8 +163,7 @@ struct BinaryOp {
   }
 };
 
-// ---- From the number of an op to its kernel
-// ----------------------------------------------------------------
+// ---- From the number of an op to its kernel ---------------------------------------------------------------
 
 /// Calls f.operator()<op>() with `op` as a compile-time constant. Throws DTypeError if it has no kernel for
 /// T.
@@ -118,19 +185,12 @@ void visit_op(decltype(count) op, F f) {
   visit_op<T, count>(op, f, std::make_integer_sequence<int, static_cast<int>(count)>{});
 }
 
-// ---- Comparisons and choices, a thread per element --------------------------------------------------------
+// ---- Comparisons and choices ------------------------------------------------------------------------------
 
-template <class T>
+template <class C>
 struct Compare {
-  detail::StridedLayout<3> layout;
   Comparison op;  // at run time: threads do not diverge, and each dtype needs one kernel instead of six
-  Operand<T> a, b;
-  bool* y;
-  __device__ void operator()(int64_t i) const {
-    const auto at = layout.offsets(i);
-    y[at[0]] = holds(a[at[1]], b[at[2]]);
-  }
-  __device__ bool holds(opmath_t<T> l, opmath_t<T> r) const {
+  __device__ bool operator()(C l, C r) const {
     switch (op) {
       case Comparison::eq:
         return l == r;
@@ -144,20 +204,17 @@ struct Compare {
         return l > r;
       case Comparison::ge:
         return l >= r;
+      case Comparison::count:
+        break;
     }
     return false;
   }
 };
 
-template <class T>
 struct Choose {
-  detail::StridedLayout<4> layout;
-  const bool* condition;
-  Operand<T> a, b;
-  T* y;
-  __device__ void operator()(int64_t i) const {
-    const auto at = layout.offsets(i);
-    y[at[0]] = condition[at[1]] ? a[at[2]] : b[at[3]];
+  template <class T>
+  __device__ T operator()(bool condition, T a, T b) const {
+    return condition ? a : b;
   }
 };
 
@@ -172,9 +229,20 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
     } else {
       using C = opmath_t<T>;
       visit_op<T, Unary::count>(op, [&]<Unary which>() {
-        map<T>("unary", UnaryOp<which, C>{detail::element<C>(p), detail::element<C>(q)}, y, x);
+        map("unary", UnaryOp<which, C>{detail::element<C>(p), detail::element<C>(q)}, Out<T>{y}, In<T>{x});
       });
     }
+  });
+}
+
+void unary_gradient(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x, Scalar p, Scalar q) {
+  visit_floating_storage("unary_gradient", grad_x.dtype(), [&]<class T>(T) {
+    using C = opmath_t<T>;
+    visit_op<T, Unary::count>(op, [&]<Unary which>() {
+      if constexpr (has_gradient(which))
+        map("unary_gradient", UnaryGradient<which, C>{detail::element<C>(p), detail::element<C>(q)},
+            Out<T>{grad_x}, In<T>{g}, In<T>{kept});
+    });
   });
 }
 
@@ -184,29 +252,22 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
       throw DTypeError("binary: no arithmetic on dtype bool");
     } else {
       using C = opmath_t<T>;
-      visit_op<T, Binary::count>(
-          op, [&]<Binary which>() { map<T>("binary", BinaryOp<which, C>{detail::element<C>(p)}, y, a, b); });
+      visit_op<T, Binary::count>(op, [&]<Binary which>() {
+        map("binary", BinaryOp<which, C>{detail::element<C>(p)}, Out<T>{y}, In<T>{a}, In<T>{b});
+      });
     }
   });
 }
 
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Launch launch("compare", y, {in_memory(a, y), in_memory(b, y)});
-  const auto layout = detail::strided_layout(y, a, b);
   visit_dtype(a.dtype(), [&]<class T>(T) {
-    for_each_index(launch, layout.numel,
-                   Compare<T>{layout, op, operand<T>(a, y), operand<T>(b, y), detail::mutable_ptr<bool>(y)});
+    map("compare", Compare<opmath_t<T>>{op}, Out<bool>{y}, In<T>{a}, In<T>{b});
   });
 }
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Launch launch("where", y, {&condition, in_memory(a, y), in_memory(b, y)});
-  const auto layout = detail::strided_layout(y, condition, a, b);
-  visit_bits(y.dtype(), [&]<class T>(T) {
-    for_each_index(launch, layout.numel,
-                   Choose<T>{layout, detail::ptr<bool>(condition), operand<T>(a, y), operand<T>(b, y),
-                             detail::mutable_ptr<T>(y)});
-  });
+  visit_bits(y.dtype(),
+             [&]<class T>(T) { map("where", Choose{}, Out<T>{y}, In<bool>{condition}, In<T>{a}, In<T>{b}); });
 }
 
 }  // namespace vox::cuda

@@ -5,6 +5,7 @@
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/norm_geometry.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
 
 // Layers without parameters, each an op with its options: activations, pooling and upsampling. The
 // constructor refuses options that no input fits.
@@ -46,6 +47,47 @@ struct Tanh final : Module {
   Tensor forward(const Tensor& input) override { return tanh(input); }
 };
 
+struct Mish final : Module {
+  Tensor forward(const Tensor& input) override { return mish(input); }
+};
+
+struct ELU final : Module {
+  explicit ELU(double alpha = 1) : alpha(alpha) {}
+  Tensor forward(const Tensor& input) override { return elu(input, alpha); }
+  double alpha;
+};
+
+struct Softplus final : Module {
+  explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
+  Tensor forward(const Tensor& input) override { return softplus(input, beta, threshold); }
+  double beta, threshold;
+};
+
+struct Hardtanh final : Module {
+  explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
+  Tensor forward(const Tensor& input) override { return hardtanh(input, min_val, max_val); }
+  double min_val, max_val;
+};
+
+struct ReLU6 final : Module {
+  Tensor forward(const Tensor& input) override { return relu6(input); }
+};
+
+struct Hardsigmoid final : Module {
+  Tensor forward(const Tensor& input) override { return hardsigmoid(input); }
+};
+
+struct Hardswish final : Module {
+  Tensor forward(const Tensor& input) override { return hardswish(input); }
+};
+
+/// Softmax along `dim` (ops/reduce.h).
+struct Softmax final : Module {
+  explicit Softmax(int64_t dim) : dim(dim) {}
+  Tensor forward(const Tensor& input) override { return softmax(input, dim); }
+  int64_t dim;
+};
+
 // ---- Pooling (ops/pool3d.h) -----------------------------------------------------------------------------
 
 /// `MaxPool3d({.kernel_size = 2})`
@@ -63,6 +105,23 @@ struct AvgPool3d final : Module {
   }
   Tensor forward(const Tensor& input) override { return avg_pool3d(input, options); }
   const AvgPool3dOptions options;
+};
+
+/// `AdaptiveAvgPool3d(1)` is the mean of each channel.
+struct AdaptiveAvgPool3d final : Module {
+  explicit AdaptiveAvgPool3d(const Triple& size) : output_size(size) {
+    vox::detail::check_output_size("nn::AdaptiveAvgPool3d", size);
+  }
+  Tensor forward(const Tensor& input) override { return adaptive_avg_pool3d(input, output_size); }
+  const Triple output_size;
+};
+
+struct AdaptiveMaxPool3d final : Module {
+  explicit AdaptiveMaxPool3d(const Triple& size) : output_size(size) {
+    vox::detail::check_output_size("nn::AdaptiveMaxPool3d", size);
+  }
+  Tensor forward(const Tensor& input) override { return adaptive_max_pool3d(input, output_size); }
+  const Triple output_size;
 };
 
 // ---- Upsampling (ops/interpolate.h) ---------------------------------------------------------------------

@@ -100,6 +100,10 @@ std::vector<Tensor> Module::parameters() const {
   return all;
 }
 
+void Module::name_parameters() {
+  for (auto& [name, t] : named_parameters()) t.set_name(name);
+}
+
 Module& Module::train(bool on) {
   training_ = on;
   for (auto& [name, child] : children_) child->train(on);

@@ -48,6 +48,10 @@ class Module {
 
   void zero_grad();
 
+  /// Gives every parameter its name in named_parameters(), for tapes, recordings and errors
+  /// (Tensor::set_name).
+  void name_parameters();
+
   /// Handles on all parameters and buffers, under all their names.
   StateDict state_dict() const;
 

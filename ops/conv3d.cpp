@@ -201,8 +201,6 @@ WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Co
 
 // ---- Public calls -----------------------------------------------------------------------------------------
 
-namespace {
-
 void check_operands(const char* function, const char* first_name, const Tensor& first,
                     const char* second_name, const Tensor& second) {
   check_floating(function, first_name, first);
@@ -219,6 +217,8 @@ void check_bias(const char* function, const Tensor& input, const Tensor& bias, i
                     ": bias must have one number per output channel, shape ", Shape{channels}, ", got ",
                     bias.shape());
 }
+
+namespace {
 
 /// Calls `op`, on a batch of one if `input` has no batch dimension.
 template <class Op>

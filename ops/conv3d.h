@@ -49,17 +49,6 @@ struct ConvTranspose1dOptions {
   std::optional<int64_t> output_size = {};
 };
 
-/// Two numbers in H, W order; one number stands for two equal ones.
-struct Pair {
-  int64_t h = 0, w = 0;
-  constexpr Pair() = default;
-  template <class T>
-  requires std::is_integral_v<T>
-  constexpr Pair(T both) : h(both), w(both) {}
-  template <class A, class B>
-  requires(std::is_integral_v<A>&& std::is_integral_v<B>) constexpr Pair(A height, B width)
-      : h(height), w(width) {}
-};
 struct Conv2dOptions {
   Pair stride = 1, padding = 0, dilation = 1;
   int64_t groups = 1;

@@ -22,6 +22,11 @@ struct WeightBiasGrad {
 WeightBiasGrad weight_bias_grad(const Tensor& big, const Tensor& small, const Conv3dGeometry& geometry,
                                 Grid bias_of);
 
+// What the public calls check before and after they build the geometry.
+void check_operands(const char* function, const char* first_name, const Tensor& first,
+                    const char* second_name, const Tensor& second);
+void check_bias(const char* function, const Tensor& input, const Tensor& bias, int64_t channels);
+
 // The public calls.
 Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv3dOptions& options);

@@ -39,7 +39,8 @@ inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 
-// ---- One operand: neg, abs, sign, relu, clamp: any dtype but bool (u8 wraps); the others: floating only ---
+// ---- One operand. Any dtype but bool (u8 wraps): neg, abs, sign, relu, clamp, hardtanh, relu6; the others
+// take floating dtypes only
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);   ///< gradient at 0 is 0, at NaN NaN
 Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN
@@ -57,6 +58,15 @@ Tensor gelu(const Tensor& x);
 Tensor silu(const Tensor& x);  ///< x * sigmoid(x); like gelu, NaN at -inf
 /// Bounds each element; gradient 1 within [min, max], 0 outside and at NaN. NaN stays NaN. min <= max.
 Tensor clamp(const Tensor& x, Scalar min, Scalar max);
+/// As clamp, but the gradient at min and max is 0, and at NaN 1, as in PyTorch.
+Tensor hardtanh(const Tensor& x, Scalar min = -1, Scalar max = 1);
+Tensor relu6(const Tensor& x);                  ///< hardtanh(x, 0, 6)
+Tensor hardsigmoid(const Tensor& x);            ///< relu6(x + 3) / 6
+Tensor hardswish(const Tensor& x);              ///< x * hardsigmoid(x); NaN at -inf
+Tensor elu(const Tensor& x, double alpha = 1);  ///< x for x > 0, else alpha * (exp(x) - 1)
+/// log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor mish(const Tensor& x);  ///< x * tanh(softplus(x)); NaN at -inf
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
 // ---- Comparisons: bool results, never differentiable ------------------------------------------------------

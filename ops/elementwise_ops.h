@@ -18,9 +18,15 @@ enum class Unary {
   sigmoid,
   relu,
   leaky_relu,
+  clamp,
+  hardtanh,
+  hardsigmoid,
+  hardswish,
+  elu,
+  softplus,
   gelu,
   silu,
-  clamp,
+  mish,
   count
 };
 
@@ -34,8 +40,13 @@ inline constexpr int comparison_count = static_cast<int>(Comparison::count);
 
 /// Whether the op has kernels for i64 and u8; the others are for floating dtypes only.
 constexpr bool takes_integers(Unary op) {
-  return op == Unary::neg || op == Unary::abs || op == Unary::sign || op == Unary::relu || op == Unary::clamp;
+  return op == Unary::neg || op == Unary::abs || op == Unary::sign || op == Unary::relu ||
+         op == Unary::clamp || op == Unary::hardtanh;
 }
 constexpr bool takes_integers(Binary op) { return op != Binary::div && op != Binary::pow; }
+
+/// Whether the op has a gradient kernel (UnaryGradientKernel in ops/kernels.h): rsqrt and those after it. The
+/// gradients of the others are one op.
+constexpr bool has_gradient(Unary op) { return op >= Unary::rsqrt; }
 
 }  // namespace vox

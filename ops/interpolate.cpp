@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace vox {
 
@@ -20,11 +19,9 @@ namespace {
 
 using Mode = InterpolateOptions::Mode;
 
-constexpr ByDevice axis_kernel{"interpolate", &cpu::interpolate_axis, VOX_CUDA(&cuda::interpolate_axis)};
-constexpr ByDevice axis_adjoint_kernel{"interpolate", &cpu::interpolate_axis_adjoint,
-                                       VOX_CUDA(&cuda::interpolate_axis_adjoint)};
-constexpr ByDevice passes_kernel{"interpolate", &cpu::interpolate_passes, nullptr};
-constexpr ByDevice passes_adjoint_kernel{"interpolate", &cpu::interpolate_passes_adjoint, nullptr};
+constexpr ByDevice kernel{"interpolate", in_f32<&cpu::interpolate>, VOX_CUDA(&cuda::interpolate)};
+constexpr ByDevice adjoint_kernel{"interpolate", in_f32<&cpu::interpolate_adjoint>,
+                                  VOX_CUDA(&cuda::interpolate_adjoint)};
 
 constexpr int64_t first_spatial_dim = 2;
 
@@ -38,6 +35,7 @@ int64_t scaled_size(int64_t in, double scale) {
 InterpolateAxis make_axis(int64_t in, int64_t out, const double* scale, const InterpolateOptions& options) {
   check<ShapeError>(out >= 1, "interpolate: the output sizes must be >= 1, got ", out,
                     " on an axis of input size ", in);
+  if (in == out) return {.in = in, .out = out};  // a copy
   InterpolateAxis axis{.in = in, .out = out, .nearest = options.mode == Mode::nearest};
   if (options.align_corners) {
     axis.numerator = static_cast<double>(out > 1 ? in - 1 : 0);
@@ -103,75 +101,27 @@ struct InterpolateAdjointNode : autograd::Node {
   }
 };
 
-// The axes to resize. Those that shrink come first, so that no intermediate is larger than both input and
-// output. Those that grow come from W to D, because an upsampled W makes the rows of the later passes long.
-std::vector<int64_t> pass_order(const InterpolateAxes& axes) {
-  std::vector<int64_t> order;
-  for (size_t i : {0, 1, 2})
-    if (axes[i].out < axes[i].in) order.push_back(static_cast<int64_t>(i));
-  for (size_t i : {2, 1, 0})
-    if (axes[i].out > axes[i].in) order.push_back(static_cast<int64_t>(i));
-  return order;
-}
-
+/// The result of a kernel that turns axes[i].*from cells into axes[i].*to.
 template <class Kernel>
-Tensor run_pass(const Kernel& kernel, const Tensor& x, int64_t dim, const InterpolateAxis& axis,
-                int64_t size) {
+Tensor resized(const Kernel& kernel, const Tensor& x, const InterpolateAxes& axes,
+               int64_t InterpolateAxis::*to) {
   Shape shape = x.shape();
-  shape[dim] = size;
+  for (size_t i = 0; i < 3; ++i) shape[first_spatial_dim + static_cast<int64_t>(i)] = axes[i].*to;
   Tensor y = empty_for("interpolate", shape, x.options());
-  if (y.numel() > 0) kernel.on(y.device())(x, dim, axis, y);
+  if (y.numel() > 0) kernel.on(y.device())(x.detach(), axes, y);
   return y;
-}
-
-/// Whether the CPU does all passes plane by plane: if there are planes for every thread, and they are small.
-bool plane_by_plane(const Tensor& x, const Shape& result) {
-  constexpr int64_t enough = 16, most_elements = int64_t{1} << 21;
-  const int64_t planes = x.shape()[0] * x.shape()[1];
-  return x.device().is_cpu() && planes >= enough && x.numel() / planes <= most_elements &&
-         checked_numel("interpolate", result) / planes <= most_elements;
-}
-
-/// The dense result of all passes; a pass turns axes[i].*from cells into axes[i].*to. x itself if there is no
-/// pass and x is dense.
-template <class Passes, class Kernel>
-Tensor run_passes(const Passes& passes, const Kernel& kernel, Tensor x, const std::vector<int64_t>& order,
-                  const InterpolateAxes& axes, int64_t InterpolateAxis::*to) {
-  Shape shape = x.shape();
-  for (const int64_t i : order) shape[first_spatial_dim + i] = axes[static_cast<size_t>(i)].*to;
-  checked_bytes("interpolate", shape, x.dtype());
-  if (!order.empty() && plane_by_plane(x, shape)) {
-    Tensor y = empty_for("interpolate", shape, x.options());
-    if (y.numel() > 0) passes.on(y.device())(x, order, axes, y);
-    return y;
-  }
-  x = x.contiguous();
-  for (const int64_t i : order) {
-    const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
-    x = run_pass(kernel, x, first_spatial_dim + i, axis, axis.*to);
-  }
-  return x;
 }
 
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
-  Tensor y = widened(input.detach());
-  y = run_passes(passes_kernel, axis_kernel, y, pass_order(axes), axes, &InterpolateAxis::out);
-  y = y.to(input.dtype());
-  if (y.impl()->storage == input.impl()->storage) y = y.clone();
+  Tensor y = resized(kernel, input, axes, &InterpolateAxis::out);
   if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
   return y;
 }
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
-  Tensor grad_input = widened(grad_output.detach());
-  std::vector<int64_t> order = pass_order(axes);
-  std::reverse(order.begin(), order.end());
-  grad_input =
-      run_passes(passes_adjoint_kernel, axis_adjoint_kernel, grad_input, order, axes, &InterpolateAxis::in);
-  grad_input = grad_input.to(grad_output.dtype());
-  if (grad_input.impl()->storage == grad_output.impl()->storage) grad_input = grad_input.clone();
+  Tensor grad_input = resized(adjoint_kernel, grad_output, axes, &InterpolateAxis::in);
   if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
   return grad_input;
 }

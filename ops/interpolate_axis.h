@@ -7,10 +7,9 @@
 
 // One axis of interpolate(), for the op and its kernels.
 //
-// Interpolation in three dimensions is interpolation along W, then H, then D. Each axis is one pass over a
-// tensor seen as (outer, axis, inner); the adjoint is the adjoint passes in reverse order. tap() gives the
-// index and weight of an output cell. Host and device share it, so no table has to be copied to the device,
-// and forward and adjoint use exactly the same numbers.
+// Interpolation in three dimensions is interpolation along one axis after the other, in any order. tap()
+// gives the index and weight of an output cell. Host and device share it, so no table has to be copied to the
+// device, and forward and adjoint use exactly the same numbers.
 
 namespace vox {
 

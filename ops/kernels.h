@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <voxgrad/core/generator.h>
@@ -10,6 +11,7 @@
 #include <voxgrad/ops/elementwise_ops.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/norm_geometry.h>
+#include <voxgrad/ops/optimizer_step.h>
 #include <voxgrad/ops/pool3d_window.h>
 #include <voxgrad/ops/precision.h>
 
@@ -25,8 +27,13 @@ namespace vox {
 // rounded once. A *number operand* (number() in ops/broadcast.h) is an input of one repeated element. It is
 // in host memory, whatever the output's device, and an f32 for 16-bit outputs.
 
-/// y = op(x). p is the slope of leaky_relu; p and q are the bounds of clamp. Integers wrap around.
+/// y = op(x). p is the slope of leaky_relu and the alpha of elu; p and q are the bounds of clamp and
+/// hardtanh, and beta and threshold of softplus. Integers wrap around.
 using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
+/// grad_x = the gradient of op for g, from `kept`, which is op's input or output, whichever its node keeps
+/// (ops/unary.cpp). For ops with has_gradient(op), and floating dtypes.
+using UnaryGradientKernel = void(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x,
+                                 Scalar p, Scalar q);
 /// y = op(a, b); add_scaled is a + p * b. Integers wrap around.
 using BinaryKernel = void(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p);
 /// y = op(a, b), y bool.
@@ -73,6 +80,14 @@ using NormGradientKernel = void(const Tensor& grad_y, const Tensor& x, const det
                                 const detail::NormStatistics& statistics, bool of_x, Activation activation,
                                 Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias);
 
+// ---- Softmax along dimension `dim`: dense tensors of one floating dtype and shape, with elements
+
+/// y = softmax(x), or log_softmax(x) if `logarithm`.
+using SoftmaxKernel = void(const Tensor& x, int64_t dim, bool logarithm, Tensor& y);
+/// The gradient of x for the result y.
+using SoftmaxGradientKernel = void(const Tensor& grad_y, const Tensor& y, int64_t dim, bool logarithm,
+                                   Tensor& grad_x);
+
 // ---- Products
 
 /// a is (batch..., n, k), b is (batch..., k, m) and the dense y is (batch..., n, m), with equal batch
@@ -91,21 +106,24 @@ using ConvKernel = void(const Tensor& input, const Tensor& weight, const Tensor&
 using ConvWeightGradKernel = void(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias,
                                   Grid bias_of, Conv3dGeometry g, Float32Precision precision);
 
-// ---- Interpolation: dense tensors of floating dtype, with equal sizes except along dimension `dim`
+// ---- Interpolation of (N, C, D, H, W) of one floating dtype (CPU: f32, f64). The output is dense.
 
-/// y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with (index, w) = axis.tap(o).
-/// interpolate_axis_adjoint: output[.., i, ..] = the sum of input[.., o, ..] times the weight with which o
-/// reads i, in ascending order of o.
-using InterpolateKernel = void(const Tensor& input, int64_t dim, const InterpolateAxis& axis, Tensor& output);
+/// One axis after the other: y[.., o, ..] = (1 - w) x[.., index, ..] + w x[.., index + 1, ..] with
+/// (index, w) = axis.tap(o). interpolate_adjoint: output[.., i, ..] = the sum of input[.., o, ..] times the
+/// weight with which o reads i, in ascending order of o.
+using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes, Tensor& output);
 
-// ---- Pooling: dense tensors of floating dtype. x has geometry.cells() elements a plane; y and `indices`
-// (i64: cell within the plane, -1 for none) have geometry.windows(). The last argument's size gives the
-// number of planes. On the CPU the x of max_pool3d and avg_pool3d may have any strides.
+// ---- Pooling: dense tensors of floating dtype, except that x of max_pool3d and avg_pool3d may have any
+// strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
+// argument's size gives the number of planes.
+//
+// `indices` tells which cell each window took. It is i64: the cell within the plane, -1 for none. On CUDA it
+// may be u8 if geometry.is_blocks(): the cell within the window.
 
 /// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
-/// max_pool3d_take: y[window] = x[indices[window]]. max_pool3d_give, its adjoint: x[cell] = the sum of y over
-/// the windows with this index.
+/// max_pool3d_take: y[window] = x at its index. max_pool3d_give, its adjoint: x[cell] = the sum of y over the
+/// windows with this index.
 using MaxPoolIndexKernel = void(const Tensor& input, const Tensor& indices, const Pool3dGeometry& geometry,
                                 Tensor& output);
 /// avg_pool3d, and avg_pool3d_adjoint from y to x.
@@ -132,32 +150,43 @@ using RandomKernel = void(const Tensor& output, GeneratorState at);
 /// low + [0, range); range is not 0, and low + range - 1 fits the dtype.
 using RandintKernel = void(const Tensor& output, GeneratorState at, int64_t low, uint64_t range);
 
+// ---- Optimisers (optimizer_step.h): one step of all items, which are on one device; there is at least one.
+// An item's gradient and the parameters share no memory.
+
+using SgdKernel = void(const detail::SgdStep& step, std::span<const detail::OptimizerItem> items);
+using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items);
+
 // ---- Both devices have
 
-#define VOX_KERNELS                                             \
-  UnaryKernel unary;                                            \
-  BinaryKernel binary;                                          \
-  CompareKernel compare;                                        \
-  WhereKernel where;                                            \
-  CopyKernel copy;                                              \
-  FillKernel fill;                                              \
-  ReduceKernel reduce;                                          \
-  VarMeanKernel var_mean;                                       \
-  NormKernel norm;                                              \
-  NormWithKernel norm_with;                                     \
-  NormGradientKernel norm_gradient;                             \
-  MatmulKernel matmul;                                          \
-  ConvKernel conv3d, conv_transpose3d;                          \
-  ConvWeightGradKernel conv3d_weight_grad;                      \
-  InterpolateKernel interpolate_axis, interpolate_axis_adjoint; \
-  MaxPoolKernel max_pool3d;                                     \
-  MaxPoolIndexKernel max_pool3d_take, max_pool3d_give;          \
-  AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
-  CheckIndicesKernel check_indices;                             \
-  IndexKernel index_select, index_add;                          \
-  OneHotKernel one_hot;                                         \
-  RandomKernel rand, randn;                                     \
-  RandintKernel randint
+#define VOX_KERNELS                                    \
+  UnaryKernel unary;                                   \
+  UnaryGradientKernel unary_gradient;                  \
+  BinaryKernel binary;                                 \
+  CompareKernel compare;                               \
+  WhereKernel where;                                   \
+  CopyKernel copy;                                     \
+  FillKernel fill;                                     \
+  ReduceKernel reduce;                                 \
+  VarMeanKernel var_mean;                              \
+  NormKernel norm;                                     \
+  NormWithKernel norm_with;                            \
+  NormGradientKernel norm_gradient;                    \
+  SoftmaxKernel softmax;                               \
+  SoftmaxGradientKernel softmax_gradient;              \
+  MatmulKernel matmul;                                 \
+  ConvKernel conv3d, conv_transpose3d;                 \
+  ConvWeightGradKernel conv3d_weight_grad;             \
+  InterpolateKernel interpolate, interpolate_adjoint;  \
+  MaxPoolKernel max_pool3d;                            \
+  MaxPoolIndexKernel max_pool3d_take, max_pool3d_give; \
+  AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;        \
+  CheckIndicesKernel check_indices;                    \
+  IndexKernel index_select, index_add;                 \
+  OneHotKernel one_hot;                                \
+  RandomKernel rand, randn;                            \
+  RandintKernel randint;                               \
+  SgdKernel sgd_step;                                  \
+  AdamKernel adam_step
 
 namespace cpu {
 VOX_KERNELS;
@@ -178,12 +207,6 @@ using ConvDefinition = void(const Tensor& input, const Tensor& weight, const Ten
 ConvDefinition conv3d_direct, conv_transpose3d_direct;
 void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g);
 
-/// Does all passes of `order` (0 to 2 for D, H, W; not empty) in one call; the bits are those of single
-/// passes. The input has any strides.
-using InterpolatePasses = void(const Tensor& input, const std::vector<int64_t>& order,
-                               const InterpolateAxes& axes, Tensor& output);
-InterpolatePasses interpolate_passes, interpolate_passes_adjoint;
-
 }  // namespace cpu
 
 // ---- The kernels that several ops use
@@ -191,6 +214,8 @@ InterpolatePasses interpolate_passes, interpolate_passes_adjoint;
 namespace detail {
 
 inline constexpr ByDevice unary_kernel{"unary", &cpu::unary, VOX_CUDA(&cuda::unary)};
+inline constexpr ByDevice unary_gradient_kernel{"unary_gradient", &cpu::unary_gradient,
+                                                VOX_CUDA(&cuda::unary_gradient)};
 inline constexpr ByDevice binary_kernel{"binary", &cpu::binary, VOX_CUDA(&cuda::binary)};
 inline constexpr ByDevice compare_kernel{"compare", &cpu::compare, VOX_CUDA(&cuda::compare)};
 inline constexpr ByDevice where_kernel{"where", &cpu::where, VOX_CUDA(&cuda::where)};

@@ -70,9 +70,10 @@ struct Offsets {
 template <int N>
 struct StridedLayout {
   int64_t numel = 0;
-  int rank = 0;                       ///< 0 for a single element
-  int64_t sizes[max_rank] = {};       ///< from the innermost dimension outwards
-  int64_t strides[N][max_rank] = {};  ///< likewise, in elements
+  int rank = 0;                                                ///< 0 for a single element
+  int64_t sizes[max_rank] = {};                                ///< from the innermost dimension outwards
+  int64_t strides[N][max_rank] = {};                           ///< likewise, in elements
+  uint32_t multipliers[max_rank] = {}, shifts[max_rank] = {};  ///< divide by sizes[d], see quotient()
 
   /// Whether operand k is dense: element i lies at i.
   bool is_dense(int k) const { return rank == 0 || (rank == 1 && strides[k][0] == 1); }
@@ -85,14 +86,7 @@ struct StridedLayout {
 
   /// Offsets of element i, 0 <= i < numel.
   VOX_HOST_DEVICE Offsets<N> offsets(int64_t i) const {
-    Offsets<N> result;
-    for (int d = 0; d < rank; ++d) {
-      const int64_t rest = d + 1 < rank ? quotient(i, sizes[d]) : 0;
-      const int64_t index = i - rest * sizes[d];
-      for (int k = 0; k < N; ++k) result.at[k] += index * strides[k][d];
-      i = rest;
-    }
-    return result;
+    return numel <= most_in_32_bits ? offsets_of(static_cast<uint32_t>(i)) : offsets_of(i);
   }
 
   /// Walks `count` elements of operand k from element `begin` on: calls f(offset, length, stride) for each
@@ -103,7 +97,7 @@ struct StridedLayout {
     int64_t index[max_rank];
     int64_t offset = 0;
     for (int d = 0; d < rank; ++d) {
-      const int64_t rest = quotient(begin, sizes[d]);
+      const int64_t rest = begin / sizes[d];
       index[d] = d + 1 < rank ? begin - rest * sizes[d] : begin;
       offset += index[d] * strides[k][d];
       begin = rest;
@@ -125,10 +119,40 @@ struct StridedLayout {
   }
 
  private:
-  // Dividing 32-bit numbers is several times cheaper than dividing 64-bit ones, especially on a GPU.
-  static VOX_HOST_DEVICE int64_t quotient(int64_t i, int64_t size) {
-    if (((i | size) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(size);
-    return i / size;
+  template <class I>
+  VOX_HOST_DEVICE Offsets<N> offsets_of(I i) const {
+    Offsets<N> result;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1  // every elementwise kernel contains this loop
+#endif
+    for (int d = 0; d < rank; ++d) {
+      const I rest = d + 1 < rank ? quotient(i, d) : 0;
+      const auto index = static_cast<int64_t>(i - rest * static_cast<I>(sizes[d]));
+      for (int k = 0; k < N; ++k) result.at[k] += index * strides[k][d];
+      i = rest;
+    }
+    return result;
+  }
+
+  // i / sizes[d]. A GPU has no instruction that divides, so 32-bit numbers use a multiplication and a shift
+  // (Granlund & Montgomery 1994, "Division by invariant integers using multiplication").
+  VOX_HOST_DEVICE int64_t quotient(int64_t i, int d) const { return i / sizes[d]; }
+  VOX_HOST_DEVICE uint32_t quotient(uint32_t i, int d) const {
+    const auto high = static_cast<uint32_t>(static_cast<uint64_t>(i) * multipliers[d] >> 32);
+    return (high + i) >> shifts[d];
+  }
+
+  static constexpr int64_t most_in_32_bits = (int64_t{1} << 31) - 1;  // high + i must not overflow
+
+  template <class... Rest>
+  friend StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor&, const Rest&...);
+  void prepare_quotients() {
+    if (numel == 0 || numel > most_in_32_bits) return;
+    for (int d = 0; d < rank; ++d) {
+      const auto size = static_cast<uint64_t>(sizes[d]);
+      while (uint64_t{1} << shifts[d] < size) ++shifts[d];
+      multipliers[d] = static_cast<uint32_t>(((((uint64_t{1} << shifts[d]) - size) << 32) / size) + 1);
+    }
   }
 };
 
@@ -157,6 +181,7 @@ StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor
     for (int k = 0; k < n; ++k) layout.strides[k][layout.rank] = operands[k]->strides()[dim];
     ++layout.rank;
   }
+  layout.prepare_quotients();
   return layout;
 }
 

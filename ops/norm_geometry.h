@@ -36,9 +36,9 @@ namespace detail {
 struct NormGeometry {
   int64_t pieces, rows, length, groups, inner;
 
-  int64_t row_size() const { return pieces * length; }
+  VOX_HOST_DEVICE int64_t row_size() const { return pieces * length; }
   /// The number of weights.
-  int64_t channels() const { return groups * (length / inner); }
+  VOX_HOST_DEVICE int64_t channels() const { return groups * (length / inner); }
   VOX_HOST_DEVICE int64_t channel(int64_t row, int64_t l) const {
     return row % groups * (length / inner) + l / inner;
   }
@@ -52,7 +52,7 @@ struct NormStatistics {
 
 /// The running statistics that a norm updates with those of its rows, by (1 - momentum) * running + momentum
 /// * batch, where the batch's variance is the unbiased one; undefined tensors mean none. Dense, of `rows`
-/// elements and the dtype of the weights.
+/// elements and one dtype: that of the weights, or if there are none x's or its opmath.
 struct RunningStatistics {
   Tensor mean, variance;
   double momentum = 0;

@@ -3,20 +3,24 @@
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/pool3d.h>
+#include <voxgrad/ops/reduce.h>
 
 #include <limits>
 
 namespace vox {
 
-// Pooling consists of these recorded maps, each linear for fixed indices:
+// Pooling consists of max_pool3d and of these recorded maps, each linear for fixed indices:
 //
 //   max_pool3d_take            y[window] = x[indices[window]]
 //   max_pool3d_give            its adjoint: x[cell] = the sum of y over the windows with this index
 //   avg_pool3d, avg_pool3d_adjoint
+//
+// Adaptive pooling is pooling with another geometry. `function` is the public call, for errors.
 namespace detail {
+Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
 Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry);
 Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry);
-Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry);
+Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
 }  // namespace detail
 
@@ -64,23 +68,29 @@ int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t s
   return out;
 }
 
-Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Triple& kernel,
-                             const OptionalTriple& stride, const Triple& padding, const Triple& dilation,
-                             bool ceil_mode) {
+/// The input's D, H and W.
+Triple checked_size(const char* function, const Tensor& input) {
   detail::check_defined(function, "input", input);
   const Shape& shape = input.shape();
   const int64_t rank = shape.rank();
   check<ShapeError>(rank == 4 || rank == 5, function,
                     ": the input must be (N, C, D, H, W) or (C, D, H, W), got ", shape);
   detail::check_floating(function, "input", input);
-  Pool3dGeometry g{.in = {shape[rank - 3], shape[rank - 2], shape[rank - 1]},
+  const Triple size{shape[rank - 3], shape[rank - 2], shape[rank - 1]};
+  check<ShapeError>(size.d >= 1 && size.h >= 1 && size.w >= 1, function,
+                    ": the sizes of the input must be >= 1, except those of batch and channels, got ", shape);
+  return size;
+}
+
+Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Triple& kernel,
+                             const OptionalTriple& stride, const Triple& padding, const Triple& dilation,
+                             bool ceil_mode) {
+  Pool3dGeometry g{.in = checked_size(function, input),
                    .out = {},
                    .kernel = kernel,
                    .stride = stride.value_or(kernel),
                    .padding = padding,
                    .dilation = dilation};
-  check<ShapeError>(g.in.d >= 1 && g.in.h >= 1 && g.in.w >= 1, function,
-                    ": D, H and W of the input must be >= 1, got ", shape);
   for (int64_t i = 0; i < 3; ++i) {
     g.out[i] = window_count(function, g.in[i], g.kernel[i], g.stride[i], padding[i], dilation[i], ceil_mode);
     // An unused stride or dilation may be larger than any tensor.
@@ -90,15 +100,26 @@ Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Tr
   return g;
 }
 
+/// Adaptive windows of equal size are ordinary ones.
+Pool3dGeometry adaptive_geometry(const char* function, const Tensor& input, const Triple& out) {
+  Pool3dGeometry g{.in = checked_size(function, input), .out = out};
+  detail::check_output_size(function, out);
+  for (int64_t i = 0; i < 3; ++i) {
+    int64_t product;
+    check<ShapeError>(!__builtin_mul_overflow(g.in[i], out[i], &product) && product < limit, function,
+                      ": input size * output_size must stay below 2^60, got ", g.in[i], " and ", out[i]);
+    g.adaptive = g.adaptive || g.in[i] % out[i] != 0;
+  }
+  if (g.adaptive) return g;
+  return make_geometry(function, input, {g.in.d / out.d, g.in.h / out.h, g.in.w / out.w}, {}, 0, 1, false);
+}
+
 /// Unwritten memory like `t`, with D, H, W replaced by `size`.
 Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
   Shape shape = t.shape();
   for (int64_t i = 0; i < 3; ++i) shape[shape.rank() - 3 + i] = size[i];
   return detail::empty_for(function, shape, t.options());
 }
-
-/// x off the tape; dense on CUDA, whose kernels of max_pool3d and avg_pool3d need that.
-Tensor readable(const Tensor& x) { return x.device().is_cpu() ? x.detach() : x.detach().contiguous(); }
 
 }  // namespace
 
@@ -116,21 +137,21 @@ struct MaxPool3dNode : autograd::Node {
 
 }  // namespace
 
-Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
-  const Pool3dGeometry geometry = make_geometry("max_pool3d", input, options.kernel_size, options.stride,
-                                                options.padding, options.dilation, options.ceil_mode);
-  Tensor y = empty_with("max_pool3d", input, geometry.out), indices;
-  if (grad_enabled() && input.requires_grad())
-    indices = detail::empty_for("max_pool3d", y.shape(), {i64, y.device()});
-  if (y.numel() > 0) max_kernel.on(y.device())(readable(input), geometry, y, indices);
-  if (auto node = autograd::record<MaxPool3dNode>({input}, y)) {
+namespace detail {
+
+Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
+  Tensor y = empty_with(function, x, geometry.out), indices;
+  if (grad_enabled() && x.requires_grad()) {
+    const bool by_block = y.device().is_cuda() && geometry.is_blocks();
+    indices = empty_for(function, y.shape(), {by_block ? u8 : i64, y.device()});
+  }
+  if (y.numel() > 0) max_kernel.on(y.device())(x.detach(), geometry, y, indices);
+  if (auto node = autograd::record<MaxPool3dNode>({x}, y)) {
     node->saved_indices_.save(indices);
     node->geometry_ = geometry;
   }
   return y;
 }
-
-namespace detail {
 
 void check_options(const char* function, const MaxPool3dOptions& o) {
   const Triple stride = o.stride.value_or(o.kernel_size);
@@ -178,10 +199,32 @@ Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeome
 
 }  // namespace detail
 
+namespace {
+Tensor max_pooled(const char* function, const Tensor& input, const MaxPool3dOptions& o) {
+  return detail::max_pool3d(
+      function, input,
+      make_geometry(function, input, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode));
+}
+
+Tensor adaptive_max_pooled(const char* function, const Tensor& input, const Triple& output_size) {
+  const Pool3dGeometry geometry = adaptive_geometry(function, input, output_size);
+  if (output_size != Triple(1)) return detail::max_pool3d(function, input, geometry);
+  // One window of all cells is a row for a reduction, which many threads share.
+  const Tensor indices = argmax(input.detach().contiguous(), {-3, -2, -1}, true);
+  return detail::max_pool3d_take(input, indices, geometry);
+}
+}  // namespace
+
 // ---- Mean -------------------------------------------------------------------------------------------------
 namespace detail {
 
+void check_output_size(const char* function, const Triple& output_size) {
+  check<ShapeError>(output_size.d >= 1 && output_size.h >= 1 && output_size.w >= 1, function,
+                    ": output_size must be >= 1, got ", output_size);
+}
+
 void check_options(const char* function, const AvgPool3dOptions& o) {
+  check<ValueError>(o.divisor_override != 0, function, ": divisor_override must not be 0");
   check_options(function,
                 MaxPool3dOptions{.kernel_size = o.kernel_size, .stride = o.stride, .padding = o.padding});
 }
@@ -200,15 +243,15 @@ struct AvgPool3dAdjointNode : autograd::Node {
   Pool3dGeometry geometry_;
   const char* name() const override { return "avg_pool3d_adjoint"; }
   Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d(*g[0], geometry_); })};
+    return {if_needed(0, [&] { return detail::avg_pool3d("avg_pool3d", *g[0], geometry_); })};
   }
 };
 
 }  // namespace
 
-Tensor avg_pool3d(const Tensor& x, const Pool3dGeometry& geometry) {
-  Tensor y = empty_with("avg_pool3d", x, geometry.out);
-  if (y.numel() > 0) avg_kernel.on(y.device())(readable(x), geometry, y);
+Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
+  Tensor y = empty_with(function, x, geometry.out);
+  if (y.numel() > 0) avg_kernel.on(y.device())(x.detach(), geometry, y);
   if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
   return y;
 }
@@ -222,15 +265,100 @@ Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
 
 }  // namespace detail
 
-Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
-  Pool3dGeometry geometry = make_geometry("avg_pool3d", input, options.kernel_size, options.stride,
-                                          options.padding, 1, options.ceil_mode);
+namespace {
+
+Tensor avg_pooled(const char* function, const Tensor& input, const AvgPool3dOptions& o) {
+  Pool3dGeometry geometry =
+      make_geometry(function, input, o.kernel_size, o.stride, o.padding, 1, o.ceil_mode);
   for (int64_t i = 0; i < 3; ++i)  // ceil_mode lets a window reach beyond the padding
-    check<ShapeError>(geometry.kernel[i] <= geometry.in[i] + 2 * geometry.padding[i],
-                      "avg_pool3d: the input with its padding must not be smaller than kernel_size ",
-                      options.kernel_size, ", got ", geometry.in, " with padding ", options.padding);
-  geometry.count_include_pad = options.count_include_pad;
-  return detail::avg_pool3d(input, geometry);
+    check<ShapeError>(geometry.kernel[i] <= geometry.in[i] + 2 * geometry.padding[i], function,
+                      ": the input with its padding must not be smaller than kernel_size ", o.kernel_size,
+                      ", got ", geometry.in, " with padding ", o.padding);
+  check<ValueError>(o.divisor_override != 0, function, ": divisor_override must not be 0");
+  geometry.count_include_pad = o.count_include_pad;
+  geometry.divisor_override = o.divisor_override.value_or(0);
+  return detail::avg_pool3d(function, input, geometry);
+}
+
+Tensor adaptive_avg_pooled(const char* function, const Tensor& input, const Triple& output_size) {
+  const Pool3dGeometry geometry = adaptive_geometry(function, input, output_size);
+  if (output_size == Triple(1)) return mean(input, {-3, -2, -1}, true);
+  return detail::avg_pool3d(function, input, geometry);
+}
+
+// ---- One and two dimensions are three, with one cell on the added axes ------------------------------------
+
+Triple lift(int64_t w, int64_t added) { return {added, added, w}; }
+Triple lift(const Pair& size, int64_t added) { return {added, size.h, size.w}; }
+
+template <class Size>
+OptionalTriple lift(const std::optional<Size>& stride) {
+  return stride ? OptionalTriple(lift(*stride, 1)) : OptionalTriple();
+}
+
+template <class Size>
+MaxPool3dOptions lift(const MaxPoolOptions<Size>& o) {
+  return {lift(o.kernel_size, 1), lift(o.stride), lift(o.padding, 0), lift(o.dilation, 1), o.ceil_mode};
+}
+
+template <class Size>
+AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
+  return {lift(o.kernel_size, 1), lift(o.stride),    lift(o.padding, 0), o.ceil_mode,
+          o.count_include_pad,    o.divisor_override};
+}
+
+/// pool(function, the input with axes added, options), without these axes.
+template <class Pool, class Options>
+Tensor lowered(const char* function, int64_t axes, Tensor input, const Pool& pool, const Options& options) {
+  detail::check_defined(function, "input", input);
+  check<ShapeError>(input.rank() == axes + 2 || input.rank() == axes + 1, function, ": the input must have ",
+                    axes + 2, " dimensions, or ", axes + 1, " without a batch, got shape ", input.shape());
+  for (int64_t i = axes; i < 3; ++i) input = input.unsqueeze(-axes - 1);
+  Tensor y = pool(function, input, options);
+  for (int64_t i = axes; i < 3; ++i) y = y.squeeze(-axes - 1);
+  return y;
+}
+
+}  // namespace
+
+Tensor max_pool1d(const Tensor& input, const MaxPool1dOptions& options) {
+  return lowered("max_pool1d", 1, input, max_pooled, lift(options));
+}
+Tensor max_pool2d(const Tensor& input, const MaxPool2dOptions& options) {
+  return lowered("max_pool2d", 2, input, max_pooled, lift(options));
+}
+Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
+  return max_pooled("max_pool3d", input, options);
+}
+
+Tensor avg_pool1d(const Tensor& input, const AvgPool1dOptions& options) {
+  return lowered("avg_pool1d", 1, input, avg_pooled, lift(options));
+}
+Tensor avg_pool2d(const Tensor& input, const AvgPool2dOptions& options) {
+  return lowered("avg_pool2d", 2, input, avg_pooled, lift(options));
+}
+Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
+  return avg_pooled("avg_pool3d", input, options);
+}
+
+Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size) {
+  return lowered("adaptive_max_pool1d", 1, input, adaptive_max_pooled, lift(output_size, 1));
+}
+Tensor adaptive_max_pool2d(const Tensor& input, const Pair& output_size) {
+  return lowered("adaptive_max_pool2d", 2, input, adaptive_max_pooled, lift(output_size, 1));
+}
+Tensor adaptive_max_pool3d(const Tensor& input, const Triple& output_size) {
+  return adaptive_max_pooled("adaptive_max_pool3d", input, output_size);
+}
+
+Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size) {
+  return lowered("adaptive_avg_pool1d", 1, input, adaptive_avg_pooled, lift(output_size, 1));
+}
+Tensor adaptive_avg_pool2d(const Tensor& input, const Pair& output_size) {
+  return lowered("adaptive_avg_pool2d", 2, input, adaptive_avg_pooled, lift(output_size, 1));
+}
+Tensor adaptive_avg_pool3d(const Tensor& input, const Triple& output_size) {
+  return adaptive_avg_pooled("adaptive_avg_pool3d", input, output_size);
 }
 
 }  // namespace vox

@@ -11,86 +11,116 @@
 
 namespace vox {
 
-/// Which cells each window covers; passed by value to every kernel and every gradient.
-struct Pool3dGeometry {
-  Triple in, out;  // cells and windows per plane; a plane is one (n, c)
-  Triple kernel = 1, stride = 1, padding = 0, dilation = 1;
-  bool count_include_pad = true;  // mean only
-
-  VOX_HOST_DEVICE int64_t cells() const { return in.d * in.h * in.w; }
-  VOX_HOST_DEVICE int64_t windows() const { return out.d * out.h * out.w; }
-};
-
 /// The part of one axis that a loop visits: begin, begin + step, ... below end.
 struct PoolRange {
   int64_t begin, end, step;
 };
 
-/// Cells of window o on an axis.
-VOX_HOST_DEVICE inline PoolRange covered_cells(int64_t o, int64_t in, int64_t kernel, int64_t stride,
-                                               int64_t padding, int64_t dilation) {
-  int64_t begin = o * stride - padding;
-  int64_t end = begin + (kernel - 1) * dilation + 1;
-  if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
-  return {begin, end < in ? end : in, dilation};
-}
+/// Which cells of one axis each window covers. If `adaptive`, window o covers from floor(o * in / out) to
+/// ceil((o + 1) * in / out), and the last four numbers have no meaning.
+struct PoolAxis {
+  int64_t in, out;
+  bool adaptive;
+  int64_t kernel, stride, padding, dilation;
 
-/// Windows over cell i on an axis: those that begin at most their extent before it. With dilation, some of
-/// them skip the cell.
-VOX_HOST_DEVICE inline PoolRange windows_over(int64_t i, int64_t out, int64_t kernel, int64_t stride,
-                                              int64_t padding, int64_t dilation) {
-  const int64_t extent = (kernel - 1) * dilation + 1;
-  const int64_t first = i + padding - extent + 1;
-  const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
-  const int64_t end = (i + padding) / stride + 1;
-  return {begin, end < out ? end : out, 1};
-}
+  /// Cells of window o.
+  VOX_HOST_DEVICE PoolRange covered_cells(int64_t o) const {
+    if (adaptive) return {o * in / out, ((o + 1) * in + out - 1) / out, 1};
+    int64_t begin = o * stride - padding;
+    const int64_t end = begin + (kernel - 1) * dilation + 1;
+    if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
+    return {begin, end < in ? end : in, dilation};
+  }
+
+  /// Windows over cell i: those that begin at most their extent before it. With dilation, some of them skip
+  /// the cell.
+  VOX_HOST_DEVICE PoolRange windows_over(int64_t i) const {
+    if (adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in, 1};
+    const int64_t extent = (kernel - 1) * dilation + 1;
+    const int64_t first = i + padding - extent + 1;
+    const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
+    const int64_t end = (i + padding) / stride + 1;
+    return {begin, end < out ? end : out, 1};
+  }
+
+  /// Number of window o's positions among the cells and the first `pad` cells of padding at either end, for
+  /// dilation 1.
+  VOX_HOST_DEVICE int64_t positions(int64_t o, int64_t pad) const {
+    if (adaptive) return covered_cells(o).end - covered_cells(o).begin;
+    const int64_t start = o * stride - padding, stop = start + kernel, limit = in + pad;
+    return (stop < limit ? stop : limit) - (start > -pad ? start : -pad);
+  }
+};
+
+/// All three axes; passed by value to every kernel and every gradient.
+struct Pool3dGeometry {
+  Triple in, out;  // cells and windows per plane; a plane is one (n, c)
+  Triple kernel = 1, stride = 1, padding = 0, dilation = 1;
+  bool adaptive = false;
+  bool count_include_pad = true;  // mean only
+  int64_t divisor_override = 0;   // mean only; 0 for none
+
+  VOX_HOST_DEVICE int64_t cells() const { return in.d * in.h * in.w; }
+  VOX_HOST_DEVICE int64_t windows() const { return out.d * out.h * out.w; }
+  VOX_HOST_DEVICE PoolAxis axis(int64_t i) const {
+    return {in[i], out[i], adaptive, kernel[i], stride[i], padding[i], dilation[i]};
+  }
+
+  /// Whether the windows are blocks of 2 x 2 x 2 or 1 x 2 x 2 cells, side by side and wholly inside the
+  /// input.
+  bool is_blocks() const {
+    for (int64_t i = 0; i < 3; ++i) {
+      const bool side_by_side = (stride[i] == kernel[i] || out[i] == 1) && dilation[i] == 1;
+      if (adaptive || !side_by_side || padding[i] != 0 || kernel[i] > 2 || kernel[i] * out[i] > in[i])
+        return false;
+    }
+    return kernel.h == 2 && kernel.w == 2;
+  }
+};
 
 VOX_HOST_DEVICE inline Triple position(int64_t index, const Triple& size) {
   return {index / size.w / size.h, index / size.w % size.h, index % size.w};
 }
 
-/// All three axes of covered_cells() or windows_over().
+/// A range of each axis.
 struct PoolBox {
   PoolRange d, h, w;
 };
 VOX_HOST_DEVICE inline PoolBox covered_cells(const Pool3dGeometry& g, const Triple& o) {
-  return {covered_cells(o.d, g.in.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d),
-          covered_cells(o.h, g.in.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h),
-          covered_cells(o.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w)};
+  return {g.axis(0).covered_cells(o.d), g.axis(1).covered_cells(o.h), g.axis(2).covered_cells(o.w)};
 }
 VOX_HOST_DEVICE inline PoolBox windows_over(const Pool3dGeometry& g, const Triple& i) {
-  return {windows_over(i.d, g.out.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d),
-          windows_over(i.h, g.out.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h),
-          windows_over(i.w, g.out.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w)};
+  return {g.axis(0).windows_over(i.d), g.axis(1).windows_over(i.h), g.axis(2).windows_over(i.w)};
 }
 
-/// Calls f(flat index) for the cells (or windows) of `box` within a plane of `size`, in row-major order.
+/// Calls f(flat index, position) for the cells (or windows) of `box` within a plane of `size`, in row-major
+/// order.
 template <class F>
 VOX_HOST_DEVICE void for_each_in(const PoolBox& box, const Triple& size, F f) {
   for (int64_t d = box.d.begin; d < box.d.end; d += box.d.step)
     for (int64_t h = box.h.begin; h < box.h.end; h += box.h.step)
-      for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step) f((d * size.h + h) * size.w + w);
+      for (int64_t w = box.w.begin; w < box.w.end; w += box.w.step)
+        f((d * size.h + h) * size.w + w, Triple(d, h, w));
 }
 
 // ---- Maximum --------------------------------------------------------------------------------------------
 
-/// Index of the first maximum (or last NaN) of window o within its plane `x`; -1 if it covers no cell.
+/// Index within the plane `x` of the first maximum (or last NaN) of a window's cells; -1 if there are none.
 template <class T>
-VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, int64_t o) {
+VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, const PoolBox& cells) {
   int64_t best = -1;
-  for_each_in(covered_cells(g, position(o, g.out)), g.in, [&](int64_t i) {
+  for_each_in(cells, g.in, [&](int64_t i, const Triple&) {
     if (best < 0 || x[i] > x[best] || x[i] != x[i]) best = i;
   });
   return best;
 }
 
-/// Gradient of cell i: the sum over the windows whose maximum it is, in ascending order.
+/// Gradient of cell i: the sum over those of the windows over it whose maximum it is, in ascending order.
 template <class T>
 VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
-                                         int64_t i) {
+                                         const PoolBox& windows, int64_t i) {
   opmath_t<T> sum = 0;
-  for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o) {
+  for_each_in(windows, g.out, [&](int64_t o, const Triple&) {
     if (indices[o] == i) sum += grad_y[o];
   });
   return sum;
@@ -99,33 +129,30 @@ VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------
 
 /// The divisor of window o: its number of cells or, with count_include_pad, of positions within the padded
-/// input.
+/// input; or that of the options.
 VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) {
+  if (g.divisor_override != 0) return static_cast<double>(g.divisor_override);
   double count = 1;
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    const int64_t pad = g.count_include_pad ? g.padding[axis] : 0;
-    const int64_t start = o[axis] * g.stride[axis] - g.padding[axis];
-    const int64_t begin = start > -pad ? start : -pad;
-    const int64_t stop = start + g.kernel[axis], limit = g.in[axis] + pad;
-    count *= static_cast<double>((stop < limit ? stop : limit) - begin);
-  }
+  for (int64_t i = 0; i < 3; ++i)
+    count *= static_cast<double>(g.axis(i).positions(o[i], g.count_include_pad ? g.padding[i] : 0));
   return count;
 }
 
+/// Mean of window o, over `cells`.
 template <class T>
-VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, int64_t o) {
-  const Triple window = position(o, g.out);
+VOX_HOST_DEVICE opmath_t<T> window_mean(const T* x, const Pool3dGeometry& g, const PoolBox& cells,
+                                        const Triple& o) {
   opmath_t<T> sum = 0;
-  for_each_in(covered_cells(g, window), g.in, [&](int64_t i) { sum += x[i]; });
-  return sum / static_cast<opmath_t<T>>(divisor(g, window));
+  for_each_in(cells, g.in, [&](int64_t i, const Triple&) { sum += x[i]; });
+  return sum / static_cast<opmath_t<T>>(divisor(g, o));
 }
 
-/// Gradient of cell i: the sum of grad_y / divisor over the windows that cover it, in ascending order.
+/// Gradient of a cell: the sum of grad_y / divisor over the windows over it, in ascending order.
 template <class T>
-VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, int64_t i) {
+VOX_HOST_DEVICE opmath_t<T> mean_gradient(const T* grad_y, const Pool3dGeometry& g, const PoolBox& windows) {
   opmath_t<T> sum = 0;
-  for_each_in(windows_over(g, position(i, g.in)), g.out, [&](int64_t o) {
-    sum += grad_y[o] / static_cast<opmath_t<T>>(divisor(g, position(o, g.out)));
+  for_each_in(windows, g.out, [&](int64_t o, const Triple& window) {
+    sum += grad_y[o] / static_cast<opmath_t<T>>(divisor(g, window));
   });
   return sum;
 }

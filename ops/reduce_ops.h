@@ -91,6 +91,29 @@ struct ArgExtremumOp {
   VOX_HOST_DEVICE static constexpr Result finish(Acc a, int64_t) { return a.index; }
 };
 
+/// The number of elements, their mean, and the sum of (x - mean)^2, combined as by Chan, Golub and LeVeque
+/// (1979): nothing cancels if the mean is large. There is no finish(): the results are two.
+template <class T>
+struct VarMeanOp {
+  struct Acc {
+    T count, mean, m2;
+  };
+  VOX_HOST_DEVICE static constexpr Acc init() { return {0, 0, 0}; }
+  VOX_HOST_DEVICE static constexpr Acc lift(T x, int64_t) { return {1, x, 0}; }
+  VOX_HOST_DEVICE static constexpr Acc combine(Acc a, Acc b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    const T count = a.count + b.count, share = b.count / count, apart = b.mean - a.mean;
+    return {count, a.mean + apart * share, a.m2 + b.m2 + apart * apart * (a.count * share)};
+  }
+  /// The Acc of `count` elements from the sums of x - shift and of its square, where shift is one of them.
+  VOX_HOST_DEVICE static constexpr Acc of_shifted(T count, T shift, T sum, T squares) {
+    if (count == 0) return init();
+    const T mean = sum / count, m2 = squares - sum * mean;
+    return {count, shift + mean, m2 < 0 ? T(0) : m2};
+  }
+};
+
 /// Element i of a row as an Acc. The elements of a row of block results are Accs already.
 template <class Op, class In>
 VOX_HOST_DEVICE constexpr typename Op::Acc lift(In x, int64_t i) {

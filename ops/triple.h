@@ -27,6 +27,18 @@ struct Triple {
   friend constexpr bool operator==(const Triple&, const Triple&) = default;
 };
 
+/// Two numbers in H, W order; one number stands for two equal ones.
+struct Pair {
+  int64_t h = 0, w = 0;
+  constexpr Pair() = default;
+  template <class T>
+  requires std::is_integral_v<T>
+  constexpr Pair(T both) : h(both), w(both) {}
+  template <class A, class B>
+  requires(std::is_integral_v<A>&& std::is_integral_v<B>) constexpr Pair(A height, B width)
+      : h(height), w(width) {}
+};
+
 /// A Triple that may be left out, written like one: `2`, `{1, 2, 2}`, or nothing.
 struct OptionalTriple : std::optional<Triple> {
   using std::optional<Triple>::optional;

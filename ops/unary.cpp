@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
 
@@ -14,6 +15,12 @@
 //   erf    g 2/sqrt(pi) exp(-x^2)
 //   gelu   g (Phi(x) + x phi(x)), with the normal distribution Phi and its density phi
 //   silu   g s (1 + x (1 - s)), s = sigmoid(x)
+//   mish   g (w + x sigmoid(x) (1 - w^2)), w = tanh(softplus(x))
+//   elu    g where x > 0, g alpha exp(x) elsewhere
+//   softplus     g where beta x > threshold, g sigmoid(beta x) elsewhere
+//   hardtanh     g strictly inside, and at NaN
+//   hardsigmoid  g / 6 where -3 < x < 3
+//   hardswish    0 where x <= -3, g where x >= 3, g (x / 3 + 1/2) between
 
 namespace vox {
 
@@ -33,36 +40,43 @@ Tensor unary(const char* function, Unary op, const Tensor& x, Scalar p = 0, Scal
     detail::check_floating(function, "x", x);
   Tensor y = detail::empty_for(function, x.shape(), x.options());
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
-  if (auto node = record<N>({x}, y)) node->save(x, y, p.as_real(), q.as_real());
+  if (auto node = record<N>({x}, y)) {
+    node->op_ = op;
+    node->p_ = p.as_real(), node->q_ = q.as_real();
+    node->save(x, y);
+  }
   return y;
 }
 
 // What a node keeps: nothing, its input, or its output.
 struct UnaryNode : Node {
-  void save(const Tensor&, const Tensor&, double, double) {}
-};
-struct InputNode : Node {
-  SavedTensor saved_x_{this};
+  Unary op_{};
   double p_ = 0, q_ = 0;
-  void save(const Tensor& x, const Tensor&, double p, double q) {
-    saved_x_.save(x);
-    p_ = p;
-    q_ = q;
-  }
+  void save(const Tensor&, const Tensor&) {}
 };
-struct OutputNode : Node {
+struct InputNode : UnaryNode {
+  SavedTensor saved_x_{this};
+  void save(const Tensor& x, const Tensor&) { saved_x_.save(x); }
+};
+struct OutputNode : UnaryNode {
   SavedTensor saved_y_{this};
-  void save(const Tensor&, const Tensor& y, double, double) { saved_y_.save(y); }
+  void save(const Tensor&, const Tensor& y) { saved_y_.save(y); }
 };
 
-/// The same for a formula of several ops: `gradient` gets g and the saved tensor in opmath(dtype), so that
-/// the gradient of a 16-bit tensor is rounded once.
+/// The same for a gradient of several ops. If backward is not recorded itself, one kernel computes it; the
+/// kernel's formula stands beside that of the op. Otherwise `gradient` does: it gets g and the saved tensor
+/// in opmath(dtype). Either way the gradient of a 16-bit tensor is rounded once.
 template <class Keeping, SavedTensor Keeping::*kept>
 struct ComposedNode : Keeping {
   virtual Tensor gradient(const Tensor& g, const Tensor& kept_tensor) const = 0;
   Gradients backward(Gradients g) final {
+    const Tensor kept_tensor = (this->*kept).get();
     const DType dtype = g[0]->dtype(), wide = opmath(dtype);
-    return {gradient(g[0]->to(wide), (this->*kept).get().to(wide)).to(dtype)};
+    if (grad_enabled()) return {gradient(g[0]->to(wide), kept_tensor.to(wide)).to(dtype)};
+    Tensor grad_x = detail::empty_for(this->name(), g[0]->shape(), g[0]->options());
+    detail::unary_gradient_kernel.on(grad_x.device())(this->op_, *g[0], kept_tensor, grad_x, this->p_,
+                                                      this->q_);
+    return {grad_x};
   }
 };
 using ComposedOfInput = ComposedNode<InputNode, &InputNode::saved_x_>;
@@ -80,13 +94,23 @@ struct SignNode final : UnaryNode {
   const char* name() const override { return "sign"; }
   Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
-struct ClampNode final : InputNode {
+struct ClampNode final : ComposedOfInput {
   const char* name() const override { return "clamp"; }
-  Gradients backward(Gradients g) override {
-    const Tensor x = saved_x_.get();
-    return {detail::where(ge(x, p_), detail::where(le(x, q_), *g[0], 0), 0)};
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    return detail::where(ge(x, p_), detail::where(le(x, q_), g, 0), 0);
   }
 };
+
+/// Checks the bounds of clamp and hardtanh.
+template <class N>
+Tensor bounded(const char* function, Unary op, const Tensor& x, Scalar min, Scalar max) {
+  detail::check_defined(function, "x", x);
+  detail::check_scalar(function, min, x.dtype());
+  detail::check_scalar(function, max, x.dtype());
+  check<ValueError>(min.as_real() <= max.as_real(), function, ": min must not exceed max, got ",
+                    min.as_real(), " and ", max.as_real());
+  return unary<N>(function, op, x, min, max);
+}
 
 }  // namespace
 
@@ -95,12 +119,7 @@ Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
 Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, x); }
 
 Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
-  detail::check_defined("clamp", "x", x);
-  detail::check_scalar("clamp", min, x.dtype());
-  detail::check_scalar("clamp", max, x.dtype());
-  check<ValueError>(min.as_real() <= max.as_real(), "clamp: min must not exceed max, got ", min.as_real(),
-                    " and ", max.as_real());
-  return unary<ClampNode>("clamp", Unary::clamp, x, min, max);
+  return bounded<ClampNode>("clamp", Unary::clamp, x, min, max);
 }
 
 // ---- Functions --------------------------------------------------------------------------------------------
@@ -150,14 +169,49 @@ struct SigmoidNode final : ComposedOfOutput {
   const char* name() const override { return "sigmoid"; }
   Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * (1 - y)); }
 };
-struct ReluNode final : OutputNode {  // keeps y, which the next op often keeps anyway
+struct ReluNode final : ComposedOfOutput {  // keeps y, which the next op often keeps anyway
   const char* name() const override { return "relu"; }
   // y is never negative, so ne() means y > 0 or NaN: a NaN passes g on, so that its origin can be found.
-  Gradients backward(Gradients g) override { return {detail::where(ne(saved_y_.get(), 0), *g[0], 0)}; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return detail::where(ne(y, 0), g, 0); }
 };
-struct LeakyReluNode final : InputNode {
+struct LeakyReluNode final : ComposedOfInput {
   const char* name() const override { return "leaky_relu"; }
-  Gradients backward(Gradients g) override { return {where(gt(saved_x_.get(), 0), *g[0], *g[0] * p_)}; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override { return where(gt(x, 0), g, g * p_); }
+};
+struct HardtanhNode final : ComposedOfInput {
+  const char* name() const override { return "hardtanh"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    const Tensor none = full({}, 0, g.options());
+    return where(le(x, p_), none, where(ge(x, q_), none, g));  // a NaN passes g on, as in relu
+  }
+};
+struct HardsigmoidNode final : ComposedOfInput {
+  const char* name() const override { return "hardsigmoid"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    return detail::where(gt(x, -3), detail::where(lt(x, 3), g / 6, 0), 0);
+  }
+};
+struct HardswishNode final : ComposedOfInput {
+  const char* name() const override { return "hardswish"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    const Tensor between = g * (hardtanh(x, -3, 3) / 3 + 0.5);
+    return where(ge(x, 3), g, where(le(x, -3), full({}, 0, g.options()), between));
+  }
+};
+struct EluNode final : ComposedOfInput {
+  const char* name() const override { return "elu"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    // A positive x is replaced, because its exp may be infinite and is multiplied by 0 in the second
+    // gradient.
+    const Tensor is_positive = gt(x, 0);
+    return where(is_positive, g, g * (exp(where(is_positive, full({}, 0, x.options()), x)) * p_));
+  }
+};
+struct SoftplusNode final : ComposedOfInput {
+  const char* name() const override { return "softplus"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    return where(gt(x * p_, q_), g, g * sigmoid(x * p_));
+  }
 };
 struct GeluNode final : ComposedOfInput {
   const char* name() const override { return "gelu"; }
@@ -174,6 +228,13 @@ struct SiluNode final : ComposedOfInput {
     return g * (s * (1 + x * (1 - s)));
   }
 };
+struct MishNode final : ComposedOfInput {
+  const char* name() const override { return "mish"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override {
+    const Tensor w = tanh(softplus(x));
+    return g * (w + x * sigmoid(x) * (1 - w * w));
+  }
+};
 
 }  // namespace
 
@@ -185,5 +246,16 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
 }
 Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
 Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
+Tensor mish(const Tensor& x) { return unary<MishNode>("mish", Unary::mish, x); }
+Tensor elu(const Tensor& x, double alpha) { return unary<EluNode>("elu", Unary::elu, x, alpha); }
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  return unary<SoftplusNode>("softplus", Unary::softplus, x, beta, threshold);
+}
+Tensor hardtanh(const Tensor& x, Scalar min, Scalar max) {
+  return bounded<HardtanhNode>("hardtanh", Unary::hardtanh, x, min, max);
+}
+Tensor relu6(const Tensor& x) { return bounded<HardtanhNode>("relu6", Unary::hardtanh, x, 0, 6); }
+Tensor hardsigmoid(const Tensor& x) { return unary<HardsigmoidNode>("hardsigmoid", Unary::hardsigmoid, x); }
+Tensor hardswish(const Tensor& x) { return unary<HardswishNode>("hardswish", Unary::hardswish, x); }
 
 }  // namespace vox

@@ -3,6 +3,7 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/kernels.h>
 
@@ -71,6 +72,13 @@ bool hopper(const Conv3dProblem& p) {
 
 bool weight_grad_in_slices(const Conv3dProblem& p) {
   return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad::takes<Tf32>(p.geometry);
+}
+
+/// The weight gradient has an operand of its own.
+template <bool numbers(const Conv3dProblem&), class Storage, class Operand, class OfWeightGrad>
+bool dense_right(const Conv3dProblem& p) {
+  if (p.pass != Conv3dPass::weight_grad) return hopper<numbers, dense::takes<Storage, Operand>>(p);
+  return numbers(p) && on_hopper(p) && dense::takes_weight_grad<OfWeightGrad>(p.geometry);
 }
 
 bool weight_grad_in_split_slices(const Conv3dProblem& p) {
@@ -152,6 +160,16 @@ bool weight_grad_pays(const Conv3dProblem& p) {
   return channels_fill_tiles(p) && !little;
 }
 
+/// The channels-last kernels work on 64 channels of each side at a time, after two more passes over memory.
+/// The limits are those of 39 layers of five networks, with 32 to 640 channels and 4 to 128 cells along an
+/// axis.
+bool channels_fill_chunks(const Conv3dProblem& p) {
+  const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
+  const double reuse = products(p) * static_cast<double>(big * small);
+  if (big >= 64 && small >= 64) return big * small >= 128 * 256 || reuse >= 3.2e13;
+  return is_16_bit(p.dtype) && big >= 64 && small >= 32 && reuse >= 5e13;
+}
+
 bool unit_stride(const Conv3dProblem& p) { return channels_fill_tiles(p) && longest_stride(p) == 1; }
 
 bool long_march(const Conv3dProblem& p) {
@@ -194,6 +212,24 @@ bool gathering(const Conv3dProblem& p) {
          (few_taps || products(p) < (p.precision == Float32Precision::highest ? 6e8 : 1.2e9));
 }
 
+/// Bringing channels last is a pass over the input, and small tiles of cells read it from the L2 cache for
+/// every tap. So dense is for many channels, and else for few cells, whose other kernels leave
+/// multiprocessors idle: 1.1 to 8 times as fast in 82 passes of layers of networks (dense/NOTES.md).
+bool many_channels(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t channels = std::min(g.big_per_group(), g.small_per_group());
+  if (channels >= 128) return true;
+  const int64_t cells = g.batch * g.small_cells();
+  if (channels < 32 || cells >= 1 << 17) return false;
+  if (longest_stride(p) == 1 || is_16_bit(p.dtype)) return true;
+  // gather and strided read f32 where it is: they are slower only if there is more to multiply.
+  return channels >= 64 && (transposed(p) ? g.taps() <= 8 || cells < 1 << 15 : g.taps() >= 27);
+}
+
+bool dense_pays(const Conv3dProblem& p) {
+  return p.pass == Conv3dPass::weight_grad ? channels_fill_chunks(p) : many_channels(p);
+}
+
 /// f32 with a stride has faster kernels (at `highest`, 73 takes 2.57 ms by pairs of f16 numbers, phase by
 /// phase).
 bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) && longest_stride(p) == 1; }
@@ -202,6 +238,14 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 
 constexpr Row table[]{
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
+    {"dense_bf16_of_f32", hopper<rounded_to_bf16, dense::takes<float, Bf16>>, many_channels,
+     dense::run<float, Bf16>},
+    {"dense_bf16", dense_right<is_bf16, bfloat16, Bf16, Bf16>, dense_pays, dense::run<bfloat16, Bf16>,
+     dense::run_weight_grad<Bf16>},
+    {"dense_f16", dense_right<is_f16, float16, F16, F16>, dense_pays, dense::run<float16, F16>,
+     dense::run_weight_grad<F16>},
+    {"dense", dense_right<tf32, float, Tf32, dense::ScaledF16>, dense_pays, dense::run<float, Tf32>,
+     dense::run_weight_grad<dense::ScaledF16>},
     {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
     {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
      "direct"},

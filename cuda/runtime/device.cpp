@@ -79,13 +79,23 @@ DeviceState& device_state(const char* op, int index) {
   return state;
 }
 
-std::shared_ptr<StreamImpl> make_stream(const char* op, int index) {
-  DeviceState& state = device_state(op, index);
-  auto stream = std::make_shared<StreamImpl>(op, index);
+namespace {
+std::shared_ptr<StreamImpl> known(DeviceState& state, std::shared_ptr<StreamImpl> stream) {
   const std::lock_guard lock(state.streams_mutex);
-  std::erase_if(state.streams, [](const auto& known) { return known.expired(); });
+  std::erase_if(state.streams, [](const auto& other) { return other.expired(); });
   state.streams.push_back(stream);
   return stream;
+}
+}  // namespace
+
+std::shared_ptr<StreamImpl> make_stream(const char* op, int index) {
+  DeviceState& state = device_state(op, index);
+  return known(state, std::make_shared<StreamImpl>(op, index));
+}
+
+std::shared_ptr<StreamImpl> borrow_stream(const char* op, int index, cudaStream_t stream) {
+  DeviceState& state = device_state(op, index);
+  return known(state, std::make_shared<StreamImpl>(op, index, stream));
 }
 
 std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device) {

@@ -34,8 +34,9 @@ struct DeviceState {
 /// The state of device `index`. Throws DeviceError, naming `op`, if there is no such device.
 DeviceState& device_state(const char* op, int index);
 
-/// A new stream, which living_streams() includes.
+/// A new stream, or one of another library. living_streams() includes it.
 std::shared_ptr<StreamImpl> make_stream(const char* op, int index);
+std::shared_ptr<StreamImpl> borrow_stream(const char* op, int index, cudaStream_t stream);
 std::vector<std::shared_ptr<StreamImpl>> living_streams(DeviceState& device);
 
 }  // namespace vox::cuda

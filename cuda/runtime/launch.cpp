@@ -31,6 +31,10 @@ Launch::Launch(const char* op, const Tensor& output, std::initializer_list<const
   earlier_ = cudaGetLastError();  // also clears it, so that it is not taken for an error of this op
 }
 
+void Launch::uses(const Tensor& t) const {
+  note_use(device_state(op_, guard_.index()), t.impl()->storage->data(), current(op_, guard_.index()));
+}
+
 void Launch::check() const { check(cudaGetLastError()); }
 
 void Launch::check(cudaError_t code) const {

@@ -30,6 +30,9 @@ class Launch {
   /// Throws DeviceError unless every tensor is on the device of `output`, which must be a CUDA device.
   Launch(const char* op, const Tensor& output, std::initializer_list<const Tensor*> others = {});
 
+  /// Notes that the stream uses one more tensor, for launchers that take lists of them.
+  void uses(const Tensor& t) const;
+
   /// For cudaX calls and <<<grid, block, shared, launch.stream()>>>.
   cudaStream_t stream() const { return stream_; }
 

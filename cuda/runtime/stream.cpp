@@ -22,7 +22,7 @@ int cuda_index(const char* function, Device device) {
 
 }  // namespace
 
-StreamImpl::StreamImpl(const char* op, int index) : index_(index) {
+StreamImpl::StreamImpl(const char* op, int index) : owned_(true), index_(index) {
   const DeviceGuard device(op, index);
   const OutsideCapture outside;
   check_cuda(op, cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
@@ -31,10 +31,17 @@ StreamImpl::StreamImpl(const char* op, int index) : index_(index) {
   check_cuda(op, code);
 }
 
+StreamImpl::StreamImpl(const char* op, int index, cudaStream_t borrowed)
+    : handle_(borrowed), owned_(false), index_(index) {
+  const DeviceGuard device(op, index);
+  const OutsideCapture outside;
+  check_cuda(op, cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+}
+
 StreamImpl::~StreamImpl() {
   const OutsideCapture outside;
   ignore_error(cudaEventDestroy(event_));
-  ignore_error(cudaStreamDestroy(handle_));  // takes effect when its work is done
+  if (owned_) ignore_error(cudaStreamDestroy(handle_));  // takes effect when its work is done
 }
 
 void StreamImpl::wait(const char* op, const StreamImpl& other) const {
@@ -75,6 +82,10 @@ Capture capture_of(const StreamImpl& stream) {
 }
 
 Stream::Stream(Device device) : impl_(make_stream("Stream", cuda_index("Stream", device))) {}
+Stream Stream::borrow(void* native_handle, Device device) {
+  return Stream(borrow_stream("Stream::borrow", cuda_index("Stream::borrow", device),
+                              static_cast<cudaStream_t>(native_handle)));
+}
 Device Stream::device() const { return Device::cuda(impl_->index()); }
 void* Stream::native_handle() const { return impl_->handle(); }
 void Stream::synchronize() const { impl_->synchronize("Stream::synchronize"); }

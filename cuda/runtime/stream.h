@@ -11,7 +11,8 @@ namespace vox::cuda {
 /// What a Stream is a handle to: a cudaStream_t, and an event for which other streams can wait.
 class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
  public:
-  StreamImpl(const char* op, int index);
+  StreamImpl(const char* op, int index);                         ///< a new stream
+  StreamImpl(const char* op, int index, cudaStream_t borrowed);  ///< one that another library destroys
   ~StreamImpl();
   StreamImpl(const StreamImpl&) = delete;
   StreamImpl& operator=(const StreamImpl&) = delete;
@@ -27,6 +28,7 @@ class StreamImpl : public std::enable_shared_from_this<StreamImpl> {
 
  private:
   cudaStream_t handle_ = nullptr;
+  bool owned_;
   // Every wait() on this stream records it again. If two threads do so at once, they wait for a little more
   // than they asked for, never for less.
   cudaEvent_t event_ = nullptr;

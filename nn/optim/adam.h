@@ -17,20 +17,22 @@ struct AdamOptions {
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// where t counts the updates of p. t is a number on the host, so a replayed CUDA graph uses the t of its
-/// capture. (SGD has no such number.)
+/// where t counts the updates of p.
 class Adam : public Optimizer {
  public:
-  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});
+  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
+      : Adam(std::move(parameters), options, false) {}
 
  protected:
-  void update(size_t i, Tensor parameter, const Tensor& gradient) override;
+  /// `decoupled` weight decay is that of AdamW.
+  Adam(std::vector<Tensor> parameters, const AdamOptions& options, bool decoupled);
+
+ private:
+  void update(Device device, Items items) override;
   std::vector<std::string> buffer_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
-  /// The last two lines of the formula, on shrink * p.
-  void adaptive_step(size_t i, Tensor parameter, const Tensor& gradient, double shrink = 1);
-
   AdamOptions options_;
+  bool decoupled_;
 };
 
 /// AdamW (Loshchilov & Hutter, arXiv 1711.05101) like torch.optim.AdamW: weight decay shrinks the parameter
@@ -45,9 +47,6 @@ class AdamW final : public Adam {
   };
   explicit AdamW(std::vector<Tensor> parameters, const Options& options);
   explicit AdamW(std::vector<Tensor> parameters) : AdamW(std::move(parameters), Options{}) {}
-
- private:
-  void update(size_t i, Tensor parameter, const Tensor& gradient) override;
 };
 
 }  // namespace vox::optim

@@ -3,6 +3,7 @@
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/ops/elementwise.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -19,7 +20,7 @@ const Tensor& entry(const Optimizer::State& state, const char* name) {
 }  // namespace
 
 Optimizer::Optimizer(std::vector<Tensor> parameters, double lr)
-    : parameters_(std::move(parameters)), updates_(parameters_.size(), 0) {
+    : parameters_(std::move(parameters)), updates_(parameters_.size()) {
   check<ValueError>(!parameters_.empty(), "Optimizer: got no parameters");
   std::set<const TensorImpl*> seen;
   for (const Tensor& p : parameters_) {
@@ -39,41 +40,55 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::step() {
   const auto guard = no_grad();
-  ++steps_;
+  std::set<const Storage*> written;
+  for (const Tensor& p : parameters_) written.insert(p.impl()->storage.get());
+  std::map<std::string, std::vector<detail::OptimizerItem>> items;  // by device
+  std::vector<std::pair<Tensor, Tensor>> copies;                    // parameters that are not dense
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor g = parameters_[i].grad();
+    const Tensor &p = parameters_[i], g = p.grad();
     if (!g.defined()) continue;
-    ++updates_[i];
-    update(i, parameters_[i], g.to(opmath(g.dtype())));
+    auto& item = items[str(p.device())].emplace_back(this->item(i));
+    item.parameter = p.detach().contiguous();
+    item.gradient = written.contains(g.impl()->storage.get()) ? g.detach().clone() : g.detach().contiguous();
+    if (!p.is_contiguous()) copies.emplace_back(p, item.parameter);
   }
+  // All memory is there: from here on parameters change.
+  for (const Tensor& p : parameters_) {
+    if (p.grad().defined()) detail::begin_in_place("Optimizer::step", p);
+  }
+  for (const auto& [name, list] : items) update(list[0].parameter.device(), list);
+  for (auto& [p, dense] : copies) p.copy_(dense);
+  ++steps_;
 }
 
 void Optimizer::zero_grad() {
   for (Tensor& p : parameters_) p.zero_grad();
 }
 
-Tensor& Optimizer::buffer(const std::string& name, size_t i) {
-  auto& list = buffers_[name];
-  list.resize(parameters_.size());
+/// The state of parameter i, made if this is its first update, and moved or cast if the parameter was.
+detail::OptimizerItem Optimizer::item(size_t i) {
   const Tensor& p = parameters_[i];
-  if (!list[i].defined())
-    list[i] = zeros(p.shape(), {opmath(p.dtype()), p.device()});
-  else
-    list[i] = list[i].to(p.device()).to(opmath(p.dtype()));  // Module::to may have moved the parameter
-  return list[i];
-}
-
-void Optimizer::move(Tensor& p, const Tensor& direction, double scale, double shrink) {
-  Tensor wide = p.detach().to(opmath(p.dtype()));
-  if (shrink != 1) wide.mul_(shrink);
-  wide.add_(direction, scale);
-  if (wide.dtype() != p.dtype()) p.copy_(wide);
+  const TensorOptions wide{opmath(p.dtype()), p.device()};
+  detail::OptimizerItem item;
+  item.updates = updates_[i].defined() ? updates_[i].to(p.device()) : zeros({}, {i64, p.device()});
+  const std::vector<std::string> names = needs_buffers() ? buffer_names() : std::vector<std::string>();
+  for (size_t k = 0; k < names.size(); ++k) {
+    auto& list = buffers_[names[k]];
+    list.resize(parameters_.size());
+    item.buffers[k] = list[i].defined() ? list[i].to(wide.device).to(wide.dtype) : zeros(p.shape(), wide);
+  }
+  updates_[i] = item.updates;
+  for (size_t k = 0; k < names.size(); ++k) buffers_[names[k]][i] = item.buffers[k];
+  return item;
 }
 
 Optimizer::State Optimizer::state_dict() const {
+  std::vector<int64_t> updates;
+  for (const Tensor& t : updates_) updates.push_back(t.defined() ? t.item<int64_t>() : 0);
   State state;
-  state.emplace("step", full({}, steps_, {.dtype = i64}));
-  state.emplace("updates", from_vector(updates_, {static_cast<int64_t>(updates_.size())}));
+  state.emplace(
+      "step", full({}, std::max(steps_, *std::max_element(updates.begin(), updates.end())), {.dtype = i64}));
+  state.emplace("updates", from_vector(updates, {static_cast<int64_t>(updates.size())}));
   for (const auto& [name, list] : buffers_) {
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].defined()) state.emplace(std::to_string(i) + "." + name, list[i].clone());
@@ -121,8 +136,11 @@ void Optimizer::load_state_dict(const State& state) {
                       found, " of ", buffer_names().size());
   check<ValueError>(used == state.size(), "Optimizer::load_state_dict: ", state.size() - used,
                     " entries belong to another kind of optimiser or to other parameters");
+  std::vector<Tensor> counts;
+  for (size_t i = 0; i < updates.size(); ++i)
+    counts.push_back(full({}, updates[i], {i64, parameters_[i].device()}));
   buffers_ = std::move(buffers);
-  updates_ = updates;
+  updates_ = std::move(counts);
   steps_ = steps;
 }
 

@@ -1,15 +1,22 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/optimizer_step.h>
 
 namespace vox::optim {
 
 /// Changes parameters according to their gradients. All optimisers work under no_grad() and element by
-/// element, so every run gives the same bits. Parameters without a gradient do not change.
+/// element, so every run gives the same bits. Parameters without a gradient do not change. If memory runs
+/// out in step(), nothing has changed.
+///
+/// A step is a few kernels for all parameters together. The number of updates of each parameter is kept on
+/// its device, so a replayed CUDA graph counts on. The learning rate, and steps(), are numbers on the host: a
+/// graph repeats the learning rate of its capture.
 ///
 /// For bf16 and f16 parameters the formulas are computed, and the state is kept, in f32. (PyTorch keeps it in
 /// the parameter's dtype, where a moment times 0.999 rounds back to itself.) Each update rounds the parameter
@@ -33,38 +40,32 @@ class Optimizer {
   double lr() const { return lr_; }
   void set_lr(double lr);
 
-  /// Number of calls of step().
+  /// Number of calls of step(). Launches of a captured step are not counted here.
   int64_t steps() const { return steps_; }
 
-  /// Copies of the state, for a checkpoint. The learning rate is not part of it: the program computes it from
-  /// the number of steps (nn/optim/schedule.h).
+  /// Copies of the state, for a checkpoint; "step" counts launches of a captured step too. The learning rate
+  /// is not part of it: the program computes it from the number of steps (nn/optim/schedule.h).
   State state_dict() const;
   /// Restores a saved state. If it does not fit this kind of optimiser or the parameters' shapes, throws
   /// ValueError, ShapeError or DTypeError and changes nothing.
   void load_state_dict(const State& state);
 
  protected:
-  /// Updates parameter `i`, given its gradient (f32 for a 16-bit parameter), for the updates(i)-th time
-  /// (counted from 1).
-  virtual void update(size_t i, Tensor parameter, const Tensor& gradient) = 0;
+  using Items = std::span<const detail::OptimizerItem>;
+  /// Updates parameters of one device, with `buffers` in the order of buffer_names().
+  virtual void update(Device device, Items items) = 0;
 
-  /// Number of steps in which parameter i had a gradient.
-  int64_t updates(size_t i) const { return updates_[i]; }
-
-  /// Names of the buffers kept for each parameter.
+  /// Names of the buffers kept for each parameter: zeros before its first update.
   virtual std::vector<std::string> buffer_names() const = 0;
-
-  /// Buffer `name` of parameter i; zeros before its first use. It has the dtype that ops on the parameter
-  /// compute in.
-  Tensor& buffer(const std::string& name, size_t i);
-
-  /// parameter = shrink * parameter + scale * direction. A 16-bit parameter is rounded once, at the end.
-  static void move(Tensor& parameter, const Tensor& direction, double scale, double shrink = 1);
+  /// If false, they are not made, and items have none.
+  virtual bool needs_buffers() const { return true; }
 
  private:
+  detail::OptimizerItem item(size_t i);
+
   std::vector<Tensor> parameters_;
   std::map<std::string, std::vector<Tensor>> buffers_;
-  std::vector<int64_t> updates_;
+  std::vector<Tensor> updates_;  // number of steps in which parameter i had a gradient; undefined for none
   double lr_;
   int64_t steps_ = 0;
 };

@@ -1,5 +1,5 @@
 #include <voxgrad/nn/optim/sgd.h>
-#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/kernels.h>
 
 namespace vox::optim {
 
@@ -11,15 +11,10 @@ SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
   check<ValueError>(!options.nesterov || options.momentum > 0, "SGD: nesterov needs momentum > 0");
 }
 
-void SGD::update(size_t i, Tensor p, const Tensor& gradient) {
-  Tensor g =
-      options_.weight_decay != 0 ? gradient + options_.weight_decay * p.to(gradient.dtype()) : gradient;
-  if (options_.momentum != 0) {
-    Tensor& m = buffer("momentum", i);
-    m.mul_(options_.momentum).add_(g);  // starts at zero, so the first step gives g
-    g = options_.nesterov ? g + options_.momentum * m : m;
-  }
-  move(p, g, -lr());
+void SGD::update(Device device, Items items) {
+  constexpr ByDevice kernel{"SGD", &cpu::sgd_step, VOX_CUDA(&cuda::sgd_step)};
+  const detail::SgdStep step{lr(), options_.momentum, options_.weight_decay, options_.nesterov};
+  kernel.on(device)(step, items);
 }
 
 }  // namespace vox::optim

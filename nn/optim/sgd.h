@@ -20,8 +20,9 @@ class SGD final : public Optimizer {
   explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
 
  private:
-  void update(size_t i, Tensor parameter, const Tensor& gradient) override;
+  void update(Device device, Items items) override;
   std::vector<std::string> buffer_names() const override { return {"momentum"}; }
+  bool needs_buffers() const override { return options_.momentum != 0; }
 
   SGDOptions options_;
 };

@@ -74,8 +74,8 @@ void unary_16_bit(simd::UnaryRun<float> kernel, const Tensor& x, const Tensor& y
   });
 }
 
-void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y,
-                   float p) {
+void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor& b, const Tensor& y, float p,
+                   float q) {
   const bool a_number = a.dtype() != y.dtype(), b_number = b.dtype() != y.dtype();
   visit_16_bit(y.dtype(), [&]<class S>(S) {
     for_runs(
@@ -83,7 +83,7 @@ void binary_16_bit(simd::BinaryRun<float> kernel, const Tensor& a, const Tensor&
           for_parts(r.n, [&](int64_t first, int64_t n) {
             Buffer left, right, out;
             kernel(floats<S>(r, 1, a_number, first, n, left), r.step[1],
-                   floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, false);
+                   floats<S>(r, 2, b_number, first, n, right), r.step[2], out, n, p, q, false);
             round_into(out, n, r.pointer<S>(0) + first);
           });
         },
@@ -115,6 +115,29 @@ void where_16_bit(const Run& r) {
 
 // ---- All other dtypes ------------------------------------------------------------------------------------
 
+/// y = kernel(a, b), with the kernel that `choose` takes from the table of y's dtype.
+template <class Choose>
+void of_two(const char* function, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p, Scalar q,
+            Choose choose) {
+  visit_opmath(y.dtype(), [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, bool>) {
+      throw DTypeError(str(function, ": no arithmetic on dtype bool"));
+    } else {
+      const auto kernel = present(function, choose(kernels.of<T>()));
+      const T first = detail::element<T>(p), second = detail::element<T>(q);
+      if constexpr (std::is_same_v<T, float>) {
+        if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, first, second);
+      }
+      for_runs(
+          [=](const Run& r) {
+            kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(0), r.n, first,
+                   second, r.stream);
+          },
+          y, a, b);
+    }
+  });
+}
+
 /// A type of the same size for dtypes that are only moved.
 template <class T>
 using Moved = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
@@ -142,24 +165,13 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
   });
 }
 
+void unary_gradient(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x, Scalar p, Scalar q) {
+  of_two("unary_gradient", g, kept, grad_x, p, q,
+         [=](const auto& table) { return table.gradient[static_cast<int>(op)]; });
+}
+
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar p) {
-  visit_opmath(y.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_same_v<T, bool>) {
-      throw DTypeError("binary: no arithmetic on dtype bool");
-    } else {
-      const auto kernel = present("binary", kernels.of<T>().binary[static_cast<int>(op)]);
-      const T scale = detail::element<T>(p);
-      if constexpr (std::is_same_v<T, float>) {
-        if (is_16_bit(y.dtype())) return binary_16_bit(kernel, a, b, y, scale);
-      }
-      for_runs(
-          [=](const Run& r) {
-            kernel(r.pointer<T>(1), r.step[1], r.pointer<T>(2), r.step[2], r.pointer<T>(0), r.n, scale,
-                   r.stream);
-          },
-          y, a, b);
-    }
-  });
+  of_two("binary", a, b, y, p, 0, [=](const auto& table) { return table.binary[static_cast<int>(op)]; });
 }
 
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {

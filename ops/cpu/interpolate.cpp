@@ -2,14 +2,16 @@
 // (outer, out, inner). Both directions gather through the same table of taps, so they are exact transposes of
 // each other. An element of the forward costs two reads, one write and at most three operations.
 //
-// interpolate_passes runs all passes plane by plane, so that intermediate results stay in the cache. The bits
-// are those of one pass at a time.
+// Many small planes are resized one by one, so that intermediate results stay in the cache, or, if they lie
+// interleaved, several at a time (InterleavedPasses). Otherwise a pass takes the whole tensor. The bits are
+// the same.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/cpu/interpolate_interleaved.h>
+#include <voxgrad/ops/cpu/interleaved_passes.h>
 #include <voxgrad/ops/cpu/interpolate_pass.h>
 #include <voxgrad/ops/cpu/walk.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>
@@ -34,9 +36,31 @@ void one_pass(const char* function, const Tensor& x, int64_t dim, const Interpol
   });
 }
 
+/// Whether x and y have planes for every thread, and small ones.
+bool goes_plane_by_plane(const Tensor& x, const Tensor& y) {
+  constexpr int64_t enough = 16, most_elements = int64_t{1} << 21;
+  const int64_t planes = x.shape()[0] * x.shape()[1];
+  return planes >= enough && std::max(x.numel(), y.numel()) / planes <= most_elements;
+}
+
+/// False, and nothing done, unless the planes of x are interleaved and reading them so pays.
 template <template <class> class Pass>
-void all_passes(const char* function, const Tensor& x_of_any_strides, const std::vector<int64_t>& order,
-                const InterpolateAxes& axes, Tensor& y) {
+bool interleaved_passes(const char* function, const Tensor& x, const std::vector<int64_t>& order,
+                        const InterpolateAxes& axes, const Tensor& y) {
+  if (!has_interleaved_planes(x) || x.numel() < y.numel()) return false;
+  bool pays = false;
+  visit_floating(function, y.dtype(), [&]<class T>(T) {
+    InterleavedPasses<T, Pass<T>> passes(x, y);
+    for (const int64_t dim : order) passes.add(dim, Pass<T>(axes[static_cast<size_t>(dim)]));
+    pays = passes.reads_rows();
+    if (pays) passes.run();
+  });
+  return pays;
+}
+
+template <template <class> class Pass>
+void passes_by_plane(const char* function, const Tensor& x_of_any_strides, const std::vector<int64_t>& order,
+                     const InterpolateAxes& axes, Tensor& y) {
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating(function, y.dtype(), [&]<class T>(T) {
     std::vector<Pass<T>> passes;
@@ -77,26 +101,48 @@ void all_passes(const char* function, const Tensor& x_of_any_strides, const std:
   });
 }
 
+/// All passes of `order`; a pass turns axes[i].*from cells into axes[i].*to.
+template <template <class> class Pass>
+void all_passes(const char* function, const Tensor& input, const std::vector<int64_t>& order,
+                const InterpolateAxes& axes, int64_t InterpolateAxis::*to, Tensor& output) {
+  if (order.empty()) return copy(input, output);
+  if (goes_plane_by_plane(input, output)) {
+    if (!interleaved_passes<Pass>(function, input, order, axes, output))
+      passes_by_plane<Pass>(function, input, order, axes, output);
+    return;
+  }
+  Tensor x = input.contiguous();
+  for (const int64_t i : order) {
+    const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
+    Shape shape = x.shape();
+    shape[2 + i] = axis.*to;
+    Tensor y = i == order.back() ? output : detail::empty_for("interpolate", shape, x.options());
+    one_pass<Pass>(function, x, 2 + i, axis, y);
+    x = y;
+  }
+}
+
+/// The axes to resize. Those that shrink come first, so that no intermediate is larger than both input and
+/// output. Those that grow come from W to D, because an upsampled W makes the rows of the later passes long.
+std::vector<int64_t> pass_order(const InterpolateAxes& axes) {
+  std::vector<int64_t> order;
+  for (size_t i : {0, 1, 2})
+    if (axes[i].out < axes[i].in) order.push_back(static_cast<int64_t>(i));
+  for (size_t i : {2, 1, 0})
+    if (axes[i].out > axes[i].in) order.push_back(static_cast<int64_t>(i));
+  return order;
+}
+
 }  // namespace
 
-void interpolate_axis(const Tensor& x, int64_t dim, const InterpolateAxis& axis, Tensor& y) {
-  one_pass<ForwardPass>("interpolate", x, dim, axis, y);
+void interpolate(const Tensor& x, const InterpolateAxes& axes, Tensor& y) {
+  all_passes<ForwardPass>("interpolate", x, pass_order(axes), axes, &InterpolateAxis::out, y);
 }
 
-void interpolate_axis_adjoint(const Tensor& grad_y, int64_t dim, const InterpolateAxis& axis,
-                              Tensor& grad_x) {
-  one_pass<AdjointPass>("interpolate_adjoint", grad_y, dim, axis, grad_x);
-}
-
-void interpolate_passes(const Tensor& x, const std::vector<int64_t>& order, const InterpolateAxes& axes,
-                        Tensor& y) {
-  if (!interpolate_interleaved(x, order, axes, y)) all_passes<ForwardPass>("interpolate", x, order, axes, y);
-}
-
-void interpolate_passes_adjoint(const Tensor& grad_y, const std::vector<int64_t>& order,
-                                const InterpolateAxes& axes, Tensor& grad_x) {
-  if (!interpolate_interleaved_adjoint(grad_y, order, axes, grad_x))
-    all_passes<AdjointPass>("interpolate_adjoint", grad_y, order, axes, grad_x);
+void interpolate_adjoint(const Tensor& grad_y, const InterpolateAxes& axes, Tensor& grad_x) {
+  std::vector<int64_t> order = pass_order(axes);
+  std::reverse(order.begin(), order.end());
+  all_passes<AdjointPass>("interpolate_adjoint", grad_y, order, axes, &InterpolateAxis::in, grad_x);
 }
 
 }  // namespace vox::cpu

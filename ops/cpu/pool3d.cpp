@@ -1,7 +1,8 @@
 // Pooling and its gradients. A task is a slab, some depths of one plane of the output. Maximum, mean and the
 // mean's adjoint are loops of ops/cpu/simd/pool3d.cpp. The maximum's adjoint scatters: the task that owns a
 // slab of cells goes through the windows in ascending order and adds the gradients whose index lies in the
-// slab. So every cell sums in one order, whatever the slabs.
+// slab. So every cell sums in one order, whatever the slabs. Adaptive windows, whose sizes and distances
+// vary, are computed one by one.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -54,18 +55,18 @@ simd::PoolAxes axes_of(const Pool3dGeometry& g) {
   }
   cut_to_cells(a.in[2], a.out[2], a.kernel[2], a.stride[2], a.padding[2], a.dilation[2]);
   a.count_padding = g.count_include_pad;
+  a.whole_divisor_along_w = g.divisor_override != 0;
   return a;
 }
 
-/// The contribution of W to divisor().
+/// The contribution of W to divisor(), or all of it.
 template <class T>
 std::vector<T> divisors_along_w(const Pool3dGeometry& g) {
   std::vector<T> divisors;
   divisors.reserve(static_cast<size_t>(g.out.w));
   for (int64_t o = 0; o < g.out.w; ++o) {
-    const int64_t pad = g.count_include_pad ? g.padding.w : 0;
-    const int64_t start = o * g.stride.w - g.padding.w;
-    divisors.push_back(static_cast<T>(std::min(start + g.kernel.w, g.in.w + pad) - std::max(start, -pad)));
+    const int64_t positions = g.axis(2).positions(o, g.count_include_pad ? g.padding.w : 0);
+    divisors.push_back(static_cast<T>(g.divisor_override != 0 ? g.divisor_override : positions));
   }
   return divisors;
 }
@@ -89,30 +90,36 @@ void for_slabs(const Tensor& x, const Pool3dGeometry& g, F f) {
                });
 }
 
-/// Window by window, for planes with more cells than 32 bits can number.
+/// to[n] = f(plane of n, the place of n in it) for each element of a result with `size` elements a plane.
+template <class T, class F>
+void one_by_one(Tensor& result, int64_t size, F f) {
+  T* to = detail::mutable_ptr<T>(result);
+  parallel_for(result.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) to[n] = f(n / size, n % size);
+  });
+}
+
 template <class T>
-void max_pool3d_of_huge_planes(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
+void max_pool3d_one_by_one(const Tensor& x, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
   const T* from = detail::ptr<T>(x);
-  T* to = detail::mutable_ptr<T>(y);
-  int64_t* index = detail::mutable_ptr<int64_t>(indices);
-  parallel_for(y.numel(), elements_per_chunk, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      const T* cells = from + o / g.windows() * g.cells();
-      index[o] = max_index(cells, g, o % g.windows());
-      to[o] = index[o] < 0 ? -std::numeric_limits<T>::infinity() : cells[index[o]];
-    }
+  int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
+  one_by_one<T>(y, g.windows(), [&](int64_t plane, int64_t o) {
+    const T* cells = from + plane * g.cells();
+    const int64_t best = max_index(cells, g, covered_cells(g, position(o, g.out)));
+    if (index) index[plane * g.windows() + o] = best;
+    return best < 0 ? -std::numeric_limits<T>::infinity() : cells[best];
   });
 }
 
 }  // namespace
 
 void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
-  if (!indices.defined() && is_interleaved(x_of_any_strides) && windows_are_short(g))
+  if (!indices.defined() && !g.adaptive && is_interleaved(x_of_any_strides) && windows_are_short(g))
     return max_pool3d_interleaved(x_of_any_strides, g, y);
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
-    if (indices.defined() && g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max())
-      return max_pool3d_of_huge_planes<T>(x, g, y, indices);
+    const bool is_huge = g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max();
+    if (g.adaptive || (indices.defined() && is_huge)) return max_pool3d_one_by_one<T>(x, g, y, indices);
     T* to = detail::mutable_ptr<T>(y);
     int64_t* index = indices.defined() ? detail::mutable_ptr<int64_t>(indices) : nullptr;
     const auto& kernel = kernels.of<T>();
@@ -155,35 +162,40 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
     const int64_t depth = std::clamp<int64_t>(slab_elements / slice, 1, g.in.d);
     const int64_t slabs = (g.in.d + depth - 1) / depth;
     const int64_t tasks = x.numel() / g.cells() * slabs;
-    parallel_for(
-        tasks, std::max<int64_t>(1, elements_per_chunk / (depth * slice)), [&](int64_t begin, int64_t end) {
-          std::vector<T> sums(static_cast<size_t>(depth * slice));
-          for (int64_t task = begin; task < end; ++task) {
-            const int64_t plane = task / slabs, first = task % slabs * depth,
-                          last = std::min(first + depth, g.in.d) - 1;
-            const int64_t lowest = first * slice, count = (last + 1 - first) * slice;
-            std::fill_n(sums.data(), count, T(0));
-            const auto windows = [&](int64_t d) {
-              return windows_over(d, g.out.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d);
-            };
-            const int64_t origin = plane * g.windows(), stop = origin + windows(last).end * window_slice;
-            for (int64_t o = origin + windows(first).begin * window_slice; o < stop; ++o) {
-              const int64_t i = index[o] - lowest;
-              if (i >= 0 && i < count) sums[static_cast<size_t>(i)] += from[o];
-            }
-            copy_bytes(reinterpret_cast<const char*>(sums.data()),
-                       reinterpret_cast<char*>(to + plane * g.cells() + lowest),
-                       count * static_cast<int64_t>(sizeof(T)), stream);
-          }
-          if (stream) finish_streaming();
-        });
+    parallel_for(tasks, std::max<int64_t>(1, elements_per_chunk / (depth * slice)),
+                 [&](int64_t begin, int64_t end) {
+                   std::vector<T> sums(static_cast<size_t>(depth * slice));
+                   for (int64_t task = begin; task < end; ++task) {
+                     const int64_t plane = task / slabs, first = task % slabs * depth,
+                                   last = std::min(first + depth, g.in.d) - 1;
+                     const int64_t lowest = first * slice, count = (last + 1 - first) * slice;
+                     std::fill_n(sums.data(), count, T(0));
+                     const PoolAxis d = g.axis(0);
+                     const int64_t origin = plane * g.windows();
+                     const int64_t stop = origin + d.windows_over(last).end * window_slice;
+                     for (int64_t o = origin + d.windows_over(first).begin * window_slice; o < stop; ++o) {
+                       const int64_t i = index[o] - lowest;
+                       if (i >= 0 && i < count) sums[static_cast<size_t>(i)] += from[o];
+                     }
+                     copy_bytes(reinterpret_cast<const char*>(sums.data()),
+                                reinterpret_cast<char*>(to + plane * g.cells() + lowest),
+                                count * static_cast<int64_t>(sizeof(T)), stream);
+                   }
+                   if (stream) finish_streaming();
+                 });
   });
 }
 
 void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y) {
-  if (is_interleaved(x_of_any_strides)) return avg_pool3d_interleaved(x_of_any_strides, g, y);
+  if (!g.adaptive && is_interleaved(x_of_any_strides)) return avg_pool3d_interleaved(x_of_any_strides, g, y);
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
+    if (g.adaptive) {
+      return one_by_one<T>(y, g.windows(), [&, from = detail::ptr<T>(x)](int64_t plane, int64_t o) {
+        const Triple window = position(o, g.out);
+        return window_mean(from + plane * g.cells(), g, covered_cells(g, window), window);
+      });
+    }
     T* to = detail::mutable_ptr<T>(y);
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);
@@ -198,6 +210,11 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
 void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
   visit_floating("avg_pool3d_adjoint", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
+    if (g.adaptive) {
+      return one_by_one<T>(x, g.cells(), [&](int64_t plane, int64_t i) {
+        return mean_gradient(from + plane * g.windows(), g, windows_over(g, position(i, g.in)));
+      });
+    }
     T* to = detail::mutable_ptr<T>(x);
     const auto& kernel = kernels.of<T>();
     const simd::PoolAxes axes = axes_of(g);

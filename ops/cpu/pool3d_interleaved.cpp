@@ -137,8 +137,7 @@ class MaxPass {
   MaxPass(const Pool3dGeometry& g, int64_t axis) : out_(g.out[axis]) {
     for (int64_t o = 0; o < out_; ++o) {
       begins_.push_back(static_cast<int64_t>(cells_.size()));
-      const PoolRange r =
-          covered_cells(o, g.in[axis], g.kernel[axis], g.stride[axis], g.padding[axis], g.dilation[axis]);
+      const PoolRange r = g.axis(axis).covered_cells(o);
       for (int64_t i = r.begin; i < r.end; i += r.step) cells_.push_back(i);
       // Begins at the window, whose position rises; that of its first cell may not.
       const int64_t begin = std::max<int64_t>(o * g.stride[axis] - g.padding[axis], 0);
@@ -192,8 +191,7 @@ void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& g, Tensor& y)
     pool_slabs<T>(x, g, y,
                   [&](const T* from, int64_t step, const std::vector<int64_t>& cells, const Triple& window,
                       int64_t n, int64_t side, T* to) {
-                    const PoolRange w =
-                        covered_cells(window.w, g.in.w, g.kernel.w, g.stride.w, g.padding.w, 1);
+                    const PoolRange w = g.axis(2).covered_cells(window.w);
                     const auto count = static_cast<int64_t>(cells.size());
                     kernel.mean_interleaved(from, step, cells.data(), count, count / (w.end - w.begin),
                                             w.end - w.begin < g.kernel.w, static_cast<T>(divisor(g, window)),

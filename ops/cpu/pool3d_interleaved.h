@@ -16,7 +16,8 @@ bool is_interleaved(const Tensor& x);
 /// short. Windows of half an axis of 64,000 need 8 GB.
 bool windows_are_short(const Pool3dGeometry& geometry);
 
-/// The results of max_pool3d, without indices, and of avg_pool3d, for an interleaved x.
+/// The results of max_pool3d, without indices, and of avg_pool3d, for an interleaved x. Not
+/// for adaptive windows.
 void max_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y);
 void avg_pool3d_interleaved(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y);
 

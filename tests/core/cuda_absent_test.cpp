@@ -17,6 +17,7 @@ TEST(WithoutTheToolkit, EveryCallSaysWhatIsMissingAndHowToGetIt) {
   EXPECT_EQ(cuda::device_count(), 0);
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"Stream", [] { cuda::Stream(); }},
+      {"Stream::borrow", [] { (void)cuda::Stream::borrow(nullptr, Device::cuda()); }},
       {"current_stream", [] { (void)cuda::current_stream(); }},
       {"synchronize", [] { cuda::synchronize(); }},
       {"memory_stats", [] { (void)cuda::memory_stats(); }},

@@ -88,6 +88,38 @@ TEST_P(CudaGraphTraining, HundredReplaysAreAHundredSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudaGraphTraining, ::testing::ValuesIn(precisions));
 
+// ---- Optimisers -------------------------------------------------------------------------------------------
+
+class CudaGraphOptimizers : public GraphTest {};
+
+/// `step` in a graph counts its updates on the device: its launches are further steps, and a checkpoint made
+/// after them continues.
+TEST_F(CudaGraphOptimizers, AReplayedStepCountsOn) {
+  const auto make = [] { return normal({1000}, on_gpu).set_requires_grad(); };
+  Tensor eager = make(), captured = make(), g = empty({1000}, on_gpu);
+  optim::AdamW a({eager}, {.lr = 0.1}), b({captured}, {.lr = 0.1});
+  eager.set_grad(g), captured.set_grad(g);
+  const auto next = [&](uint64_t number) { g.copy_(normal(g.shape(), on_gpu, number)); };
+  next(0);
+  a.step(), b.step();
+  cuda::synchronize();
+  const Graph graph([&] { b.step(); });  // captured, not run
+  for (uint64_t i = 1; i <= 20; ++i) {
+    next(i);
+    a.step();
+    graph.launch();
+    ASSERT_TRUE(same_bits(captured.detach(), eager.detach())) << "step " << i;
+  }
+  const auto state = b.state_dict();
+  EXPECT_EQ(state.at("updates").to_vector<int64_t>(), std::vector<int64_t>{21});
+  EXPECT_EQ(state.at("step").item<int64_t>(), 21);
+  optim::AdamW resumed({captured}, {.lr = 0.1});
+  resumed.load_state_dict(state);
+  next(21);
+  a.step(), resumed.step();
+  EXPECT_TRUE(same_bits(captured.detach(), eager.detach()));
+}
+
 // ---- Kernel by kernel -------------------------------------------------------------------------------------
 
 struct Case {

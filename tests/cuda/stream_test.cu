@@ -56,6 +56,29 @@ TEST(CudaStream, ProducerAndConsumerInASideStreamAreOrdered) {
   expect_all(y, 7);
 }
 
+TEST(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
+  SKIP_WITHOUT_CUDA();
+  cudaStream_t owner = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&owner, cudaStreamNonBlocking));
+  const Block y = floats(n);
+  for (cudaStream_t stream : {owner, cudaStream_t{nullptr}}) {  // null: the legacy stream
+    fill(native_current(), y, 1);
+    current_stream().synchronize();
+    delay(stream);
+    fill(stream, y, 7);
+    {
+      const StreamGuard guard(Stream::borrow(stream, Device::cuda()));
+      EXPECT_EQ(native_current(), stream);
+      const Block x = floats(n);
+      copy_block(x, y);
+      expect_all(x, 7);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+  }
+  EXPECT_CUDA(cudaStreamDestroy(owner));
+  EXPECT_THROW(Stream::borrow(nullptr, Device::cpu()), DeviceError);
+}
+
 TEST(CudaStream, WaitOrdersTwoStreams) {
   SKIP_WITHOUT_CUDA();
   const Stream a, b;

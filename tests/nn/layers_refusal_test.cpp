@@ -192,6 +192,17 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
     expect_same_refusal(
         "nn::AvgPool3d", [&] { nn::AvgPool3d{avg}; }, "avg_pool3d", [&] { avg_pool3d(x, avg); });
   }
+  const AvgPool3dOptions avg{.kernel_size = 2, .divisor_override = 0};
+  expect_same_refusal(
+      "nn::AvgPool3d", [&] { nn::AvgPool3d{avg}; }, "avg_pool3d", [&] { avg_pool3d(x, avg); });
+  for (const Triple& size : {Triple(0), Triple(1, -1, 1)}) {
+    expect_same_refusal(
+        "nn::AdaptiveAvgPool3d", [&] { nn::AdaptiveAvgPool3d{size}; }, "adaptive_avg_pool3d",
+        [&] { adaptive_avg_pool3d(x, size); });
+    expect_same_refusal(
+        "nn::AdaptiveMaxPool3d", [&] { nn::AdaptiveMaxPool3d{size}; }, "adaptive_max_pool3d",
+        [&] { adaptive_max_pool3d(x, size); });
+  }
   using Size = InterpolateOptions;
   for (const Size& o : {Size{}, Size{.size = 3, .scale_factor = 2}, Size{.scale_factor = {1, -1, 1}},
                         Size{.scale_factor = std::nan("")}, Size{.size = {1, 0, 1}},

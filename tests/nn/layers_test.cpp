@@ -284,6 +284,19 @@ TEST_P(LayersTest, ActivationsByHand) {
   near(nn::Tanh(), std::tanh(-2), 0, std::tanh(3));
   near(nn::SiLU(), -2 * sigmoid(-2), 0, 3 * sigmoid(3));
   near(nn::GELU(), -2 * phi(-2), 0, 3 * phi(3));
+  const auto softplus = [](double v) { return std::log1p(std::exp(v)); };
+  near(nn::Mish(), -2 * std::tanh(softplus(-2)), 0, 3 * std::tanh(softplus(3)));
+  near(nn::ELU(), std::exp(-2) - 1, 0, 3);
+  near(nn::ELU(0.5), (std::exp(-2) - 1) / 2, 0, 3);
+  near(nn::Softplus(), softplus(-2), softplus(0), softplus(3));
+  near(nn::Softplus(2, 5), softplus(-4) / 2, softplus(0) / 2, 3);
+  near(nn::Hardtanh(), -1, 0, 1);
+  near(nn::Hardtanh(-3, 2), -2, 0, 2);
+  near(nn::ReLU6(), 0, 0, 3);
+  near(nn::Hardsigmoid(), 1. / 6, 0.5, 1);
+  near(nn::Hardswish(), -2. / 6, 0, 3);
+  const double total = std::exp(-2) + 1 + std::exp(3);
+  near(nn::Softmax(0), std::exp(-2) / total, 1 / total, std::exp(3) / total);
 }
 
 }  // namespace

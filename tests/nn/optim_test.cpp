@@ -11,9 +11,12 @@
 
 #include "temporary_folder.h"
 #include "tests/support/devices.h"
+#include "tests/support/limit_memory.h"
 #include "tests/support/values.h"
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 namespace vox {
@@ -123,6 +126,117 @@ TEST_P(OptimTest, AParameterWithoutAGradientIsLeftAloneAndItsUpdatesAreItsOwn) {
     }
   }
   EXPECT_NEAR(late.item<double>(), 1.1, 1e-12) << "its bias correction counts from its own first update";
+}
+
+/// PyTorch's parameters (torch 1.13, f64) after 20 steps with these gradients; q has none in every third.
+template <class Opt, class Options>
+void expect_torch(Device device, const Options& options, const std::vector<double>& expected) {
+  Tensor p = parameter({1, -2, 0.5, 3}, device), q = parameter({0.25, -1.5}, device);
+  Opt optimizer({p, q}, options);
+  for (int t = 0; t < 20; ++t) {
+    std::vector<double> of_p, of_q;
+    for (int i = 0; i < 4; ++i) of_p.push_back(std::sin(1.7 * t + i) * (i + 1));
+    for (int i = 0; i < 2; ++i) of_q.push_back(std::cos(0.9 * t + i));
+    p.set_grad(from_vector(of_p, {4}, device));
+    q.set_grad(t % 3 == 1 ? Tensor() : from_vector(of_q, {2}, device));
+    optimizer.step();
+  }
+  std::vector<double> got = p.to_vector<double>();
+  for (const double v : q.to_vector<double>()) got.push_back(v);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
+}
+
+TEST_P(OptimTest, TwentyStepsArePyTorchs) {
+  expect_torch<SGD>(device(), optim::SGDOptions{.lr = 0.05},
+                    {0.9726288691634637, -2.1269085376598573, 0.37640646591368593, 3.0757427514337734,
+                     0.2815519540224079, -1.4519128762137714});
+  expect_torch<SGD>(device(), optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1},
+                    {0.3579963816012004, -1.3901311672579897, -0.07290599309392087, 1.8447592281646203,
+                     0.10717275659441335, -0.9207153670591278});
+  expect_torch<SGD>(device(),
+                    optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+                    {0.34086947138882784, -1.396640015370553, -0.14495707148056053, 1.7827708595858602,
+                     0.14712060175199076, -0.8568553184752556});
+  expect_torch<Adam>(
+      device(), optim::AdamOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
+      {0.9062217452394746, -1.998031633689214, 0.46564697180813536, 2.963130952910128, 0.21991525604013892,
+       -1.449654344763817});
+  expect_torch<AdamW>(
+      device(), AdamW::Options{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
+      {0.9361680752152566, -1.9687167350474395, 0.4550662344748334, 2.8848357634527724, 0.22169719264976878,
+       -1.454680884246762});
+}
+
+// ---- Lists of parameters --------------------------------------------------------------------------------
+
+/// A leaf of n numbers at an offset in memory that is not a multiple of 16 bytes.
+Tensor unaligned(int64_t n, DType dtype, Device device, uint64_t seed) {
+  return testing::normal({n + 1}, {f64, device}, seed)
+      .to(dtype)
+      .slice(0, 1, n + 1)
+      .detach()
+      .set_requires_grad();
+}
+
+// One optimiser of many parameters leaves the bits of one optimiser for each.
+TEST_P(OptimTest, ParametersInOneListAreIndependent) {
+  const std::vector<int64_t> sizes{0, 1, 3, 1000, 5000, 70'001};
+  const auto make = [&] {
+    std::vector<Tensor> parameters;
+    for (const DType dtype : {f32, f64, bf16, f16}) {
+      for (uint64_t k = 0; k < 24; ++k) {
+        const int64_t n = sizes[k % sizes.size()];
+        parameters.push_back(k < 6 ? unaligned(n, dtype, device(), k)
+                                   : testing::normal({n}, {f64, device()}, k).to(dtype).set_requires_grad());
+      }
+    }
+    parameters.push_back(testing::normal({40, 30}, {f64, device()}).transpose(0, 1).set_requires_grad());
+    return parameters;
+  };
+  const auto check = [&](auto make_optimizer) {
+    const std::vector<Tensor> together = make(), alone = make();
+    const auto optimizer = make_optimizer(together);
+    std::vector<decltype(make_optimizer(together))> optimizers;
+    for (const Tensor& p : alone) optimizers.push_back(make_optimizer({p}));
+    for (uint64_t step = 0; step < 3; ++step) {
+      for (size_t i = 0; i < together.size(); ++i) {
+        Tensor a = together[i], b = alone[i], g;
+        if (i % 7 != step) {
+          const bool is_strided = i % 5 == 0 && a.rank() == 1;
+          const Shape shape = is_strided ? Shape{a.numel(), 2} : a.shape();
+          g = testing::normal(shape, {f64, device()}, 50 * step + i).to(a.dtype());
+          if (is_strided) g = g.select(1, 0);
+        }
+        a.set_grad(g), b.set_grad(g);
+        optimizers[i]->step();
+      }
+      optimizer->step();
+    }
+    for (size_t i = 0; i < together.size(); ++i)
+      EXPECT_TRUE(testing::same_bits(together[i].detach(), alone[i].detach())) << "parameter " << i;
+  };
+  using Parameters = std::vector<Tensor>;
+  check([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.1}); });
+  check([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.1, .momentum = 0.9}); });
+  check([](Parameters p) { return std::make_unique<AdamW>(p, AdamW::Options{.lr = 0.1}); });
+}
+
+TEST_P(OptimTest, AStepInvalidatesGraphsThatSavedTheParameter) {
+  Tensor p = parameter({1, 2}, device());
+  SGD optimizer({p}, {.lr = 1});
+  Tensor y = (p * p).sum();
+  p.set_grad(ones({2}, {f64, device()}));
+  optimizer.step();
+  EXPECT_THROW(y.backward(), GradError);
+}
+
+TEST_P(OptimTest, AGradientMayShareTheMemoryOfAParameter) {
+  Tensor p = parameter({1, 2}, device()), q = parameter({3, 4}, device());
+  SGD optimizer({p, q}, {.lr = 0.5});
+  p.set_grad(q.detach()), q.set_grad(p.detach());
+  optimizer.step();
+  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{-0.5, 0}));
+  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{2.5, 3}));
 }
 
 // ---- Training -----------------------------------------------------------------------------------------
@@ -322,6 +436,32 @@ TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   SGD optimizer({p}, {.lr = 0.5});
   EXPECT_THROW(optimizer.set_lr(INFINITY), ValueError);
   EXPECT_EQ(optimizer.lr(), 0.5);
+}
+
+/// In a process of its own, because the limit stays. Prints the first elements of both parameters and the
+/// number of steps after a step that ran out of memory at the second parameter's second buffer.
+void step_without_memory() {
+  Tensor p = parameter({1, 2}, Device::cpu());
+  Tensor big = zeros({int64_t{1} << 24}).set_requires_grad(true);  // 64 MiB
+  p.set_grad(ones({2}, {.dtype = f64})), big.set_grad(ones({int64_t{1} << 24}));
+  Adam adam({p, big});
+  testing::limit_memory(int64_t{96} << 20);
+  try {
+    adam.step();
+  } catch (const Error&) {
+    const auto state = adam.state_dict();
+    const bool is_whole = state.contains("1.exp_avg") == state.contains("1.exp_avg_sq");
+    std::fprintf(stderr, "refused: %g %g, step %lld, %d", p.to_vector<double>()[0],
+                 static_cast<double>(big.slice(0, 0, 1).item<float>()), static_cast<long long>(adam.steps()),
+                 is_whole);
+  }
+  std::exit(0);
+}
+
+TEST(OptimStateDeathTest, AStepWithoutMemoryChangesNothing) {
+  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(step_without_memory(), ::testing::ExitedWithCode(0), "^refused: 1 0, step 0, 1$");
 }
 
 // ---- clip_grad_norm_ ----------------------------------------------------------------------------------

@@ -150,6 +150,12 @@ def _(entry, sample, d):
     return axes and d.kind == "accepted" and len(shape) > axes and shape[-axes - 1] == 0
 
 
+@rule("Adaptive pooling needs cells",
+      "An axis of size 0 is an error. PyTorch's `adaptive_avg_pool1d` and `adaptive_avg_pool3d` accept it.")
+def _(entry, sample, d):
+    return "adaptive_" in entry.name and refused(d, "the sizes of the input must be >= 1")
+
+
 # ---- Values ---------------------------------------------------------------------------------------------------
 
 @rule("The bounds of `clamp` must be in order",
@@ -159,24 +165,33 @@ def _(entry, sample, d):
 
 
 @rule("The sign of NaN is NaN",
-      "In PyTorch `sign(NaN)` is 0, and so is the gradient of `abs` at NaN.")
+      "In PyTorch `sign(NaN)` is 0, and so is the gradient of `abs`, and of `norm` with p = 1, at NaN.")
 def _(entry, sample, d):
-    return (entry.name, d.kind) in (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient")) and (
-        d.count == sample.input.isnan().sum())
+    kinds = (("sign", "forward"), ("sgn", "forward"), ("abs", "gradient"), ("norm", "gradient"),
+             ("linalg.vector_norm", "gradient"))
+    return (entry.name, d.kind) in kinds and d.count == sample.input.isnan().sum()
 
 
-@rule("The gradient of `clamp` is 1 at its bounds, and 0 at NaN",
-      "PyTorch's `clamp` agrees. In PyTorch's `hardtanh` and `relu6`, which are `clamp` here, it is 0 at "
-      "the bounds and 1 at NaN.")
+@rule("A NaN passes the gradient of `hardtanh` and `relu6` on, and makes that of `elu` NaN",
+      "PyTorch on the CPU does either, depending on where in a vector the element lies.")
 def _(entry, sample, d):
-    names = ("nn.functional.hardtanh", "nn.functional.relu6")
-    return entry.name in names and d.kind in ("gradient", "second gradient") and at_bounds_or_nan(entry, sample)
+    names = ("nn.functional.hardtanh", "nn.functional.relu6", "nn.functional.elu")
+    return entry.name in names and d.kind == "gradient" and bool(sample.input.isnan().any())
 
 
-def at_bounds_or_nan(entry, sample):
-    low, high = (0, 6) if entry.name.endswith("relu6") else (-1, 1)
-    low, high = sample.kwargs.get("min_val", low), sample.kwargs.get("max_val", high)
-    return bool(((sample.input == low) | (sample.input == high) | sample.input.isnan()).any())
+@rule("`hardsigmoid` and `hardswish` have the slopes of their definition",
+      "PyTorch's gradient of `hardsigmoid` multiplies an f64 by an f32 1/6. That of `hardswish` at -3 and 3 depends on "
+      "the dtype; here it is 0 and 1.")
+def _(entry, sample, d):
+    if entry.name == "nn.functional.hardsigmoid":
+        return d.kind == "gradient" and sample.input.dtype == torch.float64
+    return entry.name == "nn.functional.hardswish" and d.kind == "gradient" and bool((sample.input.abs() == 3).any())
+
+
+@rule("`elu` of a small number is not 0",
+      "PyTorch computes exp(x) - 1, which cancels.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.elu" and d.kind == "forward" and bool((sample.input.abs() < 1e-4).any())
 
 
 @rule("Equal extrema share the gradient of max and min",
@@ -197,6 +212,32 @@ def ties(entry, sample):
 def _(entry, sample, d):
     return entry.name in ("amax", "amin") and d.kind == "gradient" and bool(sample.input.isnan().any()) and (
         "PyTorch has nan" in d.message)
+
+
+@rule("Norms take tensors without channels",
+      "Their result is empty. PyTorch refuses them with an internal error.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.batch_norm" and d.kind == "accepted" and sample.input.shape[1] == 0
+
+
+@rule("The test passes copies of running statistics",
+      "So it cannot notice that an expanded tensor cannot be written to. `copy_` refuses it, as PyTorch does.")
+def _(entry, sample, d):
+    return entry.name.endswith("_norm") and d.kind == "accepted" and "written-to tensor" in d.message
+
+
+@rule("A norm of equal values rounds their mean",
+      "Each row of equal values is normalised to the bias exactly. PyTorch's `layer_norm` keeps a rounding error of "
+      "the mean, divided by sqrt(eps). In the second gradient, which is composed of ops, voxgrad keeps one.")
+def _(entry, sample, d):
+    return entry.name.endswith("_norm") and "vector" not in entry.name and (
+        d.kind == "second gradient" or (d.kind == "forward" and "layer_norm" in entry.name)) and equal_values(sample)
+
+
+def equal_values(sample):
+    """Whether a row of x, along its last dimension at least, has no other."""
+    x = sample.input.detach()
+    return x.numel() > 0 and bool((x.amax(-1) == x.amin(-1)).any())
 
 
 @rule("The gradient of `std` and `norm` is constant at 0",

@@ -96,9 +96,15 @@ elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inpla
 elementwise("nn.functional.gelu", lambda input, approximate="none": vox.gelu(input) if approximate == "none" else
             require(False, "approximate"))
 elementwise("nn.functional.silu", lambda input, inplace=False: vox.silu(input))
-elementwise("nn.functional.relu6", lambda input, inplace=False: vox.clamp(input, 0, 6))
+elementwise("nn.functional.relu6", lambda input, inplace=False: vox.relu6(input))
 elementwise("nn.functional.hardtanh", lambda input, min_val=-1, max_val=1, inplace=False:
-            vox.clamp(input, min_val, max_val))
+            vox.hardtanh(input, min_val, max_val))
+elementwise("nn.functional.hardsigmoid", lambda input, inplace=False: vox.hardsigmoid(input))
+elementwise("nn.functional.hardswish", lambda input, inplace=False: vox.hardswish(input))
+elementwise("nn.functional.elu", lambda input, alpha=1, inplace=False: vox.elu(input, float(alpha)))
+composed("nn.functional.softplus", lambda input, beta=1, threshold=20:
+         vox.softplus(input, float(beta), float(threshold)))
+elementwise("nn.functional.mish", lambda input, inplace=False: vox.mish(input))
 composed("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(input), 1)))
 composed("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))
 
@@ -352,16 +358,26 @@ def max_pool(axes):
 def avg_pool(axes):
     def call(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
              divisor_override=None):
-        require(divisor_override is None, "divisor_override")
         require(input.rank in (axes + 1, axes + 2), "another rank")
         return in_3d(axes, vox.avg_pool3d)(input, window(axes, kernel_size), window(axes, stride),
-                                           window(axes, padding, 0), ceil_mode, count_include_pad)
+                                           window(axes, padding, 0), ceil_mode, count_include_pad, divisor_override)
+    return call
+
+
+def adaptive_pool(axes, op):
+    def call(input, output_size, return_indices=False):
+        require(not return_indices, "return_indices")
+        require(input.rank in (axes + 1, axes + 2), "another rank")
+        sizes = zip(numbers(output_size, axes), input.shape[-axes:])
+        return in_3d(axes, op)(input, window(axes, tuple(size if out is None else out for out, size in sizes)))
     return call
 
 
 for axes in (1, 2, 3):
     add(f"nn.functional.max_pool{axes}d", max_pool(axes))
     add(f"nn.functional.avg_pool{axes}d", avg_pool(axes))
+    add(f"nn.functional.adaptive_max_pool{axes}d", adaptive_pool(axes, vox.adaptive_max_pool3d))
+    add(f"nn.functional.adaptive_avg_pool{axes}d", adaptive_pool(axes, vox.adaptive_avg_pool3d))
 
 AXES = {"linear": 1, "bilinear": 2, "trilinear": 3}
 

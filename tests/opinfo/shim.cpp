@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,10 @@ class Arguments {
   vox::Triple triple(size_t i) const {
     exactly(i, 3);
     return {integers(i)[0], integers(i)[1], integers(i)[2]};
+  }
+  std::optional<int64_t> optional_integer(size_t i) const {
+    if (!has(i)) return {};
+    return integer(i);
   }
   vox::OptionalTriple optional_triple(size_t i) const {
     if (!has(i)) return {};
@@ -269,6 +274,10 @@ const std::map<std::string, Op>& ops() {
       VOX_UNARY(relu),
       VOX_UNARY(gelu),
       VOX_UNARY(silu),
+      VOX_UNARY(mish),
+      VOX_UNARY(relu6),
+      VOX_UNARY(hardsigmoid),
+      VOX_UNARY(hardswish),
       VOX_REDUCTION(sum),
       VOX_REDUCTION(mean),
       VOX_REDUCTION(max),
@@ -278,6 +287,10 @@ const std::map<std::string, Op>& ops() {
       VOX_REDUCTION(logsumexp),
       {"leaky_relu", one([](const Arguments& a) { return vox::leaky_relu(a.tensor(0), a.real(1)); })},
       {"clamp", one([](const Arguments& a) { return vox::clamp(a.tensor(0), a.number(1), a.number(2)); })},
+      {"hardtanh",
+       one([](const Arguments& a) { return vox::hardtanh(a.tensor(0), a.number(1), a.number(2)); })},
+      {"elu", one([](const Arguments& a) { return vox::elu(a.tensor(0), a.real(1)); })},
+      {"softplus", one([](const Arguments& a) { return vox::softplus(a.tensor(0), a.real(1), a.real(2)); })},
       {"where", one([](const Arguments& a) { return vox::where(a.tensor(0), a.tensor(1), a.tensor(2)); })},
       {"sum_to", one([](const Arguments& a) { return vox::sum_to(a.tensor(0), a.shape(1)); })},
       {"softmax", one([](const Arguments& a) { return vox::softmax(a.tensor(0), a.integer(1)); })},
@@ -358,8 +371,13 @@ const std::map<std::string, Op>& ops() {
                                               .stride = a.optional_triple(2),
                                               .padding = a.triple(3),
                                               .ceil_mode = a.flag(4),
-                                              .count_include_pad = a.flag(5)});
+                                              .count_include_pad = a.flag(5),
+                                              .divisor_override = a.optional_integer(6)});
        })},
+      {"adaptive_max_pool3d",
+       one([](const Arguments& a) { return vox::adaptive_max_pool3d(a.tensor(0), a.triple(1)); })},
+      {"adaptive_avg_pool3d",
+       one([](const Arguments& a) { return vox::adaptive_avg_pool3d(a.tensor(0), a.triple(1)); })},
       {"interpolate", one(interpolate)},
 
       {"mse_loss", loss(vox::mse_loss)},

@@ -50,6 +50,15 @@ TEST_P(ElementwiseGradTest, Kinks) {
             (std::vector<double>{0.25, 0.25, 1}));
   EXPECT_EQ(slope([](const Tensor& x) { return clamp(x, -1, 2); }, {-2, -1, 0, 2, 3}),
             (std::vector<double>{0, 1, 1, 1, 0}));
+  EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x, -1, 2); }, {-2, -1, 0, 2, 3}),
+            (std::vector<double>{0, 0, 1, 0, 0}));
+  EXPECT_EQ(slope(relu6, {-1, 0, 3, 6, 7}), (std::vector<double>{0, 0, 1, 0, 0}));
+  EXPECT_EQ(slope(hardsigmoid, {-4, -3, 0, 3, 4}), (std::vector<double>{0, 0, 1. / 6, 0, 0}));
+  EXPECT_EQ(slope(hardswish, {-4, -3, 0, 1.5, 3, 4}), (std::vector<double>{0, 0, 0.5, 1, 1, 1}));
+  EXPECT_EQ(slope([](const Tensor& x) { return elu(x, 0.25); }, {-inf, 0, 3, inf}),
+            (std::vector<double>{0, 0.25, 1, 1}));
+  EXPECT_EQ(slope([](const Tensor& x) { return softplus(x); }, {-inf, 0, 30, inf}),
+            (std::vector<double>{0, 0.5, 1, 1}));
 }
 
 TEST_P(ElementwiseGradTest, Poles) {
@@ -64,6 +73,8 @@ TEST_P(ElementwiseGradTest, AtNaN) {
   EXPECT_EQ(slope(relu, {nan, -1, 0, 1}), (std::vector<double>{1, 0, 0, 1}));
   EXPECT_EQ(slope([](const Tensor& x) { return leaky_relu(x, 0.25); }, {nan}), (std::vector<double>{0.25}));
   EXPECT_EQ(slope([](const Tensor& x) { return clamp(x, -1, 2); }, {nan}), (std::vector<double>{0}));
+  EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x); }, {nan}), (std::vector<double>{1}));
+  EXPECT_EQ(slope(hardsigmoid, {nan}), (std::vector<double>{0}));
   for (const auto& op : {maximum, minimum}) {
     Tensor a = leaf({nan, 1, nan}), b = leaf({1, nan, nan});
     op(a, b).backward(from_vector<double>({10, 20, 30}, {3}, device()));

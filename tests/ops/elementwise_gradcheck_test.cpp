@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <vector>
 
+#include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
@@ -52,6 +54,13 @@ TEST_P(ElementwiseGradcheckTest, OneOperand) {
       {"gelu", gelu},
       {"silu", silu},
       {"clamp", [](const Tensor& x) { return clamp(x, -1, 1); }},
+      {"hardtanh", [](const Tensor& x) { return hardtanh(x); }},
+      {"relu6", relu6},
+      {"hardsigmoid", [](const Tensor& x) { return hardsigmoid(2 * x); }},
+      {"hardswish", [](const Tensor& x) { return hardswish(2 * x); }},
+      {"elu", [](const Tensor& x) { return elu(x, 0.7); }},
+      {"softplus", [](const Tensor& x) { return softplus(x, 2, 3); }},
+      {"mish", mish},
       {"x + 3", [](const Tensor& x) { return x + 3; }},
       {"x - 3", [](const Tensor& x) { return x - 3; }},
       {"3 - x", [](const Tensor& x) { return 3 - x; }},
@@ -71,6 +80,51 @@ TEST_P(ElementwiseGradcheckTest, OneOperand) {
       const auto f = [&](const std::vector<Tensor>& inputs) { return op(view(inputs[0])); };
       EXPECT_TRUE(gradcheck(f, {x})) << name;
       EXPECT_TRUE(gradgradcheck(f, {x})) << name;
+    }
+  }
+}
+
+// A gradient that is not recorded comes from one kernel, a recorded one from a formula of ops.
+TEST_P(ElementwiseGradcheckTest, BothWaysToAGradientAgree) {
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> ops = {
+      {"rsqrt", [](const Tensor& x) { return rsqrt(abs(x)); }},
+      {"erf", erf},
+      {"tanh", tanh},
+      {"sigmoid", sigmoid},
+      {"relu", relu},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }},
+      {"clamp", [](const Tensor& x) { return clamp(x, -3, 3); }},
+      {"hardtanh", [](const Tensor& x) { return hardtanh(x, -3, 3); }},
+      {"hardsigmoid", hardsigmoid},
+      {"hardswish", hardswish},
+      {"elu", [](const Tensor& x) { return elu(x, 0.7); }},
+      {"softplus", [](const Tensor& x) { return softplus(x, 2, 3); }},
+      {"gelu", gelu},
+      {"silu", silu},
+      {"mish", mish},
+  };
+  // Both sides of every kink, the kinks, large numbers, and an operand that is not dense.
+  const Tensor x = leaf({-50, -3, -2.5, -1e-3, 0.4, 1.5, 3, 3.5, 30, 700}, {5, 2}).transpose(0, 1);
+  for (const auto& [name, op] : ops) {
+    const Tensor y = op(x), g = from_vector<double>({2, -3, 0.5, 4, -1, 7, 1, -0.25, 3, 5}, {2, 5}, device());
+    const auto kernel = grad({y}, {x}, {.grad_outputs = {g}, .retain_graph = true})[0].to_vector<double>();
+    const Tensor recorded = grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0].detach();
+    const auto formula = recorded.to_vector<double>();
+    for (size_t i = 0; i < formula.size(); ++i)
+      EXPECT_NEAR(kernel[i], formula[i], 1e-14 * (1 + std::abs(formula[i]))) << name << ", element " << i;
+  }
+}
+
+// In 16 bits the result is the exact gradient, rounded once.
+TEST_P(ElementwiseGradcheckTest, GradientsIn16BitsAreRoundedOnce) {
+  const Tensor wide = leaf({-2.5, -0.75, 0.375, 0.875, 1.625, -1.25}, {6});
+  const Tensor g = from_vector<double>({1, 2, -1, 0.5, 3, 1.5}, {6}, device());
+  for (auto* op : {&relu, &gelu, &silu, &mish, &hardswish, &erf}) {  // not those that keep a rounded y
+    const Tensor expected = grad({op(wide)}, {wide}, {.grad_outputs = {g}})[0];
+    for (const DType half : {bf16, f16}) {
+      const Tensor x = wide.detach().to(half).set_requires_grad(true);
+      const Tensor got = grad({op(x)}, {x}, {.grad_outputs = {g.to(half)}})[0];
+      EXPECT_EQ(got.to(f64).to_vector<double>(), expected.to(half).to(f64).to_vector<double>()) << half;
     }
   }
 }

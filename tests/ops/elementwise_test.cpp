@@ -66,6 +66,20 @@ std::vector<UnaryCase> unary_cases() {
        [](double x) { return x < -1.5 ? -1.5
                              : x > 2  ? 2
                                       : x; }, 0},
+      {"hardtanh", [](const Tensor& x) { return hardtanh(x, -1.5, 2); },
+       [](double x) { return x < -1.5 ? -1.5
+                             : x > 2  ? 2
+                                      : x; }, 0},
+      {"relu6", relu6, [](double x) { return x < 0   ? 0
+                                             : x > 6 ? 6
+                                                     : x; }, 0},
+      {"elu", [](const Tensor& x) { return elu(x, 0.5); },
+       [](double x) { return x > 0 ? x : 0.5 * std::expm1(x); }, 4},
+      {"softplus", [](const Tensor& x) { return softplus(x); },
+       [](double x) { return x > 20 ? x : std::log1p(std::exp(x)); }, 4},
+      {"softplus(2, 3)", [](const Tensor& x) { return softplus(x, 2, 3); },
+       [](double x) { return 2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2; }, 4},
+      {"mish", mish, [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, 6},
   };
 }
 
@@ -156,6 +170,26 @@ TEST_P(ElementwiseTest, FunctionsAtTheEdgeOfTheirRange) {
   EXPECT_EQ(host<float>(tanh(tensor<float>({-1000, 1000}))), (std::vector<float>{-1, 1}));
   EXPECT_EQ(host<float>(gelu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
   EXPECT_EQ(host<float>(silu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
+  EXPECT_EQ(host<float>(mish(tensor<float>({-1000, 1e30f}))), (std::vector<float>{0, 1e30f}));
+  EXPECT_EQ(host<float>(elu(tensor<float>({-1000, 1e30f}))), (std::vector<float>{-1, 1e30f}));
+  EXPECT_EQ(host<float>(softplus(tensor<float>({-1000, 1e30f}))), (std::vector<float>{0, 1e30f}));
+  EXPECT_EQ(host<float>(softplus(tensor<float>({500}), 1, 1000)), (std::vector<float>{500})) << "no overflow";
+}
+
+// x + 3 rounds before it is multiplied, so the error is not relative to the result.
+TEST_P(ElementwiseTest, HardActivations) {
+  const Tensor x = tensor<double>({-inf, -4, -3, -1.5, 0, 1.5, 3, 4, inf, nan});
+  const auto sigmoids = host<double>(hardsigmoid(x)), swishes = host<double>(hardswish(x));
+  const std::vector<double> sigmoid{0, 0, 0, 0.25, 0.5, 0.75, 1, 1, 1},
+      swish{nan, 0, 0, -0.375, 0, 1.125, 3, 4, inf};
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(sigmoids[i], sigmoid[i]) << i;
+    EXPECT_TRUE(i == 0 ? std::isnan(swishes[i]) : swishes[i] == swish[i]) << i;
+  }
+  EXPECT_TRUE(std::isnan(sigmoids[9]) && std::isnan(swishes[9]));
+  EXPECT_EQ(host<int64_t>(relu6(tensor<int64_t>({-5, 3, 9}))), (std::vector<int64_t>{0, 3, 6}));
+  EXPECT_THROW(hardtanh(x, 1, 0), ValueError);
+  EXPECT_THROW(hardswish(tensor<int64_t>({1})), DTypeError);
 }
 
 TEST_P(ElementwiseTest, UnaryIntegers) {

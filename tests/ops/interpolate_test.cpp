@@ -401,6 +401,29 @@ TEST_P(Interpolate, GradientsOfFirstAndSecondOrder) {
   }
 }
 
+// A thread of a GPU computes several cells along D if there are many, one if there are few, and cuts D
+// between threads. Away from the ends, a part of the input gives the same bits alone.
+TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
+  Tensor x = vox::randn({1, 1, 68, 128, 256}, {.device = device()}).set_requires_grad();
+  for (const auto mode : {nearest, trilinear}) {
+    const InterpolateOptions options{.scale_factor = 2, .mode = mode};
+    const Tensor y = vox::interpolate(x, options);
+    const Tensor g = vox::randn(y.shape(), {.device = device()});
+    const Tensor grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
+    for (const int64_t begin : {0, 14, 31, 62}) {
+      Tensor few = x.detach().slice(2, begin, begin + 6).slice(3, 10, 13).set_requires_grad();
+      const Tensor few_y = vox::interpolate(few, options);
+      const auto inner = [](const Tensor& t) {
+        return values(t.slice(2, 1, t.size(2) - 1).slice(3, 1, t.size(3) - 1));
+      };
+      EXPECT_EQ(inner(few_y), inner(y.slice(2, 2 * begin, 2 * begin + 12).slice(3, 20, 26)));
+      const Tensor few_g = g.slice(2, 2 * begin, 2 * begin + 12).slice(3, 20, 26);
+      EXPECT_EQ(inner(vox::grad({few_y}, {few}, {.grad_outputs = {few_g}})[0]),
+                inner(grad.slice(2, begin, begin + 6).slice(3, 10, 13)));
+    }
+  }
+}
+
 // One small geometry per kernel, for compute-sanitizer.
 class InterpolateSanitize : public Interpolate {};
 INSTANTIATE_TEST_SUITE_P(, InterpolateSanitize, vox::testing::devices(), vox::testing::device_name);

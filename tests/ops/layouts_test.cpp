@@ -231,14 +231,29 @@ INSTANTIATE_TEST_SUITE_P(, LayoutsTest, devices(), device_name);
 // ---- The ops ----------------------------------------------------------------------------------------------
 
 TEST_P(LayoutsTest, Unary) {
-  check({unary("neg", neg, arithmetic), unary("abs", abs, arithmetic), unary("sign", sign, arithmetic),
+  check({unary("neg", neg, arithmetic),
+         unary("abs", abs, arithmetic),
+         unary("sign", sign, arithmetic),
          unary("relu", relu, arithmetic),
          unary(
              "clamp", [](const Tensor& x) { return clamp(x, 0, 2); }, arithmetic),
-         unary("exp", exp), unary("log", log, floating, positive), unary("sqrt", sqrt, floating, positive),
-         unary("rsqrt", rsqrt, floating, positive), unary("erf", erf), unary("tanh", tanh),
-         unary("sigmoid", sigmoid), unary("leaky_relu", [](const Tensor& x) { return leaky_relu(x); }),
-         unary("gelu", gelu), unary("silu", silu)},
+         unary("exp", exp),
+         unary("log", log, floating, positive),
+         unary("sqrt", sqrt, floating, positive),
+         unary("rsqrt", rsqrt, floating, positive),
+         unary("erf", erf),
+         unary("tanh", tanh),
+         unary("sigmoid", sigmoid),
+         unary("leaky_relu", [](const Tensor& x) { return leaky_relu(x); }),
+         unary("gelu", gelu),
+         unary("silu", silu),
+         unary("mish", mish),
+         unary(
+             "hardtanh", [](const Tensor& x) { return hardtanh(x, 0, 2); }, arithmetic),
+         unary("hardsigmoid", hardsigmoid),
+         unary("hardswish", hardswish),
+         unary("elu", [](const Tensor& x) { return elu(x); }),
+         unary("softplus", [](const Tensor& x) { return softplus(x); })},
         device());
 }
 
@@ -452,6 +467,21 @@ TEST_P(LayoutsTest, Resampling) {
        unary(
            "max_pool3d",
            [](const Tensor& x) { return max_pool3d(x, {.kernel_size = 3, .stride = 2, .padding = 1}); },
+           floating, numbers, volume),
+       unary(
+           "max_pool3d of blocks", [](const Tensor& x) { return max_pool3d(x, {.kernel_size = 2}); },
+           floating, numbers, volume),
+       unary(
+           "adaptive_max_pool3d",
+           [](const Tensor& x) {
+             return adaptive_max_pool3d(x, {3, 2, 4});
+           },
+           floating, numbers, volume),
+       unary(
+           "adaptive_avg_pool3d",
+           [](const Tensor& x) {
+             return adaptive_avg_pool3d(x, {3, 2, 4});
+           },
            floating, numbers, volume),
        {"max_pool3d without gradient",
         {{volume}},

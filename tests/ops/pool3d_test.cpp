@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <string>
 
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/gradcheck.h>
@@ -47,6 +48,82 @@ TEST_P(Pool3d, AvgByHand) {
   EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Values{1, 3, 5, 3}));
   options.count_include_pad = false;
   EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Values{1.5, 3, 5, 6}));
+}
+
+TEST_P(Pool3d, DivisorOverrideReplacesTheNumberOfCells) {
+  AvgPool3dOptions options{.kernel_size = w(2), .padding = w_pad(1), .divisor_override = 4};
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Values{0.25, 1.25, 2.25}));
+  options.divisor_override = -1;
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Values{-1, -5, -9}));
+  Tensor x = make(Values(32, 1), {1, 1, 2, 4, 4}).set_requires_grad();
+  const Tensor y = vox::avg_pool3d(x, {.kernel_size = 2, .divisor_override = 2});
+  EXPECT_EQ(values(y), Values(4, 4));
+  EXPECT_EQ(values(vox::grad({y.sum()}, {x})[0]), Values(32, 0.5));
+  const Tensor interleaved = vox::ones({1, 2, 2, 2, 9}, {vox::f64, device()}).permute({0, 4, 1, 2, 3});
+  EXPECT_EQ(values(vox::avg_pool3d(interleaved, {.kernel_size = 2, .divisor_override = 2})), Values(9, 4));
+}
+
+TEST_P(Pool3d, AdaptiveByHand) {
+  const auto max = [](const Values& v, int64_t out) {
+    return values(vox::adaptive_max_pool3d(row(v), w(out)));
+  };
+  const auto avg = [](const Values& v, int64_t out) {
+    return values(vox::adaptive_avg_pool3d(row(v), w(out)));
+  };
+  // Windows of 5 cells: 0 to 1, 1 to 3, 3 to 4.
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, 3), (Values{3, 5, 5}));
+  EXPECT_EQ(avg({1, 4, 2, 6, 4}, 3), (Values{2.5, 4, 5}));
+  EXPECT_EQ(avg({1, 3, 2, 6}, 2), (Values{2, 4}));
+  EXPECT_EQ(max({1, 3, 2, 6}, 1), (Values{6}));
+  EXPECT_EQ(avg({1, 3, 2, 6}, 1), (Values{3}));
+  EXPECT_EQ(avg({1, 3}, 4), (Values{1, 1, 3, 3}));
+  EXPECT_EQ(max({1, 3}, 3), (Values{1, 3, 3}));
+
+  Tensor x = row({1, 3, 2, 5, 5}).set_requires_grad();
+  vox::adaptive_max_pool3d(x, w(3)).backward(row({1, 2, 4}));
+  EXPECT_EQ(values(x.grad()), (Values{0, 1, 0, 6, 0}));
+  x.zero_grad();
+  vox::adaptive_avg_pool3d(x, w(3)).backward(row({2, 3, 4}));
+  EXPECT_EQ(values(x.grad()), (Values{1, 2, 1, 3, 2}));
+  x.zero_grad();
+  vox::adaptive_max_pool3d(x, 1).backward(row({7}));
+  EXPECT_EQ(values(x.grad()), (Values{0, 0, 0, 7, 0}));
+}
+
+TEST_P(Pool3d, FewerAxes) {
+  const Tensor x = make({1, 3, 2, 5, 4, 6, 9, 8, 7}, {1, 3, 3});
+  EXPECT_EQ(values(vox::max_pool1d(x, {.kernel_size = 2, .stride = 1})), (Values{3, 3, 5, 6, 9, 8}));
+  EXPECT_EQ(values(vox::max_pool2d(x, {.kernel_size = {2, 3}, .stride = 1})), (Values{6, 9}));
+  EXPECT_EQ(values(vox::avg_pool1d(x, {.kernel_size = 3})), (Values{2, 5, 8}));
+  EXPECT_EQ(
+      values(vox::avg_pool2d(x, {.kernel_size = {3, 1}, .padding = {1, 0}, .count_include_pad = false})),
+      (Values{3, 3.5, 4}));
+  EXPECT_EQ(values(vox::adaptive_max_pool1d(x, 2)), (Values{3, 3, 5, 6, 9, 8}));
+  EXPECT_EQ(values(vox::adaptive_avg_pool1d(x, 1)), (Values{2, 5, 8}));
+  EXPECT_EQ(values(vox::adaptive_max_pool2d(x, {1, 3})), (Values{9, 8, 7}));
+  EXPECT_EQ(values(vox::adaptive_avg_pool2d(x, 1)), (Values{5}));
+  EXPECT_EQ(vox::adaptive_avg_pool2d(x.unsqueeze(0), {2, 1}).shape(), (Shape{1, 1, 2, 1}));
+  EXPECT_THROW(vox::max_pool1d(x.unsqueeze(0), {.kernel_size = 2}), vox::ShapeError);
+  EXPECT_THROW(vox::adaptive_avg_pool2d(x.select(0, 0), 1), vox::ShapeError);
+  try {
+    vox::max_pool2d(x, {.kernel_size = 4});
+    FAIL();
+  } catch (const vox::ShapeError& e) {
+    EXPECT_EQ(std::string(e.what()).find("max_pool2d: no window fits"), 0u) << e.what();
+  }
+}
+
+TEST_P(Pool3d, TheFirstMaximumOrLastNaNOfABlock) {
+  const double nan = std::nan("");
+  Tensor x = make({nan, 1, 2, 2, nan, 3, 2, 1}, {1, 1, 1, 2, 4}, vox::f32).set_requires_grad();
+  const Tensor y = vox::max_pool3d(x, {.kernel_size = {1, 2, 2}});
+  EXPECT_TRUE(std::isnan(values(y)[0]));
+  EXPECT_EQ(values(y)[1], 2);
+  Tensor g = make({3, 5}, {1, 1, 1, 1, 2}, vox::f32).set_requires_grad();
+  const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
+  EXPECT_EQ(values(gx), (Values{0, 0, 5, 0, 3, 0, 0, 0}));
+  const Tensor v = make({1, 2, 3, 4, 5, 6, 7, 8}, x.shape(), vox::f32);
+  EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {v}})[0]), (Values{5, 3}));
 }
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNTakesTheGradient) {
@@ -212,9 +289,86 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
   }
 }
 
+// Windows of which a GPU moves several at a time, or that it reads cell by cell: odd sizes, unaligned memory.
+TEST_P(Pool3d, BlocksOfTwo) {
+  for (const Shape& shape : {Shape{2, 1, 4, 4, 32}, Shape{1, 2, 5, 6, 16}, Shape{1, 1, 4, 7, 10},
+                             Shape{2, 2, 2, 2, 9}, Shape{3, 3, 4, 8}}) {
+    for (const int64_t depth : {1, 2}) {
+      const Triple kernel{depth, 2, 2};
+      std::mt19937 random(5);
+      Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+      for (double& value : v) value = static_cast<double>(random() % 9) - 4;  // ties; sums are exact
+      const Pooled expected = pool_by_definition({shape, kernel, kernel, 0, 1, false, true}, v);
+      Values ramp(expected.max.size());
+      for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
+      for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+        const Tensor aligned = make(v, shape, dtype), g = make(ramp, expected.shape, dtype);
+        Values after_one = v;
+        after_one.insert(after_one.begin(), 0);
+        const Tensor unaligned =
+            make(after_one, {std::ssize(after_one)}, dtype).slice(0, 1, std::ssize(after_one)).reshape(shape);
+        for (const Tensor& t : {aligned, unaligned}) {
+          Tensor x = t.detach().set_requires_grad();
+          const Tensor max = vox::max_pool3d(x, {.kernel_size = kernel});
+          EXPECT_EQ(values(max), expected.max) << dtype << shape;
+          EXPECT_EQ(values(vox::max_pool3d(t, {.kernel_size = kernel})), expected.max) << dtype << shape;
+          EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad)
+              << dtype << shape;
+          const Tensor avg = vox::avg_pool3d(x, {.kernel_size = kernel});
+          EXPECT_EQ(values(avg), expected.avg) << dtype << shape;
+          EXPECT_EQ(values(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0]), expected.avg_grad)
+              << dtype << shape;
+        }
+      }
+    }
+  }
+}
+
+// Each window is pooled alone, as the one window of a slice.
+TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
+  const Shape shape{2, 3, 5, 7, 6};
+  std::mt19937 random(3);
+  Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+  for (double& value : v) value = static_cast<double>(random() % 9) - 4;
+  for (const Triple& out : {Triple{2, 3, 4}, Triple{5, 4, 3}, Triple{7, 9, 8}, Triple{1, 2, 6}}) {
+    for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+      const Tensor dense = make(v, shape, dtype);
+      for (const Tensor& x : {dense, dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3})}) {
+        Tensor leaf = x.detach().set_requires_grad();
+        const Tensor max = vox::adaptive_max_pool3d(leaf, out), mean = vox::adaptive_avg_pool3d(x, out);
+        EXPECT_EQ(values(vox::adaptive_max_pool3d(x, out)), values(max));
+        ASSERT_EQ(max.shape(), (Shape{2, 3, out.d, out.h, out.w}));
+        Tensor ones = vox::zeros_like(x);  // the number of windows whose maximum a cell is
+        for (int64_t d = 0; d < out.d; ++d)
+          for (int64_t h = 0; h < out.h; ++h)
+            for (int64_t w = 0; w < out.w; ++w) {
+              const Triple o{d, h, w};
+              Tensor window = x, is_max = ones;
+              for (int64_t i = 0; i < 3; ++i) {
+                const int64_t in = shape[2 + i], begin = o[i] * in / out[i];
+                const int64_t end = ((o[i] + 1) * in + out[i] - 1) / out[i];
+                window = window.slice(2 + i, begin, end), is_max = is_max.slice(2 + i, begin, end);
+              }
+              const auto at = [&](const Tensor& t) {
+                return values(t.slice(2, d, d + 1).slice(3, h, h + 1).slice(4, w, w + 1));
+              };
+              const Triple size{window.size(2), window.size(3), window.size(4)};
+              Tensor part = window.detach().contiguous().set_requires_grad();
+              const Tensor part_max = vox::max_pool3d(part, {.kernel_size = size});
+              EXPECT_EQ(at(max), values(part_max)) << out << o;
+              EXPECT_EQ(at(mean), values(vox::avg_pool3d(part, {.kernel_size = size}))) << out << o;
+              is_max.copy_(is_max + vox::grad({part_max.sum()}, {part})[0]);
+            }
+        EXPECT_EQ(values(vox::grad({max.sum()}, {leaf})[0]), values(ones)) << out << dtype;
+      }
+    }
+  }
+}
+
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
   Tensor x = vox::zeros({0, 2, 4, 4, 4}, {vox::f32, device()}).set_requires_grad();
-  Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2});
+  Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2}) +
+             vox::adaptive_avg_pool3d(x, 2) + vox::adaptive_max_pool3d(x, 1) + vox::adaptive_avg_pool3d(x, 1);
   EXPECT_EQ(y.shape(), (Shape{0, 2, 2, 2, 2}));
   y.backward(vox::zeros_like(y));
   EXPECT_EQ(x.grad().shape(), x.shape());
@@ -242,6 +396,13 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 3, .padding = 2}), vox::ValueError);
   EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 5}), vox::ShapeError);
   EXPECT_THROW(vox::avg_pool3d(x.to(vox::u8), {.kernel_size = 2}), vox::DTypeError);
+  EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 2, .divisor_override = 0}), vox::ValueError);
+  EXPECT_THROW(vox::adaptive_avg_pool3d(x, {2, 0, 2}), vox::ShapeError);
+  EXPECT_THROW(vox::adaptive_max_pool3d(x, -1), vox::ShapeError);
+  EXPECT_THROW(vox::adaptive_max_pool3d(x, {1, 1, huge}), vox::ShapeError);
+  EXPECT_THROW(vox::adaptive_max_pool3d(x.slice(3, 0, 0), 1), vox::ShapeError);
+  EXPECT_THROW(vox::adaptive_avg_pool3d({}, 1), vox::ValueError);
+  EXPECT_THROW(vox::adaptive_avg_pool3d(x.to(vox::i64), 1), vox::DTypeError);
   // As in PyTorch, ceil_mode makes no room for the mean of a window larger than the padded input.
   EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), vox::ShapeError);
   EXPECT_EQ(avg({1}, {.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true}),
@@ -268,8 +429,24 @@ TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
                                .count_include_pad = false});
   };
   using Inputs = std::vector<Tensor>;
-  for (const std::function<Tensor(const Tensor&)>& f :
-       {std::function<Tensor(const Tensor&)>(max), std::function<Tensor(const Tensor&)>(avg)}) {
+  const std::vector<std::function<Tensor(const Tensor&)>> functions{
+      max,
+      avg,
+      [](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 2}); },
+      [](const Tensor& t) {
+        return vox::max_pool3d(t, {.kernel_size = {1, 2, 2}});
+      },
+      [](const Tensor& t) { return vox::avg_pool3d(t, {.kernel_size = 2, .divisor_override = 3}); },
+      [](const Tensor& t) {
+        return vox::adaptive_max_pool3d(t, {3, 2, 4});
+      },
+      [](const Tensor& t) {
+        return vox::adaptive_avg_pool3d(t, {3, 2, 4});
+      },
+      [](const Tensor& t) { return vox::adaptive_max_pool3d(t, 1); },
+      [](const Tensor& t) { return vox::adaptive_avg_pool3d(t, 1); },
+  };
+  for (const auto& f : functions) {
     const vox::autograd::TensorFunction dense = [&](const Inputs& in) { return f(in[0]); };
     const auto strided = [&](const Inputs& in) { return f(in[0].permute({0, 1, 4, 3, 2})); };
     const auto expanded = [&](const Inputs& in) { return f(in[0].expand({3, 2, 4, 3, 5})); };
@@ -284,6 +461,23 @@ TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
 // One small geometry per kernel, for compute-sanitizer.
 class Pool3dSanitize : public Pool3d {};
 INSTANTIATE_TEST_SUITE_P(, Pool3dSanitize, vox::testing::devices(), vox::testing::device_name);
+
+TEST_P(Pool3dSanitize, BlocksAndAdaptiveWindows) {
+  for (const int64_t width : {16, 9}) {
+    Tensor x = make(Values(static_cast<size_t>(2 * 3 * 4 * width), 1.0), {2, 1, 3, 4, width}, vox::f32)
+                   .set_requires_grad();
+    for (const Tensor& y :
+         {vox::max_pool3d(x, {.kernel_size = 2}), vox::avg_pool3d(x, {.kernel_size = {1, 2, 2}}),
+          vox::adaptive_max_pool3d(x, {2, 3, 5}), vox::adaptive_avg_pool3d(x, {2, 3, 5}),
+          vox::adaptive_max_pool3d(x, 1)}) {
+      Tensor g = vox::ones_like(y).set_requires_grad();
+      const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
+      EXPECT_NEAR(values(gx.sum())[0], static_cast<double>(y.numel()), 1e-4);
+      const Tensor gg = vox::grad({gx}, {g}, {.grad_outputs = {vox::ones_like(gx)}})[0];
+      for (const double value : values(gg)) EXPECT_NEAR(value, 1, 1e-5);
+    }
+  }
+}
 
 TEST_P(Pool3dSanitize, ForwardBackwardAndAgain) {
   Tensor x = make(Values(2 * 3 * 4 * 5, 1.0), {2, 1, 3, 4, 5}, vox::f32).set_requires_grad();

@@ -257,6 +257,30 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
   }
 }
 
+// A thread of a GPU computes several results along D if there are many, one if there are few, and cuts D
+// between threads. Away from the ends, a part of the input gives the same bits alone.
+TEST_P(Pool3d, ManyCellsGiveWhatFewGive) {
+  Tensor x = vox::randn({1, 1, 130, 96, 130}, {.device = device()}).set_requires_grad();
+  const Tensor g = vox::randn(x.shape(), {.device = device()});
+  const auto part = [](const Tensor& t, int64_t d, int64_t h, int64_t size) {
+    return t.detach().slice(2, d, d + size).slice(3, h, h + size);
+  };
+  for (const bool is_max : {true, false}) {
+    const auto pool = [&](const Tensor& t) {
+      return is_max ? vox::max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1})
+                    : vox::avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1});
+    };
+    const Tensor y = pool(x), grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
+    for (const int64_t begin : {0, 31, 62, 124}) {
+      Tensor few = part(x, begin, 10, 6).set_requires_grad();
+      const Tensor few_y = pool(few);
+      const Tensor few_grad = vox::grad({few_y}, {few}, {.grad_outputs = {part(g, begin, 10, 6)}})[0];
+      EXPECT_EQ(values(part(few_y, 1, 1, 4)), values(part(y, begin + 1, 11, 4)));
+      EXPECT_EQ(values(part(few_grad, 2, 2, 2)), values(part(grad, begin + 2, 12, 2)));
+    }
+  }
+}
+
 // Windows of half a long axis, which has too many cells to list.
 TEST_P(Pool3d, LongWindowsOfInterleavedPlanes) {
   const Tensor x = vox::rand({1, 1, 1, 3000, 8}, {.device = GetParam()}).permute({0, 4, 1, 2, 3});

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/engine.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 
@@ -34,6 +35,55 @@ TEST_P(SoftmaxTest, ByHand) {
     EXPECT_NEAR(rows[i], by_row[i], 1e-15);
     EXPECT_NEAR(columns[i], by_column[i], 1e-15);
     EXPECT_NEAR(logs[i], std::log(by_row[i]), 1e-15);
+  }
+}
+
+// Rows that fit a warp, a block, or several blocks; dimensions with dense and with strided elements.
+TEST_P(SoftmaxTest, IsItsDefinition) {
+  const std::pair<Shape, int64_t> cases[] = {{{700, 10}, 1},    {{20, 700}, 1},    {{3, 40000}, 1},
+                                             {{2, 5, 64}, 1},   {{2, 5, 63}, 1},   {{2, 33, 300}, 1},
+                                             {{2, 70, 33}, 1},  {{40000, 3}, 0},   {{7, 1}, 1},
+                                             {{2, 40, 600}, 1}, {{3, 70000, 2}, 0}};
+  const std::pair<DType, double> dtypes[] = {{f32, 1e-5}, {f64, 1e-12}, {bf16, 8e-3}, {f16, 1e-3}};
+  for (const auto& [shape, dim] : cases) {
+    int64_t inner = 1;
+    for (int64_t d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
+    for (const auto& [dtype, tolerance] : dtypes) {
+      SCOPED_TRACE(str(shape, " dim ", dim, " ", dtype));
+      const Tensor x = normal(shape, {dtype, device()}) * 3;
+      const auto from = x.to(f64).to_vector<double>();
+      const auto y = softmax(x, dim).to(f64).to_vector<double>(),
+                 logs = log_softmax(x, dim).to(f64).to_vector<double>();
+      for (size_t i = 0; i < from.size(); ++i) {
+        const int64_t at = static_cast<int64_t>(i), first = at - at / inner % shape[dim] * inner;
+        if (at != first) continue;
+        double sum = 0;
+        const auto element = [&](int64_t k) { return static_cast<size_t>(first + k * inner); };
+        for (int64_t k = 0; k < shape[dim]; ++k) sum += std::exp(from[element(k)]);
+        for (int64_t k = 0; k < shape[dim]; ++k) {
+          const double wanted = std::exp(from[element(k)]) / sum;
+          ASSERT_NEAR(y[element(k)], wanted, tolerance * (1e-3 + wanted)) << element(k);
+          ASSERT_NEAR(logs[element(k)], std::log(wanted), tolerance * (1 - std::log(wanted))) << element(k);
+        }
+      }
+    }
+  }
+}
+
+// The gradient's kernel computes what the recorded gradient is composed of.
+TEST_P(SoftmaxTest, BothGradientsAgree) {
+  const std::pair<Shape, int64_t> cases[] = {
+      {{50, 33}, 1}, {{2, 30000}, 1}, {{2, 5, 64}, 1}, {{2, 70, 33}, 1}, {{2, 33, 301}, 1}};
+  for (const auto& [shape, dim] : cases) {
+    for (const bool logarithm : {false, true}) {
+      SCOPED_TRACE(str(shape, " dim ", dim, logarithm ? " log" : ""));
+      Tensor x = normal(shape, {f64, device()}).set_requires_grad();
+      const Tensor g = normal(shape, {f64, device()}, 2);
+      const Tensor y = logarithm ? log_softmax(x, dim) : softmax(x, dim);
+      const Tensor kernel = grad({y}, {x}, {.grad_outputs = {g}, .retain_graph = true})[0];
+      const Tensor composed = grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0].detach();
+      EXPECT_LT(max(abs(kernel - composed)).item<double>(), 1e-11);
+    }
   }
 }
 

@@ -95,6 +95,12 @@ template <class T>
 [[gnu::always_inline]] inline float square_root(float v) { return __builtin_sqrtf(v); }
 [[gnu::always_inline]] inline double square_root(double v) { return __builtin_sqrt(v); }
 
+/// x, limited to [0, 6].
+template <class T>
+[[gnu::always_inline]] inline T up_to_6(T x) {
+  return x < T(0) ? T(0) : x > T(6) ? T(6) : x;
+}
+
 template <class T, Unary op>
 void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
   unary_run(x, y, n, stream, [p, q]([[gnu::unused]] T v) -> T {
@@ -102,7 +108,7 @@ void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
     if constexpr (op == Unary::abs) return magnitude(v);
     if constexpr (op == Unary::sign) return v > T(0) ? T(1) : v < T(0) ? T(-1) : v;
     if constexpr (op == Unary::relu) return v < T(0) ? T(0) : v;
-    if constexpr (op == Unary::clamp) return v < p ? p : v > q ? q : v;
+    if constexpr (op == Unary::clamp || op == Unary::hardtanh) return v < p ? p : v > q ? q : v;
     if constexpr (is_real<T>) {
       if constexpr (op == Unary::exp) return exp(v);
       if constexpr (op == Unary::log) return log(v);
@@ -112,15 +118,47 @@ void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
       if constexpr (op == Unary::tanh) return tanh(v);
       if constexpr (op == Unary::sigmoid) return sigmoid(v);
       if constexpr (op == Unary::leaky_relu) return v < T(0) ? p * v : v;
+      if constexpr (op == Unary::hardsigmoid) return up_to_6(v + T(3)) / T(6);
+      if constexpr (op == Unary::hardswish) return v * up_to_6(v + T(3)) / T(6);
+      if constexpr (op == Unary::elu) return v > T(0) ? v : p * expm1_of_negative(v);
+      if constexpr (op == Unary::softplus) return v * p > q ? v : log_of_1_plus_exp(v * p) / p;
       if constexpr (op == Unary::gelu) return gelu(v);
       if constexpr (op == Unary::silu) return silu(v);
+      if constexpr (op == Unary::mish) return mish(v);
     }
   });
 }
 
+/// The gradient by v for g, where v is what the op's node keeps: the input x, or the output y.
+template <class T, Unary op>
+void gradient(const T* g_run, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p,
+              T q, bool stream) {
+  const auto slope = [p, q](T g, T v) -> T {
+    if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
+    if constexpr (op == Unary::erf) return g * (exp(-(v * v)) * T(1.12837916709551257390));
+    if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
+    if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));
+    if constexpr (op == Unary::relu) return v == T(0) ? T(0) : g;
+    if constexpr (op == Unary::leaky_relu) return v > T(0) ? g : g * p;
+    if constexpr (op == Unary::clamp) return (v >= p) & (v <= q) ? g : T(0);
+    if constexpr (op == Unary::hardtanh) return (v <= p) | (v >= q) ? T(0) : g;
+    if constexpr (op == Unary::hardsigmoid) return (v > T(-3)) & (v < T(3)) ? g / T(6) : T(0);
+    if constexpr (op == Unary::hardswish) return v <= T(-3) ? T(0) : v >= T(3) ? g : g * (v / T(3) + T(0.5));
+    if constexpr (op == Unary::elu) return v > T(0) ? g : g * (p * exp(v));
+    if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid(v * p);
+    if constexpr (op == Unary::gelu) return g * gelu_slope(v);
+    if constexpr (op == Unary::silu) {
+      const T s = sigmoid(v);
+      return g * (s * (T(1) + v * (T(1) - s)));
+    }
+    if constexpr (op == Unary::mish) return g * mish_slope(v);
+  };
+  binary_run(g_run, g_step, kept, kept_step, grad_x, n, stream, slope);
+}
+
 /// Recomputes powers of zeros, negative numbers, infinities and NaN with libm, which has IEEE's rules.
 void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, float* y, int64_t n, float,
-             bool) {
+             float, bool) {
   constexpr int64_t block = 512;
   float result[block];
   for (int64_t begin = 0; begin < n; begin += block) {
@@ -142,7 +180,7 @@ void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, flo
 }
 
 template <class T, Binary op>
-void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, bool stream) {
+void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, T, bool stream) {
   binary_run(a, a_step, b, b_step, y, n, stream, [p]([[gnu::unused]] T l, [[gnu::unused]] T r) -> T {
     using W = Wrapping<T>;
     if constexpr (op == Binary::add) return static_cast<T>(static_cast<W>(l) + static_cast<W>(r));
@@ -201,6 +239,14 @@ constexpr UnaryRun<T> unary_entry() {
     return nullptr;
 }
 
+template <class T, Unary op>
+constexpr BinaryRun<T> gradient_entry() {
+  if constexpr (is_real<T> && has_gradient(op))
+    return gradient<T, op>;
+  else
+    return nullptr;
+}
+
 template <class T, Binary op>
 constexpr BinaryRun<T> binary_entry() {
   if constexpr (op == Binary::pow && std::is_same_v<T, float>)
@@ -215,6 +261,7 @@ template <class T, int... u, int... b, int... c>
 constexpr ElementwiseOf<T> table_of(std::integer_sequence<int, u...>, std::integer_sequence<int, b...>,
                                     std::integer_sequence<int, c...>) {
   return {{unary_entry<T, Unary(u)>()...},
+          {gradient_entry<T, Unary(u)>()...},
           {binary_entry<T, Binary(b)>()...},
           {compare<T, Comparison(c)>...},
           where<T>};

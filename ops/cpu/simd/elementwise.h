@@ -11,13 +11,14 @@
 
 namespace vox::cpu::simd {
 
-/// y[i] = op(x[i]); p is leaky_relu's slope, p and q are clamp's bounds. `stream` writes past the cache.
+/// y[i] = op(x[i]), with p and q as in ops/kernels.h. `stream` writes past the cache.
 template <class T>
 using UnaryRun = void (*)(const T* x, T* y, int64_t n, T p, T q, bool stream);
 
-/// y[i] = op(a[i * a_step], b[i * b_step]), steps 0 or 1; add_scaled is a + p * b.
+/// y[i] = op(a[i * a_step], b[i * b_step]), steps 0 or 1; add_scaled is a + p * b. For a gradient, a is g and
+/// b is the tensor that was kept.
 template <class T>
-using BinaryRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p,
+using BinaryRun = void (*)(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, T q,
                            bool stream);
 
 /// The same; results are 0 or 1.
@@ -33,6 +34,7 @@ using WhereRun = void (*)(const uint8_t* condition, int64_t c_step, const T* a, 
 template <class T>
 struct ElementwiseOf {
   UnaryRun<T> unary[unary_count];
+  BinaryRun<T> gradient[unary_count];
   BinaryRun<T> binary[binary_count];
   CompareRun<T> compare[comparison_count];
   WhereRun<T> where;

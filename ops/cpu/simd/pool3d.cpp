@@ -211,7 +211,7 @@ void mean(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* x, const T
   const int64_t n = g.in[2];
   for (int64_t d = d_begin; d < d_end; ++d) {
     if (are_pairs(g, d)) {
-      const T area = 2 * extent<T>(g, 0, d);  // no window contains padding
+      const T area = extent<T>(g, 0, d) * extent<T>(g, 1, 0);  // no window contains padding along H
       combine_pairs(
           g, x, d, y + d * g.out[1] * g.out[2],
           [](auto p, auto q, auto r, auto s) { return ((p + q) + r) + s; },

@@ -11,7 +11,7 @@ namespace vox::cpu::simd {
 /// k * dilation, k < kernel. A plane of cells, and one of windows, is dense.
 struct PoolAxes {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
-  bool count_padding;  // of the mean
+  bool count_padding, whole_divisor_along_w;  // of the mean
 };
 
 /// pool_reach: number of elements that the windows of a row span, padding included. pool_phase: how many of
@@ -48,7 +48,7 @@ struct Pool3dOf {
   /// of several NaNs. With indices, a plane must have fewer cells than the largest PoolIndex<T>.
   void (*max)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, T* y, int64_t* index,
               T* column, PoolIndex<T>* column_index);
-  /// y = the mean of each window. divisor_w[o] is the contribution of W to the divisor.
+  /// y = the mean of each window. divisor_w[o] is the contribution of W to the divisor, or all of it.
   void (*mean)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* x, const T* divisor_w, T* y,
                T* column);
   /// x = for each cell, the sum of y / divisor over the windows that cover it. Dilation is 1. `column` has

@@ -64,9 +64,10 @@ inline Range windows_over(const PoolAxes& g, int axis, int64_t i) {
   return {begin, end < g.out[axis] ? end : g.out[axis], 1};
 }
 
-/// The contribution of one axis to the divisor of window o's mean.
+/// The contribution of D or H to the divisor of window o's mean.
 template <class T>
 T extent(const PoolAxes& g, int axis, int64_t o) {
+  if (g.whole_divisor_along_w) return 1;
   const int64_t pad = g.count_padding ? g.padding[axis] : 0;
   const int64_t start = o * g.stride[axis] - g.padding[axis], stop = start + g.kernel[axis];
   const int64_t begin = start > -pad ? start : -pad, limit = g.in[axis] + pad;

@@ -91,6 +91,18 @@ TEST(Conv3dSelect, TheTable) {
     EXPECT_EQ(chosen(highest, dilated, f32, pass), hopper ? "flat_f16x3" : "mma_tf32x3");
     EXPECT_EQ(chosen(high, dilated, bf16, pass), hopper ? "flat_bf16" : "direct");
   }
+  // Many channels, of few cells if they are fewer than 128.
+  for (const auto& [channels, cells, dense] : {std::tuple(128, 64, true), {32, 32, true}, {64, 64, false}}) {
+    const Conv3dGeometry g = detail::conv_transpose3d_geometry(
+        "select", {2, channels, cells, cells, cells}, {channels, channels, 3, 3, 3}, {.padding = 1});
+    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+      EXPECT_EQ(chosen(high, g, f32, pass) == "dense", hopper && dense);
+      EXPECT_EQ(chosen(medium, g, f32, pass) == "dense_bf16_of_f32", hopper && dense);
+      EXPECT_EQ(chosen(high, g, bf16, pass) == "dense_bf16", hopper && dense);
+      EXPECT_EQ(chosen(high, g, f16, pass) == "dense_f16", hopper && dense);
+      EXPECT_FALSE(chosen(highest, g, f32, pass).starts_with("dense"));
+    }
+  }
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());

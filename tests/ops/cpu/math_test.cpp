@@ -71,6 +71,8 @@ const Accuracy accuracies[] = {
     {"erf near 0", Unary::erf, [](long double x) { return std::erf(x); }, -1e-3, 1e-3, 0.52, false},
     {"gelu", Unary::gelu, [](long double x) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, -13, 9, 0.52,
      false},
+    {"mish", Unary::mish, [](long double x) { return x * std::tanh(std::log1p(std::exp(x))); }, -82, 40, 4,
+     true},
     {"rsqrt", Unary::rsqrt, [](long double x) { return 1 / std::sqrt(x); }, 0, 100, 1.5, true},
 };
 
@@ -108,9 +110,12 @@ void check_special_values() {
   constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   constexpr T tiny = std::numeric_limits<T>::denorm_min();
   const auto at = [](Unary op, T x) { return run<T>(op, std::vector<T>(17, x))[16]; };
-  for (const Unary op : {Unary::exp, Unary::log, Unary::tanh, Unary::sigmoid, Unary::silu, Unary::erf,
-                         Unary::gelu, Unary::sqrt, Unary::rsqrt, Unary::relu, Unary::leaky_relu, Unary::clamp,
-                         Unary::sign, Unary::abs, Unary::neg})
+  for (const Unary op :
+       {Unary::exp,        Unary::log,      Unary::tanh,     Unary::sigmoid,     Unary::silu,
+        Unary::erf,        Unary::gelu,     Unary::sqrt,     Unary::rsqrt,       Unary::relu,
+        Unary::leaky_relu, Unary::clamp,    Unary::hardtanh, Unary::hardsigmoid, Unary::hardswish,
+        Unary::elu,        Unary::softplus, Unary::mish,     Unary::sign,        Unary::abs,
+        Unary::neg})
     EXPECT_TRUE(std::isnan(at(op, nan))) << static_cast<int>(op);
   EXPECT_EQ(at(Unary::exp, -inf), 0);
   EXPECT_EQ(at(Unary::exp, inf), inf);
@@ -151,7 +156,7 @@ TEST_P(MathTest, PowersAreLibmsAtTheEdgesAndRoundedOnceElsewhere) {
     a.push_back(static_cast<float>(i) * 0.013f), b.push_back(static_cast<float>(i % 61) - 30.3f);
   std::vector<float> y(a.size());
   kernels.of<float>().binary[static_cast<int>(Binary::pow)](a.data(), 1, b.data(), 1, y.data(),
-                                                            static_cast<int64_t>(a.size()), 0, false);
+                                                            static_cast<int64_t>(a.size()), 0, 0, false);
   for (size_t i = 0; i < a.size(); ++i) {
     const double expected = std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]));
     if (std::isnan(expected))
@@ -176,13 +181,17 @@ void check_same_bits() {
   };
   alignas(64) T y[most + 16];
   for (const bool stream : {false, true}) {
-    for (int op = 0; op < unary_count + binary_count; ++op) {
+    for (int op = 0; op < 2 * unary_count + binary_count; ++op) {
+      const int other = op - unary_count, gradient = other - binary_count;
+      if (gradient >= 0 && !has_gradient(Unary(gradient))) continue;
       const auto go = [&](int64_t first, int64_t n, T* to) {
-        if (op < unary_count)
-          kernels.of<T>().unary[op](a.data() + first, to, n, T(0.125), T(2), stream);
+        const T *l = a.data() + first, *r = b.data() + first;
+        if (other < 0)
+          kernels.of<T>().unary[op](l, to, n, T(0.125), T(2), stream);
+        else if (gradient < 0)
+          kernels.of<T>().binary[other](l, 1, r, 1, to, n, T(0.3), T(2), stream);
         else
-          kernels.of<T>().binary[op - unary_count](a.data() + first, 1, b.data() + first, 1, to, n, T(0.3),
-                                                   stream);
+          kernels.of<T>().gradient[gradient](l, 1, r, 1, to, n, T(0.125), T(2), stream);
       };
       std::vector<T> whole(most);
       go(0, most, whole.data());

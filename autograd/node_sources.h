@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace vox::autograd {
+
+/// The code of one type of node, as cmake/node_sources.cmake found it in the sources of this build.
+struct NodeSource {
+  const char* type;   ///< "SiluNode"
+  const char* where;  ///< "ops/unary.cpp:170"
+  const char* code;   ///< from `struct`, or from `template` before it, to the closing brace
+};
+const std::vector<NodeSource>& node_sources();
+
+/// autograd/watch_page.html
+extern const char* const watch_page;
+
+}  // namespace vox::autograd

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+// Note [Watching]
+//
+// A Watch on a thread makes a Recording of what happens on this thread's tape: every node that an op leaves
+// (`made`), and every step of every backward. It keeps numbers about tensors, never tensors, so memory is
+// freed and gradients are summed as without it. It copies each tensor to the host to look at it, which is
+// slow.
+//
+//     vox::Watch watch;
+//     const Tensor loss = ...;                       // recorded, so that the values are known
+//     loss.backward();
+//     std::cout << watch.recording();                // as text
+//     vox::write_html(watch.recording(), "run.html");  // as a page to step through
+//     std::cout << watch.recording().why(x);         // why x.grad() is undefined, zero or NaN
+//
+// Without a Watch, an op that is recorded and a backward each test one pointer (watched_run.h).
+
+namespace vox {
+
+/// What a recording keeps of a tensor.
+struct Glimpse {
+  bool known = false;  ///< otherwise nobody looked at the elements
+  Shape shape = {};
+  std::vector<double> first = {};  ///< the first elements in row-major order, at most `shown`
+  double norm = 0;                 ///< Euclidean
+  int64_t numel = 0, nans = 0, infs = 0, zeros = 0;
+
+  static constexpr size_t shown = 6;
+  bool finite() const { return nans + infs == 0; }
+  bool all_zero() const { return known && numel > 0 && zeros == numel; }
+};
+std::ostream& operator<<(std::ostream& out, const Glimpse& glimpse);
+
+namespace autograd {
+class Recorder;
+Glimpse glimpse_of(const Tensor& t);
+}  // namespace autograd
+
+/// What happened on a thread's tape. Nodes are named by their numbers, which are never used twice.
+struct Recording {
+  struct Input {
+    uint64_t node = 0;  ///< where the input's gradient goes; 0: it needs none
+    int64_t output = 0;
+  };
+  struct Node {
+    std::string op, name;          ///< name: of its first output with a name
+    std::string type;              ///< the C++ type of the node
+    bool is_leaf = false;          ///< an AccumulateGrad
+    std::vector<Input> inputs;     ///< of the op
+    std::vector<Glimpse> values;   ///< of its outputs; known if the Watch saw the forward, or of leaves
+    std::set<uint64_t> constants;  ///< nodes whose outputs it saved under detach()
+    std::weak_ptr<TensorImpl> leaf;
+  };
+  enum class Kind { made, begin, step, end };
+  struct Event {
+    Kind kind = Kind::made;
+    uint64_t node = 0;  ///< of made and step
+    std::vector<Glimpse> in = {},
+                         out = {};  ///< step: gradients of the node's outputs, and those of its inputs
+    std::vector<uint64_t> pending =
+        {};  ///< nodes that wait with a gradient, the next one first; of a step at most 16
+    size_t pending_total = 0;
+    int64_t saved_bytes = 0;  ///< memory that saved tensors of the watched tape keep, after this event
+    int64_t freed_bytes = 0;  ///< how much less that is than before this step
+    bool partial = false;     ///< begin: of vox::grad, which runs only what leads to its inputs
+    bool ran = false;         ///< step: false if vox::grad took the gradient and ended here, or it threw
+    bool threw = false;       ///< end: by an exception
+    int depth = 0;            ///< 0 for a backward, 1 for one that runs inside it, ...
+  };
+  /// What deserves attention at an event.
+  struct Problem {
+    size_t event;
+    uint64_t node;
+    std::string text;
+  };
+
+  std::map<uint64_t, Node> nodes;
+  std::vector<Event> events;
+
+  /// The first NaN or infinity, the first zero gradient, a leaf that no backward reached.
+  std::vector<Problem> problems() const;
+
+  /// Why x.grad() is undefined, zero or NaN: the path and the node where it was lost.
+  std::string why(const Tensor& x) const;
+
+  /// `mul #2 "y"`
+  std::string label(uint64_t node) const;
+};
+
+/// Text: one line per event and gradient, then the problems.
+std::ostream& operator<<(std::ostream& out, const Recording& recording);
+
+/// Writes one HTML page that needs no other file and no network: the graph, stepped with arrow keys, values
+/// and gradients, the code of each node, memory over time, problems. Graphviz (`dot`) draws the graph. Throws
+/// IoError if it is not installed or the file cannot be written, and ValueError for more than 500 nodes.
+void write_html(const Recording& recording, const std::string& path);
+
+/// Why t.grad() is undefined, zero or NaN, as far as the tensor itself knows. A Recording knows more.
+std::string why(const Tensor& t);
+
+/// Records this thread's tape while it lives. If there are several, the innermost one records.
+class Watch {
+ public:
+  Watch();
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// What was seen so far.
+  const Recording& recording() const;
+
+ private:
+  std::shared_ptr<autograd::Recorder> recorder_;
+  std::shared_ptr<autograd::Recorder>* previous_;
+};
+
+}  // namespace vox

@@ -1,0 +1,8 @@
+# The library that the Python package loads (python/voxgrad/_shim.cpp).
+
+# Only the shim's own functions are visible to the linker: PyTorch brings a CUDA runtime too.
+add_library(voxgrad_python MODULE ${PROJECT_SOURCE_DIR}/python/voxgrad/_shim.cpp)
+voxgrad_options(voxgrad_python)
+voxgrad_private_access(voxgrad_python)
+target_link_options(voxgrad_python PRIVATE -Wl,--exclude-libs,ALL)
+set_target_properties(voxgrad_python PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python)

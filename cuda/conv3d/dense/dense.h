@@ -1,0 +1,23 @@
+#pragma once
+
+#include <voxgrad/cuda/conv3d/call.h>
+
+// Hopper; from channels-last copies of the operands, which are the workspace (with up to 64 MiB, or a copy of
+// dweight in f32, for the weight gradient).
+
+namespace vox::cuda::conv::dense {
+
+/// Any stride up to 8, in conv_transpose3d 4.
+template <class Storage, class Operand>
+bool takes(const Conv3dGeometry& g, bool transposed);
+template <class Storage, class Operand>
+void run(const Conv3dCall& call);
+
+/// Bf16, F16, and ScaledF16 for f32. No groups; any stride up to 8.
+struct ScaledF16;
+template <class Operand>
+bool takes_weight_grad(const Conv3dGeometry& g);
+template <class Operand>
+void run_weight_grad(const WeightGradCall& call);
+
+}  // namespace vox::cuda::conv::dense

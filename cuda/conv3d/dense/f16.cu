@@ -1,0 +1,10 @@
+// kernel.cuh of f16 tensors.
+
+#include <voxgrad/cuda/conv3d/dense/launch.cuh>
+
+namespace vox::cuda::conv::dense {
+
+template bool takes<float16, F16>(const Conv3dGeometry& g, bool transposed);
+template void run<float16, F16>(const Conv3dCall& call);
+
+}  // namespace vox::cuda::conv::dense

@@ -1,0 +1,136 @@
+#pragma once
+
+// Tensors with their channels last, as tensor cores read them. Everything that has rows of contiguous
+// channels can be brought by the copy engine and multiplied as it lies, at any tap.
+
+#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/dense/scale.cuh>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace vox::cuda::conv::dense {
+
+/// A channel count, rounded up so that a cell's channels begin at a multiple of 16 bytes.
+template <class Operand>
+constexpr int64_t padded_channels(int64_t channels) {
+  constexpr int64_t granule = 16 / sizeof(typename Operand::Element);
+  return ceil_div(channels, granule) * granule;
+}
+
+/// Bytes of the result of to_channels_last.
+template <class Operand>
+constexpr int64_t channels_last_bytes(int64_t batch, int64_t channels, int64_t cells) {
+  return batch * cells * padded_channels<Operand>(channels) *
+         static_cast<int64_t>(sizeof(typename Operand::Element));
+}
+
+/// x (batch, channels, cells) as (batch, cells, padded_channels), rounded to the operand; zeros follow the
+/// channels. Channels in groups are a batch of batch x groups. `to` is aligned to 16 bytes. `largest`: of
+/// each channel, for ScaledF16 (scale.cuh).
+template <class Storage, class Operand>
+void to_channels_last(const Launch& launch, const Storage* x, int64_t batch, int64_t channels, int64_t cells,
+                      typename Operand::Element* to, const float* largest = nullptr);
+
+// ---- The pass, for kernels that do more -----------------------------------------------------------------
+
+// A block transposes a tile of 64 cells x 32 words through shared memory; a word is 4 bytes of channels. Both
+// sides move 16 bytes at a time. Rows of the tile are 33 words apart, so the reads of a warp touch every bank
+// once.
+constexpr int tile_cells = 64, tile_words = 32, tile_threads = 256;
+
+/// One or two channels of a cell as the tensor cores read them.
+template <class Operand, class Storage>
+__device__ __forceinline__ uint32_t
+word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
+  using Element = typename Operand::Element;
+  const auto part = [](Storage x) {
+    if constexpr (std::is_same_v<Storage, Element>)
+      return x;  // its bits, of a NaN too
+    else
+      return Operand::part(static_cast<float>(x));
+  };
+  if constexpr (sizeof(Element) == 4) {
+    return part(of_channel[0]);
+  } else {
+    const Element low = part(of_channel[0]), high = part(of_channel[1]);
+    return uint32_t{low.bits} | uint32_t{high.bits} << 16;
+  }
+}
+
+/// The kernel argument of such a pass.
+struct ChannelsLast {
+  int channels, words;  ///< of a cell, before and behind
+  int64_t cells;
+  int cell_tiles, word_tiles, blocks;
+  bool aligned;  ///< x and the cells of a channel are multiples of 16 bytes
+};
+
+template <class Storage, class Operand>
+__device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x, uint32_t* __restrict__ to,
+                                                   const ChannelsLast& p, int block,
+                                                   const float* largest = nullptr) {
+  constexpr int per_word = 4 / sizeof(typename Operand::Element), run = 16 / sizeof(Storage);
+  __shared__ uint32_t tile[tile_cells][tile_words + 1];
+  const int word0 = block % p.word_tiles * tile_words;
+  block /= p.word_tiles;
+  const int64_t cell0 = int64_t{block % p.cell_tiles} * tile_cells, sample = block / p.cell_tiles;
+
+  // A thread loads runs of cells of the channels of a word.
+#pragma unroll
+  for (int i = threadIdx.x; i < tile_cells / run * tile_words; i += tile_threads) {
+    const int at = i % (tile_cells / run) * run, word = i / (tile_cells / run);
+    const int64_t left = p.cells - cell0 - at;
+    alignas(16) Storage value[per_word][run];
+#pragma unroll
+    for (int c = 0; c < per_word; ++c) {
+      const int channel = (word0 + word) * per_word + c;
+      const Storage* const from = x + (sample * p.channels + channel) * p.cells + cell0 + at;
+      if (channel < p.channels && p.aligned && left >= run) {
+        *reinterpret_cast<uint4*>(value[c]) = __ldg(reinterpret_cast<const uint4*>(from));
+      } else {
+#pragma unroll
+        for (int j = 0; j < run; ++j)
+          value[c][j] = channel < p.channels && j < left ? from[j] : Storage(0.0f);
+      }
+      if constexpr (std::is_same_v<Operand, ScaledF16>) {
+        const float scale = channel < p.channels ? ScaledF16::scale_for(largest[channel]) : 0;
+#pragma unroll
+        for (int j = 0; j < run; ++j) value[c][j] *= scale;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < run; ++j) {
+      Storage of_channel[per_word];
+#pragma unroll
+      for (int c = 0; c < per_word; ++c) of_channel[c] = value[c][j];
+      tile[at + j][word] = word_of<Operand>(of_channel);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = threadIdx.x; i < tile_cells * tile_words / 4; i += tile_threads) {
+    const int cell = i / (tile_words / 4), word = i % (tile_words / 4) * 4;
+    if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 4 words
+    const uint32_t* const from = &tile[cell][word];
+    *reinterpret_cast<uint4*>(to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
+        make_uint4(from[0], from[1], from[2], from[3]);
+  }
+}
+
+template <class Storage, class Operand>
+ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells) {
+  ChannelsLast p{};
+  p.channels = narrow(channels);
+  p.words = narrow(padded_channels<Operand>(channels) * int64_t{sizeof(typename Operand::Element)} / 4);
+  p.cells = cells;
+  p.cell_tiles = narrow(ceil_div(cells, tile_cells));
+  p.word_tiles = ceil_div(p.words, tile_words);
+  p.blocks = narrow(batch * p.cell_tiles * p.word_tiles);
+  p.aligned = cells * int64_t{sizeof(Storage)} % 16 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  return p;
+}
+
+}  // namespace vox::cuda::conv::dense

@@ -1,0 +1,10 @@
+// kernel.cuh of f32 rounded to TF32.
+
+#include <voxgrad/cuda/conv3d/dense/launch.cuh>
+
+namespace vox::cuda::conv::dense {
+
+template bool takes<float, Tf32>(const Conv3dGeometry& g, bool transposed);
+template void run<float, Tf32>(const Conv3dCall& call);
+
+}  // namespace vox::cuda::conv::dense

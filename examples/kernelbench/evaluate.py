@@ -1,0 +1,217 @@
+"""KernelBench's own judgement of the files in level1/ and level2/.
+
+    python3 examples/kernelbench/evaluate.py <checkout of KernelBench> [options]
+
+For each problem it calls eval_kernel_against_ref() of the checkout, which compares ModelNew with the original Model on
+random inputs and times ModelNew; then it times Model, eager and compiled, with the checkout's timing. Everything runs in
+this process on one GPU. Nothing is fetched. `--help` lists the options.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import math
+import sys
+import time
+import types
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+# What KernelBench imports beside its evaluation: clients of language models, and pydantic for one record.
+UNUSED = ("dotenv", "openai", "litellm", "together", "anthropic", "google.generativeai", "transformers", "requests",
+          "tqdm")
+
+
+class _StandIn(types.ModuleType):
+    """In place of a package that is not installed, and that the evaluation imports but does not use."""
+
+    __path__ = ()
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+
+class _Record:
+    """In place of pydantic.BaseModel: attributes by keyword."""
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+def provide_missing_packages():
+    missing = []
+    for name in (*UNUSED, "pydantic"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            missing.append(name)
+            for end in [i for i, c in enumerate(name + ".") if c == "."]:
+                if name[:end] not in sys.modules:
+                    sys.modules[name[:end]] = _StandIn(name[:end])
+    if "pydantic" in missing:
+        sys.modules["pydantic"].BaseModel = _Record
+    return missing
+
+
+class Harness:
+    """The evaluation of a checkout, as its version has it."""
+
+    def __init__(self, checkout):
+        self.problems = checkout / "KernelBench"
+        if (checkout / "src" / "kernelbench" / "eval.py").exists():  # since the end of 2025
+            sys.path.insert(0, str(checkout / "src"))
+            self.eval = importlib.import_module("kernelbench.eval")
+            self.timing = importlib.import_module("kernelbench.timing")
+        elif (checkout / "src" / "eval.py").exists():
+            sys.path.insert(0, str(checkout))
+            self.eval = self.timing = importlib.import_module("src.eval")
+            if (checkout / "src" / "timing.py").exists():
+                self.timing = importlib.import_module("src.timing")
+        else:
+            raise SystemExit(f"evaluate: {checkout} is no checkout of KernelBench: it has neither "
+                             "src/kernelbench/eval.py nor src/eval.py")
+
+    def source(self, level, number):
+        found = list((self.problems / f"level{level}").glob(f"{number}_*.py"))
+        if len(found) != 1:
+            raise SystemExit(f"evaluate: {self.problems}/level{level} has {len(found)} files {number}_*.py")
+        return found[0].read_text()
+
+    def judge(self, source, new_source, trials, runs, device):
+        """KernelExecResult of ModelNew."""
+        wanted = dict(original_model_src=source, custom_model_src=new_source, num_correct_trials=trials,
+                      num_perf_trials=runs, measure_performance=True, device=device, verbose=False, backend="cuda",
+                      precision=torch.float32, timing_method="cuda_event",
+                      check_for_excessive_speedup=False)  # it would time Model once more; time_of() does
+        known = inspect.signature(self.eval.eval_kernel_against_ref).parameters
+        return self.eval.eval_kernel_against_ref(**{k: v for k, v in wanted.items() if k in known})
+
+    def time_of(self, source, runs, device, compiled):
+        """Milliseconds of Model, timed as judge() times ModelNew."""
+        context = {}
+        model_class, init_inputs, inputs = self.eval.load_original_model_and_inputs(source, context)
+        with torch.no_grad():
+            self.eval.set_seed(42)
+            model = model_class(*init_inputs()).to(device)
+            arguments = [x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs()]
+            if compiled:
+                torch._dynamo.reset()
+                model = torch.compile(model)
+                model(*arguments)
+            measure = self.timing.time_execution_with_cuda_event
+            if "args" in inspect.signature(measure).parameters and inspect.signature(measure).parameters[
+                    "args"].kind is inspect.Parameter.VAR_POSITIONAL:
+                times = measure(model, *arguments, num_trials=runs, verbose=False, device=device)
+            else:
+                times = measure(model, arguments, num_trials=runs, verbose=False, device=device)
+        torch.cuda.empty_cache()
+        return sum(times) / len(times)
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def ratio(numerator, denominator):
+    return numerator / denominator if numerator and denominator and denominator > 0 else None
+
+
+def cell(value):
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def evaluate(harness, level, number, options, device):
+    source = harness.source(level, number)
+    new_source = (HERE / f"level{level}" / f"{number}.py").read_text()
+    result = harness.judge(source, new_source, options.trials, options.runs, device)
+    row = dict(level=level, problem=number, correct=bool(result and result.correctness))
+    if result is None or not result.correctness:
+        row["why"] = str(result.metadata) if result else "eval_kernel_against_ref returned nothing"
+    else:
+        row["voxgrad"] = result.runtime
+    row["eager"] = harness.time_of(source, options.runs, device, False)
+    if options.compile:
+        row["compiled"] = harness.time_of(source, options.runs, device, True)
+    torch.cuda.empty_cache()
+    return row
+
+
+def print_table(rows, options):
+    print("\n| level | problem | correct | voxgrad, ms | eager, ms | faster | torch.compile, ms | faster |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        ours, eager, compiled = row.get("voxgrad"), row.get("eager"), row.get("compiled")
+        print("| " + " | ".join(map(cell, (row["level"], row["problem"], "yes" if row["correct"] else "NO", ours, eager,
+                                          ratio(eager, ours), compiled, ratio(compiled, ours)))) + " |")
+    print()
+    for level in (1, 2):
+        of_level = [row for row in rows if row["level"] == level]
+        speedups = {name: [r for row in of_level if (r := ratio(row.get(name), row.get("voxgrad")))]
+                    for name in ("eager", "compiled")}
+        if of_level:
+            print(f"level {level}: {sum(row['correct'] for row in of_level)} of {len(of_level)} correct, "
+                  f"{sum(r > 1 for r in speedups['eager'])} faster than eager; geometric mean "
+                  f"{geometric_mean(speedups['eager']):.2f} against eager"
+                  + (f", {geometric_mean(speedups['compiled']):.2f} against torch.compile" if options.compile else ""))
+    for row in rows:
+        if "why" in row:
+            print(f"level {row['level']}, problem {row['problem']}: {row['why']}")
+
+
+def main():
+    a = argparse.ArgumentParser(prog="evaluate.py", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("checkout", type=Path, help="a checkout of KernelBench")
+    a.add_argument("--problems", help="e.g. 1/58,2/100 (default: all that have a file here)")
+    a.add_argument("--trials", type=int, default=5, help="random inputs that must agree (default 5)")
+    a.add_argument("--runs", type=int, default=100, help="timed runs of each (default 100, as KernelBench's scripts)")
+    a.add_argument("--no-compile", dest="compile", action="store_false", help="do not time torch.compile")
+    a.add_argument("--precision", default="highest", help="voxgrad's: highest, high or medium (default highest)")
+    a.add_argument("--strict-pytorch", action="store_true",
+                   help="PyTorch's convolutions in f32 too: its default lets cuDNN round to TF32")
+    a.add_argument("--minutes", type=float, default=math.inf, help="start no problem after that")
+    a.add_argument("--json", type=Path, help="write the rows to this file too")
+    options = a.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("evaluate: KernelBench's evaluation needs a GPU, and PyTorch sees none")
+    chosen = sorted((int(path.parent.name[-1]), int(path.stem)) for path in HERE.glob("level*/*.py"))
+    if options.problems:
+        asked = [tuple(map(int, name.split("/"))) for name in options.problems.split(",")]
+        unknown = [name for name in asked if name not in chosen]
+        if unknown:
+            raise SystemExit(f"evaluate: no file here for {unknown}")
+        chosen = asked
+
+    import voxgrad.torch
+    voxgrad.torch.set_precision(options.precision)
+    if options.strict_pytorch:
+        torch.backends.cudnn.allow_tf32 = False
+    missing = provide_missing_packages()
+    harness = Harness(options.checkout.resolve())
+    device = torch.device("cuda:0")
+    print(f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
+          f"voxgrad {voxgrad.__version__} at {options.precision}\n"
+          f"PyTorch's switches: cudnn.allow_tf32 {torch.backends.cudnn.allow_tf32}, cudnn.benchmark "
+          f"{torch.backends.cudnn.benchmark}, cuda.matmul.allow_tf32 {torch.backends.cuda.matmul.allow_tf32}\n"
+          f"{options.trials} trials, {options.runs} timed runs; stand-ins for packages that are not installed: "
+          f"{', '.join(missing) or 'none'}", flush=True)
+    start, rows = time.monotonic(), []
+    for level, number in chosen:
+        if time.monotonic() - start > options.minutes * 60:
+            print(f"not run, for lack of time: {chosen[len(rows):]}")
+            break
+        rows.append(evaluate(harness, level, number, options, device))
+        print(rows[-1], flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1))
+    print_table(rows, options)
+    sys.exit(not all(row["correct"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""voxgrad's convolutions in PyTorch: modules, functions, and convert(model). docs/pytorch.md explains them."""
+
+import torch as _torch
+
+_version = tuple(int(part) for part in _torch.__version__.split(".")[:2])
+if _version != (1, 13) and _version < (2, 4):
+    raise ImportError(f"voxgrad.torch: PyTorch {_torch.__version__} is not supported; supported are 1.13, and 2.4 and "
+                      "newer")
+
+from . import functional  # noqa: E402
+from ._precision import precision, set_precision  # noqa: E402
+from .convert import convert  # noqa: E402
+from .modules import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d  # noqa: E402
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "convert",
+           "functional", "precision", "set_precision"]

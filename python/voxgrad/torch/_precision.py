@@ -1,0 +1,54 @@
+"""How f32 convolutions are computed on CUDA: an argument, else the context of the thread, else of the process."""
+
+import threading
+
+from .._library import PRECISIONS
+
+
+class _Context(threading.local):
+    def __init__(self):  # runs in every thread
+        self.name = None
+
+
+_process = "highest"
+_thread = _Context()
+
+
+def checked(name):
+    if name not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
+    return name
+
+
+def set_precision(name):
+    """Sets the precision of the process: of all calls that neither an argument nor a context gives one."""
+    global _process
+    _process = checked(name)
+
+
+class precision:
+    """A context in which this thread's convolutions have the precision `name`:
+
+        with voxgrad.torch.precision("high"):
+            output = model(input)
+
+    A gradient is computed with the precision of its forward. The argument `precision` of a module or function wins.
+    """
+
+    def __init__(self, name):
+        self._name = checked(name)
+
+    def __enter__(self):
+        self._outer = _thread.name
+        _thread.name = self._name
+        return self
+
+    def __exit__(self, *_):
+        _thread.name = self._outer
+
+
+def current(argument=None):
+    """The precision of a call with this argument."""
+    if argument is not None:
+        return checked(argument)
+    return _thread.name or _process

@@ -1,0 +1,242 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/cuda/conv3d/dense/plan.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "tests/support/conv3d.h"
+
+// How dense evaluates its plan, on the CPU by loops: tiles, steps and their parts, boxes with zeros outside
+// the input, columns, and where outputs go.
+
+namespace vox::cuda::conv::dense {
+namespace {
+
+using testing::Values;
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+constexpr int operand_bytes = 2, row_elements = row_bytes / operand_bytes;
+
+struct Walk {
+  const TileShape& t;
+  const Plan& p;
+  const Values &in, &weight;
+  Values out;
+  int group = 0, first_column = 0, n0 = 0;
+  std::array<int, 3> first{}, phase{};  // cell and phase of the tile, by axis
+
+  Walk(const Planned& planned, const Values& input, const Values& weights)
+      : t(planned.tile),
+        p(planned.plan),
+        in(input),
+        weight(weights),
+        out(static_cast<size_t>(p.batch * p.groups * p.out_per_group * p.out_cells), nothing) {
+    EXPECT_EQ(p.blocks % p.split, 0);
+    for (int tile = 0; tile < p.blocks / p.split; ++tile) walk(tile);
+  }
+
+  const Axis& axis(size_t i) const { return i == 0 ? p.d : i == 1 ? p.h : p.w; }
+
+  struct Step {
+    std::array<int, 3> tap;  // in the arrays of the axes
+    int chunk;
+  };
+  Step step_at(int i) const {
+    Step s{};
+    s.chunk = i % p.chunks;
+    i /= p.chunks;
+    for (const size_t a : {2, 1, 0}) {
+      const auto [begin, count] = taps(a);
+      s.tap.at(a) = begin + i % count;
+      i /= count;
+    }
+    return s;
+  }
+  /// The first tap of the tile's phase, and the number of its taps.
+  std::pair<int, int> taps(size_t a) const {
+    const auto* const from = axis(a).first_tap + phase.at(a);
+    return {from[0], from[1] - from[0]};
+  }
+  int steps() const {
+    int all = p.chunks;
+    for (const size_t a : {0, 1, 2}) all *= taps(a).second;
+    return all;
+  }
+
+  /// The input, or 0 outside of it, of a channel of the group.
+  double input_at(const Step& s, const std::array<int, 3>& cell, int n, int channel) const {
+    int64_t index = int64_t{n} * p.groups * p.in_per_group + group * p.in_per_group + channel;
+    for (const size_t a : {0, 1, 2}) {
+      const Axis& x = axis(a);
+      const int i = (first.at(a) + cell.at(a)) * x.in_step + x.offset[s.tap.at(a)];
+      if (i < 0 || i >= x.in) return 0;
+      index = index * x.in + i;
+    }
+    return in.at(static_cast<size_t>(index));
+  }
+  double weight_at(const Step& s, int channel, int o, int neighbour) const {
+    const int tap = (p.d.tap[0][s.tap[0]] * p.h.kernel + p.h.tap[0][s.tap[1]]) * p.w.kernel +
+                    p.w.tap[neighbour][s.tap[2]];
+    const int row = p.transposed ? (group * p.in_per_group + channel) * p.out_per_group + o
+                                 : (group * p.out_per_group + o) * p.in_per_group + channel;
+    return weight.at(static_cast<size_t>(int64_t{row} * p.d.kernel * p.h.kernel * p.w.kernel + tap));
+  }
+
+  void walk(int tile) {
+    const auto next = [&](int extent) { return std::exchange(tile, tile / extent) % extent; };
+    first_column = next(p.column_tiles) * t.columns;
+    group = next(p.groups);
+    for (const size_t a : {2, 1, 0}) first.at(a) = next(axis(a).tiles) * axis(a).box;
+    n0 = next(p.batch_tiles) * p.box_n;
+    for (const size_t a : {2, 1, 0}) phase.at(a) = next(axis(a).phases);
+    EXPECT_EQ(tile, 0);
+    const int joined = 1 << p.joined, all = steps();
+    for (int row = 0; row < p.box_rows; ++row) {
+      const std::array<int, 3> cell{row / (p.w.box * p.h.box) % p.d.box, row / p.w.box % p.h.box,
+                                    row % p.w.box};
+      const int n = n0 + row / (p.w.box * p.h.box * p.d.box);
+      for (int column = 0; column < t.columns && n < p.batch; ++column) {
+        const int o = (first_column + column) / joined, neighbour = column % joined;
+        int64_t to = (int64_t{n} * p.groups + group) * p.out_per_group + o;
+        bool exists = o < p.out_per_group;
+        for (const size_t a : {0, 1, 2}) {
+          const Axis& x = axis(a);
+          const int i =
+              (first.at(a) + cell.at(a)) * x.out_step + x.first_out[phase.at(a)] + (a == 2 ? neighbour : 0);
+          exists = exists && i >= 0 && i < x.out;
+          to = to * x.out + i;
+        }
+        if (!exists) continue;
+        double sum = 0;
+        for (int rank = 0; rank < p.split; ++rank)
+          for (int i = all * rank / p.split; i < all * (rank + 1) / p.split; ++i) {
+            const Step s = step_at(i);
+            const int end = std::min((s.chunk + 1) * row_elements, p.in_per_group);
+            for (int c = s.chunk * row_elements; c < end; ++c)
+              sum += input_at(s, cell, n, c) * weight_at(s, c, o, neighbour);
+          }
+        EXPECT_TRUE(std::isnan(std::exchange(out.at(static_cast<size_t>(to)), sum)));
+      }
+    }
+  }
+};
+
+/// The properties of a plan that the kernel relies on.
+void expect_fits(const Planned& planned) {
+  const auto& [t, p, cycles] = planned;
+  EXPECT_NE(std::ranges::find(tile_shapes, t), std::end(tile_shapes));
+  EXPECT_NE(std::ranges::find(splits, p.split), std::end(splits));
+  EXPECT_GE(p.stages, 2);
+  EXPECT_LE(p.resident, t.most_resident());
+  EXPECT_LE(p.shared_bytes * p.resident, (228 - p.resident) * 1024);
+  EXPECT_EQ(p.stage_bytes % 1024, 0);
+  EXPECT_EQ(p.box_rows, p.w.box * p.h.box * p.d.box * p.box_n);
+  EXPECT_LE(p.box_rows, t.rows());
+  EXPECT_LE((t.columns >> p.joined) * p.staged_pitch * 4, p.stages * p.stage_bytes);
+  EXPECT_GE(p.staged_pitch, t.rows() << p.joined);
+  for (const Axis* x : {&p.d, &p.h, &p.w}) {
+    EXPECT_GE(x->tiles * x->box, x->cells);
+    EXPECT_LE((x->box - 1) * x->in_step + 1, 256);
+  }
+}
+
+struct Random {
+  std::mt19937_64 bits;
+  int64_t operator()(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
+  }
+  Triple triple(int64_t low, int64_t high) {
+    const int64_t d = (*this)(low, high), h = (*this)(low, high);
+    return {d, h, (*this)(low, high)};
+  }
+};
+
+/// Nothing if the output is empty.
+std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out, const Triple& kernel,
+                                       const Conv3dOptions& o) {
+  const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,
+                     kernel.h, kernel.w};
+  try {
+    if (!transposed) return detail::conv3d_geometry("dense", input, weight, o);
+    return detail::conv_transpose3d_geometry(
+        "dense", input, weight,
+        {o.stride, o.padding, Triple(o.dilation.d - 1, 0, o.dilation.w - 1), o.groups, o.dilation});
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+TEST(Conv3dDensePlan, WalksEqualTheReference) {
+  Random random{std::mt19937_64(7)};
+  int compared = 0, joined = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool transposed = i % 2 == 0, many_channels = i % 5 == 0;
+    const Triple kernel = random.triple(1, i % 7 ? 4 : 8);
+    const Conv3dOptions o{.stride = random.triple(1, i % 3        ? 2
+                                                     : transposed ? 4
+                                                                  : 8),
+                          .padding = random.triple(0, 3),
+                          .dilation = i % 4 < 2 ? Triple(1) : random.triple(1, 3),
+                          .groups = i % 3 ? 1 : random(1, 3)};
+    const int64_t most = (many_channels ? 140 : 12) / o.groups, width = i % 3 ? 9 : 140;
+    const Shape input{random(1, 3), random(1, most) * o.groups, random(1, 7),
+                      random(1, many_channels ? 3 : 9), random(1, many_channels ? 6 : width)};
+    const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
+    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 100'000)
+      continue;
+    const TileShape tile = tile_shapes[static_cast<size_t>(random(0, std::ssize(tile_shapes) - 1))];
+    const int split = splits[static_cast<size_t>(random(0, std::ssize(splits) - 1))];
+    const auto planned = i % 2 ? best_plan(*g, transposed, operand_bytes, 132)
+                               : make_plan(*g, transposed, operand_bytes, tile, split, 132);
+    ASSERT_TRUE(planned);
+    expect_fits(*planned);
+    const Values in = testing::integers(testing::numel(input), 1),
+                 weight = testing::integers(testing::numel(g->weight_shape()), 2);
+    const Walk walk(*planned, in, weight);
+    const auto r = testing::reference_of(*g);
+    EXPECT_TRUE(walk.out ==
+                (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
+        << "big " << g->big_shape() << " weight " << g->weight_shape() << " groups " << o.groups << " stride "
+        << o.stride << " padding " << o.padding << " dilation " << o.dilation << " transposed " << transposed;
+    ++compared;
+    joined += planned->plan.joined > 0;
+  }
+  EXPECT_GT(compared, 400);
+  EXPECT_GT(joined, 30);
+}
+
+TEST(Conv3dDensePlan, BoxesFillTheirRows) {
+  const auto conv = [](const Triple& cells, int64_t batch) {
+    return *geometry(false, {batch, 64, cells.d, cells.h, cells.w}, 64, 3, {.padding = 1});
+  };
+  const auto boxes = [&](const Triple& cells, int64_t batch) {
+    const Plan p = make_plan(conv(cells, batch), false, 2, {1, 64}, 1, 132)->plan;
+    return p.d.tiles * p.h.tiles * p.w.tiles * p.batch_tiles;
+  };
+  EXPECT_EQ(boxes({32, 32, 32}, 2), 2 * 32 * 32 * 32 / 128);
+  EXPECT_EQ(boxes({4, 4, 4}, 2), 1);  // both samples
+  EXPECT_EQ(boxes({5, 5, 5}, 1), 1);
+  EXPECT_EQ(boxes({20, 20, 20}, 1), 70);  // of 63 at least
+  EXPECT_EQ(boxes({1, 1, 1}, 300), 3);
+}
+
+TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
+  const auto plan = [](bool transposed, const Shape& input, const Triple& kernel, const Conv3dOptions& o) {
+    return best_plan(*geometry(transposed, input, 64, kernel, o), transposed, 2, 132).has_value();
+  };
+  EXPECT_TRUE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 16}, {.stride = 8}));
+  EXPECT_FALSE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 17}, {}));
+  EXPECT_FALSE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 1}, {.stride = 9}));
+  EXPECT_TRUE(plan(true, {1, 64, 4, 4, 4}, {2, 2, 2}, {.stride = 4}));
+  EXPECT_FALSE(plan(true, {1, 64, 4, 4, 4}, {2, 2, 2}, {.stride = 5}));
+  EXPECT_FALSE(plan(false, {0, 64, 4, 4, 4}, {2, 2, 2}, {}));
+  EXPECT_FALSE(plan(false, {1, 64, 512, 512, 512}, {1, 1, 1}, {}));  // 2^33 elements
+}
+
+}  // namespace
+}  // namespace vox::cuda::conv::dense

@@ -1,0 +1,99 @@
+"""convert() on networks: what it replaces, and that training goes on as before."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import voxgrad.torch
+
+
+class UNet(nn.Module):
+    """Two levels, with every kind of layer that a 3-D U-Net has."""
+
+    def __init__(self, width=4):
+        super().__init__()
+
+        def block(c_in, c_out):
+            return nn.Sequential(nn.Conv3d(c_in, c_out, 3, padding=1, bias=False), nn.BatchNorm3d(c_out), nn.ReLU())
+
+        self.enter = block(1, width)
+        self.down = nn.Conv3d(width, 2 * width, 2, stride=2)
+        self.bottom = block(2 * width, 2 * width)
+        self.up = nn.ConvTranspose3d(2 * width, width, 2, stride=2)
+        self.leave = block(2 * width, width)
+        self.head = nn.Conv3d(width, 2, 1)
+
+    def forward(self, x):
+        skip = self.enter(x)
+        x = self.up(self.bottom(self.down(skip)))
+        return self.head(self.leave(torch.cat([skip, x], 1)))
+
+
+def losses(model, optimizer, steps=20):
+    device, dtype = model.head.weight.device, model.head.weight.dtype
+    torch.manual_seed(2)
+    x = torch.randn(2, 1, 8, 6, 4).to(device, dtype)
+    labels = (x[:, 0] > 0).long()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-3)], ids=["f64", "f32"])
+def test_unet_trains_as_with_pytorchs_layers(dtype, tolerance, device):
+    theirs = UNet().to(device, dtype)
+    ours = copy.deepcopy(theirs)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-2) for model in (theirs, ours)]  # before convert()
+    report = voxgrad.torch.convert(ours)
+    assert list(report) == ["enter.0", "down", "bottom.0", "up", "leave.0", "head"]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        expected = list(losses(theirs, optimizers[0]))
+    got = list(losses(ours, optimizers[1]))
+    assert got == pytest.approx(expected, rel=tolerance)
+    assert expected[-1] < 0.5 * expected[0]
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+
+
+def test_layers_keep_their_identity(capsys):
+    model = UNet()
+    layer, weight = model.up, model.up.weight
+    seen = []
+    layer.register_forward_hook(lambda *_: seen.append(1))
+    report = voxgrad.torch.convert(model, precision="high")
+    assert model.up is layer and type(layer) is voxgrad.torch.ConvTranspose3d and layer.weight is weight
+    assert layer.precision == "high"
+    model(torch.randn(1, 1, 4, 4, 4))
+    assert seen == [1]
+    printed = capsys.readouterr().out
+    assert printed.startswith("6 layers replaced\n") and "  up: voxgrad.torch.ConvTranspose3d\n" in printed
+    assert str(report) + "\n" == printed
+    assert not voxgrad.torch.convert(model, verbose=False)
+    assert not capsys.readouterr().out
+
+
+def test_only_the_exact_classes_asked_for():
+    class Own(nn.Conv3d):
+        pass
+
+    model = nn.Sequential(Own(1, 1, 1), nn.LazyConv3d(1, 1), nn.Conv2d(1, 1, 1), nn.Conv3d(1, 1, 1), nn.Linear(1, 1))
+    shared = model[3]
+    model.append(shared)
+    report = voxgrad.torch.convert(model, layers=[nn.Conv3d])
+    assert report == {"3": voxgrad.torch.Conv3d}
+    assert [type(m) for m in model] == [Own, nn.LazyConv3d, nn.Conv2d, voxgrad.torch.Conv3d, nn.Linear,
+                                        voxgrad.torch.Conv3d]
+    single = nn.Conv1d(1, 1, 1)
+    assert voxgrad.torch.convert(single) == {"": voxgrad.torch.Conv1d}
+    assert type(single) is voxgrad.torch.Conv1d
+    with pytest.raises(TypeError, match="got Tensor"):
+        voxgrad.torch.convert(torch.ones(1))
+    with pytest.raises(ValueError, match="precision"):
+        voxgrad.torch.convert(nn.Conv1d(1, 1, 1), precision="low")
+    with pytest.raises(ValueError, match="layers must be"):
+        voxgrad.torch.convert(nn.Conv1d(1, 1, 1), layers=[nn.Linear])
