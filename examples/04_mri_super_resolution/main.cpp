@@ -80,9 +80,11 @@ void show(const Results& results, const std::filesystem::path& folder) {
     });
   }
   try_to_draw(folder / "curves.png", [&](const std::filesystem::path& png) {
-    const CurveFigure figure{"training loss (mean squared error of a batch of patches)",
-                             "PSNR in the foreground of the evaluation slab (dB)", "%.1f", "trilinear",
-                             report.scores.trilinear.foreground.psnr};
+    const CurveFigure figure{
+        "training loss (mean squared error of a batch of patches)",
+        "PSNR in the foreground of the evaluation slab (dB)",
+        "set yrange [*:*]; set offsets 0, 0, 0.3, 0.3; set format y '%.1f'; set key right center",
+        "trilinear", report.scores.trilinear.foreground.psnr};
     draw_curves(results.history, figure, png);
   });
 }
@@ -143,18 +145,12 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return mri::run_program([&] {
-    mri::Options options;
-    mri::parse_options(argc, argv, options);
-    if (!options.help) return run(options);
-    std::fputs(
-        mri::usage(
-            "04_mri_super_resolution",
-            "Trains a small 3-D network to double the resolution of a head scan, and compares it with\n"
-            "trilinear interpolation on a part of the head, and on another head, that it has not seen.\n",
-            mri::Options{})
-            .c_str(),
-        stdout);
-    return 0;
-  });
+  mri::Options options;
+  return mri::run_program(
+      argc, argv,
+      {"04_mri_super_resolution",
+       "Trains a small 3-D network to double the resolution of a head scan, and compares it\n"
+       "with trilinear interpolation on a part of the head, and on another head, that it has\n"
+       "not seen.\n"},
+      options, {}, [&] { return run(options); });
 }

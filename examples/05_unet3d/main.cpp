@@ -1,11 +1,13 @@
 // Segmentation of the ventricles in a head scan, from the file to the picture:
 //
-//   1. Load a scan and label its ventricles by intensity and morphology.
+//   1. Load a scan, label its ventricles by intensity and morphology, and halve the resolution of both.
 //   2. Set coronal planes apart for evaluation, and train a 3-D U-Net on patches of the others.
 //   3. Evaluate it on the planes set apart, and on a head of another species.
 //   4. Show slab.png, unseen.png, curves.png and metrics.json.
+#include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <voxgrad/voxgrad.h>
@@ -129,11 +131,12 @@ int run(const Options& options) {
     });
   }
   mri::try_to_draw(options.out / "curves.png", [&](const path& png) {
-    draw_curves(
-        state.history,
-        {"training loss (cross entropy + soft Dice of a batch of patches)",
-         "Dice on planes that were not trained on", "%.2f", "all dark voxels", report.scores.threshold},
-        png);
+    draw_curves(state.history,
+                {"training loss (cross entropy + soft Dice of a batch of patches)",
+                 "Dice on planes that were not trained on",
+                 "set yrange [0:1]; set format y '%.1f'; set key bottom right", "all dark voxels",
+                 report.scores.threshold},
+                png);
   });
   return 0;
 }
@@ -141,23 +144,17 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return mri::run_program([&] {
-    Options options;
-    mri::parse_options(argc, argv, options,
-                       {{"--dtype", [&](auto& option, auto& value) {
-                           if (value != "f32" && value != "bf16")
-                             throw mri::UsageError(option + ": '" + value + "' is not f32 or bf16");
-                           options.dtype = value;
-                         }}});
-    if (!options.help) return run(options);
-    std::fputs(
-        mri::usage(
-            "05_unet3d",
-            "Trains a 3-D U-Net to segment the ventricles in a head scan, and scores it on planes and on "
-            "another\nhead that it has not seen.\n",
-            Options{}, "  --dtype f32|bf16    what the network computes in (default f32)\n")
-            .c_str(),
-        stdout);
-    return 0;
-  });
+  Options options;
+  const auto set_dtype = [&](const std::string& option, const std::string& value) {
+    if (value != "f32" && value != "bf16")
+      throw mri::UsageError(option + ": '" + value + "' is not f32 or bf16");
+    options.dtype = value;
+  };
+  return mri::run_program(
+      argc, argv,
+      {"05_unet3d",
+       "Trains a 3-D U-Net to segment the ventricles in a head scan, and scores it on planes and\n"
+       "on another head that it has not seen.\n",
+       "  --dtype f32|bf16    what the network computes in (default f32)\n"},
+      options, {{"--dtype", set_dtype}}, [&] { return run(options); });
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,8 @@ class UNet final : public vox::nn::Module {
 /// tile the scan from its first voxel on, so a voxel's result does not depend on `box`.
 inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box& box, int64_t patch,
                          vox::Device device, vox::DType dtype) {
+  if (std::min({scan.size[0], scan.size[1], scan.size[2]}) < patch)
+    throw std::invalid_argument("segment: the scan has an axis below " + std::to_string(patch) + " voxels");
   const auto guard = vox::no_grad();
   const int64_t core = patch / 2;
   mri::Box cores{};  // those that meet the box

@@ -190,8 +190,8 @@ void draw_curves(const History& history, const CurveFigure& figure, const std::f
       "plot 'losses' binary format='%3float32' using 1:2 with lines lw 1 lc rgb '#b8cfe8' title 'one batch', "
       "'' binary format='%3float32' using 1:3 with lines lw 3 lc rgb '#1f5fa8' title 'running mean'\n"
       "set title " +
-      quoted(figure.score_title) + "\nset yrange [*:*]; set format y " + quoted(figure.score_format) +
-      "; set key right center; set offsets 0, 0, 0.3, 0.3\n"
+      quoted(figure.score_title) + "\n" + figure.score_axis +
+      "\n"
       "plot 'scores' binary format='%2float32' using 1:2 with linespoints lw 3 pt 7 ps 1.1 lc rgb '#c2481c' "
       "title 'ours'";
   if (!figure.baseline_name.empty()) {

@@ -72,7 +72,7 @@ std::vector<float> pixels(const Volume& volume, const Plane& plane, const Box& b
 
 struct CurveFigure {
   std::string loss_title, score_title;
-  std::string score_format;   ///< gnuplot's, such as "%.1f"
+  std::string score_axis;     ///< gnuplot's commands for its range, format and key
   std::string baseline_name;  ///< of a line to beat; empty: none
   double baseline = 0;
 };

@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <cstdio>
+#include <exception>
 #include <stdexcept>
 
 namespace mri {
@@ -85,10 +87,15 @@ int report_interruption(const TrainingState& state) {
   return interrupted() ? 130 : 0;  // 128 + SIGINT, as in shells
 }
 
-int run_program(const std::function<int()>& experiment) {
+int run_program(int argc, const char* const* argv, const About& about, Options& options,
+                const std::map<std::string, Setter>& settings, const std::function<int()>& experiment) {
+  const std::string help = usage(about.name, about.purpose, options, about.own_options);
   try {
+    parse_options(argc, argv, options, settings);
     catch_interrupts();
-    return experiment();
+    if (!options.help) return experiment();
+    std::fputs(help.c_str(), stdout);
+    return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return dynamic_cast<const UsageError*>(&error) ? 2 : 1;

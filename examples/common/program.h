@@ -2,10 +2,9 @@
 // status.
 #pragma once
 
-#include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -51,8 +50,15 @@ void try_to_draw(const std::filesystem::path& png,
 /// Says how to go on after an interruption, and returns the exit status.
 int report_interruption(const TrainingState& state);
 
-/// Runs `experiment`, which returns the exit status, and reports what it throws: status 2 for a wrong command
-/// line, 1 otherwise.
-int run_program(const std::function<int()>& experiment);
+/// For the text of --help: what the program does, in whole lines, and the lines of its own options.
+struct About {
+  std::string name, purpose, own_options = "";
+};
+
+/// The whole of main(): stores the arguments in `options`, runs `experiment`, which returns the exit status,
+/// and reports what it throws, with status 2 for a wrong command line and 1 otherwise. `settings` are options
+/// of this program.
+int run_program(int argc, const char* const* argv, const About& about, Options& options,
+                const std::map<std::string, Setter>& settings, const std::function<int()>& experiment);
 
 }  // namespace mri

@@ -191,10 +191,12 @@ TEST(Unet, SegmentPutsCubesTogether) {
   const Mask inside = box_mask(one.size, box);
   int64_t marked = 0;
   for (size_t i = 0; i < mask.size(); ++i) {
-    ASSERT_EQ(mask[i], inside[i] && structure[i] > background[i]);
+    ASSERT_EQ(mask[i], inside[i] && structure[i] > background[i] && one.voxels[i] > mri::kAir);
     marked += mask[i];
   }
   EXPECT_GT(marked, 0);
+
+  EXPECT_THROW(segment(network, one, box, 24, vox::Device::cpu(), vox::f32), std::invalid_argument);
 
   const mri::Volume two = mri::noise({16, 40, 16}, 2);
   const Mask all = segment(network, two, mri::whole(two.size), 16, vox::Device::cpu(), vox::f32);
