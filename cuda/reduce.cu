@@ -2,8 +2,8 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
-#include <voxgrad/cuda/for_each_index.cuh>
 #include <voxgrad/cuda/packet.cuh>
+#include <voxgrad/cuda/for_each_index.cuh>
 
 #include <algorithm>
 #include <cstdint>

@@ -93,8 +93,8 @@ TEST(Conv3dSelect, TheTable) {
   }
   // Many channels, of few cells if they are fewer than 128.
   for (const auto& [channels, cells, dense] : {std::tuple(128, 64, true), {32, 32, true}, {64, 64, false}}) {
-    const Conv3dGeometry g = detail::conv_transpose3d_geometry("select", {2, channels, cells, cells, cells},
-                                                               {channels, channels, 3, 3, 3}, {.padding = 1});
+    const Conv3dGeometry g = detail::conv_transpose3d_geometry(
+        "select", {2, channels, cells, cells, cells}, {channels, channels, 3, 3, 3}, {.padding = 1});
     for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
       EXPECT_EQ(chosen(high, g, f32, pass) == "dense", hopper && dense);
       EXPECT_EQ(chosen(medium, g, f32, pass) == "dense_bf16_of_f32", hopper && dense);
