@@ -6,43 +6,23 @@
 //   4. Evaluate both methods on the planes set apart, and on a head of another species.
 //   5. Show slices.png, unseen.png, curves.png and metrics.json.
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 #include <voxgrad/voxgrad.h>
 
+#include "../common/pictures.h"
+#include "../common/program.h"
+#include "../common/training.h"
 #include "figures.h"
 #include "metrics.h"
 #include "network.h"
-#include "options.h"
 #include "patches.h"
-#include "train.h"
-#include "volume.h"
 
 namespace {
 
 using namespace mri;
-
-vox::Device choose_device(const Options& options) {
-  if (options.threads > 0) vox::set_num_threads(options.threads);
-  if (options.device == "cpu") return vox::Device::cpu();
-  if (!vox::cuda::is_available()) {
-    throw std::runtime_error("--device cuda: this build or this machine has no usable GPU; use --device cpu");
-  }
-  return vox::Device::cuda();
-}
-
-Volume load_scan(const std::string& path) {
-  if (path.starts_with("/usr/share/mricron/") && !std::filesystem::exists(path)) {
-    throw std::runtime_error(path +
-                             " is not there. On Debian and Ubuntu: apt install mricron-data. Or run with "
-                             "--volume FILE for another scan, or with --phantom, which needs no file");
-  }
-  return crop_to_even(normalise(read_nifti(path)));
-}
 
 // The truth, its low resolution, and trilinear interpolation back. The network's result comes later.
 Comparison degrade(Volume truth) {
@@ -53,35 +33,12 @@ Comparison degrade(Volume truth) {
   return head;
 }
 
-Comparison load_head(const Options& options) {
-  const int64_t edge = options.phantom_size;
-  return degrade(options.phantom ? crop_to_even(shepp_logan({edge, edge, edge})) : load_scan(options.volume));
-}
-
-// The second head is not used in training. If the user gives a scan of their own, this one may be missing.
-std::optional<Comparison> load_unseen(const Options& options) {
-  const bool is_default = options.unseen == Options{}.unseen;
-  const bool own_volume = options.phantom || options.volume != Options{}.volume;
-  if (options.unseen == "none" || (is_default && options.phantom)) return std::nullopt;
-  if (is_default && own_volume && !std::filesystem::exists(options.unseen)) return std::nullopt;
-  return degrade(load_scan(options.unseen));
-}
-
 // PSNR in the foreground of the slab, which curves.png shows.
 double score_slab(SuperResolution& network, const Comparison& head, Range slab, vox::Device device) {
   const Volume ours = super_resolve(network, head.low, slab, device);
   const Volume truth = crop(head.truth, {2 * slab.begin, 0, 0}, ours.size);
   const Mask mask = foreground(truth);
   return psnr(truth, ours, &mask);
-}
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && std::filesystem::is_directory(folder)) return;
-  const std::string reason = error ? error.message() : "it is a file";
-  throw std::runtime_error("--out: cannot make the folder " + folder.string() + ": " + reason +
-                           "; choose another");
 }
 
 struct Results {
@@ -91,17 +48,6 @@ struct Results {
   std::optional<Comparison> unseen;  ///< the second head, all of which was scored
   History history;
 };
-
-// If a picture fails, the numbers must still be written.
-template <class Draw>
-void try_to_draw(const std::filesystem::path& png, Draw draw) {
-  try {
-    draw(png);
-    std::printf("wrote %s\n", png.c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s was not drawn: %s\n", png.c_str(), error.what());
-  }
-}
 
 // The voxel where the drawn planes cross: in the middle of the scored planes, and beside the cleft between
 // the hemispheres.
@@ -134,7 +80,12 @@ void show(const Results& results, const std::filesystem::path& folder) {
     });
   }
   try_to_draw(folder / "curves.png", [&](const std::filesystem::path& png) {
-    draw_curves(results.history, report.scores.trilinear.foreground.psnr, png);
+    const CurveFigure figure{
+        "training loss (mean squared error of a batch of patches)",
+        "PSNR in the foreground of the evaluation slab (dB)",
+        "set yrange [*:*]; set offsets 0, 0, 0.3, 0.3; set format y '%.1f'; set key right center",
+        "trilinear", report.scores.trilinear.foreground.psnr};
+    draw_curves(results.history, figure, png);
   });
 }
 
@@ -144,50 +95,46 @@ int run(const Options& options) {
   Results results;
 
   // 1 and 2. Load and degrade.
-  Comparison& head = results.head = load_head(options);
-  results.unseen = load_unseen(options);
-  Report& report = results.report;
-  report.volume = options.phantom ? "Shepp-Logan phantom" : options.volume;
-  report.unseen_volume = options.unseen;
+  Comparison& head = results.head = degrade(load_head(options));
+  if (auto unseen = load_unseen(options)) results.unseen = degrade(std::move(*unseen));
 
   // 3. Split and train.
   const Split split = results.split = split_planes(head.low.size[0], SuperResolution::kReach);
   const PatchSampler patches(head.low, head.truth, split, options.seed);
-  TrainingState state(options.seed, options.steps, device);
-  SuperResolution& network = state.network;
-  for (const vox::Tensor& parameter : network.parameters()) report.parameters += parameter.numel();
-  const TrainingPlan plan{.steps = options.steps,
-                          .stop_after = options.stop_after,
-                          .minutes = options.minutes,
-                          .device = device,
-                          .checkpoint = options.out / "checkpoint.safetensors"};
-  if (options.resume) load_checkpoint(state, plan.checkpoint);
+  vox::manual_seed(options.seed);
+  SuperResolution network;
+  network.to(device);
+  vox::optim::Adam optimizer(network.parameters());
+  TrainingState state{network, optimizer, options.seed, options.steps};
 
-  std::printf("%s: %lld x %lld x %lld voxels; %lld parameters; training on %s\n", report.volume.c_str(),
-              static_cast<long long>(head.truth.size[0]), static_cast<long long>(head.truth.size[1]),
-              static_cast<long long>(head.truth.size[2]), static_cast<long long>(report.parameters),
-              to_string(device).c_str());
-  std::fflush(stdout);
-  const auto evaluate = [&] { return score_slab(network, head, split.slab, device); };
-  if (train(state, patches, plan, evaluate) == Outcome::interrupted) {
-    std::printf("stopped after step %lld of %lld; the same command with --resume goes on\n",
-                static_cast<long long>(state.step), static_cast<long long>(options.steps));
-    return interrupted() ? 130 : 0;  // 128 + SIGINT, as in shells
-  }
+  TrainingPlan plan{.stop_after = options.stop_after,
+                    .minutes = options.minutes,
+                    .score_unit = "dB",
+                    .checkpoint = options.out / "checkpoint.safetensors"};
+  plan.take_step = [&](int64_t step) {
+    const Batch batch = patches.batch(step);
+    optimizer.zero_grad();
+    vox::Tensor loss = vox::mse_loss(network(batch.low.to(device)), batch.truth.to(device));
+    loss.backward();
+    optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 1e-3, .total_steps = options.steps}));
+    optimizer.step();
+    return loss.item();
+  };
+  plan.evaluate = [&] { return score_slab(network, head, split.slab, device); };
+  if (options.resume) load_checkpoint(state, plan.checkpoint);
+  print_start(facts_of(options, state), head.truth.size);
+  if (train(state, plan) == Outcome::interrupted) return report_interruption(state);
   save_weights(network, options.out / "weights.safetensors");
 
   // 4. Evaluate on planes and on a head that the network has not seen.
+  Report& report = results.report;
+  static_cast<RunFacts&>(report) = facts_of(options, state);
   head.ours = super_resolve(network, head.low, device);
   report.scores = score(planes(head, 2 * split.slab.begin, 2 * split.slab.length()));
   if (results.unseen) {
     results.unseen->ours = super_resolve(network, results.unseen->low, device);
     report.unseen = score(*results.unseen);
   }
-  report.device = options.device;
-  report.threads = vox::get_num_threads();
-  report.seconds = state.seconds;
-  report.steps = state.step;
-  report.seed = options.seed;
 
   // 5. Show.
   results.history = state.history;
@@ -198,16 +145,12 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const mri::Options options = mri::parse_options(argc, argv);
-    if (options.help) {
-      std::fputs(mri::usage().c_str(), stdout);
-      return 0;
-    }
-    mri::catch_interrupts();
-    return run(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return dynamic_cast<const mri::UsageError*>(&error) ? 2 : 1;
-  }
+  mri::Options options;
+  return mri::run_program(
+      argc, argv,
+      {"04_mri_super_resolution",
+       "Trains a small 3-D network to double the resolution of a head scan, and compares it\n"
+       "with trilinear interpolation on a part of the head, and on another head, that it has\n"
+       "not seen.\n"},
+      options, {}, [&] { return run(options); });
 }

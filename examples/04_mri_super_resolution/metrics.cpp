@@ -9,7 +9,6 @@
 namespace mri {
 namespace {
 
-constexpr float kForegroundThreshold = 0.02f;
 constexpr int64_t kDilation = 2;
 constexpr int64_t kWindow = 7;
 
@@ -83,7 +82,7 @@ std::vector<double> window_mean(const Volume& a, const Volume* b) {
 
 Mask foreground(const Volume& truth) {
   Mask mask(truth.voxels.size());
-  for (size_t i = 0; i < mask.size(); ++i) mask[i] = truth.voxels[i] > kForegroundThreshold;
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] = truth.voxels[i] > kAir;
   for (int axis = 0; axis < 3; ++axis) mask = dilate_axis(mask, axis_of(truth.size, axis));
   return mask;
 }

@@ -7,14 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "volume.h"
+#include "../common/program.h"
 
 namespace mri {
-
-/// One byte per voxel: 1 if the voxel counts.
-using Mask = std::vector<uint8_t>;
 
 /// Voxels of `truth` above 0.02 and all within 2 voxels of one along every axis (dilation by a 5x5x5 cube).
 Mask foreground(const Volume& truth);
@@ -59,25 +55,9 @@ struct ComparisonScores {
 
 ComparisonScores score(const Comparison& comparison);
 
-/// What happened during training.
-struct History {
-  std::vector<float> loss;  ///< of step 1, 2, ...
-  std::vector<int64_t> evaluated_steps;
-  std::vector<float>
-      evaluated_psnr;  ///< dB in the foreground of the evaluation slab after each of those steps
-};
-
 /// The experiment in numbers.
-struct Report {
-  std::string device;
-  int threads = 0;
-  double seconds = 0;  ///< Spent training, over all resumed runs.
-  int64_t steps = 0;
-  uint64_t seed = 0;
-  int64_t parameters = 0;
-  std::string volume;
+struct Report : RunFacts {
   ComparisonScores scores;
-  std::string unseen_volume;
   std::optional<ComparisonScores> unseen;
 };
 

@@ -8,7 +8,7 @@
 
 #include <voxgrad/voxgrad.h>
 
-#include "volume.h"
+#include "../common/volume.h"
 
 namespace mri {
 

@@ -7,41 +7,11 @@
 #include <voxgrad/core/philox.h>
 
 namespace mri {
-
-Split split_planes(int64_t depth, int64_t reach) {
-  Split split;
-  split.slab = {depth * 45 / 100, depth * 65 / 100};
-  for (const Range range : {Range{0, split.slab.begin - reach}, Range{split.slab.end + reach, depth}}) {
-    if (range.length() > 0) split.training.push_back(range);
-  }
-  // SSIM's window of 7 needs 4 planes of the low resolution.
-  if (split.slab.length() < 4 || split.training.empty()) {
-    throw std::invalid_argument(
-        "split_planes: " + std::to_string(2 * depth) +
-        " planes from foot to head are too few to train on some and evaluate on others");
-  }
-  return split;
-}
-
 namespace {
 
 constexpr int64_t kSmallestPatch = 8;
 constexpr int kAttempts = 64;
 constexpr double kLeastHead = 0.1;  // of a patch's voxels
-
-// An integer in [0, count) from 32 random bits; the bias is below count / 2^32.
-int64_t pick(uint32_t word, int64_t count) {
-  return static_cast<int64_t>(static_cast<uint64_t>(word) * static_cast<uint64_t>(count) >> 32);
-}
-
-void copy_patch(const Volume& from, Size origin, int64_t edge, const bool* mirror, std::vector<float>& to) {
-  const auto place = [&](int axis, int64_t i) { return origin[axis] + (mirror[axis] ? edge - 1 - i : i); };
-  for (int64_t d = 0; d < edge; ++d) {
-    for (int64_t h = 0; h < edge; ++h) {
-      for (int64_t w = 0; w < edge; ++w) to.push_back(from.at(place(0, d), place(1, h), place(2, w)));
-    }
-  }
-}
 
 }  // namespace
 
@@ -65,7 +35,7 @@ bool PatchSampler::has_head(Size origin) const {
   for (int64_t d = 0; d < patch_; ++d) {
     for (int64_t h = 0; h < patch_; ++h) {
       for (int64_t w = 0; w < patch_; ++w)
-        count += low_.at(origin[0] + d, origin[1] + h, origin[2] + w) > 0.02f;
+        count += low_.at(origin[0] + d, origin[1] + h, origin[2] + w) > kAir;
     }
   }
   return static_cast<double>(count) >= kLeastHead * static_cast<double>(patch_ * patch_ * patch_);
@@ -103,8 +73,9 @@ Batch PatchSampler::batch(int64_t step) const {
   for (int64_t sample = 0; sample < kBatchSize; ++sample) {
     const Choice choice = choose(step, sample);
     const Size origin = choice.origin;
-    copy_patch(low_, origin, patch_, choice.mirror, low);
-    copy_patch(truth_, {2 * origin[0], 2 * origin[1], 2 * origin[2]}, 2 * patch_, choice.mirror, truth);
+    append_box(low_.voxels, low_.size, origin, patch_, choice.mirror, low);
+    append_box(truth_.voxels, truth_.size, {2 * origin[0], 2 * origin[1], 2 * origin[2]}, 2 * patch_,
+               choice.mirror, truth);
   }
   const int64_t p = patch_;
   return {vox::from_vector<float>(low, {kBatchSize, 1, p, p, p}),

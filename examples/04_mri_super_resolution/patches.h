@@ -1,4 +1,4 @@
-// Training data: which planes are for training and which for evaluation, and random pairs of patches.
+// Training data: random pairs of patches.
 #pragma once
 
 #include <cstdint>
@@ -6,24 +6,9 @@
 
 #include <voxgrad/voxgrad.h>
 
-#include "volume.h"
+#include "../common/sampling.h"
 
 namespace mri {
-
-/// A division of the planes of the low resolution:
-///
-///     training | gap | evaluation slab | gap | training
-///
-/// The gaps are as wide as the network sees. So no training patch contains a plane from which the slab is
-/// computed, in the low resolution or in the high one.
-struct Split {
-  Range slab;
-  std::vector<Range> training;
-};
-
-/// Takes as the slab the planes from 45 % to 65 % of `depth`: in a head, the region of the ventricles.
-/// Throws std::invalid_argument if nothing is left to train or evaluate on.
-Split split_planes(int64_t depth, int64_t reach);
 
 /// A batch: (N, 1, P, P, P) of the low resolution and the same boxes, (N, 1, 2P, 2P, 2P), of the truth.
 struct Batch {

@@ -10,18 +10,20 @@
 #include <sstream>
 #include <thread>
 
-#include "figures.h"
 #include "metrics.h"
 #include "mri_images.h"
 #include "options.h"
-#include "train.h"
+#include "pictures.h"
+#include "training.h"
 
 namespace mri {
 namespace {
 
 Options parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "mri");
-  return parse_options(static_cast<int>(arguments.size()), arguments.data());
+  Options options;
+  parse_options(static_cast<int>(arguments.size()), arguments.data(), options);
+  return options;
 }
 
 TEST(MriOptions, ReadsBothSpellings) {
@@ -43,7 +45,7 @@ std::string progress_line(int64_t steps, double seconds) {
   {
     Progress progress(0, steps, file, seconds);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    progress.update(1, 0.5, 3);
+    progress.update(1, 0.5, "3 dB");
   }
   std::rewind(file);
   char text[300] = "";

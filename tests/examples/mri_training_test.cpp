@@ -13,7 +13,7 @@
 #include "mri_images.h"
 #include "network.h"
 #include "patches.h"
-#include "train.h"
+#include "training.h"
 
 namespace mri {
 namespace {
@@ -157,6 +157,14 @@ class MriCheckpoint : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+// A network and its optimiser, and the training of both.
+struct SmallRun {
+  explicit SmallRun(uint64_t seed, int64_t steps = 9) : state{network, optimizer, seed, steps} {}
+  SuperResolution network;
+  vox::optim::Adam optimizer{network.parameters()};
+  TrainingState state;
+};
+
 // One step on a batch of ones, which gives the optimiser a state.
 void train_one_step(TrainingState& state) {
   state.optimizer.zero_grad();
@@ -167,19 +175,20 @@ void train_one_step(TrainingState& state) {
 
 TEST_F(MriCheckpoint, BringsEverythingBack) {
   const std::filesystem::path path = folder_ / "checkpoint.safetensors";
-  TrainingState state(UINT64_MAX, 9, vox::Device::cpu()), restored(UINT64_MAX, 9, vox::Device::cpu());
+  SmallRun run(UINT64_MAX), restored_run(UINT64_MAX);
+  TrainingState &state = run.state, &restored = restored_run.state;
   train_one_step(state);
   train_one_step(state);
   state.seconds = 12.5;
   state.history.evaluated_steps = {0, 2};
-  state.history.evaluated_psnr = {30, 31};
+  state.history.evaluated_score = {30, 31};
   save_checkpoint(state, path);
   load_checkpoint(restored, path);
   EXPECT_EQ(restored.step, 2);
   EXPECT_EQ(restored.seconds, 12.5);
   EXPECT_EQ(restored.history.loss, state.history.loss);
   EXPECT_EQ(restored.history.evaluated_steps, state.history.evaluated_steps);
-  EXPECT_EQ(restored.history.evaluated_psnr, state.history.evaluated_psnr);
+  EXPECT_EQ(restored.history.evaluated_score, state.history.evaluated_score);
   train_one_step(state);  // the optimiser's moments decide where this one goes
   train_one_step(restored);
   const auto a = state.network.named_parameters(), b = restored.network.named_parameters();
@@ -190,12 +199,12 @@ TEST_F(MriCheckpoint, BringsEverythingBack) {
 
 TEST_F(MriCheckpoint, RefusesOtherRunsAndDamage) {
   const std::filesystem::path path = folder_ / "checkpoint.safetensors";
-  const vox::Device cpu = vox::Device::cpu();
-  TrainingState state(1, 9, cpu), other_seed(2, 9, cpu), other_steps(1, 10, cpu);
+  SmallRun run(1), other_seed(2), other_steps(1, 10);
+  TrainingState& state = run.state;
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
   save_checkpoint(state, path);
-  EXPECT_THROW(load_checkpoint(other_seed, path), std::runtime_error);
-  EXPECT_THROW(load_checkpoint(other_steps, path), std::runtime_error);
+  EXPECT_THROW(load_checkpoint(other_seed.state, path), std::runtime_error);
+  EXPECT_THROW(load_checkpoint(other_steps.state, path), std::runtime_error);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
   save_weights(state.network, path);  // a good file, but no checkpoint

@@ -7,6 +7,20 @@
 
 namespace mri {
 
+Box bounding_box(const Mask& mask, const Size& size) {
+  Box box{size, {0, 0, 0}};
+  size_t i = 0;
+  for_each_voxel(whole(size), [&](int64_t d, int64_t h, int64_t w) {
+    if (!mask[i++]) return;
+    const Size here{d, h, w};
+    for (int axis = 0; axis < 3; ++axis) {
+      box.begin[axis] = std::min(box.begin[axis], here[axis]);
+      box.end[axis] = std::max(box.end[axis], here[axis] + 1);
+    }
+  });
+  return box.end[0] == 0 ? Box{} : box;
+}
+
 Volume crop(const Volume& volume, Size begin, Size size) {
   for (int axis = 0; axis < 3; ++axis) {
     if (begin[axis] < 0 || size[axis] < 0 || begin[axis] > volume.size[axis] - size[axis]) {

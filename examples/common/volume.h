@@ -33,7 +33,35 @@ struct Volume {
   float at(int64_t d, int64_t h, int64_t w) const { return voxels[index(d, h, w)]; }
 };
 
-/// Planes [begin, end) along D.
+/// Air is at most this, once intensities are normalised.
+constexpr float kAir = 0.02f;
+
+/// One byte per voxel: 1 if the voxel counts.
+using Mask = std::vector<uint8_t>;
+
+/// The voxels [begin, end).
+struct Box {
+  Size begin{}, end{};
+  int64_t length(int axis) const { return end[axis] - begin[axis]; }
+};
+
+/// All of a volume.
+inline Box whole(const Size& size) { return {{0, 0, 0}, size}; }
+
+/// Calls f(d, h, w) for the voxels of `box`, in the order of memory.
+template <class F>
+void for_each_voxel(const Box& box, F f) {
+  for (int64_t d = box.begin[0]; d < box.end[0]; ++d) {
+    for (int64_t h = box.begin[1]; h < box.end[1]; ++h) {
+      for (int64_t w = box.begin[2]; w < box.end[2]; ++w) f(d, h, w);
+    }
+  }
+}
+
+/// The smallest box around the voxels of `mask`; one without voxels if there are none.
+Box bounding_box(const Mask& mask, const Size& size);
+
+/// Planes [begin, end) along an axis.
 struct Range {
   int64_t begin = 0, end = 0;
   int64_t length() const { return end - begin; }

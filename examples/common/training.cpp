@@ -1,11 +1,10 @@
-#include "train.h"
+#include "training.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <initializer_list>
 #include <stdexcept>
 #include <utility>
 
@@ -52,17 +51,7 @@ StateDict get_all(const StateDict& dict, const std::string& prefix) {
   return inner;
 }
 
-SuperResolution make_network(uint64_t seed, vox::Device device) {
-  vox::manual_seed(seed);
-  SuperResolution network;
-  network.to(device);
-  return network;
-}
-
 }  // namespace
-
-TrainingState::TrainingState(uint64_t seed_, int64_t steps_, vox::Device device)
-    : seed(seed_), steps(steps_), network(make_network(seed_, device)), optimizer(network.parameters()) {}
 
 void save_checkpoint(const TrainingState& state, const std::filesystem::path& path) {
   StateDict dict;
@@ -74,7 +63,7 @@ void save_checkpoint(const TrainingState& state, const std::filesystem::path& pa
   put<double>(dict, "run.seconds", {state.seconds});
   put(dict, "history.loss", state.history.loss);
   put(dict, "history.evaluated_steps", state.history.evaluated_steps);
-  put(dict, "history.evaluated_psnr", state.history.evaluated_psnr);
+  put(dict, "history.evaluated_score", state.history.evaluated_score);
   vox::nn::save(path, dict);
 }
 
@@ -94,16 +83,17 @@ void load_checkpoint(TrainingState& state, const std::filesystem::path& path) {
   state.step = get_one<int64_t>(dict, "run.step");
   state.seconds = get_one<double>(dict, "run.seconds");
   state.history = {get<float>(dict, "history.loss"), get<int64_t>(dict, "history.evaluated_steps"),
-                   get<float>(dict, "history.evaluated_psnr")};
+                   get<float>(dict, "history.evaluated_score")};
   if (state.step < 0 || state.step > steps || static_cast<int64_t>(state.history.loss.size()) != state.step ||
-      state.history.evaluated_steps.size() != state.history.evaluated_psnr.size()) {
+      (state.step > 0 && state.history.evaluated_steps.empty()) ||
+      state.history.evaluated_steps.size() != state.history.evaluated_score.size()) {
     throw std::runtime_error("load_checkpoint: " + path.string() + " contradicts itself");
   }
   state.network.load_state_dict(get_all(dict, kNetwork));
   state.optimizer.load_state_dict(get_all(dict, kOptimizer));
 }
 
-void save_weights(const SuperResolution& network, const std::filesystem::path& path) {
+void save_weights(const vox::nn::Module& network, const std::filesystem::path& path) {
   vox::nn::save(path, network.state_dict());
 }
 
@@ -113,20 +103,15 @@ namespace {
 
 constexpr double kSecondsBetweenCheckpoints = 60;
 
-// One step of gradient descent; returns the loss before it.
-float take_step(TrainingState& state, const Batch& batch, double rate, vox::Device device) {
-  state.optimizer.zero_grad();
-  vox::Tensor loss = vox::mse_loss(state.network(batch.low.to(device)), batch.truth.to(device));
-  loss.backward();
-  state.optimizer.set_lr(rate);
-  state.optimizer.step();
-  return loss.item();
+std::string last_score(const History& history, const std::string& unit) {
+  char number[40];
+  std::snprintf(number, sizeof number, "%.4g ", static_cast<double>(history.evaluated_score.back()));
+  return number + unit;
 }
 
 }  // namespace
 
-Outcome train(TrainingState& state, const PatchSampler& patches, const TrainingPlan& plan,
-              const std::function<double()>& evaluate) {
+Outcome train(TrainingState& state, const TrainingPlan& plan) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -136,31 +121,29 @@ Outcome train(TrainingState& state, const PatchSampler& patches, const TrainingP
   auto saved = start;
   const auto record_evaluation = [&] {
     state.history.evaluated_steps.push_back(state.step);
-    state.history.evaluated_psnr.push_back(static_cast<float>(evaluate()));
+    state.history.evaluated_score.push_back(static_cast<float>(plan.evaluate()));
   };
-  const int64_t evaluate_every = std::max<int64_t>(plan.steps / 12, 1);
+  const int64_t evaluate_every = std::max<int64_t>(state.steps / 12, 1);
   if (state.step == 0) record_evaluation();
 
   Outcome outcome = Outcome::finished;
   const double time =
       plan.minutes > 0 ? 60 * plan.minutes - seconds_before : std::numeric_limits<double>::infinity();
-  Progress progress(state.step, plan.steps, stderr, time);
-  while (state.step < plan.steps) {
+  Progress progress(state.step, state.steps, stderr, time);
+  while (state.step < state.steps) {
     const int64_t step = state.step + 1;
-    const double rate =
-        vox::optim::cosine_lr(state.step, {.base_lr = kLearningRate, .total_steps = plan.steps});
-    const float loss = take_step(state, patches.batch(step), rate, plan.device);
+    const float loss = plan.take_step(step);
     state.step = step;
     state.history.loss.push_back(loss);
-    if (step % evaluate_every == 0 || step == plan.steps) record_evaluation();
-    progress.update(step, loss, -10 * std::log10(loss));
+    if (step % evaluate_every == 0 || step == state.steps) record_evaluation();
+    progress.update(step, loss, last_score(state.history, plan.score_unit));
 
     state.seconds = seconds_before + seconds_since(start);
     if (interrupted() || step == plan.stop_after) {
       outcome = Outcome::interrupted;
       break;
     }
-    if (plan.minutes > 0 && state.seconds > 60 * plan.minutes && step < plan.steps) {
+    if (plan.minutes > 0 && state.seconds > 60 * plan.minutes && step < state.steps) {
       outcome = Outcome::out_of_time;
       break;
     }
@@ -203,7 +186,7 @@ Progress::~Progress() {
   if (line_stands_) std::fputc('\n', out_);
 }
 
-std::string Progress::line(int64_t step, double loss, double psnr) const {
+std::string Progress::line(int64_t step, double loss, const std::string& score) const {
   constexpr int kWidth = 24;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double speed = seconds > 0 ? static_cast<double>(step - first_) / seconds : 0;
@@ -212,20 +195,20 @@ std::string Progress::line(int64_t step, double loss, double psnr) const {
   const auto filled = static_cast<int>(kWidth * step / std::max<int64_t>(total_, 1));
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
   char text[200];
-  std::snprintf(text, sizeof text, "[%s] %lld/%lld  loss %.6f  %.2f dB  %.1f steps/s  %lld:%02d left",
-                bar.c_str(), static_cast<long long>(step), static_cast<long long>(total_), loss, psnr, speed,
+  std::snprintf(text, sizeof text, "[%s] %lld/%lld  loss %.6f  %s  %.1f steps/s  %lld:%02d left", bar.c_str(),
+                static_cast<long long>(step), static_cast<long long>(total_), loss, score.c_str(), speed,
                 static_cast<long long>(left / 60), static_cast<int>(std::fmod(left, 60)));
   return text;
 }
 
-void Progress::update(int64_t step, double loss, double psnr) {
+void Progress::update(int64_t step, double loss, const std::string& score) {
   const auto now = Clock::now();
   const bool last = step == total_;
   const auto pause = is_terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000);
   if (!last && now - drawn_ < pause) return;
   drawn_ = now;
   // \033[K clears the rest of a longer previous line.
-  std::fprintf(out_, is_terminal_ ? "\r%s\033[K" : "%s\n", line(step, loss, psnr).c_str());
+  std::fprintf(out_, is_terminal_ ? "\r%s\033[K" : "%s\n", line(step, loss, score).c_str());
   std::fflush(out_);
   line_stands_ = is_terminal_;
 }

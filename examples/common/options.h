@@ -1,4 +1,4 @@
-// The command line of the experiment.
+// The command line of an experiment.
 #pragma once
 
 #include <charconv>
@@ -13,6 +13,7 @@
 
 namespace mri {
 
+/// What every experiment can be told.
 struct Options {
   std::string device = "cpu";
   int threads = 0;  ///< 0: all cores
@@ -47,17 +48,19 @@ Number parse_number(const std::string& option, const std::string& text, Number l
   throw UsageError(message.str());
 }
 
-/// Throws UsageError for unknown options, missing values and values out of range.
-inline Options parse_options(int argc, const char* const* argv) {
-  Options options;
+using Setter = std::function<void(const std::string& option, const std::string& value)>;
+
+/// Stores the arguments in `options`. `settings` are options of one experiment. Throws UsageError for unknown
+/// options, missing values and values out of range.
+inline void parse_options(int argc, const char* const* argv, Options& options,
+                          std::map<std::string, Setter> settings = {}) {
   bool volume_given = false;
   const std::map<std::string, std::function<void()>> flags{
       {"--phantom", [&] { options.phantom = true; }},
       {"--resume", [&] { options.resume = true; }},
       {"--help", [&] { options.help = true; }},
   };
-  using Setter = std::function<void(const std::string& option, const std::string& value)>;
-  const std::map<std::string, Setter> settings{
+  settings.merge(std::map<std::string, Setter>{
       {"--device",
        [&](auto& option, auto& value) {
          if (value != "cpu" && value != "cuda")
@@ -75,7 +78,7 @@ inline Options parse_options(int argc, const char* const* argv) {
       {"--volume", [&](auto&, auto& v) { options.volume = v, volume_given = true; }},
       {"--unseen", [&](auto&, auto& v) { options.unseen = v; }},
       {"--out", [&](auto&, auto& v) { options.out = v; }},
-  };
+  });
   for (int i = 1; i < argc; ++i) {
     std::string option = argv[i];
     if (const auto flag = flags.find(option); flag != flags.end()) {
@@ -98,16 +101,13 @@ inline Options parse_options(int argc, const char* const* argv) {
   }
   if (options.phantom && volume_given)
     throw UsageError("--phantom and --volume exclude each other: choose one head");
-  return options;
 }
 
-/// The text of `--help`.
-inline std::string usage() {
-  const Options defaults;
-  return "Usage: mri_super_resolution [options]\n"
-         "Trains a small 3-D network to double the resolution of a head scan, and compares it with "
-         "trilinear\n"
-         "interpolation on a part of the head, and on another head, that it has not seen.\n\n"
+/// The text of `--help`: what the program does, in whole lines, and its options with their defaults. `own`
+/// has the lines of the experiment's own options.
+inline std::string usage(const std::string& program, const std::string& about, const Options& defaults,
+                         const std::string& own = "") {
+  return "Usage: " + program + " [options]\n" + about + "\n" + own +
          "  --volume FILE       the scan to train and evaluate on, .nii or .nii.gz\n"
          "                      (default " +
          defaults.volume +
@@ -128,7 +128,9 @@ inline std::string usage() {
          "  --minutes M         stop training after M minutes even if steps are left\n"
          "  --stop-after N      stop after step N of them with a checkpoint, as Ctrl-C does\n"
          "  --seed N            of weights and patches; one seed gives one result (default 1)\n"
-         "  --out DIR           where pictures, metrics and the checkpoint go (default out)\n"
+         "  --out DIR           where pictures, metrics and the checkpoint go (default " +
+         defaults.out.string() +
+         ")\n"
          "  --resume            go on from the checkpoint in DIR\n"
          "  --help              this text\n";
 }

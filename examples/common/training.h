@@ -9,27 +9,28 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <voxgrad/voxgrad.h>
 
-#include "metrics.h"
-#include "network.h"
-#include "patches.h"
-
 namespace mri {
+
+/// What happened during training.
+struct History {
+  std::vector<float> loss;  ///< of step 1, 2, ...
+  std::vector<int64_t> evaluated_steps;
+  std::vector<float> evaluated_score;  ///< on what is kept out of training, after each of those steps
+};
 
 /// A training run between two steps. It has no random state: (seed, step) gives the next patches.
 struct TrainingState {
-  /// A fresh network on `device`; its weights are a function of `seed`.
-  TrainingState(uint64_t seed, int64_t steps, vox::Device device);
-
+  vox::nn::Module& network;
+  vox::optim::Optimizer& optimizer;
   uint64_t seed;
   int64_t steps;  ///< planned in total; the learning rate depends on it
   int64_t step = 0;
   double seconds = 0;  ///< spent training, over all resumed runs
-  SuperResolution network;
-  vox::optim::Adam optimizer;
-  History history;
+  History history = {};
 };
 
 /// Writes everything as one .safetensors file. vox::nn::save replaces the old file only when the new one is
@@ -41,26 +42,25 @@ void save_checkpoint(const TrainingState& state, const std::filesystem::path& pa
 void load_checkpoint(TrainingState& state, const std::filesystem::path& path);
 
 /// Writes the network's weights alone; equal weights give equal bytes.
-void save_weights(const SuperResolution& network, const std::filesystem::path& path);
+void save_weights(const vox::nn::Module& network, const std::filesystem::path& path);
 
 struct TrainingPlan {
-  int64_t steps = 0;
-  int64_t stop_after = 0;  ///< step after which to stop as if interrupted; 0: none
-  double minutes = 0;      ///< time after which to stop, over all resumed runs; 0: none
-  vox::Device device = vox::Device::cpu();
+  int64_t stop_after = 0;            ///< step after which to stop as if interrupted; 0: none
+  double minutes = 0;                ///< time after which to stop, over all resumed runs; 0: none
+  std::string score_unit;            ///< "dB", for the progress line
   std::filesystem::path checkpoint;  ///< where to save the state
+
+  /// Takes the given step (the first is 1) and returns its loss.
+  std::function<float(int64_t step)> take_step = {};
+  /// Scores the network on what is kept out of training.
+  std::function<double()> evaluate = {};
 };
 
 enum class Outcome { finished, out_of_time, interrupted };
 
-constexpr double kLearningRate = 1e-3;
-
-/// Minimises the mean squared error of the patches with Adam, starting from `state`. The learning rate falls
-/// from kLearningRate to 0 along a cosine over all steps. Draws a progress bar, calls `evaluate` (PSNR in dB)
-/// before the first step and about a dozen times after that, and saves `state` about once a minute and when
-/// it stops.
-Outcome train(TrainingState& state, const PatchSampler& patches, const TrainingPlan& plan,
-              const std::function<double()>& evaluate);
+/// Takes the steps that `state` still lacks. Draws a progress line, evaluates before the first step and about
+/// a dozen times after that, and saves `state` about once a minute and when it stops.
+Outcome train(TrainingState& state, const TrainingPlan& plan);
 
 /// From now on SIGINT (Ctrl-C) and SIGTERM only set a flag, which train() reads after each step. A second
 /// signal ends the process as usual.
@@ -82,11 +82,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Reports that `step` steps are done. `psnr` is the training patches' PSNR in dB.
-  void update(int64_t step, double loss, double psnr);
+  /// Reports that `step` steps are done. `score` is that of the last evaluation, with its unit.
+  void update(int64_t step, double loss, const std::string& score);
 
  private:
-  std::string line(int64_t step, double loss, double psnr) const;
+  std::string line(int64_t step, double loss, const std::string& score) const;
 
   using Clock = std::chrono::steady_clock;
   int64_t first_, total_;
