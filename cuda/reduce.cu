@@ -2,8 +2,8 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
-#include <voxgrad/cuda/packet.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
+#include <voxgrad/cuda/packet.cuh>
 
 #include <algorithm>
 #include <cstdint>
@@ -54,13 +54,14 @@ struct StoreResult {
 };
 template <class T>
 struct StoreVarMean {
-  using A = opmath_t<T>;
   T *variance, *mean;
-  A divisor;
+  double divisor;
 
-  __device__ void operator()(int64_t i, typename detail::VarMeanOp<A>::Acc a) const {
-    variance[i] = static_cast<T>(a.m2 / divisor);
-    mean[i] = static_cast<T>(a.count == 0 ? std::numeric_limits<A>::quiet_NaN() : a.mean);
+  __device__ void operator()(int64_t i, detail::VarMeanOp<double>::Acc a) const {
+    using A = opmath_t<T>;
+    variance[i] = static_cast<T>(static_cast<A>(a.m2 / divisor));
+    mean[i] =
+        static_cast<T>(static_cast<A>(a.count == 0 ? std::numeric_limits<double>::quiet_NaN() : a.mean));
   }
 };
 
@@ -296,11 +297,11 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
   const RowView v = detail::rows_of(x, reduced_dims);
   if (v.rows == 0) return;
   const Launch launch("var_mean", variance, {&x, &mean});
+  // In f64, so that a mean that is large beside the deviation costs no accuracy.
   visit_floating_storage("var_mean", x.dtype(), [&]<class T>(T) {
-    using A = opmath_t<T>;
-    const A divisor = static_cast<A>(std::max(0.0, static_cast<double>(v.length) - correction));
+    const double divisor = std::max(0.0, static_cast<double>(v.length) - correction);
     const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean), divisor};
-    reduce_rows<detail::VarMeanOp<A>, T>(launch, x, v, store);
+    reduce_rows<detail::VarMeanOp<double>, T>(launch, x, v, store);
   });
 }
 

@@ -28,7 +28,9 @@ constexpr int64_t most_stage_bytes = 200 * 1024;
 constexpr int fewest_stages = 3, most_stages = 8;
 
 /// The box of 64 cells that needs the fewest steps, and among those has the smallest windows; false if none
-/// is possible. The 16 cells of an instruction lie one after the other in a window.
+/// is possible. The 16 cells of an instruction lie one after the other in a window. Boxes end where the
+/// coarse grid does: a cell beyond it is a zero of small, but may be a cell of big, whose Inf or NaN would
+/// spread. (Samples beyond the batch are zeros of both.)
 bool choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
   const WeightGradTile& tile = p.tile;
   if (tile.group_w > 1 && (g.stride.w > 1 || g.kernel.w < tile.group_w)) return false;
@@ -41,10 +43,11 @@ bool choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
       for (int d = box_cells / w / h; d >= 1; d /= 2) {
         const int box[4]{w, h, d, box_cells / w / h / d};
         int64_t steps = 1;
-        bool fits = true;  // the copy engine's boxes have 256 elements at most along an axis
+        bool fits = box[3] < 2 * g.batch;
         for (int axis = 0; axis < 4; ++axis) {
           steps *= ceil_div(size[axis], int64_t{box[axis]});
-          fits = fits && box[axis] * stride[axis] <= 256;
+          // The copy engine's boxes have 256 elements at most along an axis.
+          fits = fits && box[axis] * stride[axis] <= 256 && (axis == 3 || size[axis] % box[axis] == 0);
         }
         const int64_t window_w = w + (tile.group_w - 1) * g.dilation.w,
                       window_h = h + (tile.group_h - 1) * g.dilation.h;

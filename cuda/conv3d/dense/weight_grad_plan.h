@@ -49,8 +49,8 @@ struct WeightGradPlan {
   constexpr int64_t elements() const { return int64_t{taps} * small_channels * big_channels; }  // of dweight
 };
 
-/// The plan for a geometry, or nothing if the kernel does not take it: groups, a stride above 8, boxes beyond
-/// the copy engine's limits, or numbers beyond 32 bits.
+/// The plan for a geometry, or nothing if the kernel does not take it: groups, a stride above 8, a coarse
+/// grid that boxes do not fill, boxes beyond the copy engine's limits, or numbers beyond 32 bits.
 std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int multiprocessors);
 
 }  // namespace vox::cuda::conv::dense

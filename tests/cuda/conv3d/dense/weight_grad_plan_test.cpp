@@ -115,13 +115,14 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
     int group_taps;  // of the tile that is chosen
   };
   const Case cases[]{
-      {{1, 2, 4, 4, 4}, {2, 3, 3, 3, 3}, {.padding = 1}, 9},
-      {{2, 3, 3, 5, 17}, {3, 2, 3, 3, 3}, {.padding = 1}, 9},
-      {{1, 2, 2, 9, 40}, {2, 2, 2, 3, 5}, {.padding = {0, 1, 2}}, 9},
-      {{1, 2, 2, 5, 16}, {2, 2, 1, 3, 3}, {.dilation = {1, 2, 3}}, 9},
-      {{1, 65, 2, 3, 16}, {65, 2, 1, 1, 3}, {}, 3},
-      {{2, 2, 3, 4, 5}, {2, 2, 3, 3, 3}, {.stride = 2, .padding = 1, .output_padding = 1}, 1},
-      {{3, 2, 2, 3, 4}, {2, 66, 2, 4, 1}, {.stride = {1, 2, 3}, .dilation = {2, 1, 1}}, 1},
+      {{1, 2, 4, 4, 4}, {2, 3, 3, 3, 3}, {.padding = 1}, 1},
+      {{3, 3, 2, 4, 4}, {3, 2, 3, 3, 3}, {.padding = 1}, 1},
+      {{2, 3, 3, 4, 16}, {3, 2, 3, 3, 3}, {.padding = 1}, 9},
+      {{1, 2, 2, 8, 48}, {2, 2, 2, 3, 5}, {.padding = {0, 1, 2}}, 9},
+      {{1, 2, 2, 4, 16}, {2, 2, 1, 3, 3}, {.dilation = {1, 2, 3}}, 9},
+      {{1, 65, 2, 4, 16}, {65, 2, 1, 1, 3}, {}, 3},
+      {{2, 2, 4, 4, 4}, {2, 2, 3, 3, 3}, {.stride = 2, .padding = 1, .output_padding = 1}, 1},
+      {{5, 2, 2, 2, 4}, {2, 66, 2, 4, 1}, {.stride = {1, 2, 3}, .dilation = {2, 1, 1}}, 1},
   };
   std::mt19937 random(1);
   const auto values = [&](const Shape& shape) {
@@ -152,6 +153,7 @@ TEST(DenseWeightGradPlan, RefusesWhatItCannotDo) {
   EXPECT_TRUE(plan({1, 64, 4, 4, 4}, {64, 64, 3, 3, 3}, {}));
   EXPECT_FALSE(plan({1, 64, 4, 4, 4}, {64, 32, 3, 3, 3}, {.groups = 2}));
   EXPECT_FALSE(plan({0, 64, 4, 4, 4}, {64, 64, 3, 3, 3}, {}));
+  EXPECT_FALSE(plan({1, 64, 4, 5, 6}, {64, 64, 3, 3, 3}, {}));  // boxes would end outside
   EXPECT_FALSE(plan({1, 64, 4, 4, 4}, {64, 64, 3, 3, 3}, {.stride = {1, 1, 9}}));
   EXPECT_FALSE(plan({1, 64, 4, 4, 4}, {64, 64, 9, 9, 9}, {}));
   EXPECT_FALSE(plan({1, 64, 300, 400, 400}, {64, 64, 1, 1, 1}, {}));
