@@ -1,0 +1,145 @@
+#include <cstdlib>
+
+#include <voxgrad/autograd/function.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include "docs/exercises/3_engine/exercise.h"
+#include "docs/exercises/steps.h"
+
+using exercise::backward;
+using exercise::expect;
+using exercise::expect_close;
+using vox::Tensor;
+
+namespace {
+
+Tensor number(double value) { return vox::full({}, value, {.dtype = vox::f64}); }
+Tensor leaf(double value) { return number(value).set_requires_grad(); }
+
+/// The sum of its inputs. It counts how often backward runs, and how deep the stack is.
+struct Sum : vox::Function<Sum> {
+  static constexpr const char* name = "counted_sum";
+  static inline int runs = 0, allowed = 0;
+  static inline const char *highest = nullptr, *lowest = nullptr;  // addresses on the stack
+
+  static void reset(int allowed_runs) { runs = 0, allowed = allowed_runs, highest = lowest = nullptr; }
+
+  Tensor forward(vox::FunctionContext&, const std::vector<Tensor>& inputs) {
+    Tensor total = inputs[0].clone();
+    for (size_t i = 1; i < inputs.size(); ++i) total.add_(inputs[i]);
+    return total;
+  }
+  std::vector<Tensor> backward(vox::FunctionContext& context, const Tensor& g) {
+    expect(++runs <= allowed, "the nodes of ", allowed, " sums ran more than ", allowed,
+           " times: a node must wait for all gradients of its output and run once");
+    const char here = 0, *address = &here;
+    if (!highest || address > highest) highest = address;
+    if (!lowest || address < lowest) lowest = address;
+    std::vector<Tensor> gradients;
+    for (int64_t i = 0; i < 2; ++i) gradients.push_back(context.needs_grad(i) ? g : Tensor());
+    return gradients;
+  }
+};
+Tensor counted_sum(const Tensor& a, const Tensor& b) { return Sum().apply({a, b}); }
+
+void chain() {
+  const Tensor x = leaf(2);
+  backward(vox::exp(3 * x), number(1));
+  expect_close("the gradient of exp(3x) at 2", x.grad(), 3 * vox::exp(number(6)));
+}
+
+void start() {
+  const Tensor x = leaf(2);
+  backward(3 * x, number(10));
+  expect_close("the gradient of 3x for the incoming gradient 10", x.grad(), number(30));
+}
+
+void unneeded() {
+  const Tensor x = leaf(2), constant = number(5);
+  backward(constant * x, number(1));
+  expect_close("the gradient of 5x", x.grad(), number(5));
+  expect(!constant.grad().defined(), "a tensor that does not require grad got a gradient");
+}
+
+void diamond() {
+  const Tensor x = leaf(3), y = 2 * x;
+  backward(y * y + y, number(1));  // 4x^2 + 2x
+  expect_close("the gradient of y * y + y with y = 2x, at 3", x.grad(), number(26));
+}
+
+void uneven_arms() {
+  Sum::reset(2);
+  const Tensor x = leaf(1), y = counted_sum(x, x);
+  const Tensor far = vox::exp(vox::sqrt(y * y));  // y reaches the end by one edge, and by three ops
+  backward(counted_sum(far, y), number(1));
+  expect_close("the gradient of exp(sqrt(y * y)) + y with y = 2x, at 1", x.grad(),
+               2 * (vox::exp(number(2)) + 1));
+}
+
+void many_paths() {
+  Sum::reset(30);
+  const Tensor x = leaf(1);
+  Tensor y = x;
+  for (int i = 0; i < 30; ++i) y = counted_sum(y, y);
+  backward(y, number(1));
+  expect_close("the gradient of 2^30 x", x.grad(), number(1 << 30));
+}
+
+void two_outputs() {
+  const Tensor x = vox::from_vector<double>({1, 2, 6}, {3}).set_requires_grad();
+  const vox::VarMean both = vox::var_mean(x);  // one node: output 0 is the variance, output 1 the mean
+  backward(both.var + 3 * both.mean, number(1));
+  expect_close("the gradient of var(x) + 3 mean(x) at (1, 2, 6)", x.grad(),
+               vox::from_vector<double>({-1, 0, 4}, {3}));
+  const Tensor z = vox::from_vector<double>({1, 2, 6}, {3}).set_requires_grad();
+  backward(vox::var_mean(z).mean, number(3));
+  expect_close("the gradient of 3 mean(x)", z.grad(), vox::ones_like(z));
+}
+
+void adds_up() {
+  const Tensor x = leaf(2);
+  backward(3 * x, number(1));
+  backward(4 * x, number(1));
+  expect_close("grad() after the backward of 3x and of 4x", x.grad(), number(7));
+}
+
+void flat_stack() {
+  Sum::reset(1000);
+  const Tensor x = leaf(1), zero = number(0);
+  Tensor y = x;
+  for (int i = 0; i < 1000; ++i) y = counted_sum(y, zero);
+  backward(y, number(1));
+  expect_close("the gradient of a chain of 1000 sums", x.grad(), number(1));
+  expect(Sum::highest - Sum::lowest < 16384, "the stack grew by ", Sum::highest - Sum::lowest,
+         " bytes over a chain of 1000 nodes: a longer chain would overflow it; use a loop");
+}
+
+void releases() {
+  const Tensor x = leaf(2), y = x * x;
+  backward(y, number(1));
+  expect_close("the gradient of x * x at 2", x.grad(), number(4));
+  try {
+    backward(y, number(1));
+  } catch (const vox::GradError&) {
+    return;
+  }
+  expect(false, "a second backward through x * x did not throw: node->release() frees the saved tensors");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return exercise::run(argc, argv,
+                       {{"a chain", chain},
+                        {"the caller's gradient is where it starts", start},
+                        {"an edge that needs no gradient", unneeded},
+                        {"a diamond: two paths to one node", diamond},
+                        {"a diamond with a long and a short arm", uneven_arms},
+                        {"a graph with 2^30 paths takes 30 steps", many_paths},
+                        {"a node with two outputs", two_outputs},
+                        {"a second backward adds to grad()", adds_up},
+                        {"the stack stays flat on a long chain", flat_stack},
+                        {"a node that has run is released", releases}});
+}

@@ -1,0 +1,122 @@
+#include <voxgrad/autograd/record.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+
+#include "docs/exercises/4_versions/exercise.h"
+#include "docs/exercises/steps.h"
+
+using exercise::expect;
+using exercise::Saved;
+using vox::Tensor;
+
+namespace {
+
+Tensor numbers() { return vox::from_vector<double>({1, 2, 3}, {3}); }
+
+bool throws(const Saved& saved) {
+  try {
+    saved.get();
+  } catch (const vox::GradError&) {
+    return true;
+  }
+  return false;
+}
+
+void returns_it() {
+  const Tensor t = numbers();
+  Saved saved;
+  saved.save(t);
+  exercise::expect_close("get()", saved.get(), t);
+  expect(saved.get().data<double>() == t.data<double>(),
+         "get() is a copy: it must share the tensor's memory");
+}
+
+void notices_write() {
+  Tensor t = numbers();
+  Saved saved;
+  saved.save(t);
+  t.add_(1);
+  expect(throws(saved), "t.add_(1) after save(t): get() must throw vox::GradError");
+}
+
+void notices_view() {
+  const Tensor t = numbers();
+  Saved saved;
+  saved.save(t);
+  t.slice(0, 0, 1).fill_(7);
+  expect(throws(saved), "a view of t was written after save(t): get() must throw vox::GradError");
+}
+
+void notices_base() {
+  Tensor t = numbers();
+  Saved saved;
+  saved.save(t.slice(0, 0, 1));
+  t.fill_(7);
+  expect(throws(saved), "a view of t was saved and t was written: get() must throw vox::GradError");
+}
+
+void allows_earlier_write() {
+  Tensor t = numbers();
+  t.add_(1);
+  Saved saved;
+  saved.save(t);
+  expect(!throws(saved), "t was written before save(t), not after: get() must not throw");
+  t.add_(1);
+  saved.save(t);
+  expect(!throws(saved), "t was saved again after the write: get() must not throw");
+}
+
+void allows_copy() {
+  const Tensor t = numbers();
+  Saved saved;
+  saved.save(t);
+  t.clone().add_(1);
+  expect(!throws(saved), "a clone of t was written, which is other memory: get() must not throw");
+}
+
+/// y = exp(x), which keeps its own output for the gradient g * y.
+struct ExpNode final : vox::autograd::Node {
+  Saved saved_y_;
+  const char* name() const override { return "exercise_exp"; }
+  vox::autograd::Gradients backward(vox::autograd::Gradients gradients) override {
+    return {*gradients[0] * saved_y_.get()};
+  }
+};
+
+Tensor exp_op(const Tensor& x) {
+  const Tensor y = vox::exp(x.detach());
+  if (auto node = vox::autograd::record<ExpNode>({x}, y)) node->saved_y_.save(y);
+  return y;
+}
+
+void in_a_node() {
+  const Tensor x = numbers().set_requires_grad();
+  exp_op(x).sum().backward();
+  exercise::expect_close("the gradient of exp", x.grad(), vox::exp(numbers()));
+}
+
+void no_cycle() {
+  const Tensor x = numbers().set_requires_grad();
+  Tensor y = exp_op(x);
+  const std::weak_ptr<vox::autograd::Node> node = y.impl()->autograd->node;
+  y = {};
+  const std::shared_ptr<vox::autograd::Node> leaked = node.lock();
+  if (leaked) static_cast<ExpNode&>(*leaked).saved_y_ = {};  // breaks the cycle
+  expect(!leaked,
+         "a node that saved its own output is still alive after the output is gone: the saved tensor ",
+         "keeps the node, and the node keeps the saved tensor");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return exercise::run(argc, argv,
+                       {{"get() returns the tensor, on the same memory", returns_it},
+                        {"a write is noticed", notices_write},
+                        {"a write to a view is noticed", notices_view},
+                        {"a write to the base of a saved view is noticed", notices_base},
+                        {"writes before save() do not count", allows_earlier_write},
+                        {"writes to a clone do not count", allows_copy},
+                        {"a node computes its gradient from it", in_a_node},
+                        {"a node that saves its own output can be freed", no_cycle}});
+}
