@@ -54,6 +54,7 @@ int check_quotes(const std::string& document) {
 
 TEST(Quotes, Readme) { EXPECT_GE(check_quotes("README.md"), 1); }
 TEST(Quotes, Hacking) { EXPECT_GE(check_quotes("HACKING.md"), 5); }
+TEST(Quotes, Faq) { EXPECT_GE(check_quotes("docs/faq.md"), 48); }
 TEST(Quotes, Watching) { EXPECT_GE(check_quotes("docs/watching.md"), 1); }
 
 }  // namespace
