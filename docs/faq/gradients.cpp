@@ -30,9 +30,12 @@ void undefined_gradient() {
 void zero_gradient() {
   const vox::Watch watch;
   const vox::Tensor w = leaf({-1, -2}).set_name("w"), u = leaf({-1, 2}).set_name("u");
-  (vox::relu(w) + vox::sign(u)).sum().backward();
+  const vox::Tensor rectified = vox::relu(w), signs = vox::sign(u);
+  (rectified + signs).sum().backward();
   std::cout << "w.grad() = " << w.grad() << ", u.grad() = " << u.grad() << "\n";
-  for (const auto& problem : watch.recording().problems()) std::cout << problem.text << "\n";
+  const vox::Recording& recording = watch.recording();
+  for (const auto& [event, node, text] : recording.problems())
+    std::cout << recording.label(node) << ": " << text << "\n";
 }
 
 void nan_gradient() {
