@@ -1,6 +1,8 @@
 #include "docs/exercises/steps.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <string_view>
 
@@ -16,7 +18,7 @@ void expect_close(const char* what, const vox::Tensor& got, const vox::Tensor& e
   const std::vector<double> b = expected.to(vox::f64).to_vector<double>();
   for (size_t i = 0; i < a.size(); ++i) {
     expect(std::abs(a[i] - b[i]) <= tolerance * std::max(1.0, std::abs(b[i])), what, ": element ", i, " is ",
-           a[i], " instead of ", b[i]);
+           std::setprecision(9), a[i], " instead of ", b[i]);
   }
 }
 
