@@ -48,10 +48,12 @@ void backward() {
 }
 
 void whole_op() {
-  const Tensor g = vox::randn({5, 1000}), values = vox::randn({5, 1000});
-  const std::vector<Tensor> a = {values.clone(), vox::randn({5}), vox::randn({5})};
-  std::vector<Tensor> b;
-  for (Tensor t : a) b.push_back(t.clone().set_requires_grad()), t.set_requires_grad();
+  const Tensor g = vox::randn({5, 1000});
+  std::vector<Tensor> a = {vox::randn({5, 1000}), vox::randn({5}), vox::randn({5})}, b;
+  for (Tensor& t : a) {
+    b.push_back(t.clone().set_requires_grad());
+    t.set_requires_grad();
+  }
   Tensor fused = exercise::scale_shift_relu(a[0], a[1], a[2]), ops = composed(b[0], b[1], b[2]);
   fused.backward(g);
   ops.backward(g);
