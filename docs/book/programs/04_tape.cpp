@@ -13,6 +13,7 @@ int main(int argc, char**) {
     const vox::Tensor y = x * 3;
     loss = (y * y + vox::exp(y)).sum();
     std::cout << vox::tape(loss) << "\n";
+    if (argc > 1) std::cerr << vox::tape_dot(loss);  // for Graphviz: dot -Tsvg
     loss.backward();
     std::cout << "the engine ran";
     for (const vox::Recording::Event& event : watch.recording().events) {
@@ -20,7 +21,6 @@ int main(int argc, char**) {
     }
     std::cout << "\n\n";
   }
-  if (argc > 1) std::cerr << vox::tape_dot(loss);  // for Graphviz: dot -Tsvg
 
   // 30 nodes with 2^30 paths from the last to the first. The engine runs each node once.
   vox::Tensor one = vox::full({}, 1).set_requires_grad(true), sum = one;
