@@ -23,11 +23,12 @@ int main() {
             << "\n<w, weight_grad(x, u)> = " << dot(w.detach(), weight_grad) << "\n\n";
 
   // How many taps reach each output of a transposed convolution.
-  for (const int64_t taps : {2, 3, 4, 5})
-    std::cout
-        << "stride 2, " << taps << " taps: "
-        << vox::conv_transpose1d(vox::ones({1, 1, 5}), vox::ones({1, 1, taps}), {}, {.stride = 2}).flatten()
-        << "\n";
+  for (const int64_t taps : {2, 3, 4, 5}) {
+    const vox::Tensor weight = vox::ones({1, 1, taps});
+    std::cout << "stride 2, " << taps
+              << " taps: " << vox::conv_transpose1d(vox::ones({1, 1, 5}), weight, {}, {.stride = 2}).flatten()
+              << "\n";
+  }
   const vox::Tensor resized = vox::interpolate(vox::ones({1, 1, 1, 1, 5}), {.size = {{1, 1, 10}}});
   std::cout << "resize, then 3 taps: " << vox::conv3d(resized, vox::ones({1, 1, 1, 1, 3})).flatten() << "\n";
 }
