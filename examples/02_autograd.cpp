@@ -1,5 +1,5 @@
 // 02: autograd. You learn what the tape computes: a gradient by hand, by the tape and by differences. Then
-// you fit a line by gradient descent.
+// you fit one weight by gradient descent.
 
 #include <cmath>
 #include <iostream>
