@@ -1,4 +1,5 @@
-// The sample of the README, as a program.
+// 00: the sample of the README. You learn what a training program consists of: a network, an optimiser, a
+// loop.
 
 #include <iostream>
 

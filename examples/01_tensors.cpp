@@ -1,4 +1,4 @@
-// 01: tensors. Make, print, view and compute with them.
+// 01: tensors. You learn to make, print and view them, to compute with them, and what an error says.
 
 #include <iostream>
 

@@ -1,4 +1,5 @@
-// 02: autograd. A gradient by hand, by the tape and by differences; then a fit by gradient descent.
+// 02: autograd. You learn what the tape computes: a gradient by hand, by the tape and by differences. Then
+// you fit one weight by gradient descent.
 
 #include <cmath>
 #include <iostream>

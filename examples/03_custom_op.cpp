@@ -1,4 +1,4 @@
-// 03: an op of your own, its gradient, and a check that the gradient is right.
+// 03: an op of your own. You learn to write its gradient, and to check that the gradient is right.
 //
 // Log-cosh: y = log(cosh(x)), a smooth |x|. Its derivative is tanh(x). Computed like this, cosh(x) overflows
 // for large x. So forward computes |x| + log(1 + exp(-2 |x|)) - log(2), which is equal; backward uses the

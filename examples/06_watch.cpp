@@ -1,4 +1,5 @@
-// 06: watching a backward. Why the gradient of one leaf is NaN, of another zero, and why a third has none.
+// 06: watching a backward. You learn to find out why the gradient of one leaf is NaN, of another zero, and
+// why a third has none.
 // Writes 06_watch.html (or the file that you name), a page that steps through the run.
 
 #include <iostream>

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -56,5 +57,31 @@ TEST(Quotes, Readme) { EXPECT_GE(check_quotes("README.md"), 1); }
 TEST(Quotes, Hacking) { EXPECT_GE(check_quotes("HACKING.md"), 5); }
 TEST(Quotes, Faq) { EXPECT_GE(check_quotes("docs/faq.md"), 48); }
 TEST(Quotes, Watching) { EXPECT_GE(check_quotes("docs/watching.md"), 1); }
+
+// A chapter NN_name.md of the book quotes its program and shows every line that the program prints.
+TEST(Quotes, Book) {
+  int chapters = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "docs/book/programs")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const std::string name = entry.path().stem().string(), number = name.substr(0, 2);
+    std::string chapter;
+    for (const auto& document : std::filesystem::directory_iterator(root / "docs/book")) {
+      if (document.path().extension() == ".md" && document.path().stem().string().rfind(number, 0) == 0)
+        chapter = "docs/book/" + document.path().filename().string();
+    }
+    ASSERT_NE(chapter, "") << "no chapter for " << entry.path();
+    EXPECT_GE(check_quotes(chapter), 2) << chapter;
+    const std::string text = normalized(read(root / chapter)), program = read(entry.path());
+    EXPECT_NE(text.find("docs/book/programs/" + name + ".cpp"), std::string::npos) << chapter;
+    std::istringstream printed(normalized(read(root / "docs/book/programs" / (name + ".txt"))));
+    for (std::string line; std::getline(printed, line);) {
+      if (line.empty()) continue;
+      EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << chapter << " does not show: " << line;
+    }
+    EXPECT_LE(std::count(program.begin(), program.end(), '\n'), number == "01" ? 60 : 40) << entry.path();
+    ++chapters;
+  }
+  EXPECT_GE(chapters, 12);
+}
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Super-resolution of a head scan, from the file to the picture:
+// 04: super-resolution of a head scan. You learn how to train on volumes and how to evaluate honestly:
 //
 //   1. Load a scan; its intensities become 0..1.
 //   2. Degrade it to means of 2x2x2 cells. Trilinear interpolation back is the method to beat.

@@ -1,4 +1,5 @@
-// Segmentation of the ventricles in a head scan, from the file to the picture:
+// 05: segmentation of the ventricles in a head scan. You learn to build a 3-D U-Net and to train it on
+// patches:
 //
 //   1. Load a scan, label its ventricles by intensity and morphology, and halve the resolution of both.
 //   2. Set coronal planes apart for evaluation, and train a 3-D U-Net on patches of the others.
