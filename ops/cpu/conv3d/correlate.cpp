@@ -1,9 +1,10 @@
 // The forward ops. Each tile of the input (Note [Tiles]) serves all phases and output channels.
 //
-// A task owns one box of outputs of one image and group, for a slice of the output channels. For every phase
-// it takes the output channels in blocks. simd's correlate() sums one plane of a block at a time, in memory
-// that stays in the first-level cache; then the rows are stored. A sum takes the bias, then channel by
-// channel, tap by tap, whatever the box. So the bits of an output do not depend on the tiling.
+// A task owns one box of outputs of one image and group, for a slice of the output channels. It reads a tile
+// of its own, or, of an input of some megabytes, the one tile of the whole input. For every phase it takes
+// the output channels in blocks. simd's correlate() or correlate_rows() sums one plane of a block at a time,
+// in memory that stays in the nearest caches; then the rows are stored. A sum takes the bias, then channel by
+// channel, tap by tap, whatever the box and the loop. So the bits of an output do not depend on the tiling.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -20,6 +21,11 @@ namespace {
 
 constexpr int64_t tile_bytes = 384 * 1024;  // leaves room for weights in a second-level cache of 1 MB
 constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
+constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in a second-level cache
+constexpr int64_t whole_input_bytes = 32 * 1024 * 1024;
+constexpr int64_t tasks_wanted = 24;
+constexpr int64_t long_row =
+    8;  // cells; correlate_rows() takes shorter rows together, with the halo between them
 constexpr double call_cost = 150;  // of one call of correlate(), in multiply-adds of vectors
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -43,11 +49,49 @@ class Run {
     for (const Lattice& d : c.phases[0])
       for (const Lattice& h : c.phases[1])
         for (const Lattice& w : c.phases[2]) taps_ += d.taps * h.taps * w.taps;
-    blocks_ = (c.out_channels + simd_.rows - 1) / simd_.rows;
-    for (int64_t i = 0; i <= blocks_; ++i) block_begin_.push_back(cut(c.out_channels, blocks_, i));
+    by_rows_ = c.out_channels % simd_.lanes == 0;
+    rows_ = by_rows_ ? 2 * simd_.lanes : simd_.rows;
+    blocks_ = (c.out_channels + rows_ - 1) / rows_;
+    for (int64_t i = 0; i <= blocks_; ++i)
+      block_begin_.push_back(by_rows_ ? std::min(i * rows_, c.out_channels)
+                                      : cut(c.out_channels, blocks_, i));
   }
 
   bool plan() {
+    if (!plan_whole() && !plan_tiles()) return false;
+    // With few boxes, threads share the output channels of one box. With many weights, their packed copy is
+    // made in several passes. With several chunks of input channels, sums stay in memory between chunks.
+    const int64_t tasks = c_.batch * c_.groups * boxes_.tiles();
+    const int64_t block_weights = c_.in_channels * taps_ * rows_ * static_cast<int64_t>(sizeof(T));
+    slices_ = std::clamp<int64_t>(tasks_wanted / std::max<int64_t>(tasks, 1), 1, blocks_);
+    slices_ = std::max(slices_, std::min(blocks_, blocks_ * block_weights / packed_weight_bytes + 1));
+    if (chunk_ < c_.in_channels && !whole_) slices_ = std::max(slices_, (blocks_ + 3) / 4);
+    find_phases();
+    return true;
+  }
+
+  /// One tile of the whole input, which all tasks share, if it is small enough. Boxes are some planes, or
+  /// some rows of one.
+  bool plan_whole() {
+    for (int64_t a = 0; a < 3; ++a) layout_.tile[a] = layout_.axes[static_cast<size_t>(a)].outputs;
+    const double elements =
+        static_cast<double>(layout_.channel()) * static_cast<double>(c_.batch * c_.groups * c_.in_channels);
+    const int64_t w = layout_.tile.w, most = 1024;  // positions of a plane of a box, whose sums are in L2
+    if (elements * sizeof(T) > static_cast<double>(whole_input_bytes) || w > most) return false;
+    boxes_ = layout_;
+    boxes_.tile.h = std::min(layout_.tile.h, most / w);
+    const int64_t tasks = c_.batch * c_.groups * boxes_.tiles(1) * blocks_;
+    boxes_.tile.d = std::clamp<int64_t>(layout_.tile.d * tasks / (tasks_wanted * 2 / 3), 1, layout_.tile.d);
+    // The planes of a box share the weights of some channels at a time, if those of all are too many.
+    chunk_ = c_.in_channels;
+    const int64_t weights = taps_ * rows_ * static_cast<int64_t>(sizeof(T));  // bytes, per input channel
+    if (by_rows_ && boxes_.tile.d > 1 && c_.in_channels * weights > 2 * cached_weight_bytes)
+      chunk_ = std::max<int64_t>(1, cached_weight_bytes / weights);
+    whole_ = true;
+    return true;
+  }
+
+  bool plan_tiles() {
     size_t phases = 1;
     for (const auto& along_axis : c_.phases) phases *= along_axis.size();
     // With fewer input channels at a time, a tile can hold a larger box, with less halo.
@@ -71,14 +115,7 @@ class Run {
     }
     if (!best) return false;
     layout_.tile = best.tile;
-    // With few boxes, threads share the output channels of one box. With many weights, their packed copy is
-    // made in several passes. With several chunks of input channels, sums stay in memory between chunks.
-    const int64_t tasks = c_.batch * c_.groups * layout_.tiles();
-    const int64_t block_weights = c_.in_channels * taps_ * simd_.rows * static_cast<int64_t>(sizeof(T));
-    slices_ = std::clamp<int64_t>(32 / std::max<int64_t>(tasks, 1), 1, blocks_);
-    slices_ = std::max(slices_, std::min(blocks_, blocks_ * block_weights / packed_weight_bytes + 1));
-    if (chunk_ < c_.in_channels) slices_ = std::max(slices_, (blocks_ + 3) / 4);
-    find_phases();
+    boxes_ = layout_;
     return true;
   }
 
@@ -88,19 +125,20 @@ class Run {
     const int64_t all = c_.groups * slices_;
     const int64_t at_once =
         std::clamp<int64_t>(packed_weight_bytes / std::max<int64_t>(slice_bytes, 1), 1, all);
-    const int64_t tiles = layout_.tiles();
+    const int64_t tiles = boxes_.tiles();
     // Tasks must be long enough to be worth sharing out.
     const double work = static_cast<double>(c_.out_channels * c_.in_channels * std::max<int64_t>(taps_, 1)) *
-                        static_cast<double>(layout_.tile.d * layout_.tile.h * layout_.tile.w) /
+                        static_cast<double>(boxes_.tile.d * boxes_.tile.h * boxes_.tile.w) /
                         static_cast<double>(slices_);
     const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(200e3 / work));
+    if (whole_) pack_input();
     for (int64_t first = 0; first < all; first += at_once) {
       const int64_t count = std::min(at_once, all - first);
       pack_weights(first, count);
       parallel_for(c_.batch * count * tiles, grain, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
           const int64_t slice = first + t / tiles % count;
-          box(t / tiles / count, slice / slices_, slice % slices_, layout_.box(t % tiles));
+          box(t / tiles / count, slice / slices_, slice % slices_, t % tiles);
         }
       });
     }
@@ -143,23 +181,33 @@ class Run {
     if (!packed_memory_.defined() || packed_memory_.numel() < size)
       packed_memory_ = empty({size}, {.dtype = dtype_of<T>()});
     packed_ = detail::mutable_ptr<T>(packed_memory_);
-    const int64_t phases = static_cast<int64_t>(phases_.size());
-    parallel_for(count * phases, phases, [&](int64_t begin, int64_t end) {
+    parallel_for(count * c_.in_channels, 8, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const int64_t group = (first + t / phases) / slices_, slice = (first + t / phases) % slices_;
-        const Phase& phase = phases_[static_cast<size_t>(t % phases)];
+        const int64_t group = (first + t / c_.in_channels) / slices_,
+                      slice = (first + t / c_.in_channels) % slices_;
         for (int64_t b = slice_begin(slice); b < slice_begin(slice + 1); ++b)
-          pack_block(group, slice, phase, b);
+          pack_block(group, slice, b, t % c_.in_channels);
       }
     });
   }
 
-  void pack_block(int64_t group, int64_t slice, const Phase& phase, int64_t block) const {
-    const auto& [ld, lh, lw] = std::tie(*phase.d, *phase.h, *phase.w);
-    T* to = packed_ + packed_at(group, slice, phase, block);
+  /// Packs the weights between one input channel and a block of output channels, for all phases.
+  void pack_block(int64_t group, int64_t slice, int64_t block, int64_t in) const {
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
-    const S* from = c_.weight + group * c_.weight_per_group + begin * c_.weight_per_out;
-    for (int64_t in = 0; in < c_.in_channels; ++in, from += c_.weight_per_in)
+    const int64_t taps = c_.kernel.d * c_.kernel.h * c_.kernel.w;
+    const S* from =
+        c_.weight + group * c_.weight_per_group + begin * c_.weight_per_out + in * c_.weight_per_in;
+    T* by_tap = scratch<T, 4>(taps * rows);
+    if constexpr (std::is_same_v<S, T>) {
+      simd_.transpose(from, c_.weight_per_out, rows, taps, by_tap, rows);
+    } else {
+      for (int64_t tap = 0; tap < taps; ++tap)
+        for (int64_t r = 0; r < rows; ++r)
+          by_tap[tap * rows + r] = static_cast<T>(from[r * c_.weight_per_out + tap]);
+    }
+    for (const Phase& phase : phases_) {
+      const auto& [ld, lh, lw] = std::tie(*phase.d, *phase.h, *phase.w);
+      T* to = packed_ + packed_at(group, slice, phase, block) + in * phase.taps() * rows;
       for (int64_t md = 0; md < ld.taps; ++md)
         for (int64_t mh = 0; mh < lh.taps; ++mh)
           for (int64_t mw = 0; mw < lw.taps; ++mw) {
@@ -167,8 +215,33 @@ class Run {
                 ((ld.tap_first + md * ld.tap_step) * c_.kernel.h + lh.tap_first + mh * lh.tap_step) *
                     c_.kernel.w +
                 lw.tap_first + mw * lw.tap_step;
-            for (int64_t r = 0; r < rows; ++r) *to++ = static_cast<T>(from[r * c_.weight_per_out + tap]);
+            to = std::copy_n(by_tap + tap * rows, rows, to);
           }
+    }
+  }
+
+  int64_t tile_size() const {
+    return (whole_ ? c_.in_channels : chunk_) * layout_.channel() + 2 * simd_.lanes;
+  }
+
+  void pack_input() {
+    const int64_t channels = c_.in_channels, images = c_.batch * c_.groups;
+    input_memory_ = empty({images * tile_size()}, {.dtype = dtype_of<T>()});
+    T* to = detail::mutable_ptr<T>(input_memory_);
+    parallel_for(images * channels, 1 + (1 << 14) / layout_.channel(), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t image = t / channels, channel = t % channels;
+        T* tile = to + image * tile_size() + channel * layout_.channel();
+        pack_tile(input_of(image, channel), 1, layout_, layout_.box(0), tile);
+        if (channel + 1 == channels) std::fill_n(tile + layout_.channel(), 2 * simd_.lanes, T(0));
+      }
+    });
+  }
+
+  /// The input of an image and a group, counted together, from a channel of the group on.
+  const S* input_of(int64_t image_and_group, int64_t channel) const {
+    const int64_t cells = layout_.axes[0].input * layout_.axes[1].input * layout_.axes[2].input;
+    return c_.input + (image_and_group * c_.in_channels + channel) * cells;
   }
 
   /// Sums of one block of output channels: one buffer per phase along W.
@@ -177,22 +250,29 @@ class Run {
     int64_t row, per_phase;
   };
 
-  void box(int64_t n, int64_t group, int64_t slice, const TileLayout::Box& box) const {
-    const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
-    T* tile = scratch<T, 0>(chunk_ * channel + slack);
-    std::fill_n(tile + chunk_ * channel, slack, T(0));
+  void box(int64_t n, int64_t group, int64_t slice, int64_t number) const {
+    const TileLayout::Box box = boxes_.box(number);
+    const int64_t image = n * c_.groups + group;
+    T* own = nullptr;
+    const T* tile;
+    if (whole_) {
+      tile = detail::ptr<T>(input_memory_) + image * tile_size() + box.first[0] * layout_.plane() +
+             box.first[1] * layout_.pitch();
+    } else {
+      tile = own = scratch<T, 0>(tile_size());
+      std::fill_n(own + chunk_ * layout_.channel(), 2 * simd_.lanes, T(0));
+    }
     const bool chunks = chunk_ < c_.in_channels;  // then all sums stay in memory until the last chunk
     const size_t widths = c_.phases[2].size(), together = chunks ? widths : std::min(widths, most_phases);
-    const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes,
-                  per_phase = simd_.rows * row, side = static_cast<int64_t>(together) * per_phase;
+    const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes, per_phase = rows_ * row,
+                  side = static_cast<int64_t>(together) * per_phase;
     const int64_t planes = static_cast<int64_t>(first_phase_.size() - 1) *
                            (slice_begin(slice + 1) - slice_begin(slice)) * box.count[0];
     T* memory = scratch<T, 1>((chunks ? planes : 1) * side);
-    const int64_t input_cells = layout_.axes[0].input * layout_.axes[1].input * layout_.axes[2].input;
     for (int64_t c = 0; c < c_.in_channels; c += chunk_) {
       const int64_t channels = std::min(chunk_, c_.in_channels - c);
-      pack_tile(c_.input + ((n * c_.groups + group) * c_.in_channels + c) * input_cells, channels, layout_,
-                box, tile);
+      if (own) pack_tile(input_of(image, c), channels, layout_, box, own);
+      const T* cells = own ? own : tile + c * layout_.channel();
       Sums sums{memory, row, per_phase};
       for (size_t dh = 0; dh + 1 < first_phase_.size(); ++dh) {
         const Lattice& d = c_.phases[0][dh / c_.phases[1].size()];
@@ -202,9 +282,10 @@ class Run {
               const std::span<const Phase> phases(&phases_[first_phase_[dh] + w],
                                                   std::min(together, widths - w));
               for (size_t p = 0; p < phases.size(); ++p)
-                add(group, slice, phases[p], b, tile, c, channels, box, j,
+                add(group, slice, phases[p], b, cells, c, channels, box, j,
                     {sums.memory + static_cast<int64_t>(p) * per_phase, row, per_phase});
-              if (c + channels == c_.in_channels) store(n, group, phases, b, box, j, sums);
+              if (c + channels == c_.in_channels)
+                store(n, group, phases, b, box, j, by_rows_ ? transposed(sums, phases.size(), b) : sums);
             }
             if (chunks) sums.memory += side;
           }
@@ -213,11 +294,22 @@ class Run {
     }
   }
 
+  /// A copy of sums that lie as [position][row], as [row][position].
+  Sums transposed(const Sums& sums, size_t phases, int64_t block) const {
+    const int64_t rows = block_begin(block + 1) - block_begin(block);
+    T* memory = scratch<T, 6>(static_cast<int64_t>(phases) * sums.per_phase);
+    for (size_t p = 0; p < phases; ++p) {
+      const int64_t at = static_cast<int64_t>(p) * sums.per_phase;
+      simd_.transpose(sums.memory + at, rows, sums.row - simd_.lanes, rows, memory + at, sums.row);
+    }
+    return {memory, sums.row, sums.per_phase};
+  }
+
   /// Computes the sums of one block of output channels in plane `plane` of a box, for one phase.
   void add(int64_t group, int64_t slice, const Phase& phase, int64_t block, const T* tile, int64_t c,
            int64_t channels, const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
     const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
-    T start[16] = {};
+    T start[32] = {};
     if (c_.bias)
       for (int64_t r = 0; r < rows; ++r)
         start[r] = static_cast<T>(c_.bias[group * c_.out_channels + begin + r]);
@@ -237,20 +329,22 @@ class Run {
     // sums that stay in memory between chunks it is wrong, because a segment overwrites the beginning of the
     // next one.
     const Lattice::Range d = phase.d->taps_inside(box.first[0] + plane);
-    const bool by_row = layout_.pitch() >= 4 * simd_.lanes && chunk_ == c_.in_channels;
+    const bool by_row = by_rows_ || (layout_.pitch() >= 4 * simd_.lanes && chunk_ == c_.in_channels),
+               alone = by_rows_ && box.count[2] >= long_row;
     for (int64_t row = 0, end = 0; row < box.count[1]; row = end) {
       Lattice::Range h{0, phase.h->taps};
       end = box.count[1];
       if (by_row) {
         h = phase.h->taps_inside(box.first[1] + row);
-        for (end = row + 1; end < box.count[1] && phase.h->taps_inside(box.first[1] + end) == h;) ++end;
+        for (end = row + 1; !alone && end < box.count[1] && phase.h->taps_inside(box.first[1] + end) == h;)
+          ++end;
       }
       simd::CorrelateBlock<T> segment = b;
       segment.x += row * layout_.pitch();
-      segment.y += row * layout_.pitch();
+      segment.y += row * layout_.pitch() * (by_rows_ ? rows : 1);
       segment.positions = (end - row - 1) * layout_.pitch() + box.count[2];
       choose_taps(phase, d, h, segment);
-      simd_.correlate(segment);
+      (by_rows_ ? simd_.correlate_rows : simd_.correlate)(segment);
     }
   }
 
@@ -307,15 +401,19 @@ class Run {
 
   const Correlation<S, T>& c_;
   const simd::ConvKernelsOf<T>& simd_;
-  TileLayout layout_;
+  TileLayout layout_;                 // of the memory that boxes read
+  TileLayout boxes_;                  // its tiles are the boxes
+  bool whole_ = false;                // whether all tasks share one tile, of the whole input
   int64_t taps_ = 0;                  // of all phases together
+  bool by_rows_;                      // whether vectors hold output channels instead of positions
+  int64_t rows_;                      // output channels of a block, at most
   std::vector<int64_t> block_begin_;  // of every block, and the end of the last
   int64_t blocks_;                    // number of blocks of output channels, per group
   int64_t slices_ = 1;                // number of slices of blocks, per group
   int64_t chunk_ = 0;                 // input channels of a tile
   std::vector<Phase> phases_;         // (d, h, w)
   std::vector<size_t> first_phase_;   // number of the first phase of each pair (d, h); last, their count
-  Tensor packed_memory_;
+  Tensor packed_memory_, input_memory_;
   T* packed_ = nullptr;
   int64_t packed_from_ = 0;
 };

@@ -1,9 +1,15 @@
-// The gradient of the weights: dot products between rows of `small` and shifted rows of `big`.
+// The gradient of the weights: dot products between rows of `small` and shifted rows of `big`. There are two
+// ways.
 //
-// `big` is cut into tiles (Note [Tiles]). `small` is copied with the same row length, and zeros where the
-// flat plane of `big` has its halo. A task owns a block of the weights (channels of small x channels of big,
-// all taps) over a range of the tiles. simd's contract() keeps some sums at a time in registers. The shapes
-// alone determine blocks, ranges and the order in which ranges are added up.
+// ByChannels, for operands of some megabytes and whole vectors of channels of small: packed copies of both
+// operands are made first. A vector holds channels of small; each position adds one cell of `big` times such
+// a vector.
+//
+// ByPositions, for all others: a vector holds positions. `big` is cut into tiles (Note [Tiles]). `small` is
+// copied with the same row length, and zeros where the flat plane of `big` has its halo. A task owns a block
+// of the weights (channels of small x channels of big, all taps) over a range of the tiles. simd's contract()
+// keeps some sums at a time in registers. The shapes alone determine blocks, ranges and the order in which
+// ranges are added up.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
@@ -22,13 +28,26 @@ constexpr int64_t tile_bytes = 384 * 1024;             // of a tile of big
 constexpr int64_t first_cache = 48 * 1024;  // for the rows of small whose sums are in registers; measured
 constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges except the first
 constexpr int64_t tasks_wanted = 32;
+constexpr int64_t whole_bytes = 64 * 1024 * 1024;  // for packed copies of both operands
+constexpr int64_t most_listed = 1 << 20;           // positions in the lists of all groups of taps
+constexpr int64_t whole_positions = 1024;          // of small in a task's inner loop
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/// to = the sum of the ranges, in their order; writes to the first.
 template <class S, class T>
-class Run {
+void add_ranges(T* partial, int64_t ranges, int64_t numel, S* to) {
+  parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
+    for (int64_t range = 1; range < ranges; ++range)
+      for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel + i];
+    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<S>(partial[i]);
+  });
+}
+
+template <class S, class T>
+class ByPositions {
  public:
-  Run(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
+  ByPositions(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
       : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {}
 
   bool run() {
@@ -40,12 +59,7 @@ class Run {
       for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
     });
     if (!finite_) return false;
-    parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
-      T* sum = partial;
-      for (int64_t range = 1; range < ranges_; ++range)
-        for (int64_t i = begin; i < end; ++i) sum[i] += partial[range * numel + i];
-      for (int64_t i = begin; i < end; ++i) dweight_[i] = static_cast<S>(sum[i]);
-    });
+    add_ranges(partial, ranges_, numel, dweight_);
     return true;
   }
 
@@ -118,18 +132,19 @@ class Run {
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
                 T* sums) {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
+    T* x = scratch<T, 2>(channels * channel + slack);
+    std::fill_n(x + channels * channel, slack, T(0));
+    pack_tile(big, channels, layout_, box, x);
+    if (!all_finite(x, channels * channel)) finite_ = false;
     // One vector loop over all rows of a plane, including the halo's cells between them, or one loop per row,
     // whichever needs fewer vectors.
     const int64_t flat = round_up(layout_.positions(box)), by_row = round_up(box.count[2]);
     const bool rowwise = by_row * box.count[1] < flat;
     const int64_t heights = rowwise ? box.count[1] : 1, widths = rowwise ? by_row : flat;
     const int64_t row = box.count[0] * heights * widths;
-    T* x = scratch<T, 2>(channels * channel + slack);
     T* s = scratch<T, 3>(rows * row);
-    std::fill_n(x + channels * channel, slack, T(0));
-    pack_tile(big, channels, layout_, box, x);
     pack_small(small, rows, box, rowwise ? by_row : layout_.pitch(), heights * widths, s);
-    if (!all_finite(x, channels * channel) || !all_finite(s, rows * row)) finite_ = false;
+    if (!all_finite(s, rows * row)) finite_ = false;
     simd_.contract({.small = s,
                     .small_row = row,
                     .big = x,
@@ -172,11 +187,191 @@ class Run {
   std::atomic<bool> finite_ = true;
 };
 
+template <class S, class T>
+class ByChannels {
+ public:
+  ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
+      : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {
+    const Lattices lattices = conv3d_lattices(g_);
+    for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller({lattices[a]});
+    layout_.tile = g_.small;
+  }
+
+  bool supported() const {
+    const double elements =
+        static_cast<double>(layout_.channel()) * static_cast<double>(g_.batch * g_.big_channels) +
+        static_cast<double>(g_.small_cells()) * static_cast<double>(g_.batch * g_.small_channels);
+    return g_.small_per_group() % simd_.lanes == 0 && elements * sizeof(T) <= whole_bytes &&
+           g_.batch * g_.small_cells() > 0;
+  }
+
+  bool run() {
+    plan();
+    pack();
+    if (!finite_) return false;
+    const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
+    const Tensor memory = empty({ranges_ * numel}, {.dtype = dtype_of<T>()});
+    T* partial = detail::mutable_ptr<T>(memory);
+    parallel_for(owners_ * ranges_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
+    });
+    add_ranges(partial, ranges_, numel, dweight_);
+    return true;
+  }
+
+ private:
+  void plan() {
+    const int64_t vectors = g_.small_per_group() / simd_.lanes, most = most_rows / simd_.lanes;
+    row_blocks_ = ceil_div(vectors, most);
+    const double sums = static_cast<double>(std::min(vectors, most) * simd_.lanes * g_.taps());
+    column_blocks_ = std::clamp<int64_t>(
+        static_cast<int64_t>(static_cast<double>(g_.big_per_group()) * sums / most_sums) + 1, 1,
+        g_.big_per_group());
+    owners_ = g_.groups * row_blocks_ * column_blocks_;
+    const int64_t bytes =
+        g_.small_channels * g_.big_per_group() * g_.taps() * static_cast<int64_t>(sizeof(T));
+    ranges_ =
+        std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1,
+                            std::min(ceil_div(g_.batch * g_.small_cells(), 256), partial_bytes / bytes + 1));
+    const Lattices lattices = conv3d_lattices(g_);
+    // Taps of the same (d, h) touch the same positions. Few columns are one group, which also adds products
+    // with padding, rather than many groups of too few columns. So are many positions, which each group lists.
+    const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), rows = g_.kernel.d * g_.kernel.h;
+    const bool by_row = channels * g_.kernel.w >= 12 && g_.small_cells() * rows <= most_listed;
+    for (int64_t row = 0; row < (by_row ? rows : 1); ++row)
+      groups_.push_back(group_of(lattices, by_row ? row : 0, by_row ? row + 1 : rows, channels));
+  }
+
+  /// Some taps, those of consecutive (d, h): the positions of small that touch big through them, and where
+  /// these begin in a tile; the columns (channel of big, tap), as offsets in a tile and as numbers of taps.
+  struct Group {
+    int64_t per_channel = 0;  // taps
+    std::vector<int64_t> positions, places, offsets, taps;
+  };
+
+  Group group_of(const Lattices& lattices, int64_t first_row, int64_t last_row, int64_t channels) const {
+    Group group;
+    group.per_channel = (last_row - first_row) * g_.kernel.w;
+    const std::vector<int64_t> offsets = layout_.offsets(lattices[0], lattices[1], lattices[2]);
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t tap = first_row * g_.kernel.w; tap < last_row * g_.kernel.w; ++tap) {
+        group.offsets.push_back(c * layout_.channel() + offsets[static_cast<size_t>(tap)]);
+        group.taps.push_back(c * g_.taps() + tap);
+      }
+    const auto inside = [&](size_t axis, int64_t i, int64_t first, int64_t last) {
+      const Lattice::Range touching = lattices[axis].taps_inside(i);
+      return touching.first <= last && first < touching.last;
+    };
+    const int64_t first_d = first_row / g_.kernel.h, last_d = (last_row - 1) / g_.kernel.h;
+    const bool one_d = first_d == last_d;
+    for (int64_t d = 0; d < g_.small.d; ++d)
+      for (int64_t h = 0; h < g_.small.h; ++h) {
+        if (!inside(0, d, first_d, last_d)) continue;
+        if (!inside(1, h, one_d ? first_row % g_.kernel.h : 0,
+                    one_d ? (last_row - 1) % g_.kernel.h : g_.kernel.h - 1))
+          continue;
+        for (int64_t w = 0; w < g_.small.w; ++w) {
+          group.positions.push_back((d * g_.small.h + h) * g_.small.w + w);
+          group.places.push_back(d * layout_.plane() + h * layout_.pitch() + w);
+        }
+      }
+    return group;
+  }
+
+  /// Makes tiles of all of big, and (image, position, channel) of small.
+  void pack() {
+    const int64_t cells = g_.small_cells(), rows = g_.small_channels, lanes = simd_.lanes;
+    big_memory_ =
+        empty({g_.batch * g_.big_channels * layout_.channel() + 2 * lanes}, {.dtype = dtype_of<T>()});
+    small_memory_ = empty({g_.batch * cells * rows}, {.dtype = dtype_of<T>()});
+    T* x = detail::mutable_ptr<T>(big_memory_);
+    T* s = detail::mutable_ptr<T>(small_memory_);
+    std::fill_n(x + g_.batch * g_.big_channels * layout_.channel(), 2 * lanes, T(0));
+    const int64_t grain = 1 + (1 << 14) / layout_.channel();
+    parallel_for(g_.batch * g_.big_channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), x + t * layout_.channel());
+        if (!all_finite(x + t * layout_.channel(), layout_.channel())) finite_ = false;
+      }
+    });
+    parallel_for(g_.batch * rows / lanes, 1 + (1 << 10) / cells, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t image = t / (rows / lanes), row = t % (rows / lanes) * lanes;
+        const S* from = small_ + (image * rows + row) * cells;
+        T* to = s + image * cells * rows + row;
+        if constexpr (std::is_same_v<S, T>) {
+          if (!all_finite(from, lanes * cells)) finite_ = false;
+          simd_.transpose(from, cells, lanes, cells, to, rows);
+        } else {
+          T* wide = scratch<T, 2>(lanes * cells);
+          copy_row(from, lanes * cells, wide);
+          if (!all_finite(wide, lanes * cells)) finite_ = false;
+          simd_.transpose(wide, cells, lanes, cells, to, rows);
+        }
+      }
+    });
+  }
+
+  void task(int64_t owner, int64_t range, T* dw) const {
+    const int64_t lanes = simd_.lanes, group = owner / column_blocks_ / row_blocks_;
+    const int64_t row_block = owner / column_blocks_ % row_blocks_, column_block = owner % column_blocks_;
+    const int64_t vectors = g_.small_per_group() / lanes;
+    const int64_t row = cut(vectors, row_blocks_, row_block) * lanes,
+                  rows = cut(vectors, row_blocks_, row_block + 1) * lanes - row,
+                  channel = cut(g_.big_per_group(), column_blocks_, column_block),
+                  channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
+    const int64_t columns = channels * g_.taps(), step = g_.big_per_group() * g_.taps();
+    dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
+    T* sums = scratch<T, 5>(rows * columns);
+    std::fill_n(sums, rows * columns, T(0));
+    int64_t* slots = scratch<int64_t, 6>(columns);
+    int64_t* small_places = scratch<int64_t, 7>(whole_positions);
+    const int64_t cells = g_.small_cells(), all = g_.batch * cells, end = cut(all, ranges_, range + 1);
+    for (int64_t i = cut(all, ranges_, range), next = 0; i < end; i = next) {
+      const int64_t image = i / cells, first = i % cells;
+      next = std::min({end, i + whole_positions, (image + 1) * cells});
+      for (const Group& taps : groups_) {
+        const auto from = std::lower_bound(taps.positions.begin(), taps.positions.end(), first),
+                   to = std::lower_bound(from, taps.positions.end(), first + next - i);
+        std::transform(from, to, small_places, [&](int64_t p) { return p * g_.small_channels; });
+        const int64_t count = channels * taps.per_channel;
+        for (int64_t q = 0; q < count; ++q) slots[q] = taps.taps[static_cast<size_t>(q)] * rows;
+        simd_.contract_rows(
+            {.small = detail::ptr<T>(small_memory_) + image * cells * g_.small_channels +
+                      group * g_.small_per_group() + row,
+             .big = detail::ptr<T>(big_memory_) +
+                    (image * g_.big_channels + group * g_.big_per_group() + channel) * layout_.channel(),
+             .small_places = small_places,
+             .big_places = taps.places.data() + (from - taps.positions.begin()),
+             .offsets = taps.offsets.data(),
+             .slots = slots,
+             .sums = sums,
+             .rows = rows,
+             .columns = count,
+             .positions = to - from});
+      }
+    }
+    simd_.transpose(sums, rows, columns, rows, dw, step);
+  }
+
+  const S *big_, *small_;
+  S* dweight_;
+  const Conv3dGeometry& g_;
+  const simd::ConvKernelsOf<T>& simd_;
+  TileLayout layout_;
+  int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
+  std::vector<Group> groups_;
+  Tensor big_memory_, small_memory_;
+  std::atomic<bool> finite_ = true;
+};
+
 }  // namespace
 
 template <class S, class T>
 bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  return Run<S, T>(big, small, dweight, g).run();
+  ByChannels<S, T> by_channels(big, small, dweight, g);
+  if (by_channels.supported()) return by_channels.run();
+  return ByPositions<S, T>(big, small, dweight, g).run();
 }
 
 template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);

@@ -6,11 +6,21 @@
 //              positions; per vector of positions one load for each row and column
 //
 // With 32 registers both have 8 x 3 sums: 24 multiply-adds for 11 loads. The 3 loads that are not aligned
-// count twice.
+// count twice. Both need long rows of positions. Two loops with lanes along the rows need none, but whole
+// vectors of rows:
+//
+//   correlate_rows: positions x vectors (of output channels); per channel and tap one load for each vector
+//   and
+//                   one broadcast cell for each position
+//   contract_rows:  columns x vectors (of channels of small); per position one load for each vector and one
+//                   broadcast cell for each column
+//
+// With 32 registers both have 14 x 2 sums, with 16 registers 6 x 2.
 
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/lane_sums.h>
 #include <voxgrad/ops/cpu/simd/step_two.h>
+#include <voxgrad/ops/cpu/simd/transpose.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
@@ -58,7 +68,7 @@ void correlate_positions(const CorrelateBlock<T>& b, int64_t at) {
 }
 
 template <class T, int rows>
-void correlate_rows(const CorrelateBlock<T>& b) {
+void correlate_of(const CorrelateBlock<T>& b) {
   constexpr int vectors = vectors_for(rows), step = vectors * lanes<T>;
   int64_t at = 0;
   for (; at + step <= b.positions; at += step) correlate_positions<T, rows, vectors>(b, at);
@@ -70,9 +80,115 @@ void correlate_rows(const CorrelateBlock<T>& b) {
 template <class T>
 void correlate(const CorrelateBlock<T>& b) {
   static constexpr void (*by_rows[])(const CorrelateBlock<T>&) = {
-      correlate_rows<T, 1>, correlate_rows<T, 2>, correlate_rows<T, 3>, correlate_rows<T, 4>,
-      correlate_rows<T, 5>, correlate_rows<T, 6>, correlate_rows<T, 7>, correlate_rows<T, 8>};
+      correlate_of<T, 1>, correlate_of<T, 2>, correlate_of<T, 3>, correlate_of<T, 4>,
+      correlate_of<T, 5>, correlate_of<T, 6>, correlate_of<T, 7>, correlate_of<T, 8>};
   by_rows[b.rows - 1](b);
+}
+
+inline constexpr int most_broadcasts = vector_registers == 32 ? 14 : 6;
+
+/// Calls f.operator()<count>() for the count that is given, 1 to most_broadcasts.
+template <int count = most_broadcasts, class F>
+void with_constant(int64_t wanted, const F& f) {
+  if constexpr (count > 1)
+    if (wanted < count) return with_constant<count - 1>(wanted, f);
+  f.template operator()<count>();
+}
+
+/// Cuts n positions (or columns) evenly into the fewest blocks of sums, and calls f.operator()<count>(first)
+/// for each.
+template <class F>
+void for_broadcasts(int64_t n, const F& f) {
+  for (int64_t i = 0, blocks = (n + most_broadcasts - 1) / most_broadcasts; blocks > 0; --blocks) {
+    const int64_t count = (n - i + blocks - 1) / blocks;
+    with_constant(count, [&]<int constant>() { f.template operator()<constant>(i); });
+    i += count;
+  }
+}
+
+template <class T, int positions, int vectors>
+void correlate_rows_positions(const CorrelateBlock<T>& b, int64_t at) {
+  constexpr int rows = vectors * lanes<T>;
+  Vec<T> sum[positions][vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < positions; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v)
+      sum[i][v] = load(b.start ? b.start + v * lanes<T> : b.y + (at + i) * rows + v * lanes<T>);
+  }
+  for (int64_t c = 0; c < b.channels; ++c) {
+    const T* channel = b.x + c * b.x_step + at;
+    const T* weights = b.w + c * b.w_step;
+    for (int64_t t = 0; t < b.taps; ++t) {
+      const T* x = channel + b.offsets[t].x;
+      const T* from = weights + b.offsets[t].w * rows;
+      Vec<T> w[vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) w[v] = in_register(load(from + v * lanes<T>));
+#pragma GCC unroll 16
+      for (int i = 0; i < positions; ++i) {
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; ++v) sum[i][v] += x[i] * w[v];
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < positions; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) store(b.y + (at + i) * rows + v * lanes<T>, sum[i][v]);
+  }
+}
+
+template <class T>
+void correlate_rows(const CorrelateBlock<T>& b) {
+  for_broadcasts(b.positions, [&]<int positions>(int64_t at) {
+    if (b.rows == lanes<T>)
+      correlate_rows_positions<T, positions, 1>(b, at);
+    else
+      correlate_rows_positions<T, positions, 2>(b, at);
+  });
+}
+
+template <class T, int columns, int vectors>
+void contract_rows_columns(const ContractRowsBlock<T>& b, int64_t r0, int64_t q0) {
+  Vec<T> sum[columns][vectors];
+  T* sums = b.sums + r0;
+  const int64_t* slots = b.slots + q0;
+#pragma GCC unroll 16
+  for (int q = 0; q < columns; ++q) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) sum[q][v] = load(sums + slots[q] + v * lanes<T>);
+  }
+  const int64_t* offsets = b.offsets + q0;
+  for (int64_t i = 0; i < b.positions; ++i) {
+    const T* small = b.small + b.small_places[i] + r0;
+    const T* big = b.big + b.big_places[i];
+    Vec<T> s[vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) s[v] = in_register(load(small + v * lanes<T>));
+    // Read again for each position: there are more offsets than registers.
+    asm("" : "+r"(offsets));
+#pragma GCC unroll 16
+    for (int q = 0; q < columns; ++q) {
+      const Vec<T> x = in_register(big[offsets[q]] - Vec<T>{});
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) sum[q][v] += x * s[v];
+    }
+  }
+#pragma GCC unroll 16
+  for (int q = 0; q < columns; ++q) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) store(sums + slots[q] + v * lanes<T>, sum[q][v]);
+  }
+}
+
+template <class T>
+void contract_rows(const ContractRowsBlock<T>& b) {
+  for_broadcasts(b.columns, [&]<int columns>(int64_t q) {
+    int64_t r = 0;
+    for (; r + 2 * lanes<T> <= b.rows; r += 2 * lanes<T>) contract_rows_columns<T, columns, 2>(b, r, q);
+    for (; r < b.rows; r += lanes<T>) contract_rows_columns<T, columns, 1>(b, r, q);
+  });
 }
 
 template <class T, int rows, int columns>
@@ -143,8 +259,11 @@ template <class T>
 constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
                                       .lanes = lanes<T>,
                                       .correlate = correlate<T>,
+                                      .correlate_rows = correlate_rows<T>,
                                       .contract = contract<T>,
+                                      .contract_rows = contract_rows<T>,
                                       .order_sums = order_sums<T>,
+                                      .transpose = transpose<T>,
                                       .every_second = every_second<T>,
                                       .interleave = interleave<T>};
 

@@ -15,7 +15,7 @@ struct TapOffsets {
 };
 
 /// y[r][i] += sum over channels c and taps t of w[c][t][r] * x[c][i + t.x], in this order, for positions i in
-/// [0, positions) and rows r.
+/// [0, positions) and rows r. By rows (correlate_rows) the sums lie as y[i][r], dense.
 template <class T>
 struct CorrelateBlock {
   const T* x;  ///< channel c begins at x + c * x_step; readable one vector beyond the last position
@@ -26,7 +26,7 @@ struct CorrelateBlock {
   const T* start;  ///< initial value of each row; if null, y holds the initial values
   T* y;            ///< row r begins at y + r * y_step; written up to a whole vector beyond the last position
   int64_t y_step;
-  int64_t rows;  ///< 1 to ConvKernelsOf::rows
+  int64_t rows;  ///< 1 to ConvKernelsOf::rows; by rows: one or two vectors
   int64_t positions;
 };
 
@@ -43,14 +43,29 @@ struct ContractBlock {
   int64_t rows, columns, depths, heights, widths;
 };
 
+/// sums[slots[q] + r] += sum over i of small[small_places[i] + r] * big[big_places[i] + offsets[q]]. The rows
+/// are a whole number of vectors.
+template <class T>
+struct ContractRowsBlock {
+  const T *small, *big;
+  const int64_t *small_places, *big_places;  ///< one per position
+  const int64_t *offsets, *slots;            ///< one per column
+  T* sums;
+  int64_t rows, columns, positions;
+};
+
 template <class T>
 struct ConvKernelsOf {
   int64_t rows;   ///< number of output channels with which correlate() is fastest
   int64_t lanes;  ///< elements in a vector
   void (*correlate)(const CorrelateBlock<T>&);
+  void (*correlate_rows)(const CorrelateBlock<T>&);
   void (*contract)(const ContractBlock<T>&);
+  void (*contract_rows)(const ContractRowsBlock<T>&);
   /// Brings the sums of contract() into the order to[r * step + q].
   void (*order_sums)(const T* sums, int64_t rows, int64_t columns, T* to, int64_t step);
+  /// to[i * to_step + r] = from[r * from_step + i] for r < rows, i < columns.
+  void (*transpose)(const T* from, int64_t from_step, int64_t rows, int64_t columns, T* to, int64_t to_step);
   void (*every_second)(const T* from, int64_t n, T* to);  ///< to[i] = from[2 * i]
   /// to = a[0], b[0], a[1], b[1], ...; na is nb or nb + 1.
   void (*interleave)(const T* a, int64_t na, const T* b, int64_t nb, T* to);
