@@ -25,6 +25,7 @@ int device_count() noexcept { return 0; }
 void check_device(const char* function, int) { absent(function); }
 void* allocate(int64_t, int) { absent("allocate"); }
 void deallocate(void*, int) noexcept {}
+void note_use(const void*, int) { absent("note_use"); }
 void copy(void*, int, const void*, int, int64_t, CopyKind) { absent("copy"); }
 
 void synchronize(Device) { absent("synchronize"); }

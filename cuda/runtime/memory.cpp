@@ -203,6 +203,10 @@ void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
   if (!known) block.others.push_back(stream.shared_from_this());
 }
 
+void note_use(const void* data, int index) {
+  note_use(device_state("note_use", index), data, current("note_use", index));
+}
+
 MemoryStats memory_stats(DeviceState& device) {
   free_deferred(device);
   const OutsideCapture outside;
