@@ -14,6 +14,9 @@ void* allocate(int64_t bytes, int index);
 /// Frees memory of allocate(). It is reused only after the work submitted so far in all streams that used it.
 void deallocate(void* data, int index) noexcept;
 
+/// The device whose memory `data` points into; ValueError, naming `function`, if it is of the host.
+int device_of(const char* function, const void* data);
+
 /// Records that the current stream uses the memory around `data` from now on. Memory of other owners is
 /// ignored.
 void note_use(const void* data, int index);
