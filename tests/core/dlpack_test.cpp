@@ -182,7 +182,9 @@ TEST(Dlpack, ReadOnlyMemoryStaysUnwritten) {
   x.sum().backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 3, 4, 6, 7, 8}));
   EXPECT_EQ(foreign.memory, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(to_dlpack_versioned(x.detach())->flags, 0u);
+  DLManagedTensorVersioned* writable = to_dlpack_versioned(x.detach());
+  EXPECT_EQ(writable->flags, 0u);
+  writable->deleter(writable);
 }
 
 TEST(Dlpack, RefusesToLend) {
