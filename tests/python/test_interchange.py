@@ -1,6 +1,7 @@
 """voxgrad.Tensor and its exchange of memory with NumPy and PyTorch: values, addresses, lifetimes, refusals."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -379,3 +380,31 @@ def test_cuda_array_interface_and_streams():
             copied.__dlpack__(stream=wrong)
     for stream in (None, -1, 1, 2, side.cuda_stream):
         assert voxgrad.from_dlpack(copied.__dlpack__(stream=stream)).shape == (1000,)
+
+
+@pytest.mark.parametrize("dtype", OF_TORCH)
+def test_jax(dtype):
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    names = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16", "i64": "int64", "u8": "uint8"}
+    array = jax.device_put(jax.numpy.arange(6).reshape(2, 3).astype(names.get(dtype, dtype)), jax.devices("cpu")[0])
+    for lend in (voxgrad.Tensor, voxgrad.from_dlpack):
+        tensor = lend(array)
+        assert (tensor.shape, tensor.dtype) == ((2, 3), dtype)
+        back = jax.numpy.from_dlpack(tensor)
+        assert back.unsafe_buffer_pointer() == array.unsafe_buffer_pointer()
+        assert (back == array).all() and (jax.numpy.from_dlpack(tensor.clone()) == array).all()
+
+
+@pytest.mark.cuda
+def test_cupy_and_numba():
+    cupy, numba = pytest.importorskip("cupy"), pytest.importorskip("numba.cuda")
+    for array in (cupy.arange(6.0).reshape(2, 3), cupy.arange(12.0).reshape(3, 4)[::2, 1:3].T):
+        tensor = voxgrad.Tensor(array)
+        assert (tensor.shape, tensor.dtype, tensor.device) == (array.shape, "f64", "cuda:0")
+        for back in (cupy.from_dlpack(tensor), cupy.asarray(tensor)):
+            assert back.data.ptr == array.data.ptr and (back == array).all()
+        assert (cupy.asarray(tensor.clone()) == array).all()
+    ones = numba.to_device(np.ones((2, 3), np.float32))
+    assert numba.as_cuda_array(voxgrad.Tensor(ones).clone()).copy_to_host().sum() == 6
