@@ -9,11 +9,12 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c
 
 from ._library import _checked, _library
 
-_CPU, _CUDA, _CUDA_HOST = 1, 2, 3  # DLDeviceType
-_READ_ONLY, _COPIED = 1, 2         # flags of DLPack
+_CPU, _CUDA = 1, 2  # DLDeviceType
+_READ_ONLY, _COPIED = 1, 2  # flags of DLPack
 _KINDS = {"i": 0, "u": 1, "f": 2, "V": 3, "c": 5, "b": 6}  # DLDataTypeCode, by the character of NumPy
 _DTYPES = {(2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (2, 16): "f16", (0, 64): "i64", (1, 8): "u8",
            (6, 8): "bool"}
+_TYPESTRS = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "u8": "|u1", "bool": "|b1"}
 _DELETER = ctypes.CFUNCTYPE(None, c_void_p)
 # The functions of VoxgradPython in _tensor.cpp.
 _PYTHON = ("PyCapsule_IsValid", "PyCapsule_GetPointer", "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release",
@@ -33,13 +34,15 @@ class _Managed(ctypes.Structure):
                 ("flags", c_uint64), ("tensor", _DLTensor)]
 
 
+_python = ctypes.PyDLL(None)  # ctypes.pythonapi would share the types of its functions with other packages
+
+
 def _address(function):
     return ctypes.cast(function, c_void_p).value
 
 
 def _declare():
-    library, python = _library, ctypes.pythonapi
-    handle = c_void_p
+    library, python, handle, capsule = _library, _python, c_void_p, ctypes.py_object
     for name, arguments in {
             "tensor_borrow": [c_void_p, c_int, POINTER(handle)],
             "tensor_lend": [handle, c_int, POINTER(c_void_p), POINTER(c_void_p)],
@@ -48,7 +51,6 @@ def _declare():
             "wait_for_stream": [c_int, c_void_p], "set_python": [c_void_p]}.items():
         getattr(library, "voxgrad_" + name).argtypes = arguments
     library.voxgrad_tensor_free.restype = library.voxgrad_set_python.restype = None
-    capsule = ctypes.py_object
     for name, result, arguments in (("New", capsule, [c_void_p, c_char_p, c_void_p]), ("GetName", c_char_p, [capsule]),
                                     ("GetPointer", c_void_p, [capsule, c_char_p]),
                                     ("SetName", c_int, [capsule, c_char_p])):
@@ -78,12 +80,12 @@ def _pointer(stream):
 
 
 def _borrow_capsule(capsule):
-    name = ctypes.pythonapi.PyCapsule_GetName(capsule)
+    name = _python.PyCapsule_GetName(capsule)
     for versioned, (unused, used) in _NAMES.items():
         if name == unused:
-            managed = ctypes.pythonapi.PyCapsule_GetPointer(capsule, unused)
+            managed = _python.PyCapsule_GetPointer(capsule, unused)
             handle = _call(_library.voxgrad_tensor_borrow, managed, versioned)
-            ctypes.pythonapi.PyCapsule_SetName(capsule, used)
+            _python.PyCapsule_SetName(capsule, used)
             return handle
     raise ValueError(f"from_dlpack: a capsule must be named dltensor or dltensor_versioned, and be unused; got {name}")
 
@@ -104,7 +106,7 @@ def _borrow_interface(source, interface, on_cuda):
         raise TypeError(f"Tensor: the array interface of {type(source).__name__} {what}")
 
     kind, shape, data, strides = (interface.get(key) for key in ("typestr", "shape", "data", "strides"))
-    if interface.get("mask") is not None:
+    if interface.get("mask") is not None or hasattr(source, "mask"):
         refuse("has a mask")
     if not isinstance(data, tuple):
         refuse("has no address")
@@ -129,7 +131,7 @@ def _borrow_interface(source, interface, on_cuda):
     owner = (managed, sizes, strides, source, interface)
     managed.manager_ctx = id(owner)
     handle = _call(_library.voxgrad_tensor_borrow, ctypes.addressof(managed), True)
-    ctypes.pythonapi.Py_IncRef(owner)  # _release_owner undoes it
+    _python.Py_IncRef(owner)  # _release_owner undoes it
     return handle
 
 
@@ -171,7 +173,6 @@ class Tensor:
             self.device = "cpu" if lent.device_type == _CPU else f"cuda:{lent.device_id}"
             self.read_only = bool(managed.flags & _READ_ONLY)
             self._data, self._dlpack = lent.data or 0, (lent.device_type, lent.device_id)
-            self._typestr = "".join(("|" if lent.bits == 8 else "<", "iuf???b"[lent.code], str(lent.bits // 8)))
         finally:
             managed.deleter(ctypes.addressof(managed))
 
@@ -227,16 +228,16 @@ class Tensor:
         managed = _call(_library.voxgrad_tensor_lend, self._handle, versioned, _pointer(stream))
         if versioned:
             _Managed.from_address(managed).flags |= flags
-        return ctypes.pythonapi.PyCapsule_New(managed, _NAMES[versioned][0], _destroy_capsule)
+        return _python.PyCapsule_New(managed, _NAMES[versioned][0], _destroy_capsule)
 
     def _interface(self, name, on_cuda):
         if (self.device != "cpu") != on_cuda:
             raise AttributeError(f"Tensor.{name}: the tensor is on {self.device}")
-        if self.dtype == "bf16":
-            raise AttributeError(f"Tensor.{name}: bf16 has no name there; use DLPack")
-        size = int(self._typestr[2:])
-        return {"version": 3, "typestr": self._typestr, "shape": self.shape, "data": (self._data, self.read_only),
-                "strides": tuple(stride * size for stride in self.strides)}
+        if self.dtype not in _TYPESTRS:
+            raise AttributeError(f"Tensor.{name}: the array interface has no name for {self.dtype}; use DLPack")
+        typestr = _TYPESTRS[self.dtype]
+        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self._data, self.read_only),
+                "strides": tuple(stride * int(typestr[2:]) for stride in self.strides)}
 
     @property
     def __array_interface__(self):

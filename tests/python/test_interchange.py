@@ -273,7 +273,7 @@ def test_refused_objects():
             voxgrad.Tensor(wrong)
         with pytest.raises(TypeError, match="from_dlpack: needs an object with __dlpack__, or a capsule, got"):
             voxgrad.from_dlpack(wrong)
-    for wrong in (np.ones(3)[::-1], np.ones(3, np.int32), np.array([None]), np.array(["x"]), np.ones(2, "V3")):
+    for wrong in (np.ma.masked_array(np.ones(3), [0, 1, 0]), np.ones(3)[::-1], np.ones(3, np.int32), np.array([None]), np.array(["x"]), np.ones(2, "V3")):
         with pytest.raises((TypeError, ValueError)):
             voxgrad.Tensor(wrong)
     with pytest.raises((RuntimeError, BufferError)):
