@@ -1,11 +1,10 @@
+// load_npz on bytes that start like a zip archive, load_npy on others: they refuse them with an IoError, or
+// read tensors. The seeds were written by NumPy.
 #include <voxgrad/core/check.h>
 #include <voxgrad/nn/npy.h>
 
 #include <cstdint>
 #include <sstream>
-
-// Bytes as an .npz file if they start like one, else as an .npy file. Whatever they are, only IoError may
-// come out. The seeds in corpus/npy were written by NumPy.
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
@@ -14,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (bytes.starts_with("PK"))
       vox::nn::detail::read_npz(in, static_cast<int64_t>(size), "fuzz");
     else
-      vox::nn::detail::read_npy(in, static_cast<int64_t>(size), "fuzz");
+      vox::nn::detail::read_npy(in, static_cast<int64_t>(size), "fuzz").contiguous();
   } catch (const vox::IoError&) {
   }
   return 0;
