@@ -29,7 +29,7 @@ uint64_t number(std::string_view bytes, size_t at, size_t size) {
   return value;
 }
 
-/// A part of the archive; throws unless it lies within.
+/// Reads parts of an archive, and throws unless they lie within.
 class Archive {
  public:
   Archive(std::istream& in, int64_t bytes, const std::string& where)
