@@ -9,6 +9,7 @@
 #include <voxgrad/autograd/tape.h>
 #include <voxgrad/autograd/watch.h>
 #include <voxgrad/core/cuda.h>
+#include <voxgrad/core/dlpack.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/generator.h>
 #include <voxgrad/core/parallel.h>
@@ -21,6 +22,7 @@
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/nn/module.h>
 #include <voxgrad/nn/norm.h>
+#include <voxgrad/nn/npy.h>
 #include <voxgrad/nn/optim/adam.h>
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/nn/optim/schedule.h>

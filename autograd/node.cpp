@@ -23,7 +23,8 @@ void check_replacement(const Node& node, const Tensor& before, const Tensor& aft
 }
 
 bool has_one_owner(const Tensor& t) {
-  return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1;
+  const Storage& storage = *t.impl()->storage;
+  return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && !storage.read_only();
 }
 }  // namespace
 

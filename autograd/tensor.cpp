@@ -131,6 +131,8 @@ void begin_in_place(const char* function, const Tensor& target, const Tensor& so
         source_grad ? "source" : "target", autograd::Quoted{source_grad ? source : target},
         " requires grad; write under `auto guard = vox::no_grad();`, or to a clone() with the ordinary op");
   }
+  check<ValueError>(!target.impl()->storage->read_only(), function, ": the memory of the target",
+                    autograd::Quoted{target}, " is read-only; write to a clone()");
   target.impl()->storage->bump_version();
 }
 }  // namespace detail

@@ -3,6 +3,7 @@
 find_package(Threads REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3.9 REQUIRED)
+find_package(ZLIB)  # for .npz files that are compressed
 
 set(folders core autograd ops ops/cpu ops/cpu/conv3d nn nn/optim)
 list(TRANSFORM folders PREPEND ${PROJECT_SOURCE_DIR}/)
@@ -50,6 +51,10 @@ target_include_directories(voxgrad
 # BUILD_INTERFACE: a program that links the installed library needs neither Eigen nor nlohmann_json.
 target_link_libraries(voxgrad PRIVATE
   Threads::Threads $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+if(ZLIB_FOUND)
+  target_link_libraries(voxgrad PRIVATE ZLIB::ZLIB)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/nn/zip.cpp APPEND PROPERTY COMPILE_DEFINITIONS VOXGRAD_HAS_ZLIB=1)
+endif()
 if(VOXGRAD_HAS_CUDA)
   # By name: a program of project(x CXX) has no CUDA language to bring the runtime, and
   # CMAKE_CUDA_RUNTIME_LIBRARY does not reach it.

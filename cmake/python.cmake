@@ -1,7 +1,8 @@
-# The library that the Python package loads (python/voxgrad/_shim.cpp).
+# The library that the Python package loads (python/voxgrad/_shim.cpp, and _tensor.cpp).
 
 # Only the shim's own functions are visible to the linker: PyTorch brings a CUDA runtime too.
-add_library(voxgrad_python MODULE ${PROJECT_SOURCE_DIR}/python/voxgrad/_shim.cpp)
+add_library(voxgrad_python MODULE
+  ${PROJECT_SOURCE_DIR}/python/voxgrad/_shim.cpp ${PROJECT_SOURCE_DIR}/python/voxgrad/_tensor.cpp)
 voxgrad_options(voxgrad_python)
 voxgrad_private_access(voxgrad_python)
 target_link_options(voxgrad_python PRIVATE -Wl,--exclude-libs,ALL)

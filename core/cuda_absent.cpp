@@ -25,6 +25,8 @@ int device_count() noexcept { return 0; }
 void check_device(const char* function, int) { absent(function); }
 void* allocate(int64_t, int) { absent("allocate"); }
 void deallocate(void*, int) noexcept {}
+int device_of(const char* function, const void*) { absent(function); }
+void note_use(const void*, int) { absent("note_use"); }
 void copy(void*, int, const void*, int, int64_t, CopyKind) { absent("copy"); }
 
 void synchronize(Device) { absent("synchronize"); }

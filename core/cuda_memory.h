@@ -14,6 +14,13 @@ void* allocate(int64_t bytes, int index);
 /// Frees memory of allocate(). It is reused only after the work submitted so far in all streams that used it.
 void deallocate(void* data, int index) noexcept;
 
+/// The device whose memory `data` points into; ValueError, naming `function`, if it is of the host.
+int device_of(const char* function, const void* data);
+
+/// Records that the current stream uses the memory around `data` from now on. Memory of other owners is
+/// ignored.
+void note_use(const void* data, int index);
+
 /// Copies between host and device, within a device, or between two devices. The copy is ordered
 /// with the current stream of the CUDA device, or of both devices if there are two. A copy between host and
 /// device returns when the host memory may be reused or read, and throws CudaError while a graph is captured.

@@ -15,8 +15,10 @@ namespace detail {
 /// A dense tensor that holds a copy of `count` elements on the host; ShapeError unless they fill `shape`.
 Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOptions options);
 Tensor from_host(const std::vector<bool>& values, const Shape& shape, Device device);
+/// from_blob() for a dtype known at run time. Errors name `function`.
 Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
-                 std::function<void(void*)> deleter);
+                 std::function<void(void*)> deleter, const char* function = "from_blob",
+                 bool read_only = false);
 }  // namespace detail
 
 // ---- From memory ------------------------------------------------------------------------------------

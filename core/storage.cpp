@@ -15,14 +15,14 @@ void check_cpu_index(Device device) {
 std::shared_ptr<Storage> Storage::allocate(int64_t bytes, Device device) {
   check_cpu_index(device);
   void* data = bytes > 0 ? detail::allocate(bytes, device) : nullptr;
-  return std::shared_ptr<Storage>(new Storage(data, bytes, device, nullptr));
+  return std::shared_ptr<Storage>(new Storage(data, bytes, device, nullptr, false));
 }
 
 std::shared_ptr<Storage> Storage::adopt(void* data, int64_t bytes, Device device,
-                                        std::function<void(void*)> deleter) {
+                                        std::function<void(void*)> deleter, bool read_only) {
   check_cpu_index(device);
   if (!deleter) deleter = [](void*) {};
-  return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(deleter)));
+  return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(deleter), read_only));
 }
 
 Storage::~Storage() {

@@ -13,17 +13,17 @@ namespace vox::nn::detail {
 namespace {
 
 /// `path` with symbolic links resolved: rename() would replace the link itself.
-std::filesystem::path followed(std::filesystem::path path) {
+std::filesystem::path followed(const char* function, std::filesystem::path path) {
   const std::string given = path.string();
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();  // refuses links in a circle
-  check<IoError>(type != std::filesystem::file_type::none, "nn::save: ", given,
+  check<IoError>(type != std::filesystem::file_type::none, function, ": ", given,
                  ": cannot open: ", error.message());
   check<IoError>(type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found,
-                 "nn::save: ", given, ": must be a regular file or not exist");
+                 function, ": ", given, ": must be a regular file or not exist");
   while (std::filesystem::is_symlink(path, error)) {
     const std::filesystem::path target = std::filesystem::read_symlink(path, error);
-    check<IoError>(!error, "nn::save: ", given, ": cannot follow the link: ", error.message());
+    check<IoError>(!error, function, ": ", given, ": cannot follow the link: ", error.message());
     path = path.parent_path() / target;  // `target` alone if that is absolute
   }
   return path;
@@ -31,7 +31,8 @@ std::filesystem::path followed(std::filesystem::path path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(followed(path)) {
+AtomicFile::AtomicFile(const char* function, const std::filesystem::path& path)
+    : function_(function), path_(followed(function, path)) {
   // O_EXCL: never opens the file of another writer, or one that a crash left behind.
   for (int number = 0; descriptor_ < 0; ++number) {
     temporary_ = path_;
@@ -74,7 +75,7 @@ void AtomicFile::commit() {
 
 void AtomicFile::fail(const char* what, int error) const {
   throw IoError(
-      str("nn::save: ", what, ' ', temporary_.string(), ": ", std::generic_category().message(error)));
+      str(function_, ": ", what, ' ', temporary_.string(), ": ", std::generic_category().message(error)));
 }
 
 }  // namespace vox::nn::detail

@@ -7,10 +7,10 @@ namespace vox::nn::detail {
 /// A file that appears complete and on disk, or not at all. It is written under a temporary name in the same
 /// folder and renamed by commit(); without commit() it is removed. If `path` is a symbolic link, the file
 /// that it leads to is replaced. Throws IoError with the system's reason, or if `path` exists and is not a
-/// regular file.
+/// regular file; messages start with `function`.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::filesystem::path& path);
+  AtomicFile(const char* function, const std::filesystem::path& path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
@@ -21,6 +21,7 @@ class AtomicFile {
  private:
   [[noreturn]] void fail(const char* what, int error) const;
 
+  const char* function_;
   std::filesystem::path path_, temporary_;
   int descriptor_ = -1;
 };

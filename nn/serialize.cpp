@@ -62,7 +62,7 @@ Tensor read_tensor(std::ifstream& in, const std::string& file, const detail::Saf
 void save(const std::filesystem::path& path, const StateDict& tensors, const Metadata& metadata) {
   const detail::SafetensorsHeader header = describe(tensors, metadata);
   const std::string head = detail::format_header(header);
-  detail::AtomicFile file(path);
+  detail::AtomicFile file("nn::save", path);
   file.write(head.data(), head.size());
   for (const auto& entry : header.entries) {
     const Tensor t = tensors.at(entry.name).detach().contiguous().to(Device::cpu());

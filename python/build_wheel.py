@@ -3,8 +3,8 @@
 A wheel is a zip file with a list of hashes. Ours has Python files and one library that is loaded by ctypes, which fits
 every version of Python 3. So no binding tool and no other backend is needed, and pip has nothing to download.
 
-    pip install . -C build-dir=build/cuda-release             uses a build folder that exists, as it was configured
-    pip install . -C cmake.CMAKE_CUDA_ARCHITECTURES=90a-real      defines a CMake variable
+    pip install . --config-settings build-dir=build/cuda-release             uses an existing build folder
+    pip install . --config-settings cmake.CMAKE_CUDA_ARCHITECTURES=90a-real  defines a CMake variable
 """
 
 import base64

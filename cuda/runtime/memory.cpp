@@ -203,6 +203,18 @@ void note_use(DeviceState& device, const void* address, StreamImpl& stream) {
   if (!known) block.others.push_back(stream.shared_from_this());
 }
 
+int device_of(const char* function, const void* data) {
+  cudaPointerAttributes attributes{};
+  check_cuda(function, cudaPointerGetAttributes(&attributes, data));
+  check<ValueError>(attributes.type == cudaMemoryTypeDevice, function,
+                    ": the pointer must lead to memory of a CUDA device");
+  return attributes.device;
+}
+
+void note_use(const void* data, int index) {
+  note_use(device_state("note_use", index), data, current("note_use", index));
+}
+
 MemoryStats memory_stats(DeviceState& device) {
   free_deferred(device);
   const OutsideCapture outside;

@@ -4,6 +4,8 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
 
+#include "_shim.h"
+
 #include <exception>
 #include <new>
 #include <string>
@@ -11,18 +13,8 @@
 // The library that python/voxgrad/_library.py loads by ctypes: convolutions on memory of another framework,
 // behind a plain C ABI. It knows nothing of Python, of PyTorch or of the tape. The framework allocates the
 // results, and composes all gradients of the same two calls (Note [The conv3d family]).
-//
-// Every function returns a VoxgradStatus; voxgrad_last_error() has the message. No exception leaves it.
 
 extern "C" {
-
-enum VoxgradStatus : int {
-  voxgrad_ok,
-  voxgrad_value_error,
-  voxgrad_type_error,
-  voxgrad_out_of_memory,
-  voxgrad_runtime_error
-};
 
 /// A dense tensor, without its memory.
 struct VoxgradOperand {
@@ -58,28 +50,6 @@ VoxgradStatus failed(VoxgradStatus status, const char* message) noexcept {
     last_error.clear();
   }
   return status;
-}
-
-template <class F>
-VoxgradStatus guarded(F f) noexcept {
-  try {
-    f();
-    return voxgrad_ok;
-  } catch (const ShapeError& error) {
-    return failed(voxgrad_value_error, error.what());
-  } catch (const ValueError& error) {
-    return failed(voxgrad_value_error, error.what());
-  } catch (const DTypeError& error) {
-    return failed(voxgrad_type_error, error.what());
-  } catch (const OutOfMemoryError& error) {
-    return failed(voxgrad_out_of_memory, error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(voxgrad_out_of_memory, "voxgrad: no memory on the host");
-  } catch (const std::exception& error) {
-    return failed(voxgrad_runtime_error, error.what());
-  } catch (...) {
-    return failed(voxgrad_runtime_error, "voxgrad: an exception that is no std::exception");
-  }
 }
 
 constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
@@ -170,6 +140,26 @@ void in_stream(Device device, void* stream, F f) {
 }
 
 }  // namespace
+
+VoxgradStatus voxgrad_caught() noexcept {
+  try {
+    throw;
+  } catch (const ShapeError& error) {
+    return failed(voxgrad_value_error, error.what());
+  } catch (const ValueError& error) {
+    return failed(voxgrad_value_error, error.what());
+  } catch (const DTypeError& error) {
+    return failed(voxgrad_type_error, error.what());
+  } catch (const OutOfMemoryError& error) {
+    return failed(voxgrad_out_of_memory, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(voxgrad_out_of_memory, "voxgrad: no memory on the host");
+  } catch (const std::exception& error) {
+    return failed(voxgrad_runtime_error, error.what());
+  } catch (...) {
+    return failed(voxgrad_runtime_error, "voxgrad: an exception that is no std::exception");
+  }
+}
 
 extern "C" {
 

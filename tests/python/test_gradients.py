@@ -55,6 +55,19 @@ def test_gradient_penalty(device):
         assert_close(got, expected, limit=1e-11)
 
 
+def test_forward_mode_is_refused(device):
+    """Without a check, PyTorch takes the derivative of a custom op for 0."""
+    x, w = torch.randn(1, 1, 4, device=device), torch.randn(1, 1, 2, device=device)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(w, torch.ones_like(w))
+        with pytest.raises(NotImplementedError, match="conv1d: forward-mode derivatives are not supported"):
+            voxgrads("conv1d")(x, dual)
+        assert voxgrads("conv1d")(x, w).shape == (1, 1, 3)
+    if hasattr(torch, "func"):
+        with pytest.raises(NotImplementedError, match="forward-mode"):
+            torch.func.jvp(lambda weight: voxgrads("conv1d")(x, weight), (w,), (w,))
+
+
 def test_no_gradient_no_graph(device):
     x, w = torch.randn(1, 1, 4, device=device), torch.randn(1, 1, 2, device=device, requires_grad=True)
     with torch.no_grad():

@@ -108,20 +108,26 @@ def test_hooks_and_parametrizations():
     assert seen == [reference(x).shape]
 
 
+def train_half_of_a_batch(rank, folder):
+    """In one of two processes: the averaged gradients are those of the whole batch."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    theirs, ours = pair("Conv3d", 4, 2, 3)
+    torch.manual_seed(2)
+    x = random_input("Conv3d", batch=(4,))
+    parallel = nn.parallel.DistributedDataParallel(ours)
+    parallel(x[2 * rank:][:2]).square().mean().backward()
+    theirs(x).square().mean().backward()
+    for expected, got in zip(theirs.parameters(), ours.parameters()):
+        assert_close(got.grad, expected.grad)
+    torch.distributed.destroy_process_group()
+
+
 def test_distributed_data_parallel(tmp_path):
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_gloo_available()
             if hasattr(distributed, "is_gloo_available") else distributed.is_available()):
         pytest.skip("this PyTorch has no gloo")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        theirs, ours = (nn.parallel.DistributedDataParallel(layer) for layer in pair("Conv3d", 4, 2, 3))
-        x = random_input("Conv3d")
-        for layer in (theirs, ours):
-            layer(x).square().sum().backward()
-        assert_close(ours.module.weight.grad, theirs.module.weight.grad)
-    finally:
-        distributed.destroy_process_group()
+    torch.multiprocessing.spawn(train_half_of_a_batch, (str(tmp_path),), nprocs=2)
 
 
 @pytest.mark.cuda

@@ -5,6 +5,7 @@ The keyword `precision` ("highest", "high" or "medium") is added.
 
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
 from .. import _library
 from . import _ops, _precision
@@ -36,6 +37,10 @@ def _autocast(name, *tensors):
     for argument, tensor in zip(("input", "weight", "bias"), tensors):
         if not isinstance(tensor, torch.Tensor) and not (argument == "bias" and tensor is None):
             raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
+    # The ops of torch.library ignore tangents, so the derivative would be 0.
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
+                                              for t in tensors if t is not None):
+        raise NotImplementedError(f"{name}: forward-mode derivatives are not supported; use backward() or grad()")
     device_type = tensors[0].device.type
     dtype = _autocast_dtype(device_type) if device_type in ("cpu", "cuda") else None
     if dtype is None:

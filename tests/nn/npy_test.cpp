@@ -1,0 +1,373 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/npy.h>
+
+#include "temporary_folder.h"
+#include "tests/data_dir.h"
+#include "tests/support/devices.h"
+#include "tests/support/layouts.h"
+#include "zip_archive.h"
+
+#include <sys/stat.h>
+
+namespace vox {
+namespace {
+
+using testing::archive;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+using testing::write_bytes;
+
+class NpyTest : public testing::DeviceTest {
+ protected:
+  TemporaryFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(, NpyTest, testing::devices(), testing::device_name);
+
+std::string little_endian(uint64_t number, size_t bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(number >> (8 * i) & 0xff);
+  return text;
+}
+
+/// A file of version 1 with this header.
+std::string file(const std::string& header, const std::string& data = "") {
+  return std::string("\x93NUMPY\x01\x00", 8) + little_endian(header.size(), 2) + header + data;
+}
+
+std::string array(const std::string& descr, const std::string& shape, const std::string& data,
+                  const std::string& order = "False") {
+  return file("{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n", data);
+}
+
+template <class T>
+std::string bytes_of(std::vector<T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+// Written by numpy.save (NumPy 1.24.2) from numpy.array([[1.5, -2.0]], '<f4').
+const std::string golden = std::string("\x93NUMPY\x01\x00v\x00", 10) +
+                           "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }" +
+                           std::string(58, ' ') + "\n" + std::string("\0\0\xc0?\0\0\0\xc0", 8);
+
+TEST_P(NpyTest, EveryDtypeAndLayoutComesBack) {
+  for (const DType dtype : {f32, f64, bf16, f16, i64, u8, boolean}) {
+    const Tensor values = arange(2 * 3 * 4).reshape({2, 3, 4}).to(dtype).to(device());
+    for (const auto& [layout, t, dense, memory, writable] : testing::layouts(values)) {
+      SCOPED_TRACE(str(dtype, ", ", layout));
+      save_npy(folder_ / "t.npy", t);
+      const Tensor back = load_npy(folder_ / "t.npy", device());
+      EXPECT_EQ(back.dtype(), dtype);
+      EXPECT_EQ(back.shape(), t.shape());
+      EXPECT_EQ(back.device(), device());
+      EXPECT_EQ(back.to(f64).to_vector<double>(), dense.to(f64).to_vector<double>());
+    }
+  }
+}
+
+TEST_P(NpyTest, EmptyTensorsScalarsAndLeaves) {
+  for (const Shape& shape : {Shape{}, Shape{5}, Shape{0}, Shape{3, 0, 2}, Shape{1, 1, 1, 1, 1, 1, 1, 2}}) {
+    Tensor t = full(shape, 2.5, {.device = device()});
+    save_npy(folder_ / "t.npy", t.set_requires_grad());
+    const Tensor back = load_npy(folder_ / "t.npy");
+    EXPECT_EQ(back.shape(), shape);
+    EXPECT_EQ(back.to_vector<float>(), t.detach().to_vector<float>());
+    EXPECT_FALSE(back.requires_grad());
+  }
+}
+
+TEST(Npy, WritesWhatNumpyWrites) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "golden.npy", golden);
+  const Tensor t = load_npy(folder / "golden.npy");
+  EXPECT_EQ(t.shape(), (Shape{1, 2}));
+  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{1.5, -2}));
+  save_npy(folder / "t.npy", t);
+  EXPECT_EQ(read_bytes(folder / "t.npy"), golden);
+}
+
+// Files that NumPy 1.24.2 wrote, and NumPy 2.4.6 with ml_dtypes 0.6.0 the bfloat16: 0 to 5 in two rows, in
+// every dtype. (The fuzzer starts from them too.)
+const auto of_numpy = std::filesystem::path(testing::data_dir).parent_path() / "fuzz/corpus/npy";
+
+TEST(Npy, FilesOfNumpyAreReadAndWrittenAlike) {
+  const TemporaryFolder folder;
+  const std::pair<const char*, DType> files[] = {
+      {"little_f4.npy", f32}, {"little_f8.npy", f64}, {"little_f2.npy", f16},    {"little_i8.npy", i64},
+      {"bytes_u1.npy", u8},   {"big_f4.npy", f32},    {"bytes_b1.npy", boolean}, {"little_V2.npy", bf16},
+      {"fortran.npy", i64},   {"version2.npy", i64}};
+  for (const auto& [name, dtype] : files) {
+    SCOPED_TRACE(name);
+    const Tensor t = load_npy(of_numpy / name);
+    EXPECT_EQ(t.dtype(), dtype);
+    EXPECT_EQ(t.shape(), (Shape{2, 3}));
+    const std::vector<double> truth{0, 1, 1, 1, 1, 1}, numbers{0, 1, 2, 3, 4, 5};
+    EXPECT_EQ(t.to(f64).to_vector<double>(), dtype == boolean ? truth : numbers);
+    const std::string plain(name);
+    if (!plain.starts_with("little") && !plain.starts_with("bytes")) continue;
+    save_npy(folder / "t.npy", t);
+    EXPECT_EQ(read_bytes(folder / "t.npy"), read_bytes(of_numpy / name));
+  }
+  EXPECT_EQ(load_npy(of_numpy / "scalar.npy").item(), 1);
+  EXPECT_EQ(load_npy(of_numpy / "empty.npy").shape(), (Shape{3, 0, 2}));
+}
+
+TEST(Npz, ArchivesOfNumpy) {
+  const auto stored = load_npz(of_numpy / "stored.npz"), described = load_npz(of_numpy / "described.npz");
+  EXPECT_EQ(stored.at("a").to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(stored.at("b").to_vector<bool>(), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(described.at("a").to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  try {
+    const auto deflated = load_npz(of_numpy / "deflated.npz");
+    EXPECT_EQ(deflated.at("a").to_vector<float>(), std::vector<float>(100, 0));
+    EXPECT_EQ(deflated.at("b").to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("this build of voxgrad has no zlib"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Npy, FortranOrderBecomesStrides) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "t.npy", array("'<i8'", "(2, 3)", bytes_of<int64_t>({1, 4, 2, 5, 3, 6}), "True"));
+  const Tensor t = load_npy(folder / "t.npy");
+  EXPECT_EQ(t.strides(), (Shape{1, 2}));
+  EXPECT_EQ(t.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST(Npy, BigEndianNumbersAreConverted) {
+  const TemporaryFolder folder;
+  const auto load = [&](const std::string& descr, const std::string& data) {
+    write_bytes(folder / "t.npy", array(descr, "(2,)", data));
+    return load_npy(folder / "t.npy").to(f64).to_vector<double>();
+  };
+  const std::vector<double> expected{1.5, -2};
+  EXPECT_EQ(load("'>f4'", std::string("\x3f\xc0\0\0\xc0\0\0\0", 8)), expected);
+  EXPECT_EQ(load("'>f8'", std::string("\x3f\xf8\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16)), expected);
+  EXPECT_EQ(load("'>f2'", std::string("\x3e\0\xc0\0", 4)), expected);
+  EXPECT_EQ(load("'>i8'", std::string("\0\0\0\0\0\0\x01\x02\xff\xff\xff\xff\xff\xff\xff\xfe", 16)),
+            (std::vector<double>{258, -2}));
+}
+
+TEST(Npy, AllSpellingsOfTheHeader) {
+  const TemporaryFolder folder;
+  const std::string data = bytes_of<float>({1, 2});
+  const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
+  const std::string versions[] = {
+      std::string("\x93NUMPY\x02\x00", 8) + little_endian(header.size(), 4) + header + data,
+      std::string("\x93NUMPY\x03\x00", 8) + little_endian(header.size(), 4) + header + data,
+      file(R"({"shape":(2,),"fortran_order":False,"descr":"<f4"})", data),
+      file("  { 'fortran_order' :False,\n'descr': '<f4'\t, 'shape': ( 2 , ) }   \n", data),
+  };
+  for (const std::string& bytes : versions) {
+    write_bytes(folder / "t.npy", bytes);
+    EXPECT_EQ(load_npy(folder / "t.npy").to_vector<float>(), (std::vector<float>{1, 2})) << bytes;
+  }
+}
+
+/// The message of the IoError with which `load` fails, or a note that it succeeded.
+template <class Load>
+std::string refusal(Load load, const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // a new file: file systems flush one that is cut and written again
+  write_bytes(path, bytes);
+  try {
+    load(path, Device::cpu());
+  } catch (const IoError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("(another exception) ") + error.what();
+  }
+  return "(it was loaded)";
+}
+
+struct Case {
+  std::string bytes, reason;
+};
+
+TEST(Npy, CorruptFilesAreRefusedWithAReason) {
+  const TemporaryFolder folder;
+  const std::string two = bytes_of<float>({1, 2}), start = golden.substr(0, 8);
+  const std::string valid = "'descr': '<f4', 'fortran_order': False, 'shape': (2,)";
+  std::vector<Case> cases = {
+      {"", "the header must end within the file, got 0 bytes where 8"},
+      {"\x93NUMPY", "the header must end within the file"},
+      {"PK\x03\x04 and so on", "starts with \\x93NUMPY"},
+      {std::string("\x93NUMPY\x00\x00", 8) + golden.substr(8),
+       "versions 1.0, 2.0 and 3.0 are known, got 0.0"},
+      {std::string("\x93NUMPY\x04\x00", 8) + golden.substr(8), "got 4.0"},
+      {std::string("\x93NUMPY\x01\x01", 8) + golden.substr(8), "got 1.1"},
+      {std::string("\x93NUMPY\xff\xff", 8) + golden.substr(8), "got -1.-1"},
+      {start + "\xff\xff{", "the header must end within the file, got 1 bytes where 65535"},
+      {std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12) + two, "at most 65535 bytes, got 4294967295"},
+      {file(""), "the header is a dictionary"},
+      {file("[]"), "the header is a dictionary, got '[]'"},
+      {file("{"), "a key of the header is a text"},
+      {file("{}"), "the header has descr, fortran_order and shape, got '0 of them'"},
+      {file("{,}"), "a key of the header is a text, got ',}'"},
+      {file("{" + valid, two), "a ',' or '}' follows each value"},
+      {file("{" + valid + "} x", two), "only blanks follow the dictionary, got 'x'"},
+      {file("{" + valid + "}" + std::string(1, '\0'), two), "only blanks follow"},
+      {file("{" + valid + ", 'more': 1}", two), "the keys of the header are descr, fortran_order and shape"},
+      {file("{" + valid + ", 'descr': '<f8'}", two), "no key of the header comes twice, got 'descr'"},
+      {file("{'descr' '<f4'}"), "a ':' follows each key"},
+      {file("{'descr: 1}"), "a key of the header is a text"},
+      {file("{descr: 1}"), "a key of the header is a text, got 'descr"},
+      {file("{'descr': '<f4', 'shape': (2,)}", two), "got '2 of them'"},
+      {array("[('x', '<f4')]", "(2,)", two), "records of several dtypes are not supported"},
+      {array("''", "(2,)", two), "descr is <f4, <f8,"},
+      {array("'f4'", "(2,)", two), "descr is <f4, <f8"},
+      {array("'=f4'", "(2,)", two), "got '=f4'"},
+      {array("'|f4'", "(2,)", two), "got '|f4'"},
+      {array("'<i4'", "(2,)", two), "or >i8, got '<i4'"},
+      {array("'<u8'", "(1,)", two), "got '<u8'"},
+      {array("'<c8'", "(1,)", two), "got '<c8'"},
+      {array("'|O'", "(1,)", two), "got '|O'"},
+      {array("'<U2'", "(1,)", two), "got '<U2'"},
+      {array("'>V2'", "(4,)", two), "got '>V2'"},
+      {array("'<f4'", "(2,)", two, "0"), "fortran_order is True or False"},
+      {array("'<f4'", "2", two), "shape is a tuple, got '2, }"},
+      {array("'<f4'", "[2]", two), "shape is a tuple"},
+      {array("'<f4'", "(2)", two), "shape is a tuple, got 'a number in parentheses'"},
+      {array("'<f4'", "(,)", two), "sizes are whole numbers"},
+      {array("'<f4'", "(2 1)", two), "a ',' or ')' follows each size"},
+      {array("'<f4'", "(2,", two), "sizes are whole numbers"},
+      {array("'<f4'", "(-2,)", two), "sizes are whole numbers from 0 to 2^63 - 1, got '-2"},
+      {array("'<f4'", "(+2,)", two), "sizes are whole numbers"},
+      {array("'<f4'", "(2.0,)", two), "a ',' or ')' follows each size, got '.0"},
+      {array("'<f4'", "(2L,)", two), "a ',' or ')' follows each size"},
+      {array("'<f4'", "(True,)", two), "sizes are whole numbers"},
+      {array("'<f4'", "(9223372036854775808,)", two), "sizes are whole numbers from 0 to 2^63 - 1"},
+      {array("'<f4'", "(9223372036854775807,)", two), "overflow 64 bits"},
+      {array("'<f4'", "(4294967296, 4294967296)", two), "overflow 64 bits"},
+      {array("'<f4'", "(4294967296, 4294967296, 0)", ""), "overflow 64 bits"},
+      {array("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1, 2)", two), "at most 8 dimensions"},
+      {array("'<f4'", "(1099511627776,)", two), "are 4398046511104 bytes, got 8"},
+      {array("'<f4'", "(3,)", two), "the elements of shape (3,) of f32 are 12 bytes, got 8"},
+      {array("'<f4'", "(1,)", two), "are 4 bytes, got 8"},
+      {array("'|b1'", "(2,)", "\x01\x02"), "elements of |b1 are 0 or 1, got 2"},
+  };
+  for (size_t size = 0; size < golden.size(); ++size) cases.push_back({golden.substr(0, size), "got "});
+  for (const auto& [bytes, reason] : cases) {
+    const std::string path = folder / "t.npy", message = refusal(load_npy, path, bytes);
+    EXPECT_NE(message.find(reason), std::string::npos) << bytes << "\n" << message << "\n" << reason;
+    EXPECT_EQ(message.rfind("load_npy: " + path + ": ", 0), 0u) << message;
+  }
+}
+
+TEST(Npy, RandomChangesNeverCrash) {
+  uint32_t state = 1;
+  const auto draw = [&](size_t below) { return (state = state * 1664525 + 1013904223) / 65536 % below; };
+  const std::string zip = archive({{"a.npy", golden}, {"b.npy", golden}});
+  for (const std::string& good : {golden, zip}) {
+    for (int i = 0; i < 3000; ++i) {
+      std::string bytes = good;
+      for (size_t n = 1 + draw(4); n > 0; --n) bytes[draw(bytes.size())] = static_cast<char>(draw(256));
+      std::istringstream in(bytes);
+      const auto size = static_cast<int64_t>(bytes.size());
+      try {
+        if (&good == &golden)
+          nn::detail::read_npy(in, size, "x");
+        else
+          nn::detail::read_npz(in, size, "x");
+      } catch (const IoError&) {
+      }
+    }
+  }
+}
+
+TEST(Npy, WhatIsNoFile) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(load_npy(folder / "missing.npy"), IoError);
+  EXPECT_THROW(load_npy(folder.path()), IoError);
+  EXPECT_THROW(load_npz(folder.path()), IoError);
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(load_npy(folder / "pipe"), IoError);  // and does not wait for a writer
+  EXPECT_THROW(save_npy(folder / "pipe", ones({1})), IoError);
+  EXPECT_THROW(save_npy(folder.path(), ones({1})), IoError);
+  EXPECT_THROW(save_npy(folder / "missing/t.npy", ones({1})), IoError);
+  EXPECT_THROW(save_npy(folder / "t.npy", Tensor()), ValueError);
+  EXPECT_FALSE(std::filesystem::exists(folder / "t.npy"));
+  try {
+    save_npy(folder.path(), ones({1}));
+  } catch (const IoError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("save_npy: ", 0), 0u) << error.what();
+  }
+}
+
+TEST_P(NpyTest, ArchivesOfStoredMembers) {
+  const std::string ints = array("'<i8'", "()", bytes_of<int64_t>({7}));
+  write_bytes(folder_ / "t.npz", archive({{"a.npy", golden}, {"layer/b.npy", ints}}));
+  const auto arrays = load_npz(folder_ / "t.npz", device());
+  ASSERT_EQ(arrays.size(), 2u);
+  EXPECT_EQ(arrays.at("a").to_vector<float>(), (std::vector<float>{1.5, -2}));
+  EXPECT_EQ(arrays.at("layer/b").item<int64_t>(), 7);
+  EXPECT_EQ(arrays.at("a").device(), device());
+  write_bytes(folder_ / "t.npz", archive({}));
+  EXPECT_TRUE(load_npz(folder_ / "t.npz").empty());
+  write_bytes(folder_ / "t.npz", archive({{"a.npy", golden}}, {.comment = std::string(60000, 'c')}));
+  EXPECT_EQ(load_npz(folder_ / "t.npz").size(), 1u);
+  write_bytes(folder_ / "t.npz", archive({{"a.npy", golden}, {"b.npy", ints}}, {.zip64 = true}));
+  EXPECT_EQ(load_npz(folder_ / "t.npz").at("b").item<int64_t>(), 7);
+}
+
+TEST(Npz, CorruptArchivesAreRefusedWithAReason) {
+  const TemporaryFolder folder;
+  const std::string good = archive({{"a.npy", golden}}),
+                    zip64 = archive({{"a.npy", golden}}, {.zip64 = true});
+  const auto changed = [](std::string bytes, size_t at, const std::string& to) {
+    return bytes.replace(at, to.size(), to);
+  };
+  const size_t entry = good.find("PK\x01\x02"), end = good.find("PK\x05\x06"),
+               end64 = zip64.find("PK\x06\x06"), entry64 = zip64.find("PK\x01\x02");
+  const auto named = [&](const std::string& name) { return archive({{name, golden}}); };
+  const Case cases[] = {
+      {"", "a zip archive ends with its directory"},
+      {golden, "a zip archive ends with its directory"},
+      {good + "x", "a zip archive ends with its directory"},
+      {changed(good, end + 16, "\xff\xff\xff\x7f"), "every record lies within the archive"},
+      {changed(good, end + 12, "\xff\xff\xff\x7f"), "every record lies within the archive"},
+      {changed(good, end + 10, "\x02"), "an entry for every member, got 1 entries for 2 members"},
+      {changed(good, end + 10, "\xff\xff"), "an entry for every member"},
+      {changed(good, end + 4, "\x01"), "an archive is one file"},
+      {changed(good, entry, "PK\x01\x03"), "the directory has an entry for every member"},
+      {changed(good, entry + 8, "\x01"), "members are not encrypted, got 'a.npy'"},
+      {changed(good, entry + 10, "\x0c"), "stored or deflated (methods 0 and 8), got method 12 for 'a.npy'"},
+      {changed(good, entry + 16, "????"), "the checksum is wrong"},
+      {changed(good, entry + 20, "\xff\xff\xff\x7f"), "every member lies within the archive"},
+      {changed(good, entry + 24, "\x01\x01"), "the sizes of a member fit each other"},
+      {changed(good, entry + 28, "\xff\xff"), "entries lie within the directory"},
+      {changed(good, entry + 42, "\x01"), "the directory leads to members"},
+      {changed(good, entry + 42, "\xff\xff\xff\x7f"), "every record lies within the archive"},
+      {changed(good, 26, "\xff\xff\xff\xff"), "every member lies within the archive"},
+      {changed(good, 30 + 5, "x"), "starts with \\x93NUMPY"},
+      {changed(good, entry - 1, "x"), "the checksum is wrong"},
+      {archive({{"a.npy", golden + "x"}}), "are 8 bytes, got 9"},
+      {archive({{"a.npy", golden}, {"a.npy", golden}}), "no name of a member comes twice, got 'a.npy'"},
+      {archive({{"a.npy", golden}, {"b.npy", golden}}, {.overlap = true}), "members do not overlap"},
+      {named(""), "names of members are relative"},
+      {named("/etc/a.npy"), "names of members are relative and without '..' or '\\', got '/etc/a.npy'"},
+      {named("../a.npy"), "got '../a.npy'"},
+      {named("a/../../b.npy"), "without '..'"},
+      {named("..\\a.npy"), "without '..' or '\\'"},
+      {named(std::string("a\0.npy", 6)), "names of members are relative"},
+      {named("a.txt"), "member 'a.txt': an .npz file holds .npy files only"},
+      {changed(zip64, end64, "PK\x06\x08"), "a zip64 locator leads to a zip64 end"},
+      {changed(zip64, end64 + 48, std::string(8, '\xff')), "every record lies within the archive"},
+      {changed(zip64, end64 + 32, std::string(8, '\xff')), "an entry for every member"},
+      {changed(zip64, entry64 + 46 + 5 + 2, "\x07"), "has the numbers that its record lacks"},
+      {changed(zip64, entry64 + 46 + 5 + 2, "\xff"), "extra fields lie within their record"},
+      {changed(zip64, entry64 + 46 + 5 + 4, std::string(8, '\xff')), "the sizes of a member fit each other"},
+      {changed(zip64, entry64 + 46 + 5 + 12, std::string(8, '\xff')), "every member lies within the archive"},
+      {changed(zip64, entry64 + 46 + 5 + 20, std::string(8, '\xff')), "every record lies within the archive"},
+  };
+  for (const auto& [bytes, reason] : cases) {
+    const std::string path = folder / "t.npz", message = refusal(load_npz, path, bytes);
+    EXPECT_NE(message.find(reason), std::string::npos) << message << "\n" << reason;
+    EXPECT_EQ(message.rfind("load_npz: " + path + ": ", 0), 0u) << message;
+  }
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_NE(refusal(load_npz, folder / "t.npz", good.substr(0, size)).find("load_npz: "),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace vox
