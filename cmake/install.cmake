@@ -7,11 +7,10 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad
       FILES_MATCHING PATTERN "*.h"
-      PATTERN "cpu" EXCLUDE  # ops/cpu holds kernels; the others declare them, or include what does
-      PATTERN "*_kernels.h" EXCLUDE
-      PATTERN "broadcast.h" EXCLUDE
-      PATTERN "in_f32.h" EXCLUDE
-      PATTERN "reduce_ops.h" EXCLUDE)
+      # Kernels, and what only ops and kernels share (docs/Doxyfile leaves them out too).
+      PATTERN "cpu" EXCLUDE
+      REGEX "ops/(broadcast|conv3d_recorded|dispatch|elementwise_ops|in_f32|interpolate_axis)\\.h$" EXCLUDE
+      REGEX "ops/(kernels|layout|pool3d_window|reduce_ops)\\.h$" EXCLUDE)
   endif()
 endforeach()
 install(FILES
