@@ -124,7 +124,7 @@ struct AsksTooEarly : vox::Function<AsksTooEarly> {
 };
 
 struct AsksTooFar : vox::Function<AsksTooFar> {
-  static constexpr const char* name = "asks_too_far";
+  [[maybe_unused]] static constexpr const char* name = "asks_too_far";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
   Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : Tensor()}; }
 };
