@@ -1,4 +1,4 @@
-# cmake --install: the library, its public headers and the package that find_package(voxgrad) reads.
+# cmake --install: the library, its public headers, and the files that find_package(voxgrad) and pkg-config read.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -7,11 +7,10 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
   if(EXISTS ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad
       FILES_MATCHING PATTERN "*.h"
-      PATTERN "cpu" EXCLUDE  # ops/cpu holds kernels; the others declare them, or include what does
-      PATTERN "*_kernels.h" EXCLUDE
-      PATTERN "broadcast.h" EXCLUDE
-      PATTERN "in_f32.h" EXCLUDE
-      PATTERN "reduce_ops.h" EXCLUDE)
+      # Kernels, and what only ops and kernels share (docs/Doxyfile leaves them out too).
+      PATTERN "cpu" EXCLUDE
+      REGEX "ops/(broadcast|conv3d_recorded|dispatch|elementwise_ops|in_f32|interpolate_axis)\\.h$" EXCLUDE
+      REGEX "ops/(kernels|layout|pool3d_window|reduce_ops)\\.h$" EXCLUDE)
   endif()
 endforeach()
 install(FILES
@@ -29,10 +28,14 @@ install(TARGETS voxgrad EXPORT voxgradTargets
 install(EXPORT voxgradTargets NAMESPACE voxgrad:: DESTINATION ${package_dir})
 
 # A shared library has its own copy of Threads and the CUDA runtime inside; a static one passes them on.
-get_target_property(library_type voxgrad TYPE)
 set(VOXGRAD_IS_STATIC OFF)
-if(library_type STREQUAL "STATIC_LIBRARY")
+set(VOXGRAD_PC_LIBS "")
+if(voxgrad_type STREQUAL "STATIC_LIBRARY")
   set(VOXGRAD_IS_STATIC ON)
+  set(VOXGRAD_PC_LIBS " -pthread")
+  if(VOXGRAD_HAS_CUDA)
+    string(APPEND VOXGRAD_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+  endif()
 endif()
 configure_package_config_file(cmake/voxgradConfig.cmake.in ${PROJECT_BINARY_DIR}/voxgradConfig.cmake
   INSTALL_DESTINATION ${package_dir})
@@ -40,4 +43,10 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmak
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/voxgradConfig.cmake ${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmake
   DESTINATION ${package_dir})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Relative to voxgrad.pc, so that the prefix of `cmake --install` counts.
+string(REGEX REPLACE "[^/]+" ".." VOXGRAD_PC_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/voxgrad.pc.in ${PROJECT_BINARY_DIR}/voxgrad.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/voxgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

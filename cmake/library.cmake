@@ -48,6 +48,13 @@ target_include_directories(voxgrad
   PUBLIC $<BUILD_INTERFACE:${VOXGRAD_INCLUDE_DIR}>
   PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR})
 
+get_target_property(voxgrad_type voxgrad TYPE)
+if(voxgrad_type STREQUAL "SHARED_LIBRARY")
+  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  target_link_options(voxgrad PRIVATE -Wl,--version-script=${exports})
+  set_target_properties(voxgrad PROPERTIES LINK_DEPENDS ${exports})
+endif()
+
 # BUILD_INTERFACE: a program that links the installed library needs neither Eigen nor nlohmann_json.
 target_link_libraries(voxgrad PRIVATE
   Threads::Threads $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)

@@ -23,6 +23,11 @@ function(voxgrad_options target)
     # "text" + std::string looks to GCC 12 like an overlapping copy (GCC bug 105651).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
   endif()
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # Clang does not know `GCC ivdep`, and it asks for && where a kernel writes & to keep a loop without branches.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas;-Wno-bitwise-instead-of-logical>)
+  endif()
   if(VOXGRAD_HAVE_MARCH_NATIVE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()

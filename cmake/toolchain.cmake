@@ -1,7 +1,12 @@
 # Build type, compiler cache, and whether this build has CUDA (VOXGRAD_HAS_CUDA, 0 or 1).
 
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+# Without a build type voxgrad is optimised. Below another project that holds for voxgrad's folder alone.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  else()
+    set(CMAKE_BUILD_TYPE Release)
+  endif()
 endif()
 
 if(VOXGRAD_CUDA STREQUAL "AUTO")

@@ -42,7 +42,10 @@ void Stream::synchronize() const { absent("Stream::synchronize"); }
 void Stream::wait(const Stream&) const { absent("Stream::wait"); }
 Stream current_stream(Device) { absent("current_stream"); }
 
-StreamGuard::StreamGuard(Stream stream) : stream_(stream), previous_(nullptr) { absent("StreamGuard"); }
+StreamGuard::StreamGuard(Stream stream) : stream_(stream), previous_(nullptr) {
+  static_cast<void>(previous_);  // Clang warns of a private member that no function uses
+  absent("StreamGuard");
+}
 StreamGuard::~StreamGuard() = default;
 
 }  // namespace vox::cuda

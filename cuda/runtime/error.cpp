@@ -24,15 +24,39 @@ bool is_sticky(cudaError_t code) {
   }
 }
 
+std::string version(int number) { return str(number / 1000, '.', number % 1000 / 10); }
+
+/// What the error alone does not say.
+std::string advice(cudaError_t code) {
+  int driver = 0;
+  (void)cudaDriverGetVersion(&driver);  // stays 0 without a driver
+  switch (code) {
+    case cudaErrorInsufficientDriver:
+      return describe_driver(driver, CUDART_VERSION / 1000 * 1000);  // of the same major version: new enough
+    case cudaErrorUnsupportedPtxVersion:
+      return describe_driver(driver, CUDART_VERSION);
+    case cudaErrorNoKernelImageForDevice:
+      return "voxgrad was built without code for this GPU (CMAKE_CUDA_ARCHITECTURES in docs/building.md)";
+    default:
+      return is_sticky(code) ? "an earlier kernel, of this op or of a previous one, failed, and this process "
+                               "can no longer use the GPU (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows "
+                               "which kernel)"
+                             : "";
+  }
+}
+
 }  // namespace
 
+std::string describe_driver(int driver, int needed) {
+  const std::string need = str("voxgrad was built with CUDA ", version(CUDART_VERSION),
+                               " and needs a driver for CUDA ", version(needed), " or newer");
+  if (driver == 0) return "no NVIDIA driver was found; " + need;
+  return str("the NVIDIA driver of this machine is for CUDA ", version(driver), "; ", need);
+}
+
 std::string describe(cudaError_t code) {
-  std::string text = str(cudaGetErrorName(code), " (", cudaGetErrorString(code), ")");
-  if (is_sticky(code))
-    text +=
-        "; an earlier kernel, of this op or of a previous one, failed, and this process can no longer use "
-        "the GPU (CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel)";
-  return text;
+  const std::string more = advice(code);
+  return str(cudaGetErrorName(code), " (", cudaGetErrorString(code), ")", more.empty() ? "" : "; ", more);
 }
 
 void check_cuda(const char* op, cudaError_t code) {

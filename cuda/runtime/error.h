@@ -6,8 +6,11 @@
 
 namespace vox::cuda {
 
-/// CUDA's name and text of an error, and advice if the process cannot recover from it.
+/// CUDA's name and text of an error, and what the user can do about it.
 std::string describe(cudaError_t code);
+
+/// Says that the driver is missing (0) or too old. Versions are CUDA's numbers: 1000 * major + 10 * minor.
+std::string describe_driver(int driver, int needed);
 
 /// Throws CudaError, naming the op and CUDA's reason, unless `code` is cudaSuccess; OutOfMemoryError for
 /// cudaErrorMemoryAllocation. Also clears cudaGetLastError(), so that the error is not reported twice.

@@ -1,6 +1,11 @@
 #include "program.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <stdexcept>
 
@@ -44,10 +49,15 @@ std::optional<Volume> load_unseen(const Options& options) {
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (!error && std::filesystem::is_directory(folder)) return;
-  const std::string reason = error ? error.message() : "it is a file";
-  throw std::runtime_error("--out: cannot make the folder " + folder.string() + ": " + reason +
-                           "; choose another");
+  // A folder that exists may still refuse files: better said now than after the training.
+  std::string probe = (folder / ".voxgrad_XXXXXX").string();
+  const int descriptor = error ? -1 : mkstemp(probe.data());
+  if (descriptor < 0) {
+    throw std::runtime_error("--out: cannot write into the folder " + folder.string() + ": " +
+                             (error ? error.message() : std::strerror(errno)) + "; choose another");
+  }
+  close(descriptor);
+  unlink(probe.c_str());
 }
 
 RunFacts facts_of(const Options& options, const TrainingState& state) {

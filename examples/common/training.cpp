@@ -192,7 +192,10 @@ std::string Progress::line(int64_t step, double loss, const std::string& score) 
   const double speed = seconds > 0 ? static_cast<double>(step - first_) / seconds : 0;
   const double of_steps = speed > 0 ? static_cast<double>(total_ - step) / speed : 0;
   const double left = std::ceil(std::clamp(seconds_ - seconds, 0.0, of_steps));
-  const auto filled = static_cast<int>(kWidth * step / std::max<int64_t>(total_, 1));
+  // Steps or time, whichever ends the training first.
+  const double of_all = static_cast<double>(step) / static_cast<double>(std::max<int64_t>(total_, 1));
+  const double of_time = seconds_ > 0 ? seconds / seconds_ : 1;
+  const auto filled = static_cast<int>(kWidth * std::min(std::max(of_all, of_time), 1.0));
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
   char text[200];
   std::snprintf(text, sizeof text, "[%s] %lld/%lld  loss %.6f  %s  %.1f steps/s  %lld:%02d left", bar.c_str(),

@@ -112,19 +112,19 @@ struct ReturnsItsMember : vox::Function<ReturnsItsMember> {
 };
 
 struct ReturnsAnIndex : vox::Function<ReturnsAnIndex> {
-  static constexpr const char* name = "returns_an_index";
+  [[maybe_unused]] static constexpr const char* name = "returns_an_index";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return vox::argmax(inputs[0]); }
   Tensors backward(FunctionContext&, const Tensor&) { return {Tensor()}; }
 };
 
 struct AsksTooEarly : vox::Function<AsksTooEarly> {
-  static constexpr const char* name = "asks_too_early";
+  [[maybe_unused]] static constexpr const char* name = "asks_too_early";
   Tensor forward(FunctionContext& ctx, const Tensors& inputs) { return inputs[0] * ctx.needs_grad(0); }
   Tensors backward(FunctionContext&, const Tensor& g) { return {g}; }
 };
 
 struct AsksTooFar : vox::Function<AsksTooFar> {
-  static constexpr const char* name = "asks_too_far";
+  [[maybe_unused]] static constexpr const char* name = "asks_too_far";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
   Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : Tensor()}; }
 };

@@ -1,21 +1,30 @@
 # The consumer project, built by CTest as a user would build it:
-#   consumer.subdirectory      add_subdirectory, CPU only; it compiles the library again (through ccache if
+#   consumer.subdirectory      add_subdirectory: configured only, to see what is compiled with which flags
+#   consumer.fetch             FetchContent, a shared library, CPU only; it compiles the library again (through ccache if
 #                              available, without optimisation, and kept for the next run)
+#   consumer.exports           the names that this shared library exports
 #   consumer.installed_cpu     the installed CPU package, for a program of project(x CXX)
 #   consumer.installed_cuda    the installed CUDA package, likewise (in CUDA builds)
+#   consumer.pkg_config        the installed package, for a program compiled by hand
 # An installed package comes from a tree that is already built: this one for its own kind, and in a CUDA build the CPU
-# library that consumer.subdirectory has just made. So a CUDA build runs all three tests, a CPU build all except the
-# last, and nothing is compiled only to be installed.
+# library that consumer.fetch has just made. So nothing is compiled only to be installed.
 
 set(consumer_dir ${PROJECT_BINARY_DIR}/consumer)
 
-# consumer_test(<way> <cmake argument>...): configures, builds and runs the consumer.
+# consumer_test(<way> <argument>...): configures, builds and runs the consumer. The arguments are CMake's, unless they
+# follow TARGET: then that target alone is built, and nothing runs.
 function(consumer_test way)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET" "")
+  set(then --test-command consumer)
+  if(arg_TARGET)
+    set(then --build-target ${arg_TARGET})
+  endif()
   add_test(NAME consumer.${way} COMMAND ${CMAKE_CTEST_COMMAND}
     --build-and-test ${CMAKE_CURRENT_SOURCE_DIR}/consumer ${consumer_dir}/${way}
     --build-generator ${CMAKE_GENERATOR}
-    --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} ${ARGN}
-    --test-command consumer)
+    --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}
+      ${arg_UNPARSED_ARGUMENTS}
+    ${then})
   set_tests_properties(consumer.${way} PROPERTIES LABELS consumer TIMEOUT 900)
 endfunction()
 
@@ -31,20 +40,38 @@ function(consumer_install way build_tree)
   set_tests_properties(consumer.${way} PROPERTIES FIXTURES_REQUIRED ${way})
 endfunction()
 
-consumer_test(subdirectory -DVOXGRAD_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DVOXGRAD_CUDA=OFF -DVOXGRAD_INSTALL=ON
-  -DBUILD_SHARED_LIBS=${BUILD_SHARED_LIBS})
-set_tests_properties(consumer.subdirectory PROPERTIES
-  LABELS "consumer;slow" TIMEOUT 1800 FIXTURES_SETUP consumer_subdirectory)
+set(from_source -DVOXGRAD_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DVOXGRAD_CUDA=OFF)
+consumer_test(subdirectory TARGET check_build_type ${from_source} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+
+# The flags of Release, which voxgrad chooses by itself, without the optimisation.
+consumer_test(fetch ${from_source} -DVOXGRAD_FETCH=ON -DVOXGRAD_INSTALL=ON -DBUILD_SHARED_LIBS=ON
+  -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG)
+set_tests_properties(consumer.fetch PROPERTIES LABELS "consumer;slow" TIMEOUT 1800 FIXTURES_SETUP consumer_fetch)
 if(VOXGRAD_CCACHE_PROGRAM)
-  set_tests_properties(consumer.subdirectory PROPERTIES ENVIRONMENT
+  set_tests_properties(consumer.fetch PROPERTIES ENVIRONMENT
     "CMAKE_CXX_COMPILER_LAUNCHER=${VOXGRAD_CCACHE_PROGRAM};CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1")
 endif()
+set(fetched ${consumer_dir}/fetch/_deps/voxgrad-build)
+add_test(NAME consumer.exports COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DLIBRARY=${fetched}/libvoxgrad.so
+  -P ${CMAKE_CURRENT_LIST_DIR}/exports.cmake)
+set_tests_properties(consumer.exports PROPERTIES LABELS consumer FIXTURES_REQUIRED consumer_fetch)
 
 if(VOXGRAD_HAS_CUDA)
-  consumer_install(installed_cuda ${PROJECT_BINARY_DIR})
-  consumer_install(installed_cpu ${consumer_dir}/subdirectory/voxgrad)
+  set(own installed_cuda)
+  consumer_install(installed_cpu ${fetched})
   set_tests_properties(consumer.installed_cpu_install PROPERTIES
-    FIXTURES_REQUIRED "installed_cpu_clear;consumer_subdirectory")
+    FIXTURES_REQUIRED "installed_cpu_clear;consumer_fetch")
 else()
-  consumer_install(installed_cpu ${PROJECT_BINARY_DIR})
+  set(own installed_cpu)
+endif()
+consumer_install(${own} ${PROJECT_BINARY_DIR})
+
+find_program(VOXGRAD_PKG_CONFIG NAMES pkg-config pkgconf)
+mark_as_advanced(VOXGRAD_PKG_CONFIG)
+if(VOXGRAD_PKG_CONFIG AND NOT BUILD_SHARED_LIBS)
+  add_test(NAME consumer.pkg_config COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DFLAGS=${CMAKE_CXX_FLAGS}
+    -DPKG_CONFIG=${VOXGRAD_PKG_CONFIG} -DPC_DIR=${consumer_dir}/${own}_prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    -DSOURCE=${CMAKE_CURRENT_LIST_DIR}/main.cpp -DPROGRAM=${consumer_dir}/by_pkg_config
+    -P ${CMAKE_CURRENT_LIST_DIR}/pkg_config.cmake)
+  set_tests_properties(consumer.pkg_config PROPERTIES LABELS consumer FIXTURES_REQUIRED ${own})
 endif()

@@ -170,7 +170,7 @@ TEST_P(HalfTensorTest, FromBlobItemAndData) {
 }
 
 TEST_P(HalfTensorTest, Prints) {
-  const auto where = [this](const char* text) {
+  const auto where = [&](const char* text) {
     return std::string(text) + (device().is_cuda() ? ", device=cuda:0)" : ")");
   };
   EXPECT_EQ(str(from_vector<bfloat16>({0.1f, -1}, {2}, device())),

@@ -63,6 +63,15 @@ TEST(MriProgress, TimeLeftIsThatOfTheStepsOrOfTheClock) {
   EXPECT_NE(progress_line(2, 90.0).find("  0:01 left"), std::string::npos);
 }
 
+TEST(MriProgress, BarIsThatOfTheStepsOrOfTheClock) {
+  const std::string full(24, '#'), empty(24, '.');
+  EXPECT_TRUE(
+      progress_line(1'000'000, std::numeric_limits<double>::infinity()).starts_with('[' + empty + ']'));
+  EXPECT_TRUE(progress_line(1'000'000, 1e5).starts_with('[' + empty + ']'));
+  EXPECT_TRUE(progress_line(1'000'000, 0.001).starts_with('[' + full + ']'));
+  EXPECT_TRUE(progress_line(1, 1e5).starts_with('[' + full + ']'));
+}
+
 TEST(MriOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(parse({"--sed", "7"}), UsageError);
   EXPECT_THROW(parse({"file.nii"}), UsageError);

@@ -103,7 +103,7 @@ template <class T>
 
 template <class T, Unary op>
 void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
-  unary_run(x, y, n, stream, [p, q]([[gnu::unused]] T v) -> T {
+  unary_run(x, y, n, stream, [=]([[gnu::unused]] T v) -> T {
     if constexpr (op == Unary::neg) return negative(v);
     if constexpr (op == Unary::abs) return magnitude(v);
     if constexpr (op == Unary::sign) return v > T(0) ? T(1) : v < T(0) ? T(-1) : v;
@@ -133,16 +133,16 @@ void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
 template <class T, Unary op>
 void gradient(const T* g_run, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p,
               T q, bool stream) {
-  const auto slope = [p, q](T g, T v) -> T {
+  const auto slope = [=](T g, T v) -> T {
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
     if constexpr (op == Unary::erf) return g * (exp(-(v * v)) * T(1.12837916709551257390));
     if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
     if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));
     if constexpr (op == Unary::relu) return v == T(0) ? T(0) : g;
     if constexpr (op == Unary::leaky_relu) return v > T(0) ? g : g * p;
-    if constexpr (op == Unary::clamp) return (v >= p) & (v <= q) ? g : T(0);
-    if constexpr (op == Unary::hardtanh) return (v <= p) | (v >= q) ? T(0) : g;
-    if constexpr (op == Unary::hardsigmoid) return (v > T(-3)) & (v < T(3)) ? g / T(6) : T(0);
+    if constexpr (op == Unary::clamp) return ((v >= p) & (v <= q)) ? g : T(0);
+    if constexpr (op == Unary::hardtanh) return ((v <= p) | (v >= q)) ? T(0) : g;
+    if constexpr (op == Unary::hardsigmoid) return ((v > T(-3)) & (v < T(3))) ? g / T(6) : T(0);
     if constexpr (op == Unary::hardswish) return v <= T(-3) ? T(0) : v >= T(3) ? g : g * (v / T(3) + T(0.5));
     if constexpr (op == Unary::elu) return v > T(0) ? g : g * (p * exp(v));
     if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid(v * p);
@@ -181,7 +181,7 @@ void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, flo
 
 template <class T, Binary op>
 void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, T, bool stream) {
-  binary_run(a, a_step, b, b_step, y, n, stream, [p]([[gnu::unused]] T l, [[gnu::unused]] T r) -> T {
+  binary_run(a, a_step, b, b_step, y, n, stream, [=]([[gnu::unused]] T l, [[gnu::unused]] T r) -> T {
     using W = Wrapping<T>;
     if constexpr (op == Binary::add) return static_cast<T>(static_cast<W>(l) + static_cast<W>(r));
     if constexpr (op == Binary::sub) return static_cast<T>(static_cast<W>(l) - static_cast<W>(r));
@@ -189,8 +189,8 @@ void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_
     if constexpr (op == Binary::add_scaled)
       return static_cast<T>(static_cast<W>(l) + static_cast<W>(r) * static_cast<W>(p));
     // If l is NaN the comparison is false, which gives l; a NaN in r is tested.
-    if constexpr (op == Binary::maximum) return (l < r) | (r != r) ? r : l;
-    if constexpr (op == Binary::minimum) return (l > r) | (r != r) ? r : l;
+    if constexpr (op == Binary::maximum) return ((l < r) | (r != r)) ? r : l;
+    if constexpr (op == Binary::minimum) return ((l > r) | (r != r)) ? r : l;
     if constexpr (is_real<T>) {
       if constexpr (op == Binary::div) return l / r;
       if constexpr (op == Binary::pow) return __builtin_pow(l, r);

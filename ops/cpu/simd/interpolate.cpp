@@ -111,8 +111,9 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
                                                                       x,
                                                                       outputs[end - (end - k > 1 ? 2 : 1)]) +
                                                                   far;
-    for (bool is_first = true; k < end; is_first = false) {
-      const auto add = [&]<int count>() [[gnu::always_inline]] {
+    bool is_first = true;
+    while (k < end) {
+      const auto add = [&]<int count>() __attribute__((always_inline)) {
         add_rows<T, count>(x, outputs + k, weights + k, y, n, is_first, ahead, ahead_too);
         k += count;
       };
@@ -122,6 +123,7 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
         add.template operator()<2>();
       else
         add.template operator()<1>();
+      is_first = false;
     }
   }
 }

@@ -72,7 +72,7 @@ template <class T, int count>
   constexpr int64_t page = 4096 / sizeof(T);
   const T* row[count];
   for (int k = 0; k < count; ++k) row[k] = rows[k];
-  const auto of_all = [&](auto at) [[gnu::always_inline]] {
+  const auto of_all = [&](auto at) __attribute__((always_inline)) {
     auto v = at(row[0]);
     for (int k = 1; k < count; ++k) v = larger(v, at(row[k]));
     return begins ? v : larger(at(y), v);
@@ -80,7 +80,7 @@ template <class T, int count>
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
     for (int k = count > 2 ? count - 2 : 0; k < count; ++k) __builtin_prefetch(row[k] + i + page);
-    store(y + i, of_all([=](const T* from) [[gnu::always_inline]] { return load(from + i); }));
+    store(y + i, of_all([=](const T* from) __attribute__((always_inline)) { return load(from + i); }));
   }
   for (; i < n; ++i) y[i] = of_all([=](const T* from) { return from[i]; });
 }

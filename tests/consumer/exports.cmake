@@ -1,0 +1,10 @@
+# cmake -DNM=nm -DLIBRARY=libvoxgrad.so -P exports.cmake: a shared library exports names of namespace vox and no others.
+execute_process(COMMAND ${NM} --dynamic --defined-only ${LIBRARY} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n]+" lines "${text}")
+list(LENGTH lines count)
+list(FILTER lines EXCLUDE REGEX " [A-Za-z] _Z(N|T[A-Z]N|ZN|GV[A-Z]*N)[KRO]*3vox")
+if(lines OR count LESS 500)
+  list(JOIN lines "\n  " lines)
+  message(FATAL_ERROR "exports: ${LIBRARY} exports ${count} names, among them\n  ${lines}")
+endif()
+message(STATUS "exports: ${count} names, all of namespace vox")
