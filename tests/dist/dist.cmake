@@ -1,0 +1,18 @@
+# Tests of voxgrad::dist, run by mpirun as one, two and three processes. test_dist has its own main(), which finds the
+# other ranks.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/dist/*_test.cpp)
+add_executable(test_dist ${CMAKE_CURRENT_SOURCE_DIR}/dist/main.cpp ${sources})
+add_dependencies(voxgrad_tests test_dist)
+voxgrad_options(test_dist)
+voxgrad_private_access(test_dist)
+target_link_libraries(test_dist PRIVATE voxgrad_test_support voxgrad::dist)
+
+if(MPI_CXX_FOUND)
+  set(mpirun ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root)
+  foreach(ranks IN ITEMS 1 2 3)
+    add_test(NAME dist.${ranks}
+      COMMAND ${mpirun} -n ${ranks} $<TARGET_FILE:test_dist> --gtest_brief=1 "--gtest_filter=-*Cuda*:*/cuda*")
+    set_tests_properties(dist.${ranks} PROPERTIES LABELS cpu TIMEOUT 300 PROCESSORS 2
+      ENVIRONMENT "VOXGRAD_NUM_THREADS=1;VOXGRAD_DIST_TIMEOUT=60")
+  endforeach()
+endif()
