@@ -94,9 +94,9 @@ void Control::check_failure() {
   if (!failure_.empty()) throw_failure();
 }
 
-bool Control::has_failed() {
+bool Control::has_thrown() {
   const std::lock_guard lock(mutex_);
-  return !failure_.empty();
+  return noticed_;
 }
 
 }  // namespace vox::dist

@@ -17,11 +17,11 @@
 // of its call to rank 0 over TCP, where a thread waits until it has one from every rank, compares them, and
 // answers all:
 //
-//     rank 1                              server, a thread of rank 0         rank 0
-//       |  all_reduce(sum) of f32 [3] ->      |                                |
-//       |                                     |  <- all_reduce(sum) of f32 [3] |
-//       |                       <- agreed     |     agreed ->                  |
-//     elements move                                                       elements move
+//     rank 1                               server, a thread of rank 0          rank 0
+//       |   all_reduce(sum) of f32 (3,) ->   |                                   |
+//       |                                    |   <- all_reduce(sum) of f32 (3,)  |
+//       |                        <- agreed   |   agreed ->                       |
+//     elements move                                                            elements move
 //
 // The first failure that the server sees is the one that all ranks report: a connection that closes (the rank
 // has ended), descriptions that differ, or a description that is missing when the time is over. The end of a
@@ -57,7 +57,8 @@ class Control {
 
   /// Throws the DistError of this or another rank, if there is one.
   void check_failure();
-  bool has_failed();
+  /// Whether it was thrown.
+  bool has_thrown();
 
   int64_t calls() const { return calls_; }  ///< that all ranks have agreed on
 

@@ -24,7 +24,7 @@ struct Collective {
   Reduce reduce = Reduce::sum;  // not mean
   int root = 0;
 
-  /// "all_reduce(sum) of f32 [2, 3] on the CPU"
+  /// "all_reduce(sum) of f32 (2,3) on the CPU"
   std::string description() const;
 };
 

@@ -48,6 +48,7 @@ Place from_environment() {
 /// The last call of every program. A rank that ends early, or after an error, ends the others with its name.
 void finish() {
   World& w = *the_world;
+  const bool known = w.control->has_thrown();
   try {
     w.control->check_failure();
     nccl::finish();
@@ -55,7 +56,7 @@ void finish() {
     w.control.reset();
     if (w.has_mpi) mpi::finalize(w.timeout);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "voxgrad: rank %d ends: %s\n", w.place.rank, error.what());
+    if (!known) std::fprintf(stderr, "voxgrad: rank %d ends: %s\n", w.place.rank, error.what());
     std::fflush(nullptr);
     ::_exit(EXIT_FAILURE);
   }
