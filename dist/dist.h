@@ -32,9 +32,9 @@ struct InitOptions {
 };
 
 /// Finds the other ranks: those that mpirun started, or those of the environment that torchrun sets (RANK,
-/// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). In a program that was started as usual, it is the only
-/// rank. Call it once, before all other functions here. When the program ends, it waits for the other ranks.
-/// Throws DistError.
+/// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). A program that was started as usual is its only
+/// rank, and need not call it. Call it once, before all other functions here. When the program ends, it waits
+/// for the other ranks. Throws DistError.
 void init(const InitOptions& options = {});
 
 int rank();        ///< 0 to size() - 1
@@ -62,6 +62,10 @@ Tensor all_gather(const Tensor& x);
 /// The rank's part of the sum of all x, which is cut into size() parts along the first dimension. The
 /// gradient is all_gather(g).
 Tensor reduce_scatter(const Tensor& x);
+
+/// Whether any rank passes true: for decisions that a clock or a signal makes, such as to stop after this
+/// step.
+bool any(bool value);
 
 /// Returns when all ranks have called it. Does not wait for GPUs.
 void barrier();

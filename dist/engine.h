@@ -39,7 +39,7 @@ struct World {
   bool has_mpi = false;
   std::vector<Poll> abandoned;  // MPI may still write to the tensors of a call that failed
 };
-/// Throws DistError, naming `function`, unless init() was called.
+/// Throws DistError, naming `function`, if the process has other ranks, but init() was not called.
 World& world(const char* function);
 
 /// Waits until all ranks make the same call, and returns the data of each (Control::agree).

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -93,8 +94,10 @@ void init(const InitOptions& options) {
 }
 
 World& world(const char* function) {
-  check<DistError>(the_world != nullptr, function, ": call vox::dist::init() first");
-  return *the_world;
+  if (the_world) return *the_world;
+  check<DistError>(!mpi::is_launcher() && !std::getenv("RANK"), function, ": call vox::dist::init() first");
+  static World alone;
+  return alone;
 }
 
 int rank() { return world("rank").place.rank; }
@@ -113,6 +116,11 @@ std::vector<std::string> agree(const char* function, const std::string& call, co
 }
 
 void barrier() { agree("barrier", "barrier"); }
+
+bool any(bool value) {
+  const std::vector<std::string> each = agree("any", "any", value ? "1" : "0");
+  return std::find(each.begin(), each.end(), "1") != each.end();
+}
 
 Poll start(const char* function, const Collective& c, const std::string& purpose) {
   const bool cuda = c.input.device().is_cuda();

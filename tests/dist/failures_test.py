@@ -75,7 +75,7 @@ class Run:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--victim", required=True)
-    parser.add_argument("--mpirun", default="mpirun --oversubscribe --allow-run-as-root")
+    parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none --allow-run-as-root")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 // Runs the tests of voxgrad::dist on as many ranks as it is started with:
-//     mpirun --oversubscribe -n 3 build/cpu-release/tests/test_dist
+//     mpirun --oversubscribe --bind-to none -n 3 build/cpu-release/tests/test_dist
 #include <gtest/gtest.h>
 
 #include <voxgrad/dist/dist.h>
