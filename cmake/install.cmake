@@ -11,7 +11,8 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       PATTERN "*_kernels.h" EXCLUDE
       PATTERN "broadcast.h" EXCLUDE
       PATTERN "in_f32.h" EXCLUDE
-      PATTERN "reduce_ops.h" EXCLUDE)
+      PATTERN "reduce_ops.h" EXCLUDE
+      REGEX "dist/(control|engine|server|socket)\\.h$" EXCLUDE)
   endif()
 endforeach()
 install(FILES
@@ -21,7 +22,11 @@ install(FILES
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/voxgrad)
-install(TARGETS voxgrad EXPORT voxgradTargets
+set(installed voxgrad)
+if(TARGET voxgrad_dist)
+  list(APPEND installed voxgrad_dist)
+endif()
+install(TARGETS ${installed} EXPORT voxgradTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}

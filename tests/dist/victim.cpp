@@ -1,14 +1,17 @@
 // A rank that fails on purpose; tests/dist/failures_test.py starts it. It trains a small network and writes a
 // checkpoint in each step:
-//     mpirun -n 3 victim <way> <rank> <checkpoint>
-// <way> says what that rank does in step 5, or "none".
+//     mpirun -n 3 victim <device> <way> <rank> <checkpoint>
+// <device> is cpu, cuda or none, which only calls barrier(). <way> says what that rank does in step 5, or
+// "none".
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <voxgrad/dist/data_parallel.h>
 #include <voxgrad/dist/dist.h>
@@ -18,7 +21,14 @@ namespace {
 
 namespace dist = vox::dist;
 
-void fail(const std::string& way) {
+struct Plan {
+  std::string device, way;
+  int culprit;
+  std::string checkpoint;
+  bool is_endless() const { return way == "none"; }
+};
+
+void fail(const std::string& way, vox::Device device) {
   if (way == "kill") ::raise(SIGKILL);
   if (way == "stop") ::raise(SIGSTOP);
   if (way == "hang") {
@@ -26,35 +36,48 @@ void fail(const std::string& way) {
   }
   if (way == "throw") throw std::runtime_error("thrown on purpose");
   if (way == "exit") std::exit(0);
-  if (way == "shape") dist::all_reduce(vox::zeros({2, 3}));
-  if (way == "dtype") dist::all_reduce(vox::zeros({3}, {.dtype = vox::f64}));
+  if (way == "shape") dist::all_reduce(vox::zeros({2, 3}, {.device = device}));
+  if (way == "dtype") dist::all_reduce(vox::zeros({3}, {.dtype = vox::f64, .device = device}));
   if (way == "more calls") dist::barrier();
 }
 
-int run(const std::string& way, int culprit, const std::string& checkpoint, int steps) {
+void only_agree(const Plan& plan) {
+  for (int step = 0; step < 20 || plan.is_endless(); ++step) {
+    if (step == 5 && dist::rank() == plan.culprit) fail(plan.way, vox::Device::cpu());
+    dist::any(false);
+    if (step == 5 && dist::rank() == 0) std::fprintf(stderr, "running\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void train(const Plan& plan, vox::Device device) {
   vox::nn::Sequential net{vox::nn::Conv3d({.in_channels = 1, .out_channels = 8, .kernel_size = 3})};
+  net.to(device);
   dist::DataParallel parallel(net, {.bucket_bytes = 64});
   vox::optim::SGD sgd(net.parameters());
-  for (int step = 0; step < steps; ++step) {
-    if (step == 5 && dist::rank() == culprit) fail(way);
-    if (way == "shape" || way == "dtype") dist::all_reduce(vox::zeros({3}));
+  for (int step = 0; step < 20 || plan.is_endless(); ++step) {
+    if (step == 5 && dist::rank() == plan.culprit) fail(plan.way, device);
+    dist::all_reduce(vox::zeros({3}, {.device = device}));
     sgd.zero_grad();
-    parallel.backward(net(vox::rand({2, 1, 6, 6, 6})).mean());
+    parallel.backward(net(vox::rand({2, 1, 6, 6, 6}, {.device = device})).mean());
     sgd.step();
-    if (dist::rank() == 0) vox::nn::save(checkpoint, net.state_dict());
+    if (dist::rank() == 0) vox::nn::save(plan.checkpoint, net.state_dict());
     if (step == 5 && dist::rank() == 0) std::fprintf(stderr, "running\n");
   }
-  return 0;
 }
 
 }  // namespace
 
 int main(int, char** argv) {
-  const std::string way = argv[1];
+  const Plan plan{argv[1], argv[2], std::atoi(argv[3]), argv[4]};
   try {
     dist::init();
     std::fprintf(stderr, "rank %d is process %d\n", dist::rank(), ::getpid());
-    return run(way, std::atoi(argv[2]), argv[3], way == "none" ? 1'000'000 : 20);
+    if (plan.device == "none")
+      only_agree(plan);
+    else
+      train(plan, plan.device == "cpu" ? vox::Device::cpu() : vox::Device::cuda(dist::local_rank()));
+    return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", dist::rank(), error.what());
     return 1;
