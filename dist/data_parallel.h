@@ -12,7 +12,7 @@
 namespace vox::dist {
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = 25'000'000;  ///< gradients of about so many bytes are reduced in one call
+  int64_t bucket_bytes = 5'000'000;  ///< gradients of about so many bytes are reduced in one call
   /// bf16 or f16: gradients travel, and are added, in this dtype. Parameters and their grad() keep theirs.
   std::optional<DType> gradient_dtype = {};
 };

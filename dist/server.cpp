@@ -47,8 +47,8 @@ bool Server::accept_all() {
   const auto deadline = after(seconds_);
   for (size_t connected = 0; connected < peers_.size();) {
     if (Socket::wait({&listener_}, deadline).empty())
-      return fail(str("init: ", those([](const Peer& p) { return !p.socket.is_open(); }),
-                      " did not connect within ", seconds_, " s"));
+      return fail(str(those([](const Peer& p) { return !p.socket.is_open(); }), " did not connect within ",
+                      seconds_, " s"));
     Socket socket = listener_.accept();
     std::optional<std::string> text;
     while (!Socket::wait({&socket}, std::min(deadline, after(1))).empty() && socket.receive() &&

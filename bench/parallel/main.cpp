@@ -79,16 +79,15 @@ class UNet {
 struct Options {
   std::string device = "cpu", precision = "highest";
   int64_t size = 128, batch = 2, narrow = 1, steps = 20, warm_up = 5;
+  int64_t bucket_bytes = dist::DataParallelOptions{}.bucket_bytes;
 };
 
 Options parse(int argc, char** argv) {
   Options o;
   const std::map<std::string, std::string*> words{{"--device", &o.device}, {"--precision", &o.precision}};
-  const std::map<std::string, int64_t*> numbers{{"--size", &o.size},
-                                                {"--batch", &o.batch},
-                                                {"--narrow", &o.narrow},
-                                                {"--steps", &o.steps},
-                                                {"--warm-up", &o.warm_up}};
+  const std::map<std::string, int64_t*> numbers{
+      {"--size", &o.size},   {"--batch", &o.batch},     {"--narrow", &o.narrow},
+      {"--steps", &o.steps}, {"--warm-up", &o.warm_up}, {"--bucket-bytes", &o.bucket_bytes}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (const auto word = words.find(argv[i]); word != words.end())
       *word->second = argv[i + 1];
@@ -127,7 +126,7 @@ void run(const Options& o) {
                                                    : vox::Float32Precision::highest);
   UNet net({32 / o.narrow, 64 / o.narrow, 128 / o.narrow, 256 / o.narrow});
   net.for_each([&](const std::string&, Sequential& layers) { layers.to(dtype).to(device); });
-  dist::DataParallel parallel(net);
+  dist::DataParallel parallel(net, {.bucket_bytes = o.bucket_bytes});
   std::vector<Tensor> parameters;
   int64_t bytes = 0;
   for (const auto& [name, p] : net.named_parameters()) {

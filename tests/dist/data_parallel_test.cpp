@@ -236,7 +236,7 @@ TEST_P(DataParallelTest, TrainingKeepsTheRanksEqualAndRepeats) {
     for (int step = 0; step < 10; ++step) {
       adam.zero_grad();
       parallel.backward(loss_of(net, part(batch(2 * size, f32)).first));
-      optim::clip_grad_norm_(net.parameters(), 0.1);
+      EXPECT_GT(optim::clip_grad_norm_(net.parameters(), 0.1), 0.1);
       adam.step();
     }
     std::vector<double> all;
@@ -248,6 +248,16 @@ TEST_P(DataParallelTest, TrainingKeepsTheRanksEqualAndRepeats) {
     runs.push_back(all);
   }
   EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST_P(DataParallelTest, ClipsByTheNormOfTheWholeBatch) {
+  nn::Sequential net = network(), alone = network();
+  loss_of(alone, batch(2 * size)).backward();
+  DataParallel parallel(net);
+  parallel.backward(loss_of(net, part(batch(2 * size)).first));
+  const double norm = optim::clip_grad_norm_(net.parameters(), 0.01);
+  expect_equal_on_all_ranks(full({}, norm, {.dtype = f64, .device = device}));
+  EXPECT_NEAR(norm, optim::clip_grad_norm_(alone.parameters(), 0.01), 1e-12 * norm);
 }
 
 TEST_P(DataParallelTest, SyncBatchNormIsBatchNormOfTheWholeBatch) {

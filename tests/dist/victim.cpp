@@ -70,8 +70,10 @@ void train(const Plan& plan, vox::Device device) {
 
 int main(int, char** argv) {
   const Plan plan{argv[1], argv[2], std::atoi(argv[3]), argv[4]};
+  std::string rank = "?";
   try {
     dist::init();
+    rank = std::to_string(dist::rank());
     std::fprintf(stderr, "rank %d is process %d\n", dist::rank(), ::getpid());
     if (plan.device == "none")
       only_agree(plan);
@@ -79,7 +81,7 @@ int main(int, char** argv) {
       train(plan, plan.device == "cpu" ? vox::Device::cpu() : vox::Device::cuda(dist::local_rank()));
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", dist::rank(), error.what());
+    std::fprintf(stderr, "rank %s: %s\n", rank.c_str(), error.what());
     return 1;
   }
 }
