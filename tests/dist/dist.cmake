@@ -16,7 +16,7 @@ add_dependencies(voxgrad_tests test_dist dist_victim)
 # dist_test(<name> <label> <command>...)
 function(dist_test name label)
   add_test(NAME dist.${name} COMMAND ${ARGN})
-  set_tests_properties(dist.${name} PROPERTIES LABELS ${label} TIMEOUT 600 PROCESSORS 2 SKIP_RETURN_CODE 77
+  set_tests_properties(dist.${name} PROPERTIES LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77
     ENVIRONMENT "VOXGRAD_NUM_THREADS=1;VOXGRAD_DIST_TIMEOUT=60")
 endfunction()
 
@@ -29,6 +29,11 @@ if(MPI_CXX_FOUND)
   endforeach()
 endif()
 dist_test(environment cpu ${CMAKE_COMMAND} -DVICTIM=$<TARGET_FILE:dist_victim> -P ${folder}/environment_test.cmake)
+if(MPI_CXX_FOUND AND TARGET 05_unet3d)
+  dist_test(example_05 example ${mpirun} -n 2 $<TARGET_FILE:05_unet3d>
+    --phantom --phantom-size 96 --steps 2 --threads 1 --out ${CMAKE_CURRENT_BINARY_DIR}/dist_example_05)
+  set_tests_properties(dist.example_05 PROPERTIES PASS_REGULAR_EXPRESSION "2/2")
+endif()
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
   set(failures ${Python3_EXECUTABLE} ${folder}/failures_test.py --victim $<TARGET_FILE:dist_victim>)
