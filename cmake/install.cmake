@@ -10,7 +10,8 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       # Kernels, and what only ops and kernels share (docs/Doxyfile leaves them out too).
       PATTERN "cpu" EXCLUDE
       REGEX "ops/(broadcast|conv3d_recorded|dispatch|elementwise_ops|in_f32|interpolate_axis)\\.h$" EXCLUDE
-      REGEX "ops/(kernels|layout|pool3d_window|reduce_ops)\\.h$" EXCLUDE)
+      REGEX "ops/(kernels|layout|pool3d_window|reduce_ops)\\.h$" EXCLUDE
+      REGEX "dist/(control|engine|server|socket)\\.h$" EXCLUDE)
   endif()
 endforeach()
 install(FILES
@@ -20,7 +21,11 @@ install(FILES
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/voxgrad)
-install(TARGETS voxgrad EXPORT voxgradTargets
+set(installed voxgrad)
+if(TARGET voxgrad_dist)
+  list(APPEND installed voxgrad_dist)
+endif()
+install(TARGETS ${installed} EXPORT voxgradTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
@@ -35,6 +40,9 @@ if(voxgrad_type STREQUAL "STATIC_LIBRARY")
   set(VOXGRAD_PC_LIBS " -pthread")
   if(VOXGRAD_HAS_CUDA)
     string(APPEND VOXGRAD_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+  endif()
+  if(ZLIB_FOUND)
+    string(APPEND VOXGRAD_PC_LIBS " -lz")
   endif()
 endif()
 configure_package_config_file(cmake/voxgradConfig.cmake.in ${PROJECT_BINARY_DIR}/voxgradConfig.cmake

@@ -3,14 +3,17 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "../common/ranks.h"
+
 namespace unet {
 
 /// 1 - 2 |P T| / (|P| + |T|) with probabilities P instead of a mask (Milletari, Navab, Ahmadi: V-Net, 2016).
-/// `probability` and `target` have one shape; the sums run over the whole batch. It ignores how much
-/// background there is, which is most of a scan.
+/// `probability` and `target` have one shape; the sums run over the whole batch, those parts of it
+/// included that other ranks have. It ignores how much background there is, which is most of a scan.
 inline vox::Tensor soft_dice_loss(const vox::Tensor& probability, const vox::Tensor& target) {
   const double smooth = 1;  // voxels; keeps the gradient finite in patches without the structure
-  const vox::Tensor both = (probability * target).sum(), sum = probability.sum() + target.sum();
+  const vox::Tensor both = vox::dist::all_reduce((probability * target).sum()),
+                    sum = vox::dist::all_reduce(probability.sum() + target.sum());
   return 1 - (2 * both + smooth) / (sum + smooth);
 }
 

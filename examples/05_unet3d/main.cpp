@@ -15,6 +15,7 @@
 
 #include "../common/pictures.h"
 #include "../common/program.h"
+#include "../common/ranks.h"
 #include "../common/training.h"
 #include "labels.h"
 #include "loss.h"
@@ -33,6 +34,7 @@ struct Options : mri::Options {
     out = "out_unet3d";
   }
   std::string dtype = "f32";
+  int64_t batch = Sampler::kBatchSize;
 };
 
 constexpr int64_t kGap = 4;  // coronal planes on each side of the slab that are neither trained on nor scored
@@ -59,7 +61,13 @@ void print(const std::string& name, const Scores& scores) {
 }
 
 int run(const Options& options) {
-  const vox::Device device = mri::choose_device(options);
+  vox::dist::init();
+  const bool is_first = vox::dist::rank() == 0;
+  if (options.batch < vox::dist::size())
+    throw mri::UsageError("--batch must be at least the number of ranks, " +
+                          std::to_string(vox::dist::size()));
+  vox::Device device = mri::choose_device(options);
+  if (device.is_cuda()) device = vox::Device::cuda(vox::dist::local_rank());
   const vox::DType dtype = options.dtype == "bf16" ? vox::bf16 : vox::f32;
   mri::make_folder(options.out);
 
@@ -77,32 +85,41 @@ int run(const Options& options) {
   UNet network;
   network.to(device);
   vox::optim::SGD optimizer(network.parameters(), {.momentum = 0.9, .weight_decay = 3e-5, .nesterov = true});
+  vox::dist::DataParallel parallel(network);
   mri::TrainingState state{network, optimizer, options.seed, options.steps};
 
   mri::TrainingPlan plan{.stop_after = options.stop_after,
                          .minutes = options.minutes,
                          .score_unit = "Dice",
-                         .checkpoint = options.out / "checkpoint.safetensors"};
+                         .checkpoint = is_first ? options.out / "checkpoint.safetensors" : path(),
+                         .any = vox::dist::any};
+  // Each rank computes a part of every batch.
+  const int64_t first = options.batch * vox::dist::rank() / vox::dist::size(),
+                last = options.batch * (vox::dist::rank() + 1) / vox::dist::size();
+  const double share = static_cast<double>(last - first) / static_cast<double>(options.batch);
   plan.take_step = [&](int64_t step) {
-    const Batch batch = sampler.batch(step);
+    const Batch batch = sampler.batch(step, options.batch);
     optimizer.zero_grad();
-    const vox::Tensor scores = network(batch.scan.to(device).to(dtype));
-    vox::Tensor loss = segmentation_loss(scores, batch.target.to(device));
-    loss.backward();
+    const vox::Tensor scores = network(batch.scan.slice(0, first, last).to(device).to(dtype));
+    const vox::Tensor loss = segmentation_loss(scores, batch.target.slice(0, first, last).to(device));
+    parallel.backward(loss, {.share = share});
     optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 0.1, .total_steps = options.steps}));
     optimizer.step();
-    return loss.item();
+    return vox::dist::all_reduce(loss.detach() * share).item();
   };
   const auto segment_box = [&](Segmented& s, const mri::Box& box) {
     s.ours = segment(network, s.scan, box, sampler.patch(), device, dtype);
   };
   plan.evaluate = [&] {
+    if (!is_first) return 0.0;
     segment_box(head, head.box);
     return score(head).ours;
   };
-  if (options.resume) load_checkpoint(state, plan.checkpoint);
-  print_start(facts_of(options, state), head.scan.size);
-  if (train(state, plan) == mri::Outcome::interrupted) return report_interruption(state);
+  if (options.resume) load_checkpoint(state, options.out / "checkpoint.safetensors");
+  if (is_first) print_start(facts_of(options, state), head.scan.size);
+  const mri::Outcome outcome = train(state, plan);
+  if (!is_first) return 0;
+  if (outcome == mri::Outcome::interrupted) return report_interruption(state);
   mri::save_weights(network, options.out / "weights.safetensors");
 
   // 3. Evaluate. The picture shows the whole head, the score counts the slab.
@@ -151,11 +168,15 @@ int main(int argc, char** argv) {
       throw mri::UsageError(option + ": '" + value + "' is not f32 or bf16");
     options.dtype = value;
   };
+  const auto set_batch = [&](const std::string& option, const std::string& value) {
+    options.batch = mri::parse_number<int64_t>(option, value, 1, 1024);
+  };
   return mri::run_program(
       argc, argv,
       {"05_unet3d",
        "Trains a 3-D U-Net to segment the ventricles in a head scan, and scores it on planes and\n"
        "on another head that it has not seen.\n",
-       "  --dtype f32|bf16    what the network computes in (default f32)\n"},
-      options, {{"--dtype", set_dtype}}, [&] { return run(options); });
+       "  --dtype f32|bf16    what the network computes in (default f32)\n"
+       "  --batch N           patches in a step, of all ranks together (default 2)\n"},
+      options, {{"--dtype", set_dtype}, {"--batch", set_batch}}, [&] { return run(options); });
 }

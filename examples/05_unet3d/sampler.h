@@ -33,7 +33,7 @@ class Sampler {
   /// for training.
   Sampler(const mri::Volume& scan, const mri::Mask& structure, const mri::Split& split, uint64_t seed);
 
-  Batch batch(int64_t step) const;
+  Batch batch(int64_t step, int64_t size = kBatchSize) const;
 
   static constexpr int64_t kBatchSize = 2;
   static constexpr int64_t kPatch = 48;
@@ -83,10 +83,10 @@ inline Sampler::Sampler(const mri::Volume& scan, const mri::Mask& structure, con
     throw std::invalid_argument("Sampler: no voxel of the structure lies in the planes for training");
 }
 
-inline Batch Sampler::batch(int64_t step) const {
+inline Batch Sampler::batch(int64_t step, int64_t size) const {
   std::vector<float> scan;
   std::vector<int64_t> target;
-  for (int64_t sample = 0; sample < kBatchSize; ++sample) {
+  for (int64_t sample = 0; sample < size; ++sample) {
     // The complement of the seed, because the seed itself gives the initial weights.
     const auto choice = [&](int64_t block) {
       return vox::philox_block(~seed_, static_cast<uint64_t>(step),
@@ -113,8 +113,9 @@ inline Batch Sampler::batch(int64_t step) const {
       scan[i] = static_cast<float>(std::pow(static_cast<double>(scan[i]), exponent));
     mri::append_box(part.structure, part.scan.size, origin, patch_, mirror, target);
   }
-  const int64_t n = kBatchSize, p = patch_;
-  return {vox::from_vector<float>(scan, {n, 1, p, p, p}), vox::from_vector<int64_t>(target, {n, p, p, p})};
+  const int64_t p = patch_;
+  return {vox::from_vector<float>(scan, {size, 1, p, p, p}),
+          vox::from_vector<int64_t>(target, {size, p, p, p})};
 }
 
 }  // namespace unet

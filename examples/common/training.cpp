@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -129,30 +130,34 @@ Outcome train(TrainingState& state, const TrainingPlan& plan) {
   Outcome outcome = Outcome::finished;
   const double time =
       plan.minutes > 0 ? 60 * plan.minutes - seconds_before : std::numeric_limits<double>::infinity();
-  Progress progress(state.step, state.steps, stderr, time);
+  std::optional<Progress> progress;
+  const auto save = [&] {
+    if (!plan.checkpoint.empty()) save_checkpoint(state, plan.checkpoint);
+  };
+  if (!plan.checkpoint.empty()) progress.emplace(state.step, state.steps, stderr, time);
   while (state.step < state.steps) {
     const int64_t step = state.step + 1;
     const float loss = plan.take_step(step);
     state.step = step;
     state.history.loss.push_back(loss);
     if (step % evaluate_every == 0 || step == state.steps) record_evaluation();
-    progress.update(step, loss, last_score(state.history, plan.score_unit));
+    if (progress) progress->update(step, loss, last_score(state.history, plan.score_unit));
 
     state.seconds = seconds_before + seconds_since(start);
-    if (interrupted() || step == plan.stop_after) {
+    if (plan.any(interrupted() || step == plan.stop_after)) {
       outcome = Outcome::interrupted;
       break;
     }
-    if (plan.minutes > 0 && state.seconds > 60 * plan.minutes && step < state.steps) {
+    if (plan.minutes > 0 && plan.any(state.seconds > 60 * plan.minutes) && step < state.steps) {
       outcome = Outcome::out_of_time;
       break;
     }
     if (seconds_since(saved) > kSecondsBetweenCheckpoints) {
-      save_checkpoint(state, plan.checkpoint);
+      save();
       saved = Clock::now();
     }
   }
-  save_checkpoint(state, plan.checkpoint);
+  save();
   return outcome;
 }
 

@@ -48,7 +48,9 @@ struct TrainingPlan {
   int64_t stop_after = 0;            ///< step after which to stop as if interrupted; 0: none
   double minutes = 0;                ///< time after which to stop, over all resumed runs; 0: none
   std::string score_unit;            ///< "dB", for the progress line
-  std::filesystem::path checkpoint;  ///< where to save the state
+  std::filesystem::path checkpoint;  ///< where to save the state; empty: neither save nor print
+  /// Of several ranks, whether one passes true.
+  std::function<bool(bool)> any = [](bool value) { return value; };
 
   /// Takes the given step (the first is 1) and returns its loss.
   std::function<float(int64_t step)> take_step = {};

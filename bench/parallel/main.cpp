@@ -1,0 +1,164 @@
+// Training steps of a 3-D U-Net on several ranks, each with a batch of its own (bench/parallel/__main__.py
+// starts them). Rank 0 prints one line of JSON.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <voxgrad/dist/data_parallel.h>
+#include <voxgrad/dist/dist.h>
+#include <voxgrad/voxgrad.h>
+
+namespace {
+
+using namespace vox::nn;
+using vox::Tensor;
+namespace dist = vox::dist;
+
+/// "unet" of bench/networks/models.py.
+class UNet {
+ public:
+  explicit UNet(const std::vector<int64_t>& channels) {
+    for (size_t i = 0; i < channels.size(); ++i) down_.push_back(block(i ? channels[i - 1] : 1, channels[i]));
+    for (size_t i = 0; i + 1 < channels.size(); ++i) {
+      up_.push_back(Sequential{ConvTranspose3d(
+          {.in_channels = channels[i + 1], .out_channels = channels[i], .kernel_size = 2, .stride = 2})});
+      merge_.push_back(block(2 * channels[i], channels[i]));
+    }
+    head_.push_back(Sequential{Conv3d({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1})});
+  }
+
+  Tensor operator()(Tensor x) {
+    std::vector<Tensor> skips;
+    for (size_t i = 0; i < down_.size(); ++i) {
+      if (i > 0) x = vox::max_pool3d(x, {.kernel_size = 2});
+      x = down_[i](x);
+      skips.push_back(x);
+    }
+    for (size_t i = up_.size(); i-- > 0;) x = merge_[i](vox::cat({skips[i], up_[i](x)}, 1));
+    return head_[0](x);
+  }
+
+  void for_each(const std::function<void(const std::string&, Sequential&)>& f) {
+    const std::map<std::string, std::vector<Sequential>*> parts{
+        {"down", &down_}, {"up", &up_}, {"merge", &merge_}, {"head", &head_}};
+    for (const auto& [name, layers] : parts) {
+      for (size_t i = 0; i < layers->size(); ++i) f(name + std::to_string(i) + ".", (*layers)[i]);
+    }
+  }
+  std::vector<Module::Named> named_parameters() {
+    std::vector<Module::Named> all;
+    for_each([&](const std::string& prefix, Sequential& layers) {
+      for (const auto& [name, t] : layers.named_parameters()) all.emplace_back(prefix + name, t);
+    });
+    return all;
+  }
+  std::vector<Module::Named> named_buffers() {
+    std::vector<Module::Named> all;
+    for_each([&](const std::string& prefix, Sequential& layers) {
+      for (const auto& [name, t] : layers.named_buffers()) all.emplace_back(prefix + name, t);
+    });
+    return all;
+  }
+
+ private:
+  static Sequential block(int64_t in, int64_t out) {
+    return Sequential{Conv3d({.in_channels = in, .out_channels = out, .kernel_size = 3, .padding = 1}),
+                      BatchNorm3d({.num_features = out}),
+                      ReLU(),
+                      Conv3d({.in_channels = out, .out_channels = out, .kernel_size = 3, .padding = 1}),
+                      BatchNorm3d({.num_features = out}),
+                      ReLU()};
+  }
+  std::vector<Sequential> down_, up_, merge_, head_;
+};
+
+struct Options {
+  std::string device = "cpu", precision = "highest";
+  int64_t size = 128, batch = 2, narrow = 1, steps = 20, warm_up = 5;
+  int64_t bucket_bytes = dist::DataParallelOptions{}.bucket_bytes;
+};
+
+Options parse(int argc, char** argv) {
+  Options o;
+  const std::map<std::string, std::string*> words{{"--device", &o.device}, {"--precision", &o.precision}};
+  const std::map<std::string, int64_t*> numbers{
+      {"--size", &o.size},   {"--batch", &o.batch},     {"--narrow", &o.narrow},
+      {"--steps", &o.steps}, {"--warm-up", &o.warm_up}, {"--bucket-bytes", &o.bucket_bytes}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (const auto word = words.find(argv[i]); word != words.end())
+      *word->second = argv[i + 1];
+    else
+      *numbers.at(argv[i]) = std::stoll(argv[i + 1]);
+  }
+  return o;
+}
+
+/// The median time of a step in ms, the slowest rank's.
+double measure(const Options& o, vox::Device device, const std::function<void()>& step) {
+  const auto synchronize = [&] {
+    if (device.is_cuda()) vox::cuda::synchronize(device);
+  };
+  std::vector<double> times;
+  for (int64_t i = 0; i < o.warm_up + o.steps; ++i) {
+    synchronize();
+    dist::barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    step();
+    synchronize();
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+    const Tensor slowest =
+        dist::all_reduce(vox::full({}, time.count(), {.device = device}), dist::Reduce::max);
+    if (i >= o.warm_up) times.push_back(slowest.item());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void run(const Options& o) {
+  dist::init();
+  const vox::Device device = o.device == "cuda" ? vox::Device::cuda(dist::local_rank()) : vox::Device::cpu();
+  const vox::DType dtype = o.precision == "bf16" ? vox::bf16 : vox::f32;
+  vox::set_float32_precision(o.precision == "high" ? vox::Float32Precision::high
+                                                   : vox::Float32Precision::highest);
+  UNet net({32 / o.narrow, 64 / o.narrow, 128 / o.narrow, 256 / o.narrow});
+  net.for_each([&](const std::string&, Sequential& layers) { layers.to(dtype).to(device); });
+  dist::DataParallel parallel(net, {.bucket_bytes = o.bucket_bytes});
+  std::vector<Tensor> parameters;
+  int64_t bytes = 0;
+  for (const auto& [name, p] : net.named_parameters()) {
+    parameters.push_back(p);
+    bytes += p.numel() * vox::size_of(dtype);
+  }
+  vox::optim::AdamW adamw(parameters, {.lr = 1e-3});
+  const Tensor x = vox::randn({o.batch, 1, o.size, o.size, o.size}, {.device = device}).to(dtype);
+  const Tensor target =
+      vox::randint(0, 2, {o.batch, o.size, o.size, o.size}, {.dtype = vox::i64, .device = device});
+  const auto step = [&](bool alone) {
+    adamw.zero_grad();
+    parallel.backward(vox::cross_entropy(net(x), target), {.accumulate = alone});
+    adamw.step();
+  };
+  const double together = measure(o, device, [&] { step(false); });
+  const double alone = measure(o, device, [&] { step(true); });  // the ranks' parameters differ from now on
+  if (dist::rank() == 0)
+    std::printf(
+        "{\"library\": \"voxgrad\", \"ranks\": %d, \"ms\": %.4f, \"ms_alone\": %.4f, \"gradient_mb\": "
+        "%.1f}\n",
+        dist::size(), together, alone, static_cast<double>(bytes) / 1e6);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(parse(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_parallel: %s\n", error.what());
+    return 1;
+  }
+}

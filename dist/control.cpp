@@ -1,0 +1,102 @@
+#include <voxgrad/dist/control.h>
+#include <voxgrad/dist/dist.h>
+#include <voxgrad/dist/server.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+namespace vox::dist {
+
+Control::Control(const Place& place, Socket listener, double seconds) {
+  const int port = place.rank == 0 ? listener.port() : place.port;
+  if (place.rank == 0) {
+    auto server = std::make_shared<Server>(std::move(listener), place.size, seconds);
+    server_ = std::thread([server] { server->run(); });
+  }
+  socket_ = Socket::connect(place.rank == 0 ? "127.0.0.1" : place.host, port, seconds);
+  socket_.send(introduction(static_cast<size_t>(place.rank), static_cast<size_t>(place.size)));
+  reader_ = std::thread([this, seconds] { read(seconds); });
+}
+
+Control::~Control() {
+  socket_.shut_down(true);
+  {
+    const std::lock_guard lock(mutex_);
+    noticed_ = true;
+  }
+  changed_.notify_all();
+  reader_.join();
+  if (server_.joinable()) server_.join();
+}
+
+std::vector<std::string> Control::agree(const std::string& call, const std::string& data, double seconds) {
+  const std::lock_guard calling(calling_);
+  check_failure();
+  socket_.send(Message{seconds, call, data}.text());  // a closed connection is the reader's to report
+  std::unique_lock lock(mutex_);
+  // The server names the rank that is missing. If the server itself is stuck, a second later we do.
+  const bool answered =
+      changed_.wait_until(lock, after(seconds + 1), [&] { return !answers_.empty() || !failure_.empty(); });
+  if (!answered)
+    failure_ = str("rank 0 did not answer in call ", calls_ + 1, ", ", call, ", within ", seconds, " s");
+  if (answers_.empty()) throw_failure();
+  std::string all = std::move(answers_.front());
+  answers_.pop_front();
+  ++calls_;
+  lock.unlock();
+
+  std::vector<std::string> each;
+  while (!all.empty()) {
+    const auto length = take<uint32_t>(all);
+    each.push_back(all.substr(0, length));
+    all.erase(0, length);
+  }
+  return each;
+}
+
+/// The thread that reads the server's answers. If the program does not notice a failure, because it waits for
+/// a GPU or is stuck, the thread ends the process.
+void Control::read(double seconds) {
+  const auto failure = [&]() -> std::string {
+    for (;;) {
+      const bool open = socket_.receive();
+      while (auto text = socket_.take_text()) {
+        if (text->front() == failed) return text->substr(1);
+        const std::lock_guard lock(mutex_);
+        answers_.push_back(text->substr(1));
+        changed_.notify_all();
+      }
+      if (!open) return "rank 0 ended";
+    }
+  };
+  const std::string why = failure();
+  std::unique_lock lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+  changed_.notify_all();
+  if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return noticed_; })) return;
+  std::fprintf(stderr, "voxgrad: %s. This rank did not make another call for %g s, and ends.\n",
+               failure_.c_str(), seconds);
+  std::fflush(nullptr);
+  ::_exit(EXIT_FAILURE);
+}
+
+void Control::throw_failure() {
+  noticed_ = true;
+  changed_.notify_all();
+  throw DistError(failure_);
+}
+
+void Control::check_failure() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw_failure();
+}
+
+bool Control::has_thrown() {
+  const std::lock_guard lock(mutex_);
+  return noticed_;
+}
+
+}  // namespace vox::dist

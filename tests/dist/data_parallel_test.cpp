@@ -1,0 +1,332 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include <voxgrad/dist/data_parallel.h>
+#include <voxgrad/dist/dist.h>
+#include <voxgrad/dist/sampler.h>
+#include <voxgrad/dist/sync_batch_norm.h>
+#include <voxgrad/voxgrad.h>
+
+namespace {
+
+using namespace vox;
+namespace dist = vox::dist;
+using dist::DataParallel;
+
+std::vector<double> values(const Tensor& t) { return t.to(Device::cpu()).to(f64).to_vector<double>(); }
+
+double largest(const Tensor& t) {
+  double m = 0;
+  for (const double v : values(t)) m = std::max(m, std::abs(v));
+  return m;
+}
+
+class DataParallelTest : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (GetParam().is_cuda()) {
+      if (cuda::device_count() < dist::size()) GTEST_SKIP() << "needs a GPU for each rank";
+      device = Device::cuda(dist::local_rank());
+    }
+  }
+
+  /// On every rank the same network. Convolution, norm, convolution, in f64.
+  nn::Sequential network(DType dtype = f64) const {
+    manual_seed(1);
+    nn::Sequential net{nn::Conv3d({.in_channels = 1, .out_channels = 4, .kernel_size = 3, .padding = 1}),
+                       nn::GroupNorm({.num_groups = 2, .num_channels = 4}), nn::ReLU(),
+                       nn::Conv3d({.in_channels = 4, .out_channels = 2, .kernel_size = 3})};
+    net.to(dtype).to(device);
+    return net;
+  }
+  /// On every rank the same batch.
+  Tensor batch(int64_t samples, DType dtype = f64) const {
+    Generator generator(7);
+    return randn({samples, 1, 5, 4, 6}, {.dtype = dtype, .device = device}, generator);
+  }
+  /// This rank's part of a batch, and its share.
+  std::pair<Tensor, double> part(const Tensor& x) const {
+    const int64_t n = x.size(0), begin = n * rank / size, end = n * (rank + 1) / size;
+    return {x.slice(0, begin, end), static_cast<double>(end - begin) / static_cast<double>(n)};
+  }
+  static Tensor loss_of(nn::Sequential& net, const Tensor& x) {
+    const Tensor y = net(x);
+    return (y * y * y).mean();
+  }
+  /// The gradients of one process with the whole batch.
+  std::vector<Tensor> whole(const Tensor& x) const {
+    nn::Sequential net = network(x.dtype());
+    loss_of(net, x).backward();
+    std::vector<Tensor> gradients;
+    for (const Tensor& p : net.parameters()) gradients.push_back(p.grad());
+    return gradients;
+  }
+  static void expect_near(const nn::Module& net, const std::vector<Tensor>& expected, double tolerance) {
+    const std::vector<nn::Module::Named> parameters = net.named_parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      SCOPED_TRACE(parameters[i].first);
+      const Tensor difference = parameters[i].second.grad() - expected[i];
+      EXPECT_LE(largest(difference), tolerance * largest(expected[i]));
+    }
+  }
+  static void expect_equal_on_all_ranks(const Tensor& t) {
+    EXPECT_EQ(values(dist::all_reduce(t.detach(), dist::Reduce::max)), values(t));
+    EXPECT_EQ(values(dist::all_reduce(t.detach(), dist::Reduce::min)), values(t));
+  }
+
+  const int rank = dist::rank(), size = dist::size();
+  Device device = Device::cpu();
+};
+
+std::string name_of(const testing::TestParamInfo<Device>& info) {
+  return info.param.is_cuda() ? "cuda" : "cpu";
+}
+INSTANTIATE_TEST_SUITE_P(Dist, DataParallelTest, testing::Values(Device::cpu(), Device::cuda()), name_of);
+
+TEST_P(DataParallelTest, StartsWithRank0sParametersAndBuffers) {
+  nn::BatchNorm3d norm({.num_features = 3, .tensor = {.device = device}});
+  {
+    const auto guard = no_grad();
+    norm.weight.fill_(rank + 2);
+    norm.running_mean.fill_(rank + 4);
+    norm.num_batches_tracked.fill_(rank + 6);
+  }
+  const DataParallel parallel(norm);
+  EXPECT_EQ(values(norm.weight), (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(values(norm.running_mean), (std::vector<double>{4, 4, 4}));
+  EXPECT_EQ(values(norm.num_batches_tracked), (std::vector<double>{6}));
+}
+
+TEST_P(DataParallelTest, RefusesNetworksThatDiffer) {
+  if (size == 1) GTEST_SKIP() << "needs two ranks";
+  nn::Sequential net{nn::Linear({.in_features = 2, .out_features = 3}),
+                     nn::Linear({.in_features = 3, .out_features = rank == 1 ? 4 : 5})};
+  try {
+    DataParallel parallel(net);
+    FAIL() << "no error";
+  } catch (const ValueError& error) {
+    EXPECT_STREQ(error.what(),
+                 "DataParallel: the networks differ: rank 0 has parameter \"1.weight\" of f32 (5,3), where "
+                 "rank 1 has "
+                 "parameter \"1.weight\" of f32 (4,3)");
+  }
+  nn::Sequential shorter{nn::Linear({.in_features = 2, .out_features = 3, .bias = rank != 1})};
+  try {
+    DataParallel parallel(shorter);
+    FAIL() << "no error";
+  } catch (const ValueError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "DataParallel: the networks differ: rank 0 has parameter \"0.bias\" of f32 (3,), where rank 1 has "
+        "nothing");
+  }
+}
+
+// Sums of whole numbers have no rounding, so that every order of summation gives the same bits.
+TEST_P(DataParallelTest, WholeNumbersGiveTheBitsOfTheWholeBatch) {
+  const auto make = [&] {
+    nn::Sequential net{nn::Conv3d({.in_channels = 1, .out_channels = 3, .kernel_size = 3, .padding = 1}),
+                       nn::ReLU(), nn::Conv3d({.in_channels = 3, .out_channels = 2, .kernel_size = 2})};
+    const auto guard = no_grad();
+    Generator generator(3);
+    for (Tensor p : net.parameters()) p.copy_(randint(-3, 4, p.shape(), {.dtype = i64}, generator).to(f32));
+    net.to(device);
+    return net;
+  };
+  Generator generator(4);
+  const Tensor x = randint(-2, 3, {6, 1, 4, 4, 4}, {.dtype = i64}, generator).to(f32).to(device);
+  nn::Sequential alone = make(), net = make();
+  alone(x).sum().backward();
+
+  DataParallel parallel(net, {.bucket_bytes = 100});
+  for (int pass = 0; pass < 2; ++pass) {  // the second one with the buckets in the order of arrival
+    net.zero_grad();
+    parallel.backward(net(part(x).first).sum(), {.share = 1.0});
+    for (size_t i = 0; i < net.parameters().size(); ++i)
+      EXPECT_EQ(values(net.parameters()[i].grad()), values(alone.parameters()[i].grad())) << i;
+  }
+}
+
+TEST_P(DataParallelTest, UnevenPartsGiveTheGradientOfTheWholeBatch) {
+  for (const int64_t samples : {size * 2, size * 2 + 1, 7, 1}) {
+    SCOPED_TRACE(samples);
+    nn::Sequential net = network();
+    DataParallel parallel(net, {.bucket_bytes = samples == 7 ? 64 : 1'000'000});
+    const auto [x, share] = part(batch(samples));
+    parallel.backward(x.numel() ? loss_of(net, x) : Tensor(), {.share = share});
+    expect_near(net, whole(batch(samples)), 1e-12);
+  }
+}
+
+TEST_P(DataParallelTest, EqualPartsNeedNoShare) {
+  nn::Sequential net = network();
+  DataParallel parallel(net);
+  parallel.backward(loss_of(net, part(batch(2 * size)).first));
+  expect_near(net, whole(batch(2 * size)), 1e-12);
+}
+
+TEST_P(DataParallelTest, AccumulatesOverSeveralBackwards) {
+  nn::Sequential net = network();
+  DataParallel parallel(net);
+  const Tensor x = part(batch(4 * size)).first;
+  parallel.backward(loss_of(net, x.slice(0, 0, 2)) / 2, {.accumulate = true});
+  EXPECT_GT(largest(net.parameters()[0].grad()), 0);
+  parallel.backward(loss_of(net, x.slice(0, 2, 4)) / 2);
+  expect_near(net, whole(batch(4 * size)), 1e-12);
+  // Without zero_grad() the next backward adds to the reduced gradient.
+  parallel.backward(loss_of(net, x));
+  std::vector<Tensor> twice = whole(batch(4 * size));
+  for (Tensor& g : twice) g = g * 2;
+  expect_near(net, twice, 1e-12);
+}
+
+struct Heads final : nn::Module {
+  Tensor a = register_parameter("a", ones({3}));
+  Tensor b = register_parameter("b", ones({3}));
+  Tensor c = register_parameter("c", ones({3}));
+  Tensor frozen = register_parameter("frozen", ones({3})).set_requires_grad(false);
+  Tensor forward(const Tensor& x) { return (x * frozen * (dist::rank() == 0 ? a : b)).sum(); }
+};
+
+TEST_P(DataParallelTest, ParametersThatAStepDoesNotUse) {
+  Heads net;
+  net.to(device);
+  DataParallel parallel(net, {.bucket_bytes = 1});
+  const auto others = static_cast<double>(size - 1);
+  for (int pass = 0; pass < 2; ++pass) {
+    net.zero_grad();
+    parallel.backward(net.forward(full({3}, size, {.device = device})));
+    EXPECT_EQ(values(net.a.grad()), (std::vector<double>{1, 1, 1}));
+    if (size > 1) {
+      EXPECT_EQ(values(net.b.grad()), (std::vector<double>{others, others, others}));
+    }
+    EXPECT_FALSE(net.c.grad().defined());
+  }
+  EXPECT_FALSE(net.frozen.grad().defined());
+}
+
+TEST_P(DataParallelTest, RefusesABackwardThatDoesNotReduce) {
+  Heads net;
+  net.to(device);
+  {
+    DataParallel parallel(net);
+    EXPECT_THROW(net.forward(ones({3}, {.device = device})).backward(), GradError);
+    EXPECT_THROW(parallel.backward(ones({3}, {.device = device})), GradError);
+    EXPECT_THROW(parallel.backward(net.forward(ones({3}, {.device = device})), {.share = 2.0}), ValueError);
+    EXPECT_THROW(parallel.backward({}, {.share = 0.5}), ValueError);
+  }
+  net.forward(ones({3}, {.device = device})).backward();  // the hooks are gone
+}
+
+TEST_P(DataParallelTest, GradientsMayTravelInBf16) {
+  nn::Sequential net = network(f32);
+  DataParallel parallel(net, {.gradient_dtype = bf16});
+  parallel.backward(loss_of(net, part(batch(2 * size, f32)).first));
+  EXPECT_EQ(net.parameters()[0].grad().dtype(), f32);
+  expect_near(net, whole(batch(2 * size, f32)), size > 1 ? 0.02 : 0.005);
+}
+
+TEST_P(DataParallelTest, TrainingKeepsTheRanksEqualAndRepeats) {
+  std::vector<std::vector<double>> runs;
+  for (int run = 0; run < 2; ++run) {
+    nn::Sequential net = network(f32);
+    DataParallel parallel(net, {.bucket_bytes = 512});
+    optim::Adam adam(net.parameters(), {.lr = 1e-2});
+    for (int step = 0; step < 10; ++step) {
+      adam.zero_grad();
+      parallel.backward(loss_of(net, part(batch(2 * size, f32)).first));
+      EXPECT_GT(optim::clip_grad_norm_(net.parameters(), 0.1), 0.1);
+      adam.step();
+    }
+    std::vector<double> all;
+    for (const Tensor& p : net.parameters()) {
+      expect_equal_on_all_ranks(p);
+      const std::vector<double> v = values(p);
+      all.insert(all.end(), v.begin(), v.end());
+    }
+    runs.push_back(all);
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST_P(DataParallelTest, ClipsByTheNormOfTheWholeBatch) {
+  nn::Sequential net = network(), alone = network();
+  loss_of(alone, batch(2 * size)).backward();
+  DataParallel parallel(net);
+  parallel.backward(loss_of(net, part(batch(2 * size)).first));
+  const double norm = optim::clip_grad_norm_(net.parameters(), 0.01);
+  expect_equal_on_all_ranks(full({}, norm, {.dtype = f64, .device = device}));
+  EXPECT_NEAR(norm, optim::clip_grad_norm_(alone.parameters(), 0.01), 1e-12 * norm);
+}
+
+TEST_P(DataParallelTest, SyncBatchNormIsBatchNormOfTheWholeBatch) {
+  const auto make = [&](auto norm) {
+    manual_seed(2);
+    nn::Sequential net{nn::Conv3d({.in_channels = 1, .out_channels = 3, .kernel_size = 2, .bias = false}),
+                       std::move(norm), nn::Conv3d({.in_channels = 3, .out_channels = 1, .kernel_size = 2})};
+    net.to(f64).to(device);
+    return net;
+  };
+  const int64_t samples = 2 * size + 1;
+  for (const std::optional<double> momentum : {std::optional<double>(0.3), std::optional<double>()}) {
+    nn::Sequential alone = make(nn::BatchNorm3d(
+        {.num_features = 3, .momentum = momentum, .activation = Activation::leaky_relu(0.2)}));
+    nn::Sequential net = make(dist::SyncBatchNorm3d(
+        {.num_features = 3, .momentum = momentum, .activation = Activation::leaky_relu(0.2)}));
+    DataParallel parallel(net);
+    const auto [x, share] = part(batch(samples));
+    for (int step = 0; step < 2; ++step) {
+      alone.zero_grad();
+      net.zero_grad();
+      loss_of(alone, batch(samples)).backward();
+      parallel.backward(loss_of(net, x), {.share = share});
+    }
+    std::vector<Tensor> expected;
+    for (const Tensor& p : alone.parameters()) expected.push_back(p.grad());
+    expect_near(net, expected, 1e-10);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_LE(largest(net.named_buffers()[i].second - alone.named_buffers()[i].second), 1e-12) << i;
+    EXPECT_TRUE(net.load_state_dict(alone.state_dict()).missing.empty());
+    net.eval();
+    alone.eval();
+    EXPECT_LE(largest(net(x) - alone(x)), 1e-12);
+  }
+}
+
+TEST_P(DataParallelTest, BuffersFollowRank0) {
+  nn::BatchNorm3d norm({.num_features = 1, .tensor = {.device = device}});
+  DataParallel parallel(norm);
+  norm.forward(full({2, 1, 2, 2, 2}, rank + 1, {.device = device}));
+  parallel.broadcast_buffers();
+  EXPECT_NEAR(norm.running_mean.item(), 0.1, 1e-7);
+}
+
+TEST(DistSampler, EveryEpochVisitsEverySampleOnce) {
+  for (const int64_t count : {1, 5, 12, 13}) {
+    for (const int64_t batch_size : {1, 4, 12, 100}) {
+      const dist::Sampler sampler({.count = count, .batch_size = batch_size, .seed = 3});
+      EXPECT_EQ(sampler.steps(), (count + batch_size - 1) / batch_size);
+      for (int64_t epoch = 0; epoch < 3; ++epoch) {
+        Tensor visits = zeros({count}, {.dtype = i64});
+        for (int64_t step = 0; step < sampler.steps(); ++step) {
+          const auto [samples, share] = sampler.batch(epoch, step);
+          for (const int64_t i : samples) visits.mutable_data<int64_t>()[i] += 1;
+          EXPECT_NEAR(dist::all_reduce(full({}, share)).item(), 1, 1e-6);
+        }
+        EXPECT_EQ(dist::all_reduce(visits).to_vector<int64_t>(),
+                  std::vector<int64_t>(static_cast<size_t>(count), 1));
+      }
+    }
+  }
+  const dist::Sampler sampler({.count = 100, .batch_size = 100}),
+      sorted({.count = 3, .batch_size = 3, .shuffle = false});
+  EXPECT_NE(sampler.batch(0, 0).samples, sampler.batch(1, 0).samples);
+  EXPECT_EQ(sampler.batch(1, 0).samples, sampler.batch(1, 0).samples);
+  EXPECT_EQ(sorted.batch(5, 0).samples.size(),
+            static_cast<size_t>(3 * (dist::rank() + 1) / dist::size() - 3 * dist::rank() / dist::size()));
+  EXPECT_THROW(sampler.batch(0, 1), ValueError);
+  EXPECT_THROW(dist::Sampler({.count = 0, .batch_size = 1}), ValueError);
+}
+
+}  // namespace

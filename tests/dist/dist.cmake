@@ -1,0 +1,48 @@
+# Tests of voxgrad::dist, run as several processes: on the CPU by mpirun, on GPUs by ranks.py, which needs no MPI.
+# test_dist has its own main(), which finds the other ranks.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/dist/*_test.cpp)
+if(NOT TARGET unet3d)
+  list(FILTER sources EXCLUDE REGEX unet3d_test)
+endif()
+add_executable(test_dist ${CMAKE_CURRENT_SOURCE_DIR}/dist/main.cpp ${sources})
+voxgrad_options(test_dist)
+voxgrad_private_access(test_dist)
+target_link_libraries(test_dist PRIVATE voxgrad_test_support voxgrad::dist $<TARGET_NAME_IF_EXISTS:unet3d>)
+add_executable(dist_victim ${CMAKE_CURRENT_SOURCE_DIR}/dist/victim.cpp)
+voxgrad_options(dist_victim)
+target_link_libraries(dist_victim PRIVATE voxgrad::dist)
+add_dependencies(voxgrad_tests test_dist dist_victim)
+
+# dist_test(<name> <label> <command>...)
+function(dist_test name label)
+  add_test(NAME dist.${name} COMMAND ${ARGN})
+  set_tests_properties(dist.${name} PROPERTIES LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77
+    ENVIRONMENT "VOXGRAD_NUM_THREADS=1;VOXGRAD_DIST_TIMEOUT=60")
+endfunction()
+
+set(folder ${CMAKE_CURRENT_SOURCE_DIR}/dist)
+set(mpirun ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none --allow-run-as-root)
+if(MPI_CXX_FOUND)
+  foreach(ranks IN ITEMS 1 2 3)
+    dist_test(ranks_${ranks} cpu
+      ${mpirun} -n ${ranks} $<TARGET_FILE:test_dist> --gtest_brief=1 "--gtest_filter=-*/cuda*")
+  endforeach()
+endif()
+dist_test(environment cpu ${CMAKE_COMMAND} -DVICTIM=$<TARGET_FILE:dist_victim> -P ${folder}/environment_test.cmake)
+if(MPI_CXX_FOUND AND TARGET 05_unet3d)
+  dist_test(example_05 example ${mpirun} -n 2 $<TARGET_FILE:05_unet3d>
+    --phantom --phantom-size 96 --steps 2 --threads 1 --out ${CMAKE_CURRENT_BINARY_DIR}/dist_example_05)
+  set_tests_properties(dist.example_05 PROPERTIES PASS_REGULAR_EXPRESSION "2/2")
+endif()
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  set(failures ${Python3_EXECUTABLE} ${folder}/failures_test.py --victim $<TARGET_FILE:dist_victim>)
+  dist_test(failures cpu ${failures} --device none)
+  if(MPI_CXX_FOUND)
+    list(JOIN mpirun " " words)
+    dist_test(failures_mpi cpu ${failures} --device cpu "--mpirun=${words}")
+  endif()
+  dist_test(ranks_2/cuda gpu
+    ${Python3_EXECUTABLE} ${folder}/ranks.py --gpus 2 $<TARGET_FILE:test_dist> --gtest_brief=1 "--gtest_filter=*/cuda*")
+  dist_test(failures/cuda gpu ${failures} --device cuda --ranks 2)
+endif()

@@ -1,0 +1,151 @@
+"""A rank that dies, hangs, throws or makes another call ends the others, with an error that names it, and in time.
+
+python3 failures_test.py --victim build/cpu-release/tests/dist_victim [--device cpu|none|cuda] [--kills 50]
+
+Device cpu: under mpirun, which ends all ranks when one has died. Device none (agreements only) and cuda: without it, so
+that nothing but voxgrad ends them.
+"""
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import ranks
+
+TIMEOUT = 3  # seconds that ranks wait for each other
+SLACK = 25  # on a busy machine; mpirun waits some seconds too before it kills
+
+
+def is_alive(process):
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Run:
+    """Some ranks of the victim."""
+
+    def __init__(self, options, way, culprit):
+        self.options = options
+        self.folder = tempfile.TemporaryDirectory()
+        self.checkpoint = os.path.join(self.folder.name, "checkpoint.safetensors")
+        self.log = open(os.path.join(self.folder.name, "log"), "w+")
+        command = [options.victim, options.device, way, str(culprit), self.checkpoint]
+        popen = dict(stdout=self.log, stderr=self.log,
+                     env=dict(os.environ, VOXGRAD_DIST_TIMEOUT=str(TIMEOUT), VOXGRAD_NUM_THREADS="1"))
+        if options.device == "cpu":
+            self.started = [subprocess.Popen(options.mpirun.split() + ["-n", str(options.ranks)] + command, **popen)]
+        else:
+            self.started = ranks.start(options.ranks, command, **popen)
+
+    def text(self):
+        with open(self.log.name) as log:
+            return log.read()
+
+    def wait_for(self, words, seconds=60):
+        end = time.monotonic() + seconds
+        while words not in self.text():
+            assert time.monotonic() < end, f"no '{words}' in:\n{self.text()}"
+            time.sleep(0.01)
+
+    def processes(self):
+        """The process of each rank."""
+        return {int(rank): int(process) for rank, process in re.findall(r"rank (\d+) is process (\d+)", self.text())}
+
+    def check_end(self, expected, stopped=None):
+        """All have ended in time, except a stopped one, which only a launcher can end; the words are in what they
+        wrote; the checkpoint is whole."""
+        end = time.monotonic() + TIMEOUT + SLACK
+        if stopped is not None and self.options.device != "cpu":
+            others = [p for rank, p in enumerate(self.started) if rank != stopped]
+        else:
+            others = self.started
+        try:
+            statuses = [process.wait(max(end - time.monotonic(), 0.01)) for process in others]
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {TIMEOUT + SLACK} s:\n{self.text()}") from None
+        finally:
+            for process in self.started:
+                process.kill()
+                process.wait()
+        text = self.text()
+        assert any(statuses), f"success is reported:\n{text}"
+        assert re.search(expected, text), f"no '{expected}' in:\n{text}"
+        left = [process for process in self.processes().values() if is_alive(process)]
+        assert not left, f"processes {left} still run:\n{text}"
+        if os.path.exists(self.checkpoint):
+            with open(self.checkpoint, "rb") as file:
+                content = file.read()
+            header = int.from_bytes(content[:8], "little")
+            assert len(content) == 8 + header + 4 * (8 * 27 + 8), "the checkpoint is not whole"
+        self.log.close()
+        self.folder.cleanup()
+
+
+def expectations(rank, device):
+    """By what a rank does: the words that must be in what the ranks write."""
+    here = "CUDA" if device == "cuda" else "the CPU"
+    differ = r"the ranks disagree about call \d+: .*"
+    all_reduce = rf"rank {rank}: all_reduce\(sum\) of %s on {here}"
+    # mpirun sees that a process was killed, and may end the others before they have told who it was.
+    died = rf"rank {rank} ended|process rank {rank} .*exited on signal 9"
+    late = rf"rank {rank} did not come to call \d+, .* within {TIMEOUT} s"
+    expected = {
+        "kill": died,
+        # The thread that answers is one of rank 0.
+        "stop": late if rank else r"rank 0 did not answer in call \d+, ",
+        "hang": late,
+        "throw": f"rank {rank}: thrown on purpose",
+        "exit": differ + f"rank {rank}: the end of the program",
+        "more calls": differ + f"rank {rank}: barrier",
+    }
+    if device != "none":
+        expected["shape"] = differ + all_reduce % r"f32 \(2,3\)"
+        expected["dtype"] = differ + all_reduce % r"f64 \(3,\)"
+    return expected
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--victim", required=True)
+    parser.add_argument("--device", choices=["cpu", "none", "cuda"], default="cpu")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none --allow-run-as-root")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
+    if options.device == "cuda" and ranks.count_gpus() < options.ranks:
+        return 77
+
+    for culprit in (1, 0):
+        for way, expected in expectations(culprit, options.device).items():
+            began = time.monotonic()
+            Run(options, way, culprit).check_end(expected, culprit if way == "stop" else None)
+            print(f"rank {culprit}, {way}: {time.monotonic() - began:.1f} s", flush=True)
+
+    seed = options.seed if options.seed is not None else random.randrange(1 << 30)
+    print(f"seed {seed}", flush=True)
+    dice = random.Random(seed)
+    for kill in range(options.kills):
+        run = Run(options, "none", 0)
+        run.wait_for("running")
+        time.sleep(dice.random() * 0.2)
+        rank, how = dice.randrange(options.ranks), dice.choice([signal.SIGKILL, signal.SIGSTOP])
+        began = time.monotonic()
+        os.kill(run.processes()[rank], how)
+        run.check_end(f"rank {rank} (ended|did not)|process rank {rank} .*exited on signal 9",
+                      rank if how == signal.SIGSTOP else None)
+        print(f"kill {kill + 1}: {how.name} of rank {rank}: {time.monotonic() - began:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
