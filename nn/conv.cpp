@@ -163,17 +163,6 @@ std::string ConvTranspose<dims>::describe() const {
                        detail::option("output_padding", options.output_padding, 0));
 }
 
-// Each output cell sums over one filter; each input cell of a transposed convolution adds one.
-template <int dims>
-int64_t Conv<dims>::multiply_adds(const Tensor&, const Tensor& output) const {
-  return output.numel() * (weight.numel() / weight.size(0));
-}
-
-template <int dims>
-int64_t ConvTranspose<dims>::multiply_adds(const Tensor& input, const Tensor&) const {
-  return input.numel() * (weight.numel() / weight.size(0));
-}
-
 template class Conv<1>;
 template class Conv<2>;
 template class Conv<3>;

@@ -32,7 +32,9 @@ class Conv final : public Module {
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input);
   std::string describe() const override;
-  int64_t multiply_adds(const Tensor& input, const Tensor& output) const override;
+  int64_t multiply_adds(const Tensor&, const Tensor& output) const override {
+    return output.numel() * (weight.numel() / weight.size(0));
+  }
 
   Options options;
   Tensor weight, bias;
@@ -63,7 +65,9 @@ class ConvTranspose final : public Module {
     return call_with_hooks(*this, input, output_size);
   }
   std::string describe() const override;
-  int64_t multiply_adds(const Tensor& input, const Tensor& output) const override;
+  int64_t multiply_adds(const Tensor& input, const Tensor&) const override {
+    return input.numel() * (weight.numel() / weight.size(0));
+  }
 
   Options options;
   Tensor weight, bias;

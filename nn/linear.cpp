@@ -38,8 +38,4 @@ std::string Linear::describe() const {
              ")");
 }
 
-int64_t Linear::multiply_adds(const Tensor&, const Tensor& output) const {
-  return output.numel() * options.in_features;
-}
-
 }  // namespace vox::nn

@@ -39,8 +39,7 @@ void check_writable(const std::string& name, const Tensor& value) {
 
 }  // namespace
 
-// ---- Members
-// ------------------------------------------------------------------------------------------------
+// ---- Members -------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -75,13 +74,15 @@ void Module::check_members(const Children& children, std::span<const Node> below
   const auto* const begin = static_cast<const char*>(children.begin_);
   std::set<const void*> listed{&place_};
   for (const Node& node : below) listed.insert(&node.module->place_);
-  const std::lock_guard lock(places().mutex);
-  const auto& all = places().all;
-  const auto end = all.lower_bound(begin + children.size_);
-  for (auto place = all.lower_bound(begin); place != end; ++place)
-    check<ValueError>(listed.contains(*place), describe(),
-                      ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "
-                      "trained, moved or saved (to exclude it on purpose, hold it by a std::unique_ptr)");
+  const bool all_listed = [&] {
+    const std::lock_guard lock(places().mutex);
+    const auto& all = places().all;
+    return std::all_of(all.lower_bound(begin), all.lower_bound(begin + children.size_),
+                       [&](const void* place) { return listed.contains(place); });
+  }();
+  check<ValueError>(all_listed, describe(),
+                    ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "
+                    "trained, moved or saved (to exclude it on purpose, hold it by a std::unique_ptr)");
 }
 
 std::string Children::take_name(std::string_view& names) {
@@ -93,8 +94,7 @@ std::string Children::take_name(std::string_view& names) {
   return name;
 }
 
-// ---- The tree
-// -----------------------------------------------------------------------------------------------
+// ---- The tree ------------------------------------------------------------------------------------------
 
 void Module::check_name_is_new(const std::string& name) const {
   for (const auto* list : {&parameters_, &buffers_}) {
@@ -157,8 +157,7 @@ Module& Module::apply(const std::function<void(Module&)>& f) {
   return *this;
 }
 
-// ---- Parameters and buffers
-// ---------------------------------------------------------------------------------
+// ---- Parameters and buffers ----------------------------------------------------------------------------
 
 Tensor Module::add(std::vector<Named>& list, std::string name, Tensor value) {
   check<ValueError>(!name.empty() && name.find('.') == std::string::npos,
@@ -265,8 +264,7 @@ Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) 
   return result;
 }
 
-// ---- Hooks
-// --------------------------------------------------------------------------------------------------
+// ---- Hooks ---------------------------------------------------------------------------------------------
 
 int64_t Module::register_forward_hook(ForwardHook hook) {
   vox::detail::check_callable("Module::register_forward_hook", "hook", hook);
@@ -283,8 +281,7 @@ void Module::run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor>
   for (const auto& [id, hook] : hooks) hook(*this, inputs, outputs);
 }
 
-// ---- Description
-// --------------------------------------------------------------------------------------------
+// ---- Description ---------------------------------------------------------------------------------------
 
 std::string Module::describe() const { return vox::detail::type_name(typeid(*this)); }
 

@@ -239,27 +239,27 @@ void for_each_tensor(const F& f, Value& value) {
 
 }  // namespace detail
 
-/// module.forward(inputs...), then the forward hooks.
+/// m.forward(inputs...), then the forward hooks.
 template <class M, class... Inputs>
-decltype(auto) call_with_hooks(M& module, Inputs&&... inputs) {
-  constexpr bool fits = requires { module.forward(std::forward<Inputs>(inputs)...); };
+decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
+  constexpr bool fits = requires { m.forward(std::forward<Inputs>(inputs)...); };
   static_assert(fits, "the module's forward() does not take these arguments, or it is not public");
   if constexpr (fits) {
-    using Output = decltype(module.forward(std::forward<Inputs>(inputs)...));
+    using Output = decltype(m.forward(std::forward<Inputs>(inputs)...));
     static_assert(!std::is_reference_v<Output>, "a module's forward() returns a value, not a reference");
     if constexpr (!std::is_void_v<Output>) {
-      if (module.has_forward_hooks()) {
+      if (m.has_forward_hooks()) {
         std::vector<Tensor> given, results;
         (detail::for_each_tensor([&](const Tensor& t) { given.push_back(t); }, inputs), ...);
-        Output output = module.forward(std::forward<Inputs>(inputs)...);
+        Output output = m.forward(std::forward<Inputs>(inputs)...);
         detail::for_each_tensor([&](const Tensor& t) { results.push_back(t); }, output);
-        module.run_forward_hooks(given, results);
+        m.run_forward_hooks(given, results);
         size_t i = 0;
         detail::for_each_tensor([&](Tensor& t) { t = results[i++]; }, output);
         return output;
       }
     }
-    return module.forward(std::forward<Inputs>(inputs)...);
+    return m.forward(std::forward<Inputs>(inputs)...);
   }
 }
 

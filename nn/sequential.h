@@ -39,7 +39,8 @@ class Sequential final : public Module {
   Sequential& operator=(Sequential&&) = default;
 
   /// Appends a layer: a module whose forward takes a Tensor and returns one, which is moved; a
-  /// std::shared_ptr to one, which is shared with the caller; or a function of a Tensor.
+  /// std::shared_ptr to one, which is shared with the caller, or a std::unique_ptr; or a function of a
+  /// Tensor.
   template <class Layer>
   void push_back(Layer&& layer) {
     using M = std::remove_cvref_t<Layer>;
@@ -48,7 +49,7 @@ class Sequential final : public Module {
                     "a layer is moved into its Sequential: push_back(std::move(layer))");
       if constexpr (!std::is_lvalue_reference_v<Layer>) add(std::make_shared<M>(std::move(layer)));
     } else if constexpr (requires { typename M::element_type; }) {
-      add(std::forward<Layer>(layer));
+      add(std::shared_ptr<typename M::element_type>(std::forward<Layer>(layer)));
     } else {
       static_assert(
           std::is_invocable_r_v<Tensor, M&, const Tensor&>,

@@ -2,6 +2,7 @@
 #include <voxgrad/nn/summary.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace vox::nn {
@@ -77,10 +78,8 @@ Summary detail::summarize(Module& network, const std::function<void()>& call) {
 }
 
 Summary::Row Summary::total() const {
-  Row sum;
-  sum.name = "total";
+  Row sum{.name = "total"};
   for (const Row& row : rows) {
-    sum.calls += row.calls;
     sum.parameters += row.parameters;
     sum.bytes += row.bytes;
     sum.multiply_adds += row.multiply_adds;
@@ -89,25 +88,22 @@ Summary::Row Summary::total() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Summary& summary) {
-  std::vector<std::vector<std::string>> lines{
-      {"name", "layer", "output", "parameters", "bytes", "multiply-adds"}};
-  const auto add = [&](const Summary::Row& row) {
-    const std::string output = row.layer.empty() ? "" : row.calls == 0 ? "not called" : str(row.output);
+  using Line = std::array<std::string, 6>;
+  std::vector<Line> lines{{"name", "layer", "output", "parameters", "bytes", "multiply-adds"}};
+  const auto add = [&](const Summary::Row& row, const std::string& output) {
     lines.push_back({row.name, row.layer, output, with_commas(row.parameters), with_commas(row.bytes),
                      with_commas(row.multiply_adds)});
   };
-  for (const Summary::Row& row : summary.rows) add(row);
-  add(summary.total());
-  std::vector<size_t> widths(lines[0].size());
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  for (const Summary::Row& row : summary.rows) add(row, row.calls == 0 ? "not called" : str(row.output));
+  add(summary.total(), "");
+  for (size_t i = 0; i < lines[0].size(); ++i) {
+    size_t width = 0;
+    for (const Line& line : lines) width = std::max(width, line[i].size());
+    for (Line& line : lines) line[i].insert(i < 3 ? line[i].size() : 0, width - line[i].size(), ' ');
   }
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string space(widths[i] - line[i].size(), ' ');
-      out << (i == 0 ? "" : "  ") << (i < 3 ? line[i] + space : space + line[i]);
-    }
-    if (&line != &lines.back()) out << "\n";
+  for (const Line& line : lines) {
+    for (const std::string& cell : line) out << (&cell == &line[0] ? "" : "  ") << cell;
+    out << (&line == &lines.back() ? "" : "\n");
   }
   return out;
 }

@@ -13,12 +13,12 @@ namespace vox::nn {
 /// parameters of their own.
 struct Summary {
   struct Row {
-    std::string name, layer;    ///< dotted name; the class
-    Shape output;               ///< of the last call; if there are several results, the first
-    int64_t calls = 0;          ///< 0 for a layer whose operator() was not called
-    int64_t parameters = 0;     ///< elements; of a shared parameter in the first row only
-    int64_t bytes = 0;          ///< of all results, except views of the input
-    int64_t multiply_adds = 0;  ///< of convolutions and Linear
+    std::string name, layer = {};  ///< dotted name; the class
+    Shape output = {};             ///< of the last call; if there are several results, the first
+    int64_t calls = 0;             ///< 0 for a layer whose operator() was not called
+    int64_t parameters = 0;        ///< elements; of a shared parameter in the first row only
+    int64_t bytes = 0;             ///< of all results, except views of the input
+    int64_t multiply_adds = 0;     ///< of convolutions and Linear
   };
   std::vector<Row> rows;
   Row total() const;

@@ -28,14 +28,13 @@ double cosine_lr(int64_t step, const CosineSchedule& schedule);
 struct PolynomialSchedule {
   double base_lr;
   int64_t total_steps;
-  double power = 0.9;        ///< as in nnU-Net
-  int64_t warmup_steps = 0;  ///< linear from base_lr / warmup_steps before the polynomial begins
+  double power = 0.9;  ///< as in nnU-Net
 };
 /// base_lr * (1 - step / total_steps)^power, as torch.optim.lr_scheduler.PolynomialLR; 0 after total_steps.
 double polynomial_lr(int64_t step, const PolynomialSchedule& schedule);
 
 /// (step + 1) / warmup_steps, at most 1: a factor that warms any schedule up, as
-/// `warmup(step, 100) * step_lr(step, {...})`.
+/// `warmup(step, 100) * polynomial_lr(step, {...})`.
 double warmup(int64_t step, int64_t warmup_steps);
 
 }  // namespace vox::optim

@@ -308,8 +308,9 @@ TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {
   EXPECT_THROW(net.push_back(std::shared_ptr<nn::ReLU>()), ValueError);
   EXPECT_THROW(net.push_back(std::function<Tensor(const Tensor&)>()), ValueError);
   EXPECT_EQ(net.size(), 5u);
+  net.push_back(std::make_unique<nn::ReLU>());
   nn::Sequential moved = std::move(net);
-  EXPECT_EQ(moved.size(), 5u);
+  EXPECT_EQ(moved.size(), 6u);
 }
 
 TEST(OwnModulesTest, ResidualAddsItsInput) {
