@@ -108,7 +108,7 @@ class Module {
 
   /// A class without a line VOXGRAD_MODULE(...), and a Module& to an unknown class, cannot be called.
   template <class... Inputs>
-  void operator()(Inputs&&...) {
+  auto operator()(Inputs&&...) {  // auto: the assertion comes before errors about the result
     static_assert(sizeof...(Inputs) > sizeof...(Inputs),
                   "this module's class has no line VOXGRAD_MODULE(its members), which makes it callable; a "
                   "nn::Module& itself, as eval() and to() return it, is not callable");

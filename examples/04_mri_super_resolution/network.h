@@ -20,20 +20,19 @@ namespace mri {
 /// so the untrained network is trilinear interpolation, and training only adds to it.
 struct SuperResolution final : vox::nn::Module {
   static constexpr int64_t kFeatures = 16;
-  static constexpr int64_t kRefinements = 2;
+  static constexpr int64_t kRefinements = 2;  // convolutions in `refine`
 
   /// Low-resolution voxels that an output voxel can see in each direction: one for every 3x3x3 convolution,
   /// and one for the transposed convolution (or the interpolation, which sees as far).
   static constexpr int64_t kReach = 1 + kRefinements + 1;
 
   vox::nn::Conv3d extract = conv(1);
-  std::vector<vox::nn::Conv3d> refine;
+  vox::nn::ModuleList<vox::nn::Conv3d> refine{conv(kFeatures), conv(kFeatures)};
   vox::nn::ConvTranspose3d upsample{
       {.in_channels = kFeatures, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1}};
   VOXGRAD_MODULE(extract, refine, upsample)
 
   SuperResolution() {
-    for (int64_t i = 0; i < kRefinements; ++i) refine.push_back(conv(kFeatures));
     const auto guard = vox::no_grad();
     upsample.weight.zero_();
     upsample.bias.zero_();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ struct UNet final : vox::nn::Module {
 
   std::vector<Level> down, up;
   std::vector<vox::nn::ConvTranspose3d> upsample;
-  vox::nn::Conv3d head{{.in_channels = kChannels[0], .out_channels = 2, .kernel_size = 1}};
+  std::optional<vox::nn::Conv3d> head;
   VOXGRAD_MODULE(down, upsample, up, head)
 
   UNet() {
@@ -74,6 +75,7 @@ struct UNet final : vox::nn::Module {
           {.in_channels = kChannels[i + 1], .out_channels = channels, .kernel_size = 2, .stride = 2}));
       up.emplace_back(2 * channels, channels, 1);
     }
+    head.emplace(vox::nn::Conv3d::Options{.in_channels = kChannels[0], .out_channels = 2, .kernel_size = 1});
   }
 
   vox::Tensor forward(const vox::Tensor& scan) {
@@ -85,7 +87,7 @@ struct UNet final : vox::nn::Module {
                                 {.stride = 2});
       x = up[i](vox::cat({x, features[i]}, 1));
     }
-    return convolve(head, x);
+    return convolve(*head, x);
   }
 };
 
