@@ -29,6 +29,7 @@
 #include <voxgrad/nn/optim/sgd.h>
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/nn/serialize.h>
+#include <voxgrad/nn/summary.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>

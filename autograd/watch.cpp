@@ -5,8 +5,7 @@
 #include <voxgrad/autograd/tape.h>
 #include <voxgrad/autograd/watch.h>
 #include <voxgrad/autograd/watched_run.h>
-
-#include <cxxabi.h>
+#include <voxgrad/core/type_name.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -46,17 +45,6 @@ std::vector<Glimpse> glimpses_of(const Gradients& gradients) {
   return glimpses;
 }
 
-/// "SiluNode", "FunctionNode<Cube>": without the namespaces in front.
-std::string type_of(const Node& node) {
-  const char* mangled = typeid(node).name();
-  int status = 0;
-  char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
-  std::string type = status == 0 ? demangled : mangled;
-  std::free(demangled);
-  const size_t space = type.substr(0, type.find('<')).rfind("::");
-  return space == std::string::npos ? type : type.substr(space + 2);
-}
-
 }  // namespace
 
 /// Writes a Recording, and keeps the accounts that this needs.
@@ -70,7 +58,7 @@ class Recorder {
     Recording::Node& record = found->second;
     if (!is_new) return record;
     record.op = node.name();
-    record.type = type_of(node);
+    record.type = detail::type_name(typeid(node));
     alive_.emplace_back(node.weak_from_this());
     for (const TensorSpec& spec : node.outputs()) record.values.push_back({.shape = spec.shape});
     for (const Edge& edge : node.edges()) {

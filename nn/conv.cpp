@@ -1,5 +1,6 @@
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/init.h>
+#include <voxgrad/nn/layer.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 
 namespace vox::nn {
@@ -81,6 +82,18 @@ Tensor make_bias(const char* layer, int64_t out_channels, const Tensor& weight) 
   return init::default_uniform_(bias, init::fan_in(weight));
 }
 
+/// Throws, naming `layer`, unless it fits `input`.
+template <int dims>
+void check_input(const char* layer, const Tensor& input, int64_t channels, const Tensor& weight) {
+  vox::detail::check_defined(layer, "input", input);
+  constexpr const char* axes = dims == 1 ? "L)" : dims == 2 ? "H, W)" : "D, H, W)";
+  const int64_t channel_dim = input.rank() - dims - 1;
+  check<ShapeError>((channel_dim == 0 || channel_dim == 1) && input.size(channel_dim) == channels, layer,
+                    ": the input must be (N, ", channels, ", ", axes, " or (", channels, ", ", axes, ", got ",
+                    input.shape());
+  detail::check_input(layer, input, weight);
+}
+
 }  // namespace
 
 template <int dims>
@@ -95,6 +108,7 @@ Conv<dims>::Conv(const Options& o) : options(o) {
 
 template <int dims>
 Tensor Conv<dims>::forward(const Tensor& input) {
+  check_input<dims>(Ops<dims>::layer, input, options.in_channels, weight);
   return Ops<dims>::conv(input, weight, bias, op_options<dims>(options));
 }
 
@@ -110,15 +124,43 @@ ConvTranspose<dims>::ConvTranspose(const Options& o) : options(o) {
 
 template <int dims>
 Tensor ConvTranspose<dims>::forward(const Tensor& input) {
+  check_input<dims>(Ops<dims>::transpose_layer, input, options.in_channels, weight);
   return Ops<dims>::conv_transpose(input, weight, bias, op_options<dims>(options));
 }
 
 template <int dims>
 Tensor ConvTranspose<dims>::forward(const Tensor& input, Spatial<dims> output_size) {
+  check_input<dims>(Ops<dims>::transpose_layer, input, options.in_channels, weight);
   auto o = op_options<dims>(options);
   o.output_padding = 0;
   o.output_size = output_size;
   return Ops<dims>::conv_transpose(input, weight, bias, o);
+}
+
+// ---- Descriptions -----------------------------------------------------------------------------------------
+
+namespace {
+
+template <class Options>
+std::string describe_conv(const char* layer, const Options& o, const std::string& output_padding) {
+  using detail::option;
+  return str(layer + std::string_view("nn::").size(), "(", o.in_channels, ", ", o.out_channels,
+             ", kernel_size=", o.kernel_size, option("stride", o.stride, 1), option("padding", o.padding, 0),
+             output_padding, option("dilation", o.dilation, 1), option("groups", o.groups, 1),
+             o.bias ? "" : ", bias=false", ")");
+}
+
+}  // namespace
+
+template <int dims>
+std::string Conv<dims>::describe() const {
+  return describe_conv(Ops<dims>::layer, options, "");
+}
+
+template <int dims>
+std::string ConvTranspose<dims>::describe() const {
+  return describe_conv(Ops<dims>::transpose_layer, options,
+                       detail::option("output_padding", options.output_padding, 0));
 }
 
 template class Conv<1>;

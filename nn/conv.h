@@ -29,9 +29,14 @@ class Conv final : public Module {
     TensorOptions tensor = {};  ///< dtype and device of the parameters
   };
   explicit Conv(const Options& options);
-  Tensor forward(const Tensor& input) override;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input);
+  std::string describe() const override;
+  int64_t multiply_adds(const Tensor&, const Tensor& output) const override {
+    return output.numel() * (weight.numel() / weight.size(0));
+  }
 
-  const Options options;
+  Options options;
   Tensor weight, bias;
 };
 
@@ -51,14 +56,20 @@ class ConvTranspose final : public Module {
     TensorOptions tensor = {};  ///< dtype and device of the parameters
   };
   explicit ConvTranspose(const Options& options);
-  Tensor forward(const Tensor& input) override;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input);
   /// Returns a result of exactly the spatial sizes `output_size`; replaces output_padding. Throws if no legal
   /// output_padding gives these sizes.
   Tensor forward(const Tensor& input, Spatial<dims> output_size);
-  using Module::operator();
-  Tensor operator()(const Tensor& input, Spatial<dims> output_size) { return forward(input, output_size); }
+  Tensor operator()(const Tensor& input, Spatial<dims> output_size) {  // takes {13, 10} too
+    return call_with_hooks(*this, input, output_size);
+  }
+  std::string describe() const override;
+  int64_t multiply_adds(const Tensor& input, const Tensor&) const override {
+    return input.numel() * (weight.numel() / weight.size(0));
+  }
 
-  const Options options;
+  Options options;
   Tensor weight, bias;
 };
 

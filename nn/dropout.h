@@ -15,10 +15,12 @@ class Dropout final : public Module {
   /// Throws ValueError unless 0 <= p <= 1.
   explicit Dropout(const Options& options);
   Dropout() : Dropout(Options{}) {}
+  VOXGRAD_MODULE()
   /// Any shape, floating dtype.
-  Tensor forward(const Tensor& input) override;
+  Tensor forward(const Tensor& input);
+  std::string describe() const override { return str("Dropout(", options.p, ")"); }
 
-  const Options options;
+  Options options;
 };
 
 }  // namespace vox::nn

@@ -7,8 +7,8 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
 
-// Layers without parameters, each an op with its options: activations, pooling and upsampling. The
-// constructor refuses options that no input fits.
+// Layers without parameters, each an op with its options: activations, pooling, upsampling and changes of
+// shape. The constructor refuses options that no input fits.
 
 namespace vox::nn {
 
@@ -20,71 +20,66 @@ struct Rectifier : Module {
 };
 
 struct ReLU final : Rectifier {
-  Tensor forward(const Tensor& input) override { return relu(input); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return relu(input); }
   Activation activation() const override { return Activation::relu(); }
 };
 
 struct LeakyReLU final : Rectifier {
   explicit LeakyReLU(double slope = 0.01) : negative_slope(slope) {}
-  Tensor forward(const Tensor& input) override { return leaky_relu(input, negative_slope); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return leaky_relu(input, negative_slope); }
+  std::string describe() const override { return str("LeakyReLU(", negative_slope, ")"); }
   Activation activation() const override { return Activation::leaky_relu(negative_slope); }
   double negative_slope;
 };
 
-struct GELU final : Module {
-  Tensor forward(const Tensor& input) override { return gelu(input); }
-};
-
-struct SiLU final : Module {
-  Tensor forward(const Tensor& input) override { return silu(input); }
-};
-
-struct Sigmoid final : Module {
-  Tensor forward(const Tensor& input) override { return sigmoid(input); }
-};
-
-struct Tanh final : Module {
-  Tensor forward(const Tensor& input) override { return tanh(input); }
-};
-
-struct Mish final : Module {
-  Tensor forward(const Tensor& input) override { return mish(input); }
-};
+/// Activations without options.
+#define VOXGRAD_ACTIVATION(Layer, op)                         \
+  struct Layer final : Module {                               \
+    VOXGRAD_MODULE()                                          \
+    Tensor forward(const Tensor& input) { return op(input); } \
+  };
+VOXGRAD_ACTIVATION(GELU, gelu)
+VOXGRAD_ACTIVATION(SiLU, silu)
+VOXGRAD_ACTIVATION(Sigmoid, sigmoid)
+VOXGRAD_ACTIVATION(Tanh, tanh)
+VOXGRAD_ACTIVATION(Mish, mish)
+VOXGRAD_ACTIVATION(ReLU6, relu6)
+VOXGRAD_ACTIVATION(Hardsigmoid, hardsigmoid)
+VOXGRAD_ACTIVATION(Hardswish, hardswish)
+#undef VOXGRAD_ACTIVATION
 
 struct ELU final : Module {
   explicit ELU(double alpha = 1) : alpha(alpha) {}
-  Tensor forward(const Tensor& input) override { return elu(input, alpha); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return elu(input, alpha); }
+  std::string describe() const override { return str("ELU(", alpha, ")"); }
   double alpha;
 };
 
 struct Softplus final : Module {
   explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
-  Tensor forward(const Tensor& input) override { return softplus(input, beta, threshold); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return softplus(input, beta, threshold); }
+  std::string describe() const override { return str("Softplus(", beta, ", ", threshold, ")"); }
   double beta, threshold;
 };
 
 struct Hardtanh final : Module {
   explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
-  Tensor forward(const Tensor& input) override { return hardtanh(input, min_val, max_val); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return hardtanh(input, min_val, max_val); }
+  std::string describe() const override { return str("Hardtanh(", min_val, ", ", max_val, ")"); }
   double min_val, max_val;
-};
-
-struct ReLU6 final : Module {
-  Tensor forward(const Tensor& input) override { return relu6(input); }
-};
-
-struct Hardsigmoid final : Module {
-  Tensor forward(const Tensor& input) override { return hardsigmoid(input); }
-};
-
-struct Hardswish final : Module {
-  Tensor forward(const Tensor& input) override { return hardswish(input); }
 };
 
 /// Softmax along `dim` (ops/reduce.h).
 struct Softmax final : Module {
   explicit Softmax(int64_t dim) : dim(dim) {}
-  Tensor forward(const Tensor& input) override { return softmax(input, dim); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return softmax(input, dim); }
+  std::string describe() const override { return str("Softmax(", dim, ")"); }
   int64_t dim;
 };
 
@@ -95,16 +90,20 @@ struct MaxPool3d final : Module {
   explicit MaxPool3d(const MaxPool3dOptions& o) : options(o) {
     vox::detail::check_options("nn::MaxPool3d", o);
   }
-  Tensor forward(const Tensor& input) override { return max_pool3d(input, options); }
-  const MaxPool3dOptions options;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return max_pool3d(input, options); }
+  std::string describe() const override;
+  MaxPool3dOptions options;
 };
 
 struct AvgPool3d final : Module {
   explicit AvgPool3d(const AvgPool3dOptions& o) : options(o) {
     vox::detail::check_options("nn::AvgPool3d", o);
   }
-  Tensor forward(const Tensor& input) override { return avg_pool3d(input, options); }
-  const AvgPool3dOptions options;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return avg_pool3d(input, options); }
+  std::string describe() const override;
+  AvgPool3dOptions options;
 };
 
 /// `AdaptiveAvgPool3d(1)` is the mean of each channel.
@@ -112,16 +111,20 @@ struct AdaptiveAvgPool3d final : Module {
   explicit AdaptiveAvgPool3d(const Triple& size) : output_size(size) {
     vox::detail::check_output_size("nn::AdaptiveAvgPool3d", size);
   }
-  Tensor forward(const Tensor& input) override { return adaptive_avg_pool3d(input, output_size); }
-  const Triple output_size;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return adaptive_avg_pool3d(input, output_size); }
+  std::string describe() const override { return str("AdaptiveAvgPool3d(", output_size, ")"); }
+  Triple output_size;
 };
 
 struct AdaptiveMaxPool3d final : Module {
   explicit AdaptiveMaxPool3d(const Triple& size) : output_size(size) {
     vox::detail::check_output_size("nn::AdaptiveMaxPool3d", size);
   }
-  Tensor forward(const Tensor& input) override { return adaptive_max_pool3d(input, output_size); }
-  const Triple output_size;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return adaptive_max_pool3d(input, output_size); }
+  std::string describe() const override { return str("AdaptiveMaxPool3d(", output_size, ")"); }
+  Triple output_size;
 };
 
 // ---- Upsampling (ops/interpolate.h) ---------------------------------------------------------------------
@@ -131,8 +134,27 @@ struct Upsample final : Module {
   explicit Upsample(const InterpolateOptions& o) : options(o) {
     vox::detail::check_options("nn::Upsample", o);
   }
-  Tensor forward(const Tensor& input) override { return interpolate(input, options); }
-  const InterpolateOptions options;
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return interpolate(input, options); }
+  std::string describe() const override;
+  InterpolateOptions options;
+};
+
+// ---- Shapes ---------------------------------------------------------------------------------------------
+
+/// Returns its input, where a layer is expected.
+struct Identity final : Module {
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return input; }
+};
+
+/// Makes one dimension of the dimensions start_dim to end_dim: by default (N, C, D, H, W) -> (N, C*D*H*W).
+struct Flatten final : Module {
+  explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return input.flatten(start_dim, end_dim); }
+  std::string describe() const override { return str("Flatten(", start_dim, ", ", end_dim, ")"); }
+  int64_t start_dim, end_dim;
 };
 
 }  // namespace vox::nn

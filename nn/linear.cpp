@@ -1,4 +1,5 @@
 #include <voxgrad/nn/init.h>
+#include <voxgrad/nn/layer.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/matmul.h>
@@ -21,6 +22,7 @@ Tensor Linear::forward(const Tensor& input) {
   check<ShapeError>(input.rank() >= 1 && input.size(-1) == options.in_features,
                     "nn::Linear: the input's last size must be in_features = ", options.in_features,
                     ", got shape ", input.shape());
+  detail::check_input("nn::Linear", input, weight);
   // One matrix for all leading dimensions, because a batch of products repeats the weight and its gradient.
   const Tensor rows = input.rank() > 2 ? input.flatten(0, -2) : input;
   Tensor output = matmul(rows, weight.transpose(0, 1));
@@ -29,6 +31,11 @@ Tensor Linear::forward(const Tensor& input) {
   Shape shape = input.shape();
   shape[shape.rank() - 1] = options.out_features;
   return output.reshape(shape);
+}
+
+std::string Linear::describe() const {
+  return str("Linear(", options.in_features, ", ", options.out_features, options.bias ? "" : ", bias=false",
+             ")");
 }
 
 }  // namespace vox::nn

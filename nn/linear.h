@@ -15,10 +15,15 @@ class Linear final : public Module {
     TensorOptions tensor = {};  ///< dtype and device of the parameters
   };
   explicit Linear(const Options& options);
+  VOXGRAD_MODULE()
   /// Throws ShapeError unless the input's last size is in_features.
-  Tensor forward(const Tensor& input) override;
+  Tensor forward(const Tensor& input);
+  std::string describe() const override;
+  int64_t multiply_adds(const Tensor&, const Tensor& output) const override {
+    return output.numel() * options.in_features;
+  }
 
-  const Options options;
+  Options options;
   Tensor weight, bias;
 };
 

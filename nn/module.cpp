@@ -1,8 +1,11 @@
 #include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/type_name.h>
 #include <voxgrad/nn/module.h>
 
 #include <algorithm>
+#include <mutex>
 #include <set>
+#include <typeinfo>
 
 namespace vox::nn {
 
@@ -36,63 +39,155 @@ void check_writable(const std::string& name, const Tensor& value) {
 
 }  // namespace
 
-void Module::check_name(const std::string& name) const {
+// ---- Members -------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The addresses of all modules. It is never destroyed, because modules may be static.
+struct Places {
+  std::mutex mutex;
+  std::set<const void*> all;
+};
+Places& places() {
+  static auto* const only = new Places;
+  return *only;
+}
+
+}  // namespace
+
+namespace detail {
+
+Place::Place() {
+  const std::lock_guard lock(places().mutex);
+  places().all.insert(this);
+}
+
+Place::~Place() {
+  const std::lock_guard lock(places().mutex);
+  places().all.erase(this);
+}
+
+}  // namespace detail
+
+/// Throws if a module lies inside this one and is not among those `below` it.
+void Module::check_members(const Children& children, std::span<const Node> below) const {
+  const auto* const begin = static_cast<const char*>(children.begin_);
+  std::set<const void*> listed{&place_};
+  for (const Node& node : below) listed.insert(&node.module->place_);
+  const bool all_listed = [&] {
+    const std::lock_guard lock(places().mutex);
+    const auto& all = places().all;
+    return std::all_of(all.lower_bound(begin), all.lower_bound(begin + children.size_),
+                       [&](const void* place) { return listed.contains(place); });
+  }();
+  check<ValueError>(all_listed, describe(),
+                    ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "
+                    "trained, moved or saved (to exclude it on purpose, hold it by a std::unique_ptr)");
+}
+
+std::string Children::take_name(std::string_view& names) {
+  const size_t end = std::min(names.find(','), names.size());
+  std::string name(names.substr(0, end));
+  names.remove_prefix(std::min(end + 1, names.size()));
+  std::erase(name, ' ');
+  if (name.ends_with('_')) name.pop_back();
+  return name;
+}
+
+// ---- The tree ------------------------------------------------------------------------------------------
+
+void Module::check_name_is_new(const std::string& name) const {
+  for (const auto* list : {&parameters_, &buffers_}) {
+    for (const auto& entry : *list)
+      check<ValueError>(entry.first != name, describe(), ": the name '", name, "' is registered twice");
+  }
+}
+
+void Module::collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
+                     std::vector<Node>& nodes) const {
+  check<ValueError>(std::find(parents.begin(), parents.end(), this) == parents.end(), "Module: '", path,
+                    "' is one of its own parents; a module cannot contain itself");
+  auto* const self = const_cast<Module*>(this);
+  nodes.push_back({path, name, parents.size(), self});
+  Children children;
+  self->list_children(children);
+  parents.push_back(this);
+  const size_t first = nodes.size();
+  std::set<std::string> seen;
+  for (const auto& [child, module] : children.list_) {
+    check_name_is_new(child);
+    check<ValueError>(seen.insert(child).second, describe(), ": the name '", child, "' is listed twice");
+    module->collect(path.empty() ? child : path + "." + child, child, parents, nodes);
+  }
+  parents.pop_back();
+  check_members(children, std::span(nodes).subspan(first));
+}
+
+/// This module and all below, parents first, under all their names.
+std::vector<Module::Node> Module::tree() const {
+  std::vector<Node> nodes;
+  std::vector<const Module*> parents;
+  collect("", "", parents, nodes);
+  return nodes;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> all;
+  std::set<const Module*> seen;
+  for (const Node& node : tree()) {
+    if (seen.insert(node.module).second) all.emplace_back(node.path, node.module);
+  }
+  return all;
+}
+
+Module& Module::apply(const std::function<void(Module&)>& f) {
+  vox::detail::check_callable("Module::apply", "f", f);
+  std::vector<Module*> open;  // the last node and its parents
+  std::set<const Module*> seen;
+  const auto close = [&](size_t depth) {
+    for (; open.size() > depth; open.pop_back()) {
+      if (seen.insert(open.back()).second) f(*open.back());
+    }
+  };
+  for (const Node& node : tree()) {
+    close(node.depth);
+    open.push_back(node.module);
+  }
+  close(0);
+  return *this;
+}
+
+// ---- Parameters and buffers ----------------------------------------------------------------------------
+
+Tensor Module::add(std::vector<Named>& list, std::string name, Tensor value) {
   check<ValueError>(!name.empty() && name.find('.') == std::string::npos,
                     "Module: a name is not empty and has no dot, got '", name, "'");
-  const auto is_taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
-  };
-  check<ValueError>(!is_taken(parameters_) && !is_taken(buffers_) && !is_taken(children_),
-                    "Module: the name '", name, "' is registered twice");
+  check_name_is_new(name);
+  check_writable(name, value);
+  if (&list == &parameters_) value.set_requires_grad(true);
+  list.emplace_back(std::move(name), value);
+  return value;
 }
 
 Tensor Module::register_parameter(std::string name, Tensor value) {
-  if (!value.defined()) return value;
-  check_name(name);
-  check_writable(name, value);
-  value.set_requires_grad(true);
-  parameters_.emplace_back(std::move(name), value);
-  return value;
+  return value.defined() ? add(parameters_, std::move(name), std::move(value)) : value;
 }
 
 Tensor Module::register_buffer(std::string name, Tensor value) {
-  if (!value.defined()) return value;
-  check_name(name);
-  check_writable(name, value);
-  buffers_.emplace_back(std::move(name), value);
-  return value;
+  return value.defined() ? add(buffers_, std::move(name), std::move(value)) : value;
 }
 
-bool Module::contains(const Module& other) const {
-  return this == &other || std::any_of(children_.begin(), children_.end(),
-                                       [&](const auto& entry) { return entry.second->contains(other); });
-}
-
-void Module::add_child(std::string name, std::shared_ptr<Module> module) {
-  check<ValueError>(module != nullptr, "Module: the child '", name, "' is null");
-  check<ValueError>(!module->contains(*this), "Module: the child '", name,
-                    "' is its own parent, or one of its parents; a module cannot contain itself");
-  check_name(name);
-  children_.emplace_back(std::move(name), std::move(module));
-}
-
-void Module::collect(Kind kind, const std::string& prefix, std::vector<Named>& all) const {
-  for (const auto& [name, t] : kind == Kind::parameter ? parameters_ : buffers_)
-    all.emplace_back(prefix + name, t);
-  for (const auto& [name, child] : children_) child->collect(kind, prefix + name + ".", all);
-}
-
-std::vector<Named> Module::named_parameters() const {
+std::vector<Named> Module::tensors(std::vector<Named> Module::*kind) const {
   std::vector<Named> all;
-  collect(Kind::parameter, "", all);
-  return without_repeats(all);
+  for (const Node& node : tree()) {
+    for (const auto& [name, t] : node.module->*kind)
+      all.emplace_back(node.path.empty() ? name : node.path + "." + name, t);
+  }
+  return all;
 }
 
-std::vector<Named> Module::named_buffers() const {
-  std::vector<Named> all;
-  collect(Kind::buffer, "", all);
-  return without_repeats(all);
-}
+std::vector<Named> Module::named_parameters() const { return without_repeats(tensors(&Module::parameters_)); }
+std::vector<Named> Module::named_buffers() const { return without_repeats(tensors(&Module::buffers_)); }
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
@@ -105,21 +200,19 @@ void Module::name_parameters() {
 }
 
 Module& Module::train(bool on) {
-  training_ = on;
-  for (auto& [name, child] : children_) child->train(on);
+  for (const Node& node : tree()) node.module->training_ = on;
   return *this;
 }
 
 template <class F>
 void Module::replace_all(F f) {
   const auto guard = no_grad();
-  for (auto* list : {&parameters_, &buffers_}) {
-    for (auto& [name, t] : *list) {
+  for (auto kind : {&Module::parameters_, &Module::buffers_}) {
+    for (auto& [name, t] : without_repeats(tensors(kind))) {
       t.set_grad({});
-      detail::set_data(t, f(t.detach()));
+      vox::detail::set_data(t, f(t.detach()));
     }
   }
-  for (auto& [name, child] : children_) child->replace_all(f);
 }
 
 Module& Module::to(Device device) {
@@ -138,10 +231,11 @@ void Module::zero_grad() {
 }
 
 StateDict Module::state_dict() const {
-  std::vector<Named> all;
-  collect(Kind::parameter, "", all);
-  collect(Kind::buffer, "", all);
-  return StateDict(all.begin(), all.end());
+  StateDict state;
+  for (auto kind : {&Module::parameters_, &Module::buffers_}) {
+    for (auto& named : tensors(kind)) state.insert(std::move(named));
+  }
+  return state;
 }
 
 Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
@@ -153,11 +247,9 @@ Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) 
       result.missing.push_back(name);
       continue;
     }
-    detail::check_defined("load_state_dict", name.c_str(), found->second);
+    vox::detail::check_defined("load_state_dict", name.c_str(), found->second);
     check<ShapeError>(found->second.shape() == t.shape(), "load_state_dict: '", name, "' has shape ",
                       t.shape(), ", got ", found->second.shape());
-    check<DTypeError>(found->second.dtype() == t.dtype(), "load_state_dict: '", name, "' has dtype ",
-                      t.dtype(), ", got ", found->second.dtype());
   }
   for (const auto& [name, t] : state) {
     if (!own.contains(name)) result.unexpected.push_back(name);
@@ -170,6 +262,41 @@ Module::LoadResult Module::load_state_dict(const StateDict& state, bool strict) 
     if (const auto found = state.find(name); found != state.end()) Tensor(t).copy_(found->second);
   }
   return result;
+}
+
+// ---- Hooks ---------------------------------------------------------------------------------------------
+
+int64_t Module::register_forward_hook(ForwardHook hook) {
+  vox::detail::check_callable("Module::register_forward_hook", "hook", hook);
+  hooks_.emplace(next_hook_, std::move(hook));
+  return next_hook_++;
+}
+
+void Module::remove_forward_hook(int64_t id) {
+  check<ValueError>(hooks_.erase(id) == 1, "Module::remove_forward_hook: there is no hook ", id);
+}
+
+void Module::run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const auto hooks = hooks_;  // a hook may remove itself
+  for (const auto& [id, hook] : hooks) hook(*this, inputs, outputs);
+}
+
+// ---- Description ---------------------------------------------------------------------------------------
+
+std::string Module::describe() const { return vox::detail::type_name(typeid(*this)); }
+
+std::ostream& operator<<(std::ostream& out, const Module& module) {
+  for (const Module::Node& node : module.tree()) {
+    int64_t count = 0;
+    for (const Tensor& p : node.module->parameters()) count += p.numel();
+    if (node.depth > 0) out << "\n" << std::string(2 * node.depth, ' ') << node.name << ": ";
+    out << node.module->describe();
+    const char* separator = ": ";
+    for (const auto& [name, t] : node.module->parameters_)
+      out << std::exchange(separator, ", ") << name << " " << t.shape();
+    if (count > 0) out << "; " << count << " parameters";
+  }
+  return out;
 }
 
 }  // namespace vox::nn

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
+#include <ostream>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,10 +18,85 @@ namespace vox::nn {
 /// Tensors by name, as saved in a file: "0.weight", "0.bias", "1.running_mean", ...
 using StateDict = std::map<std::string, Tensor>;
 
-/// A layer or a whole network: a function of one tensor, with parameters (trained), buffers (not trained) and
-/// children. Names and shapes are PyTorch's, so weight files can be exchanged.
+class Module;
+
+namespace detail {
+/// Where a module is: a member of it that tells this address to the table of all modules.
+class Place {
+ public:
+  Place();
+  Place(Place&&) : Place() {}
+  Place& operator=(Place&&) { return *this; }
+  ~Place();
+};
+}  // namespace detail
+
+/// The members of a module that are modules, by name (see Module::list_children).
+class Children {
+ public:
+  /// `names` are those of `members`, with commas between them; an underscore at the end of a name is left
+  /// out. A member is a module; a std::optional, std::unique_ptr or std::shared_ptr of one, which is skipped
+  /// if it is empty; or a std::vector or nn::ModuleList of such, whose elements are named "name.0", "name.1",
+  /// ...
+  template <class... Members>
+  void add(std::string_view names, Members&... members) {
+    (add_one(take_name(names), members), ...);
+  }
+
+  /// Says that all members of `module` that are modules have been added: others are an error.
+  template <class M>
+  void are_all_of(const M& module) {
+    begin_ = &module;
+    size_ = sizeof(M);
+  }
+
+ private:
+  friend class Module;
+  static std::string take_name(std::string_view& names);
+
+  template <class Member>
+  void add_one(const std::string& name, Member& member) {
+    if constexpr (std::is_convertible_v<Member*, Module*>) {
+      list_.emplace_back(name, &member);
+    } else if constexpr (!std::is_pointer_v<Member> && requires { *member, member ? 1 : 0; }) {
+      if (member) add_one(name, *member);
+    } else if constexpr (requires { member.begin(), member.end(); }) {
+      size_t i = 0;
+      for (auto& element : member) add_one(name + "." + std::to_string(i++), element);
+    } else {
+      static_assert(!std::is_same_v<Member, Tensor>,
+                    "VOXGRAD_MODULE lists modules. A Tensor is not listed: it is a parameter or a buffer by "
+                    "`Tensor w = register_parameter(\"w\", ...)` or register_buffer");
+      static_assert(std::is_same_v<Member, Tensor>,
+                    "VOXGRAD_MODULE lists members that are modules (publicly derived from vox::nn::Module), "
+                    "or std::optional, std::unique_ptr, std::shared_ptr, std::vector or nn::ModuleList of "
+                    "them");
+    }
+  }
+
+  std::vector<std::pair<std::string, Module*>> list_;
+  const void* begin_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// A layer or a whole network: a function with parameters (trained), buffers (not trained) and children,
+/// which are its members:
 ///
-/// A Module can be moved, not copied: two modules never share parameters by accident.
+///     struct Block : nn::Module {
+///       nn::Conv3d a{{.in_channels = 8, .out_channels = 4, .kernel_size = 3, .padding = 1}};
+///       nn::BatchNorm3d n{{4}};
+///       Tensor gain = register_parameter("gain", ones({1}));
+///       VOXGRAD_MODULE(a, n)  // all members that are modules
+///       Tensor forward(const Tensor& x, const Tensor& skip) { return gain * relu(n(a(cat({x, skip}, 1)))); }
+///     };
+///     Block block;
+///     Tensor y = block(x, skip);
+///     block.state_dict();  // "gain", "a.weight", "a.bias", "n.weight", ...
+///
+/// `forward` takes what it likes and returns a value. Call the module itself, which calls forward and then
+/// the forward hooks. Names and shapes are PyTorch's, so weight files can be exchanged.
+///
+/// A module can be moved, not copied: two modules never share parameters by accident.
 class Module {
  public:
   using Named = std::pair<std::string, Tensor>;
@@ -27,16 +106,43 @@ class Module {
   Module(Module&&) = default;
   Module& operator=(Module&&) = default;
 
-  virtual Tensor forward(const Tensor& input) = 0;
-  Tensor operator()(const Tensor& input) { return forward(input); }
+  /// A class without a line VOXGRAD_MODULE(...), and a Module& to an unknown class, cannot be called.
+  template <class... Inputs>
+  auto operator()(Inputs&&...) {  // auto: the assertion comes before errors about the result
+    static_assert(sizeof...(Inputs) > sizeof...(Inputs),
+                  "this module's class has no line VOXGRAD_MODULE(its members), which makes it callable; a "
+                  "nn::Module& itself, as eval() and to() return it, is not callable");
+  }
 
-  /// Parameters (buffers) of this module and all its children, with dotted names, in order of registration. A
-  /// tensor that is reached twice, as in a shared child, is listed only under its first name.
+  // ---- Parameters, buffers and children -------------------------------------------------------------
+  /// Parameters (buffers) of this module and all below, with dotted names: first its own in order of
+  /// registration, then those of its children in the order of the list. A tensor that is reached twice, as in
+  /// a shared child, is listed only under its first name.
   std::vector<Named> named_parameters() const;
   std::vector<Named> named_buffers() const;
   std::vector<Tensor> parameters() const;
 
-  /// Training mode (the default) or evaluation mode, for this module and all its children.
+  /// This module, with the name "", and all below, parents first; each once.
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  /// Calls f once for each of them, children first: `net.apply([](nn::Module& m) { ... })`.
+  Module& apply(const std::function<void(Module&)>& f);
+
+  /// Adds the members that are modules to `children`. By hand, VOXGRAD_MODULE(a, n) for a forward of one
+  /// tensor is
+  ///
+  ///     void list_children(nn::Children& children) override { children.add("a, n", a, n); }
+  ///     Tensor operator()(const Tensor& x) { return nn::call_with_hooks(*this, x); }
+  ///
+  /// A local class, in which C++ allows no templates, needs this form. A class that is derived from a module
+  /// with members lists those too.
+  virtual void list_children(Children&) {}
+
+  /// Gives every parameter its name in named_parameters(), for tapes, recordings and errors
+  /// (Tensor::set_name).
+  void name_parameters();
+
+  // ---- Mode, device and dtype -----------------------------------------------------------------------
+  /// Training mode (the default) or evaluation mode, for this module and all below.
   Module& train(bool on = true);
   Module& eval() { return train(false); }
   bool is_training() const { return training_; }
@@ -48,10 +154,7 @@ class Module {
 
   void zero_grad();
 
-  /// Gives every parameter its name in named_parameters(), for tapes, recordings and errors
-  /// (Tensor::set_name).
-  void name_parameters();
-
+  // ---- State ----------------------------------------------------------------------------------------
   /// Handles on all parameters and buffers, under all their names.
   StateDict state_dict() const;
 
@@ -59,10 +162,29 @@ class Module {
     std::vector<std::string> missing;     ///< names in this module but not in the dict
     std::vector<std::string> unexpected;  ///< names in the dict but not in this module
   };
-  /// Copies the dict's elements into this module's parameters and buffers, whichever devices they are on.
-  /// With `strict`, throws ValueError that lists missing and unexpected names. Shapes and dtypes must always
-  /// match. Checks everything before it writes anything.
+  /// Copies the dict's elements into this module's parameters and buffers, whichever devices and dtypes they
+  /// have; Tensor::to(DType) says how they are cast. With `strict`, throws ValueError that lists missing and
+  /// unexpected names. Shapes must always match. Checks everything before it writes anything.
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
+
+  // ---- Hooks ----------------------------------------------------------------------------------------
+  /// Sees a call: the tensors among the arguments, also inside pairs, tuples and ranges, and the tensors of
+  /// the result, which it may replace.
+  using ForwardHook =
+      std::function<void(Module& module, std::span<const Tensor> inputs, std::span<Tensor> outputs)>;
+  /// Calls `hook` after each call of this module; a call of `forward` itself runs no hooks. Returns a number
+  /// for remove_forward_hook(). Throws ValueError for an empty function.
+  int64_t register_forward_hook(ForwardHook hook);
+  void remove_forward_hook(int64_t id);
+  bool has_forward_hooks() const { return !hooks_.empty(); }
+  /// VOXGRAD_MODULE's operator() calls it.
+  void run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+  // ---- Description ----------------------------------------------------------------------------------
+  /// The class's name, and a layer's options: "Conv3d(8, 4, kernel_size=(3,3,3))".
+  virtual std::string describe() const;
+  /// Multiplications, each with an addition, of one call; 0 except for convolutions and Linear.
+  virtual int64_t multiply_adds(const Tensor& /*input*/, const Tensor& /*output*/) const { return 0; }
 
  protected:
   /// Registers `value`, and returns the handle to keep as a member. An undefined tensor (a missing bias) is
@@ -70,31 +192,99 @@ class Module {
   Tensor register_parameter(std::string name, Tensor value);
   Tensor register_buffer(std::string name, Tensor value);
 
-  /// Takes over a child: `conv_ = register_module("conv", Conv3d({...}))`.
-  template <class M>
-  std::shared_ptr<M> register_module(std::string name, M&& module) {
-    static_assert(!std::is_lvalue_reference_v<M>, "a module is moved into its parent");
-    return register_module(std::move(name), std::make_shared<M>(std::move(module)));
-  }
-  template <class M>
-  std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> module) {
-    add_child(std::move(name), module);
-    return module;
-  }
-
  private:
-  enum class Kind { parameter, buffer };
-  void collect(Kind kind, const std::string& prefix, std::vector<Named>& all) const;
-  void add_child(std::string name, std::shared_ptr<Module> module);
-  void check_name(const std::string& name) const;
-  bool contains(const Module& other) const;
+  friend std::ostream& operator<<(std::ostream& out, const Module& module);
+  /// A module below another one; `path` is its dotted name from there, which ends with `name`.
+  struct Node {
+    std::string path, name;
+    size_t depth;
+    Module* module;
+  };
+  std::vector<Node> tree() const;
+  void collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
+               std::vector<Node>& nodes) const;
+  void check_members(const Children& children, std::span<const Node> below) const;
+  std::vector<Named> tensors(std::vector<Named> Module::*kind) const;
+  Tensor add(std::vector<Named>& list, std::string name, Tensor value);
+  void check_name_is_new(const std::string& name) const;
   template <class F>
   void replace_all(F f);
 
-  std::vector<Named> parameters_;
-  std::vector<Named> buffers_;
-  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  std::vector<Named> parameters_, buffers_;
+  std::map<int64_t, ForwardHook> hooks_;
+  int64_t next_hook_ = 0;
   bool training_ = true;
+  detail::Place place_;
+};
+
+/// The module as a tree: a line each with options, shapes of parameters, and number of parameters.
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
+namespace detail {
+
+/// Calls f for every tensor in `value`: a tensor, or pairs, tuples and ranges of tensors.
+template <class F, class Value>
+void for_each_tensor(const F& f, Value& value) {
+  using Plain = std::remove_const_t<Value>;
+  if constexpr (std::is_same_v<Plain, Tensor>) {
+    f(value);
+  } else if constexpr (requires { std::tuple_size<Plain>::value; }) {
+    std::apply([&](auto&... parts) { (for_each_tensor(f, parts), ...); }, value);
+  } else if constexpr (requires { value.begin(), value.end(); }) {
+    for (auto&& part : value) {
+      if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(part)>, Plain>) for_each_tensor(f, part);
+    }
+  }
+}
+
+}  // namespace detail
+
+/// m.forward(inputs...), then the forward hooks.
+template <class M, class... Inputs>
+decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
+  constexpr bool fits = requires { m.forward(std::forward<Inputs>(inputs)...); };
+  static_assert(fits, "the module's forward() does not take these arguments, or it is not public");
+  if constexpr (fits) {
+    using Output = decltype(m.forward(std::forward<Inputs>(inputs)...));
+    static_assert(!std::is_reference_v<Output>, "a module's forward() returns a value, not a reference");
+    if constexpr (!std::is_void_v<Output>) {
+      if (m.has_forward_hooks()) {
+        std::vector<Tensor> given, results;
+        (detail::for_each_tensor([&](const Tensor& t) { given.push_back(t); }, inputs), ...);
+        Output output = m.forward(std::forward<Inputs>(inputs)...);
+        detail::for_each_tensor([&](const Tensor& t) { results.push_back(t); }, output);
+        m.run_forward_hooks(given, results);
+        size_t i = 0;
+        detail::for_each_tensor([&](Tensor& t) { t = results[i++]; }, output);
+        return output;
+      }
+    }
+    return m.forward(std::forward<Inputs>(inputs)...);
+  }
+}
+
+/// One line in every module: lists the members that are modules (Children::add says which they may be), and
+/// makes the module callable. What follows it in the class is public. If the list lacks a member that is a
+/// module, parameters(), train() and all others that need the list throw ValueError.
+#define VOXGRAD_MODULE(...)                                                    \
+ public:                                                                       \
+  template <class... Inputs>                                                   \
+  decltype(auto) operator()(Inputs&&... inputs) {                              \
+    return ::vox::nn::call_with_hooks(*this, std::forward<Inputs>(inputs)...); \
+  }                                                                            \
+  void list_children(::vox::nn::Children& children) override {                 \
+    __VA_OPT__(children.add(#__VA_ARGS__, __VA_ARGS__);)                       \
+    children.are_all_of(*this);                                                \
+  }
+
+/// A std::vector of modules that can be made from modules: `ModuleList<Conv3d> convs{Conv3d({...}), ...};`
+template <class M>
+struct ModuleList : std::vector<M> {
+  template <class... Ms>
+  requires(std::is_constructible_v<M, Ms>&&...) explicit ModuleList(Ms&&... modules) {
+    this->reserve(sizeof...(Ms));
+    (this->push_back(std::forward<Ms>(modules)), ...);
+  }
 };
 
 }  // namespace vox::nn

@@ -33,6 +33,15 @@ void Norm::register_affine(const Shape& shape, bool has_bias) {
   if (has_bias) bias = register_parameter("bias", zeros(shape, tensor_));
 }
 
+std::string Norm::describe_as(const std::string& sizes) const {
+  const double slope = activation.negative_slope;
+  const std::string following = activation == Activation::none()   ? ""
+                                : activation == Activation::relu() ? ", relu"
+                                                                   : str(", leaky_relu ", slope);
+  return str(layer_ + std::string_view("nn::").size(), "(", sizes, following,
+             weight.defined() ? "" : ", affine=false", ")");
+}
+
 TrackingNorm::TrackingNorm(const char* layer, int64_t num_features, double eps, double momentum, bool affine,
                            bool track_running_stats, Activation following, TensorOptions tensor)
     : Norm(layer, eps, following, tensor) {

@@ -15,7 +15,8 @@ namespace vox::nn {
 /// What all norms share.
 class Norm : public Module {
  public:
-  Tensor forward(const Tensor& input) final { return normalize(input, activation); }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return normalize(input, activation); }
   /// The same with another activation instead of the layer's own.
   virtual Tensor normalize(const Tensor& input, Activation activation) = 0;
 
@@ -25,6 +26,7 @@ class Norm : public Module {
  protected:
   Norm(const char* layer, double eps, Activation activation, TensorOptions tensor);
   void register_affine(const Shape& shape, bool has_bias = true);
+  std::string describe_as(const std::string& sizes) const;
 
   const char* layer_;
   TensorOptions tensor_;
@@ -42,6 +44,17 @@ class TrackingNorm : public Norm {
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
 };
 
+/// BatchNorm::Options. It is not nested because GCC 12 would crash on a member `BatchNorm3d n{{8}};`.
+struct BatchNormOptions {
+  int64_t num_features;
+  double eps = 1e-5;
+  std::optional<double> momentum = 0.1;  ///< finite; std::nullopt: the plain average over all batches
+  bool affine = true;                    ///< whether there are weight and bias
+  bool track_running_stats = true;       ///< if false, evaluation uses the batch's statistics too
+  Activation activation = {};
+  TensorOptions tensor = {};  ///< dtype and device of parameters and buffers
+};
+
 /// batch_norm, like torch.nn.BatchNorm1d, 2d and 3d. In training it uses the batch's statistics and updates
 /// the running ones, with an unbiased estimate of the variance; in evaluation it uses the running ones:
 ///
@@ -51,22 +64,15 @@ class TrackingNorm : public Norm {
 template <int dims>
 class BatchNorm final : public TrackingNorm {
  public:
-  struct Options {
-    int64_t num_features;
-    double eps = 1e-5;
-    std::optional<double> momentum = 0.1;  ///< finite; std::nullopt: the plain average over all batches
-    bool affine = true;                    ///< whether there are weight and bias
-    bool track_running_stats = true;       ///< if false, evaluation uses the batch's statistics too
-    Activation activation = {};
-    TensorOptions tensor = {};  ///< dtype and device of parameters and buffers
-  };
+  using Options = BatchNormOptions;
   explicit BatchNorm(const Options& options);
   /// Throws ShapeError for other ranks and numbers of channels, and if it needs the batch's statistics but a
   /// channel has one element. A batch without elements gives an empty result and updates no statistics, but
   /// counts.
   Tensor normalize(const Tensor& input, Activation activation) override;
+  std::string describe() const override { return describe_as(str(options.num_features)); }
 
-  const Options options;
+  Options options;
 };
 
 /// instance_norm, like torch.nn.InstanceNorm1d, 2d and 3d: by default without parameters and running
@@ -88,8 +94,9 @@ class InstanceNorm final : public TrackingNorm {
   /// Throws ShapeError for other ranks and numbers of channels, and if it needs the input's statistics but a
   /// channel has one cell.
   Tensor normalize(const Tensor& input, Activation activation) override;
+  std::string describe() const override { return describe_as(str(options.num_features)); }
 
-  const Options options;
+  Options options;
 };
 
 /// group_norm, like torch.nn.GroupNorm. (N, num_channels, spatial axes).
@@ -104,8 +111,11 @@ class GroupNorm final : public Norm {
   };
   explicit GroupNorm(const Options& options);
   Tensor normalize(const Tensor& input, Activation activation) override;
+  std::string describe() const override {
+    return describe_as(str(options.num_groups, ", ", options.num_channels));
+  }
 
-  const Options options;
+  Options options;
 };
 
 /// layer_norm, like torch.nn.LayerNorm. (..., normalized_shape).
@@ -121,8 +131,9 @@ class LayerNorm final : public Norm {
   };
   explicit LayerNorm(const Options& options);
   Tensor normalize(const Tensor& input, Activation activation) override;
+  std::string describe() const override { return describe_as(str(options.normalized_shape)); }
 
-  const Options options;
+  Options options;
 };
 
 using BatchNorm1d = BatchNorm<1>;

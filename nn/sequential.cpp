@@ -1,22 +1,42 @@
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/sequential.h>
+#include <voxgrad/ops/elementwise.h>
 
 namespace vox::nn {
+
+void Sequential::append(Layer layer) {
+  check<ValueError>(layer.module != nullptr, "Sequential: layer ", size(), " is null");
+  layers_.push_back(std::move(layer));
+  try {
+    named_modules();  // refuses a module that would contain itself
+  } catch (...) {
+    layers_.pop_back();
+    throw;
+  }
+}
 
 Tensor Sequential::forward(const Tensor& input) {
   Tensor x = input;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    auto* norm = dynamic_cast<Norm*>(layers_[i].get());
+    auto* norm = dynamic_cast<Norm*>(layers_[i].module.get());
     const bool joins = norm && norm->activation == Activation::none() && i + 1 < layers_.size();
-    if (const auto* next = joins ? dynamic_cast<const Rectifier*>(layers_[i + 1].get()) : nullptr) {
+    auto* next = joins ? dynamic_cast<Rectifier*>(layers_[i + 1].module.get()) : nullptr;
+    if (next && !norm->has_forward_hooks() && !next->has_forward_hooks()) {
       x = norm->normalize(x, next->activation());
       ++i;
     } else {
-      x = layers_[i]->forward(x);
+      x = layers_[i].call(*layers_[i].module, x);
     }
   }
   return x;
+}
+
+Tensor Residual::forward(const Tensor& input) {
+  const Tensor change = body(input);
+  check<ShapeError>(change.shape() == input.shape(), "nn::Residual: its layers must keep the shape, got ",
+                    input.shape(), " to ", change.shape());
+  return input + change;
 }
 
 }  // namespace vox::nn

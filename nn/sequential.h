@@ -1,40 +1,108 @@
 #pragma once
 
+#include <concepts>
+#include <functional>
+#include <memory>
+
 #include <voxgrad/nn/module.h>
 
 namespace vox::nn {
+
+namespace detail {
+template <class M>
+concept OneTensorModule = std::derived_from<M, Module> && requires(M& module, const Tensor& x) {
+  { module.forward(x) } -> std::convertible_to<Tensor>;
+};
+}  // namespace detail
+
+/// A function of one tensor as a module, where one is expected.
+struct Lambda final : Module {
+  explicit Lambda(std::function<Tensor(const Tensor&)> f) : f(std::move(f)) {
+    vox::detail::check_callable("nn::Lambda", "f", this->f);
+  }
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input) { return f(input); }
+  std::function<Tensor(const Tensor&)> f;
+};
 
 /// Layers applied one after the other: `Sequential net{Conv3d({...}), ReLU(), ConvTranspose3d({...})};` The
 /// children are named "0", "1", ... Use braces: C++ reads `Sequential net(ReLU(), ReLU());` as the
 /// declaration of a function.
 class Sequential final : public Module {
  public:
-  template <class... Ms>
-  requires((std::is_base_of_v<Module, std::remove_cvref_t<Ms>> &&
-            !std::is_lvalue_reference_v<Ms>)&&...) explicit Sequential(Ms&&... layers) {
-    (push_back(std::move(layers)), ...);
+  template <class... Layers>
+  requires(!(std::same_as<std::remove_cvref_t<Layers>, Sequential> || ...) ||
+           sizeof...(Layers) > 1) explicit Sequential(Layers&&... layers) {
+    (push_back(std::forward<Layers>(layers)), ...);
   }
   Sequential(Sequential&&) = default;
   Sequential& operator=(Sequential&&) = default;
 
-  /// Appends a layer, which is moved, or a std::shared_ptr to one, which is shared with the caller.
-  template <class M>
-  void push_back(M&& layer) {
-    layers_.push_back(register_module(std::to_string(layers_.size()), std::forward<M>(layer)));
+  /// Appends a layer: a module whose forward takes a Tensor and returns one, which is moved; a
+  /// std::shared_ptr to one, which is shared with the caller, or a std::unique_ptr; or a function of a
+  /// Tensor.
+  template <class Layer>
+  void push_back(Layer&& layer) {
+    using M = std::remove_cvref_t<Layer>;
+    if constexpr (std::derived_from<M, Module>) {
+      static_assert(!std::is_lvalue_reference_v<Layer>,
+                    "a layer is moved into its Sequential: push_back(std::move(layer))");
+      if constexpr (!std::is_lvalue_reference_v<Layer>) add(std::make_shared<M>(std::move(layer)));
+    } else if constexpr (requires { typename M::element_type; }) {
+      add(std::shared_ptr<typename M::element_type>(std::forward<Layer>(layer)));
+    } else {
+      static_assert(
+          std::is_invocable_r_v<Tensor, M&, const Tensor&>,
+          "a layer of a Sequential is a module, a std::shared_ptr to one, or a function that takes a "
+          "Tensor and returns one");
+      if constexpr (std::is_invocable_r_v<Tensor, M&, const Tensor&>) add(std::make_shared<Lambda>(layer));
+    }
   }
 
   size_t size() const { return layers_.size(); }
   Module& operator[](size_t i) const {
     check<ValueError>(i < layers_.size(), "Sequential: layer ", i, " of ", layers_.size());
-    return *layers_[i];
+    return *layers_[i].module;
   }
 
+  void list_children(Children& children) override {
+    for (size_t i = 0; i < size(); ++i) children.add(std::to_string(i), *layers_[i].module);
+  }
+  Tensor operator()(const Tensor& input) { return call_with_hooks(*this, input); }
   /// A norm and a ReLU or LeakyReLU that follows it are one pass over memory. The result is that of both
-  /// layers, except that LeakyReLU rounds 16-bit elements once instead of twice.
-  Tensor forward(const Tensor& input) override;
+  /// layers, except that LeakyReLU rounds 16-bit elements once instead of twice. Forward hooks on one of them
+  /// keep them apart.
+  Tensor forward(const Tensor& input);
 
  private:
-  std::vector<std::shared_ptr<Module>> layers_;
+  struct Layer {
+    std::shared_ptr<Module> module;
+    Tensor (*call)(Module&, const Tensor&);
+  };
+  template <class M>
+  void add(std::shared_ptr<M> module) {
+    constexpr bool fits = detail::OneTensorModule<M>;
+    static_assert(fits,
+                  "a layer of a Sequential needs a public forward() that takes a Tensor and returns one");
+    if constexpr (fits)
+      append({std::move(module), [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }});
+  }
+  void append(Layer layer);
+
+  std::vector<Layer> layers_;
+};
+
+/// input + f(input), where f is a Sequential of the layers given: `Residual{Conv3d({...}), ReLU(),
+/// Conv3d({...})}`, whose children are named "body.0", "body.1", ...
+struct Residual final : Module {
+  template <class... Layers>
+  requires(!(std::same_as<std::remove_cvref_t<Layers>, Residual> || ...) ||
+           sizeof...(Layers) > 1) explicit Residual(Layers&&... layers)
+      : body(std::forward<Layers>(layers)...) {}
+  Sequential body;
+  VOXGRAD_MODULE(body)
+  /// Throws ShapeError unless f keeps the shape.
+  Tensor forward(const Tensor& input);
 };
 
 }  // namespace vox::nn

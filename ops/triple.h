@@ -37,6 +37,7 @@ struct Pair {
   template <class A, class B>
   requires(std::is_integral_v<A>&& std::is_integral_v<B>) constexpr Pair(A height, B width)
       : h(height), w(width) {}
+  friend constexpr bool operator==(const Pair&, const Pair&) = default;
 };
 
 /// A Triple that may be left out, written like one: `2`, `{1, 2, 2}`, or nothing.
@@ -47,6 +48,9 @@ struct OptionalTriple : std::optional<Triple> {
       : std::optional<Triple>(Triple(depth, height, width)) {}
 };
 
+inline std::ostream& operator<<(std::ostream& out, const Pair& p) {
+  return out << '(' << p.h << ',' << p.w << ')';
+}
 inline std::ostream& operator<<(std::ostream& out, const Triple& t) {
   return out << '(' << t.d << ',' << t.h << ',' << t.w << ')';
 }

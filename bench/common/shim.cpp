@@ -46,7 +46,7 @@ std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensor
   vox::check<vox::ValueError>(name == "sgd", "bench: no optimiser ", name);
   return std::make_shared<SGD>(
       std::move(parameters),
-      SGDOptions{.lr = 1e-2, .momentum = 0.99, .weight_decay = 3e-5, .nesterov = true});
+      SGD::Options{.lr = 1e-2, .momentum = 0.99, .weight_decay = 3e-5, .nesterov = true});
 }
 
 namespace {

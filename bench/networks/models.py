@@ -29,26 +29,26 @@ class UNet(nn.Module):
 
     def __init__(self, channels, nnunet=False):
         super().__init__()
-        self.levels = len(channels)
+        self.down, self.up, self.merge = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
         for i, c in enumerate(channels):
             stride = 2 if nnunet and i else 1
-            self.add_module(f"down{i}", block(channels[i - 1] if i else 1, c, stride, nnunet))
-        for i in range(self.levels - 1):
-            self.add_module(f"up{i}", nn.ConvTranspose3d(channels[i + 1], channels[i], 2, stride=2))
-            self.add_module(f"merge{i}", block(2 * channels[i], channels[i], 1, nnunet))
+            self.down.append(block(channels[i - 1] if i else 1, c, stride, nnunet))
+        for c, below in zip(channels, channels[1:]):
+            self.up.append(nn.ConvTranspose3d(below, c, 2, stride=2))
+            self.merge.append(block(2 * c, c, 1, nnunet))
         self.head = nn.Conv3d(channels[0], 2, 1)
         self.pool = None if nnunet else nn.MaxPool3d(2)
         self.cat = Cat()
 
     def forward(self, x):
         skips = []
-        for i in range(self.levels):
+        for i, down in enumerate(self.down):
             if i and self.pool:
                 x = self.pool(x)
-            x = getattr(self, f"down{i}")(x)
+            x = down(x)
             skips.append(x)
-        for i in reversed(range(self.levels - 1)):
-            x = getattr(self, f"merge{i}")(self.cat(skips[i], getattr(self, f"up{i}")(x)))
+        for skip, up, merge in reversed(list(zip(skips, self.up, self.merge))):
+            x = merge(self.cat(skip, up(x)))
         return self.head(x)
 
 
@@ -66,14 +66,13 @@ class SuperResolution(nn.Module):
     def __init__(self):
         super().__init__()
         self.extract = nn.Conv3d(1, 16, 3, padding=1)
-        self.refine0 = nn.Conv3d(16, 16, 3, padding=1)
-        self.refine1 = nn.Conv3d(16, 16, 3, padding=1)
+        self.refine = nn.ModuleList(nn.Conv3d(16, 16, 3, padding=1) for _ in range(2))
         self.upsample = nn.ConvTranspose3d(16, 1, 4, stride=2, padding=1)
         self.relu, self.trilinear = nn.ReLU(), nn.Upsample(scale_factor=2, mode="trilinear")
 
     def forward(self, low):
         features = self.relu(self.extract(low))
-        for conv in (self.refine0, self.refine1):
+        for conv in self.refine:
             features = features + self.relu(conv(features))
         return self.trilinear(low) + self.upsample(features)
 

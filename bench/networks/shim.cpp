@@ -11,7 +11,6 @@ namespace {
 
 using namespace vox::nn;
 using vox::Tensor;
-using Net = std::unique_ptr<Module>;
 
 /// Two convolutions of kernel 3, each with norm and activation, which Sequential joins. The first one may
 /// have a stride.
@@ -36,65 +35,71 @@ Sequential block(int64_t in, int64_t out, int64_t stride, bool nnunet) {
 
 /// With `nnunet` as nnU-Net has it: instance norm, leaky ReLU, down by strided convolutions instead of
 /// pooling.
-class UNet final : public Module {
- public:
-  UNet(const std::vector<int64_t>& channels, bool nnunet) : nnunet_(nnunet) {
+struct UNet final : Module {
+  bool nnunet;
+  std::vector<Sequential> down, merge;
+  std::vector<ConvTranspose3d> up;
+  Conv3d head;
+  VOXGRAD_MODULE(down, up, merge, head)
+
+  UNet(const std::vector<int64_t>& channels, bool nnunet)
+      : nnunet(nnunet), head({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1}) {
     for (size_t i = 0; i < channels.size(); ++i) {
       const int64_t in = i == 0 ? 1 : channels[i - 1], stride = nnunet && i > 0 ? 2 : 1;
-      down_.push_back(register_module("down" + std::to_string(i), block(in, channels[i], stride, nnunet)));
+      down.push_back(block(in, channels[i], stride, nnunet));
     }
     for (size_t i = 0; i + 1 < channels.size(); ++i) {
-      up_.push_back(register_module(
-          "up" + std::to_string(i),
-          ConvTranspose3d(
-              {.in_channels = channels[i + 1], .out_channels = channels[i], .kernel_size = 2, .stride = 2})));
-      merge_.push_back(
-          register_module("merge" + std::to_string(i), block(2 * channels[i], channels[i], 1, nnunet)));
+      up.push_back(ConvTranspose3d(
+          {.in_channels = channels[i + 1], .out_channels = channels[i], .kernel_size = 2, .stride = 2}));
+      merge.push_back(block(2 * channels[i], channels[i], 1, nnunet));
     }
-    head_ =
-        register_module("head", Conv3d({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1}));
   }
 
-  Tensor forward(const Tensor& input) override {
+  Tensor forward(const Tensor& input) {
     std::vector<Tensor> skips;
     Tensor x = input;
-    for (size_t i = 0; i < down_.size(); ++i) {
-      if (i > 0 && !nnunet_) x = vox::max_pool3d(x, {.kernel_size = 2});
-      x = (*down_[i])(x);
+    for (size_t i = 0; i < down.size(); ++i) {
+      if (i > 0 && !nnunet) x = vox::max_pool3d(x, {.kernel_size = 2});
+      x = down[i](x);
       skips.push_back(x);
     }
-    for (size_t i = up_.size(); i-- > 0;) x = (*merge_[i])(vox::cat({skips[i], (*up_[i])(x)}, 1));
-    return (*head_)(x);
+    for (size_t i = up.size(); i-- > 0;) x = merge[i](vox::cat({skips[i], up[i](x)}, 1));
+    return head(x);
   }
+};
 
- private:
-  bool nnunet_;
-  std::vector<std::shared_ptr<Sequential>> down_, merge_;
-  std::vector<std::shared_ptr<ConvTranspose3d>> up_;
-  std::shared_ptr<Conv3d> head_;
+/// A network of any class.
+struct Net {
+  template <class M>
+  Net(M network) {
+    auto shared = std::make_shared<M>(std::move(network));
+    module = shared;
+    forward = [shared](const Tensor& x) { return (*shared)(x); };
+  }
+  std::shared_ptr<Module> module;
+  std::function<Tensor(const Tensor&)> forward;
 };
 
 Net decoder(const std::vector<int64_t>& channels) {
-  auto net = std::make_unique<Sequential>();
+  Sequential net;
   for (size_t i = 0; i + 1 < channels.size(); ++i) {
     const int64_t out = channels[i + 1];
-    net->push_back(ConvTranspose3d(
+    net.push_back(ConvTranspose3d(
         {.in_channels = channels[i], .out_channels = out, .kernel_size = 4, .stride = 2, .padding = 1}));
     if (out == 1) break;
-    net->push_back(BatchNorm3d({.num_features = out}));
-    net->push_back(ReLU());
+    net.push_back(BatchNorm3d({.num_features = out}));
+    net.push_back(ReLU());
   }
-  net->push_back(Sigmoid());
+  net.push_back(Sigmoid());
   return net;
 }
 
 /// spec.options are the channels of a U-Net's levels, or between a decoder's layers.
 Net build(const Spec& spec) {
-  if (spec.name == "unet" || spec.name == "nnunet")
-    return std::make_unique<UNet>(spec.options, spec.name == "nnunet");
+  if (spec.name == "unet" || spec.name == "nnunet") return UNet(spec.options, spec.name == "nnunet");
   if (spec.name == "decoder") return decoder(spec.options);
   vox::check<vox::ValueError>(spec.name == "example04", "bench: no network ", spec.name);
-  return std::make_unique<mri::SuperResolution>();
+  return mri::SuperResolution();
 }
 
 /// The mixed form of a network in f32. Its convolutions compute with 16-bit copies of their parameters, and
@@ -137,8 +142,8 @@ struct Trainer {
   std::shared_ptr<vox::optim::Optimizer> optimiser = {};
 
   Tensor step() {
-    net->zero_grad();
-    const Tensor y = (*net)(input);
+    net.module->zero_grad();
+    const Tensor y = net.forward(input);
     Tensor loss = target.dtype() == vox::i64 ? vox::cross_entropy(y, target) : vox::mse_loss(y, target);
     loss.backward();
     if (mixed) mixed->before_update();
@@ -158,7 +163,7 @@ Task network(const Spec& spec) {
   const vox::DType compute = spec.operands[0].dtype(), parameters = spec.operands.at(2).dtype();
   StateDict state;
   for (size_t i = 2; i < spec.operands.size(); ++i) state[spec.names[i]] = spec.operands[i];
-  Module& net = *trainer->net;
+  Module& net = *trainer->net.module;
   net.to(trainer->input.device()).to(parameters).load_state_dict(state);
   if (parameters != compute) trainer->mixed.emplace(net, compute);
   trainer->optimiser = optimiser(spec.pass, trainer->mixed ? trainer->mixed->trained() : net.parameters());

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include <voxgrad/voxgrad.h>
@@ -20,46 +18,38 @@ namespace mri {
 ///
 /// All convolutions work on the low-resolution grid, which costs an eighth. The last layer starts with zeros,
 /// so the untrained network is trilinear interpolation, and training only adds to it.
-class SuperResolution final : public vox::nn::Module {
- public:
+struct SuperResolution final : vox::nn::Module {
   static constexpr int64_t kFeatures = 16;
-  static constexpr int64_t kRefinements = 2;
+  static constexpr int64_t kRefinements = 2;  // convolutions in `refine`
 
   /// Low-resolution voxels that an output voxel can see in each direction: one for every 3x3x3 convolution,
   /// and one for the transposed convolution (or the interpolation, which sees as far).
   static constexpr int64_t kReach = 1 + kRefinements + 1;
 
+  vox::nn::Conv3d extract = conv(1);
+  vox::nn::ModuleList<vox::nn::Conv3d> refine{conv(kFeatures), conv(kFeatures)};
+  vox::nn::ConvTranspose3d upsample{
+      {.in_channels = kFeatures, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1}};
+  VOXGRAD_MODULE(extract, refine, upsample)
+
   SuperResolution() {
-    extract_ = register_module("extract", conv(1));
-    for (int64_t i = 0; i < kRefinements; ++i) {
-      refine_.push_back(register_module("refine" + std::to_string(i), conv(kFeatures)));
-    }
-    upsample_ = register_module(
-        "upsample",
-        vox::nn::ConvTranspose3d(
-            {.in_channels = kFeatures, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1}));
     const auto guard = vox::no_grad();
-    upsample_->weight.zero_();
-    upsample_->bias.zero_();
+    upsample.weight.zero_();
+    upsample.bias.zero_();
   }
 
-  vox::Tensor forward(const vox::Tensor& low) override {
-    vox::Tensor features = vox::relu((*extract_)(low));                                   // (N, 16, D, H, W)
-    for (const auto& conv : refine_) features = features + vox::relu((*conv)(features));  // (N, 16, D, H, W)
+  vox::Tensor forward(const vox::Tensor& low) {
+    vox::Tensor features = vox::relu(extract(low));                             // (N, 16, D, H, W)
+    for (auto& conv : refine) features = features + vox::relu(conv(features));  // (N, 16, D, H, W)
     const vox::Tensor trilinear = vox::interpolate(
         low, {.scale_factor = {{2, 2, 2}}, .mode = vox::InterpolateOptions::Mode::trilinear});
-    return trilinear + (*upsample_)(features);  // (N, 1, 2D, 2H, 2W)
+    return trilinear + upsample(features);  // (N, 1, 2D, 2H, 2W)
   }
 
- private:
   static vox::nn::Conv3d conv(int64_t in_channels) {
     return vox::nn::Conv3d(
         {.in_channels = in_channels, .out_channels = kFeatures, .kernel_size = 3, .padding = 1});
   }
-
-  std::shared_ptr<vox::nn::Conv3d> extract_;
-  std::vector<std::shared_ptr<vox::nn::Conv3d>> refine_;
-  std::shared_ptr<vox::nn::ConvTranspose3d> upsample_;
 };
 
 /// Doubles the resolution of the planes `range` of `low` (all other axes whole), in tiles of a few planes,

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,32 +23,32 @@ inline vox::Tensor convolve(const vox::nn::Conv3d& conv, const vox::Tensor& x) {
 }
 
 /// Twice: 3x3x3 convolution, instance norm, leaky ReLU. The first convolution has the stride.
-class Level final : public vox::nn::Module {
- public:
-  Level(int64_t in_channels, int64_t channels, int64_t stride) {
-    for (int64_t i = 0; i < 2; ++i) {
-      const std::string number = std::to_string(i);
-      // The norm takes the mean away, so a bias has no effect.
-      convs_.push_back(
-          register_module("conv" + number, vox::nn::Conv3d({.in_channels = i == 0 ? in_channels : channels,
-                                                            .out_channels = channels,
-                                                            .kernel_size = 3,
-                                                            .stride = i == 0 ? stride : 1,
-                                                            .padding = 1,
-                                                            .bias = false})));
-      norms_.push_back(register_module(
-          "norm" + number,
-          vox::nn::InstanceNorm3d(
-              {.num_features = channels, .affine = true, .activation = vox::Activation::leaky_relu(0.01)})));
-    }
-  }
-  vox::Tensor forward(const vox::Tensor& input) override {
-    return (*norms_[1])(convolve(*convs_[1], (*norms_[0])(convolve(*convs_[0], input))));
+struct Level final : vox::nn::Module {
+  vox::nn::Conv3d conv0, conv1;
+  vox::nn::InstanceNorm3d norm0, norm1;
+  VOXGRAD_MODULE(conv0, norm0, conv1, norm1)
+
+  Level(int64_t in_channels, int64_t channels, int64_t stride)
+      : conv0(conv(in_channels, channels, stride)),
+        conv1(conv(channels, channels, 1)),
+        norm0(norm(channels)),
+        norm1(norm(channels)) {}
+  vox::Tensor forward(const vox::Tensor& input) {
+    return norm1(convolve(conv1, norm0(convolve(conv0, input))));
   }
 
- private:
-  std::vector<std::shared_ptr<vox::nn::Conv3d>> convs_;
-  std::vector<std::shared_ptr<vox::nn::InstanceNorm3d>> norms_;
+  static vox::nn::Conv3d conv(int64_t in_channels, int64_t channels, int64_t stride) {
+    return vox::nn::Conv3d({.in_channels = in_channels,
+                            .out_channels = channels,
+                            .kernel_size = 3,
+                            .stride = stride,
+                            .padding = 1,
+                            .bias = false});  // the norm takes the mean away, so a bias has no effect
+  }
+  static vox::nn::InstanceNorm3d norm(int64_t channels) {
+    return vox::nn::InstanceNorm3d(
+        {.num_features = channels, .affine = true, .activation = vox::Activation::leaky_relu(0.01)});
+  }
 };
 
 /// A 3-D U-Net (Cicek et al., 2016) in the form of nnU-Net (Isensee et al., 2021): (N, 1, D, H, W) to the
@@ -57,43 +57,38 @@ class Level final : public vox::nn::Module {
 ///     down:  8 channels -> 16 at 1/2 -> 32 at 1/4 -> 64 at 1/8 of the resolution, by strided convolutions
 ///     up:    a transposed convolution of kernel 2 and stride 2, cat with the same resolution's features, a
 ///     level
-class UNet final : public vox::nn::Module {
- public:
+struct UNet final : vox::nn::Module {
   static constexpr int64_t kChannels[] = {8, 16, 32, 64};
   static constexpr int64_t kLevels = std::size(kChannels), kMultiple = 1 << (kLevels - 1);
 
+  std::vector<Level> down, up;
+  std::vector<vox::nn::ConvTranspose3d> upsample;
+  std::optional<vox::nn::Conv3d> head;
+  VOXGRAD_MODULE(down, upsample, up, head)
+
   UNet() {
     for (int64_t i = 0; i < kLevels; ++i) {
-      const std::string number = std::to_string(i);
       const int64_t channels = kChannels[i];
-      down_.push_back(register_module("down" + number, Level(i ? kChannels[i - 1] : 1, channels, i ? 2 : 1)));
+      down.emplace_back(i ? kChannels[i - 1] : 1, channels, i ? 2 : 1);
       if (i + 1 == kLevels) break;
-      upsample_.push_back(register_module(
-          "upsample" + number,
-          vox::nn::ConvTranspose3d(
-              {.in_channels = kChannels[i + 1], .out_channels = channels, .kernel_size = 2, .stride = 2})));
-      up_.push_back(register_module("up" + number, Level(2 * channels, channels, 1)));
+      upsample.push_back(vox::nn::ConvTranspose3d(
+          {.in_channels = kChannels[i + 1], .out_channels = channels, .kernel_size = 2, .stride = 2}));
+      up.emplace_back(2 * channels, channels, 1);
     }
-    head_ = register_module(
-        "head", vox::nn::Conv3d({.in_channels = kChannels[0], .out_channels = 2, .kernel_size = 1}));
+    head.emplace(vox::nn::Conv3d::Options{.in_channels = kChannels[0], .out_channels = 2, .kernel_size = 1});
   }
 
-  vox::Tensor forward(const vox::Tensor& scan) override {
+  vox::Tensor forward(const vox::Tensor& scan) {
     std::vector<vox::Tensor> features;
-    for (const auto& level : down_) features.push_back((*level)(features.empty() ? scan : features.back()));
+    for (Level& level : down) features.push_back(level(features.empty() ? scan : features.back()));
     vox::Tensor x = features.back();  // (N, 64, D/8, H/8, W/8)
-    for (size_t i = up_.size(); i-- > 0;) {
-      const auto& up = *upsample_[i];
-      x = vox::conv_transpose3d(x, up.weight.to(x.dtype()), up.bias.to(x.dtype()), {.stride = 2});
-      x = (*up_[i])(vox::cat({x, features[i]}, 1));
+    for (size_t i = up.size(); i-- > 0;) {
+      x = vox::conv_transpose3d(x, upsample[i].weight.to(x.dtype()), upsample[i].bias.to(x.dtype()),
+                                {.stride = 2});
+      x = up[i](vox::cat({x, features[i]}, 1));
     }
-    return convolve(*head_, x);
+    return convolve(*head, x);
   }
-
- private:
-  std::vector<std::shared_ptr<Level>> down_, up_;
-  std::vector<std::shared_ptr<vox::nn::ConvTranspose3d>> upsample_;
-  std::shared_ptr<vox::nn::Conv3d> head_;
 };
 
 /// The structure's mask inside `box`, 0 outside and in air. The network sees cubes of `patch` voxels, as in

@@ -4,49 +4,38 @@
 
 namespace vox::optim {
 
-struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-};
-
 /// Adam (Kingma & Ba, arXiv 1412.6980) like torch.optim.Adam; weight decay is added to the gradient:
 ///
 ///     g += weight_decay * p
 ///     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
 ///     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// where t counts the updates of p.
-class Adam : public Optimizer {
- public:
-  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
-      : Adam(std::move(parameters), options, false) {}
-
- protected:
-  /// `decoupled` weight decay is that of AdamW.
-  Adam(std::vector<Tensor> parameters, const AdamOptions& options, bool decoupled);
-
- private:
-  void update(Device device, Items items) override;
-  std::vector<std::string> buffer_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-
-  AdamOptions options_;
-  bool decoupled_;
-};
-
-/// AdamW (Loshchilov & Hutter, arXiv 1711.05101) like torch.optim.AdamW: weight decay shrinks the parameter
-/// itself, p *= 1 - lr * weight_decay, and does not enter the moments.
-class AdamW final : public Adam {
+/// where t counts the updates of p. AdamW (Loshchilov & Hutter, arXiv 1711.05101) is like torch.optim.AdamW:
+/// its `decoupled` weight decay shrinks the parameter itself, p *= 1 - lr * weight_decay, and does not enter
+/// the moments.
+template <bool decoupled>
+class BasicAdam final : public Optimizer {
  public:
   struct Options {
     double lr = 1e-3;
     double beta1 = 0.9, beta2 = 0.999;
     double eps = 1e-8;
-    double weight_decay = 1e-2;
+    double weight_decay = decoupled ? 1e-2 : 0;
   };
-  explicit AdamW(std::vector<Tensor> parameters, const Options& options);
-  explicit AdamW(std::vector<Tensor> parameters) : AdamW(std::move(parameters), Options{}) {}
+  explicit BasicAdam(std::vector<Tensor> parameters) : BasicAdam(std::move(parameters), Options{}) {}
+  explicit BasicAdam(std::vector<Tensor> parameters, const Options& options) {
+    add_group(std::move(parameters), options);
+  }
+  void add_group(std::vector<Tensor> parameters, const Options& options);
+
+ private:
+  void update(size_t group, Device device, Items items) override;
+  std::vector<std::string> buffer_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  std::vector<Options> options_;  // of each group
 };
+
+using Adam = BasicAdam<false>;
+using AdamW = BasicAdam<true>;
 
 }  // namespace vox::optim

@@ -1,10 +1,12 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/optim/optimizer.h>
-#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/shaping.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 namespace vox::optim {
@@ -17,46 +19,71 @@ const Tensor& entry(const Optimizer::State& state, const char* name) {
   return found->second;
 }
 
+void check_lr(double lr) {
+  check<ValueError>(lr >= 0 && std::isfinite(lr), "Optimizer: lr must be finite and >= 0, got ", lr);
+}
+
 }  // namespace
 
-Optimizer::Optimizer(std::vector<Tensor> parameters, double lr)
-    : parameters_(std::move(parameters)), updates_(parameters_.size()) {
-  check<ValueError>(!parameters_.empty(), "Optimizer: got no parameters");
+void Optimizer::add_parameters(std::vector<Tensor> parameters, double lr) {
+  check<ValueError>(!parameters.empty(), "Optimizer: got no parameters");
+  check_lr(lr);
   std::set<const TensorImpl*> seen;
-  for (const Tensor& p : parameters_) {
+  for (const Tensor& p : parameters_) seen.insert(p.impl().get());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& p = parameters[i];
     detail::check_defined("Optimizer", "parameters", p);
-    check<ValueError>(seen.insert(p.impl().get()).second, "Optimizer: a parameter of shape ", p.shape(),
+    const std::string name = p.name().empty() ? "" : " '" + p.name() + "'";
+    const std::string which =
+        str("Optimizer: parameter ", parameters_.size() + i, name, " of shape ", p.shape());
+    check<ValueError>(seen.insert(p.impl().get()).second, which,
                       " is given twice; each step would update it twice");
-    check<GradError>(p.is_leaf() && p.requires_grad(),
-                     "Optimizer: a parameter must be a leaf that requires grad");
+    check<GradError>(p.is_leaf(), which, " must be a leaf, but is the result of an op");
+    check<GradError>(p.requires_grad(), which, " must require grad; call set_requires_grad()");
   }
-  set_lr(lr);
+  groups_.resize(groups_.size() + parameters.size(), lr_.size());
+  std::move(parameters.begin(), parameters.end(), std::back_inserter(parameters_));
+  updates_.resize(parameters_.size());
+  lr_.push_back(lr);
+}
+
+double Optimizer::lr(size_t group) const {
+  check<ValueError>(group < lr_.size(), "Optimizer::lr: group ", group, " of ", lr_.size());
+  return lr_[group];
 }
 
 void Optimizer::set_lr(double lr) {
-  check<ValueError>(lr >= 0 && std::isfinite(lr), "Optimizer: lr must be finite and >= 0, got ", lr);
-  lr_ = lr;
+  check_lr(lr);
+  std::fill(lr_.begin(), lr_.end(), lr);
+}
+
+void Optimizer::set_lr(double lr, size_t group) {
+  check<ValueError>(group < lr_.size(), "Optimizer::set_lr: group ", group, " of ", lr_.size());
+  check_lr(lr);
+  lr_[group] = lr;
 }
 
 void Optimizer::step() {
   const auto guard = no_grad();
   std::set<const Storage*> written;
   for (const Tensor& p : parameters_) written.insert(p.impl()->storage.get());
-  std::map<std::string, std::vector<detail::OptimizerItem>> items;  // by device
-  std::vector<std::pair<Tensor, Tensor>> copies;                    // parameters that are not dense
+  std::map<std::pair<size_t, std::string>, std::vector<detail::OptimizerItem>> items;  // by group and device
+  std::vector<std::pair<Tensor, Tensor>> copies;  // parameters that are not dense
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &p = parameters_[i], g = p.grad();
     if (!g.defined()) continue;
-    auto& item = items[str(p.device())].emplace_back(this->item(i));
+    auto& item = items[{groups_[i], str(p.device())}].emplace_back(this->item(i));
     item.parameter = p.detach().contiguous();
     item.gradient = written.contains(g.impl()->storage.get()) ? g.detach().clone() : g.detach().contiguous();
     if (!p.is_contiguous()) copies.emplace_back(p, item.parameter);
   }
+  check<GradError>(!items.empty(), "Optimizer::step: none of the ", parameters_.size(),
+                   " parameters has a gradient; call backward() on a loss that depends on them first");
   // All memory is there: from here on parameters change.
   for (const Tensor& p : parameters_) {
     if (p.grad().defined()) detail::begin_in_place("Optimizer::step", p);
   }
-  for (const auto& [name, list] : items) update(list[0].parameter.device(), list);
+  for (const auto& [key, list] : items) update(key.first, list[0].parameter.device(), list);
   for (auto& [p, dense] : copies) p.copy_(dense);
   ++steps_;
 }
@@ -71,7 +98,8 @@ detail::OptimizerItem Optimizer::item(size_t i) {
   const TensorOptions wide{opmath(p.dtype()), p.device()};
   detail::OptimizerItem item;
   item.updates = updates_[i].defined() ? updates_[i].to(p.device()) : zeros({}, {i64, p.device()});
-  const std::vector<std::string> names = needs_buffers() ? buffer_names() : std::vector<std::string>();
+  const std::vector<std::string> names =
+      needs_buffers(groups_[i]) ? buffer_names() : std::vector<std::string>();
   for (size_t k = 0; k < names.size(); ++k) {
     auto& list = buffers_[names[k]];
     list.resize(parameters_.size());
@@ -144,24 +172,26 @@ void Optimizer::load_state_dict(const State& state) {
   steps_ = steps;
 }
 
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
   check<ValueError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got ", max_norm);
   const auto guard = no_grad();
-  Tensor square;  // stays on the device until the end: one wait instead of one per parameter
+  std::vector<Tensor> gradients, norms;  // norms stay on the device: one wait instead of one per parameter
   for (const Tensor& p : parameters) {
     detail::check_defined("clip_grad_norm_", "parameters", p);
-    const Tensor g = p.grad();
-    if (!g.defined()) continue;
-    const Tensor wide = g.to(opmath(g.dtype())), term = (wide * wide).sum().to(f64);
-    square = square.defined() ? square + term.to(square.device()) : term;
+    if (const Tensor g = p.grad(); g.defined()) gradients.push_back(g);
   }
-  const double norm = square.defined() ? std::sqrt(square.item<double>()) : 0;
-  if (norm > max_norm) {
-    for (const Tensor& p : parameters) {
-      if (Tensor g = p.grad(); g.defined()) g.mul_(max_norm / (norm + 1e-6));
-    }
-  }
-  return norm;
+  if (gradients.empty()) return 0;
+  const bool wide =
+      std::any_of(gradients.begin(), gradients.end(), [](const Tensor& g) { return g.dtype() == f64; });
+  for (const Tensor& g : gradients)
+    norms.push_back(vox::norm(g.to(wide ? f64 : f32)).to(gradients[0].device()));
+  const double total = vox::norm(stack(norms).to(f64)).item<double>();
+  check<ValueError>(!options.error_if_nonfinite || std::isfinite(total), "clip_grad_norm_: the norm of the ",
+                    gradients.size(), " gradients is ", total);
+  const double scale = max_norm / (total + 1e-6);
+  if (scale >= 1) return total;
+  for (Tensor& g : gradients) g.mul_(scale);
+  return total;
 }
 
 }  // namespace vox::optim

@@ -14,6 +14,11 @@ namespace vox::optim {
 /// element, so every run gives the same bits. Parameters without a gradient do not change. If memory runs
 /// out in step(), nothing has changed.
 ///
+/// Parameters with options of their own make a group, with a learning rate of its own too:
+///
+///     optim::AdamW adam(weights, {.lr = 1e-3});
+///     adam.add_group(biases, {.lr = 1e-3, .weight_decay = 0});
+///
 /// A step is a few kernels for all parameters together. The number of updates of each parameter is kept on
 /// its device, so a replayed CUDA graph counts on. The learning rate, and steps(), are numbers on the host: a
 /// graph repeats the learning rate of its capture.
@@ -28,17 +33,19 @@ class Optimizer {
   /// often each parameter was updated).
   using State = std::map<std::string, Tensor>;
 
-  /// Throws GradError unless all are leaves that require grad, ValueError for no parameters or duplicates.
-  explicit Optimizer(std::vector<Tensor> parameters, double lr);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  /// Throws GradError if no parameter has a gradient, which means that backward() has not been called, or
+  /// did not reach them.
   void step();
   void zero_grad();
 
-  double lr() const { return lr_; }
-  void set_lr(double lr);
+  /// The learning rate of a group; the constructor's parameters are group 0.
+  double lr(size_t group = 0) const;
+  void set_lr(double lr);  ///< of all groups
+  void set_lr(double lr, size_t group);
 
   /// Number of calls of step(). Launches of a captured step are not counted here.
   int64_t steps() const { return steps_; }
@@ -51,27 +58,37 @@ class Optimizer {
   void load_state_dict(const State& state);
 
  protected:
+  Optimizer() = default;
+  /// Adds a group. Throws GradError unless all are leaves that require grad, ValueError for no parameters or
+  /// duplicates.
+  void add_parameters(std::vector<Tensor> parameters, double lr);
+
   using Items = std::span<const detail::OptimizerItem>;
-  /// Updates parameters of one device, with `buffers` in the order of buffer_names().
-  virtual void update(Device device, Items items) = 0;
+  /// Updates parameters of one group and device, with `buffers` in the order of buffer_names().
+  virtual void update(size_t group, Device device, Items items) = 0;
 
   /// Names of the buffers kept for each parameter: zeros before its first update.
   virtual std::vector<std::string> buffer_names() const = 0;
-  /// If false, they are not made, and items have none.
-  virtual bool needs_buffers() const { return true; }
+  /// If false, they are not made, and items of the group have none.
+  virtual bool needs_buffers(size_t /*group*/) const { return true; }
 
  private:
   detail::OptimizerItem item(size_t i);
 
   std::vector<Tensor> parameters_;
+  std::vector<size_t> groups_;  // of each parameter
+  std::vector<double> lr_;      // of each group
   std::map<std::string, std::vector<Tensor>> buffers_;
   std::vector<Tensor> updates_;  // number of steps in which parameter i had a gradient; undefined for none
-  double lr_;
   int64_t steps_ = 0;
 };
 
-/// Scales the gradients so that their common L2 norm is at most `max_norm`, and returns the norm before
-/// scaling. The norm is summed in the order of `parameters`.
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm);
+struct ClipOptions {
+  bool error_if_nonfinite = false;  ///< throw ValueError, and leave the gradients as they are
+};
+/// Multiplies the gradients by max_norm / (norm + 1e-6) if that is below 1, or NaN, where norm is the L2 norm
+/// of all of them together, and returns the norm. Waits for the device.
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                       const ClipOptions& options = {});
 
 }  // namespace vox::optim

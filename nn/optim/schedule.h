@@ -25,4 +25,16 @@ struct CosineSchedule {
 /// (Loshchilov & Hutter, arXiv 1608.03983); min_lr after total_steps.
 double cosine_lr(int64_t step, const CosineSchedule& schedule);
 
+struct PolynomialSchedule {
+  double base_lr;
+  int64_t total_steps;
+  double power = 0.9;  ///< as in nnU-Net
+};
+/// base_lr * (1 - step / total_steps)^power, as torch.optim.lr_scheduler.PolynomialLR; 0 after total_steps.
+double polynomial_lr(int64_t step, const PolynomialSchedule& schedule);
+
+/// (step + 1) / warmup_steps, at most 1: a factor that warms any schedule up, as
+/// `warmup(step, 100) * polynomial_lr(step, {...})`.
+double warmup(int64_t step, int64_t warmup_steps);
+
 }  // namespace vox::optim

@@ -3,18 +3,18 @@
 
 namespace vox::optim {
 
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
-    : Optimizer(std::move(parameters), options.lr), options_(options) {
-  check<ValueError>(options.momentum >= 0 && options.weight_decay >= 0,
-                    "SGD: momentum and weight_decay must be >= 0, got ", options.momentum, " and ",
-                    options.weight_decay);
-  check<ValueError>(!options.nesterov || options.momentum > 0, "SGD: nesterov needs momentum > 0");
+void SGD::add_group(std::vector<Tensor> parameters, const Options& o) {
+  check<ValueError>(o.momentum >= 0 && o.weight_decay >= 0,
+                    "SGD: momentum and weight_decay must be >= 0, got ", o.momentum, " and ", o.weight_decay);
+  check<ValueError>(!o.nesterov || o.momentum > 0, "SGD: nesterov needs momentum > 0");
+  add_parameters(std::move(parameters), o.lr);
+  options_.push_back(o);
 }
 
-void SGD::update(Device device, Items items) {
+void SGD::update(size_t group, Device device, Items items) {
   constexpr ByDevice kernel{"SGD", &cpu::sgd_step, VOX_CUDA(&cuda::sgd_step)};
-  const detail::SgdStep step{lr(), options_.momentum, options_.weight_decay, options_.nesterov};
-  kernel.on(device)(step, items);
+  const Options& o = options_[group];
+  kernel.on(device)(detail::SgdStep{lr(group), o.momentum, o.weight_decay, o.nesterov}, items);
 }
 
 }  // namespace vox::optim

@@ -39,7 +39,7 @@ struct Trainee {
   Trainee() {
     net.to(Device::cuda());
     optimizer =
-        std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-2, .momentum = 0.9});
+        std::make_unique<optim::SGD>(net.parameters(), optim::SGD::Options{.lr = 1e-2, .momentum = 0.9});
   }
 
   /// Fresh data, outside the graph.

@@ -166,9 +166,10 @@ struct SmallRun {
 };
 
 // One step on a batch of ones, which gives the optimiser a state.
-void train_one_step(TrainingState& state) {
+void train_one_step(SmallRun& run) {
+  TrainingState& state = run.state;
   state.optimizer.zero_grad();
-  vox::mse_loss(state.network(vox::ones({1, 1, 4, 4, 4})), vox::zeros({1, 1, 8, 8, 8})).backward();
+  vox::mse_loss(run.network(vox::ones({1, 1, 4, 4, 4})), vox::zeros({1, 1, 8, 8, 8})).backward();
   state.optimizer.step();
   state.history.loss.push_back(1.0f / static_cast<float>(++state.step));
 }
@@ -177,8 +178,8 @@ TEST_F(MriCheckpoint, BringsEverythingBack) {
   const std::filesystem::path path = folder_ / "checkpoint.safetensors";
   SmallRun run(UINT64_MAX), restored_run(UINT64_MAX);
   TrainingState &state = run.state, &restored = restored_run.state;
-  train_one_step(state);
-  train_one_step(state);
+  train_one_step(run);
+  train_one_step(run);
   state.seconds = 12.5;
   state.history.evaluated_steps = {0, 2};
   state.history.evaluated_score = {30, 31};
@@ -189,8 +190,8 @@ TEST_F(MriCheckpoint, BringsEverythingBack) {
   EXPECT_EQ(restored.history.loss, state.history.loss);
   EXPECT_EQ(restored.history.evaluated_steps, state.history.evaluated_steps);
   EXPECT_EQ(restored.history.evaluated_score, state.history.evaluated_score);
-  train_one_step(state);  // the optimiser's moments decide where this one goes
-  train_one_step(restored);
+  train_one_step(run);  // the optimiser's moments decide where this one goes
+  train_one_step(restored_run);
   const auto a = state.network.named_parameters(), b = restored.network.named_parameters();
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].second.to_vector<float>(), b[i].second.to_vector<float>()) << a[i].first;

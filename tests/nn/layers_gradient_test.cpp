@@ -14,7 +14,8 @@ class LayersGradientTest : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, LayersGradientTest, testing::devices(), testing::device_name);
 
 /// gradcheck of a layer in double, with respect to its input and its parameters.
-void check_gradients(nn::Module& layer, const Shape& input_shape, Device device) {
+template <class Layer>
+void check_gradients(Layer& layer, const Shape& input_shape, Device device) {
   layer.to(f64).to(device);
   Tensor x = testing::normal(input_shape, {.dtype = f64, .device = device});
   x.set_requires_grad(true);

@@ -212,6 +212,33 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
   }
 }
 
+TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
+  const auto message = [](auto&& layer, const Tensor& input) -> std::string {
+    try {
+      layer(input);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});
+  const std::string rule = "nn::Conv3d: the input must be (N, 2, D, H, W) or (2, D, H, W), got ";
+  EXPECT_EQ(message(conv, ones({5, 5, 5})), rule + "(5,5,5)");
+  EXPECT_EQ(message(conv, ones({1, 5, 5, 5})), rule + "(1,5,5,5)");
+  EXPECT_EQ(message(conv, ones({1, 3, 5, 5, 5})), rule + "(1,3,5,5,5)");
+  EXPECT_EQ(message(conv, ones({2})), rule + "(2,)");
+  EXPECT_EQ(
+      message(conv, ones({1, 2, 5, 5, 5}, {.dtype = f64})),
+      "nn::Conv3d: the input has dtype f64, the layer's parameters have f32; cast one: input.to(f32) or "
+      "layer.to(f64)");
+  EXPECT_EQ(message(nn::ConvTranspose1d({.in_channels = 2, .out_channels = 1, .kernel_size = 2}), ones({5})),
+            "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
+  EXPECT_EQ(
+      message(nn::Linear({.in_features = 2, .out_features = 1}), ones({2}, {.dtype = f64})),
+      "nn::Linear: the input has dtype f64, the layer's parameters have f32; cast one: input.to(f32) or "
+      "layer.to(f64)");
+}
+
 TEST(LayersRefusalTest, BatchNormRefusesAResultThatIsTooLargeBeforeItComputesStatistics) {
   nn::BatchNorm3d layer({.num_features = 1});
   const Tensor x = zeros({1, 1, 1, 1, 1}).expand({int64_t{1} << 45, 1, 1, 1, 1});

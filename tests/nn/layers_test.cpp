@@ -272,8 +272,8 @@ TEST_P(LayersTest, ActivationsByHand) {
   const Tensor x = tensor({-2, 0, 3}, {3});
   EXPECT_EQ(nn::ReLU()(x).to_vector<float>(), (std::vector<float>{0, 0, 3}));
   EXPECT_EQ(nn::LeakyReLU(0.5)(x).to_vector<float>(), (std::vector<float>{-1, 0, 3}));
-  const auto near = [&](nn::Module&& layer, double at_minus_2, double at_0, double at_3) {
-    const std::vector<double> y = layer(x.to(f64)).to_vector<double>();
+  const auto near = [&](auto layer, double at_minus_2, double at_0, double at_3) {
+    const std::vector<double> y = Tensor(layer(x.to(f64))).to_vector<double>();
     EXPECT_NEAR(y[0], at_minus_2, 1e-12);
     EXPECT_NEAR(y[1], at_0, 1e-12);
     EXPECT_NEAR(y[2], at_3, 1e-12);

@@ -125,7 +125,8 @@ TEST_P(BatchNorm3dTest, WithoutRunningStatisticsEvaluationUsesTheBatch) {
   BatchNorm3d layer({.num_features = 2, .track_running_stats = false, .tensor = f64_here()});
   const Tensor x = testing::normal({2, 2, 2, 2, 2}, f64_here());
   const Tensor training = layer(x);
-  EXPECT_TRUE(testing::same_bits(layer.eval()(x), training));
+  layer.eval();
+  EXPECT_TRUE(testing::same_bits(layer(x), training));
 }
 
 // The kernels and the composition of ops give the same result, on one large enough tensor of few channels and
@@ -315,14 +316,16 @@ TEST_P(NormLayersTest, TheyAreTheOpsWithTheirParameters) {
   const Tensor want =
       instance_norm(x, {}, {}, instance.weight, instance.bias, {.eps = 0.5, .activation = relu});
   EXPECT_TRUE(same(instance(x), want));
-  EXPECT_TRUE(same(instance.eval()(x), want));  // there are no running statistics
+  instance.eval();
+  EXPECT_TRUE(same(instance(x), want));  // there are no running statistics
   EXPECT_TRUE(same(instance(x.select(0, 1)), want.select(0, 1)));
   nn::BatchNorm2d batch({.num_features = 4, .eps = 0.5, .activation = relu, .tensor = here()});
   randomise(batch);
   EXPECT_TRUE(same(batch(x), batch_norm(x, {}, {}, batch.weight, batch.bias,
                                         {.training = true, .eps = 0.5, .activation = relu})));
-  EXPECT_TRUE(same(batch.eval()(x), batch_norm(x, batch.running_mean, batch.running_var, batch.weight,
-                                               batch.bias, {.eps = 0.5, .activation = relu})));
+  batch.eval();
+  EXPECT_TRUE(same(batch(x), batch_norm(x, batch.running_mean, batch.running_var, batch.weight, batch.bias,
+                                        {.eps = 0.5, .activation = relu})));
   nn::BatchNorm1d rows({.num_features = 3, .tensor = here()});
   EXPECT_EQ(rows(testing::normal({7, 3}, here())).shape(), (Shape{7, 3}));
   EXPECT_EQ(rows(testing::normal({7, 3, 2}, here())).shape(), (Shape{7, 3, 2}));
@@ -350,18 +353,15 @@ TEST_P(NormLayersTest, ParametersInF32BesideSixteenBits) {
     y.sum().backward();
     EXPECT_EQ(x.grad().dtype(), dtype);
     EXPECT_EQ(layer.weight.grad().dtype(), f32);
-    EXPECT_EQ(layer.eval()(x).dtype(), dtype);
+    layer.eval();
+    EXPECT_EQ(layer(x).dtype(), dtype);
     EXPECT_EQ(layer.running_var.dtype(), f32);
   }
 }
 
 TEST_P(NormLayersTest, SequentialJoinsANormAndItsActivation) {
-  for (const bool leaky : {false, true}) {
-    const auto activation = [&]() -> std::shared_ptr<nn::Module> {
-      if (leaky) return std::make_shared<nn::LeakyReLU>(0.25);
-      return std::make_shared<nn::ReLU>();
-    };
-    const std::vector<std::function<std::shared_ptr<nn::Module>(Activation)>> norms{
+  const auto check_joins = [&](const auto& activation) {
+    const std::vector<std::function<std::shared_ptr<nn::Norm>(Activation)>> norms{
         [&](Activation a) {
           return std::make_shared<nn::BatchNorm2d>(
               nn::BatchNorm2d::Options{.num_features = 4, .activation = a, .tensor = here()});
@@ -382,8 +382,9 @@ TEST_P(NormLayersTest, SequentialJoinsANormAndItsActivation) {
       for (const Activation own : {Activation::none(), Activation::leaky_relu(-2)}) {
         nn::Sequential net;
         net.push_back(norm(own)), net.push_back(activation()), net.push_back(activation());
-        const auto alone = norm(own), after = activation();
-        const auto apart = [&](const Tensor& t) { return (*after)((*after)((*alone)(t))); };
+        const auto alone = norm(own);
+        auto after = activation();
+        const auto apart = [&](const Tensor& t) { return after(after((*alone)(t))); };
         const Tensor x = testing::normal({2, 4, 3, 5}, here()).set_requires_grad();
         const Tensor g = testing::normal({2, 4, 3, 5}, here(), 2);
         EXPECT_TRUE(testing::same_bits(net(x), apart(x)));
@@ -393,7 +394,9 @@ TEST_P(NormLayersTest, SequentialJoinsANormAndItsActivation) {
         EXPECT_TRUE(testing::same_bits(net(x), apart(x)));
       }
     }
-  }
+  };
+  check_joins([] { return nn::ReLU(); });
+  check_joins([] { return nn::LeakyReLU(0.25); });
 }
 
 TEST(NormLayersRefusalTest, ImpossibleOptionsAndInputs) {
@@ -430,7 +433,8 @@ TEST(BatchNorm3dRefusalTest, ImpossibleOptionsAndInputs) {
   EXPECT_THROW(layer(ones({2, 3, 2, 2, 2})), ShapeError);
   EXPECT_THROW(layer(ones({1, 2, 1, 1, 1})), ShapeError);
   EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
-  EXPECT_EQ(layer.eval()(ones({1, 2, 1, 1, 1})).numel(), 2);
+  layer.eval();
+  EXPECT_EQ(layer(ones({1, 2, 1, 1, 1})).numel(), 2);
 }
 
 TEST(BatchNorm3dRefusalTest, AnInputOfAnotherDtypeIsRefusedBeforeItIsCounted) {

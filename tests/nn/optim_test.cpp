@@ -58,10 +58,10 @@ void expect_steps(Optimizer& optimizer, Tensor p, const std::vector<Rule>& rules
 }
 
 TEST_P(OptimTest, SgdSteps) {
-  for (const optim::SGDOptions o :
-       {optim::SGDOptions{.lr = 0.1}, optim::SGDOptions{.lr = 0.1, .weight_decay = 0.3},
-        optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
-        optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.2, .nesterov = true}}) {
+  for (const optim::SGD::Options o :
+       {optim::SGD::Options{.lr = 0.1}, optim::SGD::Options{.lr = 0.1, .weight_decay = 0.3},
+        optim::SGD::Options{.lr = 0.05, .momentum = 0.9},
+        optim::SGD::Options{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.2, .nesterov = true}}) {
     const auto rule = [o]() -> Rule {
       return [o, m = 0.0](double& p, double g, int t) mutable {
         g += o.weight_decay * p;
@@ -147,18 +147,19 @@ void expect_torch(Device device, const Options& options, const std::vector<doubl
 }
 
 TEST_P(OptimTest, TwentyStepsArePyTorchs) {
-  expect_torch<SGD>(device(), optim::SGDOptions{.lr = 0.05},
+  expect_torch<SGD>(device(), optim::SGD::Options{.lr = 0.05},
                     {0.9726288691634637, -2.1269085376598573, 0.37640646591368593, 3.0757427514337734,
                      0.2815519540224079, -1.4519128762137714});
-  expect_torch<SGD>(device(), optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1},
+  expect_torch<SGD>(device(), optim::SGD::Options{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1},
                     {0.3579963816012004, -1.3901311672579897, -0.07290599309392087, 1.8447592281646203,
                      0.10717275659441335, -0.9207153670591278});
   expect_torch<SGD>(device(),
-                    optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+                    optim::SGD::Options{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
                     {0.34086947138882784, -1.396640015370553, -0.14495707148056053, 1.7827708595858602,
                      0.14712060175199076, -0.8568553184752556});
   expect_torch<Adam>(
-      device(), optim::AdamOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
+      device(),
+      optim::Adam::Options{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
       {0.9062217452394746, -1.998031633689214, 0.46564697180813536, 2.963130952910128, 0.21991525604013892,
        -1.449654344763817});
   expect_torch<AdamW>(
@@ -208,7 +209,7 @@ TEST_P(OptimTest, ParametersInOneListAreIndependent) {
           if (is_strided) g = g.select(1, 0);
         }
         a.set_grad(g), b.set_grad(g);
-        optimizers[i]->step();
+        if (g.defined()) optimizers[i]->step();
       }
       optimizer->step();
     }
@@ -216,8 +217,9 @@ TEST_P(OptimTest, ParametersInOneListAreIndependent) {
       EXPECT_TRUE(testing::same_bits(together[i].detach(), alone[i].detach())) << "parameter " << i;
   };
   using Parameters = std::vector<Tensor>;
-  check([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.1}); });
-  check([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.1, .momentum = 0.9}); });
+  check([](Parameters p) { return std::make_unique<SGD>(p, optim::SGD::Options{.lr = 0.1}); });
+  check(
+      [](Parameters p) { return std::make_unique<SGD>(p, optim::SGD::Options{.lr = 0.1, .momentum = 0.9}); });
   check([](Parameters p) { return std::make_unique<AdamW>(p, AdamW::Options{.lr = 0.1}); });
 }
 
@@ -286,17 +288,18 @@ TEST_P(OptimTest, EveryOptimiserFitsALinearMap) {
     return last;
   };
   using Parameters = std::vector<Tensor>;
-  EXPECT_LT(fit([](Parameters p) { return std::make_unique<SGD>(p, optim::SGDOptions{.lr = 0.2}); }, 400),
+  EXPECT_LT(fit([](Parameters p) { return std::make_unique<SGD>(p, optim::SGD::Options{.lr = 0.2}); }, 400),
             1e-10);
   EXPECT_LT(fit(
                 [](Parameters p) {
                   return std::make_unique<SGD>(
-                      p, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true});
+                      p, optim::SGD::Options{.lr = 0.05, .momentum = 0.9, .nesterov = true});
                 },
                 400),
             1e-10);
-  EXPECT_LT(fit([](Parameters p) { return std::make_unique<Adam>(p, optim::AdamOptions{.lr = 0.05}); }, 600),
-            1e-6);
+  EXPECT_LT(
+      fit([](Parameters p) { return std::make_unique<Adam>(p, optim::Adam::Options{.lr = 0.05}); }, 600),
+      1e-6);
   EXPECT_LT(fit(
                 [](Parameters p) {
                   return std::make_unique<AdamW>(p, AdamW::Options{.lr = 0.05, .weight_decay = 0});
@@ -350,9 +353,9 @@ void expect_resumes(Device device, const Options& options) {
 }
 
 TEST_P(OptimTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
-  expect_resumes<SGD>(device(), optim::SGDOptions{.lr = 0.01});
-  expect_resumes<SGD>(device(), optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .nesterov = true});
-  expect_resumes<Adam>(device(), optim::AdamOptions{.lr = 0.01, .weight_decay = 0.01});
+  expect_resumes<SGD>(device(), optim::SGD::Options{.lr = 0.01});
+  expect_resumes<SGD>(device(), optim::SGD::Options{.lr = 0.01, .momentum = 0.9, .nesterov = true});
+  expect_resumes<Adam>(device(), optim::Adam::Options{.lr = 0.01, .weight_decay = 0.01});
   expect_resumes<AdamW>(device(), AdamW::Options{.lr = 0.01});
 }
 
@@ -438,13 +441,102 @@ TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   EXPECT_EQ(optimizer.lr(), 0.5);
 }
 
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(OptimStateTest, ErrorsSayWhichParameter) {
+  const Tensor p = parameter({1}, Device::cpu());
+  Tensor named = ones({2});
+  named.set_name("head.bias");
+  EXPECT_EQ(message_of<GradError>([&] {
+              SGD({p, named});
+            }),
+            "Optimizer: parameter 1 'head.bias' of shape (2,) must require grad; call set_requires_grad()");
+  EXPECT_EQ(message_of<GradError>([&] {
+              SGD({p, p * 2.0});
+            }),
+            "Optimizer: parameter 1 of shape (1,) must be a leaf, but is the result of an op");
+  EXPECT_EQ(message_of<ValueError>([&] {
+              SGD({p, p});
+            }),
+            "Optimizer: parameter 1 of shape (1,) is given twice; each step would update it twice");
+  SGD sgd({p});
+  EXPECT_EQ(
+      message_of<GradError>([&] { sgd.step(); }),
+      "Optimizer::step: none of the 1 parameters has a gradient; call backward() on a loss that depends "
+      "on them first");
+  EXPECT_EQ(sgd.steps(), 0);
+}
+
+// ---- Groups -------------------------------------------------------------------------------------------
+
+TEST_P(OptimTest, GroupsHaveOptionsOfTheirOwn) {
+  Tensor p = parameter({1, 2}, device()), q = parameter({3}, device()), r = parameter({4}, device());
+  SGD sgd({p}, {.lr = 0.5});
+  sgd.add_group({q, r}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 1});
+  const auto step = [&] {
+    p.set_grad(ones({2}, p.options())), q.set_grad(ones({1}, q.options()));
+    sgd.step();
+  };
+  step();  // q: g = 1 + 3, m = 4
+  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{0.5, 1.5}));
+  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{2}));
+  step();  // q: g = 1 + 2, m = 2 + 3
+  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{0.75}));
+  EXPECT_EQ(r.to_vector<double>(), (std::vector<double>{4}));
+  const auto state = sgd.state_dict();
+  EXPECT_TRUE(state.contains("1.momentum") && !state.contains("0.momentum"));
+  sgd.load_state_dict(state);
+
+  EXPECT_EQ(sgd.lr(), 0.5);
+  EXPECT_EQ(sgd.lr(1), 0.25);
+  sgd.set_lr(0, 1);
+  step();
+  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{0.75}));
+  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{-0.5, 0.5}));
+  sgd.set_lr(2);
+  EXPECT_EQ(sgd.lr(0) + sgd.lr(1), 4);
+  EXPECT_THROW(sgd.lr(2), ValueError);
+  EXPECT_THROW(sgd.set_lr(1, 2), ValueError);
+
+  EXPECT_THROW(sgd.add_group({q}, {}), ValueError);
+  EXPECT_THROW(sgd.add_group({}, {}), ValueError);
+  EXPECT_THROW(sgd.add_group({parameter({1}, device())}, {.momentum = -1}), ValueError);
+  EXPECT_THROW(sgd.lr(2), ValueError);
+}
+
+TEST_P(OptimTest, AGroupOfAdamWIsAnAdamWOfItsOwn) {
+  const auto make = [&](int seed) {
+    return testing::normal({5}, {.device = device()}, static_cast<unsigned>(seed)).set_requires_grad();
+  };
+  Tensor p = make(1), q = make(2), alone_p = make(1), alone_q = make(2);
+  AdamW both({p}, {.lr = 0.1});
+  both.add_group({q}, {.lr = 0.01, .beta1 = 0.5, .weight_decay = 0});
+  AdamW first({alone_p}, {.lr = 0.1}), second({alone_q}, {.lr = 0.01, .beta1 = 0.5, .weight_decay = 0});
+  for (unsigned i = 0; i < 3; ++i) {
+    for (Tensor* t : {&p, &alone_p}) t->set_grad(testing::normal({5}, {.device = device()}, 3 + i));
+    for (Tensor* t : {&q, &alone_q}) t->set_grad(testing::normal({5}, {.device = device()}, 7 + i));
+    both.step(), first.step(), second.step();
+  }
+  EXPECT_TRUE(testing::same_bits(p, alone_p));
+  EXPECT_TRUE(testing::same_bits(q, alone_q));
+}
+
 /// In a process of its own, because the limit stays. Prints the first elements of both parameters and the
 /// number of steps after a step that ran out of memory at the second parameter's second buffer.
 void step_without_memory() {
   Tensor p = parameter({1, 2}, Device::cpu());
   Tensor big = zeros({int64_t{1} << 24}).set_requires_grad(true);  // 64 MiB
   p.set_grad(ones({2}, {.dtype = f64})), big.set_grad(ones({int64_t{1} << 24}));
-  Adam adam({p, big});
+  Adam adam({p});
+  adam.add_group({big}, {});
   testing::limit_memory(int64_t{96} << 20);
   try {
     adam.step();
@@ -484,6 +576,24 @@ TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
   EXPECT_EQ(optim::clip_grad_norm_({none}, 1), 0);
   EXPECT_THROW(optim::clip_grad_norm_({p}, 0), ValueError);
   EXPECT_THROW(optim::clip_grad_norm_({p}, NAN), ValueError);
+}
+
+TEST_P(OptimTest, ClipGradNormOfMixedDTypesAndOfNonFiniteGradients) {
+  Tensor p = parameter({0, 0}, device());
+  Tensor q = zeros({1}, {.dtype = bf16, .device = device()}).set_requires_grad();
+  p.set_grad(from_vector<double>({3e30, 4e30}, {2}, device()));
+  q.set_grad(full({1}, 0.5, q.options()));
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q}, 1e30), 5e30);
+  EXPECT_NEAR(p.grad().to_vector<double>()[1], 8e29, 1e24);
+
+  q.set_grad(full({1}, INFINITY, q.options()));
+  EXPECT_THROW(optim::clip_grad_norm_({p, q}, 1, {.error_if_nonfinite = true}), ValueError);
+  EXPECT_NEAR(p.grad().to_vector<double>()[1], 8e29, 1e24);
+  EXPECT_EQ(optim::clip_grad_norm_({p, q}, 1), INFINITY);
+  EXPECT_EQ(p.grad().to_vector<double>(), (std::vector<double>{0, 0}));
+  EXPECT_TRUE(std::isnan(q.grad().to(f32).item()));
+  EXPECT_TRUE(std::isnan(optim::clip_grad_norm_({p, q}, 1)));
+  EXPECT_TRUE(std::isnan(p.grad().to_vector<double>()[0]));
 }
 
 }  // namespace

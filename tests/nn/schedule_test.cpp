@@ -30,6 +30,24 @@ TEST(ScheduleTest, CosineWarmsUpLinearly) {
   for (int64_t step = 0; step < 9; ++step) EXPECT_NEAR(cosine_lr(step, s), want[step], 1e-15) << step;
 }
 
+TEST(ScheduleTest, PolynomialFallsToZero) {
+  const PolynomialSchedule s{.base_lr = 8, .total_steps = 4, .power = 2};
+  const double want[] = {8, 4.5, 2, 0.5, 0, 0};
+  for (int64_t step = 0; step < 6; ++step) EXPECT_DOUBLE_EQ(polynomial_lr(step, s), want[step]) << step;
+  EXPECT_DOUBLE_EQ(polynomial_lr(3, {.base_lr = 1, .total_steps = 4}), std::pow(0.25, 0.9));
+  EXPECT_THROW(polynomial_lr(-1, s), ValueError);
+  EXPECT_THROW(polynomial_lr(0, {.base_lr = 1, .total_steps = 0}), ValueError);
+  EXPECT_THROW(polynomial_lr(0, {.base_lr = 1, .total_steps = 5, .power = -1}), ValueError);
+}
+
+TEST(ScheduleTest, WarmupIsAFactor) {
+  const double want[] = {0.25, 0.5, 0.75, 1, 1};
+  for (int64_t step = 0; step < 5; ++step) EXPECT_DOUBLE_EQ(warmup(step, 4), want[step]) << step;
+  EXPECT_EQ(warmup(0, 0), 1);
+  EXPECT_THROW(warmup(-1, 4), ValueError);
+  EXPECT_THROW(warmup(0, -1), ValueError);
+}
+
 TEST(ScheduleTest, CosineRefusesImpossibleSteps) {
   EXPECT_THROW(cosine_lr(-1, {.base_lr = 1, .total_steps = 5}), ValueError);
   EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 0}), ValueError);

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/triple.h>
+
+// What the layers with options share.
+
+namespace vox::nn::detail {
+
+/// ", name=value" for the description of a layer, or "" if the value is the usual one.
+template <class T>
+std::string option(const char* name, const T& value, const std::type_identity_t<T>& usual) {
+  return value == usual ? "" : str(", ", name, "=", value);
+}
+
+/// Throws, naming `layer`, unless `input` has the dtype and the device of the layer's weight.
+inline void check_input(const char* layer, const Tensor& input, const Tensor& weight) {
+  check<DTypeError>(input.dtype() == weight.dtype(), layer, ": the input has dtype ", input.dtype(),
+                    ", the layer's parameters have ", weight.dtype(), "; cast one: input.to(", weight.dtype(),
+                    ") or layer.to(", input.dtype(), ")");
+  check<DeviceError>(input.device() == weight.device(), layer, ": the input is on ", input.device(),
+                     ", the layer's parameters are on ", weight.device(),
+                     "; move one: input.to(device) or layer.to(device)");
+}
+
+}  // namespace vox::nn::detail

@@ -1,0 +1,326 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/conv.h>
+#include <voxgrad/nn/dropout.h>
+#include <voxgrad/nn/layers.h>
+#include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/norm.h>
+#include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/sequential.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/shaping.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/values.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+// Modules as a user writes them: members, VOXGRAD_MODULE and forward.
+
+namespace vox {
+namespace {
+
+using Names = std::vector<std::string>;
+Names names(const nn::StateDict& state) {
+  Names result;
+  for (const auto& [name, t] : state) result.push_back(name);
+  return result;
+}
+
+struct UNetBlock : nn::Module {
+  nn::Conv3d a{{.in_channels = 8, .out_channels = 4, .kernel_size = 3, .padding = 1}};
+  nn::BatchNorm3d n{{4}};
+  VOXGRAD_MODULE(a, n)
+  Tensor forward(const Tensor& x, const Tensor& skip) { return relu(n(a(cat({x, skip}, 1)))); }
+};
+
+TEST(OwnModulesTest, SeveralInputsAndPyTorchsNames) {
+  UNetBlock block;
+  const Tensor x = testing::normal({2, 3, 4, 4, 4}, {}), skip = testing::normal({2, 5, 4, 4, 4}, {});
+  const Tensor y = block(x, skip);
+  EXPECT_EQ(y.shape(), Shape({2, 4, 4, 4, 4}));
+  EXPECT_EQ(block.parameters().size(), 4u);
+  EXPECT_EQ(names(block.state_dict()), (Names{"a.bias", "a.weight", "n.bias", "n.num_batches_tracked",
+                                              "n.running_mean", "n.running_var", "n.weight"}));
+  EXPECT_EQ(block.state_dict().at("a.weight").impl(), block.a.weight.impl());
+  EXPECT_EQ(block.n.num_batches_tracked.item<int64_t>(), 1);
+}
+
+struct Split : nn::Module {
+  VOXGRAD_MODULE()
+  std::pair<Tensor, Tensor> forward(const Tensor& x, int64_t at) {
+    return {x.slice(0, 0, at), x.slice(0, at, x.size(0))};
+  }
+};
+
+TEST(OwnModulesTest, OtherArgumentsAndSeveralResults) {
+  Split split;
+  const auto [low, high] = split(from_vector<float>({1, 2, 3}, {3}), 1);
+  EXPECT_EQ(low.to_vector<float>(), (std::vector<float>{1}));
+  EXPECT_EQ(high.to_vector<float>(), (std::vector<float>{2, 3}));
+  EXPECT_TRUE(split.state_dict().empty());
+}
+
+TEST(OwnModulesTest, AMovedModuleTrains) {
+  UNetBlock block;
+  const Tensor x = testing::normal({2, 4, 4, 4, 4}, {});
+  const Tensor weight = block.a.weight;
+  optim::SGD sgd(block.parameters(), {.lr = 0.1});
+  auto moved = std::make_unique<UNetBlock>(std::move(block));
+  block = UNetBlock();  // its old place holds another one
+  moved->to(f64).eval();
+  EXPECT_EQ(weight.dtype(), f64);
+  EXPECT_FALSE(moved->a.is_training());
+  EXPECT_TRUE(block.a.is_training());
+  EXPECT_EQ(moved->state_dict().at("a.weight").impl(), weight.impl());
+  EXPECT_NE(block.state_dict().at("a.weight").impl(), weight.impl());
+
+  moved->train();
+  const Tensor before = weight.detach().clone();
+  (*moved)(x.to(f64), x.to(f64)).sum().backward();
+  sgd.step();
+  EXPECT_FALSE(testing::same_bits(moved->a.weight, before));
+  block = std::move(*moved);
+  EXPECT_EQ(block.named_parameters()[0].second.impl(), weight.impl());
+  static_assert(!std::is_copy_constructible_v<UNetBlock> && !std::is_copy_constructible_v<nn::Residual>);
+}
+
+struct Lists : nn::Module {
+  std::vector<nn::Linear> down;
+  nn::ModuleList<UNetBlock> blocks{UNetBlock(), UNetBlock()};
+  std::optional<nn::Linear> shortcut, none;
+  std::unique_ptr<nn::Module> any = std::make_unique<nn::Linear>(nn::Linear::Options{1, 1});
+  std::shared_ptr<nn::Linear> absent;
+  std::vector<std::vector<nn::Linear>> nested;
+  VOXGRAD_MODULE(down, blocks, shortcut, none, any, absent, nested, private_)
+
+  Lists() {
+    for (int64_t i = 0; i < 2; ++i) down.push_back(nn::Linear({.in_features = i + 1, .out_features = i + 2}));
+    shortcut = nn::Linear({.in_features = 1, .out_features = 3, .bias = false});
+    nested.resize(2);
+    nested[1].emplace_back(nn::Linear::Options{.in_features = 1, .out_features = 1, .bias = false});
+  }
+  Tensor forward(Tensor x) {
+    const Tensor start = x;
+    for (auto& layer : down) x = layer(x);
+    return x + (*shortcut)(start);
+  }
+
+ private:
+  nn::Linear private_{{.in_features = 1, .out_features = 1, .bias = false}};
+};
+
+TEST(OwnModulesTest, ListsAndOptionalMembers) {
+  Lists net;
+  Names got;
+  for (const auto& [name, t] : net.named_parameters()) got.push_back(name);
+  EXPECT_EQ(got, (Names{"down.0.weight", "down.0.bias", "down.1.weight", "down.1.bias", "blocks.0.a.weight",
+                        "blocks.0.a.bias", "blocks.0.n.weight", "blocks.0.n.bias", "blocks.1.a.weight",
+                        "blocks.1.a.bias", "blocks.1.n.weight", "blocks.1.n.bias", "shortcut.weight",
+                        "any.weight", "any.bias", "nested.1.0.weight", "private.weight"}));
+  EXPECT_EQ(net(ones({5, 1})).shape(), Shape({5, 3}));
+  net.eval();
+  EXPECT_FALSE(net.blocks[1].n.is_training());
+  EXPECT_FALSE(net.down[0].is_training());
+}
+
+struct Many : nn::Module {
+  nn::ReLU a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, c0, c1, c2, c3, c4,
+      c5, c6, c7, c8, c9, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9;
+  VOXGRAD_MODULE(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, c0, c1, c2,
+                 c3, c4, c5, c6, c7, c8, c9, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
+};
+
+TEST(OwnModulesTest, FortyMembers) {
+  Many many;
+  const auto all = many.named_modules();
+  ASSERT_EQ(all.size(), 41u);
+  EXPECT_EQ(all[0].first, "");
+  EXPECT_EQ(all[23].first, "c2");
+  EXPECT_EQ(all[40].second, &many.d9);
+}
+
+TEST(OwnModulesTest, ByHandInALocalClass) {
+  struct Local : nn::Module {
+    nn::Linear first{{2, 2}}, second{{2, 1}};
+    void list_children(nn::Children& children) override {
+      children.add("one", first);
+      children.add("two", second);
+    }
+    Tensor operator()(const Tensor& x) { return nn::call_with_hooks(*this, x); }
+    Tensor forward(const Tensor& x) { return second(relu(first(x))); }
+  } net;
+  EXPECT_EQ(names(net.state_dict()), (Names{"one.bias", "one.weight", "two.bias", "two.weight"}));
+  EXPECT_EQ(net(ones({3, 2})).shape(), Shape({3, 1}));
+}
+
+struct Clash : nn::Module {
+  Tensor w = register_parameter("a", ones({1}));
+  nn::ReLU a;
+  VOXGRAD_MODULE(a)
+};
+struct Clash2 : nn::Module {
+  nn::ReLU a, a_;
+  VOXGRAD_MODULE(a, a_)
+};
+
+TEST(OwnModulesTest, ANameIsUsedOnce) {
+  EXPECT_THROW(Clash().state_dict(), ValueError);
+  EXPECT_THROW(Clash2().state_dict(), ValueError);
+}
+
+struct Forgets : nn::Module {
+  nn::Linear a{{1, 1}};
+  std::optional<nn::Linear> b;
+  std::unique_ptr<nn::Linear> hidden = std::make_unique<nn::Linear>(nn::Linear::Options{1, 1});
+  VOXGRAD_MODULE(a)
+};
+struct HoldsIt : nn::Module {
+  nn::Residual residual{nn::ReLU()};
+  std::vector<Forgets> list = std::vector<Forgets>(1);
+  VOXGRAD_MODULE(residual, list)
+};
+
+TEST(OwnModulesTest, AMemberThatIsNotListedIsAnError) {
+  HoldsIt net;
+  EXPECT_EQ(net.parameters().size(), 2u);
+  net.list[0].b.emplace(nn::Linear::Options{1, 1});
+  for (nn::Module* m : {static_cast<nn::Module*>(&net), static_cast<nn::Module*>(&net.list[0])}) {
+    EXPECT_THROW(m->parameters(), ValueError);
+    EXPECT_THROW(m->eval(), ValueError);
+  }
+  net.list[0].b.reset();
+  EXPECT_EQ(net.parameters().size(), 2u);
+}
+
+// ---- Hooks ----------------------------------------------------------------------------------------------
+
+TEST(OwnModulesTest, ForwardHooksSeeTensorsAndMayReplaceResults) {
+  Split split;
+  std::vector<Shape> seen;
+  const int64_t id =
+      split.register_forward_hook([&](nn::Module& module, std::span<const Tensor> in, std::span<Tensor> out) {
+        EXPECT_EQ(&module, &split);
+        for (const Tensor& t : in) seen.push_back(t.shape());
+        for (const Tensor& t : out) seen.push_back(t.shape());
+        out[1] = out[1] * 10;
+      });
+  const Tensor x = from_vector<float>({1, 2, 3}, {3});
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{20, 30}));
+  EXPECT_EQ(seen, (std::vector<Shape>{{3}, {1}, {2}}));
+  EXPECT_EQ(split.forward(x, 1).second.to_vector<float>(), (std::vector<float>{2, 3}));
+
+  split.register_forward_hook(
+      [](nn::Module&, std::span<const Tensor>, std::span<Tensor> out) { out[1] = out[1] + 1; });
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{21, 31}));
+  split.remove_forward_hook(id);
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{3, 4}));
+  EXPECT_THROW(split.remove_forward_hook(id), ValueError);
+  EXPECT_THROW(split.register_forward_hook({}), ValueError);
+}
+
+TEST(OwnModulesTest, AHookMayRemoveItselfAndFollowsItsModule) {
+  nn::ReLU relu;
+  int calls = 0;
+  int64_t id = -1;
+  id = relu.register_forward_hook([&](nn::Module& m, auto, auto) {
+    ++calls;
+    m.remove_forward_hook(id);
+  });
+  nn::ReLU moved = std::move(relu);
+  moved(ones({1}));
+  moved(ones({1}));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(OwnModulesTest, SequentialCallsTheHooksOfLayersThatItWouldJoin) {
+  nn::Sequential net{nn::BatchNorm1d({2}), nn::ReLU()};
+  const Tensor x = testing::normal({4, 2}, {});
+  const Tensor joined = net(x);
+  for (const size_t layer : {0u, 1u}) {
+    Tensor seen;
+    const int64_t id =
+        net[layer].register_forward_hook([&](nn::Module&, auto, std::span<Tensor> out) { seen = out[0]; });
+    EXPECT_TRUE(testing::same_bits(net(x), joined));
+    ASSERT_TRUE(seen.defined());
+    EXPECT_EQ(testing::same_bits(seen, joined), layer == 1);
+    net[layer].remove_forward_hook(id);
+  }
+}
+
+// ---- apply, printing, Sequential, Residual --------------------------------------------------------------
+
+TEST(OwnModulesTest, ApplyReachesChildrenFirst) {
+  const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{2, 2});
+  nn::Sequential net{shared, nn::ReLU(), shared};
+  Names seen;
+  net.apply([&](nn::Module& m) {
+    seen.push_back(m.describe());
+    if (auto* linear = dynamic_cast<nn::Linear*>(&m)) linear->weight.detach().fill_(3);
+  });
+  EXPECT_EQ(seen, (Names{"Linear(2, 2)", "ReLU", "Sequential"}));
+  EXPECT_EQ(shared->weight.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
+}
+
+TEST(OwnModulesTest, PrintsATree) {
+  struct Net : nn::Module {
+    UNetBlock block;
+    Tensor gain = register_parameter("gain", ones({1}));
+    nn::Sequential head{nn::MaxPool3d({.kernel_size = 2, .stride = {1, 2, 2}}), nn::Dropout({0.1}),
+                        nn::ConvTranspose1d({.in_channels = 4,
+                                             .out_channels = 2,
+                                             .kernel_size = 3,
+                                             .stride = 2,
+                                             .output_padding = 1,
+                                             .bias = false}),
+                        nn::Upsample({.scale_factor = 2, .mode = InterpolateOptions::Mode::trilinear})};
+    nn::GroupNorm norm{{.num_groups = 2, .num_channels = 4, .activation = Activation::relu()}};
+    void list_children(nn::Children& children) override {
+      children.add("block, head, norm", block, head, norm);
+    }
+  };
+  std::ostringstream out;
+  out << Net();
+  EXPECT_EQ(out.str(),
+            "Net: gain (1,); 909 parameters\n"
+            "  block: UNetBlock; 876 parameters\n"
+            "    a: Conv3d(8, 4, kernel_size=(3,3,3), padding=(1,1,1)): weight (4,8,3,3,3), bias (4,); 868 "
+            "parameters\n"
+            "    n: BatchNorm3d(4): weight (4,), bias (4,); 8 parameters\n"
+            "  head: Sequential; 24 parameters\n"
+            "    0: MaxPool3d(kernel_size=(2,2,2), stride=(1,2,2))\n"
+            "    1: Dropout(0.1)\n"
+            "    2: ConvTranspose1d(4, 2, kernel_size=3, stride=2, output_padding=1, bias=false): weight "
+            "(4,2,3); 24 "
+            "parameters\n"
+            "    3: Upsample(scale_factor=(2,2,2), trilinear)\n"
+            "  norm: GroupNorm(2, 4, relu): weight (4,), bias (4,); 8 parameters");
+}
+
+TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {
+  nn::Sequential net{nn::Identity(), [](const Tensor& x) { return x * 2; }, relu, nn::Flatten(),
+                     nn::Sequential{nn::Flatten(0)}};
+  EXPECT_EQ(net(from_vector<float>({1, -2, 3, 4, -5, 6, 7, 8}, {2, 2, 2})).to_vector<float>(),
+            (std::vector<float>{2, 0, 6, 8, 0, 12, 14, 16}));
+  EXPECT_THROW(net.push_back(std::shared_ptr<nn::ReLU>()), ValueError);
+  EXPECT_THROW(net.push_back(std::function<Tensor(const Tensor&)>()), ValueError);
+  EXPECT_EQ(net.size(), 5u);
+  net.push_back(std::make_unique<nn::ReLU>());
+  nn::Sequential moved = std::move(net);
+  EXPECT_EQ(moved.size(), 6u);
+}
+
+TEST(OwnModulesTest, ResidualAddsItsInput) {
+  nn::Residual net{nn::Linear({.in_features = 2, .out_features = 2, .bias = false}), nn::ReLU()};
+  EXPECT_EQ(names(net.state_dict()), (Names{"body.0.weight"}));
+  net.load_state_dict({{"body.0.weight", from_vector<float>({1, 0, 0, -1}, {2, 2})}});
+  EXPECT_EQ(net(from_vector<float>({3, 4}, {1, 2})).to_vector<float>(), (std::vector<float>{6, 4}));
+  nn::Residual wrong{nn::Linear({.in_features = 2, .out_features = 1})};
+  EXPECT_THROW(wrong(ones({3, 2})), ShapeError);
+}
+
+}  // namespace
+}  // namespace vox
