@@ -98,18 +98,6 @@ def _(entry, sample, d):
 
 # ---- Shapes ---------------------------------------------------------------------------------------------------
 
-@rule("A tensor of rank 0 has no dimensions",
-      "PyTorch accepts 0 and -1 as its dimension. Here the caller leaves out `dims`.")
-def _(entry, sample, d):
-    return refused(d, "out of range for rank 0") and any(t.dim() == 0 for t in sample.tensors())
-
-
-@rule("`squeeze(dim)` drops a dimension of size 1",
-      "Any other size is an error. PyTorch silently keeps such a dimension.")
-def _(entry, sample, d):
-    return entry.name == "squeeze" and refused(d, "only 1 can be dropped")
-
-
 @rule("`pad` does not crop",
       "A negative padding is an error that names `slice`. PyTorch crops.")
 def _(entry, sample, d):
@@ -205,19 +193,6 @@ def _(entry, sample, d):
       "PyTorch computes exp(x) - 1, which cancels.")
 def _(entry, sample, d):
     return entry.name == "nn.functional.elu" and d.kind == "forward" and bool((sample.input.abs() < 1e-4).any())
-
-
-@rule("Equal extrema share the gradient of max and min",
-      "This holds over dims as over all elements. In PyTorch `amax` and `max()` share it, but `max(dim)` "
-      "gives all of it to one element.")
-def _(entry, sample, d):
-    return entry.name in ("max.dim", "min.dim") and d.kind in ("gradient", "second gradient") and ties(entry, sample)
-
-
-def ties(entry, sample):
-    dim, x = sample.args[0], sample.input.detach()
-    best = x.amax(dim, True) if entry.name == "max.dim" else x.amin(dim, True)
-    return bool(((x == best).sum(dim) > 1).any())
 
 
 @rule("Several NaN share the gradient of max and min",
