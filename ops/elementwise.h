@@ -44,8 +44,8 @@ inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 
-// ---- One operand. Any dtype but bool (u8 wraps): neg, abs, sign, relu, clamp, hardtanh, relu6; the others
-// take floating dtypes only
+// ---- One operand. Any dtype but bool (u8 wraps): neg, abs, sign, floor, ceil, round, relu, clamp, hardtanh,
+// relu6; the others take floating dtypes only
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);   ///< gradient at 0 is 0, at NaN NaN
 Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN
@@ -105,7 +105,7 @@ Tensor lt(const Tensor& a, Scalar b);
 Tensor le(const Tensor& a, Scalar b);
 Tensor gt(const Tensor& a, Scalar b);
 Tensor ge(const Tensor& a, Scalar b);
-// There is no operator==, because a bool is what everybody expects of it.
+// No operator==: C++ expects a bool of it.
 inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
 inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }

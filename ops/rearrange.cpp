@@ -49,6 +49,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
 Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims) {
   detail::check_defined("roll", "x", x);
   return in_the_name_of("roll", [&] {
+    check<ValueError>(!shifts.empty(), "roll: needs at least one shift, got none");
     if (dims.empty() && shifts.rank() == 1) return roll(x.flatten(), shifts, 0).reshape(x.shape());
     check<ShapeError>(shifts.rank() == dims.rank(), "roll: needs one shift for each dim, got shifts ", shifts,
                       " and dims ", dims);

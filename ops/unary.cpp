@@ -100,6 +100,13 @@ struct StepNode final : UnaryNode {
   }
   Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
+/// floor, ceil or round: an integer is its own.
+template <Unary op>
+Tensor rounded(const char* function, const Tensor& x) {
+  detail::check_arithmetic(function, "x", x);
+  if (is_floating(x.dtype())) return unary<StepNode<op>>(function, op, x);
+  return in_the_name_of(function, [&] { return x.clone(); });
+}
 struct ClampNode final : ComposedOfInput {
   const char* name() const override { return "clamp"; }
   Tensor gradient(const Tensor& g, const Tensor& x) const override {
@@ -123,9 +130,9 @@ Tensor bounded(const char* function, Unary op, const Tensor& x, Scalar min, Scal
 Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, x); }
 Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
 Tensor sign(const Tensor& x) { return unary<StepNode<Unary::sign>>("sign", Unary::sign, x); }
-Tensor floor(const Tensor& x) { return unary<StepNode<Unary::floor>>("floor", Unary::floor, x); }
-Tensor ceil(const Tensor& x) { return unary<StepNode<Unary::ceil>>("ceil", Unary::ceil, x); }
-Tensor round(const Tensor& x) { return unary<StepNode<Unary::round>>("round", Unary::round, x); }
+Tensor floor(const Tensor& x) { return rounded<Unary::floor>("floor", x); }
+Tensor ceil(const Tensor& x) { return rounded<Unary::ceil>("ceil", x); }
+Tensor round(const Tensor& x) { return rounded<Unary::round>("round", x); }
 
 Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
   return bounded<ClampNode>("clamp", Unary::clamp, x, min, max);

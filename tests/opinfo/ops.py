@@ -89,8 +89,6 @@ elementwise("true_divide", lambda input, other: vox.div(input, other))
 elementwise("pow", lambda input, exponent: vox.pow(input, exponent))
 elementwise("__radd__", lambda input, other: vox.add(input, other))
 elementwise("__rmul__", lambda input, other: vox.mul(input, other))
-elementwise("__rdiv__", lambda input, other: vox.div(other, input))
-elementwise("__rpow__", lambda input, other: vox.pow(other, input))
 elementwise("__rsub__", lambda input, other: vox.sub(other, input))
 elementwise("reciprocal", lambda input: vox.div(1, input))
 elementwise("square", lambda input: vox.mul(input, input))
@@ -100,7 +98,8 @@ elementwise("nn.functional.relu", lambda input, inplace=False: vox.relu(input))
 elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inplace=False:
             vox.leaky_relu(input, float(negative_slope)))
 elementwise("nn.functional.gelu", lambda input, approximate="none":
-            vox.gelu(input) if approximate == "none" else vox.gelu_tanh(input))
+            vox.gelu(input) if approximate == "none" else vox.gelu_tanh(input) if approximate == "tanh" else
+            require(False, "approximate"))
 elementwise("nn.functional.silu", lambda input, inplace=False: vox.silu(input))
 elementwise("nn.functional.relu6", lambda input, inplace=False: vox.relu6(input))
 elementwise("nn.functional.hardtanh", lambda input, min_val=-1, max_val=1, inplace=False:
@@ -165,8 +164,7 @@ for name, op in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "mi
                  ("argmin", "argmin")):
     add(name, lambda input, dim=None, keepdim=False, op=getattr(vox, op): op(input, dims(dim), keepdim))
 for name in ("prod", "any", "all"):
-    add(name, lambda input, dim=None, keepdim=False, dtype=None, op=getattr(vox, name):
-        op(cast(input, dtype), dims(dim), keepdim))
+    add(name, lambda input, dim=None, keepdim=False, op=getattr(vox, name): op(input, dims(dim), keepdim))
 for name in ("max", "min"):
     add(name, lambda input, op=getattr(vox, name): op(input, (), False), of=name + ":reduction_no_dim")
     add(name + ".dim", lambda input, dim, keepdim=False, op=getattr(vox, name + "_dim"): op(input, dim, keepdim),
@@ -469,9 +467,9 @@ for mode in ("reflect", "replicate", "circular"):
 shaping("nn.functional.pad", pad, of="nn.functional.pad:constant")
 shaping("constant_pad_nd", lambda input, padding, value=0: pad(input, padding, "constant", value))
 shaping("index_select", lambda input, dim, index: vox.index_select(input, dim, index))
-shaping("flip", lambda input, *dims: vox.flip(input, one_list(dims)))
+shaping("flip", lambda input, dims: vox.flip(input, one_list((dims,))))
 shaping("fliplr", lambda input: vox.flip(input, (1,)))
-shaping("flipud", lambda input: vox.flip(input, (0,)))
+shaping("flipud", lambda input: vox.flip(input, (0,)) if input.rank else require(False, "a tensor of rank 0"))
 shaping("roll", lambda input, shifts, dims=(): vox.roll(input, one_list((shifts,)), one_list((dims,))))
 
 shaping("slice", lambda input, dim=0, start=None, end=None, step=1:

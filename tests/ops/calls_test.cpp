@@ -205,6 +205,7 @@ TEST_P(CallsTest, TestsOfElements) {
   const Tensor whole = from_vector<int64_t>({3, 0}, {2}, device());
   EXPECT_EQ(isfinite(whole).to_vector<bool>(), (Bools{true, true}));
   EXPECT_EQ(isinf(whole).to_vector<bool>(), (Bools{false, false}));
+  EXPECT_EQ(floor(whole).to_vector<int64_t>(), (Integers{3, 0}));
   EXPECT_EQ(isfinite(isnan(x)).to_vector<bool>(), Bools(5, true));
 
   const Tensor a = from_vector<int64_t>({0, 0, 2, 2}, {4}, device()), b = numbers({0, 1, 0, nan});
@@ -238,6 +239,7 @@ TEST_P(CallsTest, FlipAndRoll) {
   EXPECT_EQ(values(roll(x, 2)), (Doubles{4, 5, 0, 1, 2, 3}));
   EXPECT_EQ(values(roll(x, std::numeric_limits<int64_t>::min(), 1)), values(roll(x, 1, 1)));
   EXPECT_THROW(roll(x, {1, 2}, 0), ShapeError);
+  EXPECT_THROW(roll(x, Shape{}), ValueError);
   Tensor copy = flip(x, Shape{});
   copy += 1;
   EXPECT_EQ(x[0][0].item<double>(), 0) << "flip copies";
