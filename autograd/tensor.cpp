@@ -126,10 +126,11 @@ void set_data(const Tensor& t, const Tensor& data) {
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {
   if (grad_enabled()) {
     const bool source_grad = source.defined() && source.requires_grad();
-    check<GradError>(
-        !target.requires_grad() && !source_grad, function, ": in-place writes are not recorded, and the ",
-        source_grad ? "source" : "target", autograd::Quoted{source_grad ? source : target},
-        " requires grad; use the ordinary op (x = x + y), or write under `auto guard = vox::no_grad();`");
+    check<GradError>(!target.requires_grad() && !source_grad, function,
+                     ": in-place writes are not recorded, and the ", source_grad ? "source" : "target",
+                     autograd::Quoted{source_grad ? source : target},
+                     " requires grad; use the ordinary op (x = x + y), or write to a clone() or under ",
+                     "`auto guard = vox::no_grad();`");
   }
   target.impl()->storage->bump_version();
 }

@@ -325,7 +325,7 @@ TEST(Messages, WordForWord) {
        [&] { exp(x.to(i64)); }},
       {"add_: in-place writes are not recorded, and the target requires grad; use the ordinary op (x = x + "
        "y), or "
-       "write under `auto guard = vox::no_grad();`",
+       "write to a clone() or under `auto guard = vox::no_grad();`",
        [&] { x.clone().set_requires_grad() += 1; }},
       {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), or it "
        "comes "
