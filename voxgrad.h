@@ -12,6 +12,7 @@
 #include <voxgrad/core/dlpack.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/generator.h>
+#include <voxgrad/core/memory.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>

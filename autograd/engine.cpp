@@ -74,7 +74,8 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
 /// Checks the caller's gradient for `output`. If it was left out, which one element allows, makes a 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
   check<GradError>(output.requires_grad(), function, ": the output", Quoted{output},
-                   " does not require grad: no input of its ops did, ", "or they ran under no_grad()");
+                   " does not require grad: no input of its ops did, they ran under no_grad(), or it comes ",
+                   "from a gradient, which the tape records only with {.create_graph = true}");
   if (!gradient.defined()) {
     check<GradError>(output.numel() == 1, function,
                      ": a gradient may be left out only for a tensor of one element, ", "got shape ",
@@ -93,7 +94,7 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
 
 }  // namespace autograd
 
-void Tensor::backward(const Tensor& gradient, BackwardOptions options) {
+void Tensor::backward(const Tensor& gradient, BackwardOptions options) const {
   checked("backward");
   Tensor seed = autograd::root_gradient("backward", *this, gradient);
   std::vector<Tensor> seeds;

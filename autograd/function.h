@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <list>
 #include <memory>
 #include <vector>
@@ -45,6 +46,34 @@ class FunctionContext {
 template <class F>
 struct FunctionNode;
 
+namespace detail {
+/// F::name, a constant or, as a local struct may have no static data, a static function.
+template <class F>
+const char* name_of_function() {
+  if constexpr (requires {
+                  { F::name() } -> std::convertible_to<const char*>;
+                })
+    return F::name();
+  else {
+    static_assert(
+        requires {
+          { F::name } -> std::convertible_to<const char*>;
+        },
+        "a vox::Function needs `static constexpr const char* name`, or `static const char* name()`");
+    return F::name;
+  }
+}
+
+template <class F>
+concept HasForward = requires(F f, FunctionContext& context, const std::vector<Tensor>& inputs) {
+  { f.forward(context, inputs) } -> std::convertible_to<Tensor>;
+};
+template <class F>
+concept HasBackward = requires(F f, FunctionContext& context, const Tensor& grad_output) {
+  { f.backward(context, grad_output) } -> std::convertible_to<std::vector<Tensor>>;
+};
+}  // namespace detail
+
 /// Base of a user's op with its own gradient; examples/03_custom_op.cpp is a complete one.
 ///
 ///     struct Cube : vox::Function<Cube> {
@@ -55,6 +84,9 @@ struct FunctionNode;
 ///     };
 ///     Tensor y = Cube{.scale = 2}.apply({x});
 ///
+/// A struct inside a function, which cannot have static data, writes `static const char* name() { return
+/// "cube"; }`.
+///
 /// forward runs under no_grad() and returns a new tensor, which is recorded if its dtype is floating.
 /// backward returns one gradient per input; an undefined tensor stands for none. If backward consists of
 /// recorded ops, it can itself be differentiated.
@@ -62,16 +94,21 @@ template <class F>
 class Function {
  public:
   Tensor apply(const std::vector<Tensor>& inputs) const {
+    static_assert(detail::HasForward<F>,
+                  "a vox::Function needs `Tensor forward(FunctionContext&, const std::vector<Tensor>&)`");
+    static_assert(detail::HasBackward<F>,
+                  "a vox::Function needs `std::vector<Tensor> backward(FunctionContext&, const Tensor&)`");
+    const char* const name = detail::name_of_function<F>();
     F self = static_cast<const F&>(*this);
     FunctionContext context;
     Tensor output = [&] {
       const auto guard = no_grad();
       return self.forward(context, inputs);
     }();
-    check<ValueError>(output.defined(), F::name, ": forward returned an undefined tensor");
+    check<ValueError>(output.defined(), name, ": forward returned an undefined tensor");
     const auto is_output = [returned = output.impl()](const Tensor& t) { return t.impl() == returned; };
     const bool is_input = std::any_of(inputs.begin(), inputs.end(), is_output);
-    check<GradError>(is_input || !output.requires_grad(), F::name,
+    check<GradError>(is_input || !output.requires_grad(), name,
                      ": forward must return a new tensor, got one that is on the tape");
     // The tape needs its own handle: the tensor may be an input, or the program may use it further.
     output = output.detach();
@@ -89,7 +126,7 @@ struct FunctionNode final : autograd::Node {
   std::optional<F> function;
   FunctionContext context;
 
-  const char* name() const override { return F::name; }
+  const char* name() const override { return detail::name_of_function<F>(); }
 
   void keep(F self, FunctionContext forward_context) {
     function.emplace(std::move(self));
@@ -103,7 +140,7 @@ struct FunctionNode final : autograd::Node {
 
   autograd::Gradients backward(autograd::Gradients gradients) override {
     std::vector<Tensor> results = function->backward(context, *gradients[0]);
-    check<GradError>(results.size() == edges().size(), F::name, ": backward returned ", results.size(),
+    check<GradError>(results.size() == edges().size(), name(), ": backward returned ", results.size(),
                      " gradients for ", edges().size(), " inputs");
     autograd::Gradients out;
     for (Tensor& g : results) out.push_back(g.defined() ? autograd::Gradient(std::move(g)) : std::nullopt);

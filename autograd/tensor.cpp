@@ -30,7 +30,7 @@ Tensor& Tensor::set_requires_grad(bool requires_grad) {
 
 Tensor Tensor::grad() const {
   const auto& meta = checked("grad").autograd;
-  return meta ? meta->grad : Tensor();
+  return meta && meta->grad.defined() ? meta->grad : detail::missing_gradient(*this);
 }
 
 void Tensor::set_grad(const Tensor& grad) {
@@ -126,10 +126,11 @@ void set_data(const Tensor& t, const Tensor& data) {
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source) {
   if (grad_enabled()) {
     const bool source_grad = source.defined() && source.requires_grad();
-    check<GradError>(
-        !target.requires_grad() && !source_grad, function, ": in-place writes are not recorded, and the ",
-        source_grad ? "source" : "target", autograd::Quoted{source_grad ? source : target},
-        " requires grad; write under `auto guard = vox::no_grad();`, or to a clone() with the ordinary op");
+    check<GradError>(!target.requires_grad() && !source_grad, function,
+                     ": in-place writes are not recorded, and the ", source_grad ? "source" : "target",
+                     autograd::Quoted{source_grad ? source : target},
+                     " requires grad; use the ordinary op (x = x + y), or write to a clone() or under ",
+                     "`auto guard = vox::no_grad();`");
   }
   check<ValueError>(!target.impl()->storage->read_only(), function, ": the memory of the target",
                     autograd::Quoted{target}, " is read-only; write to a clone()");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <locale>
 #include <new>
 #include <sstream>
@@ -11,30 +12,45 @@ namespace vox {
 /// Base of everything voxgrad throws. A message says: function, rule, what it got, what is allowed.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
+  /// An error of the same class with another message.
+  virtual std::exception_ptr with(const std::string& message) const {
+    return std::make_exception_ptr(Error(message));
+  }
 };
-struct ShapeError : Error {
+
+namespace detail {
+template <class E>
+struct ErrorOf : Error {
   using Error::Error;
+  std::exception_ptr with(const std::string& message) const override {
+    return std::make_exception_ptr(E(message));
+  }
+};
+}  // namespace detail
+
+struct ShapeError : detail::ErrorOf<ShapeError> {
+  using ErrorOf::ErrorOf;
 };  ///< sizes, ranks, indices, strides
-struct DTypeError : Error {
-  using Error::Error;
+struct DTypeError : detail::ErrorOf<DTypeError> {
+  using ErrorOf::ErrorOf;
 };  ///< element types
-struct DeviceError : Error {
-  using Error::Error;
+struct DeviceError : detail::ErrorOf<DeviceError> {
+  using ErrorOf::ErrorOf;
 };  ///< devices that differ or do not exist
-struct ValueError : Error {
-  using Error::Error;
+struct ValueError : detail::ErrorOf<ValueError> {
+  using ErrorOf::ErrorOf;
 };  ///< an argument outside its allowed range
-struct GradError : Error {
-  using Error::Error;
+struct GradError : detail::ErrorOf<GradError> {
+  using ErrorOf::ErrorOf;
 };  ///< misuse of autograd
-struct CudaError : Error {
-  using Error::Error;
+struct CudaError : detail::ErrorOf<CudaError> {
+  using ErrorOf::ErrorOf;
 };  ///< a CUDA call that failed
-struct OutOfMemoryError : Error {
-  using Error::Error;
+struct OutOfMemoryError : detail::ErrorOf<OutOfMemoryError> {
+  using ErrorOf::ErrorOf;
 };  ///< failed allocations
-struct IoError : Error {
-  using Error::Error;
+struct IoError : detail::ErrorOf<IoError> {
+  using ErrorOf::ErrorOf;
 };  ///< files: missing, corrupt, not writable
 
 /// Streams all arguments into one string, in the C locale, so that messages do not depend on the program's.
@@ -54,13 +70,16 @@ inline void check(bool ok, const Args&... message) {
     throw E(str(message...));
 }
 
-/// Returns f(). Errors for lack of memory, those of the standard library included, name `function`.
+/// Returns f(). An error that does not name `function`, because an op inside f threw it, gets the name in
+/// front of its message. So does std::bad_alloc.
 template <class F>
 decltype(auto) in_the_name_of(const char* function, F f) {
   try {
     return f();
-  } catch (const OutOfMemoryError& error) {
-    throw OutOfMemoryError(str(function, ": ", error.what()));
+  } catch (const Error& error) {
+    const std::string name = str(function, ": "), message = error.what();
+    if (message.starts_with(name)) throw;
+    std::rethrow_exception(error.with(name + message));
   } catch (const std::bad_alloc&) {
     throw OutOfMemoryError(str(function, ": no memory for its tables"));
   }

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <voxgrad/core/device.h>
+#include <voxgrad/core/memory.h>
 
 // Note [CUDA streams]
 //
@@ -28,10 +31,11 @@
 //
 // Note [CUDA graphs]
 //
-// Ops may be captured: make a Stream, set it by a StreamGuard, and call CUDA's cudaStreamBeginCapture and
-// cudaStreamEndCapture on its native_handle(). Before the capture, run the same ops once (lazy set-up cannot
-// be captured) and synchronize. During a capture, copies between host and device and synchronize() throw
-// CudaError. Three kinds of tensors differ in what happens to their memory:
+// Ops may be captured once and launched many times: by a Graph, below, or by CUDA's own calls
+// cudaStreamBeginCapture and cudaStreamEndCapture on the native_handle() of a Stream that a StreamGuard has
+// set. Before the capture, run the same ops once (lazy set-up cannot be captured) and synchronize. During a
+// capture, copies between host and device and synchronize() throw CudaError. Three kinds of tensors differ in
+// what happens to their memory:
 //  - A tensor made before the capture that the graph reads or writes: keep it while you launch the graph.
 //    If its last handle goes away *during* the capture, the graph keeps the memory, and it is freed when the
 //    graph and its executables are destroyed.
@@ -45,9 +49,20 @@
 namespace vox::cuda {
 
 class StreamImpl;
+class GraphImpl;
 
 /// Whether this build has CUDA, and this machine a GPU that its driver can use. Never throws.
 bool is_available() noexcept;
+
+/// The name of the GPU, such as "NVIDIA H100 80GB HBM3".
+std::string device_name(Device device = Device::cuda());
+
+/// Bytes of the GPU's memory, whoever uses it. The pool's unused memory is not free; empty_cache() returns
+/// it.
+struct DeviceMemory {
+  int64_t free = 0, total = 0;
+};
+DeviceMemory device_memory(Device device = Device::cuda());
 
 /// Number of CUDA devices; 0 if is_available() is false. Never throws.
 int device_count() noexcept;
@@ -107,17 +122,54 @@ class StreamGuard {
   StreamImpl* previous_;  // kept alive by the guard that set it; null for the shared stream
 };
 
-/// Bytes of memory on one device. `in_use` is what tensors asked for. `reserved` is the GPU memory that the
-/// pool holds, in use or ready for reuse. Memory of captured graphs is counted in `in_use` only.
-struct MemoryStats {
-  int64_t in_use = 0;
-  int64_t peak_in_use = 0;
-  int64_t reserved = 0;
-  int64_t peak_reserved = 0;
-};
-MemoryStats memory_stats(Device device = Device::cuda());
+/// A point in the work of a stream. A copy is a second handle on the same event.
+///
+///     vox::cuda::Event begin, end;
+///     begin.record();
+///     y = net(x);
+///     end.record();
+///     double ms = end.milliseconds_since(begin);
+class Event {
+ public:
+  explicit Event(Device device = Device::cuda());
 
-/// Resets the peaks to the present numbers.
+  /// Moves the event behind everything submitted to this thread's current stream, or to `stream`, so far.
+  void record() const;
+  void record(const Stream& stream) const;
+  /// Whether the work before it is done; true for an event that was never recorded. synchronize() waits for
+  /// it.
+  bool is_done() const;
+  void synchronize() const;
+  /// Waits for both events, and returns the time between them. Throws CudaError if one was not recorded.
+  double milliseconds_since(const Event& begin) const;
+
+ private:
+  Device device_;
+  std::shared_ptr<void> event_;
+};
+
+/// The ops of `f`, captured in a stream of the graph's own and launched by one call (Note [CUDA graphs]):
+///
+///     Tensor x = ..., y;
+///     vox::cuda::Graph graph([&] { y = net(x); });  // runs nothing
+///     x.copy_(batch);
+///     graph.replay();                               // y holds the result
+///
+/// The constructor throws what f throws. A replay begins after the work of the current stream so far, which
+/// goes on after it. Tensors made by f keep their addresses. Keep those that the graph uses until after the
+/// last replay.
+class Graph {
+ public:
+  explicit Graph(const std::function<void()>& f, Device device = Device::cuda());
+  void replay() const;
+
+ private:
+  std::shared_ptr<GraphImpl> impl_;
+};
+
+using vox::MemoryStats;
+/// Like vox::memory_stats() and vox::reset_peak_memory_stats().
+MemoryStats memory_stats(Device device = Device::cuda());
 void reset_peak_memory_stats(Device device = Device::cuda());
 
 /// Returns unused memory of the pool and of graphs to the GPU, for other programs. Waits for the work of

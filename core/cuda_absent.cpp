@@ -16,8 +16,9 @@ namespace {
 
 }  // namespace
 
-/// Empty, because no stream can be made.
+/// Empty, because no stream or graph can be made.
 class StreamImpl {};
+class GraphImpl {};
 
 bool is_available() noexcept { return false; }
 int device_count() noexcept { return 0; }
@@ -28,6 +29,18 @@ void deallocate(void*, int) noexcept {}
 int device_of(const char* function, const void*) { absent(function); }
 void note_use(const void*, int) { absent("note_use"); }
 void copy(void*, int, const void*, int, int64_t, CopyKind) { absent("copy"); }
+
+std::string device_name(Device) { absent("device_name"); }
+DeviceMemory device_memory(Device) { absent("device_memory"); }
+
+Event::Event(Device) { absent("Event"); }
+void Event::record() const { absent("Event::record"); }
+void Event::record(const Stream&) const { absent("Event::record"); }
+bool Event::is_done() const { absent("Event::is_done"); }
+void Event::synchronize() const { absent("Event::synchronize"); }
+double Event::milliseconds_since(const Event&) const { absent("Event::milliseconds_since"); }
+Graph::Graph(const std::function<void()>&, Device) { absent("Graph"); }
+void Graph::replay() const { absent("Graph::replay"); }
 
 void synchronize(Device) { absent("synchronize"); }
 MemoryStats memory_stats(Device) { absent("memory_stats"); }

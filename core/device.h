@@ -6,6 +6,8 @@
 
 namespace vox {
 
+struct TensorOptions;  // core/tensor.h
+
 enum class DeviceType : uint8_t { cpu, cuda };
 
 /// Where a tensor's memory lives. Devices are explicit: nothing moves or falls back silently.
@@ -19,6 +21,9 @@ struct Device {
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   friend constexpr bool operator==(const Device&, const Device&) = default;
+
+  /// f32 on this device: `vox::zeros({2, 3}, vox::Device::cuda())`.
+  constexpr operator TensorOptions() const;
 };
 
 inline std::string to_string(Device device) {

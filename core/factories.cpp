@@ -74,9 +74,16 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
 Tensor zeros(const Shape& shape, TensorOptions options) { return filled("zeros", shape, 0, options); }
 Tensor ones(const Shape& shape, TensorOptions options) { return filled("ones", shape, 1, options); }
 
-Tensor full_like(const Tensor& t, Scalar value) { return filled("full_like", t.shape(), value, t.options()); }
-Tensor zeros_like(const Tensor& t) { return filled("zeros_like", t.shape(), 0, t.options()); }
-Tensor ones_like(const Tensor& t) { return filled("ones_like", t.shape(), 1, t.options()); }
+namespace {
+Tensor filled_like(const char* function, const Tensor& t, Scalar value) {
+  detail::check_defined(function, "t", t);
+  return filled(function, t.shape(), value, t.options());
+}
+}  // namespace
+
+Tensor full_like(const Tensor& t, Scalar value) { return filled_like("full_like", t, value); }
+Tensor zeros_like(const Tensor& t) { return filled_like("zeros_like", t, 0); }
+Tensor ones_like(const Tensor& t) { return filled_like("ones_like", t, 1); }
 
 // ---- Ranges: written on the host, then sent ---------------------------------------------------------------
 
@@ -139,6 +146,7 @@ Tensor floating_range(double start, double end, double step, TensorOptions optio
 }  // namespace
 
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
+  detail::check_device("arange", options.device);
   check<DTypeError>(options.dtype != boolean, "arange: dtype bool has no range; allowed are all others");
   if (is_floating(options.dtype))
     return floating_range(start.as_real(), end.as_real(), step.as_real(), options);
@@ -151,13 +159,30 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
 
 Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
 
+Tensor linspace(double start, double end, int64_t steps, TensorOptions options) {
+  check<ValueError>(steps >= 0, "linspace: steps must be >= 0, got ", steps);
+  check<ValueError>(std::isfinite(start) && std::isfinite(end), "linspace: needs finite numbers, got start ",
+                    start, " and end ", end);
+  const Tensor t = detail::empty_for("linspace", {steps}, {options.dtype});
+  visit_floating_storage("linspace", options.dtype, [&]<class T>(T) {
+    // From both ends, so that both are exact.
+    const double step =
+        steps > 1 ? end / static_cast<double>(steps - 1) - start / static_cast<double>(steps - 1) : 0;
+    for (int64_t i = 0; i < steps; ++i)
+      detail::mutable_ptr<T>(t)[i] =
+          static_cast<T>(i < (steps + 1) / 2 ? start + static_cast<double>(i) * step
+                                             : end - static_cast<double>(steps - 1 - i) * step);
+  });
+  return in_the_name_of("linspace", [&] { return t.to(options.device); });
+}
+
 Tensor eye(int64_t n, TensorOptions options) {
   const Tensor t = filled("eye", {n, n}, 0, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T(1);
   });
-  return t.to(options.device);
+  return in_the_name_of("eye", [&] { return t.to(options.device); });
 }
 
 }  // namespace vox

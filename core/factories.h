@@ -83,6 +83,10 @@ Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options =
 /// 0, 1, ... up to but not including `end`.
 Tensor arange(Scalar end, TensorOptions options = {});
 
+/// `steps` numbers from start to end, both included, in equal distances; computed in double. ValueError if
+/// steps is negative or a number is not finite; DTypeError unless the dtype is floating.
+Tensor linspace(double start, double end, int64_t steps, TensorOptions options = {});
+
 /// The n x n identity matrix.
 Tensor eye(int64_t n, TensorOptions options = {});
 
@@ -100,5 +104,16 @@ Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generato
 /// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype can hold all of them.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = i64},
                Generator& generator = default_generator());
+inline Tensor randint(int64_t low, int64_t high, const Shape& shape, Device device,
+                      Generator& generator = default_generator()) {
+  return randint(low, high, shape, {i64, device}, generator);
+}
+
+/// 1 with the probability that each element of p gives, else 0, in p's dtype, which is floating. ValueError
+/// for a probability outside [0, 1]. No gradient.
+Tensor bernoulli(const Tensor& p, Generator& generator = default_generator());
+
+/// 0 to n - 1 in random order (i64).
+Tensor randperm(int64_t n, Device device = Device::cpu(), Generator& generator = default_generator());
 
 }  // namespace vox

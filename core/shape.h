@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <ostream>
 #include <vector>
@@ -16,15 +18,24 @@ namespace vox {
 /// take as an argument and that costs no allocation.
 inline constexpr int64_t max_rank = 8;
 
-/// Sizes or strides of a tensor: a short list of int64_t, kept inside the object.
+namespace detail {
+/// An integer that is a size, a dimension or an index; a bool is none.
+template <class T>
+concept Integer = std::integral<T> && !std::same_as<T, bool>;
+}  // namespace detail
+
+/// Sizes, strides or dimensions of a tensor: a short list of int64_t, kept inside the object. One integer
+/// stands for a list of one: `sum(x, 2)`.
 class Shape {
  public:
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<int64_t> sizes) : Shape(sizes.begin(), sizes.end()) {}
-  Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), sizes.data() + sizes.size()) {}
-  template <class It>
+  constexpr Shape(detail::Integer auto size) { push_back(static_cast<int64_t>(size)); }
+  template <detail::Integer I>
+  Shape(const std::vector<I>& sizes) : Shape(sizes.begin(), sizes.end()) {}
+  template <std::input_iterator It>
   constexpr Shape(It first, It last) {
-    for (; first != last; ++first) push_back(*first);
+    for (; first != last; ++first) push_back(static_cast<int64_t>(*first));
   }
   /// `rank` times `value`.
   static constexpr Shape filled(int64_t rank, int64_t value) {
@@ -118,7 +129,8 @@ inline Shape contiguous_strides(const Shape& shape) {
   return strides;
 }
 
-/// Turns a dimension in [-rank, rank-1] into one in [0, rank-1].
+/// Turns a dimension in [-rank, rank-1] into one in [0, rank-1]. Ops that reduce or reorder dimensions accept
+/// 0 and -1 of a tensor of rank 0, as PyTorch does: they call this with rank 1 for it.
 inline int64_t normalize_dim(const char* function, int64_t dim, int64_t rank) {
   check<ShapeError>(rank > 0, function, ": dim ", dim,
                     " is out of range for rank 0; a tensor of rank 0 has no dimensions");

@@ -30,6 +30,7 @@ int64_t detail::checked_bytes(const char* function, const Shape& shape, DType dt
 
 Tensor detail::empty_for(const char* function, const Shape& shape, TensorOptions options) {
   const int64_t bytes = checked_bytes(function, shape, options.dtype);
+  check_device(function, options.device);
   std::shared_ptr<Storage> storage;
   try {
     storage = Storage::allocate(bytes, options.device);
@@ -42,7 +43,8 @@ Tensor detail::empty_for(const char* function, const Shape& shape, TensorOptions
 }
 
 const TensorImpl& Tensor::checked(const char* function) const {
-  check<ValueError>(defined(), function, ": the tensor is undefined (default-constructed)");
+  if (!defined()) [[unlikely]]
+    throw ValueError(str(function, ": the tensor is undefined", detail::why_undefined(*this)));
   return *impl_;
 }
 
@@ -82,7 +84,7 @@ void* Tensor::checked_mutable_data(DType dtype) {
 }
 
 template <class T>
-std::vector<T> Tensor::to_vector() const {
+std::vector<T> Tensor::elements() const {
   checked_data("to_vector", dtype_of<T>());
   try {
     const Tensor dense = detach().contiguous().to(Device::cpu());
@@ -96,28 +98,20 @@ std::vector<T> Tensor::to_vector() const {
   }
 }
 
-template <class T>
-T Tensor::item() const {
+void Tensor::copy_item(DType dtype, void* to) const {
   checked("item");
   check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
-  checked_data("item", dtype_of<T>());
-  return *detail::ptr<T>(detach().to(Device::cpu()));
+  checked_data("item", dtype);
+  std::memcpy(to, detach().to(Device::cpu()).impl()->data(), static_cast<size_t>(size_of(dtype)));
 }
 
-template std::vector<float> Tensor::to_vector() const;
-template std::vector<double> Tensor::to_vector() const;
-template std::vector<int64_t> Tensor::to_vector() const;
-template std::vector<uint8_t> Tensor::to_vector() const;
-template std::vector<bool> Tensor::to_vector() const;
-template std::vector<bfloat16> Tensor::to_vector() const;
-template std::vector<float16> Tensor::to_vector() const;
-template float Tensor::item() const;
-template double Tensor::item() const;
-template int64_t Tensor::item() const;
-template uint8_t Tensor::item() const;
-template bool Tensor::item() const;
-template bfloat16 Tensor::item() const;
-template float16 Tensor::item() const;
+template std::vector<float> Tensor::elements() const;
+template std::vector<double> Tensor::elements() const;
+template std::vector<int64_t> Tensor::elements() const;
+template std::vector<uint8_t> Tensor::elements() const;
+template std::vector<bool> Tensor::elements() const;
+template std::vector<bfloat16> Tensor::elements() const;
+template std::vector<float16> Tensor::elements() const;
 
 namespace detail {
 
@@ -125,14 +119,47 @@ Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& s
   return Tensor(std::make_shared<TensorImpl>(t.impl()->storage, offset, shape, strides, t.dtype()));
 }
 
+namespace {
+/// The deleter of a null pointer: with it, the handle of an undefined tensor remembers whose gradient it
+/// stands for.
+struct MissingGradient {
+  std::string name;
+  Shape shape;
+  const char* why;
+  void operator()(TensorImpl*) const {}
+};
+}  // namespace
+
+Tensor missing_gradient(const Tensor& t) {
+  const char* why = !t.requires_grad() ? "does not require grad (call set_requires_grad() before the forward)"
+                    : t.is_leaf()
+                        ? "has no gradient: no backward() has reached it"
+                        : "is not a leaf, so backward() keeps its gradient only after retain_grad()";
+  return Tensor(std::shared_ptr<TensorImpl>(nullptr, MissingGradient{t.name(), t.shape(), why}));
+}
+
+std::string why_undefined(const Tensor& t) {
+  const auto* missing = std::get_deleter<MissingGradient>(t.impl());
+  if (!missing) return " (default-constructed or moved from)";
+  const std::string name = missing->name.empty() ? "" : str(" \"", missing->name, '"');
+  return str(": it is the grad() of the tensor", name, " of shape ", missing->shape, ", which ",
+             missing->why);
+}
+
+void check_device(const char* function, Device device) {
+  if (device.is_cuda()) return cuda::check_device(function, device.index);
+  check<DeviceError>(device.index == 0, function, ": a CPU device has index 0, got ", device.index);
+}
+
 void check_defined(const char* function, const char* argument, const Tensor& t) {
-  check<ValueError>(t.defined(), function, ": argument '", argument, "' is an undefined tensor");
+  if (!t.defined()) [[unlikely]]
+    throw ValueError(str(function, ": argument '", argument, "' is an undefined tensor", why_undefined(t)));
 }
 
 void check_floating(const char* function, const char* argument, const Tensor& t) {
   check_defined(function, argument, t);
   check<DTypeError>(is_floating(t.dtype()), function, ": needs a floating dtype, got ", t.dtype(),
-                    "; allowed are f32, f64, bf16 and f16 (use to(dtype))");
+                    "; allowed are f32, f64, bf16 and f16 (convert with to(vox::f32))");
 }
 
 void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,15 @@ struct TensorOptions {
   DType dtype = f32;
   Device device = Device::cpu();
 };
+constexpr Device::operator TensorOptions() const { return {.device = *this}; }
+
+/// The elements start, start + step, ... below end of a dimension, for `x[{.start = 2, .end = 5}]`.
+struct Slice {
+  int64_t start = 0, end = std::numeric_limits<int64_t>::max(), step = 1;
+};
+
+/// What max(x, dim) and min(x, dim) return (ops/reduce.h).
+struct ValuesAndIndices;
 
 /// A hook sees a gradient and returns nothing, or a replacement.
 using Hook = std::function<std::optional<class Tensor>(const class Tensor& gradient)>;
@@ -86,10 +96,17 @@ class Tensor {
   /// All elements in logical (row-major) order, copied to the host. T must be the dtype's type. Throws
   /// OutOfMemoryError.
   template <class T>
-  std::vector<T> to_vector() const;
+  std::vector<T> to_vector() const {
+    (void)dtype_of<T>();  // refuses types that no tensor holds
+    return elements<T>();
+  }
   /// The only element of a tensor with numel() == 1, as T, which must be the dtype's type.
   template <class T = float>
-  T item() const;
+  T item() const {
+    T element{};
+    copy_item(dtype_of<T>(), &element);
+    return element;
+  }
 
   // ---- Copies (ops/copy.cpp) ------------------------------------------------------------------------
   Tensor clone() const;            ///< a dense copy of the elements
@@ -103,13 +120,16 @@ class Tensor {
 
   // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
   /// Elements start, start+step, ... below end of one dimension; bounds clamp as in Python, step >= 1.
-  Tensor slice(int64_t dim, int64_t start, int64_t end, int64_t step = 1) const;
+  Tensor slice(int64_t dim, int64_t start, int64_t end = Slice().end, int64_t step = 1) const;
+  Tensor operator[](int64_t index) const;              ///< select(0, index)
+  Tensor operator[](const Slice& range) const;         ///< slice(0, ...)
   Tensor select(int64_t dim, int64_t index) const;     ///< one index of `dim`, which disappears
   Tensor permute(const Shape& dims) const;             ///< dimension i of the result is dims[i]
   Tensor transpose(int64_t dim0, int64_t dim1) const;  ///< swaps two dimensions
   Tensor expand(const Shape& shape) const;             ///< repeats size-1 dimensions with stride 0; -1 keeps
   Tensor reshape(const Shape& shape) const;  ///< a view where the strides allow it, else a copy; one -1
-  Tensor squeeze(int64_t dim) const;         ///< drops a dimension of size 1
+  Tensor squeeze() const;                    ///< drops all dimensions of size 1
+  Tensor squeeze(int64_t dim) const;         ///< drops this one if its size is 1, as PyTorch does
   Tensor unsqueeze(int64_t dim) const;       ///< adds a dimension of size 1
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
 
@@ -118,14 +138,28 @@ class Tensor {
   Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
   Tensor max(const Shape& dims = {}, bool keepdim = false) const;
   Tensor min(const Shape& dims = {}, bool keepdim = false) const;
+  ValuesAndIndices max(detail::Integer auto dim, bool keepdim = false) const;
+  ValuesAndIndices min(detail::Integer auto dim, bool keepdim = false) const;
 
   // They return this handle, so that calls chain; do not bind the result to a reference when called on a
   // temporary.
   // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
   Tensor& add_(Scalar value);
+  Tensor& sub_(const Tensor& other);
+  Tensor& sub_(Scalar value);
   Tensor& mul_(const Tensor& other);
   Tensor& mul_(Scalar value);
+  Tensor& div_(const Tensor& other);
+  Tensor& div_(Scalar value);
+  Tensor& operator+=(const Tensor& other) { return add_(other); }
+  Tensor& operator+=(Scalar value) { return add_(value); }
+  Tensor& operator-=(const Tensor& other) { return sub_(other); }
+  Tensor& operator-=(Scalar value) { return sub_(value); }
+  Tensor& operator*=(const Tensor& other) { return mul_(other); }
+  Tensor& operator*=(Scalar value) { return mul_(value); }
+  Tensor& operator/=(const Tensor& other) { return div_(other); }
+  Tensor& operator/=(Scalar value) { return div_(value); }
   Tensor& fill_(Scalar value);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& source);  ///< broadcasts; casts and crosses devices if need be
@@ -134,8 +168,10 @@ class Tensor {
   bool requires_grad() const;
   /// Says whether backward() computes a gradient for this tensor, a leaf of floating dtype.
   Tensor& set_requires_grad(bool requires_grad = true);
-  bool is_leaf() const;               ///< not made by a recorded op
-  Tensor grad() const;                ///< gradient so far; undefined if there is none
+  bool is_leaf() const;  ///< not made by a recorded op
+  /// The gradient so far. If there is none it is an undefined tensor, and an error about its use says whose
+  /// it is and why: no backward() reached this tensor, or it is not a leaf and did not retain_grad().
+  Tensor grad() const;
   void set_grad(const Tensor& grad);  ///< replaces it; an undefined tensor clears it
   void zero_grad() { set_grad({}); }
   /// Keeps the gradient of a non-leaf in grad() during backward.
@@ -146,7 +182,11 @@ class Tensor {
   /// let it hold a detach(). Throws ValueError for an empty std::function or a null pointer.
   template <class F>
   int64_t register_hook(F hook) {
-    if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>) {
+    static_assert(std::is_invocable_v<F&, const Tensor&>, "register_hook: a hook takes a `const Tensor&`");
+    using Result = std::invoke_result_t<F&, const Tensor&>;
+    static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, std::optional<Tensor>>,
+                  "register_hook: a hook returns nothing, or the gradient's replacement");
+    if constexpr (std::is_void_v<Result>) {
       std::function<void(const Tensor&)> look(std::move(hook));
       if (!look) return add_hook({});
       return add_hook([look = std::move(look)](const Tensor& g) -> std::optional<Tensor> {
@@ -169,8 +209,9 @@ class Tensor {
   };
   /// Runs the tape from this tensor and adds into the grad() of every leaf that requires grad.
   /// `gradient` has this tensor's shape and dtype; it may be left out for a tensor of one element.
-  void backward(const Tensor& gradient, BackwardOptions options);
-  void backward(const Tensor& gradient = {}) { backward(gradient, BackwardOptions{}); }
+  void backward(const Tensor& gradient, BackwardOptions options) const;
+  void backward(BackwardOptions options) const { backward(Tensor(), options); }
+  void backward(const Tensor& gradient = {}) const { backward(gradient, BackwardOptions{}); }
 
   const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
 
@@ -178,6 +219,9 @@ class Tensor {
   const TensorImpl& checked(const char* function) const;
   const void* checked_data(const char* function, DType dtype) const;
   void* checked_mutable_data(DType dtype);
+  template <class T>
+  std::vector<T> elements() const;
+  void copy_item(DType dtype, void* to) const;
   int64_t add_hook(Hook hook);
 
   std::shared_ptr<TensorImpl> impl_;
@@ -240,6 +284,13 @@ T* mutable_ptr(const Tensor& t) {
 /// target or a source requires grad); otherwise it bumps the version of target's storage.
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source = {});
 
+/// Why `t` is undefined, for messages: " (default-constructed or moved from)", or whose gradient it stands
+/// for.
+std::string why_undefined(const Tensor& t);
+/// An undefined tensor that stands for the missing gradient of t. why_undefined() tells.
+Tensor missing_gradient(const Tensor& t);
+/// Throws DeviceError, naming `function`, unless the device exists.
+void check_device(const char* function, Device device);
 /// Throws unless `t` is defined; `argument` names it in the message.
 void check_defined(const char* function, const char* argument, const Tensor& t);
 /// Throws ValueError if the std::function `f` is empty; `argument` names it in the message.

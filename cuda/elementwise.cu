@@ -88,6 +88,13 @@ struct UnaryOp {
     if constexpr (op == Unary::sign) return v > T(0) ? T(1) : is_negative(v) ? T(-1) : v;
     if constexpr (op == Unary::relu) return is_negative(v) ? T(0) : v;
     if constexpr (op == Unary::clamp || op == Unary::hardtanh) return v < p ? p : v > q ? q : v;
+    if constexpr (op == Unary::floor) return ::floor(v);
+    if constexpr (op == Unary::ceil) return ::ceil(v);
+    if constexpr (op == Unary::round) return ::rint(v);
+    if constexpr (op == Unary::sin) return ::sin(v);
+    if constexpr (op == Unary::cos) return ::cos(v);
+    if constexpr (op == Unary::log1p) return ::log1p(v);
+    if constexpr (op == Unary::expm1) return ::expm1(v);
     if constexpr (op == Unary::exp) return ::exp(v);
     if constexpr (op == Unary::log) return ::log(v);
     if constexpr (op == Unary::sqrt) return ::sqrt(v);
@@ -116,6 +123,10 @@ struct UnaryGradient {
   T p, q;
   __device__ T operator()(T g, T v) const {
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
+    if constexpr (op == Unary::sin) return g * ::cos(v);
+    if constexpr (op == Unary::cos) return g * -::sin(v);
+    if constexpr (op == Unary::log1p) return g / (v + T(1));
+    if constexpr (op == Unary::expm1) return g * (v + T(1));
     if constexpr (op == Unary::erf) return g * (::exp(-(v * v)) * T(1.12837916709551257390));
     if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
     if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));

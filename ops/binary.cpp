@@ -259,4 +259,12 @@ Tensor pow(const Tensor& a, Scalar exponent) {
   return y;
 }
 
+Tensor pow(Scalar a, const Tensor& exponent) {
+  detail::check_floating("pow", "exponent", exponent);
+  return in_the_name_of("pow", [&] {
+    const Tensor b = exponent.to(opmath(exponent.dtype()));
+    return pow(full({}, a, b.options()), b).to(exponent.dtype());
+  });
+}
+
 }  // namespace vox

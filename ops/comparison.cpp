@@ -4,6 +4,8 @@
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 
+#include <limits>
+
 // Comparisons, and the ops that choose: where, maximum, minimum. Their gradients use where() too. They never
 // multiply by 0 or 1, because 0 * inf is NaN.
 
@@ -26,6 +28,66 @@ Tensor lt(const Tensor& a, Scalar b) { return detail::compare("lt", Comparison::
 Tensor le(const Tensor& a, Scalar b) { return detail::compare("le", Comparison::le, a, b); }
 Tensor gt(const Tensor& a, Scalar b) { return detail::compare("gt", Comparison::gt, a, b); }
 Tensor ge(const Tensor& a, Scalar b) { return detail::compare("ge", Comparison::ge, a, b); }
+
+namespace {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+Tensor truth(const char* function, const char* argument, const Tensor& x) {
+  detail::check_defined(function, argument, x);
+  return x.dtype() == boolean ? x : detail::compare(function, Comparison::ne, x, 0);
+}
+}  // namespace
+
+Tensor isnan(const Tensor& x) { return detail::compare("isnan", Comparison::ne, x, x); }
+Tensor isinf(const Tensor& x) {
+  detail::check_defined("isinf", "x", x);
+  return in_the_name_of("isinf",
+                        [&] { return is_floating(x.dtype()) ? eq(abs(x.detach()), infinity) : ne(x, x); });
+}
+Tensor isfinite(const Tensor& x) {
+  detail::check_defined("isfinite", "x", x);
+  return in_the_name_of("isfinite",
+                        [&] { return is_floating(x.dtype()) ? lt(abs(x.detach()), infinity) : eq(x, x); });
+}
+
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  const Tensor p = truth("logical_and", "a", a), q = truth("logical_and", "b", b);
+  return in_the_name_of("logical_and", [&] { return where(p, q, p); });
+}
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  const Tensor p = truth("logical_or", "a", a), q = truth("logical_or", "b", b);
+  return in_the_name_of("logical_or", [&] { return where(p, p, q); });
+}
+Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  return detail::compare("logical_xor", Comparison::ne, truth("logical_xor", "a", a),
+                         truth("logical_xor", "b", b));
+}
+Tensor logical_not(const Tensor& x) {
+  return detail::compare("logical_not", Comparison::eq, truth("logical_not", "x", x), false);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  detail::check_defined("equal", "a", a);
+  detail::check_defined("equal", "b", b);
+  detail::check_same_device("equal", a, b);
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
+  return in_the_name_of("equal", [&] { return all(eq(a, b)).item<bool>(); });
+}
+
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  return in_the_name_of("allclose", [&] {
+    const auto guard = no_grad();
+    detail::check_arithmetic("allclose", "a", a);
+    detail::check_arithmetic("allclose", "b", b);
+    detail::check_same_dtype("allclose", a, b);
+    const Tensor x = a.to(f64), y = b.to(f64);
+    // Beside an infinity the tolerance is infinite too; only an equal one is close.
+    const Tensor near = logical_and(isfinite(y), le(abs(x - y), abs(y) * rtol + atol));
+    Tensor close = logical_or(eq(x, y), near);
+    if (equal_nan) close = logical_or(close, logical_and(isnan(x), isnan(y)));
+    return all(close).item<bool>();
+  });
+}
 
 // ---- where: da = where(condition, g, 0), db = where(condition, 0, g) -------------------------------------
 
@@ -73,6 +135,25 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return y;
 }
 
+namespace {
+/// `value` as a tensor of rank 0 beside x.
+Tensor number_like(const char* function, const Tensor& x, Scalar value) {
+  detail::check_defined(function, "x", x);
+  detail::check_scalar(function, value, x.dtype());
+  return in_the_name_of(function, [&] { return full({}, value, x.options()); });
+}
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  return where(condition, a, number_like("where", a, b));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  return where(condition, number_like("where", b, a), b);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  return in_the_name_of("masked_fill", [&] { return where(mask, value, x); });
+}
+
 Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
   Tensor y = empty_for("where", a.shape(), a.options());
   where_kernel.on(y.device())(condition, a, number("where", value, a.dtype(), a.shape()), y);
@@ -81,7 +162,7 @@ Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
 }
 
 Tensor detail::no_gradient(const Tensor& g) {
-  return where(full(g.shape(), false, {boolean, g.device()}), g, 0);
+  return detail::where(full(g.shape(), false, {boolean, g.device()}), g, 0);
 }
 
 // ---- maximum, minimum: g goes to the operand that did not lose, half to each where they are equal ---------
@@ -123,5 +204,8 @@ Tensor maximum(const Tensor& a, const Tensor& b) {
 Tensor minimum(const Tensor& a, const Tensor& b) {
   return extremum<ExtremumNode<false>>("minimum", Binary::minimum, a, b);
 }
+
+Tensor maximum(const Tensor& a, Scalar b) { return maximum(a, number_like("maximum", a, b)); }
+Tensor minimum(const Tensor& a, Scalar b) { return minimum(a, number_like("minimum", a, b)); }
 
 }  // namespace vox

@@ -49,7 +49,10 @@ Tensor Tensor::clone() const {
   return recorded_copy("clone", *this);
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : recorded_copy("contiguous", *this); }
+Tensor Tensor::contiguous() const {
+  checked("contiguous");
+  return is_contiguous() ? *this : recorded_copy("contiguous", *this);
+}
 
 Tensor Tensor::to(Device device) const {
   const Device from = checked("to").storage->device();

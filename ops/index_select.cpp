@@ -9,8 +9,7 @@
 namespace vox {
 
 namespace detail {
-/// The linear maps, for indices that have been checked; both recorded, each the gradient of the other.
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
+/// The adjoint of index_select (shaping.h); both are recorded, each the gradient of the other.
 Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size);
 }  // namespace detail
 

@@ -74,9 +74,22 @@ Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
   return *this;
 }
 
+Tensor& Tensor::sub_(const Tensor& other) {
+  check_pair("sub_", *this, other);
+  update("sub_", Binary::sub, *this, other);
+  return *this;
+}
+
 Tensor& Tensor::mul_(const Tensor& other) {
   check_pair("mul_", *this, other);
   update("mul_", Binary::mul, *this, other);
+  return *this;
+}
+
+Tensor& Tensor::div_(const Tensor& other) {
+  check_pair("div_", *this, other);
+  detail::check_floating("div_", "this", *this);
+  update("div_", Binary::div, *this, other);
   return *this;
 }
 
@@ -85,8 +98,19 @@ Tensor& Tensor::add_(Scalar value) {
   return *this;
 }
 
+Tensor& Tensor::sub_(Scalar value) {
+  update("sub_", Binary::sub, *this, value);
+  return *this;
+}
+
 Tensor& Tensor::mul_(Scalar value) {
   update("mul_", Binary::mul, *this, value);
+  return *this;
+}
+
+Tensor& Tensor::div_(Scalar value) {
+  detail::check_floating("div_", "this", *this);
+  update("div_", Binary::div, *this, value);
   return *this;
 }
 

@@ -51,7 +51,8 @@ InterpolateAxis make_axis(int64_t in, int64_t out, const double* scale, const In
 InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options) {
   detail::check_defined("interpolate", "input", input);
   const Shape& shape = input.shape();
-  check<ShapeError>(shape.rank() == 5, "interpolate: the input must be (N, C, D, H, W), got ", shape);
+  check<ShapeError>(shape.rank() == 5,
+                    "interpolate: the input must be (N, C, D, H, W), (N, C, H, W) or (N, C, W), got ", shape);
   detail::check_floating("interpolate", "input", input);
   detail::check_options("interpolate", options);
   InterpolateAxes axes;
@@ -129,7 +130,19 @@ Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axe
 }  // namespace detail
 
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
-  return detail::interpolate(input, make_axes(input, options));
+  detail::check_defined("interpolate", "input", input);
+  const int64_t rank = input.rank();
+  if (rank != 3 && rank != 4) return detail::interpolate(input, make_axes(input, options));
+  InterpolateOptions with_depth = options;
+  for (int64_t i = 0; i < 5 - rank; ++i) {
+    if (options.size) (*with_depth.size)[i] = 1;
+    if (options.scale_factor) (*with_depth.scale_factor)[static_cast<size_t>(i)] = 1;
+  }
+  Tensor volume = input;
+  for (int64_t i = rank; i < 5; ++i) volume = volume.unsqueeze(2);
+  Tensor y = detail::interpolate(volume, make_axes(volume, with_depth));
+  for (int64_t i = rank; i < 5; ++i) y = y.squeeze(2);
+  return y;
 }
 
 }  // namespace vox

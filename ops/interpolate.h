@@ -21,15 +21,16 @@ struct OptionalScale : std::optional<std::array<double, 3>> {
 };
 
 struct InterpolateOptions {
-  enum class Mode { nearest, trilinear };
+  enum class Mode { nearest, trilinear, bilinear = trilinear, linear = trilinear };
   OptionalTriple size = {};         ///< (D,H,W) of the output; or:
   OptionalScale scale_factor = {};  ///< size = floor(input size * scale)
   Mode mode = Mode::nearest;
   bool align_corners = false;  ///< trilinear only
 };
 
-/// Resizes (N, C, D, H, W), floating, with the index rules of torch.nn.functional.interpolate. Let ratio be 1
-/// / scale_factor if that is given, else in / out. On each axis, output cell o reads the input at
+/// Resizes (N, C, D, H, W), (N, C, H, W) or (N, C, W), floating, with the index rules of
+/// torch.nn.functional.interpolate. Let ratio be 1 / scale_factor if that is given, else in / out. On each
+/// axis, output cell o reads the input at
 ///
 ///   nearest                    floor(o * ratio)
 ///   trilinear                  max(0, (o + 0.5) * ratio - 0.5), between its two neighbours
@@ -42,7 +43,9 @@ struct InterpolateOptions {
 /// The backward is the exact adjoint. It gathers instead of using atomics, so it gives the same bits every
 /// time. Differentiable any number of times.
 ///
-/// Throws ShapeError unless the input has 5 dimensions with D, H, W >= 1 and the output sizes are >= 1,
+/// An input without D, or without D and H, uses the last entries of size and scale_factor.
+///
+/// Throws ShapeError unless the input has 3 to 5 dimensions with D, H, W >= 1 and the output sizes are >= 1,
 /// DTypeError unless it is floating, ValueError unless exactly one of size and scale_factor is given, for
 /// scales that are not positive and finite, and for align_corners in nearest mode.
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options);

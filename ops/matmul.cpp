@@ -69,4 +69,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return y;
 }
 
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  detail::check_defined("bmm", "a", a);
+  detail::check_defined("bmm", "b", b);
+  check<ShapeError>(a.rank() == 3 && b.rank() == 3 && a.shape()[0] == b.shape()[0],
+                    "bmm: needs two tensors of rank 3 and one batch size, got shapes ", a.shape(), " and ",
+                    b.shape(), " (matmul broadcasts)");
+  return in_the_name_of("bmm", [&] { return matmul(a, b); });
+}
+
 }  // namespace vox

@@ -12,5 +12,7 @@ namespace vox {
 /// each element's k products are added. Throws ShapeError for rank 0, for two different k, or for batches
 /// that do not broadcast. Gradients: g b^T and a^T g, summed over broadcast batches.
 Tensor matmul(const Tensor& a, const Tensor& b);
+/// matmul of two batches of matrices of one size: (b,n,k) x (b,k,m) gives (b,n,m).
+Tensor bmm(const Tensor& a, const Tensor& b);
 
 }  // namespace vox

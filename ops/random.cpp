@@ -1,6 +1,11 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <limits>
+#include <utility>
 
 namespace vox {
 
@@ -60,6 +65,29 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   kernel.on(options.device)(output, generator.next(), low,
                             static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
   return output;
+}
+
+Tensor bernoulli(const Tensor& p, Generator& generator) {
+  detail::check_floating("bernoulli", "p", p);
+  return in_the_name_of("bernoulli", [&] {
+    const Tensor chance = p.detach(), allowed = logical_and(ge(chance, 0), le(chance, 1));
+    check<ValueError>(all(allowed).item<bool>(), "bernoulli: probabilities must be from 0 to 1");
+    return lt(rand(p.shape(), {opmath(p.dtype()), p.device()}, generator), chance.to(opmath(p.dtype())))
+        .to(p.dtype());
+  });
+}
+
+Tensor randperm(int64_t n, Device device, Generator& generator) {
+  check<ValueError>(n >= 0, "randperm: n must be >= 0, got ", n);
+  detail::check_device("randperm", device);
+  return in_the_name_of("randperm", [&] {
+    const Tensor order = arange(n, {.dtype = i64});
+    const Tensor draws = randint(0, std::numeric_limits<int64_t>::max(), n, {.dtype = i64}, generator);
+    int64_t* const out = detail::mutable_ptr<int64_t>(order);
+    // Fisher & Yates: each element changes places with one of those up to itself.
+    for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[detail::ptr<int64_t>(draws)[i] % (i + 1)]);
+    return order.to(device);
+  });
 }
 
 }  // namespace vox

@@ -7,6 +7,7 @@
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_ops.h>
+#include <voxgrad/ops/shaping.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,7 @@
 //   var        g * 2 (x - mean) / (count - correction)
 //   logsumexp  g * exp(x - y)
 //   max, min   g / (number of ties) where x == y, else 0
-//   sum_to     composed of sum and reshape; std and norm of others, too
+//   sum_to     composed of sum and reshape; std, norm and prod of others, too
 
 namespace vox {
 
@@ -43,7 +44,7 @@ Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keep
   const int64_t rank = x.rank();
   std::array<bool, max_rank> reduced{};
   for (int64_t dim : dims) {
-    bool& seen = reduced[static_cast<size_t>(normalize_dim(function, dim, rank))];
+    bool& seen = reduced[static_cast<size_t>(normalize_dim(function, dim, std::max<int64_t>(rank, 1)))];
     check<ShapeError>(!seen, function, ": dim ", dim, " occurs twice in dims ", dims, " of a tensor of rank ",
                       rank, "; each may be named once");
     seen = true;
@@ -149,6 +150,9 @@ namespace {
 struct ExtremumNode : autograd::Node {
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override {
+    if (const Tensor indices = saved_indices_.get(); indices.defined())
+      return {where(eq(positions(indices.device()), indices.reshape(keepdim_shape_)),
+                    g[0]->reshape(keepdim_shape_), 0)};
     const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
     const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // NaN is unequal to itself
     const DType wide = opmath(x.dtype());                        // bf16 cannot count beyond 256
@@ -156,9 +160,18 @@ struct ExtremumNode : autograd::Node {
     const Tensor share = div(g[0]->reshape(keepdim_shape_).to(wide), ties).to(x.dtype());
     return {where(winners, share, full({}, 0, x.options()))};
   }
+  /// 0, 1, ... along the one reduced dimension.
+  Tensor positions(Device device) const {
+    if (shape_.empty()) return zeros({}, {i64, device});
+    const int64_t dim = normalize_dim(name_, dims_[0], shape_.rank());
+    Shape along = Shape::filled(shape_.rank(), 1);
+    along[dim] = shape_[dim];
+    return arange(shape_[dim], {i64, device}).reshape(along);
+  }
   const char* name_ = "";
-  Shape keepdim_shape_, dims_;
+  Shape shape_, keepdim_shape_, dims_;
   autograd::SavedTensor saved_x_{this}, saved_y_{this};
+  autograd::SavedTensor saved_indices_{this};  // instead, in max(x, dim): the first extremum gets all of g
 };
 
 Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
@@ -168,13 +181,17 @@ Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, boo
   return plan;
 }
 
-Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim,
+                const Tensor& indices = {}) {
   const Plan plan = extremum_plan(function, x, dims, keepdim);
   Tensor y = run(function, kind, x, plan, x.dtype());
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
     node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
+    node->shape_ = x.shape();
     node->dims_ = dims;
+    node->saved_indices_.save(indices);
+    if (indices.defined()) return y;
     node->saved_x_.save(x);
     node->saved_y_.save(y);
   }
@@ -198,6 +215,46 @@ Tensor argmax(const Tensor& x, const Shape& dims, bool keepdim) {
 }
 Tensor argmin(const Tensor& x, const Shape& dims, bool keepdim) {
   return arg_extremum(ReduceKind::argmin, "argmin", x, dims, keepdim);
+}
+
+ValuesAndIndices detail::extremum_along(bool largest, const Tensor& x, int64_t dim, bool keepdim) {
+  const char* const name = largest ? "max" : "min";
+  const Tensor indices =
+      arg_extremum(largest ? ReduceKind::argmax : ReduceKind::argmin, name, x, dim, keepdim);
+  return {extremum(largest ? ReduceKind::max : ReduceKind::min, name, x, dim, keepdim, indices), indices};
+}
+
+// ---- prod, any, all -------------------------------------------------------------------------------------
+
+Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("prod", x, dims, keepdim);
+  return in_the_name_of("prod", [&] {
+    Shape rows =
+        Shape::filled(x.rank() - plan.reduced, 1);  // of the kept dimensions, then one of all reduced ones
+    for (int64_t i = 0; i < rows.rank(); ++i) rows[i] = x.shape()[plan.order[i]];
+    rows.push_back(plan.count);
+    const bool real = is_floating(x.dtype());
+    Tensor y = x.to(real ? opmath(x.dtype()) : i64).permute(plan.order).reshape(rows);
+    const int64_t last = rows.rank() - 1;
+    if (plan.count == 0) y = y.sum(last, true) + 1;
+    while (y.shape()[last] > 1) {
+      const int64_t n = y.shape()[last], half = n / 2;
+      const Tensor pairs = y.slice(last, 0, half) * y.slice(last, half, 2 * half);
+      y = n % 2 == 0 ? pairs : cat({pairs, y.slice(last, n - 1, n)}, last);
+    }
+    return y.reshape(plan.shape).to(real ? x.dtype() : i64);
+  });
+}
+
+Tensor any(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("any", x, dims, keepdim);
+  return in_the_name_of("any",
+                        [&] { return ne(run("any", ReduceKind::sum, logical_or(x, x), plan, i64), 0); });
+}
+
+Tensor all(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of("all", x, dims, keepdim);
+  return in_the_name_of("all", [&] { return eq(run("all", ReduceKind::sum, logical_not(x), plan, i64), 0); });
 }
 
 // ---- var, std, norm, logsumexp --------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 #include <voxgrad/core/tensor.h>
 
-// Reductions. `dims` are the dimensions to reduce; empty means all. With keepdim they stay, with size 1.
-// ShapeError for a dim out of range or named twice, and for more than 2^53 elements (of an expanded tensor).
-// Shape and strides fix the order of the additions; threads change no bit. On CUDA it is the logical order,
-// whatever the strides. On the CPU, where several dimensions of f32 or f64 are reduced, it is the order of
-// memory: the sums of a permuted tensor and of its dense copy may differ by rounding.
+// Reductions. `dims` are the dimensions to reduce, one integer or a list; empty means all. With keepdim they
+// stay, with size 1. A tensor of rank 0 accepts 0 and -1. ShapeError for a dim out of range or named twice,
+// and for more than 2^53 elements (of an expanded tensor). Shape and strides fix the order of the additions;
+// threads change no bit. On CUDA it is the logical order, whatever the strides. On the CPU, where several
+// dimensions of f32 or f64 are reduced, it is the order of memory: the sums of a permuted tensor and of its
+// dense copy may differ by rounding.
 
 namespace vox {
 
@@ -19,6 +20,23 @@ Tensor mean(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 /// extrema share the gradient equally.
 Tensor max(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+/// The same over one dimension, with the index (i64) of the first extremum, which gets the gradient alone.
+/// Mind the braces: `max(x, 1)` is this, as in PyTorch, and `max(x, {1})` is the form above, PyTorch's amax.
+struct ValuesAndIndices {
+  Tensor values, indices;
+};
+ValuesAndIndices max(const Tensor& x, detail::Integer auto dim, bool keepdim = false);
+ValuesAndIndices min(const Tensor& x, detail::Integer auto dim, bool keepdim = false);
+
+/// Product of any dtype, in pairs: ((a b) (c d)) ... i64, u8 and bool give an i64, which wraps around. An
+/// empty product is
+/// 1. The gradients are exact for zeros too.
+Tensor prod(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+
+/// Whether any / all elements are not 0. Any dtype. any() of no elements is false, all() is true.
+Tensor any(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
+
 /// First index (i64) of the largest / smallest element within the reduced dimensions, counted in row-major
 /// order over them. Any dtype; a NaN counts as the extremum. ShapeError if there are no elements. Not
 /// differentiable.
@@ -52,5 +70,22 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 /// dtypes. NaN along `dim` where there is a NaN or +inf, or only -inf.
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);
+
+namespace detail {
+ValuesAndIndices extremum_along(bool largest, const Tensor& x, int64_t dim, bool keepdim);
+}
+
+ValuesAndIndices max(const Tensor& x, detail::Integer auto dim, bool keepdim) {
+  return detail::extremum_along(true, x, static_cast<int64_t>(dim), keepdim);
+}
+ValuesAndIndices min(const Tensor& x, detail::Integer auto dim, bool keepdim) {
+  return detail::extremum_along(false, x, static_cast<int64_t>(dim), keepdim);
+}
+ValuesAndIndices Tensor::max(detail::Integer auto dim, bool keepdim) const {
+  return vox::max(*this, dim, keepdim);
+}
+ValuesAndIndices Tensor::min(detail::Integer auto dim, bool keepdim) const {
+  return vox::min(*this, dim, keepdim);
+}
 
 }  // namespace vox

@@ -72,7 +72,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   for (const Tensor& t : tensors) {
     detail::check_defined("stack", "tensors", t);
     check<ShapeError>(t.shape() == shape, "stack: the shapes must be equal, got ", shape, " and ", t.shape());
-    rows.push_back(t.unsqueeze(dim));
+    rows.push_back(in_the_name_of("stack", [&] { return t.unsqueeze(dim); }));
   }
   return join("stack", rows, dim);
 }

@@ -22,6 +22,20 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 /// ShapeError for an odd number of entries or more than two per dimension, ValueError for negative entries
 /// and for a value that the dtype cannot hold.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 0);
+/// Pads with elements of x: its mirror image without the border itself (the padding must be smaller than x),
+/// its border repeated, or x repeated (the padding must not be larger than x). Gradients add up.
+enum class PadMode { reflect, replicate, circular };
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode);
+
+/// x with the order of the elements along `dims` reversed.
+Tensor flip(const Tensor& x, const Shape& dims);
+/// x with the elements along dims[i] moved on by shifts[i]; those that leave at the end come back at the
+/// front. Without dims, x is rolled as one row of elements.
+Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims = {});
+
+/// For classes (i64, in [0, num_classes)) of any shape: an i64 tensor with one more dimension of num_classes,
+/// 1 at the class and 0 elsewhere. The check waits for the classes. Not differentiable.
+Tensor one_hot(const Tensor& classes, int64_t num_classes);
 
 /// Takes the slices `indices` (i64, one dimension, each in [0, size), on x's device) of dimension `dim`. The
 /// gradient adds up slices that were taken more than once, in the order of `indices`, without atomics, so it
@@ -42,6 +56,9 @@ struct SliceRange {
 /// The adjoint of slice: zeros of `shape` with `g` written where the slice was taken. Recorded; its own
 /// gradient is the slice again.
 Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range);
+
+/// vox::index_select for indices that have been checked.
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
 
 }  // namespace detail
 

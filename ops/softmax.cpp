@@ -7,6 +7,8 @@
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/reduce_ops.h>
 
+#include <algorithm>
+
 // softmax and log_softmax along one dimension. Each op is one node, which saves the result:
 //   softmax       dx = y * (g - sum(g * y))
 //   log_softmax   dx = g - exp(y) * sum(g)
@@ -23,7 +25,7 @@ constexpr ByDevice gradient_kernel{"softmax", in_f32<&cpu::softmax_gradient>,
 int64_t checked_dim(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
   detail::check_reducible(function, x);
-  return normalize_dim(function, dim, x.rank());
+  return normalize_dim(function, dim, std::max<int64_t>(x.rank(), 1));
 }
 
 template <bool logarithm>
@@ -59,6 +61,7 @@ Tensor softmax_of(const Tensor& x, int64_t dim) {
   using N = SoftmaxNode<logarithm>;
   const char* const name = N::name_of(logarithm);
   dim = checked_dim(name, x, dim);
+  if (x.rank() == 0) return softmax_of<logarithm>(x.unsqueeze(0), 0).squeeze(0);
   Tensor y = detail::empty_for(name, x.shape(), x.options());
   if (x.numel() > 0) kernel.on(x.device(), name)(x.detach().contiguous(), dim, logarithm, y);
   if (auto node = autograd::record<N>({x}, y)) {

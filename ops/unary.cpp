@@ -4,6 +4,7 @@
 #include <voxgrad/ops/elementwise.h>
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 // Ops of one operand. Each gradient stands under its op; g is the gradient of y = op(x):
@@ -12,7 +13,8 @@
 //   abs    g sign(x)      log    g / x                leaky_relu  g where x > 0, slope g elsewhere
 //   sign   0              sqrt   g / 2y               sigmoid     g y (1 - y)
 //   clamp  g inside       rsqrt  -g y^3 / 2           tanh        g (1 - y^2)
-//   erf    g 2/sqrt(pi) exp(-x^2)
+//   sin    g cos(x)       cos    -g sin(x)            floor, ceil, round  0
+//   log1p  g / (1 + x)    expm1  g (1 + y)            erf         g 2/sqrt(pi) exp(-x^2)
 //   gelu   g (Phi(x) + x phi(x)), with the normal distribution Phi and its density phi
 //   silu   g s (1 + x (1 - s)), s = sigmoid(x)
 //   mish   g (w + x sigmoid(x) (1 - w^2)), w = tanh(softplus(x))
@@ -90,10 +92,21 @@ struct AbsNode final : InputNode {
   const char* name() const override { return "abs"; }
   Gradients backward(Gradients g) override { return {*g[0] * sign(saved_x_.get())}; }
 };
-struct SignNode final : UnaryNode {
-  const char* name() const override { return "sign"; }
+/// Of functions that are constant between their steps.
+template <Unary op>
+struct StepNode final : UnaryNode {
+  const char* name() const override {
+    return op == Unary::sign ? "sign" : op == Unary::floor ? "floor" : op == Unary::ceil ? "ceil" : "round";
+  }
   Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
+/// floor, ceil or round: an integer is its own.
+template <Unary op>
+Tensor rounded(const char* function, const Tensor& x) {
+  detail::check_arithmetic(function, "x", x);
+  if (is_floating(x.dtype())) return unary<StepNode<op>>(function, op, x);
+  return in_the_name_of(function, [&] { return x.clone(); });
+}
 struct ClampNode final : ComposedOfInput {
   const char* name() const override { return "clamp"; }
   Tensor gradient(const Tensor& g, const Tensor& x) const override {
@@ -116,10 +129,34 @@ Tensor bounded(const char* function, Unary op, const Tensor& x, Scalar min, Scal
 
 Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, x); }
 Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
-Tensor sign(const Tensor& x) { return unary<SignNode>("sign", Unary::sign, x); }
+Tensor sign(const Tensor& x) { return unary<StepNode<Unary::sign>>("sign", Unary::sign, x); }
+Tensor floor(const Tensor& x) { return rounded<Unary::floor>("floor", x); }
+Tensor ceil(const Tensor& x) { return rounded<Unary::ceil>("ceil", x); }
+Tensor round(const Tensor& x) { return rounded<Unary::round>("round", x); }
 
 Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
   return bounded<ClampNode>("clamp", Unary::clamp, x, min, max);
+}
+
+Tensor clamp(const Tensor& x, const ClampOptions& bounds) {
+  check<ValueError>(bounds.min || bounds.max, "clamp: needs min, max or both, got neither");
+  detail::check_defined("clamp", "x", x);
+  using Whole = std::numeric_limits<int64_t>;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool real = is_floating(x.dtype()), byte = x.dtype() == u8;
+  const Scalar lowest = real ? Scalar(-infinity) : Scalar(byte ? 0 : Whole::min());
+  const Scalar highest = real ? Scalar(infinity) : Scalar(byte ? 255 : Whole::max());
+  return clamp(x, bounds.min.value_or(lowest), bounds.max.value_or(highest));
+}
+
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
+  check<ValueError>(min.defined() || max.defined(), "clamp: needs min, max or both, got neither");
+  return in_the_name_of("clamp", [&] {
+    Tensor y = x;  // at a bound the gradient goes to x
+    if (min.defined()) y = where(logical_or(lt(y, min), isnan(min)), min, y);
+    if (max.defined()) y = where(logical_or(gt(y, max), isnan(max)), max, y);
+    return y;
+  });
 }
 
 // ---- Functions --------------------------------------------------------------------------------------------
@@ -142,6 +179,22 @@ struct RsqrtNode final : ComposedOfOutput {
   const char* name() const override { return "rsqrt"; }
   Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * y * y * -0.5); }
 };
+struct SinNode final : ComposedOfInput {
+  const char* name() const override { return "sin"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * cos(x); }
+};
+struct CosNode final : ComposedOfInput {
+  const char* name() const override { return "cos"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * -sin(x); }
+};
+struct Log1pNode final : ComposedOfInput {
+  const char* name() const override { return "log1p"; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g / (x + 1); }
+};
+struct Expm1Node final : ComposedOfOutput {
+  const char* name() const override { return "expm1"; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y + 1); }
+};
 struct ErfNode final : ComposedOfInput {
   const char* name() const override { return "erf"; }
   Tensor gradient(const Tensor& g, const Tensor& x) const override {
@@ -155,6 +208,10 @@ Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, x); }
 Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, x); }
 Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, x); }
 Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, x); }
+Tensor sin(const Tensor& x) { return unary<SinNode>("sin", Unary::sin, x); }
+Tensor cos(const Tensor& x) { return unary<CosNode>("cos", Unary::cos, x); }
+Tensor log1p(const Tensor& x) { return unary<Log1pNode>("log1p", Unary::log1p, x); }
+Tensor expm1(const Tensor& x) { return unary<Expm1Node>("expm1", Unary::expm1, x); }
 Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, x); }
 
 // ---- Activations ------------------------------------------------------------------------------------------
@@ -245,6 +302,13 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, x, negative_slope);
 }
 Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
+Tensor gelu_tanh(const Tensor& x) {
+  detail::check_floating("gelu_tanh", "x", x);
+  return in_the_name_of("gelu_tanh", [&] {
+    const Tensor v = x.to(opmath(x.dtype()));  // (1 + tanh(u)) / 2 is sigmoid(2 u)
+    return (v * sigmoid(v * (1 + 0.044715 * (v * v)) * std::sqrt(8 / std::numbers::pi))).to(x.dtype());
+  });
+}
 Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
 Tensor mish(const Tensor& x) { return unary<MishNode>("mish", Unary::mish, x); }
 Tensor elu(const Tensor& x, double alpha) { return unary<EluNode>("elu", Unary::elu, x, alpha); }

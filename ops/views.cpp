@@ -87,11 +87,16 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
   checked("select");
   dim = normalize_dim("select", dim, rank());
   const int64_t size = shape()[dim];
-  check<ShapeError>(index >= -size && index < size, "select: index ", index,
-                    " is out of range for dimension ", dim, " of size ", size);
+  check<ShapeError>(index >= -size && index<size, "select: index ", index, " is out of range for dimension ",
+                                            dim, " of size ", size, "; allowed are ", size> 0
+                        ? str(-size, " to ", size - 1)
+                        : "none");
   if (index < 0) index += size;
   return slice(dim, index, index + 1).squeeze(dim);
 }
+
+Tensor Tensor::operator[](int64_t index) const { return select(0, index); }
+Tensor Tensor::operator[](const Slice& range) const { return slice(0, range.start, range.end, range.step); }
 
 // ---- permute ----------------------------------------------------------------------------------------------
 namespace {
@@ -121,8 +126,8 @@ Tensor Tensor::permute(const Shape& dims) const {
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
   checked("transpose");
-  dim0 = normalize_dim("transpose", dim0, rank());
-  dim1 = normalize_dim("transpose", dim1, rank());
+  dim0 = normalize_dim("transpose", dim0, std::max<int64_t>(rank(), 1));
+  dim1 = normalize_dim("transpose", dim1, std::max<int64_t>(rank(), 1));
   Shape dims;
   for (int64_t i = 0; i < rank(); ++i) dims.push_back(i == dim0 ? dim1 : i == dim1 ? dim0 : i);
   return permute(dims);
@@ -186,8 +191,9 @@ Shape infer_size(const Shape& target, const Shape& from, int64_t numel) {
                       numel, " elements of ", from);
     shape[unknown] = numel / known;
   }
-  check<ShapeError>(checked_numel("reshape", shape) == numel, "reshape: ", from, " has ", numel,
-                    " elements, ", target, " does not");
+  const int64_t wanted = checked_numel("reshape", shape);
+  check<ShapeError>(wanted == numel, "reshape: ", from, " has ", numel, " elements, ", target, " has ",
+                    wanted);
   return shape;
 }
 
@@ -228,18 +234,31 @@ Tensor Tensor::reshape(const Shape& target) const {
 
 Tensor Tensor::squeeze(int64_t dim) const {
   checked("squeeze");
-  dim = normalize_dim("squeeze", dim, rank());
-  check<ShapeError>(shape()[dim] == 1, "squeeze: dimension ", dim, " of ", shape(), " has size ",
-                    shape()[dim], "; only 1 can be dropped");
+  dim = normalize_dim("squeeze", dim, std::max<int64_t>(rank(), 1));
   Shape new_shape = shape(), new_strides = strides();
-  new_shape.erase(dim);
-  new_strides.erase(dim);
+  if (rank() > 0 && new_shape[dim] == 1) {
+    new_shape.erase(dim);
+    new_strides.erase(dim);
+  }
+  return restride(*this, new_shape, new_strides);
+}
+
+Tensor Tensor::squeeze() const {
+  checked("squeeze");
+  Shape new_shape, new_strides;
+  for (int64_t i = 0; i < rank(); ++i) {
+    if (shape()[i] == 1) continue;
+    new_shape.push_back(shape()[i]);
+    new_strides.push_back(strides()[i]);
+  }
   return restride(*this, new_shape, new_strides);
 }
 
 Tensor Tensor::unsqueeze(int64_t dim) const {
   checked("unsqueeze");
   dim = normalize_dim("unsqueeze", dim, rank() + 1);
+  check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
+                    shape());
   Shape new_shape = shape(), new_strides = strides();
   new_shape.insert(dim, 1);
   new_strides.insert(dim, dim < rank() ? shape()[dim] * strides()[dim] : 1);

@@ -3,6 +3,7 @@
 #include <voxgrad/config.h>
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/cuda.h>
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/storage.h>
 
 #include <functional>
@@ -23,6 +24,19 @@ TEST(WithoutTheToolkit, EveryCallSaysWhatIsMissingAndHowToGetIt) {
       {"memory_stats", [] { (void)cuda::memory_stats(); }},
       {"reset_peak_memory_stats", [] { cuda::reset_peak_memory_stats(); }},
       {"empty_cache", [] { cuda::empty_cache(); }},
+      {"Event", [] { cuda::Event(); }},
+      {"Graph", [] { cuda::Graph([] {}); }},
+      {"device_name", [] { (void)cuda::device_name(); }},
+      {"device_memory", [] { (void)cuda::device_memory(); }},
+      {"memory_stats", [] { (void)memory_stats(Device::cuda()); }},
+      {"ones", [] { (void)ones({2}, Device::cuda()); }},
+      {"to", [] { (void)ones({2}).to(Device::cuda()); }},
+      {"from_vector", [] { (void)from_vector<float>({1}, {1}, Device::cuda()); }},
+      {"arange", [] { (void)arange(3, Device::cuda()); }},
+      {"linspace", [] { (void)linspace(0, 1, 3, Device::cuda()); }},
+      {"eye", [] { (void)eye(3, Device::cuda()); }},
+      {"rand", [] { (void)rand({3}, Device::cuda()); }},
+      {"randperm", [] { (void)randperm(3, Device::cuda()); }},
       {"allocate", [] { (void)Storage::allocate(4, Device::cuda()); }},
   };
   for (const auto& [name, call] : calls) {

@@ -30,7 +30,8 @@ std::string message_of(const std::function<void()>& f) {
 TEST(Tensor, UndefinedStandsForNone) {
   const Tensor none;
   EXPECT_FALSE(none.defined());
-  EXPECT_EQ(message_of([&] { none.shape(); }), "shape: the tensor is undefined (default-constructed)");
+  EXPECT_EQ(message_of([&] { none.shape(); }),
+            "shape: the tensor is undefined (default-constructed or moved from)");
   EXPECT_THROW(none.dtype(), vox::ValueError);
   EXPECT_THROW(none.device(), vox::ValueError);
   EXPECT_THROW(none.numel(), vox::ValueError);

@@ -89,6 +89,13 @@ def _(entry, sample, d):
     return entry.name == "arange" and d.kind == "dtype" and "dtype" not in sample.kwargs
 
 
+@rule("`linspace` rounds once",
+      "Its elements are computed in double. PyTorch computes the distance of those of bf16 and f16 in that dtype.")
+def _(entry, sample, d):
+    return entry.name == "linspace" and d.kind == "forward" and (
+        sample.kwargs.get("dtype") in (torch.bfloat16, torch.float16))
+
+
 @rule("`sum_to` returns its input if nothing has to be summed",
       "It is the adjoint of `expand`, so a u8 tensor of the requested shape stays u8. PyTorch's "
       "`sum_to_size` casts it to i64.")
@@ -96,24 +103,24 @@ def _(entry, sample, d):
     return entry.name == "sum_to_size" and d.kind == "dtype" and not floating(sample)
 
 
+@rule("`any` and `all` are bool",
+      "PyTorch's are u8 for a u8 tensor.")
+def _(entry, sample, d):
+    return entry.name in ("any", "all") and d.kind == "dtype" and sample.input.dtype == torch.uint8
+
+
 # ---- Shapes ---------------------------------------------------------------------------------------------------
-
-@rule("A tensor of rank 0 has no dimensions",
-      "PyTorch accepts 0 and -1 as its dimension. Here the caller leaves out `dims`.")
-def _(entry, sample, d):
-    return refused(d, "out of range for rank 0") and any(t.dim() == 0 for t in sample.tensors())
-
-
-@rule("`squeeze(dim)` drops a dimension of size 1",
-      "Any other size is an error. PyTorch silently keeps such a dimension.")
-def _(entry, sample, d):
-    return entry.name == "squeeze" and refused(d, "only 1 can be dropped")
-
 
 @rule("`pad` does not crop",
       "A negative padding is an error that names `slice`. PyTorch crops.")
 def _(entry, sample, d):
-    return entry.name in ("nn.functional.pad", "constant_pad_nd") and refused(d, "padding must be >= 0")
+    return entry.name.startswith(("nn.functional.pad", "constant_pad_nd")) and refused(d, "padding must be >= 0")
+
+
+@rule("Padding by elements takes tensors without channels",
+      "Their result is empty. PyTorch refuses some of them.")
+def _(entry, sample, d):
+    return entry.name.startswith("nn.functional.pad.") and d.kind == "accepted" and 0 in sample.input.shape
 
 
 @rule("`reshape` copies where strides do not allow a view",
@@ -205,19 +212,6 @@ def _(entry, sample, d):
       "PyTorch computes exp(x) - 1, which cancels.")
 def _(entry, sample, d):
     return entry.name == "nn.functional.elu" and d.kind == "forward" and bool((sample.input.abs() < 1e-4).any())
-
-
-@rule("Equal extrema share the gradient of max and min",
-      "This holds over dims as over all elements. In PyTorch `amax` and `max()` share it, but `max(dim)` "
-      "gives all of it to one element.")
-def _(entry, sample, d):
-    return entry.name in ("max.dim", "min.dim") and d.kind in ("gradient", "second gradient") and ties(entry, sample)
-
-
-def ties(entry, sample):
-    dim, x = sample.args[0], sample.input.detach()
-    best = x.amax(dim, True) if entry.name == "max.dim" else x.amin(dim, True)
-    return bool(((x == best).sum(dim) > 1).any())
 
 
 @rule("Several NaN share the gradient of max and min",

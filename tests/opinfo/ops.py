@@ -64,8 +64,12 @@ def times(x, number):
     return vox.mul(x, number) if is_tensor(x) else x * number
 
 
-for name in ("neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid"):
+for name in ("neg", "abs", "sign", "floor", "ceil", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "log1p", "expm1", "erf",
+             "tanh", "sigmoid", "isnan", "isinf", "isfinite", "logical_not"):
     elementwise(name, lambda input, op=getattr(vox, name): op(input))
+elementwise("round", lambda input, decimals=0: vox.round(input) if decimals == 0 else require(False, "decimals"))
+for name in ("logical_and", "logical_or", "logical_xor"):
+    elementwise(name, lambda input, other, op=getattr(vox, name): op(input, other), own_dtype=True)
 elementwise("sgn", lambda input: vox.sign(input))
 elementwise("special.expit", lambda input: vox.sigmoid(input), of="sigmoid")
 for name in ("maximum", "minimum"):
@@ -93,7 +97,8 @@ elementwise("positive", lambda input: vox.clone(input))
 elementwise("nn.functional.relu", lambda input, inplace=False: vox.relu(input))
 elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inplace=False:
             vox.leaky_relu(input, float(negative_slope)))
-elementwise("nn.functional.gelu", lambda input, approximate="none": vox.gelu(input) if approximate == "none" else
+elementwise("nn.functional.gelu", lambda input, approximate="none":
+            vox.gelu(input) if approximate == "none" else vox.gelu_tanh(input) if approximate == "tanh" else
             require(False, "approximate"))
 elementwise("nn.functional.silu", lambda input, inplace=False: vox.silu(input))
 elementwise("nn.functional.relu6", lambda input, inplace=False: vox.relu6(input))
@@ -109,25 +114,14 @@ composed("nn.functional.softsign", lambda input: vox.div(input, vox.add(vox.abs(
 composed("nn.functional.tanhshrink", lambda input: vox.sub(input, vox.tanh(input)))
 
 
-def bounds(dtype):
-    if dtype.is_floating_point:
-        return -INF, INF
-    require(dtype != torch.bool, "no limits of bool")
-    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
-
-
-def clamp(input, min=None, max=None):
-    require(not is_tensor(min) and not is_tensor(max), "bounds that are tensors")
-    low, high = bounds(input.dtype)
-    return vox.clamp(input, low if min is None else min, high if max is None else max)
-
-
-# OpInfo bounds by tensors, which voxgrad does not: its samples of abs, bounded by numbers.
-elementwise("clamp", clamp, of="abs", adapt=lambda s: (s.input, (-1, 2), {}), reference=torch.clamp)
-elementwise("clamp_min", lambda input, min: clamp(input, min), of="abs", adapt=lambda s: (s.input, (1,), {}),
-            reference=torch.clamp_min)
-elementwise("clamp_max", lambda input, max: clamp(input, None, max), of="abs", adapt=lambda s: (s.input, (1,), {}),
-            reference=torch.clamp_max)
+# OpInfo bounds by tensors; by numbers, on its samples of abs.
+elementwise("clamp.tensor", lambda input, min=None, max=None: vox.clamp(input, min, max), of="clamp")
+elementwise("clamp", lambda input, min, max: vox.clamp(input, min, max), of="abs",
+            adapt=lambda s: (s.input, (-1, 2), {}), reference=torch.clamp)
+elementwise("clamp_min", lambda input, min: vox.clamp(input, min, None), of="abs",
+            adapt=lambda s: (s.input, (1,), {}), reference=torch.clamp_min)
+elementwise("clamp_max", lambda input, max: vox.clamp(input, None, max), of="abs",
+            adapt=lambda s: (s.input, (1,), {}), reference=torch.clamp_max)
 
 
 def where(condition, input, other):
@@ -136,7 +130,7 @@ def where(condition, input, other):
 
 # OpInfo's samples of torch.where call it as a method: input.where(condition, other).
 elementwise("where", lambda input, condition, other: where(condition, input, other))
-elementwise("masked_fill", lambda input, mask, value: where(mask, vox.full_like(input, value), input)
+elementwise("masked_fill", lambda input, mask, value: vox.masked_fill(input, mask, value)
             if not is_tensor(value) else where(mask, value, input) if value.rank == 0 else require(False, "a tensor"))
 composed("addcmul", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.mul(tensor1, tensor2), value)))
 composed("addcdiv", lambda input, tensor1, tensor2, value=1: vox.add(input, times(vox.div(tensor1, tensor2), value)))
@@ -148,6 +142,12 @@ elementwise("add_", lambda input, other, alpha=1: vox.add_(vox.clone(input), oth
             reference=lambda input, *args, **kwargs: input.clone().add_(*args, **kwargs))
 elementwise("mul_", lambda input, other: vox.mul_(vox.clone(input), other), of="mul", gradients=False,
             reference=lambda input, *args: input.clone().mul_(*args))
+for name in ("sub_", "div_"):
+    elementwise(name, lambda input, other, alpha=1, rounding_mode=None, op=getattr(vox, name):
+                op(vox.clone(input), other) if alpha == 1 and rounding_mode is None else
+                require(False, "alpha or rounding_mode"), of=name[:3] if name == "sub_" else "div:no_rounding_mode",
+                gradients=False, reference=lambda input, *args, name=name, **kwargs:
+                getattr(input.clone(), name)(*args, **kwargs))
 elementwise("copy_", lambda input, other: vox.copy_(vox.clone(input), other), of="mul", gradients=False,
             reference=lambda input, other: input.clone().copy_(other))
 elementwise("fill", lambda input, value: vox.fill_(vox.clone(input), value), gradients=False)
@@ -163,11 +163,12 @@ def dims(dim):
 for name, op in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min"), ("argmax", "argmax"),
                  ("argmin", "argmin")):
     add(name, lambda input, dim=None, keepdim=False, op=getattr(vox, op): op(input, dims(dim), keepdim))
+for name in ("prod", "any", "all"):
+    add(name, lambda input, dim=None, keepdim=False, op=getattr(vox, name): op(input, dims(dim), keepdim))
 for name in ("max", "min"):
-    op, arg = getattr(vox, name), getattr(vox, "arg" + name)
-    add(name, lambda input, op=op: op(input, (), False), of=name + ":reduction_no_dim")
-    add(name + ".dim", lambda input, dim, keepdim=False, op=op, arg=arg:
-        [op(input, (dim,), keepdim), arg(input, (dim,), keepdim)], of=name + ":reduction_with_dim")
+    add(name, lambda input, op=getattr(vox, name): op(input, (), False), of=name + ":reduction_no_dim")
+    add(name + ".dim", lambda input, dim, keepdim=False, op=getattr(vox, name + "_dim"): op(input, dim, keepdim),
+        of=name + ":reduction_with_dim")
 
 
 def with_statistics(op):
@@ -234,7 +235,7 @@ def product(name, rank0, rank1):
 
 
 product("mm", 2, 2)
-product("bmm", 3, 3)
+add("bmm", lambda input, mat2: vox.bmm(input, mat2))
 product("mv", 2, 1)
 product("dot", 1, 1)
 product("vdot", 1, 1)
@@ -456,13 +457,20 @@ shaping("stack", lambda tensors, dim=0: vox.stack(list(tensors), dim))
 
 
 def pad(input, pad, mode="constant", value=None):
-    require(mode == "constant", f"mode {mode}")
+    if mode != "constant":
+        return vox.pad_by(input, tuple(pad), mode)
     return vox.pad(input, tuple(pad), 0 if value is None else value)
 
 
+for mode in ("reflect", "replicate", "circular"):
+    shaping(f"nn.functional.pad.{mode}", pad, of=f"nn.functional.pad:{mode}")
 shaping("nn.functional.pad", pad, of="nn.functional.pad:constant")
 shaping("constant_pad_nd", lambda input, padding, value=0: pad(input, padding, "constant", value))
 shaping("index_select", lambda input, dim, index: vox.index_select(input, dim, index))
+shaping("flip", lambda input, dims: vox.flip(input, one_list((dims,))))
+shaping("fliplr", lambda input: vox.flip(input, (1,)))
+shaping("flipud", lambda input: vox.flip(input, (0,)) if input.rank else require(False, "a tensor of rank 0"))
+shaping("roll", lambda input, shifts, dims=(): vox.roll(input, one_list((shifts,)), one_list((dims,))))
 
 shaping("slice", lambda input, dim=0, start=None, end=None, step=1:
         vox.slice(input, dim, 0 if start is None else start, 2**63 - 1 if end is None else end, step))
@@ -486,7 +494,7 @@ shaping("flatten", lambda input, start_dim=0, end_dim=-1: vox.flatten(input, sta
 shaping("ravel", lambda input: vox.flatten(input, 0, -1))
 shaping("unflatten", lambda input, dim, sizes: require(0 not in input.shape, "a size of -1 of nothing") or
         vox.reshape(input, input.shape[:dim % input.rank] + tuple(sizes) + input.shape[dim % input.rank + 1:]))
-shaping("squeeze", lambda input, *dim: vox.squeeze(input, *dim) if dim else require(False, "no dim"))
+shaping("squeeze", lambda input, *dim: vox.squeeze(input, *dim))
 shaping("unsqueeze", lambda input, dim: vox.unsqueeze(input, dim))
 shaping("narrow", lambda input, dim, start, length: vox.slice(input, dim, start, start + length, 1)
         if isinstance(start, int) and 0 <= start <= start + length <= input.shape[dim] else
@@ -557,3 +565,5 @@ def arange(*range_, dtype=torch.float32, device=None, requires_grad=False):
 
 
 factory("arange", arange)
+factory("linspace", lambda start, end, steps, dtype=torch.float32, device=None, **o:
+        vox.linspace(float(start), float(end), steps, dtype, on_cuda()))

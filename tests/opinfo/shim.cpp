@@ -95,6 +95,10 @@ class Arguments {
     if (kind(i) == VoxKind::integer) return arguments_[i].integer;
     return at(i, VoxKind::real).real;
   }
+  std::optional<vox::Scalar> optional_number(size_t i) const {
+    if (!has(i)) return {};
+    return number(i);
+  }
   double real(size_t i) const { return number(i).as_real(); }
   int64_t integer(size_t i) const { return at(i, VoxKind::integer).integer; }
   bool flag(size_t i) const { return integer(i) != 0; }
@@ -174,6 +178,7 @@ Op binary(F f) {
 Op reduction(Tensor (*f)(const Tensor&, const vox::Shape&, bool)) {
   return one([f](const Arguments& a) { return f(a.tensor(0), a.shape(1), a.flag(2)); });
 }
+std::vector<Tensor> pair(const vox::ValuesAndIndices& p) { return {p.values, p.indices}; }
 Op unary(Tensor (*f)(const Tensor&)) {
   return one([f](const Arguments& a) { return f(a.tensor(0)); });
 }
@@ -261,10 +266,26 @@ const std::map<std::string, Op>& ops() {
       VOX_BINARY(le),
       VOX_BINARY(gt),
       VOX_BINARY(ge),
+      VOX_BINARY(logical_and),
+      VOX_BINARY(logical_or),
+      VOX_BINARY(logical_xor),
+      VOX_BINARY(bmm),
       VOX_UNARY(neg),
       VOX_UNARY(abs),
       VOX_UNARY(sign),
+      VOX_UNARY(floor),
+      VOX_UNARY(ceil),
+      VOX_UNARY(round),
       VOX_UNARY(exp),
+      VOX_UNARY(sin),
+      VOX_UNARY(cos),
+      VOX_UNARY(log1p),
+      VOX_UNARY(expm1),
+      VOX_UNARY(gelu_tanh),
+      VOX_UNARY(isnan),
+      VOX_UNARY(isinf),
+      VOX_UNARY(isfinite),
+      VOX_UNARY(logical_not),
       VOX_UNARY(log),
       VOX_UNARY(sqrt),
       VOX_UNARY(rsqrt),
@@ -285,13 +306,27 @@ const std::map<std::string, Op>& ops() {
       VOX_REDUCTION(argmax),
       VOX_REDUCTION(argmin),
       VOX_REDUCTION(logsumexp),
+      VOX_REDUCTION(prod),
+      VOX_REDUCTION(any),
+      VOX_REDUCTION(all),
+      {"max_dim", [](const Arguments& a) { return pair(vox::max(a.tensor(0), a.integer(1), a.flag(2))); }},
+      {"min_dim", [](const Arguments& a) { return pair(vox::min(a.tensor(0), a.integer(1), a.flag(2))); }},
       {"leaky_relu", one([](const Arguments& a) { return vox::leaky_relu(a.tensor(0), a.real(1)); })},
-      {"clamp", one([](const Arguments& a) { return vox::clamp(a.tensor(0), a.number(1), a.number(2)); })},
+      {"clamp", one([](const Arguments& a) {
+         if (!a.is_number(1) && !a.is_number(2)) return vox::clamp(a.tensor(0), a.tensor(1), a.tensor(2));
+         return vox::clamp(a.tensor(0), {.min = a.optional_number(1), .max = a.optional_number(2)});
+       })},
       {"hardtanh",
        one([](const Arguments& a) { return vox::hardtanh(a.tensor(0), a.number(1), a.number(2)); })},
       {"elu", one([](const Arguments& a) { return vox::elu(a.tensor(0), a.real(1)); })},
       {"softplus", one([](const Arguments& a) { return vox::softplus(a.tensor(0), a.real(1), a.real(2)); })},
-      {"where", one([](const Arguments& a) { return vox::where(a.tensor(0), a.tensor(1), a.tensor(2)); })},
+      {"where", one([](const Arguments& a) {
+         return a.is_number(1)   ? vox::where(a.tensor(0), a.number(1), a.tensor(2))
+                : a.is_number(2) ? vox::where(a.tensor(0), a.tensor(1), a.number(2))
+                                 : vox::where(a.tensor(0), a.tensor(1), a.tensor(2));
+       })},
+      {"masked_fill",
+       one([](const Arguments& a) { return vox::masked_fill(a.tensor(0), a.tensor(1), a.number(2)); })},
       {"sum_to", one([](const Arguments& a) { return vox::sum_to(a.tensor(0), a.shape(1)); })},
       {"softmax", one([](const Arguments& a) { return vox::softmax(a.tensor(0), a.integer(1)); })},
       {"log_softmax", one([](const Arguments& a) { return vox::log_softmax(a.tensor(0), a.integer(1)); })},
@@ -387,6 +422,16 @@ const std::map<std::string, Op>& ops() {
       {"cat", one([](const Arguments& a) { return vox::cat(a.tensors(0), a.integer(1)); })},
       {"stack", one([](const Arguments& a) { return vox::stack(a.tensors(0), a.integer(1)); })},
       {"pad", one([](const Arguments& a) { return vox::pad(a.tensor(0), a.integers(1), a.number(2)); })},
+      {"pad_by", one([](const Arguments& a) {
+         const std::string mode = a.text(2);
+         return vox::pad(a.tensor(0), a.integers(1),
+                         mode == "reflect"     ? vox::PadMode::reflect
+                         : mode == "replicate" ? vox::PadMode::replicate
+                                               : vox::PadMode::circular);
+       })},
+      {"flip", one([](const Arguments& a) { return vox::flip(a.tensor(0), a.shape(1)); })},
+      {"roll", one([](const Arguments& a) { return vox::roll(a.tensor(0), a.shape(1), a.shape(2)); })},
+      {"one_hot", one([](const Arguments& a) { return vox::one_hot(a.tensor(0), a.integer(1)); })},
       {"index_select",
        one([](const Arguments& a) { return vox::index_select(a.tensor(0), a.integer(1), a.tensor(2)); })},
       {"slice", one([](const Arguments& a) {
@@ -398,7 +443,9 @@ const std::map<std::string, Op>& ops() {
        one([](const Arguments& a) { return a.tensor(0).transpose(a.integer(1), a.integer(2)); })},
       {"expand", one([](const Arguments& a) { return a.tensor(0).expand(a.shape(1)); })},
       {"reshape", one([](const Arguments& a) { return a.tensor(0).reshape(a.shape(1)); })},
-      {"squeeze", one([](const Arguments& a) { return a.tensor(0).squeeze(a.integer(1)); })},
+      {"squeeze", one([](const Arguments& a) {
+         return a.has(1) ? a.tensor(0).squeeze(a.integer(1)) : a.tensor(0).squeeze();
+       })},
       {"unsqueeze", one([](const Arguments& a) { return a.tensor(0).unsqueeze(a.integer(1)); })},
       {"flatten", one([](const Arguments& a) { return a.tensor(0).flatten(a.integer(1), a.integer(2)); })},
       {"clone", one([](const Arguments& a) { return a.tensor(0).clone(); })},
@@ -409,6 +456,12 @@ const std::map<std::string, Op>& ops() {
       {"mul_", one([](const Arguments& a) {
          return a.is_number(1) ? a.tensor(0).mul_(a.number(1)) : a.tensor(0).mul_(a.tensor(1));
        })},
+      {"sub_", one([](const Arguments& a) {
+         return a.is_number(1) ? a.tensor(0).sub_(a.number(1)) : a.tensor(0).sub_(a.tensor(1));
+       })},
+      {"div_", one([](const Arguments& a) {
+         return a.is_number(1) ? a.tensor(0).div_(a.number(1)) : a.tensor(0).div_(a.tensor(1));
+       })},
       {"fill_", one([](const Arguments& a) { return a.tensor(0).fill_(a.number(1)); })},
       {"zero_", one([](const Arguments& a) { return a.tensor(0).zero_(); })},
       {"copy_", one([](const Arguments& a) { return a.tensor(0).copy_(a.tensor(1)); })},
@@ -418,6 +471,9 @@ const std::map<std::string, Op>& ops() {
       {"ones_like", unary(vox::ones_like)},
       {"full_like", one([](const Arguments& a) { return vox::full_like(a.tensor(0), a.number(1)); })},
       {"eye", one([](const Arguments& a) { return vox::eye(a.integer(0), a.options(1, 2)); })},
+      {"linspace", one([](const Arguments& a) {
+         return vox::linspace(a.real(0), a.real(1), a.integer(2), a.options(3, 4));
+       })},
       {"arange", one([](const Arguments& a) {
          return vox::arange(a.number(0), a.number(1), a.number(2), a.options(3, 4));
        })},

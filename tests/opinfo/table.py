@@ -23,9 +23,24 @@ PyTorch's samples do not show these decisions:
 - **`argmax` and `argmin` take bool.** They return the first true, and the first false. PyTorch refuses bool.
 - **A C++ bool is the number 0 or 1.** So `i64 - true` is a subtraction. PyTorch refuses it.
 - **A tensor has at most 8 dimensions.** In PyTorch it has up to 64.
+- **`x += y` writes in place or throws.** In-place writes are never recorded. Where a side requires grad, write
+  `x = x + y`, or write under `vox::no_grad()`.
+- **`x == y` is no tensor.** The operators `<`, `<=`, `>` and `>=` give tensors of bool, as `lt`, `le`, `gt` and `ge`
+  do. Equality is `eq(x, y)` for each element, and `equal(x, y)` for whole tensors.
+- **`max(x, 1)` and `max(x, {{1}})` differ.** An integer gives values and indices, as PyTorch's `max(x, 1)`. A list of
+  dims gives a tensor, as PyTorch's `amax`, and equal extrema share the gradient.
+- **A function of your own may not have the name and the arguments of an op.** C++ finds `vox::relu` for an unqualified
+  `relu(x)`, because `x` is a `vox::Tensor`. That makes calls short, and a `relu(const Tensor&)` of your own ambiguous
+  ("call of overloaded 'relu(vox::Tensor&)' is ambiguous"). Qualify the call (`mine::relu(x)`) or choose another name.
 - **`interpolate` computes positions in double.** PyTorch computes them in float. In `nearest` mode, if a
   `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
   not PyTorch's for dense ones.
+
+## What is not there
+
+On purpose, because 3-D networks need none of it: sorting and `topk`; `gather`, `scatter` and indexing by tensors other
+than `index_select`; `einsum`; linear algebra beyond `matmul`; sparse and complex tensors; in-place ops on the tape;
+named and nested tensors; cumulative sums; integer division.
 
 ## Op by op
 

@@ -75,7 +75,8 @@ TEST_P(ElementwiseGradTest, AtNaN) {
   EXPECT_EQ(slope([](const Tensor& x) { return clamp(x, -1, 2); }, {nan}), (std::vector<double>{0}));
   EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x); }, {nan}), (std::vector<double>{1}));
   EXPECT_EQ(slope(hardsigmoid, {nan}), (std::vector<double>{0}));
-  for (const auto& op : {maximum, minimum}) {
+  using Op = Tensor (*)(const Tensor&, const Tensor&);
+  for (const Op op : {Op(maximum), Op(minimum)}) {
     Tensor a = leaf({nan, 1, nan}), b = leaf({1, nan, nan});
     op(a, b).backward(from_vector<double>({10, 20, 30}, {3}, device()));
     EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{10, 20, 30}));

@@ -45,7 +45,14 @@ TEST_P(ElementwiseGradcheckTest, OneOperand) {
       {"abs", abs},
       {"sign", sign},
       {"sign(x) x", [](const Tensor& x) { return sign(x) * x; }},
+      {"floor(x) x", [](const Tensor& x) { return floor(x) * x; }},
+      {"ceil(x) x", [](const Tensor& x) { return ceil(x) * x; }},
+      {"round(x) x", [](const Tensor& x) { return round(x + 0.05) * x; }},
       {"exp", exp},
+      {"sin", sin},
+      {"cos", cos},
+      {"log1p", [](const Tensor& x) { return log1p(x * x); }},
+      {"expm1", expm1},
       {"erf", erf},
       {"tanh", tanh},
       {"sigmoid", sigmoid},
@@ -88,6 +95,10 @@ TEST_P(ElementwiseGradcheckTest, OneOperand) {
 TEST_P(ElementwiseGradcheckTest, BothWaysToAGradientAgree) {
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> ops = {
       {"rsqrt", [](const Tensor& x) { return rsqrt(abs(x)); }},
+      {"sin", sin},
+      {"cos", cos},
+      {"log1p", [](const Tensor& x) { return log1p(abs(x)); }},
+      {"expm1", [](const Tensor& x) { return expm1(0.1 * x); }},
       {"erf", erf},
       {"tanh", tanh},
       {"sigmoid", sigmoid},
@@ -119,7 +130,8 @@ TEST_P(ElementwiseGradcheckTest, BothWaysToAGradientAgree) {
 TEST_P(ElementwiseGradcheckTest, GradientsIn16BitsAreRoundedOnce) {
   const Tensor wide = leaf({-2.5, -0.75, 0.375, 0.875, 1.625, -1.25}, {6});
   const Tensor g = from_vector<double>({1, 2, -1, 0.5, 3, 1.5}, {6}, device());
-  for (auto* op : {&relu, &gelu, &silu, &mish, &hardswish, &erf}) {  // not those that keep a rounded y
+  for (auto* op : {&relu, &gelu, &silu, &mish, &hardswish, &erf, &sin, &cos,
+                   &log1p}) {  // not those that keep a rounded y
     const Tensor expected = grad({op(wide)}, {wide}, {.grad_outputs = {g}})[0];
     for (const DType half : {bf16, f16}) {
       const Tensor x = wide.detach().to(half).set_requires_grad(true);

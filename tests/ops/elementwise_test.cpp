@@ -17,6 +17,7 @@ namespace vox {
 namespace {
 
 using testing::DeviceTest;
+using Doubles = std::vector<double>;
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -52,6 +53,13 @@ std::vector<UnaryCase> unary_cases() {
       {"log", log, [](double x) { return std::log(x); }, 2.5},
       {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, 0.5},
       {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 2},
+      {"floor", floor, [](double x) { return std::floor(x); }, 0},
+      {"ceil", ceil, [](double x) { return std::ceil(x); }, 0},
+      {"round", round, [](double x) { return std::nearbyint(x); }, 0},
+      {"sin", sin, [](double x) { return std::sin(x); }, 2},
+      {"cos", cos, [](double x) { return std::cos(x); }, 2},
+      {"log1p", log1p, [](double x) { return std::log1p(x); }, 2},
+      {"expm1", expm1, [](double x) { return std::expm1(x); }, 2},
       {"erf", erf, [](double x) { return std::erf(x); }, 2},
       {"tanh", tanh, [](double x) { return std::tanh(x); }, 8},
       {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 4},
@@ -174,6 +182,18 @@ TEST_P(ElementwiseTest, FunctionsAtTheEdgeOfTheirRange) {
   EXPECT_EQ(host<float>(elu(tensor<float>({-1000, 1e30f}))), (std::vector<float>{-1, 1e30f}));
   EXPECT_EQ(host<float>(softplus(tensor<float>({-1000, 1e30f}))), (std::vector<float>{0, 1e30f}));
   EXPECT_EQ(host<float>(softplus(tensor<float>({500}), 1, 1000)), (std::vector<float>{500})) << "no overflow";
+}
+
+TEST_P(ElementwiseTest, LargeAnglesAndHalves) {
+  const Doubles angles{1e5, -123456.789, 1e10, 1e22, 3e38}, halves{-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 1e300};
+  const auto sines = host<double>(sin(tensor(angles))), cosines = host<double>(cos(tensor(angles)));
+  const auto single = host<float>(sin(tensor(angles).to(f32)));
+  for (size_t i = 0; i < angles.size(); ++i) {
+    EXPECT_LE(ulps(sines[i], std::sin(angles[i])), 2) << angles[i];
+    EXPECT_LE(ulps(cosines[i], std::cos(angles[i])), 2) << angles[i];
+    EXPECT_LE(ulps(single[i], std::sin(static_cast<double>(static_cast<float>(angles[i])))), 2) << angles[i];
+  }
+  EXPECT_EQ(host<double>(round(tensor(halves))), (Doubles{-2, -2, -0., 0, 2, 2, 1e300}));
 }
 
 // x + 3 rounds before it is multiplied, so the error is not relative to the result.

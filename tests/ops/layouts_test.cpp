@@ -241,6 +241,13 @@ TEST_P(LayoutsTest, Unary) {
          unary("log", log, floating, positive),
          unary("sqrt", sqrt, floating, positive),
          unary("rsqrt", rsqrt, floating, positive),
+         unary("floor", floor, arithmetic),
+         unary("ceil", ceil, arithmetic),
+         unary("round", round, arithmetic),
+         unary("sin", sin),
+         unary("cos", cos),
+         unary("log1p", log1p, floating, positive),
+         unary("expm1", expm1),
          unary("erf", erf),
          unary("tanh", tanh),
          unary("sigmoid", sigmoid),
@@ -267,8 +274,10 @@ TEST_P(LayoutsTest, Binary) {
          binary("div", [](const Tensor& a, const Tensor& b) { return a / b; }),
          binary(
              "pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, floating, positive),
-         binary("maximum", maximum, arithmetic),
-         binary("minimum", minimum, arithmetic),
+         binary(
+             "maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); }, arithmetic),
+         binary(
+             "minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); }, arithmetic),
          {"broadcast add",
           {{{10, 40}}, {{1, 40}, numbers, false}},
           [](const Tensors& t) { return t[0] + t[1]; },
@@ -353,6 +362,20 @@ TEST_P(LayoutsTest, Shaping) {
                return pad(x, {1, 2, 0, 1}, 1);
              },
              every_dtype),
+         unary(
+             "pad by reflection",
+             [](const Tensor& x) {
+               return pad(x, {1, 2, 0, 1}, PadMode::reflect);
+             },
+             every_dtype),
+         unary(
+             "flip",
+             [](const Tensor& x) {
+               return flip(x, {0, 2});
+             },
+             every_dtype),
+         unary(
+             "roll", [](const Tensor& x) { return roll(x, 3, 1); }, every_dtype),
          binary(
              "cat",
              [](const Tensor& a, const Tensor& b) {
@@ -387,6 +410,12 @@ TEST_P(LayoutsTest, Reductions) {
       ops.push_back(unary(
           str(kind, " over ", dims),
           [=, reduce = reduce](const Tensor& x) { return reduce(x, dims, dims.rank() == 1); }, dtypes));
+  }
+  for (const int64_t dim : {0, 1, 2}) {
+    ops.push_back(unary(
+        str("max and its index, ", dim), [=](const Tensor& x) { return max(x, dim).values; }, every_dtype));
+    ops.push_back(unary(
+        str("any ", dim), [=](const Tensor& x) { return any(x, dim); }, every_dtype));
   }
   ops.push_back(unary("sum_to", [](const Tensor& x) { return sum_to(x, {10, 1}); }));
   for (const int64_t dim : {0, 1, 2}) {

@@ -95,6 +95,18 @@ template <class T>
 [[gnu::always_inline]] inline float square_root(float v) { return __builtin_sqrtf(v); }
 [[gnu::always_inline]] inline double square_root(double v) { return __builtin_sqrt(v); }
 
+/// Functions that no 3-D network spends its time in: one call of the C library for each element.
+struct Library {
+  static float sin(float v) { return __builtin_sinf(v); }
+  static double sin(double v) { return __builtin_sin(v); }
+  static float cos(float v) { return __builtin_cosf(v); }
+  static double cos(double v) { return __builtin_cos(v); }
+  static float log1p(float v) { return __builtin_log1pf(v); }
+  static double log1p(double v) { return __builtin_log1p(v); }
+  static float expm1(float v) { return __builtin_expm1f(v); }
+  static double expm1(double v) { return __builtin_expm1(v); }
+};
+
 /// x, limited to [0, 6].
 template <class T>
 [[gnu::always_inline]] inline T up_to_6(T x) {
@@ -110,6 +122,13 @@ void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
     if constexpr (op == Unary::relu) return v < T(0) ? T(0) : v;
     if constexpr (op == Unary::clamp || op == Unary::hardtanh) return v < p ? p : v > q ? q : v;
     if constexpr (is_real<T>) {
+      if constexpr (op == Unary::floor) return T(__builtin_floor(v));
+      if constexpr (op == Unary::ceil) return T(__builtin_ceil(v));
+      if constexpr (op == Unary::round) return T(__builtin_rint(v));
+      if constexpr (op == Unary::sin) return Library::sin(v);
+      if constexpr (op == Unary::cos) return Library::cos(v);
+      if constexpr (op == Unary::log1p) return Library::log1p(v);
+      if constexpr (op == Unary::expm1) return Library::expm1(v);
       if constexpr (op == Unary::exp) return exp(v);
       if constexpr (op == Unary::log) return log(v);
       if constexpr (op == Unary::sqrt) return square_root(v);
@@ -135,6 +154,10 @@ void gradient(const T* g_run, int64_t g_step, const T* kept, int64_t kept_step, 
               T q, bool stream) {
   const auto slope = [=](T g, T v) -> T {
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
+    if constexpr (op == Unary::sin) return g * Library::cos(v);
+    if constexpr (op == Unary::cos) return g * -Library::sin(v);
+    if constexpr (op == Unary::log1p) return g / (v + T(1));
+    if constexpr (op == Unary::expm1) return g * (v + T(1));
     if constexpr (op == Unary::erf) return g * (exp(-(v * v)) * T(1.12837916709551257390));
     if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
     if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));

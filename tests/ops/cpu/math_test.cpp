@@ -115,7 +115,8 @@ void check_special_values() {
         Unary::erf,        Unary::gelu,     Unary::sqrt,     Unary::rsqrt,       Unary::relu,
         Unary::leaky_relu, Unary::clamp,    Unary::hardtanh, Unary::hardsigmoid, Unary::hardswish,
         Unary::elu,        Unary::softplus, Unary::mish,     Unary::sign,        Unary::abs,
-        Unary::neg})
+        Unary::neg,        Unary::floor,    Unary::ceil,     Unary::round,       Unary::sin,
+        Unary::cos,        Unary::log1p,    Unary::expm1})
     EXPECT_TRUE(std::isnan(at(op, nan))) << static_cast<int>(op);
   EXPECT_EQ(at(Unary::exp, -inf), 0);
   EXPECT_EQ(at(Unary::exp, inf), inf);

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include <voxgrad/core/device.h>
+
+namespace vox {
+
+/// Bytes of memory on one device. `in_use` is what tensors asked for. `reserved` counts that and what is kept
+/// for reuse: by the pool on a GPU (memory of captured graphs is counted in `in_use` only), in free blocks on
+/// the CPU.
+struct MemoryStats {
+  int64_t in_use = 0;
+  int64_t peak_in_use = 0;
+  int64_t reserved = 0;
+  int64_t peak_reserved = 0;
+};
+MemoryStats memory_stats(Device device = Device::cpu());
+
+/// Resets the peaks to the present numbers.
+void reset_peak_memory_stats(Device device = Device::cpu());
+
+}  // namespace vox

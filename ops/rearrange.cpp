@@ -1,0 +1,111 @@
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/shaping.h>
+
+#include <algorithm>
+#include <vector>
+
+// Ops that read x at other places: all are compositions, so they need neither kernels nor gradients.
+
+namespace vox {
+
+namespace {
+
+/// x with `indices`, computed on the host, read along `dim`.
+Tensor read_at(const Tensor& x, int64_t dim, const std::vector<int64_t>& indices) {
+  const auto count = static_cast<int64_t>(indices.size());
+  return detail::index_select(x, dim, from_vector<int64_t>(indices, count, x.device()));
+}
+
+/// The index in [0, size) that stands for position i of the padded axis, which begins at -before.
+int64_t source_of(int64_t i, int64_t size, PadMode mode) {
+  if (mode == PadMode::replicate) return std::clamp<int64_t>(i, 0, size - 1);
+  if (mode == PadMode::circular) return (i + size) % size;
+  return i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
+}
+
+}  // namespace
+
+Tensor flip(const Tensor& x, const Shape& dims) {
+  detail::check_defined("flip", "x", x);
+  return in_the_name_of("flip", [&] {
+    Tensor y = x;
+    Shape seen;
+    for (int64_t dim : dims) {
+      dim = normalize_dim("flip", dim, std::max<int64_t>(x.rank(), 1));
+      check<ShapeError>(std::find(seen.begin(), seen.end(), dim) == seen.end(), "flip: dim ", dim,
+                        " occurs twice in dims ", dims);
+      seen.push_back(dim);
+      if (x.rank() == 0) continue;
+      std::vector<int64_t> indices(static_cast<size_t>(x.shape()[dim]));
+      for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int64_t>(indices.size() - 1 - i);
+      y = read_at(y, dim, indices);
+    }
+    return y.impl() == x.impl() ? x.clone() : y;
+  });
+}
+
+Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims) {
+  detail::check_defined("roll", "x", x);
+  return in_the_name_of("roll", [&] {
+    check<ValueError>(!shifts.empty(), "roll: needs at least one shift, got none");
+    if (dims.empty() && shifts.rank() == 1) return roll(x.flatten(), shifts, 0).reshape(x.shape());
+    check<ShapeError>(shifts.rank() == dims.rank(), "roll: needs one shift for each dim, got shifts ", shifts,
+                      " and dims ", dims);
+    Tensor y = x;
+    for (int64_t i = 0; i < dims.rank(); ++i) {
+      const int64_t dim = normalize_dim("roll", dims[i], std::max<int64_t>(x.rank(), 1));
+      const int64_t size = x.rank() > 0 ? x.shape()[dim] : 0;
+      if (size == 0) continue;
+      const int64_t tail = (size - shifts[i] % size) % size;  // of the element that comes first
+      y = cat({y.slice(dim, tail), y.slice(dim, 0, tail)}, dim);
+    }
+    return y.impl() == x.impl() ? x.clone() : y;
+  });
+}
+
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode) {
+  detail::check_defined("pad", "x", x);
+  const auto entries = static_cast<int64_t>(padding.size());
+  check<ShapeError>(entries % 2 == 0 && entries <= 2 * x.rank(),
+                    "pad: padding must be (before, after) for up to ", x.rank(), " dimensions, got ", entries,
+                    " entries");
+  return in_the_name_of("pad", [&] {
+    Tensor y = x;
+    for (int64_t i = 0; i < entries / 2; ++i) {
+      const int64_t before = padding[static_cast<size_t>(2 * i)],
+                    after = padding[static_cast<size_t>(2 * i + 1)];
+      const int64_t dim = x.rank() - 1 - i, size = x.shape()[dim];
+      check<ValueError>(std::min(before, after) >= 0, "pad: padding must be >= 0, got (", before, ", ", after,
+                        ") (use slice() to crop)");
+      const int64_t most = mode == PadMode::reflect    ? std::max<int64_t>(size - 1, 0)
+                           : mode == PadMode::circular ? size
+                                                       : INT64_MAX;
+      check<ShapeError>(size > 0 && std::max(before, after) <= most, "pad: a dimension of size ", size,
+                        " cannot be padded by (", before, ", ", after, ") in this mode");
+      const int64_t count = checked_add("pad", checked_add("pad", before, size), after);
+      detail::checked_bytes("pad", count, i64);
+      std::vector<int64_t> indices(static_cast<size_t>(count));
+      for (int64_t k = 0; k < count; ++k) indices[static_cast<size_t>(k)] = source_of(k - before, size, mode);
+      if (count > size) y = read_at(y, dim, indices);
+    }
+    return y.impl() == x.impl() ? x.clone() : y;
+  });
+}
+
+Tensor one_hot(const Tensor& classes, int64_t num_classes) {
+  detail::check_defined("one_hot", "classes", classes);
+  check<DTypeError>(classes.dtype() == i64, "one_hot: classes must have dtype i64, got ", classes.dtype());
+  check<ValueError>(num_classes >= 1, "one_hot: num_classes must be >= 1, got ", num_classes);
+  return in_the_name_of("one_hot", [&] {
+    if (classes.numel() > 0) {
+      const int64_t lowest = classes.min().item<int64_t>(), highest = classes.max().item<int64_t>();
+      check<ValueError>(lowest >= 0 && highest < num_classes, "one_hot: classes must be from 0 to ",
+                        num_classes - 1, ", got ", lowest, " to ", highest);
+    }
+    return eq(classes.unsqueeze(-1), arange(num_classes, {i64, classes.device()})).to(i64);
+  });
+}
+
+}  // namespace vox
