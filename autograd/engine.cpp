@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/grad_plan.h>
@@ -41,6 +42,7 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
          GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
+  const AutocastGuard no_autocast(std::nullopt);
   const RunningPlan running(plan);
   WatchedRun watched(roots, plan != nullptr);
   Pending pending;
