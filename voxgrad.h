@@ -3,6 +3,7 @@
 // All of voxgrad's public interface.
 
 #include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/checkpoint.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/function.h>
 #include <voxgrad/autograd/grad_mode.h>

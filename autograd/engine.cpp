@@ -52,6 +52,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
+    if (plan && plan->stops_at(*job.node, job.gradients)) continue;
     job.node->run_hooks(job.gradients);
     watched.arrived(*job.node, job.gradients);
     if (plan) {
@@ -92,6 +93,13 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
 }
 
 }  // namespace
+
+Gradients gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
+                       std::vector<Tensor> seeds, bool create_graph) {
+  GradPlan plan(roots, ends, true);
+  run(roots, std::move(seeds), {.create_graph = create_graph}, &plan);
+  return std::move(plan.captured);
+}
 
 }  // namespace autograd
 
