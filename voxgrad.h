@@ -24,6 +24,7 @@
 #include <voxgrad/nn/module.h>
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/grad_scaler.h>
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/nn/optim/schedule.h>
 #include <voxgrad/nn/optim/sgd.h>

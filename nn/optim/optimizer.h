@@ -37,6 +37,8 @@ class Optimizer {
   void step();
   void zero_grad();
 
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+
   double lr() const { return lr_; }
   void set_lr(double lr);
 
