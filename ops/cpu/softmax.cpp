@@ -31,8 +31,7 @@ struct Rows {
   int64_t row;  // the number of the first row
 
   int64_t number() const { return is_one ? 1 : width; }
-  /// The offset of element c of row i, and the c of the first element of the run at an offset.
-  int64_t offset(int64_t i, int64_t c) const { return is_one ? first + c : first + c * stride + i; }
+  /// The index within its row of the first element of the run at an offset.
   int64_t element(int64_t at) const { return is_one ? at - first : (at - first) / stride; }
 
   /// Calls f(offset, elements) for each run.
@@ -186,8 +185,18 @@ struct Targets {
   }
 
   bool counts(int64_t row) const { return target[row] != ignore_index; }
-  /// The weight of a row's class; 0 if the row does not count.
-  T of_row(int64_t row) const { return counts(row) ? weight[target[row]] : T(0); }
+  /// For each row the weight of its class, and the offset of that class's element; 0, and that of class 0, if
+  /// the row does not count.
+  void look_up(const Rows& rows, T* weight_of, int64_t* place) const {
+    const int64_t* const t = target + rows.row;
+    const int64_t class_step = rows.is_one ? 1 : rows.stride, ignored = ignore_index;
+    const T* const w = weight;
+    for (int64_t i = 0; i < rows.number(); ++i) {
+      const int64_t c = t[i] == ignored ? 0 : t[i];
+      weight_of[i] = t[i] == ignored ? T(0) : w[c];
+      place[i] = rows.first + i + c * class_step;
+    }
+  }
 
   /// y = x * (the weight of the class), for the run at an offset.
   void weigh(const Rows& rows, int64_t at, const T* x, int64_t x_step, T* y, int64_t n) const {
@@ -234,16 +243,20 @@ void cross_entropy(const Tensor& x_tensor, const Tensor& target, const Tensor& w
           scores.add(buffer, n);
         });
       }
-      for (int64_t i = 0; i < rows.number(); ++i) {
-        const int64_t row = rows.row + i;
-        const T w = q.of_row(row);
-        if (of_row) of_row[row] = w;
-        loss[row] = 0;
-        if (!q.counts(row)) continue;
-        const T at_target = x[rows.offset(i, q.target[row])];
-        if (q.certain != 0) loss[row] = q.certain * w * (logarithm.value[i] - (at_target - max.value[i]));
-        if (q.shared != 0) loss[row] += q.shared * (q.all_weights * logarithm.value[i] - scores.value[i]);
+      T w[run_elements];
+      int64_t place[run_elements];
+      q.look_up(rows, w, place);
+      T* const y = loss + rows.row;
+      for (int64_t i = 0; i < rows.number(); ++i)
+        y[i] = w[i] * (logarithm.value[i] - (x[place[i]] - max.value[i]));
+      if (q.shared != 0) {
+        for (int64_t i = 0; i < rows.number(); ++i)
+          y[i] = q.certain * y[i] + q.shared * (q.all_weights * logarithm.value[i] - scores.value[i]);
       }
+      for (int64_t i = 0; i < rows.number(); ++i) {
+        if (!q.counts(rows.row + i)) y[i] = 0;
+      }
+      if (of_row) std::copy_n(w, rows.number(), of_row + rows.row);
     });
   });
 }
@@ -259,13 +272,15 @@ void cross_entropy_gradient(const Tensor& scale_tensor, const Tensor& x_tensor, 
       PerRow<T> max{rows}, factor{rows}, shared{rows};
       exponentials<T>(x, max, factor, nullptr, to);
       T certain[run_elements];
-      for (int64_t i = 0; i < rows.number(); ++i) {
-        const int64_t row = rows.row + i;
-        const T s = q.counts(row) ? scale[row * scale_step] : T(0);
-        certain[i] = s * q.certain * q.of_row(row);
-        shared.value[i] = s * q.shared;
+      int64_t place[run_elements];
+      q.look_up(rows, certain, place);
+      const T* const s = scale + rows.row * scale_step;
+      for (int64_t i = 0; i < rows.number(); ++i)  // the scale may be infinite if no row counts
+        certain[i] = certain[i] == 0 ? T(0) : certain[i] * (s[i * scale_step] * q.certain);
+      for (int64_t i = 0; q.shared != 0 && i < rows.number(); ++i)
+        shared.value[i] = q.counts(rows.row + i) ? s[i * scale_step] * q.shared : T(0);
+      for (int64_t i = 0; i < rows.number(); ++i)
         factor.value[i] = (certain[i] + shared.value[i] * q.all_weights) / factor.value[i];
-      }
       rows.for_runs([&](int64_t at, int64_t n) {
         factor.apply_to(Binary::mul, to + at, to + at, n);
         if (q.shared == 0) return;
@@ -273,9 +288,7 @@ void cross_entropy_gradient(const Tensor& scale_tensor, const Tensor& x_tensor, 
         q.weigh(rows, at, shared.value, !rows.is_one, buffer, n);
         PerRow<T>::apply(Binary::sub, to + at, 1, buffer, 1, to + at, n);
       });
-      for (int64_t i = 0; i < rows.number(); ++i) {
-        if (q.counts(rows.row + i)) to[rows.offset(i, q.target[rows.row + i])] -= certain[i];
-      }
+      for (int64_t i = 0; i < rows.number(); ++i) to[place[i]] -= certain[i];
     });
   });
 }
