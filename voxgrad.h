@@ -17,6 +17,8 @@
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/nn/conv.h>
+#include <voxgrad/nn/data/augment.h>
+#include <voxgrad/nn/data/loader.h>
 #include <voxgrad/nn/dropout.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>

@@ -25,6 +25,8 @@ int device_count() noexcept { return 0; }
 void check_device(const char* function, int) { absent(function); }
 void* allocate(int64_t, int) { absent("allocate"); }
 void deallocate(void*, int) noexcept {}
+void* allocate_pinned(int64_t) { absent("allocate_pinned"); }
+void deallocate_pinned(void*) noexcept {}
 void copy(void*, int, const void*, int, int64_t, CopyKind) { absent("copy"); }
 
 void synchronize(Device) { absent("synchronize"); }

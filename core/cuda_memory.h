@@ -14,6 +14,10 @@ void* allocate(int64_t bytes, int index);
 /// Frees memory of allocate(). It is reused only after the work submitted so far in all streams that used it.
 void deallocate(void* data, int index) noexcept;
 
+/// Host memory that the GPU copies from and to directly. Slow to get: keep it. Throws OutOfMemoryError.
+void* allocate_pinned(int64_t bytes);
+void deallocate_pinned(void* data) noexcept;
+
 /// Copies between host and device, within a device, or between two devices. The copy is ordered
 /// with the current stream of the CUDA device, or of both devices if there are two. A copy between host and
 /// device returns when the host memory may be reused or read, and throws CudaError while a graph is captured.

@@ -82,11 +82,16 @@ int run(const Options& options) {
                          .minutes = options.minutes,
                          .score_unit = "Dice",
                          .checkpoint = options.out / "checkpoint.safetensors"};
+  if (options.resume) load_checkpoint(state, plan.checkpoint);
+  const vox::data::Loader loader((options.steps + 1) * Sampler::kBatchSize,
+                                 [&](int64_t i, vox::Generator&) { return sampler.sample(i); },
+                                 {.batch_size = Sampler::kBatchSize, .device = device});
+  auto batches = loader.epoch(0, state.step + 1);  // batch number s is that of step s
   plan.take_step = [&](int64_t step) {
-    const Batch batch = sampler.batch(step);
+    const vox::data::Sample batch = *batches.next();
     optimizer.zero_grad();
-    const vox::Tensor scores = network(batch.scan.to(device).to(dtype));
-    vox::Tensor loss = segmentation_loss(scores, batch.target.to(device));
+    const vox::Tensor scores = network(batch[0].to(dtype));
+    vox::Tensor loss = segmentation_loss(scores, batch[1]);
     loss.backward();
     optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 0.1, .total_steps = options.steps}));
     optimizer.step();
@@ -99,7 +104,6 @@ int run(const Options& options) {
     segment_box(head, head.box);
     return score(head).ours;
   };
-  if (options.resume) load_checkpoint(state, plan.checkpoint);
   print_start(facts_of(options, state), head.scan.size);
   if (train(state, plan) == mri::Outcome::interrupted) return report_interruption(state);
   mri::save_weights(network, options.out / "weights.safetensors");
