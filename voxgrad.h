@@ -2,6 +2,8 @@
 
 // All of voxgrad's public interface.
 
+#include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/checkpoint.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/function.h>
 #include <voxgrad/autograd/grad_mode.h>
@@ -17,6 +19,8 @@
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/nn/conv.h>
+#include <voxgrad/nn/data/augment.h>
+#include <voxgrad/nn/data/loader.h>
 #include <voxgrad/nn/dropout.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
@@ -25,6 +29,7 @@
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/npy.h>
 #include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/grad_scaler.h>
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/nn/optim/schedule.h>
 #include <voxgrad/nn/optim/sgd.h>

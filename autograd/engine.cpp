@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/grad_plan.h>
@@ -41,6 +42,7 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
          GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
+  const AutocastGuard no_autocast(std::nullopt);
   const RunningPlan running(plan);
   WatchedRun watched(roots, plan != nullptr);
   Pending pending;
@@ -50,6 +52,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
+    if (plan && plan->stops_at(*job.node, job.gradients)) continue;
     job.node->run_hooks(job.gradients);
     watched.arrived(*job.node, job.gradients);
     if (plan) {
@@ -91,6 +94,13 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
 }
 
 }  // namespace
+
+Gradients gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
+                       std::vector<Tensor> seeds, bool create_graph) {
+  GradPlan plan(roots, ends, true);
+  run(roots, std::move(seeds), {.create_graph = create_graph}, &plan);
+  return std::move(plan.captured);
+}
 
 }  // namespace autograd
 

@@ -9,10 +9,12 @@
 namespace vox::autograd {
 
 /// For vox::grad: which nodes lead to a requested input, and the gradients that have arrived at these inputs.
+/// If `stops`, nothing runs at the inputs' nodes or beyond: a gradient that passes through one input does not
+/// reach another.
 class GradPlan {
  public:
-  GradPlan(const std::vector<Edge>& roots, std::vector<Edge> inputs)
-      : captured(inputs.size()), requested_(std::move(inputs)) {
+  GradPlan(const std::vector<Edge>& roots, std::vector<Edge> inputs, bool stops = false)
+      : captured(inputs.size()), requested_(std::move(inputs)), stops_(stops) {
     mark(roots);
   }
 
@@ -23,6 +25,14 @@ class GradPlan {
   bool ends_at(const Node& node) const {
     return std::none_of(node.edges().begin(), node.edges().end(),
                         [&](const Edge& e) { return e.node && wants(*e.node); });
+  }
+
+  /// Whether the run stops at `node`; then keeps the gradients that were requested.
+  bool stops_at(const Node& node, const Gradients& gradients) {
+    const auto is_here = [&](const Edge& e) { return e.node.get() == &node; };
+    if (!stops_ || std::none_of(requested_.begin(), requested_.end(), is_here)) return false;
+    capture(node, gradients);
+    return true;
   }
 
   /// Keeps the gradients of `node` that were requested.
@@ -69,6 +79,7 @@ class GradPlan {
   }
 
   std::vector<Edge> requested_;
+  bool stops_;
   std::unordered_set<const Node*> leads_to_request_;
 };
 

@@ -5,7 +5,7 @@ find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3.9 REQUIRED)
 find_package(ZLIB)  # for .npz files that are compressed
 
-set(folders core autograd ops ops/cpu ops/cpu/conv3d nn nn/optim)
+set(folders core autograd ops ops/cpu ops/cpu/conv3d nn nn/data nn/optim)
 list(TRANSFORM folders PREPEND ${PROJECT_SOURCE_DIR}/)
 list(TRANSFORM folders APPEND /*.cpp OUTPUT_VARIABLE patterns)
 if(VOXGRAD_HAS_CUDA)

@@ -28,6 +28,8 @@ void* allocate(int64_t, int) { absent("allocate"); }
 void deallocate(void*, int) noexcept {}
 int device_of(const char* function, const void*) { absent(function); }
 void note_use(const void*, int) { absent("note_use"); }
+void* allocate_pinned(int64_t) { absent("allocate_pinned"); }
+void deallocate_pinned(void*) noexcept {}
 void copy(void*, int, const void*, int, int64_t, CopyKind) { absent("copy"); }
 
 std::string device_name(Device) { absent("device_name"); }

@@ -21,6 +21,10 @@ int device_of(const char* function, const void* data);
 /// ignored.
 void note_use(const void* data, int index);
 
+/// Host memory that the GPU copies from and to directly. Slow to get: keep it. Throws OutOfMemoryError.
+void* allocate_pinned(int64_t bytes);
+void deallocate_pinned(void* data) noexcept;
+
 /// Copies between host and device, within a device, or between two devices. The copy is ordered
 /// with the current stream of the CUDA device, or of both devices if there are two. A copy between host and
 /// device returns when the host memory may be reused or read, and throws CudaError while a graph is captured.

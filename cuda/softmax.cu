@@ -5,8 +5,8 @@
 
 #include <limits>
 
-// softmax and log_softmax as formulas of Note [Rows]. With m the maximum of a row and s the sum of exp(x -
-// m):
+// softmax, log_softmax and cross entropy as formulas of Note [Rows]. With m the maximum of a row and s the
+// sum of exp(x - m):
 //
 //   softmax       y = exp(x - m) / s      grad_x = y * (g - sum of g * y)
 //   log_softmax   y = x - m - log(s)      grad_x = g - exp(y) * sum of g
@@ -39,6 +39,27 @@ struct SoftmaxRows {
   __device__ void cells(int64_t, int64_t, int, Cell (&)[n]) const {}
 };
 
+/// m and s of some elements.
+template <class T>
+struct Exponentials {
+  using A = opmath_t<T>;
+  A max, sum;
+
+  static __device__ Exponentials none() { return {std::numeric_limits<A>::lowest(), 0}; }
+  __device__ void add(A v) {
+    const A above = v - max, e = exponential<T>(above > 0 ? -above : above);  // a NaN reaches the sum
+    sum = above > 0 ? sum * e + 1 : sum + e;
+    max = above > 0 ? v : max;
+  }
+  static __device__ Exponentials combine(Exponentials a, Exponentials b) {
+    const A above = b.max - a.max;  // NaN if both are inf
+    const A e = exponential<T>(above > 0 ? -above : above);
+    return above > 0 ? Exponentials{b.max, a.sum * e + b.sum} : Exponentials{a.max, a.sum + b.sum * e};
+  }
+  /// s, and NaN if m is infinite.
+  __device__ A total() const { return max == std::numeric_limits<A>::infinity() ? max - max : sum; }
+};
+
 template <class Element, bool logarithm>
 struct Softmax : SoftmaxRows<Element> {
   using T = Element;
@@ -47,30 +68,19 @@ struct Softmax : SoftmaxRows<Element> {
   const T* x[1];
   T* y;
 
-  struct Acc {
-    A max, sum;
-  };
+  using Acc = Exponentials<T>;
   using Sum = Acc;
-  static __device__ Acc none() { return {std::numeric_limits<A>::lowest(), 0}; }
+  static __device__ Acc none() { return Acc::none(); }
   __device__ Sum start(int64_t, const A (&)[1]) const { return none(); }
-  __device__ void add(Sum& s, Nothing, const A (&v)[1]) const {
-    const A above = v[0] - s.max, e = exponential<T>(above > 0 ? -above : above);  // a NaN reaches the sum
-    s.sum = above > 0 ? s.sum * e + 1 : s.sum + e;
-    s.max = above > 0 ? v[0] : s.max;
-  }
+  __device__ void add(Sum& s, Nothing, const A (&v)[1]) const { s.add(v[0]); }
   static __device__ Acc close(const Sum& s, int64_t) { return s; }
-  static __device__ Acc combine(Acc a, Acc b) {
-    const A above = b.max - a.max;  // NaN if both are inf
-    const A e = exponential<T>(above > 0 ? -above : above);
-    return above > 0 ? Acc{b.max, a.sum * e + b.sum} : Acc{a.max, a.sum + b.sum * e};
-  }
+  static __device__ Acc combine(Acc a, Acc b) { return Acc::combine(a, b); }
 
   struct Row {
     A max, sum;  // its reciprocal, or its logarithm
   };
   __device__ Row finish(int64_t, const Acc& a, bool) const {
-    const A sum = a.max == std::numeric_limits<A>::infinity() ? a.max - a.max : a.sum;  // NaN
-    return {a.max, logarithm ? ::log(sum) : A(1) / sum};
+    return {a.max, logarithm ? ::log(a.total()) : A(1) / a.total()};
   }
   __device__ A map(const Row& r, Nothing, const A (&v)[1]) const {
     if constexpr (logarithm)
@@ -104,6 +114,113 @@ struct SoftmaxGradient : SoftmaxRows<Element> {
       return v[1] * (v[0] - sum);
   }
 };
+
+/// The loss of cross entropy (CrossEntropyKernel), which finish() stores; or, if `gradient`, the gradient of
+/// x.
+template <class Element, bool gradient>
+struct CrossEntropy {
+  using T = Element;
+  using A = opmath_t<T>;
+  using Cell = int64_t;  // the class
+  static constexpr int inputs = 1;
+  static constexpr bool sums = true, maps = gradient;
+  const T* x[1];
+  T* y;  // grad_x
+  const int64_t* target;
+  const A* weight;  // or null
+  int64_t classes, ignore_index;
+  A certain, shared;  // 1 - smoothing, and smoothing / classes
+  // Of the gradient: one factor for all rows if the step is 0.
+  const A* scale;
+  int64_t scale_step;
+  // Of the loss; row_weight may be null.
+  A *loss, *row_weight;
+
+  __device__ Cell cell(int64_t, int64_t l) const { return l; }
+  template <int n>
+  __device__ void cells(int64_t, int64_t l, int, Cell (&c)[n]) const {
+#pragma unroll
+    for (int j = 0; j < n; ++j) c[j] = l + j;
+  }
+  __device__ A weight_of(int64_t c) const { return weight ? weight[c] : A(1); }
+
+  struct Acc {
+    Exponentials<T> exponentials;
+    A at_target;        // x of the target's class
+    A scores, weights;  // of label smoothing: sum of weight * (x - m), and of weight
+
+    /// Refers the scores to another m.
+    __device__ A scores_for(A max) const {
+      return weights == 0 ? A(0) : scores + weights * (exponentials.max - max);
+    }
+  };
+  struct Sum {
+    Acc acc;
+    int64_t target;
+  };
+  static __device__ Acc none() { return {Exponentials<T>::none(), 0, 0, 0}; }
+  __device__ Sum start(int64_t row, const A (&)[1]) const { return {none(), target[row]}; }
+  __device__ void add(Sum& s, int64_t c, const A (&v)[1]) const {
+    Acc& a = s.acc;
+    const Acc before = a;
+    a.exponentials.add(v[0]);
+    if (!gradient && c == s.target) a.at_target = v[0];
+    if (shared == 0) return;
+    const A w = weight_of(c), max = a.exponentials.max;
+    if (!gradient) a.scores = before.scores_for(max) + w * (v[0] - max);
+    a.weights += w;
+  }
+  static __device__ Acc close(const Sum& s, int64_t) { return s.acc; }
+  static __device__ Acc combine(const Acc& a, const Acc& b) {
+    const auto both = Exponentials<T>::combine(a.exponentials, b.exponentials);
+    return {both, a.at_target + b.at_target, a.scores_for(both.max) + b.scores_for(both.max),
+            a.weights + b.weights};
+  }
+
+  struct Row {
+    A max, factor, shared, certain;
+    int64_t target;
+  };
+  __device__ Row finish(int64_t row, const Acc& a, bool writes) const {
+    const int64_t t = target[row];
+    const bool known = t >= 0 && t < classes, counts = known && t != ignore_index;
+    const A w = counts ? weight_of(t) : A(0), max = a.exponentials.max;
+    if constexpr (gradient) {
+      const A s = counts ? scale[row * scale_step] : A(0);
+      return {max, s * (certain * w + shared * a.weights) / a.exponentials.total(), s * shared,
+              s * certain * w, t};
+    } else {
+      const A log = ::log(a.exponentials.total());
+      A y = known || t == ignore_index ? A(0) : std::numeric_limits<A>::quiet_NaN();
+      if (counts && certain != 0) y = certain * w * (log - (a.at_target - max));
+      if (counts && shared != 0) y += shared * (a.weights * log - a.scores);
+      if (writes) loss[row] = y;
+      if (writes && row_weight) row_weight[row] = w;
+      return {};
+    }
+  }
+  __device__ A map(const Row& r, int64_t c, const A (&v)[1]) const {
+    A g = exponential<T>(v[0] - r.max) * r.factor;
+    if (shared != 0) g -= r.shared * weight_of(c);
+    return c == r.target ? g - r.certain : g;
+  }
+};
+
+/// The formula, as far as the loss and the gradient share it.
+template <class T, bool gradient>
+CrossEntropy<T, gradient> cross_entropy_of(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                           const CrossEntropyTerms& terms, int64_t classes) {
+  using A = opmath_t<T>;
+  CrossEntropy<T, gradient> f{};
+  f.x[0] = detail::ptr<T>(x);
+  f.target = detail::ptr<int64_t>(target);
+  f.weight = detail::ptr_or_null<A>(weight);
+  f.classes = classes;
+  f.ignore_index = terms.ignore_index;
+  f.certain = static_cast<A>(1 - terms.smoothing);
+  f.shared = static_cast<A>(terms.smoothing / static_cast<double>(classes));
+  return f;
+}
 
 template <class F>
 void map_along(const Launch& launch, const F& f, const AxisView& view) {
@@ -160,6 +277,39 @@ void softmax_gradient(const Tensor& grad_y, const Tensor& y, int64_t dim, bool l
                 view);
     };
     logarithm ? run.template operator()<true>() : run.template operator()<false>();
+  });
+}
+
+void cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, CrossEntropyTerms terms,
+                   Tensor& loss, Tensor& row_weight) {
+  const AxisView view(x.shape(), 1);
+  const Launch launch("cross_entropy", loss, {&x, &target, &weight, &row_weight});
+  visit_floating_storage("cross_entropy", x.dtype(), [&]<class T>(T) {
+    using A = opmath_t<T>;
+    auto f = cross_entropy_of<T, false>(x, target, weight, terms, view.axis);
+    f.loss = detail::mutable_ptr<A>(loss);
+    if (row_weight.defined()) f.row_weight = detail::mutable_ptr<A>(row_weight);
+    map_along(launch, f, view);
+  });
+}
+
+void cross_entropy_gradient(const Tensor& scale, const Tensor& x, const Tensor& target, const Tensor& weight,
+                            CrossEntropyTerms terms, Tensor& grad_x) {
+  const AxisView view(x.shape(), 1);
+  if (needs_transpose(view)) {
+    const Tensor from = transposed(x.reshape({view.outer, view.axis, view.inner}), 1);
+    Tensor to = empty_like(from);
+    cross_entropy_gradient(scale, from.reshape({view.outer * view.inner, view.axis}), target, weight, terms,
+                           to);
+    return copy(to.transpose(1, 2).reshape(x.shape()), grad_x);
+  }
+  const Launch launch("cross_entropy", grad_x, {&scale, &x, &target, &weight});
+  visit_floating_storage("cross_entropy", x.dtype(), [&]<class T>(T) {
+    auto f = cross_entropy_of<T, true>(x, target, weight, terms, view.axis);
+    f.y = detail::mutable_ptr<T>(grad_x);
+    f.scale = detail::ptr<opmath_t<T>>(scale);
+    f.scale_step = scale.numel() > 1;
+    map_along(launch, f, view);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <type_traits>
 
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/triple.h>
 
@@ -16,9 +17,10 @@ std::string option(const char* name, const T& value, const std::type_identity_t<
   return value == usual ? "" : str(", ", name, "=", value);
 }
 
-/// Throws, naming `layer`, unless `input` has the dtype and the device of the layer's weight.
+/// Throws, naming `layer`, unless `input` has the dtype and the device of the layer's weight. Under autocast
+/// the op chooses the dtype.
 inline void check_input(const char* layer, const Tensor& input, const Tensor& weight) {
-  check<DTypeError>(input.dtype() == weight.dtype(), layer, ": the input has dtype ", input.dtype(),
+  check<DTypeError>(input.dtype() == weight.dtype() || autocast_dtype().has_value(), layer, ": the input has dtype ", input.dtype(),
                     ", the layer's parameters have ", weight.dtype(), "; cast one: input.to(", weight.dtype(),
                     ") or layer.to(", input.dtype(), ")");
   check<DeviceError>(input.device() == weight.device(), layer, ": the input is on ", input.device(),

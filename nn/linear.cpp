@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layer.h>
 #include <voxgrad/nn/linear.h>
@@ -25,8 +26,8 @@ Tensor Linear::forward(const Tensor& input) {
   detail::check_input("nn::Linear", input, weight);
   // One matrix for all leading dimensions, because a batch of products repeats the weight and its gradient.
   const Tensor rows = input.rank() > 2 ? input.flatten(0, -2) : input;
-  Tensor output = matmul(rows, weight.transpose(0, 1));
-  if (bias.defined()) output = output + bias;
+  Tensor output = matmul(rows, vox::detail::autocast_operand(weight).transpose(0, 1));
+  if (bias.defined()) output = output + vox::detail::autocast_operand(bias);
   if (input.rank() <= 2) return output;
   Shape shape = input.shape();
   shape[shape.rank() - 1] = options.out_features;

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
@@ -35,6 +36,7 @@ struct AddNumberNode final : Node {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return add(a.to(f32), b.to(f32));
   Tensor y = detail::binary("add", Binary::add, a, b);
   if (auto node = record<AddNode>({a, b}, y)) {
     node->shape_a_ = a.shape();
@@ -68,6 +70,7 @@ struct NumberSubNode final : Node {
 }  // namespace
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return sub(a.to(f32), b.to(f32));
   Tensor y = detail::binary("sub", Binary::sub, a, b);
   if (auto node = record<SubNode>({a, b}, y)) {
     node->shape_a_ = a.shape();
@@ -109,6 +112,7 @@ struct MulNumberNode final : Node {
 }  // namespace
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return mul(a.to(f32), b.to(f32));
   Tensor y = detail::binary("mul", Binary::mul, a, b);
   if (auto node = record<MulNode>({a, b}, y)) {
     node->saved_a_.save(a);
@@ -163,6 +167,7 @@ struct NumberDivNode final : Node {
 }  // namespace
 
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return div(a.to(f32), b.to(f32));
   detail::check_floating("div", "a", a);
   Tensor y = detail::binary("div", Binary::div, a, b);
   if (auto node = record<DivNode>({a, b}, y)) {
@@ -239,6 +244,7 @@ struct PowNumberNode final : Node {
 }  // namespace
 
 Tensor pow(const Tensor& a, const Tensor& b) {
+  if (detail::autocast_widens(a) || detail::autocast_widens(b)) return pow(a.to(f32), b.to(f32));
   detail::check_floating("pow", "a", a);
   Tensor y = detail::binary("pow", Binary::pow, a, b);
   if (auto node = record<PowNode>({a, b}, y)) {
@@ -250,6 +256,7 @@ Tensor pow(const Tensor& a, const Tensor& b) {
 }
 
 Tensor pow(const Tensor& a, Scalar exponent) {
+  if (detail::autocast_widens(a)) return pow(a.to(f32), exponent);
   detail::check_floating("pow", "a", a);
   Tensor y = detail::binary("pow", Binary::pow, a, exponent);
   if (auto node = record<PowNumberNode>({a}, y)) {

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
@@ -113,6 +114,7 @@ struct WhereNumberNode final : Node {
 }  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return where(condition, a.to(f32), b.to(f32));
   detail::check_defined("where", "condition", condition);
   detail::check_defined("where", "a", a);
   detail::check_defined("where", "b", b);

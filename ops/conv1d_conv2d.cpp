@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 
@@ -30,7 +31,8 @@ Tensor lowered(const char* function, int64_t spatial, const Tensor& input, const
   check<ShapeError>(weight.rank() == spatial + 2, function, ": weight must have ", spatial + 2,
                     " dimensions, got shape ", weight.shape());
   const int64_t missing = 3 - spatial;
-  return drop(op(lift(input, missing, spatial), lift(weight, missing, spatial)), missing, spatial);
+  return drop(op(lift(input, missing, spatial), lift(detail::autocast_operand(weight), missing, spatial)),
+              missing, spatial);
 }
 
 Conv3dOptions lift(const Conv1dOptions& o) {

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_recorded.h>
@@ -232,8 +233,10 @@ Tensor with_batch(Caller function, const Tensor& input, Op op) {
 
 }  // namespace
 
-Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
-              const Conv3dOptions& options) {
+Tensor conv3d(const Caller& function, const Tensor& input_operand, const Tensor& weight_operand,
+              const Tensor& bias_operand, const Conv3dOptions& options) {
+  const Tensor input = autocast_operand(input_operand), weight = autocast_operand(weight_operand),
+               bias = autocast_operand(bias_operand);
   check_operands(function, "input", input, "weight", weight);
   return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
     const Conv3dGeometry geometry = conv3d_geometry(caller, x.shape(), weight.shape(), options);
@@ -242,8 +245,10 @@ Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight,
   });
 }
 
-Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
-                        const ConvTranspose3dOptions& options) {
+Tensor conv_transpose3d(const Caller& function, const Tensor& input_operand, const Tensor& weight_operand,
+                        const Tensor& bias_operand, const ConvTranspose3dOptions& options) {
+  const Tensor input = autocast_operand(input_operand), weight = autocast_operand(weight_operand),
+               bias = autocast_operand(bias_operand);
   check_operands(function, "input", input, "weight", weight);
   return with_batch(function, input, [&](const Caller& caller, const Tensor& x) {
     const Conv3dGeometry geometry = conv_transpose3d_geometry(caller, x.shape(), weight.shape(), options);

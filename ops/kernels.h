@@ -88,6 +88,28 @@ using SoftmaxKernel = void(const Tensor& x, int64_t dim, bool logarithm, Tensor&
 using SoftmaxGradientKernel = void(const Tensor& grad_y, const Tensor& y, int64_t dim, bool logarithm,
                                    Tensor& grad_x);
 
+// ---- Cross entropy of dense scores x (n, classes, ...) with elements, and a dense i64 target (n, ...).
+//
+//     loss = -sum over c of q_c * log_softmax(x)_c      q_c = weight_c * ((1 - smoothing) [c == target]
+//                                                                         + smoothing / classes)
+//
+// is 0 where the target is ignore_index. `weight` (classes) is dense, of dtype opmath(x's dtype), and may be
+// undefined (1). For any other class out of range the CPU throws ValueError; on CUDA that loss is NaN, and
+// its gradient 0.
+
+struct CrossEntropyTerms {
+  int64_t ignore_index;
+  double smoothing;
+};
+/// The loss of each row and, if it is defined, row_weight = weight[target], which is 0 for rows that do not
+/// count. Both are dense with target's elements in opmath.
+using CrossEntropyKernel = void(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                CrossEntropyTerms terms, Tensor& loss, Tensor& row_weight);
+/// grad_x = scale * (softmax(x)_c * sum(q) - q_c). `scale`, in opmath, is one number or dense and one per
+/// row.
+using CrossEntropyGradientKernel = void(const Tensor& scale, const Tensor& x, const Tensor& target,
+                                        const Tensor& weight, CrossEntropyTerms terms, Tensor& grad_x);
+
 // ---- Products
 
 /// a is (batch..., n, k), b is (batch..., k, m) and the dense y is (batch..., n, m), with equal batch
@@ -139,9 +161,6 @@ using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
 /// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, in ascending order
 /// of k. Floating dtypes.
 using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices, Tensor& output);
-/// y[n, c, r] = (target[n, r] == c) for a dense i64 target of (n, inner) and a dense bool y of (n, classes,
-/// inner) elements. A class out of range matches nothing.
-using OneHotKernel = void(const Tensor& target, int64_t classes, int64_t inner, Tensor& y);
 
 // ---- Random numbers: a dense output, filled from the place `at` of a generator's stream
 
@@ -173,6 +192,8 @@ using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::Op
   NormGradientKernel norm_gradient;                    \
   SoftmaxKernel softmax;                               \
   SoftmaxGradientKernel softmax_gradient;              \
+  CrossEntropyKernel cross_entropy;                    \
+  CrossEntropyGradientKernel cross_entropy_gradient;   \
   MatmulKernel matmul;                                 \
   ConvKernel conv3d, conv_transpose3d;                 \
   ConvWeightGradKernel conv3d_weight_grad;             \
@@ -182,7 +203,6 @@ using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::Op
   AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;        \
   CheckIndicesKernel check_indices;                    \
   IndexKernel index_select, index_add;                 \
-  OneHotKernel one_hot;                                \
   RandomKernel rand, randn;                            \
   RandintKernel randint;                               \
   SgdKernel sgd_step;                                  \

@@ -1,20 +1,21 @@
+#include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/reduce.h>
 
-#include <limits>
-
-// Losses are composed of recorded ops, so they need no gradients of their own. For 16-bit tensors they, and
-// their gradients, are computed in f32 and rounded once.
+// Losses are composed of recorded ops, so they need no gradients of their own; cross entropy of classes is
+// the exception. For 16-bit tensors they, and their gradients, are computed in f32 and rounded once.
 
 namespace vox {
 
 namespace {
-
-constexpr ByDevice one_hot_kernel{"cross_entropy", &cpu::one_hot, VOX_CUDA(&cuda::one_hot)};
 
 Tensor reduced(const Tensor& loss, Reduction reduction) {
   switch (reduction) {
@@ -28,40 +29,121 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
   throw ValueError("loss: corrupt value of Reduction");
 }
 
-/// input - target in opmath(dtype). Throws unless shapes, dtypes and devices are equal.
+/// The dtype of a loss of `input`: f32 under autocast.
+DType result_dtype(const Tensor& input) { return autocast_dtype() ? opmath(input.dtype()) : input.dtype(); }
+
+void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {
+  if (!detail::autocast_mixes(a, b)) detail::check_same_dtype(function, a, b);
+}
+
+/// Throws unless both have one floating dtype, one device and one shape.
+void check_pair(const char* function, const char* a_name, const Tensor& a, const char* b_name,
+                const Tensor& b) {
+  detail::check_defined(function, a_name, a);
+  detail::check_defined(function, b_name, b);
+  check_same_dtype(function, a, b);
+  detail::check_same_device(function, a, b);
+  detail::check_floating(function, a_name, a);
+  check<ShapeError>(a.shape() == b.shape(), function, ": the shapes must be equal, got ", a.shape(), " and ",
+                    b.shape(), " (losses do not broadcast; use expand)");
+}
+
+/// input - target in opmath(dtype).
 Tensor difference(const char* function, const Tensor& input, const Tensor& target) {
-  detail::check_defined(function, "input", input);
-  detail::check_defined(function, "target", target);
-  detail::check_same_dtype(function, input, target);
-  detail::check_same_device(function, input, target);
-  detail::check_floating(function, "input", input);
-  check<ShapeError>(input.shape() == target.shape(), function, ": the shapes must be equal, got ",
-                    input.shape(), " and ", target.shape(), " (losses do not broadcast; use expand)");
+  check_pair(function, "input", input, "target", target);
   const DType wide = opmath(input.dtype());
   return input.to(wide) - target.to(wide);
 }
 
-void check_cross_entropy(const Tensor& input, const Tensor& target) {
-  detail::check_defined("cross_entropy", "input", input);
-  detail::check_defined("cross_entropy", "target", target);
-  detail::check_same_device("cross_entropy", input, target);
-  detail::check_floating("cross_entropy", "input", input);
-  check<DTypeError>(target.dtype() == i64, "cross_entropy: target needs dtype i64, got ", target.dtype());
-  check<ShapeError>(input.rank() >= 2, "cross_entropy: input must be (N, C, ...), got shape ", input.shape());
-  Shape expected = input.shape();
-  expected.erase(1);
-  check<ShapeError>(target.shape() == expected, "cross_entropy: for input ", input.shape(),
-                    " target must have shape ", expected, ", got ", target.shape());
+// ---- Cross entropy of classes -----------------------------------------------------------------------------
+
+constexpr ByDevice cross_entropy_kernel{"cross_entropy", in_f32<&cpu::cross_entropy>,
+                                        VOX_CUDA(&cuda::cross_entropy)};
+constexpr ByDevice cross_entropy_gradient_kernel{"cross_entropy", in_f32<&cpu::cross_entropy_gradient>,
+                                                 VOX_CUDA(&cuda::cross_entropy_gradient)};
+
+/// `per_class` (C) for scores of the given rank, (1, C, 1, ...).
+Tensor along_classes(const Tensor& per_class, int64_t rank) {
+  Shape shape = Shape::filled(rank, 1);
+  shape[1] = per_class.numel();
+  return per_class.reshape(shape);
 }
 
-/// For the CPU only, because it reads the whole target.
-void check_classes(const Tensor& input, const Tensor& target) {
-  if (input.device().is_cuda() || target.numel() == 0) return;
-  const int64_t lowest = min(target).item<int64_t>(), highest = max(target).item<int64_t>();
-  check<ValueError>(input.size(1) > 0, "cross_entropy: target holds classes from ", lowest, " to ", highest,
-                    ", but input ", input.shape(), " has none");
-  check<ValueError>(lowest >= 0 && highest < input.size(1), "cross_entropy: target holds classes from ",
-                    lowest, " to ", highest, "; allowed are 0 to ", input.size(1) - 1);
+/// dx = scale * (softmax(x) * sum(q) - q), with q as in CrossEntropyKernel and scale = g, divided by the
+/// divisor of a mean.
+struct CrossEntropyNode final : autograd::Node {
+  autograd::SavedTensor saved_x_{this}, saved_target_{this}, saved_weight_{this}, saved_divisor_{this};
+  CrossEntropyTerms terms_;
+
+  const char* name() const override { return "cross_entropy"; }
+
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get(), divisor = saved_divisor_.get();
+    Tensor scale = g[0]->to(opmath(x.dtype()));
+    if (divisor.defined()) scale = scale / divisor;
+    if (grad_enabled()) return {composed(scale, x)};
+    Tensor grad_x = detail::empty_for("cross_entropy", x.shape(), x.options());
+    if (x.numel() > 0)
+      cross_entropy_gradient_kernel.on(x.device())(scale.contiguous(), x.detach().contiguous(),
+                                                   saved_target_.get(), saved_weight_.get(), terms_, grad_x);
+    return {grad_x};
+  }
+
+ private:
+  Tensor composed(const Tensor& scale, const Tensor& x) const {
+    const TensorOptions wide{opmath(x.dtype()), x.device()};
+    const Tensor target = saved_target_.get().unsqueeze(1), weight = saved_weight_.get();
+    const int64_t classes = x.size(1);
+    const auto number = [&](double value) { return full({}, value, wide); };
+    const Tensor is_target = eq(target, along_classes(arange(classes, {i64, x.device()}), x.rank()));
+    Tensor q = where(is_target, number(1 - terms_.smoothing), number(0)) +
+               terms_.smoothing / static_cast<double>(classes);
+    if (weight.defined()) q = q * along_classes(weight, x.rank());
+    Tensor factor = scale.rank() == 0 ? scale : scale.unsqueeze(1);
+    for (const Tensor& excluded : {eq(target, terms_.ignore_index), lt(target, 0), ge(target, classes)})
+      factor = where(excluded, number(0), factor);
+    return (factor * (softmax(x.to(wide.dtype), 1) * sum(q, {1}, true) - q)).to(x.dtype());
+  }
+};
+
+Tensor cross_entropy_of_classes(const Tensor& input, const Tensor& target, const CrossEntropyOptions& o) {
+  check<ShapeError>(input.size(1) > 0 || target.numel() == 0, "cross_entropy: input ", input.shape(),
+                    " has no classes, but target ", target.shape(), " has elements");
+  const bool is_mean = o.reduction == Reduction::mean;
+  const TensorOptions wide{opmath(input.dtype()), input.device()};
+  const CrossEntropyTerms terms{o.ignore_index, o.label_smoothing};
+  const Tensor weight = o.weight.defined() ? o.weight.detach().to(wide.dtype).contiguous() : Tensor();
+  const Tensor x = input.detach().contiguous(), classes = target.contiguous();
+  Tensor loss = empty(target.shape(), wide), row_weight = is_mean ? empty_like(loss) : Tensor(), divisor;
+  if (x.numel() > 0) cross_entropy_kernel.on(x.device())(x, classes, weight, terms, loss, row_weight);
+  if (o.reduction != Reduction::none) loss = sum(loss);
+  if (is_mean) loss = loss / (divisor = sum(row_weight));
+  loss = loss.to(result_dtype(input));
+  if (auto node = autograd::record<CrossEntropyNode>({input}, loss)) {
+    node->saved_x_.save(input);
+    node->saved_target_.save(classes);
+    node->saved_weight_.save(weight);
+    node->saved_divisor_.save(divisor);
+    node->terms_ = terms;
+  }
+  return loss;
+}
+
+Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& target,
+                                      const CrossEntropyOptions& o) {
+  const DType wide = opmath(input.dtype());
+  Tensor q = target.to(wide) * (1 - o.label_smoothing);
+  if (o.label_smoothing != 0) q = q + o.label_smoothing / static_cast<double>(input.size(1));
+  if (o.weight.defined()) q = q * along_classes(o.weight.detach().to(wide), input.rank());
+  return reduced(-sum(q * log_softmax(input.to(wide), 1), {1}), o.reduction).to(result_dtype(input));
+}
+
+/// Of smooth_l1_loss and huber_loss: beta times the former; |d| for beta = 0.
+Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tensor& target, double beta) {
+  const Tensor d = difference(function, input, target);
+  if (beta == 0) return abs(d);
+  const Tensor near = clamp(d, -beta, beta);
+  return near * (d - 0.5 * near);
 }
 
 }  // namespace
@@ -69,32 +151,103 @@ void check_classes(const Tensor& input, const Tensor& target) {
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   return in_the_name_of("mse_loss", [&] {
     const Tensor d = difference("mse_loss", input, target);
-    return reduced(d * d, reduction).to(input.dtype());
+    return reduced(d * d, reduction).to(result_dtype(input));
   });
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   return in_the_name_of("l1_loss", [&] {
-    return reduced(abs(difference("l1_loss", input, target)), reduction).to(input.dtype());
+    return reduced(abs(difference("l1_loss", input, target)), reduction).to(result_dtype(input));
   });
 }
 
-Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction) {
-  check_cross_entropy(input, target);
-  return in_the_name_of("cross_entropy", [&] {
-    Tensor one_hot = empty(input.shape(), {boolean, input.device()});  // (N, C, ...)
-    const TensorOptions wide{opmath(input.dtype()), input.device()};
-    const Tensor zero = full({}, 0, wide), scores = log_softmax(input.to(wide.dtype), 1);
-    check_classes(input, target);
-    const int64_t inner = input.numel() == 0 ? 0 : target.numel() / input.size(0);
-    one_hot_kernel.on(input.device())(target.contiguous(), input.size(1), inner, one_hot);
-    // where(), not a product: a score of -inf for another class must not give 0 * inf.
-    Tensor loss = -sum(where(one_hot, scores, zero), {1});  // (N, ...)
-    if (input.device().is_cuda()) {  // a class out of range has no true element in one_hot
-      const Tensor nan = full({}, std::numeric_limits<double>::quiet_NaN(), wide);
-      loss = where(gt(sum(one_hot, {1}), 0), loss, nan);
-    }
-    return reduced(loss, reduction).to(input.dtype());
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
+  check<ValueError>(beta >= 0, "smooth_l1_loss: beta must be >= 0, got ", beta);
+  return in_the_name_of("smooth_l1_loss", [&] {
+    Tensor loss = quadratic_near_zero("smooth_l1_loss", input, target, beta);
+    if (beta > 0) loss = loss / beta;
+    return reduced(loss, reduction).to(result_dtype(input));
+  });
+}
+
+Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
+  check<ValueError>(delta > 0, "huber_loss: delta must be > 0, got ", delta);
+  return in_the_name_of("huber_loss", [&] {
+    return reduced(quadratic_near_zero("huber_loss", input, target, delta), reduction)
+        .to(result_dtype(input));
+  });
+}
+
+Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options) {
+  constexpr const char* function = "cross_entropy";
+  detail::check_floating(function, "input", input);
+  detail::check_defined(function, "target", target);
+  detail::check_same_device(function, input, target);
+  check<ShapeError>(input.rank() >= 1, function, ": input must be (N, C, ...) or (C), got shape ",
+                    input.shape());
+  const int64_t classes = input.size(input.rank() == 1 ? 0 : 1);
+  if (options.weight.defined()) {
+    check_same_dtype(function, input, options.weight);
+    detail::check_same_device(function, input, options.weight);
+    check<ShapeError>(options.weight.shape() == Shape{classes}, function,
+                      ": weight must have one number per class, shape ", Shape{classes}, ", got ",
+                      options.weight.shape());
+  }
+  check<ValueError>(options.label_smoothing >= 0 && options.label_smoothing <= 1, function,
+                    ": label_smoothing must be in [0, 1], got ", options.label_smoothing);
+  const bool probabilities = target.shape() == input.shape() && target.dtype() != i64;
+  if (probabilities) {
+    check_same_dtype(function, input, target);
+  } else {
+    Shape expected = input.shape();
+    expected.erase(input.rank() == 1 ? 0 : 1);
+    check<ShapeError>(target.shape() == expected, function, ": for input ", input.shape(),
+                      " target must have shape ", expected, " (classes) or ", input.shape(),
+                      " (probabilities), got ", target.shape());
+    check<DTypeError>(target.dtype() == i64, function, ": a target of classes needs dtype i64, got ",
+                      target.dtype());
+  }
+  return in_the_name_of(function, [&] {
+    const bool batched = input.rank() > 1;
+    const Tensor x = batched ? input : input.unsqueeze(0), t = batched ? target : target.unsqueeze(0);
+    const Tensor loss = probabilities ? cross_entropy_of_probabilities(x, t, options)
+                                      : cross_entropy_of_classes(x, t, options);
+    return batched || options.reduction != Reduction::none ? loss : loss.squeeze(0);
+  });
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                        const BinaryCrossEntropyOptions& options) {
+  constexpr const char* function = "binary_cross_entropy_with_logits";
+  check_pair(function, "input", input, "target", target);
+  const DType wide = opmath(input.dtype());
+  const auto factor = [&](const char* name, const Tensor& w) {
+    check_same_dtype(function, input, w);
+    detail::check_same_device(function, input, w);
+    check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
+                      name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
+    return w.to(wide);
+  };
+  return in_the_name_of(function, [&] {
+    const Tensor x = input.to(wide), t = target.to(wide);
+    // log(1 + e^-x), which is -log(sigmoid(x)): exact beyond the threshold, even in f64.
+    Tensor certain = softplus(-x, 1, 80);
+    if (options.pos_weight.defined())
+      certain = certain * (1 + t * (factor("pos_weight", options.pos_weight) - 1));
+    Tensor loss = (1 - t) * x + certain;
+    if (options.weight.defined()) loss = loss * factor("weight", options.weight);
+    return reduced(loss, options.reduction).to(result_dtype(input));
+  });
+}
+
+Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims, double smooth) {
+  check_pair("soft_dice_loss", "probability", probability, "target", target);
+  check<ValueError>(smooth >= 0, "soft_dice_loss: smooth must be >= 0, got ", smooth);
+  return in_the_name_of("soft_dice_loss", [&] {
+    const DType wide = opmath(probability.dtype());
+    const Tensor p = probability.to(wide), t = target.to(wide);
+    const Tensor both = sum(p * t, dims), total = sum(p, dims) + sum(t, dims);
+    return mean(1 - (2 * both + smooth) / (total + smooth)).to(result_dtype(probability));
   });
 }
 

@@ -13,12 +13,56 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 /// |input - target|, likewise. The gradient is 0 where they are equal.
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-/// -log softmax(input)[target]. `input` (N, C, ...) of floating dtype holds scores; `target` (N, ...) i64
-/// holds classes in [0, C). Before the reduction the loss has target's shape; the mean is over all of it.
+/// d = input - target: d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; beta >= 0.
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
+                      double beta = 1);
+/// beta times the same for beta = delta > 0: d^2 / 2 where |d| < delta, delta (|d| - delta / 2) elsewhere.
+Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
+                  double delta = 1);
+
+struct CrossEntropyOptions {
+  Tensor weight = {};           ///< (C), of input's dtype: one constant factor per class
+  int64_t ignore_index = -100;  ///< targets of this class count nothing
+  Reduction reduction = Reduction::mean;
+  double label_smoothing = 0;  ///< in [0, 1]: this part of each target is spread evenly over all classes
+};
+/// -sum over c of q_c log softmax(input)_c along dimension 1, for scores `input` (N, C, ...), or (C), of
+/// floating dtype. The target is one of
+///
+///     (N, ...) i64                  classes in [0, C): q_c = weight_c (1 - label_smoothing) [c == target]
+///                                                          + weight_c label_smoothing / C
+///     input's shape and dtype       probabilities p: (1 - label_smoothing) p_c in the place of the first
+///     term
+///
+/// Before the reduction the loss has the shape (N, ...). For classes the mean is the sum divided by the sum
+/// of weight[target]; NaN if no target counts. For probabilities it is the mean over all, and ignore_index
+/// does nothing. The gradient of input is (softmax(input)_c sum(q) - q_c) times that of the loss: for classes
+/// one pass over memory, as is the loss.
 ///
 /// On the CPU a class out of range throws ValueError. On CUDA, reading the values would stall the stream.
 /// There a class out of range makes its loss, and so the mean or sum, NaN, and its scores get no gradient;
-/// nothing else is affected. The gradient is softmax(input) - one_hot(target), times that of the loss.
-Tensor cross_entropy(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// nothing else is affected.
+Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options);
+inline Tensor cross_entropy(const Tensor& input, const Tensor& target,
+                            Reduction reduction = Reduction::mean) {
+  return cross_entropy(input, target, CrossEntropyOptions{.reduction = reduction});
+}
+
+struct BinaryCrossEntropyOptions {
+  Tensor weight = {};      ///< factors of the losses; broadcasts to input
+  Tensor pos_weight = {};  ///< factors of target's part; broadcasts to input
+  Reduction reduction = Reduction::mean;
+};
+/// -weight (pos_weight t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))) for scores x = `input` and t =
+/// `target` of the same shape and floating dtype, without overflow. Gradients reach all operands.
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                        const BinaryCrossEntropyOptions& options = {});
+
+/// 1 - (2 sum P T + smooth) / (sum P + sum T + smooth), with probabilities P and a mask or probabilities T of
+/// the same shape and floating dtype (Milletari, Navab, Ahmadi: V-Net, 2016). The sums run over `dims`, and
+/// over everything if that is empty; the mean over the others is the loss. It ignores how much background
+/// there is, which is most of a scan. `smooth` keeps the gradient finite where the structure is absent.
+Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims = {},
+                      double smooth = 1);
 
 }  // namespace vox

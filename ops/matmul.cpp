@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
@@ -51,7 +52,8 @@ autograd::Gradients MatmulNode::backward(autograd::Gradients g) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor matmul(const Tensor& first, const Tensor& second) {
+  const Tensor a = detail::autocast_operand(first), b = detail::autocast_operand(second);
   detail::check_defined("matmul", "a", a);
   detail::check_defined("matmul", "b", b);
   detail::check_same_dtype("matmul", a, b);

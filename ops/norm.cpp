@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
@@ -281,6 +282,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
 
 Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_groups, const Tensor& weight,
                           const Tensor& bias, double eps, Activation activation) {
+  if (autocast_widens(x)) return group_norm(function, x.to(f32), num_groups, weight, bias, eps, activation);
   check_input(function, x, 2, max_rank);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check<ValueError>(num_groups > 0, function, ": num_groups must be positive, got ", num_groups);
@@ -296,6 +298,8 @@ Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_gro
 
 Tensor detail::layer_norm(const char* function, const Tensor& x, const Shape& normalized_shape,
                           const Tensor& weight, const Tensor& bias, double eps, Activation activation) {
+  if (autocast_widens(x))
+    return layer_norm(function, x.to(f32), normalized_shape, weight, bias, eps, activation);
   check_input(function, x, 1, max_rank);
   const int64_t inner = normalized_shape.rank(), outer = x.rank() - inner;
   check<ShapeError>(inner > 0, function, ": normalized_shape must name at least one dimension");

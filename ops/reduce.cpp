@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
@@ -113,7 +114,9 @@ Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool kee
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) { return sum_as("sum", x, dims, keepdim); }
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  return sum_as("sum", detail::autocast_widens(x) ? x.to(f32) : x, dims, keepdim);
+}
 
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
@@ -344,6 +347,7 @@ Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) 
 }
 
 Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+  if (detail::autocast_widens(x)) return norm(x.to(f32), p, dims, keepdim);
   detail::check_floating("norm", "x", x);
   if (p == std::numeric_limits<double>::infinity())
     return extremum(ReduceKind::max, "norm", abs(x), dims, keepdim);
@@ -354,6 +358,7 @@ Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
 }
 
 Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
+  if (detail::autocast_widens(x)) return logsumexp(x.to(f32), dims, keepdim);
   const Plan plan = plan_of("logsumexp", x, dims, keepdim);
   detail::check_floating("logsumexp", "x", x);
   Tensor y;

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -38,6 +39,12 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int64_t di
   check<ValueError>(!tensors.empty(), function, ": needs at least one tensor, got none");
   const Tensor& first = tensors[0];
   detail::check_defined(function, "tensors", first);
+  if (std::any_of(tensors.begin(), tensors.end(),
+                  [&](const Tensor& t) { return detail::autocast_mixes(first, t); })) {
+    std::vector<Tensor> wide;
+    for (const Tensor& t : tensors) wide.push_back(t.to(f32));
+    return join(function, wide, dim);
+  }
   dim = normalize_dim(function, dim, first.rank());
   std::vector<int64_t> starts{0};
   for (const Tensor& t : tensors) {

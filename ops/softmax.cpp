@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
@@ -58,6 +59,7 @@ struct SoftmaxNode final : autograd::Node {
 
 template <bool logarithm>
 Tensor softmax_of(const Tensor& x, int64_t dim) {
+  if (detail::autocast_widens(x)) return softmax_of<logarithm>(x.to(f32), dim);
   using N = SoftmaxNode<logarithm>;
   const char* const name = N::name_of(logarithm);
   dim = checked_dim(name, x, dim);

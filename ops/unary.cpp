@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
@@ -33,9 +34,15 @@ using autograd::SavedTensor;
 
 namespace {
 
+/// Whether autocast computes the op in f32.
+bool wants_f32(Unary op) {
+  return op == Unary::exp || op == Unary::log || op == Unary::rsqrt || op == Unary::softplus;
+}
+
 /// Checks, computes, and records an N (whose save(x, y) keeps what its backward needs).
 template <class N>
 Tensor unary(const char* function, Unary op, const Tensor& x, Scalar p = 0, Scalar q = 0) {
+  if (wants_f32(op) && detail::autocast_widens(x)) return unary<N>(function, op, x.to(f32), p, q);
   if (takes_integers(op))
     detail::check_arithmetic(function, "x", x);
   else

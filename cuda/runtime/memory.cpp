@@ -249,6 +249,19 @@ void empty_cache(DeviceState& device) {
   if (!capturing) check_cuda("empty_cache", cudaDeviceGraphMemTrim(device.index));
 }
 
+void* allocate_pinned(int64_t bytes) {
+  const OutsideCapture outside;
+  void* data = nullptr;
+  const cudaError_t code =
+      cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable);
+  if (code == cudaErrorMemoryAllocation) static_cast<void>(cudaGetLastError());
+  check<OutOfMemoryError>(code != cudaErrorMemoryAllocation, "cannot pin ", bytes, " bytes of host memory");
+  check_cuda("allocate_pinned", code);
+  return data;
+}
+
+void deallocate_pinned(void* data) noexcept { static_cast<void>(cudaFreeHost(data)); }
+
 void copy(void* to, int to_index, const void* from, int from_index, int64_t bytes, CopyKind kind) {
   if (bytes == 0) return;
   const OutsideCapture outside;

@@ -111,17 +111,21 @@ int run(const Options& options) {
                     .minutes = options.minutes,
                     .score_unit = "dB",
                     .checkpoint = options.out / "checkpoint.safetensors"};
+  if (options.resume) load_checkpoint(state, plan.checkpoint);
+  const vox::data::Loader loader((options.steps + 1) * PatchSampler::kBatchSize,
+                                 [&](int64_t i, vox::Generator&) { return patches.sample(i); },
+                                 {.batch_size = PatchSampler::kBatchSize, .device = device});
+  auto batches = loader.epoch(0, state.step + 1);  // batch number s is that of step s
   plan.take_step = [&](int64_t step) {
-    const Batch batch = patches.batch(step);
+    const vox::data::Sample batch = *batches.next();
     optimizer.zero_grad();
-    vox::Tensor loss = vox::mse_loss(network(batch.low.to(device)), batch.truth.to(device));
+    vox::Tensor loss = vox::mse_loss(network(batch[0]), batch[1]);
     loss.backward();
     optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 1e-3, .total_steps = options.steps}));
     optimizer.step();
     return loss.item();
   };
   plan.evaluate = [&] { return score_slab(network, head, split.slab, device); };
-  if (options.resume) load_checkpoint(state, plan.checkpoint);
   print_start(facts_of(options, state), head.truth.size);
   if (train(state, plan) == Outcome::interrupted) return report_interruption(state);
   save_weights(network, options.out / "weights.safetensors");

@@ -66,20 +66,16 @@ PatchSampler::Choice PatchSampler::choose(int64_t step, int64_t sample) const {
   return choice;
 }
 
-Batch PatchSampler::batch(int64_t step) const {
+vox::data::Sample PatchSampler::sample(int64_t index) const {
+  const Choice choice = choose(index / kBatchSize, index % kBatchSize);
+  const Size origin = choice.origin;
   std::vector<float> low, truth;
-  low.reserve(static_cast<size_t>(kBatchSize * patch_ * patch_ * patch_));
-  truth.reserve(low.capacity() * 8);
-  for (int64_t sample = 0; sample < kBatchSize; ++sample) {
-    const Choice choice = choose(step, sample);
-    const Size origin = choice.origin;
-    append_box(low_.voxels, low_.size, origin, patch_, choice.mirror, low);
-    append_box(truth_.voxels, truth_.size, {2 * origin[0], 2 * origin[1], 2 * origin[2]}, 2 * patch_,
-               choice.mirror, truth);
-  }
+  append_box(low_.voxels, low_.size, origin, patch_, choice.mirror, low);
+  append_box(truth_.voxels, truth_.size, {2 * origin[0], 2 * origin[1], 2 * origin[2]}, 2 * patch_,
+             choice.mirror, truth);
   const int64_t p = patch_;
-  return {vox::from_vector<float>(low, {kBatchSize, 1, p, p, p}),
-          vox::from_vector<float>(truth, {kBatchSize, 1, 2 * p, 2 * p, 2 * p})};
+  return {vox::from_vector<float>(low, {1, p, p, p}),
+          vox::from_vector<float>(truth, {1, 2 * p, 2 * p, 2 * p})};
 }
 
 }  // namespace mri

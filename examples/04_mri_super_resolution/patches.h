@@ -10,15 +10,10 @@
 
 namespace mri {
 
-/// A batch: (N, 1, P, P, P) of the low resolution and the same boxes, (N, 1, 2P, 2P, 2P), of the truth.
-struct Batch {
-  vox::Tensor low, truth;
-};
-
 /// Draws patches from the training planes, at places that show some of the head, each randomly mirrored along
 /// each axis.
 ///
-/// A batch is a pure function of (seed, step): there is no random state to save, and a resumed run sees the
+/// A sample is a pure function of (seed, index): there is no random state to save, and a resumed run sees the
 /// same patches as an unbroken one.
 class PatchSampler {
  public:
@@ -27,7 +22,8 @@ class PatchSampler {
   /// Throws std::invalid_argument if not even patches of 8 fit.
   PatchSampler(const Volume& low, const Volume& truth, const Split& split, uint64_t seed);
 
-  Batch batch(int64_t step) const;
+  /// (1, P, P, P) of the low resolution, and the same box of the truth, (1, 2P, 2P, 2P).
+  vox::data::Sample sample(int64_t index) const;
 
   static constexpr int64_t kBatchSize = 2;
   int64_t patch_size() const { return patch_; }

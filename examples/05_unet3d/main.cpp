@@ -93,15 +93,21 @@ int run(const Options& options) {
                          .score_unit = "Dice",
                          .checkpoint = is_first ? options.out / "checkpoint.safetensors" : path(),
                          .any = vox::dist::any};
+  if (options.resume) load_checkpoint(state, options.out / "checkpoint.safetensors");
   // Each rank computes a part of every batch.
   const int64_t first = options.batch * vox::dist::rank() / vox::dist::size(),
                 last = options.batch * (vox::dist::rank() + 1) / vox::dist::size();
   const double share = static_cast<double>(last - first) / static_cast<double>(options.batch);
+  const vox::data::Loader loader(
+      (options.steps + 1) * options.batch,
+      [&](int64_t i, vox::Generator&) { return sampler.sample(i / options.batch, i % options.batch); },
+      {.batch_size = options.batch, .device = device});
+  auto batches = loader.epoch(0, state.step + 1);  // batch number s is that of step s
   plan.take_step = [&](int64_t step) {
-    const Batch batch = sampler.batch(step, options.batch);
+    const vox::data::Sample batch = *batches.next();
     optimizer.zero_grad();
-    const vox::Tensor scores = network(batch.scan.slice(0, first, last).to(device).to(dtype));
-    const vox::Tensor loss = segmentation_loss(scores, batch.target.slice(0, first, last).to(device));
+    const vox::Tensor scores = network(batch[0].slice(0, first, last).to(dtype));
+    const vox::Tensor loss = segmentation_loss(scores, batch[1].slice(0, first, last));
     parallel.backward(loss, {.share = share});
     optimizer.set_lr(vox::optim::cosine_lr(step - 1, {.base_lr = 0.1, .total_steps = options.steps}));
     optimizer.step();
@@ -115,7 +121,6 @@ int run(const Options& options) {
     segment_box(head, head.box);
     return score(head).ours;
   };
-  if (options.resume) load_checkpoint(state, options.out / "checkpoint.safetensors");
   if (is_first) print_start(facts_of(options, state), head.scan.size);
   const mri::Outcome outcome = train(state, plan);
   if (!is_first) return 0;

@@ -16,16 +16,11 @@
 
 namespace unet {
 
-/// `scan` (N, 1, P, P, P) of f32 and `target` (N, P, P, P) of i64: 1 is the structure.
-struct Batch {
-  vox::Tensor scan, target;
-};
-
 /// Draws cubes of the coronal planes for training, mirrored at random, with intensities to the power of 0.7
 /// to 1.4, because other scans have other contrasts. Of each two one has a voxel of the structure near its
 /// middle, because few would show it otherwise; the other lies anywhere. Where a cube reaches beyond its
 /// range of planes, it shows their reflection, so that what lies at the range's end comes to the middle of
-/// cubes too. A batch is a pure function of (seed, step), so a resumed run sees the same patches as an
+/// cubes too. A sample is a pure function of (seed, step, of_batch), so a resumed run sees the same patches as an
 /// unbroken one.
 class Sampler {
  public:
@@ -33,7 +28,9 @@ class Sampler {
   /// for training.
   Sampler(const mri::Volume& scan, const mri::Mask& structure, const mri::Split& split, uint64_t seed);
 
-  Batch batch(int64_t step, int64_t size = kBatchSize) const;
+  /// The scan, (1, P, P, P) of f32, and the target, (P, P, P) of i64: 1 is the structure. `of_batch` is the
+  /// sample's number in the batch of a step.
+  vox::data::Sample sample(int64_t step, int64_t of_batch) const;
 
   static constexpr int64_t kBatchSize = 2;
   static constexpr int64_t kPatch = 48;
@@ -83,39 +80,34 @@ inline Sampler::Sampler(const mri::Volume& scan, const mri::Mask& structure, con
     throw std::invalid_argument("Sampler: no voxel of the structure lies in the planes for training");
 }
 
-inline Batch Sampler::batch(int64_t step, int64_t size) const {
+inline vox::data::Sample Sampler::sample(int64_t step, int64_t of_batch) const {
+  // The complement of the seed, because the seed itself gives the initial weights.
+  const auto choice = [&](int64_t block) {
+    return vox::philox_block(~seed_, static_cast<uint64_t>(step),
+                             static_cast<uint64_t>(2 * of_batch + block));
+  };
+  const vox::PhiloxWords which = choice(0), where = choice(1);
+  const auto count = static_cast<int64_t>(places_.size());
+  const Place& place = places_[static_cast<size_t>(mri::pick(which.word[0], count))];
+  const bool anywhere = of_batch % 2 == 1;
+  const Part& part = parts_[place.part];
+  mri::Size origin{};
+  bool mirror[3];
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t most = part.scan.size[axis] - patch_;
+    origin[axis] = anywhere ? mri::pick(where.word[axis], most + 1)
+                            : place.voxel[axis] - patch_ / 4 - mri::pick(where.word[axis], patch_ / 2);
+    origin[axis] = std::clamp<int64_t>(origin[axis], 0, most);
+    mirror[axis] = where.word[3] >> axis & 1;
+  }
   std::vector<float> scan;
   std::vector<int64_t> target;
-  for (int64_t sample = 0; sample < size; ++sample) {
-    // The complement of the seed, because the seed itself gives the initial weights.
-    const auto choice = [&](int64_t block) {
-      return vox::philox_block(~seed_, static_cast<uint64_t>(step),
-                               static_cast<uint64_t>(2 * sample + block));
-    };
-    const vox::PhiloxWords which = choice(0), where = choice(1);
-    const auto count = static_cast<int64_t>(places_.size());
-    const Place& place = places_[static_cast<size_t>(mri::pick(which.word[0], count))];
-    const bool anywhere = sample % 2 == 1;
-    const Part& part = parts_[place.part];
-    mri::Size origin{};
-    bool mirror[3];
-    for (int axis = 0; axis < 3; ++axis) {
-      const int64_t most = part.scan.size[axis] - patch_;
-      origin[axis] = anywhere ? mri::pick(where.word[axis], most + 1)
-                              : place.voxel[axis] - patch_ / 4 - mri::pick(where.word[axis], patch_ / 2);
-      origin[axis] = std::clamp<int64_t>(origin[axis], 0, most);
-      mirror[axis] = where.word[3] >> axis & 1;
-    }
-    const size_t begin = scan.size();
-    mri::append_box(part.scan.voxels, part.scan.size, origin, patch_, mirror, scan);
-    const double exponent = std::exp2(std::ldexp(which.word[1], -32) - 0.5);
-    for (size_t i = begin; i < scan.size(); ++i)
-      scan[i] = static_cast<float>(std::pow(static_cast<double>(scan[i]), exponent));
-    mri::append_box(part.structure, part.scan.size, origin, patch_, mirror, target);
-  }
+  mri::append_box(part.scan.voxels, part.scan.size, origin, patch_, mirror, scan);
+  const double exponent = std::exp2(std::ldexp(which.word[1], -32) - 0.5);
+  for (float& v : scan) v = static_cast<float>(std::pow(static_cast<double>(v), exponent));
+  mri::append_box(part.structure, part.scan.size, origin, patch_, mirror, target);
   const int64_t p = patch_;
-  return {vox::from_vector<float>(scan, {size, 1, p, p, p}),
-          vox::from_vector<int64_t>(target, {size, p, p, p})};
+  return {vox::from_vector<float>(scan, {1, p, p, p}), vox::from_vector<int64_t>(target, {p, p, p})};
 }
 
 }  // namespace unet

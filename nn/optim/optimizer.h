@@ -42,6 +42,8 @@ class Optimizer {
   void step();
   void zero_grad();
 
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+
   /// The learning rate of a group; the constructor's parameters are group 0.
   double lr(size_t group = 0) const;
   void set_lr(double lr);  ///< of all groups

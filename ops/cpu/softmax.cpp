@@ -1,3 +1,4 @@
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
@@ -6,11 +7,14 @@
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
+#include <numeric>
 #include <type_traits>
 
-// softmax and log_softmax of f32 and f64. A task is one row whose elements are dense, or up to 512
-// neighbouring rows whose elements are strided: either fits a cache, so that memory is read and written once.
-// Both consist of dense runs: parts of the one row, or one element of each of the rows.
+// softmax, log_softmax and cross entropy of f32 and f64. A task is one row whose elements are dense, or up to
+// 512 neighbouring rows whose elements are strided: either fits a cache, so that memory is read and written
+// once. Both consist of dense runs: parts of the one row, or one element of each of the rows.
 
 namespace vox::cpu {
 namespace {
@@ -24,6 +28,11 @@ constexpr int64_t run_elements = 512;
 struct Rows {
   int64_t first, stride, count, width, last_width;
   bool is_one;  // row; else a run has an element of each row
+  int64_t row;  // the number of the first row
+
+  int64_t number() const { return is_one ? 1 : width; }
+  /// The index within its row of the first element of the run at an offset.
+  int64_t element(int64_t at) const { return is_one ? at - first : (at - first) / stride; }
 
   /// Calls f(offset, elements) for each run.
   template <class F>
@@ -43,8 +52,8 @@ void for_rows(const AxisView& v, F f) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t outer = task / strips, at = task % strips * width, first = outer * v.axis * v.inner + at;
       const int64_t runs = (v.axis + width - 1) / width, strip = std::min(width, v.inner - at);
-      f(dense ? Rows{first, width, runs, width, v.axis - (runs - 1) * width, true}
-              : Rows{first, v.inner, v.axis, strip, strip, false});
+      f(dense ? Rows{first, width, runs, width, v.axis - (runs - 1) * width, true, outer}
+              : Rows{first, v.inner, v.axis, strip, strip, false, outer * v.inner + at});
     }
   });
 }
@@ -84,6 +93,27 @@ void exponential(const T* x, T* y, int64_t n) {
   elementwise.of<T>().unary[static_cast<int>(Unary::exp)](x, y, n, T(0), T(0), false);
 }
 
+/// The maximum of each row of x, and the sum of e = exp(x - max). Writes x - max and e where they are wanted.
+template <class T>
+void exponentials(const T* x, PerRow<T>& max, PerRow<T>& sum, T* shifted, T* e) {
+  const Rows& rows = max.rows;
+  T buffer[run_elements];
+  std::copy_n(x + rows.first, rows.number(), max.value);
+  rows.for_runs([&](int64_t at, int64_t n) { max.take_maximum(x + at, n); });
+  rows.for_runs([&](int64_t at, int64_t n) {
+    T *const difference = shifted ? shifted + at : buffer, *const power = e ? e + at : buffer;
+    max.apply_to(Binary::sub, x + at, difference, n);
+    exponential(difference, power, n);
+    sum.add(power, n);
+  });
+}
+
+template <class T>
+void take_logarithm(PerRow<T>& x) {
+  elementwise.of<T>().unary[static_cast<int>(Unary::log)](x.value, x.value, x.rows.number(), T(0), T(0),
+                                                          false);
+}
+
 }  // namespace
 
 void softmax(const Tensor& x_tensor, int64_t dim, bool logarithm, Tensor& y_tensor) {
@@ -92,19 +122,8 @@ void softmax(const Tensor& x_tensor, int64_t dim, bool logarithm, Tensor& y_tens
     T* const y = detail::mutable_ptr<T>(y_tensor);
     for_rows(AxisView(x_tensor.shape(), dim), [=](const Rows& rows) {
       PerRow<T> max{rows}, sum{rows};
-      T buffer[run_elements];
-      std::copy_n(x + rows.first, rows.is_one ? 1 : rows.width, max.value);
-      rows.for_runs([&](int64_t at, int64_t n) { max.take_maximum(x + at, n); });
-      rows.for_runs([&](int64_t at, int64_t n) {
-        T* const e = logarithm ? buffer : y + at;
-        max.apply_to(Binary::sub, x + at, y + at, n);
-        exponential(y + at, e, n);
-        sum.add(e, n);
-      });
-      if (logarithm) {
-        const auto log = elementwise.of<T>().unary[static_cast<int>(Unary::log)];
-        log(sum.value, sum.value, rows.is_one ? 1 : rows.width, T(0), T(0), false);
-      }
+      exponentials(x, max, sum, logarithm ? y : nullptr, logarithm ? nullptr : y);
+      if (logarithm) take_logarithm(sum);
       rows.for_runs([&](int64_t at, int64_t n) {
         sum.apply_to(logarithm ? Binary::sub : Binary::div, y + at, y + at, n);
       });
@@ -134,6 +153,142 @@ void softmax_gradient(const Tensor& grad_y, const Tensor& y_tensor, int64_t dim,
           sum.apply(Binary::mul, buffer, 1, y + at, 1, to + at, n);
         }
       });
+    });
+  });
+}
+
+// ---- Cross entropy ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// What the rows of x are compared with.
+template <class T>
+struct Targets {
+  AxisView view;
+  const int64_t* target;
+  const Tensor weights;
+  const T* weight;
+  T all_weights;      // their sum
+  T certain, shared;  // 1 - smoothing, and smoothing / classes
+  int64_t ignore_index;
+
+  Targets(const Tensor& x, const Tensor& t, const Tensor& w, const CrossEntropyTerms& terms)
+      : view(x.shape(), 1),
+        target(detail::ptr<int64_t>(t)),
+        weights(w.defined() ? w : full({view.axis}, 1, x.options())),
+        weight(detail::ptr<T>(weights)),
+        all_weights(std::accumulate(weight, weight + view.axis, T(0))),
+        certain(static_cast<T>(1 - terms.smoothing)),
+        shared(static_cast<T>(terms.smoothing / static_cast<double>(view.axis))),
+        ignore_index(terms.ignore_index) {
+    check_classes(t);
+  }
+
+  bool counts(int64_t row) const { return target[row] != ignore_index; }
+  /// For each row the weight of its class, and the offset of that class's element; 0, and that of class 0, if
+  /// the row does not count.
+  void look_up(const Rows& rows, T* weight_of, int64_t* place) const {
+    const int64_t* const t = target + rows.row;
+    const int64_t class_step = rows.is_one ? 1 : rows.stride, ignored = ignore_index;
+    const T* const w = weight;
+    for (int64_t i = 0; i < rows.number(); ++i) {
+      const int64_t c = t[i] == ignored ? 0 : t[i];
+      weight_of[i] = t[i] == ignored ? T(0) : w[c];
+      place[i] = rows.first + i + c * class_step;
+    }
+  }
+
+  /// y = x * (the weight of the class), for the run at an offset.
+  void weigh(const Rows& rows, int64_t at, const T* x, int64_t x_step, T* y, int64_t n) const {
+    PerRow<T>::apply(Binary::mul, x, x_step, weight + rows.element(at), rows.is_one, y, n);
+  }
+
+ private:
+  void check_classes(const Tensor& t) const {
+    constexpr int64_t none = std::numeric_limits<int64_t>::max();
+    std::atomic<int64_t> first = none;
+    const int64_t rows = view.outer * view.inner;
+    parallel_for(rows, 1 << 16, [&](int64_t begin, int64_t end) {
+      const auto bad = [&](int64_t c) { return (c < 0 || c >= view.axis) && c != ignore_index; };
+      const int64_t at = std::find_if(target + begin, target + end, bad) - target;
+      for (int64_t known = first; at < end && at < known && !first.compare_exchange_weak(known, at);) {
+      }
+    });
+    check<ValueError>(first == none, "cross_entropy: target ", t.shape(), " holds class ",
+                      first == none ? 0 : target[first], " at element ", first.load(), "; allowed are 0 to ",
+                      view.axis - 1, " and ignore_index = ", ignore_index);
+  }
+};
+
+}  // namespace
+
+void cross_entropy(const Tensor& x_tensor, const Tensor& target, const Tensor& weight,
+                   CrossEntropyTerms terms, Tensor& loss_tensor, Tensor& row_weight) {
+  visit_floating("cross_entropy", x_tensor.dtype(), [&]<class T>(T) {
+    const Targets<T> q(x_tensor, target, weight, terms);
+    const T* const x = detail::ptr<T>(x_tensor);
+    T *const loss = detail::mutable_ptr<T>(loss_tensor), *const of_row =
+                                                             row_weight.defined()
+                                                                 ? detail::mutable_ptr<T>(row_weight)
+                                                                 : nullptr;
+    for_rows(q.view, [=, &q](const Rows& rows) {
+      PerRow<T> max{rows}, logarithm{rows}, scores{rows};  // scores: sum of weight * (x - max)
+      exponentials<T>(x, max, logarithm, nullptr, nullptr);
+      take_logarithm(logarithm);
+      if (q.shared != 0) {
+        T buffer[run_elements];
+        rows.for_runs([&](int64_t at, int64_t n) {
+          max.apply_to(Binary::sub, x + at, buffer, n);
+          q.weigh(rows, at, buffer, 1, buffer, n);
+          scores.add(buffer, n);
+        });
+      }
+      T w[run_elements];
+      int64_t place[run_elements];
+      q.look_up(rows, w, place);
+      T* const y = loss + rows.row;
+      for (int64_t i = 0; i < rows.number(); ++i)
+        y[i] = w[i] * (logarithm.value[i] - (x[place[i]] - max.value[i]));
+      if (q.shared != 0) {
+        for (int64_t i = 0; i < rows.number(); ++i)
+          y[i] = q.certain * y[i] + q.shared * (q.all_weights * logarithm.value[i] - scores.value[i]);
+      }
+      for (int64_t i = 0; i < rows.number(); ++i) {
+        if (!q.counts(rows.row + i)) y[i] = 0;
+      }
+      if (of_row) std::copy_n(w, rows.number(), of_row + rows.row);
+    });
+  });
+}
+
+void cross_entropy_gradient(const Tensor& scale_tensor, const Tensor& x_tensor, const Tensor& target,
+                            const Tensor& weight, CrossEntropyTerms terms, Tensor& grad_x) {
+  visit_floating("cross_entropy_gradient", x_tensor.dtype(), [&]<class T>(T) {
+    const Targets<T> q(x_tensor, target, weight, terms);
+    const T *const x = detail::ptr<T>(x_tensor), *const scale = detail::ptr<T>(scale_tensor);
+    T* const to = detail::mutable_ptr<T>(grad_x);
+    const int64_t scale_step = scale_tensor.numel() > 1;
+    for_rows(q.view, [=, &q](const Rows& rows) {
+      PerRow<T> max{rows}, factor{rows}, shared{rows};
+      exponentials<T>(x, max, factor, nullptr, to);
+      T certain[run_elements];
+      int64_t place[run_elements];
+      q.look_up(rows, certain, place);
+      const T* const s = scale + rows.row * scale_step;
+      for (int64_t i = 0; i < rows.number(); ++i)  // the scale may be infinite if no row counts
+        certain[i] = certain[i] == 0 ? T(0) : certain[i] * (s[i * scale_step] * q.certain);
+      for (int64_t i = 0; q.shared != 0 && i < rows.number(); ++i)
+        shared.value[i] = q.counts(rows.row + i) ? s[i * scale_step] * q.shared : T(0);
+      for (int64_t i = 0; i < rows.number(); ++i)
+        factor.value[i] = (certain[i] + shared.value[i] * q.all_weights) / factor.value[i];
+      rows.for_runs([&](int64_t at, int64_t n) {
+        factor.apply_to(Binary::mul, to + at, to + at, n);
+        if (q.shared == 0) return;
+        T buffer[run_elements];
+        q.weigh(rows, at, shared.value, !rows.is_one, buffer, n);
+        PerRow<T>::apply(Binary::sub, to + at, 1, buffer, 1, to + at, n);
+      });
+      for (int64_t i = 0; i < rows.number(); ++i) to[place[i]] -= certain[i];
     });
   });
 }

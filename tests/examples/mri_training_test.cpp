@@ -44,16 +44,18 @@ TEST(MriSplit, GapsKeepTheSlabOutOfSight) {
   EXPECT_THROW(split_planes(8, 4), std::invalid_argument);
 }
 
-TEST(MriPatches, AreAFunctionOfSeedAndStep) {
+TEST(MriPatches, AreAFunctionOfSeedAndIndex) {
   const Volume truth = noise({96, 48, 40}, 1);
   const Volume low = downsample(truth);
   const Split split = split_planes(low.size[0], 4);
   const PatchSampler patches(low, truth, split, 7), same(low, truth, split, 7), other(low, truth, split, 8);
-  const auto values = [](const Batch& batch) { return batch.truth.to_vector<float>(); };
-  same.batch(99);  // earlier draws do not matter
-  EXPECT_EQ(values(patches.batch(3)), values(same.batch(3)));
-  EXPECT_NE(values(patches.batch(3)), values(patches.batch(4)));
-  EXPECT_NE(values(patches.batch(3)), values(other.batch(3)));
+  const auto values = [](const PatchSampler& s, int64_t index) {
+    return s.sample(index)[1].to_vector<float>();
+  };
+  same.sample(99);  // earlier draws do not matter
+  EXPECT_EQ(values(patches, 3), values(same, 3));
+  EXPECT_NE(values(patches, 3), values(patches, 4));
+  EXPECT_NE(values(patches, 3), values(other, 3));
 }
 
 // Planes that hold their own number show where a patch was taken.
@@ -64,8 +66,8 @@ TEST(MriPatches, StayInTheTrainingPlanesAndReachAllOfThem) {
   const Split split = split_planes(low.size[0], 4);
   const PatchSampler patches(low, truth, split, 1);
   std::set<int64_t> seen;
-  for (int64_t step = 1; step <= 200; ++step) {
-    for (const float value : patches.batch(step).truth.to_vector<float>())
+  for (int64_t index = 0; index < 400; ++index) {
+    for (const float value : patches.sample(index)[1].to_vector<float>())
       seen.insert(std::llround(value) - 1);
   }
   std::set<int64_t> training;
@@ -81,18 +83,16 @@ TEST(MriPatches, PairsShowTheSamePlaceInTheSameMirror) {
   const PatchSampler patches(low, truth, split_planes(low.size[0], 4), 7);
   const int64_t p = patches.patch_size();
   std::set<std::vector<float>> different;
-  for (int64_t step = 1; step <= 10; ++step) {
-    const Batch batch = patches.batch(step);
-    ASSERT_EQ(batch.low.shape(), (vox::Shape{PatchSampler::kBatchSize, 1, p, p, p}));
-    ASSERT_EQ(batch.truth.shape(), (vox::Shape{PatchSampler::kBatchSize, 1, 2 * p, 2 * p, 2 * p}));
-    for (int64_t sample = 0; sample < PatchSampler::kBatchSize; ++sample) {
-      Volume high({2 * p, 2 * p, 2 * p});
-      high.voxels = batch.truth.select(0, sample).to_vector<float>();
-      const std::vector<float> expected = downsample(high).voxels;
-      const std::vector<float> patch = batch.low.select(0, sample).to_vector<float>();
-      for (size_t i = 0; i < patch.size(); ++i) ASSERT_NEAR(patch[i], expected[i], 1e-6);
-      different.insert(patch);
-    }
+  for (int64_t index = 0; index < 20; ++index) {
+    const vox::data::Sample sample = patches.sample(index);
+    ASSERT_EQ(sample[0].shape(), (vox::Shape{1, p, p, p}));
+    ASSERT_EQ(sample[1].shape(), (vox::Shape{1, 2 * p, 2 * p, 2 * p}));
+    Volume high({2 * p, 2 * p, 2 * p});
+    high.voxels = sample[1].to_vector<float>();
+    const std::vector<float> expected = downsample(high).voxels;
+    const std::vector<float> patch = sample[0].to_vector<float>();
+    for (size_t i = 0; i < patch.size(); ++i) ASSERT_NEAR(patch[i], expected[i], 1e-6);
+    different.insert(patch);
   }
   EXPECT_GT(different.size(), 15u);  // of 20; so small a volume has few places
 }

@@ -407,15 +407,14 @@ add("nn.functional.mse_loss", lambda input, target, reduction="mean": vox.mse_lo
 add("nn.functional.l1_loss", lambda input, target, reduction="mean": vox.l1_loss(input, target, reduction))
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    require(weight is None and not label_smoothing, "weight or label_smoothing")
-    require(ignore_index == -100, "ignore_index")
-    require(target.dtype == torch.int64, "probabilities as target")
-    require(input.rank > 1, "scores without a batch")
-    return vox.cross_entropy(input, target, reduction)
-
-
-add("nn.functional.cross_entropy", cross_entropy)
+add("nn.functional.cross_entropy", lambda input, target, weight=None, ignore_index=-100, reduction="mean",
+    label_smoothing=0.0: vox.cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing)))
+add("nn.functional.smooth_l1_loss", lambda input, target, reduction="mean", beta=1.0:
+    vox.smooth_l1_loss(input, target, reduction, float(beta)))
+add("nn.functional.huber_loss", lambda input, target, reduction="mean", delta=1.0:
+    vox.huber_loss(input, target, reduction, float(delta)))
+composed("nn.functional.binary_cross_entropy_with_logits", lambda input, target, weight=None, reduction="mean",
+         pos_weight=None: vox.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 
 
 def first(results):

@@ -417,7 +417,24 @@ const std::map<std::string, Op>& ops() {
 
       {"mse_loss", loss(vox::mse_loss)},
       {"l1_loss", loss(vox::l1_loss)},
-      {"cross_entropy", loss(vox::cross_entropy)},
+      {"smooth_l1_loss", one([](const Arguments& a) {
+         return vox::smooth_l1_loss(a.tensor(0), a.tensor(1), a.reduction(2), a.real(3));
+       })},
+      {"huber_loss", one([](const Arguments& a) {
+         return vox::huber_loss(a.tensor(0), a.tensor(1), a.reduction(2), a.real(3));
+       })},
+      {"binary_cross_entropy_with_logits", one([](const Arguments& a) {
+         return vox::binary_cross_entropy_with_logits(
+             a.tensor(0), a.tensor(1),
+             {.weight = a.tensor(2), .pos_weight = a.tensor(3), .reduction = a.reduction(4)});
+       })},
+      {"cross_entropy", one([](const Arguments& a) {
+         return vox::cross_entropy(a.tensor(0), a.tensor(1),
+                                   {.weight = a.tensor(2),
+                                    .ignore_index = a.integer(3),
+                                    .reduction = a.reduction(4),
+                                    .label_smoothing = a.real(5)});
+       })},
 
       {"cat", one([](const Arguments& a) { return vox::cat(a.tensors(0), a.integer(1)); })},
       {"stack", one([](const Arguments& a) { return vox::stack(a.tensors(0), a.integer(1)); })},

@@ -534,6 +534,21 @@ TEST_P(LayoutsTest, Losses) {
         binary(str("mse_loss ", name), [=](const Tensor& a, const Tensor& b) { return mse_loss(a, b, r); }));
     ops.push_back(
         binary(str("l1_loss ", name), [=](const Tensor& a, const Tensor& b) { return l1_loss(a, b, r); }));
+    ops.push_back(binary(str("huber_loss ", name),
+                         [=](const Tensor& a, const Tensor& b) { return huber_loss(a, b, r); }));
+    ops.push_back(
+        binary(str("binary_cross_entropy_with_logits ", name), [=](const Tensor& a, const Tensor& b) {
+          return binary_cross_entropy_with_logits(a, b, {.reduction = r});
+        }));
+    ops.push_back(
+        {str("weighted cross_entropy ", name),
+         {{{4, 3, 5, 8}}, {{4, 5, 8}, indices}, {{3}, numbers, false}},
+         [=](const Tensors& t) {
+           return cross_entropy(
+               t[0], t[1],
+               {.weight = t[2].detach(), .ignore_index = 1, .reduction = r, .label_smoothing = 0.25});
+         },
+         floating});
     ops.push_back({str("cross_entropy ", name),
                    {{{4, 3, 5, 8}}, {{4, 5, 8}, indices}},
                    [=](const Tensors& t) { return cross_entropy(t[0], t[1], r); },

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+namespace vox {
+
+namespace detail {
+using CheckpointFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
+std::vector<Tensor> checkpoint(const CheckpointFunction& f, const std::vector<Tensor>& inputs);
+}  // namespace detail
+
+/// f(inputs...), without keeping what its ops save for backward: f runs again in backward (Chen et al., arXiv
+/// 1604.06174). So a network of n layers, checkpointed in sqrt(n) parts, trains in the memory of about
+/// 2 sqrt(n) layers and the time of one more forward.
+///
+///     Tensor y = vox::checkpoint([&](const Tensor& x) { return block(x); }, x);
+///
+/// f takes tensors and returns a Tensor or a std::vector<Tensor>. Results and gradients have the same bits as
+/// those of f(inputs...): the second run draws the same numbers from default_generator() (if no other thread
+/// draws meanwhile) and has the same autocast and precision. (Under autocast a parameter is cast anew, so its
+/// gradients from inside and outside of f are added in f32.) Gradients reach the inputs and all tensors that
+/// f captured, to any order. f is copied; what it refers to must live until the backward. Other effects of f
+/// happen twice: batch norm counts the batch twice in its running statistics.
+///
+/// The backward throws GradError if the second run used other tensors than the first, or returned others.
+template <class F, class... Tensors>
+requires(std::convertible_to<const Tensors&, const Tensor&>&&...) auto checkpoint(F f,
+                                                                                  const Tensors&... inputs) {
+  using Result = std::invoke_result_t<F&, const Tensors&...>;
+  static_assert(std::is_same_v<Result, Tensor> || std::is_same_v<Result, std::vector<Tensor>>,
+                "checkpoint: f must return a Tensor or a std::vector<Tensor>");
+  const auto call = [f = std::move(f)](const std::vector<Tensor>& in) mutable -> std::vector<Tensor> {
+    const auto apply = [&]<size_t... i>(std::index_sequence<i...>) { return f(in[i]...); };
+    if constexpr (std::is_same_v<Result, Tensor>)
+      return {apply(std::index_sequence_for<Tensors...>())};
+    else
+      return apply(std::index_sequence_for<Tensors...>());
+  };
+  std::vector<Tensor> results = detail::checkpoint(call, {inputs...});
+  if constexpr (std::is_same_v<Result, Tensor>)
+    return results[0];
+  else
+    return results;
+}
+
+}  // namespace vox

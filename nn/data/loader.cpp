@@ -1,0 +1,219 @@
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/philox.h>
+#include <voxgrad/nn/data/loader.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <system_error>
+#include <thread>
+
+namespace vox::data {
+
+namespace {
+
+uint64_t random_number(uint64_t seed, int64_t epoch, int64_t index) {
+  const PhiloxWords words = philox_block(seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
+  return join_words(words.word[0], words.word[1]);
+}
+
+/// The examples in the order of an epoch.
+std::vector<int64_t> order(int64_t size, const LoaderOptions& o, int64_t epoch) {
+  std::vector<int64_t> indices(static_cast<size_t>(size));
+  std::iota(indices.begin(), indices.end(), 0);
+  for (int64_t i = o.shuffle ? size - 1 : 0; i > 0; --i) {
+    const uint64_t random = random_number(o.seed, epoch, i);  // the bias is below size / 2^64
+    std::swap(indices[static_cast<size_t>(i)], indices[random % static_cast<uint64_t>(i + 1)]);
+  }
+  return indices;
+}
+
+/// Where a thread stacks tensor i of each batch: new memory, or pinned memory that the next batch uses again.
+class Staging {
+ public:
+  explicit Staging(Device device) : device_(device) {
+    if (device.is_cuda()) stream_.emplace(device);
+  }
+
+  /// The stacked tensors on the device.
+  Tensor stack(size_t i, const std::vector<Sample>& samples) {
+    const Tensor& first = samples[0][i];
+    Shape shape = first.shape();
+    shape.insert(0, static_cast<int64_t>(samples.size()));
+    Tensor batch = device_.is_cuda() ? pinned(i, shape, first.dtype())
+                                     : detail::empty_for("Loader", shape, first.options());
+    for (size_t k = 0; k < samples.size(); ++k) batch.select(0, static_cast<int64_t>(k)).copy_(samples[k][i]);
+    if (!device_.is_cuda()) return batch;
+    const cuda::StreamGuard own(*stream_);
+    return batch.to(device_);  // waits for the copy
+  }
+
+ private:
+  Tensor pinned(size_t i, const Shape& shape, DType dtype) {
+    pinned_.resize(std::max(pinned_.size(), i + 1));
+    Tensor& memory = pinned_[i];
+    if (!memory.defined() || memory.shape() != shape || memory.dtype() != dtype)
+      memory = detail::from_blob(cuda::allocate_pinned(detail::checked_bytes("Loader", shape, dtype)), dtype,
+                                 shape, contiguous_strides(shape), Device::cpu(), cuda::deallocate_pinned);
+    return memory;
+  }
+
+  Device device_;
+  std::optional<cuda::Stream> stream_;
+  std::vector<Tensor> pinned_;
+};
+
+}  // namespace
+
+struct Loader::Epoch::State {
+  const Get get;
+  const LoaderOptions options;
+  const int64_t number, batches, ahead;
+  const std::vector<int64_t> indices;
+
+  /// A batch, or what was thrown for it.
+  struct Prepared {
+    Sample batch;
+    std::exception_ptr error;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int64_t, Prepared> prepared;
+  int64_t begun, taken;  // batches that a thread has begun; that the caller has
+  bool stopped = false;
+  std::vector<std::thread> threads;
+  std::optional<Staging> staging;  // of the caller, if there are no threads
+
+  State(const Get& g, const LoaderOptions& o, int64_t epoch, int64_t count, int64_t size, int64_t first)
+      : get(g),
+        options(o),
+        number(epoch),
+        batches(count),
+        ahead(o.threads * o.prefetch),
+        indices(order(size, o, epoch)),
+        begun(first),
+        taken(first) {}
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stopped = true;
+    }
+    changed.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Sample make(int64_t batch, Staging& staging_memory) const {
+    const auto guard = no_grad();
+    const int64_t begin = batch * options.batch_size;
+    const int64_t end = std::min<int64_t>(begin + options.batch_size, static_cast<int64_t>(indices.size()));
+    std::vector<Sample> samples;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t index = indices[static_cast<size_t>(i)];
+      Generator random(random_number(~options.seed, number, index));
+      samples.push_back(get(index, random));
+      check_like(samples[0], samples.back(), index);
+    }
+    Sample result;
+    for (size_t i = 0; i < samples[0].size(); ++i) result.push_back(staging_memory.stack(i, samples));
+    return result;
+  }
+
+  static void check_like(const Sample& first, const Sample& sample, int64_t index) {
+    check<ShapeError>(sample.size() == first.size(),
+                      "Loader: the examples of a batch must have equally many tensors, got ", first.size(),
+                      ", and ", sample.size(), " for example ", index);
+    for (size_t i = 0; i < sample.size(); ++i) {
+      check<ValueError>(sample[i].defined(), "Loader: tensor ", i, " of example ", index, " is undefined");
+      check<ShapeError>(sample[i].shape() == first[i].shape(),
+                        "Loader: the examples of a batch must have equal shapes, got ", first[i].shape(),
+                        ", and ", sample[i].shape(), " for tensor ", i, " of example ", index);
+      check<DTypeError>(sample[i].dtype() == first[i].dtype(),
+                        "Loader: the examples of a batch must have equal dtypes, got ", first[i].dtype(),
+                        ", and ", sample[i].dtype(), " for tensor ", i, " of example ", index);
+    }
+  }
+
+  Prepared prepare(int64_t batch, std::optional<Staging>& staging_memory) const {
+    try {
+      if (!staging_memory) staging_memory.emplace(options.device);
+      return {make(batch, *staging_memory), nullptr};
+    } catch (...) {
+      return {{}, std::current_exception()};
+    }
+  }
+
+  /// What each thread does.
+  void work() {
+    std::optional<Staging> own;
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return stopped || begun == batches || begun < taken + ahead; });
+      if (stopped || begun == batches) return;
+      const int64_t batch = begun++;
+      lock.unlock();
+      Prepared result = prepare(batch, own);
+      lock.lock();
+      prepared.emplace(batch, std::move(result));
+      changed.notify_all();
+    }
+  }
+
+  std::optional<Sample> next() {
+    if (taken == batches) return std::nullopt;
+    Prepared result;
+    if (threads.empty()) result = prepare(taken, staging);
+    {
+      std::unique_lock lock(mutex);
+      if (!threads.empty()) {
+        changed.wait(lock, [&] { return prepared.contains(taken); });
+        result = std::move(prepared.extract(taken).mapped());
+      }
+      taken = result.error ? batches : taken + 1;
+      stopped = stopped || result.error;
+    }
+    changed.notify_all();
+    if (result.error) std::rethrow_exception(result.error);
+    return std::move(result.batch);
+  }
+};
+
+Loader::Loader(int64_t size, Get get, const LoaderOptions& options)
+    : size_(size), get_(std::move(get)), options_(options) {
+  vox::detail::check_callable("Loader", "get", get_);
+  check<ValueError>(size >= 0, "Loader: size must be >= 0, got ", size);
+  check<ValueError>(options.batch_size >= 1, "Loader: batch_size must be >= 1, got ", options.batch_size);
+  check<ValueError>(options.threads >= 0 && options.threads <= 1024,
+                    "Loader: threads must be from 0 to 1024, got ", options.threads);
+  check<ValueError>(options.prefetch >= 1 && options.prefetch <= 1 << 20,
+                    "Loader: prefetch must be from 1 to 2^20, got ", options.prefetch);
+}
+
+int64_t Loader::batches() const {
+  return size_ / options_.batch_size + (!options_.drop_last && size_ % options_.batch_size != 0);
+}
+
+Loader::Epoch Loader::epoch(int64_t number, int64_t first) const {
+  check<ValueError>(number >= 0, "Loader::epoch: the number must be >= 0, got ", number);
+  check<ValueError>(first >= 0 && first <= batches(), "Loader::epoch: the first batch must be from 0 to ",
+                    batches(), ", got ", first);
+  auto state = std::make_unique<Epoch::State>(get_, options_, number, batches(), size_, first);
+  try {
+    for (int64_t i = 0; i < std::min(options_.threads, batches() - first); ++i)
+      state->threads.emplace_back([s = state.get()] { s->work(); });
+  } catch (const std::system_error& error) {
+    throw Error(str("Loader::epoch: cannot start ", options_.threads, " threads: ", error.what()));
+  }
+  return Epoch(std::move(state));
+}
+
+Loader::Epoch::Epoch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Loader::Epoch::~Epoch() = default;
+std::optional<Sample> Loader::Epoch::next() { return state_->next(); }
+
+}  // namespace vox::data

@@ -1,0 +1,229 @@
+#include <voxgrad/core/cuda.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/nn/data/augment.h>
+#include <voxgrad/nn/data/loader.h>
+#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+namespace vox::data {
+namespace {
+
+using vox::testing::same_bits;
+
+class LoaderTest : public vox::testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, LoaderTest, vox::testing::devices(), vox::testing::device_name);
+
+/// Example i is {i, i}, its number, and noise of its own.
+Sample numbered(int64_t i, Generator& random) {
+  return {full({2}, i), from_vector<int64_t>({i}, {}), rand({3}, {}, random)};
+}
+
+std::vector<std::vector<int64_t>> numbers_of(const Loader& loader, int64_t epoch, int64_t first = 0) {
+  std::vector<std::vector<int64_t>> all;
+  for (const Sample& batch : loader.epoch(epoch, first)) all.push_back(batch[1].to_vector<int64_t>());
+  return all;
+}
+
+TEST_P(LoaderTest, StacksExamplesInOrder) {
+  const Loader loader(5, numbered, {.batch_size = 2, .device = device()});
+  EXPECT_EQ(loader.batches(), 3);
+  auto epoch = loader.epoch();
+  const Sample first = *epoch.next();
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0].device(), device());
+  EXPECT_EQ(first[0].shape(), (Shape{2, 2}));
+  EXPECT_EQ(first[0].to_vector<float>(), (std::vector<float>{0, 0, 1, 1}));
+  EXPECT_EQ(first[1].dtype(), i64);
+  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (std::vector<int64_t>{4}));
+  EXPECT_FALSE(epoch.next().has_value());
+  EXPECT_FALSE(epoch.next().has_value());
+  EXPECT_EQ(first[0].to_vector<float>(), (std::vector<float>{0, 0, 1, 1}))
+      << "a later batch wrote to this one";
+  EXPECT_EQ(numbers_of(Loader(5, numbered, {.batch_size = 2, .drop_last = true}), 0),
+            (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(numbers_of(Loader(0, numbered), 0).size(), 0u);
+}
+
+TEST_P(LoaderTest, BatchesDoNotDependOnThreads) {
+  const auto all = [&](int64_t threads, int64_t prefetch, uint64_t seed, int64_t epoch, int64_t first) {
+    const Loader loader(23, numbered,
+                        {.batch_size = 3,
+                         .shuffle = true,
+                         .seed = seed,
+                         .threads = threads,
+                         .prefetch = prefetch,
+                         .device = device()});
+    std::vector<Tensor> tensors;
+    for (const Sample& batch : loader.epoch(epoch, first))
+      tensors.insert(tensors.end(), batch.begin(), batch.end());
+    return tensors;
+  };
+  const auto same = [](const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_bits);
+  };
+  const auto expected = all(0, 1, 7, 2, 0);
+  EXPECT_EQ(expected.size(), 24u);
+  for (int64_t threads : {1, 2, 5})
+    for (int64_t prefetch : {1, 4}) EXPECT_TRUE(same(all(threads, prefetch, 7, 2, 0), expected));
+  EXPECT_FALSE(same(all(2, 1, 8, 2, 0), expected)) << "another seed";
+  EXPECT_FALSE(same(all(2, 1, 7, 3, 0), expected)) << "another epoch";
+  // A run that goes on in the middle.
+  EXPECT_TRUE(same(all(2, 1, 7, 2, 5), std::vector<Tensor>(expected.begin() + 15, expected.end())));
+}
+
+TEST(LoaderCpuTest, ShufflesAllExamples) {
+  const Loader loader(100, numbered, {.batch_size = 100, .shuffle = true, .seed = 3});
+  std::vector<int64_t> first = numbers_of(loader, 0)[0], second = numbers_of(loader, 1)[0];
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
+  EXPECT_EQ(first, numbers_of(loader, 0)[0]);
+  std::sort(first.begin(), first.end());
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(first[static_cast<size_t>(i)], i);
+}
+
+TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {
+  for (int64_t threads : {0, 3}) {
+    const Loader loader(10,
+                        [](int64_t i, Generator& random) {
+                          if (i == 5) throw std::runtime_error("no example 5");
+                          return numbered(i, random);
+                        },
+                        {.batch_size = 2, .threads = threads});
+    auto epoch = loader.epoch();
+    EXPECT_TRUE(epoch.next().has_value());
+    EXPECT_TRUE(epoch.next().has_value());
+    try {
+      epoch.next();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "no example 5");
+    }
+    EXPECT_FALSE(epoch.next().has_value());
+  }
+}
+
+TEST(LoaderCpuTest, MayEndInTheMiddle) {
+  std::atomic<int> made = 0;
+  const Loader loader(1000,
+                      [&](int64_t i, Generator& random) {
+                        ++made;
+                        return numbered(i, random);
+                      },
+                      {.threads = 3, .prefetch = 2});
+  for (int taken = 0; taken < 4; ++taken) {
+    auto epoch = loader.epoch();
+    for (int i = 0; i < taken; ++i) ASSERT_TRUE(epoch.next().has_value());
+  }
+  EXPECT_LE(made, 4 * 6 + 6) << "more was made than may be ahead";
+  for (const Sample& batch : loader.epoch()) {
+    EXPECT_EQ(batch.size(), 3u);
+    break;
+  }
+}
+
+TEST(LoaderCpuTest, Errors) {
+  EXPECT_THROW(Loader(-1, numbered), ValueError);
+  EXPECT_THROW(Loader(1, Loader::Get()), ValueError);
+  EXPECT_THROW(Loader(1, numbered, {.batch_size = 0}), ValueError);
+  EXPECT_THROW(Loader(1, numbered, {.threads = -1}), ValueError);
+  EXPECT_THROW(Loader(1, numbered, {.prefetch = 0}), ValueError);
+  EXPECT_THROW(Loader(3, numbered).epoch(-1), ValueError);
+  EXPECT_THROW(Loader(3, numbered).epoch(0, 4), ValueError);
+  const auto first_of = [](const Loader::Get& get) { Loader(2, get, {.batch_size = 2}).epoch().next(); };
+  EXPECT_THROW(first_of([](int64_t i, Generator&) { return Sample(static_cast<size_t>(i), zeros({1})); }),
+               ShapeError);
+  EXPECT_THROW(first_of([](int64_t i, Generator&) { return Sample{zeros({1 + i})}; }), ShapeError);
+  EXPECT_THROW(first_of([](int64_t i, Generator&) { return Sample{zeros({1}, {i == 0 ? f32 : f64})}; }),
+               DTypeError);
+  EXPECT_THROW(first_of([](int64_t, Generator&) { return Sample{Tensor()}; }), ValueError);
+  if (cuda::is_available()) return;
+  EXPECT_THROW(Loader(1, numbered, {.device = Device::cuda()}).epoch().next(), DeviceError);
+}
+
+// ---- Augmentations ----------------------------------------------------------------------------------------
+
+class AugmentTest : public vox::testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, AugmentTest, vox::testing::devices(), vox::testing::device_name);
+
+TEST_P(AugmentTest, CropsAllTensorsAtTheSamePlace) {
+  const Tensor scan = arange(5 * 6 * 7, {f32, device()}).reshape({1, 5, 6, 7}),
+               label = arange(5 * 6 * 7, {i64, device()}).reshape({5, 6, 7});
+  Generator random(1);
+  std::vector<bool> begins_at(4, false);
+  for (int i = 0; i < 50; ++i) {
+    const Sample s = random_crop({scan, label}, {2, 3, 7}, random);
+    EXPECT_EQ(s[0].shape(), (Shape{1, 2, 3, 7}));
+    EXPECT_TRUE(same_bits(s[0].select(0, 0).contiguous(), s[1].contiguous().to(f32)));
+    const auto v = s[1].contiguous().to_vector<int64_t>();
+    EXPECT_EQ(v[1], v[0] + 1);
+    EXPECT_EQ(v[7], v[0] + 7);
+    EXPECT_EQ(v[21], v[0] + 42);
+    begins_at[static_cast<size_t>(v[0] / 42)] = true;
+  }
+  EXPECT_EQ(begins_at, std::vector<bool>(4, true));
+}
+
+TEST_P(AugmentTest, FlipsAllTensorsAlike) {
+  const Tensor scan = arange(8, {f32, device()}).reshape({1, 2, 2, 2}), label = scan.select(0, 0).to(i64);
+  Generator random(1);
+  std::vector<int> seen(8, 0);
+  for (int i = 0; i < 200; ++i) {
+    const Sample s = random_flip({scan, label}, random);
+    EXPECT_TRUE(same_bits(s[0].select(0, 0), s[1].to(f32)));
+    const auto v = s[1].to_vector<int64_t>();
+    for (int64_t k = 0; k < 8; ++k) EXPECT_EQ(v[static_cast<size_t>(k)], k ^ v[0]);  // mirrored axes are bits
+    ++seen[static_cast<size_t>(v[0])];
+  }
+  for (int count : seen) EXPECT_GT(count, 5);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(random_flip({label}, random, {2})[0].to_vector<int64_t>()[0] & ~int64_t{1}, 0);
+}
+
+TEST_P(AugmentTest, ChangesIntensities) {
+  const Tensor x = from_vector<float>({0.25, 0.5, 1}, {3}, device());
+  Generator random(1);
+  EXPECT_EQ(random_intensity(x, {}, random).impl(), x.impl());
+  const auto fixed =
+      random_intensity(x, {.scale = {2, 2}, .shift = {3, 3}, .gamma = {2, 2}}, random).to_vector<float>();
+  EXPECT_EQ(fixed, (std::vector<float>{3.125, 3.5, 5}));
+  std::vector<float> factors;
+  for (int i = 0; i < 100; ++i)
+    factors.push_back(random_intensity(x, {.scale = {0.5, 2}}, random).to_vector<float>()[2]);
+  EXPECT_GE(*std::min_element(factors.begin(), factors.end()), 0.5f);
+  EXPECT_LE(*std::max_element(factors.begin(), factors.end()), 2.0f);
+  EXPECT_LT(*std::min_element(factors.begin(), factors.end()), 0.7f);
+  EXPECT_GT(*std::max_element(factors.begin(), factors.end()), 1.8f);
+  const Tensor many = zeros({10000}, {f32, device()});
+  double largest = 0;
+  for (int i = 0; i < 20; ++i)
+    largest = std::max<double>(largest, std(random_intensity(many, {.noise = 0.5}, random)).item<float>());
+  EXPECT_GT(largest, 0.3);
+  EXPECT_LT(largest, 0.52);
+}
+
+TEST_P(AugmentTest, Errors) {
+  Generator random;
+  const Tensor x = zeros({2, 3, 4}, {f32, device()});
+  EXPECT_THROW(random_crop({x}, {2, 3, 5}, random), ShapeError);
+  EXPECT_THROW(random_crop({x}, {0, 3, 4}, random), ShapeError);
+  EXPECT_THROW(random_crop({x, x.slice(0, 0, 1)}, 1, random), ShapeError);
+  EXPECT_THROW(random_crop({}, 1, random), ValueError);
+  EXPECT_THROW(random_flip({x.select(0, 0)}, random), ShapeError);
+  EXPECT_THROW(random_flip({x}, random, {3}), ValueError);
+  EXPECT_THROW(random_intensity(x.to(i64), {}, random), DTypeError);
+  EXPECT_THROW(random_intensity(x, {.scale = {2, 1}}, random), ValueError);
+  EXPECT_THROW(random_intensity(x, {.noise = -1}, random), ValueError);
+}
+
+}  // namespace
+}  // namespace vox::data
