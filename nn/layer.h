@@ -20,9 +20,9 @@ std::string option(const char* name, const T& value, const std::type_identity_t<
 /// Throws, naming `layer`, unless `input` has the dtype and the device of the layer's weight. Under autocast
 /// the op chooses the dtype.
 inline void check_input(const char* layer, const Tensor& input, const Tensor& weight) {
-  check<DTypeError>(input.dtype() == weight.dtype() || autocast_dtype().has_value(), layer, ": the input has dtype ", input.dtype(),
-                    ", the layer's parameters have ", weight.dtype(), "; cast one: input.to(", weight.dtype(),
-                    ") or layer.to(", input.dtype(), ")");
+  check<DTypeError>(input.dtype() == weight.dtype() || autocast_dtype().has_value(), layer,
+                    ": the input has dtype ", input.dtype(), ", the layer's parameters have ", weight.dtype(),
+                    "; cast one: input.to(", weight.dtype(), ") or layer.to(", input.dtype(), ")");
   check<DeviceError>(input.device() == weight.device(), layer, ": the input is on ", input.device(),
                      ", the layer's parameters are on ", weight.device(),
                      "; move one: input.to(device) or layer.to(device)");

@@ -20,8 +20,8 @@ namespace unet {
 /// to 1.4, because other scans have other contrasts. Of each two one has a voxel of the structure near its
 /// middle, because few would show it otherwise; the other lies anywhere. Where a cube reaches beyond its
 /// range of planes, it shows their reflection, so that what lies at the range's end comes to the middle of
-/// cubes too. A sample is a pure function of (seed, step, of_batch), so a resumed run sees the same patches as an
-/// unbroken one.
+/// cubes too. A sample is a pure function of (seed, step, of_batch), so a resumed run sees the same patches
+/// as an unbroken one.
 class Sampler {
  public:
   /// Throws std::invalid_argument if the volume is too small, or no voxel of the structure lies in the planes

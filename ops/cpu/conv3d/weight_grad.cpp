@@ -235,7 +235,8 @@ class ByChannels {
                             std::min(ceil_div(g_.batch * g_.small_cells(), 256), partial_bytes / bytes + 1));
     const Lattices lattices = conv3d_lattices(g_);
     // Taps of the same (d, h) touch the same positions. Few columns are one group, which also adds products
-    // with padding, rather than many groups of too few columns. So are many positions, which each group lists.
+    // with padding, rather than many groups of too few columns. So are many positions, which each group
+    // lists.
     const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), rows = g_.kernel.d * g_.kernel.h;
     const bool by_row = channels * g_.kernel.w >= 12 && g_.small_cells() * rows <= most_listed;
     for (int64_t row = 0; row < (by_row ? rows : 1); ++row)
