@@ -37,7 +37,7 @@ TEST(DistUNet3d, FiftyStepsHaveTheLossCurveOfTheWholeBatch) {
       const Tensor t = target.slice(0, first, last);
       const Tensor p = softmax(scores, 1).select(1, 1), all = t.to(f64);
       if (size > 1) {
-        const Tensor loss = cross_entropy(scores, t) + unet::soft_dice_loss(p, all);
+        const Tensor loss = cross_entropy(scores, t) + unet::dice_loss_of_all_ranks(p, all);
         parallel->backward(loss, {.share = share});
         curve.push_back(dist::all_reduce(loss.detach() * share).item<double>());
       } else {

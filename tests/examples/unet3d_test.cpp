@@ -136,32 +136,35 @@ TEST(UnetSampler, KeepsToItsPlanesAndShowsTheStructure) {
   const Sampler unseen(kept_out, structure, split, 7), seen(shown, structure, split, 7);
   EXPECT_EQ(seen.patch(), 32);
   for (int64_t step = 1; step <= 20; ++step) {
-    for (int64_t i = step * Sampler::kBatchSize; i < (step + 1) * Sampler::kBatchSize; ++i) {
-      const vox::data::Sample sample = seen.sample(i);
+    for (int64_t i = 0; i < Sampler::kBatchSize; ++i) {
+      const vox::data::Sample sample = seen.sample(step, i);
       ASSERT_EQ(sample[0].shape(), (vox::Shape{1, 32, 32, 32}));
       ASSERT_EQ(sample[1].shape(), (vox::Shape{32, 32, 32}));
-      if (i % Sampler::kBatchSize == 0) {
+      if (i == 0) {
         ASSERT_GT(sample[1].sum().item<int64_t>(), 0);
       }
       ASSERT_EQ(sample[0].to_vector<float>(), sample[1].to(vox::f32).to_vector<float>());
-      ASSERT_EQ(unseen.sample(i)[0].sum().item(), 0);
+      ASSERT_EQ(unseen.sample(step, i)[0].sum().item(), 0);
     }
   }
   EXPECT_THROW(Sampler(shown, Mask(structure.size()), split, 7), std::invalid_argument);
   EXPECT_THROW(Sampler(shown, structure, {{7, 83}, {{0, 7}, {83, 90}}}, 7), std::invalid_argument);
 }
 
-TEST(UnetSampler, SamplesAreAFunctionOfSeedAndIndex) {
+TEST(UnetSampler, SamplesAreAFunctionOfSeedStepAndNumber) {
   const mri::Volume scan = mri::noise({24, 60, 24}, 1);
   const Mask structure = box_mask(scan.size, {{10, 10, 10}, {14, 50, 14}});
   const mri::Split split = mri::split_planes(60, 4, 45, 55);
   const Sampler sampler(scan, structure, split, 7), same(scan, structure, split, 7),
       other(scan, structure, split, 8);
-  const auto values = [](const Sampler& s, int64_t index) { return s.sample(index)[0].to_vector<float>(); };
-  same.sample(99);  // earlier draws do not matter
-  EXPECT_EQ(values(sampler, 3), values(same, 3));
-  EXPECT_NE(values(sampler, 3), values(sampler, 4));
-  EXPECT_NE(values(sampler, 3), values(other, 3));
+  const auto values = [](const Sampler& s, int64_t step, int64_t i) {
+    return s.sample(step, i)[0].to_vector<float>();
+  };
+  same.sample(49, 1);  // earlier draws do not matter
+  EXPECT_EQ(values(sampler, 1, 1), values(same, 1, 1));
+  EXPECT_NE(values(sampler, 1, 1), values(sampler, 2, 1));
+  EXPECT_NE(values(sampler, 1, 1), values(sampler, 1, 0));
+  EXPECT_NE(values(sampler, 1, 1), values(other, 1, 1));
 }
 
 TEST(Unet, KeepsTheShapeInBothDtypesWithF32Gradients) {
