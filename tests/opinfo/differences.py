@@ -112,7 +112,7 @@ def _(entry, sample, d):
 # ---- Shapes ---------------------------------------------------------------------------------------------------
 
 @rule("`pad` does not crop",
-      "A negative padding is an error that names `slice`. PyTorch crops.")
+      "A negative padding is an error. PyTorch crops.")
 def _(entry, sample, d):
     return entry.name.startswith(("nn.functional.pad", "constant_pad_nd")) and refused(d, "padding must be >= 0")
 
@@ -134,6 +134,13 @@ def _(entry, sample, d):
       "method of the tensor.")
 def _(entry, sample, d):
     return d.kind == "accepted" and sample.source == "error" and isinstance(sample.input, (int, float))
+
+
+@rule("A number may be an operand of `maximum` and `minimum`",
+      "`maximum(x, 0.5)` is an overload. PyTorch takes tensors only.")
+def _(entry, sample, d):
+    return entry.name in ("maximum", "minimum") and d.kind == "accepted" and sample.source == "error" and any(
+        isinstance(a, (int, float)) for a in sample.args)
 
 
 @rule("`cat` takes tensors of one rank",
