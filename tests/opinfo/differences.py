@@ -136,6 +136,13 @@ def _(entry, sample, d):
     return d.kind == "accepted" and sample.source == "error" and isinstance(sample.input, (int, float))
 
 
+@rule("`index_select` and `transpose` need the dimensions that they name",
+      "PyTorch accepts a tensor of rank 0, of which `index_select` copies one element, whatever the indices say, "
+      "and `mT` nothing.")
+def _(entry, sample, d):
+    return entry.name in ("index_select", "mT", "mH") and sample.input.dim() == 0 and refused(d, "out of range for rank")
+
+
 @rule("A number may be an operand of `maximum` and `minimum`",
       "`maximum(x, 0.5)` is an overload. PyTorch takes tensors only.")
 def _(entry, sample, d):
