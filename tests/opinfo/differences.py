@@ -146,7 +146,8 @@ def _(entry, sample, d):
 @rule("A number may be an operand of `maximum` and `minimum`",
       "`maximum(x, 0.5)` is an overload. PyTorch takes tensors only.")
 def _(entry, sample, d):
-    return entry.name in ("maximum", "minimum") and d.kind == "accepted" and sample.source == "error" and any(
+    names = ("maximum", "minimum", "max.binary", "min.binary")
+    return entry.name in names and d.kind == "accepted" and sample.source == "error" and any(
         isinstance(a, (int, float)) for a in sample.args)
 
 
