@@ -36,10 +36,8 @@ SyncBatchNorm<dims>::SyncBatchNorm(const Options& o)
 
 template <int dims>
 Tensor SyncBatchNorm<dims>::normalize(const Tensor& input, Activation following) {
-  vox::detail::check_defined(layer_, "input", input);
+  check_shape(input, options.num_features, dims);
   const int64_t rank = input.rank(), channels = options.num_features;
-  check<ShapeError>((rank == dims + 2 || (dims == 1 && rank == 2)) && input.size(1) == channels, layer_,
-                    ": the input must be (N, ", channels, ", ", dims, " axes), got ", input.shape());
   if (!uses_batch())
     return vox::detail::batch_norm(layer_, input, running_mean, running_var, weight, bias,
                                    {.eps = options.eps, .activation = following});

@@ -55,6 +55,14 @@ TrackingNorm::TrackingNorm(const char* layer, int64_t num_features, double eps, 
       register_buffer("num_batches_tracked", zeros({}, {.dtype = i64, .device = tensor.device}));
 }
 
+void TrackingNorm::check_shape(const Tensor& input, int64_t num_features, int dims) const {
+  vox::detail::check_defined(layer_, "input", input);
+  const int64_t rank = input.rank();
+  check<ShapeError>((rank == dims + 2 || (dims == 1 && rank == 2)) && input.size(1) == num_features, layer_,
+                    ": the input must be (N, ", num_features, ", ", axes_of(dims), ")",
+                    dims == 1 ? " or without L" : "", ", got ", input.shape());
+}
+
 // ---- Batch norm -------------------------------------------------------------------------------------------
 
 template <int dims>
@@ -65,11 +73,7 @@ BatchNorm<dims>::BatchNorm(const Options& o)
 
 template <int dims>
 Tensor BatchNorm<dims>::normalize(const Tensor& input, Activation following) {
-  vox::detail::check_defined(layer_, "input", input);
-  const int64_t rank = input.rank();
-  check<ShapeError>((rank == dims + 2 || (dims == 1 && rank == 2)) && input.size(1) == options.num_features,
-                    layer_, ": the input must be (N, ", options.num_features, ", ", axes_of(dims), ")",
-                    dims == 1 ? " or without L" : "", ", got ", input.shape());
+  check_shape(input, options.num_features, dims);
   const bool tracks = is_training() && running_mean.defined();
   double momentum = options.momentum.value_or(0);
   if (tracks && !options.momentum)

@@ -42,6 +42,8 @@ class TrackingNorm : public Norm {
   TrackingNorm(const char* layer, int64_t num_features, double eps, double momentum, bool affine,
                bool track_running_stats, Activation activation, TensorOptions tensor);
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
+  /// Throws ShapeError unless the input is (N, num_features) with `dims` axes more, or none if dims is 1.
+  void check_shape(const Tensor& input, int64_t num_features, int dims) const;
 };
 
 /// BatchNorm::Options. It is not nested because GCC 12 would crash on a member `BatchNorm3d n{{8}};`.

@@ -2,11 +2,14 @@
 
 #include <voxgrad/voxgrad.h>
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 #include <array>
 #include <cmath>
 
 namespace {
+
+using vox::testing::message_of;
 
 using vox::boolean;
 using vox::Device;
@@ -25,15 +28,6 @@ class Factories : public vox::testing::DeviceTest {
   vox::TensorOptions on(vox::DType dtype) const { return {dtype, device()}; }
 };
 INSTANTIATE_TEST_SUITE_P(, Factories, vox::testing::devices(), vox::testing::device_name);
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const vox::Error& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
 
 TEST_P(Factories, FromVectorKeepsValuesShapeAndDtype) {
   const Tensor x = vox::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}, device());

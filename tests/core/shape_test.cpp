@@ -4,20 +4,14 @@
 
 #include <sstream>
 
+#include "tests/support/errors.h"
+
 namespace vox {
 namespace {
 
-constexpr int64_t big = INT64_MAX;
+using testing::message_of;
 
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
+constexpr int64_t big = INT64_MAX;
 
 TEST(Shape, HoldsSizes) {
   const Shape s{2, 3, 4};

@@ -5,11 +5,14 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/tensor.h>
 
+#include "tests/support/errors.h"
 #include "tests/support/limit_memory.h"
 
 // Handles, memory and versions of tensors, without any op.
 
 namespace {
+
+using vox::testing::message_of;
 
 using vox::f32;
 using vox::f64;
@@ -17,15 +20,6 @@ using vox::i64;
 using vox::Shape;
 using vox::Tensor;
 using Floats = std::vector<float>;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const vox::Error& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
 
 TEST(Tensor, UndefinedStandsForNone) {
   const Tensor none;

@@ -13,6 +13,8 @@
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/core/storage.h>
 
+#include "tests/support/errors.h"
+
 // Blocks of floats and three kernels: enough to exercise streams, memory and graphs without any op or Tensor.
 
 namespace vox::testing {
@@ -83,18 +85,6 @@ inline void expect_all(const Block& block, float value) {
 inline void copy_block(const Block& to, const Block& from) {
   cuda::copy(to->data(), to->device().index, from->data(), from->device().index, to->bytes(),
              cuda::CopyKind::device_to_device);
-}
-
-/// Runs f and returns the message of the E that it throws; fails the test if it does not throw.
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 }  // namespace vox::testing

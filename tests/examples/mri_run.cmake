@@ -6,15 +6,9 @@ set(common --phantom --phantom-size 64 --steps 6 --seed 3 --threads 2)
 
 include(${CMAKE_CURRENT_LIST_DIR}/run_program.cmake)
 
-file(REMOVE_RECURSE ${FOLDER})
-file(MAKE_DIRECTORY ${FOLDER})
-
 run(0 "6/6" ${common} --out ${FOLDER}/whole)
 expect_files(whole metrics.json weights.safetensors checkpoint.safetensors)
-find_program(GNUPLOT gnuplot)
-if(GNUPLOT)
-  expect_files(whole slices.png curves.png)
-endif()
+expect_pictures(whole slices.png curves.png)
 
 run(0 "6/6" ${common} --out ${FOLDER}/again)
 expect_same_weights(whole again)

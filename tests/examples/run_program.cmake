@@ -1,4 +1,6 @@
-# Functions for brief runs of PROGRAM, which writes below FOLDER.
+# Functions for brief runs of PROGRAM, which writes below FOLDER; it is emptied first.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
 
 # Runs the program with the arguments and checks its exit status and, if given, a text in its output.
 function(run expected_status expected_text)
@@ -21,6 +23,14 @@ function(expect_files folder)
   file(GLOB temporary ${FOLDER}/${folder}/*.tmp*)
   if(temporary)
     message(FATAL_ERROR "left behind: ${temporary}")
+  endif()
+endfunction()
+
+# Pictures are drawn where gnuplot is installed.
+function(expect_pictures folder)
+  find_program(GNUPLOT gnuplot)
+  if(GNUPLOT)
+    expect_files(${folder} ${ARGN})
   endif()
 endfunction()
 

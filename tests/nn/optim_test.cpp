@@ -11,6 +11,7 @@
 
 #include "temporary_folder.h"
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/limit_memory.h"
 #include "tests/support/values.h"
 
@@ -21,6 +22,8 @@
 
 namespace vox {
 namespace {
+
+using testing::message_of;
 
 using optim::Adam;
 using optim::AdamW;
@@ -439,16 +442,6 @@ TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   SGD optimizer({p}, {.lr = 0.5});
   EXPECT_THROW(optimizer.set_lr(INFINITY), ValueError);
   EXPECT_EQ(optimizer.lr(), 0.5);
-}
-
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(OptimStateTest, ErrorsSayWhichParameter) {

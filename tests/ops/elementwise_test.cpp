@@ -12,9 +12,12 @@
 #include <voxgrad/core/factories.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 namespace vox {
 namespace {
+
+using testing::message_of;
 
 using testing::DeviceTest;
 using Doubles = std::vector<double>;
@@ -364,16 +367,6 @@ TEST_P(ElementwiseTest, ManyElements) {  // several chunks of several threads
   const Tensor square = a.slice(0, 0, 90'000).reshape({300, 300});
   const auto t = host<int64_t>(square.transpose(0, 1) + 0);
   for (int64_t i = 0; i < 90'000; ++i) ASSERT_EQ(t[static_cast<size_t>(i)], i % 300 * 300 + i / 300);
-}
-
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing of the expected type was thrown";
 }
 
 TEST_P(ElementwiseTest, Errors) {

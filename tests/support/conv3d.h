@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -92,6 +93,34 @@ struct TransposeCase {
     return detail::conv_transpose3d_geometry(name, input_shape(), weight_shape(), options());
   }
 };
+
+/// Random whole numbers.
+struct Random {
+  std::mt19937_64 bits;
+  int64_t operator()(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
+  }
+  Triple triple(int64_t low, int64_t high) {
+    const int64_t d = (*this)(low, high), h = (*this)(low, high);
+    return {d, h, (*this)(low, high)};
+  }
+};
+
+/// Of a conv3d or a conv_transpose3d to `out` channels; nothing if the output is empty or too large to count.
+/// conv_transpose3d has the largest possible output_padding on two axes.
+inline std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out,
+                                              const Triple& kernel, const Conv3dOptions& o) {
+  const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,
+                     kernel.h, kernel.w};
+  try {
+    if (!transposed) return detail::conv3d_geometry("tests", input, weight, o);
+    return detail::conv_transpose3d_geometry(
+        "tests", input, weight,
+        {o.stride, o.padding, Triple(o.dilation.d - 1, 0, o.dilation.w - 1), o.groups, o.dilation});
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 /// Geometries that differ on every axis and expose nearly every wrong formula; small enough for gradcheck and
 /// for a GPU's sanitizer. In the last three, neither grid's size determines the other's.

@@ -23,7 +23,7 @@ constexpr int64_t tile_bytes = 384 * 1024;  // leaves room for weights in a seco
 constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
 constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in a second-level cache
 constexpr int64_t whole_input_bytes = 32 * 1024 * 1024;
-constexpr int64_t tasks_wanted = 24;
+constexpr int64_t boxes_wanted = 16, tasks_wanted = 24;
 constexpr int64_t long_row =
     8;  // cells; correlate_rows() takes shorter rows together, with the halo between them
 constexpr double call_cost = 150;  // of one call of correlate(), in multiply-adds of vectors
@@ -81,7 +81,7 @@ class Run {
     boxes_ = layout_;
     boxes_.tile.h = std::min(layout_.tile.h, most / w);
     const int64_t tasks = c_.batch * c_.groups * boxes_.tiles(1) * blocks_;
-    boxes_.tile.d = std::clamp<int64_t>(layout_.tile.d * tasks / (tasks_wanted * 2 / 3), 1, layout_.tile.d);
+    boxes_.tile.d = std::clamp<int64_t>(layout_.tile.d * tasks / boxes_wanted, 1, layout_.tile.d);
     // The planes of a box share the weights of some channels at a time, if those of all are too many.
     chunk_ = c_.in_channels;
     const int64_t weights = taps_ * rows_ * static_cast<int64_t>(sizeof(T));  // bytes, per input channel

@@ -34,14 +34,24 @@ constexpr int64_t whole_positions = 1024;          // of small in a task's inner
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// to = the sum of the ranges, in their order; writes to the first.
-template <class S, class T>
-void add_ranges(T* partial, int64_t ranges, int64_t numel, S* to) {
+/// Calls task(owner, range, dw) for all of them; the owners of a range write all of its dw. Then dweight is
+/// the sum of the ranges, in their order. Returns false, and leaves dweight, if a task found an operand that
+/// is not finite.
+template <class T, class S, class F>
+bool run_ranges(int64_t owners, int64_t ranges, int64_t numel, const std::atomic<bool>& finite, S* dweight,
+                const F& task) {
+  const Tensor memory = empty({ranges * numel}, {.dtype = dtype_of<T>()});
+  T* partial = detail::mutable_ptr<T>(memory);
+  parallel_for(owners * ranges, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) task(t / ranges, t % ranges, partial + t % ranges * numel);
+  });
+  if (!finite) return false;
   parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
     for (int64_t range = 1; range < ranges; ++range)
       for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel + i];
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<S>(partial[i]);
+    for (int64_t i = begin; i < end; ++i) dweight[i] = static_cast<S>(partial[i]);
   });
+  return true;
 }
 
 template <class S, class T>
@@ -52,15 +62,9 @@ class ByPositions {
 
   bool run() {
     if (!plan()) return false;
-    const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps(), tasks = owners_ * ranges_;
-    const Tensor memory = empty({ranges_ * numel}, {.dtype = dtype_of<T>()});
-    T* partial = detail::mutable_ptr<T>(memory);
-    parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
-    });
-    if (!finite_) return false;
-    add_ranges(partial, ranges_, numel, dweight_);
-    return true;
+    const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
+    return run_ranges<T>(owners_, ranges_, numel, finite_, dweight_,
+                         [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
   }
 
  private:
@@ -132,19 +136,18 @@ class ByPositions {
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
                 T* sums) {
     const int64_t channel = layout_.channel(), slack = 2 * simd_.lanes;
-    T* x = scratch<T, 2>(channels * channel + slack);
-    std::fill_n(x + channels * channel, slack, T(0));
-    pack_tile(big, channels, layout_, box, x);
-    if (!all_finite(x, channels * channel)) finite_ = false;
     // One vector loop over all rows of a plane, including the halo's cells between them, or one loop per row,
     // whichever needs fewer vectors.
     const int64_t flat = round_up(layout_.positions(box)), by_row = round_up(box.count[2]);
     const bool rowwise = by_row * box.count[1] < flat;
     const int64_t heights = rowwise ? box.count[1] : 1, widths = rowwise ? by_row : flat;
     const int64_t row = box.count[0] * heights * widths;
+    T* x = scratch<T, 2>(channels * channel + slack);
     T* s = scratch<T, 3>(rows * row);
+    std::fill_n(x + channels * channel, slack, T(0));
+    pack_tile(big, channels, layout_, box, x);
     pack_small(small, rows, box, rowwise ? by_row : layout_.pitch(), heights * widths, s);
-    if (!all_finite(s, rows * row)) finite_ = false;
+    if (!all_finite(x, channels * channel) || !all_finite(s, rows * row)) finite_ = false;
     simd_.contract({.small = s,
                     .small_row = row,
                     .big = x,
@@ -210,13 +213,8 @@ class ByChannels {
     pack();
     if (!finite_) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    const Tensor memory = empty({ranges_ * numel}, {.dtype = dtype_of<T>()});
-    T* partial = detail::mutable_ptr<T>(memory);
-    parallel_for(owners_ * ranges_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) task(t / ranges_, t % ranges_, partial + t % ranges_ * numel);
-    });
-    add_ranges(partial, ranges_, numel, dweight_);
-    return true;
+    return run_ranges<T>(owners_, ranges_, numel, finite_, dweight_,
+                         [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
   }
 
  private:
@@ -263,19 +261,19 @@ class ByChannels {
       const Lattice::Range touching = lattices[axis].taps_inside(i);
       return touching.first <= last && first < touching.last;
     };
-    const int64_t first_d = first_row / g_.kernel.h, last_d = (last_row - 1) / g_.kernel.h;
-    const bool one_d = first_d == last_d;
-    for (int64_t d = 0; d < g_.small.d; ++d)
+    // The group is one row of taps or all of them.
+    const int64_t first_d = first_row / g_.kernel.h, last_d = (last_row - 1) / g_.kernel.h,
+                  first_h = first_row % g_.kernel.h, last_h = (last_row - 1) % g_.kernel.h;
+    for (int64_t d = 0; d < g_.small.d; ++d) {
+      if (!inside(0, d, first_d, last_d)) continue;
       for (int64_t h = 0; h < g_.small.h; ++h) {
-        if (!inside(0, d, first_d, last_d)) continue;
-        if (!inside(1, h, one_d ? first_row % g_.kernel.h : 0,
-                    one_d ? (last_row - 1) % g_.kernel.h : g_.kernel.h - 1))
-          continue;
+        if (!inside(1, h, first_h, last_h)) continue;
         for (int64_t w = 0; w < g_.small.w; ++w) {
           group.positions.push_back((d * g_.small.h + h) * g_.small.w + w);
           group.places.push_back(d * layout_.plane() + h * layout_.pitch() + w);
         }
       }
+    }
     return group;
   }
 
@@ -300,15 +298,16 @@ class ByChannels {
         const int64_t image = t / (rows / lanes), row = t % (rows / lanes) * lanes;
         const S* from = small_ + (image * rows + row) * cells;
         T* to = s + image * cells * rows + row;
+        const T* dense;
         if constexpr (std::is_same_v<S, T>) {
-          if (!all_finite(from, lanes * cells)) finite_ = false;
-          simd_.transpose(from, cells, lanes, cells, to, rows);
+          dense = from;
         } else {
           T* wide = scratch<T, 2>(lanes * cells);
           copy_row(from, lanes * cells, wide);
-          if (!all_finite(wide, lanes * cells)) finite_ = false;
-          simd_.transpose(wide, cells, lanes, cells, to, rows);
+          dense = wide;
         }
+        if (!all_finite(dense, lanes * cells)) finite_ = false;
+        simd_.transpose(dense, cells, lanes, cells, to, rows);
       }
     });
   }

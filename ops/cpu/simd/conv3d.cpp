@@ -9,11 +9,10 @@
 // count twice. Both need long rows of positions. Two loops with lanes along the rows need none, but whole
 // vectors of rows:
 //
-//   correlate_rows: positions x vectors (of output channels); per channel and tap one load for each vector
-//   and
-//                   one broadcast cell for each position
-//   contract_rows:  columns x vectors (of channels of small); per position one load for each vector and one
-//                   broadcast cell for each column
+//   correlate_rows: positions x vectors (of output channels); per channel and tap one load for each
+//                   vector and one broadcast cell for each position
+//   contract_rows:  columns x vectors (of channels of small); per position one load for each vector and
+//                   one broadcast cell for each column
 //
 // With 32 registers both have 14 x 2 sums, with 16 registers 6 x 2.
 

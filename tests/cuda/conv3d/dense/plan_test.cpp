@@ -17,6 +17,8 @@
 namespace vox::cuda::conv::dense {
 namespace {
 
+using testing::geometry;
+using testing::Random;
 using testing::Values;
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
@@ -142,32 +144,6 @@ void expect_fits(const Planned& planned) {
   for (const Axis* x : {&p.d, &p.h, &p.w}) {
     EXPECT_GE(x->tiles * x->box, x->cells);
     EXPECT_LE((x->box - 1) * x->in_step + 1, 256);
-  }
-}
-
-struct Random {
-  std::mt19937_64 bits;
-  int64_t operator()(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
-  }
-  Triple triple(int64_t low, int64_t high) {
-    const int64_t d = (*this)(low, high), h = (*this)(low, high);
-    return {d, h, (*this)(low, high)};
-  }
-};
-
-/// Nothing if the output is empty.
-std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out, const Triple& kernel,
-                                       const Conv3dOptions& o) {
-  const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,
-                     kernel.h, kernel.w};
-  try {
-    if (!transposed) return detail::conv3d_geometry("dense", input, weight, o);
-    return detail::conv_transpose3d_geometry(
-        "dense", input, weight,
-        {o.stride, o.padding, Triple(o.dilation.d - 1, 0, o.dilation.w - 1), o.groups, o.dilation});
-  } catch (const Error&) {
-    return std::nullopt;
   }
 }
 

@@ -17,6 +17,8 @@
 namespace vox::cuda::conv::gather {
 namespace {
 
+using testing::geometry;
+using testing::Random;
 using testing::Values;
 
 constexpr int slab = 8;
@@ -201,33 +203,6 @@ void expect_fits(const Planned& planned) {
   EXPECT_TRUE(p.tap[p.taps].offset == 0 && p.tap[p.taps].where == ~0u);
   EXPECT_TRUE(p.blocks >= 1 && p.blocks <= p.jobs);
 }
-
-/// Nothing if the output is empty or too large to count. conv_transpose3d has the largest possible
-/// output_padding on two axes.
-std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out, const Triple& kernel,
-                                       const Conv3dOptions& o) {
-  const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,
-                     kernel.h, kernel.w};
-  try {
-    if (!transposed) return detail::conv3d_geometry("gather", input, weight, o);
-    return detail::conv_transpose3d_geometry(
-        "gather", input, weight,
-        {o.stride, o.padding, Triple(o.dilation.d - 1, 0, o.dilation.w - 1), o.groups, o.dilation});
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-struct Random {
-  std::mt19937_64 bits;
-  int64_t operator()(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
-  }
-  Triple triple(int64_t low, int64_t high) {
-    const int64_t d = (*this)(low, high), h = (*this)(low, high);
-    return {d, h, (*this)(low, high)};
-  }
-};
 
 TEST(Conv3dGatherPlan, WalksEqualTheReference) {
   Random random{std::mt19937_64(7)};
