@@ -69,6 +69,7 @@ struct StridedRows {
 namespace rows {
 
 constexpr int64_t held_bytes = 64 << 10;  // of shared memory: 3 blocks fit a multiprocessor of Hopper
+constexpr int held_threads = 512;         // at most
 constexpr int chunk_threads = 256;
 constexpr int strided_threads = 128;
 constexpr int finish_side = 32;
@@ -314,7 +315,8 @@ __device__ void map_packets(const F& f, Cursor<typename F::T> c, int64_t row, co
 
 /// `width` threads own a row: a power of two up to 32, or the block. Each has up to `packets` of its packets.
 template <class F, bool aligned>
-__global__ void held_kernel(F f, Walk<typename F::T> walk, int64_t rows, int packets, int width) {
+__global__ void __launch_bounds__(held_threads)
+    held_kernel(F f, Walk<typename F::T> walk, int64_t rows, int packets, int width) {
   const int each = static_cast<int>(blockDim.x) / width;  // rows of a block
   const int lane = static_cast<int>(threadIdx.x) % width, own = static_cast<int>(threadIdx.x) / width;
   const Kept<F> kept = kept_here<F>();
@@ -389,8 +391,9 @@ __global__ void __launch_bounds__(chunk_threads)
 
 /// Finishes rows whose Acc is that of sums[row * row_step + i * step] for i < count. 32 threads per row.
 template <class F>
-__global__ void finish_kernel(F f, int64_t rows, const typename F::Acc* sums, int64_t count, int64_t row_step,
-                              int64_t step) {
+__global__ void __launch_bounds__(finish_side* finish_side)
+    finish_kernel(F f, int64_t rows, const typename F::Acc* sums, int64_t count, int64_t row_step,
+                  int64_t step) {
   __shared__ typename F::Acc of_thread[finish_side][finish_side + 1];
   const int own = threadIdx.x % finish_side, i = threadIdx.x / finish_side;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * finish_side; first < rows;
@@ -431,7 +434,7 @@ void hold(const Launch& launch, const F& f, const ContiguousRows& g, int64_t pac
     return static_cast<int>(std::bit_ceil(static_cast<uint64_t>((packets + each - 1) / each)));
   };
   const bool in_warp = packets <= 64;
-  const int width = in_warp ? threads_for(2) : std::clamp(threads_for(4), 64, 512);
+  const int width = in_warp ? threads_for(2) : std::clamp(threads_for(4), 64, held_threads);
   const int threads = in_warp ? parts_of_warps : width;
   const int64_t slots = (packets + width - 1) / width;
   const int shared = F::maps ? static_cast<int>(slots * F::inputs * threads * 16) : 0;

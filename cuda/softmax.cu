@@ -116,7 +116,8 @@ struct SoftmaxGradient : SoftmaxRows<Element> {
 };
 
 /// The loss of cross entropy (CrossEntropyKernel), which finish() stores; or, if `gradient`, the gradient of
-/// x.
+/// x. A sum of two products is an explicit fma: the compiler might fuse either product, another one in each
+/// form of the loops.
 template <class Element, bool gradient>
 struct CrossEntropy {
   using T = Element;
@@ -187,7 +188,7 @@ struct CrossEntropy {
     const A w = counts ? weight_of(t) : A(0), max = a.exponentials.max;
     if constexpr (gradient) {
       const A s = counts ? scale[row * scale_step] : A(0);
-      return {max, s * (certain * w + shared * a.weights) / a.exponentials.total(), s * shared,
+      return {max, s * ::fma(shared, a.weights, certain * w) / a.exponentials.total(), s * shared,
               s * certain * w, t};
     } else {
       const A log = ::log(a.exponentials.total());
@@ -201,7 +202,7 @@ struct CrossEntropy {
   }
   __device__ A map(const Row& r, int64_t c, const A (&v)[1]) const {
     A g = exponential<T>(v[0] - r.max) * r.factor;
-    if (shared != 0) g -= r.shared * weight_of(c);
+    if (shared != 0) g = ::fma(-r.shared, weight_of(c), g);
     return c == r.target ? g - r.certain : g;
   }
 };

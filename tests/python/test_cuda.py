@@ -94,6 +94,7 @@ def test_make_graphed_callables():
     x = operands()[0].requires_grad_()
     expected = layer(x)
     expected_grad = torch.autograd.grad(expected.sum(), layer.weight)[0]
+    expected = expected.detach()  # a graph of the default stream must not be alive during the capture
     graphed = torch.cuda.make_graphed_callables(layer, (x,))
     got = graphed(x)
     assert_close(got, expected)

@@ -29,8 +29,10 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
   }
   // A kernel supports at least one pass, and takes most geometries, or most of those for which it is meant.
   EXPECT_GT(std::ranges::max(compared), rolls(kernel()) ? 60 : 150);
-  for (const int n : compared)  // of 108 without a stride, or of 253
-    EXPECT_TRUE(n == 0 || n > (rolls(kernel()) ? 60 : 80)) << n;
+  // Of 108 without a stride, or of 253. Boxes of 64 cells must divide the coarse grid of a weight gradient by
+  // `dense`.
+  const int least = rolls(kernel()) ? 60 : kernel().starts_with("dense") ? 40 : 80;
+  for (const int n : compared) EXPECT_TRUE(n == 0 || n > least) << n;
 }
 
 // `direct` is compared with the reference at samples in tests/ops/conv3d_cases_test.cpp.
