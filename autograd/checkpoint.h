@@ -29,13 +29,18 @@ std::vector<Tensor> checkpoint(const CheckpointFunction& f, const std::vector<Te
 /// happen twice: batch norm counts the batch twice in its running statistics.
 ///
 /// The backward throws GradError if the second run used other tensors than the first, or returned others.
-template <class F, class... Tensors>
-requires(std::convertible_to<const Tensors&, const Tensor&>&&...) auto checkpoint(F f,
+template <class Function, class... Tensors>
+requires(std::convertible_to<const Tensors&, const Tensor&>&&...) auto checkpoint(Function&& function,
                                                                                   const Tensors&... inputs) {
+  using F = std::decay_t<Function>;
+  static_assert(std::is_copy_constructible_v<F>,
+                "checkpoint: the function is copied, which a module cannot be; pass a lambda: "
+                "checkpoint([&](const Tensor& x) { return block(x); }, x)");
   using Result = std::invoke_result_t<F&, const Tensors&...>;
   static_assert(std::is_same_v<Result, Tensor> || std::is_same_v<Result, std::vector<Tensor>>,
                 "checkpoint: f must return a Tensor or a std::vector<Tensor>");
-  const auto call = [f = std::move(f)](const std::vector<Tensor>& in) mutable -> std::vector<Tensor> {
+  const auto call = [f = F(std::forward<Function>(function))](
+                        const std::vector<Tensor>& in) mutable -> std::vector<Tensor> {
     const auto apply = [&]<size_t... i>(std::index_sequence<i...>) { return f(in[i]...); };
     if constexpr (std::is_same_v<Result, Tensor>)
       return {apply(std::index_sequence_for<Tensors...>())};

@@ -1,6 +1,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/parallel.h>
 
+#include <unistd.h>
 #include <unsupported/Eigen/CXX11/ThreadPool>
 
 #include <algorithm>
@@ -114,6 +115,7 @@ class Team {
   void set_threads(int threads) {
     std::shared_ptr<Pool> old;  // destroyed, and its threads joined, after the lock is released
     const std::lock_guard lock(mutex_);
+    forget_parents_workers();
     if (threads != threads_) old = std::move(workers_);
     threads_ = threads;
   }
@@ -121,11 +123,17 @@ class Team {
   /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call uses.
   std::shared_ptr<Pool> workers() {
     const std::lock_guard lock(mutex_);
+    forget_parents_workers();
     if (checked_threads() > 1 && !workers_) workers_ = start_workers(threads_);
+    process_ = getpid();
     return workers_;
   }
 
  private:
+  /// fork() copies the pool, but not its threads: a child process can neither use nor join them.
+  void forget_parents_workers() {
+    if (workers_ && process_ != getpid()) new std::shared_ptr<Pool>(std::move(workers_));  // never destroyed
+  }
   int checked_threads() {
     if (threads_ == 0) threads_ = threads_from_environment();
     return threads_;
@@ -134,6 +142,7 @@ class Team {
   std::mutex mutex_;
   int threads_ = 0;  // 0: not determined yet
   std::shared_ptr<Pool> workers_;
+  pid_t process_ = 0;  // which started them
 };
 
 Team& team() {

@@ -119,8 +119,9 @@ class Tensor {
   Tensor detach() const;  ///< shares memory and version, but knows nothing of the tape
 
   // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
-  /// Elements start, start+step, ... below end of one dimension; bounds clamp as in Python, step >= 1.
-  Tensor slice(int64_t dim, int64_t start, int64_t end = Slice().end, int64_t step = 1) const;
+  /// Elements start, start+step, ... below end of one dimension, or to its end; bounds clamp as in Python,
+  /// step >= 1.
+  Tensor slice(int64_t dim, int64_t start, std::optional<int64_t> end = {}, int64_t step = 1) const;
   Tensor operator[](int64_t index) const;              ///< select(0, index)
   Tensor operator[](const Slice& range) const;         ///< slice(0, ...)
   Tensor select(int64_t dim, int64_t index) const;     ///< one index of `dim`, which disappears

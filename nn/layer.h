@@ -22,7 +22,8 @@ std::string option(const char* name, const T& value, const std::type_identity_t<
 inline void check_input(const char* layer, const Tensor& input, const Tensor& weight) {
   check<DTypeError>(input.dtype() == weight.dtype() || autocast_dtype().has_value(), layer,
                     ": the input has dtype ", input.dtype(), ", the layer's parameters have ", weight.dtype(),
-                    "; cast one: input.to(", weight.dtype(), ") or layer.to(", input.dtype(), ")");
+                    "; cast ", is_floating(input.dtype()) ? "one: " : "it: ", "input.to(", weight.dtype(),
+                    ")", is_floating(input.dtype()) ? str(" or layer.to(", input.dtype(), ")") : "");
   check<DeviceError>(input.device() == weight.device(), layer, ": the input is on ", input.device(),
                      ", the layer's parameters are on ", weight.device(),
                      "; move one: input.to(device) or layer.to(device)");

@@ -111,7 +111,8 @@ class Module {
   auto operator()(Inputs&&...) {  // auto: the assertion comes before errors about the result
     static_assert(sizeof...(Inputs) > sizeof...(Inputs),
                   "this module's class has no line VOXGRAD_MODULE(its members), which makes it callable; a "
-                  "nn::Module& itself, as eval() and to() return it, is not callable");
+                  "nn::Module&, as eval(), to(), a pointer to nn::Module and Sequential's [] give it, has "
+                  "lost its class: keep the layer under its own type, or put it into a Sequential");
   }
 
   // ---- Parameters, buffers and children -------------------------------------------------------------
@@ -237,6 +238,13 @@ void for_each_tensor(const F& f, Value& value) {
   }
 }
 
+template <class... Inputs>
+void refuse_const_call() {
+  static_assert(sizeof...(Inputs) > sizeof...(Inputs),
+                "a call may change a module (running statistics, hooks), so it needs one that is not const: "
+                "take the network as Net&");
+}
+
 }  // namespace detail
 
 /// m.forward(inputs...), then the forward hooks.
@@ -271,6 +279,10 @@ decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
   template <class... Inputs>                                                   \
   decltype(auto) operator()(Inputs&&... inputs) {                              \
     return ::vox::nn::call_with_hooks(*this, std::forward<Inputs>(inputs)...); \
+  }                                                                            \
+  template <class... Inputs>                                                   \
+  auto operator()(Inputs&&...) const {                                         \
+    ::vox::nn::detail::refuse_const_call<Inputs...>();                         \
   }                                                                            \
   void list_children(::vox::nn::Children& children) override {                 \
     __VA_OPT__(children.add(#__VA_ARGS__, __VA_ARGS__);)                       \

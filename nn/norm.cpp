@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/nn/layer.h>
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/ops/norm.h>
 
@@ -33,13 +34,13 @@ void Norm::register_affine(const Shape& shape, bool has_bias) {
   if (has_bias) bias = register_parameter("bias", zeros(shape, tensor_));
 }
 
-std::string Norm::describe_as(const std::string& sizes) const {
+std::string Norm::describe_as(const std::string& sizes, bool usually_affine) const {
   const double slope = activation.negative_slope;
   const std::string following = activation == Activation::none()   ? ""
                                 : activation == Activation::relu() ? ", relu"
                                                                    : str(", leaky_relu ", slope);
   return str(layer_ + std::string_view("nn::").size(), "(", sizes, following,
-             weight.defined() ? "" : ", affine=false", ")");
+             detail::option("affine", weight.defined(), usually_affine), ")");
 }
 
 TrackingNorm::TrackingNorm(const char* layer, int64_t num_features, double eps, double momentum, bool affine,

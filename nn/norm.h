@@ -26,7 +26,7 @@ class Norm : public Module {
  protected:
   Norm(const char* layer, double eps, Activation activation, TensorOptions tensor);
   void register_affine(const Shape& shape, bool has_bias = true);
-  std::string describe_as(const std::string& sizes) const;
+  std::string describe_as(const std::string& sizes, bool usually_affine = true) const;
 
   const char* layer_;
   TensorOptions tensor_;
@@ -96,7 +96,7 @@ class InstanceNorm final : public TrackingNorm {
   /// Throws ShapeError for other ranks and numbers of channels, and if it needs the input's statistics but a
   /// channel has one cell.
   Tensor normalize(const Tensor& input, Activation activation) override;
-  std::string describe() const override { return describe_as(str(options.num_features)); }
+  std::string describe() const override { return describe_as(str(options.num_features), false); }
 
   Options options;
 };

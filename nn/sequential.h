@@ -27,7 +27,8 @@ struct Lambda final : Module {
 
 /// Layers applied one after the other: `Sequential net{Conv3d({...}), ReLU(), ConvTranspose3d({...})};` The
 /// children are named "0", "1", ... Use braces: C++ reads `Sequential net(ReLU(), ReLU());` as the
-/// declaration of a function.
+/// declaration of a function. A Sequential made of one Sequential alone is that one, moved; push_back() makes
+/// it a child.
 class Sequential final : public Module {
  public:
   template <class... Layers>

@@ -71,15 +71,15 @@ Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
 
 }  // namespace detail
 
-Tensor Tensor::slice(int64_t dim, int64_t start, int64_t end, int64_t step) const {
+Tensor Tensor::slice(int64_t dim, int64_t start, std::optional<int64_t> end, int64_t step) const {
   checked("slice");
   dim = normalize_dim("slice", dim, rank());
   check<ValueError>(step >= 1, "slice: step must be >= 1, got ", step);
   const int64_t size = shape()[dim];
   const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
   start = clamp(start);
-  end = std::max(start, clamp(end));
-  const int64_t count = (end - start) / step + ((end - start) % step != 0);
+  const int64_t length = std::max<int64_t>(clamp(end.value_or(size)) - start, 0);
+  const int64_t count = length / step + (length % step != 0);
   return detail::slice_range(*this, {dim, start, count, count > 1 ? step : 1});
 }
 

@@ -17,12 +17,13 @@ double step_lr(int64_t step, const StepSchedule& schedule);
 
 struct CosineSchedule {
   double base_lr;
-  int64_t total_steps;
+  int64_t total_steps;  ///< with the warm-up
   double min_lr = 0;
-  int64_t warmup_steps = 0;  ///< linear from base_lr / warmup_steps before the cosine begins
+  int64_t warmup_steps = 0;  ///< linear from base_lr / warmup_steps to base_lr
 };
-/// min_lr + (base_lr - min_lr) * (1 + cos(pi * step / total_steps)) / 2, as CosineAnnealingLR in closed form
-/// (Loshchilov & Hutter, arXiv 1608.03983); min_lr after total_steps.
+/// min_lr + (base_lr - min_lr) * (1 + cos(pi * (step - warmup_steps) / (total_steps - warmup_steps))) / 2
+/// after the warm-up, as CosineAnnealingLR in closed form (Loshchilov & Hutter, arXiv 1608.03983); min_lr
+/// after total_steps.
 double cosine_lr(int64_t step, const CosineSchedule& schedule);
 
 struct PolynomialSchedule {
@@ -34,7 +35,8 @@ struct PolynomialSchedule {
 double polynomial_lr(int64_t step, const PolynomialSchedule& schedule);
 
 /// (step + 1) / warmup_steps, at most 1: a factor that warms any schedule up, as
-/// `warmup(step, 100) * polynomial_lr(step, {...})`.
+/// `warmup(step, 100) * polynomial_lr(step, {...})`. (The schedule itself also advances meanwhile, unlike
+/// that of CosineSchedule::warmup_steps.)
 double warmup(int64_t step, int64_t warmup_steps);
 
 }  // namespace vox::optim

@@ -2,6 +2,8 @@
 #include <voxgrad/core/parallel.h>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -152,6 +154,32 @@ TEST_F(Parallel, ThreadsChangeWhileOthersCompute) {
   user.join();
   EXPECT_EQ(wrong, 0);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // it forbids threads in a child of a process with threads
+TEST_F(Parallel, AForkedChildHasItsOwnThreads) {
+  set_num_threads(3);
+  const auto sum_up_to = [](int64_t n) {
+    std::atomic<int64_t> sum = 0;
+    parallel_for(n, 1, [&](int64_t begin, int64_t) { sum += begin; });
+    return sum.load();
+  };
+  ASSERT_EQ(sum_up_to(100), 4950);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // ends a child that waits for threads of its parent
+    bool right = sum_up_to(100) == 4950;
+    for (const int threads : {1, 4}) {
+      set_num_threads(threads);
+      right = right && sum_up_to(100) == 4950;
+    }
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(sum_up_to(100), 4950);
+}
+#endif
 
 TEST_F(Parallel, RefusesBadArguments) {
   const auto nothing = [](int64_t, int64_t) {};

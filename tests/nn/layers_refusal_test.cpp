@@ -231,6 +231,8 @@ TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
       message(conv, ones({1, 2, 5, 5, 5}, {.dtype = f64})),
       "nn::Conv3d: the input has dtype f64, the layer's parameters have f32; cast one: input.to(f32) or "
       "layer.to(f64)");
+  EXPECT_EQ(message(conv, ones({1, 2, 5, 5, 5}, {.dtype = i64})),
+            "nn::Conv3d: the input has dtype i64, the layer's parameters have f32; cast it: input.to(f32)");
   EXPECT_EQ(message(nn::ConvTranspose1d({.in_channels = 2, .out_channels = 1, .kernel_size = 2}), ones({5})),
             "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
   EXPECT_EQ(

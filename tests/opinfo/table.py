@@ -42,6 +42,10 @@ On purpose, because 3-D networks need none of it: sorting and `topk`; `gather`, 
 than `index_select`; `einsum`; linear algebra beyond `matmul`; sparse and complex tensors; in-place ops on the tape;
 named and nested tensors; cumulative sums; integer division.
 
+What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
+`view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `PReLU`, `Dropout3d`
+of whole channels, `ModuleDict`, recurrent and attention layers.
+
 ## Op by op
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both

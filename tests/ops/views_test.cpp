@@ -29,6 +29,7 @@ TEST_P(Views, Slice) {
   EXPECT_EQ(values(x.slice(1, 1, 5, 2)), (Ints{1, 3, 7, 9}));
   EXPECT_EQ(values(x.slice(1, -2, 100)), (Ints{4, 5, 10, 11}));
   EXPECT_EQ(x.slice(1, 4, 2).shape(), (Shape{2, 0}));
+  EXPECT_EQ(values(x.slice(1, 1, {}, 2)), (Ints{1, 3, 5, 7, 9, 11}));  // to the end
   EXPECT_EQ(x.slice(-2, 1, 2).shape(), (Shape{1, 6}));
   EXPECT_EQ(x.slice(1, 0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()).shape(),
             (Shape{2, 1}));
