@@ -80,6 +80,11 @@ Place init(double seconds) {
   MPI_Initialized(&initialised);
   if (!initialised) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   we_initialised = !initialised;
+  MPI_Query_thread(&provided);
+  check<DistError>(
+      provided >= MPI_THREAD_SERIALIZED,
+      "init: MPI must allow calls from several threads, one at a time; call MPI_Init_thread with "
+      "MPI_THREAD_SERIALIZED before init(), or leave it to init()");
   MPI_Comm_dup(MPI_COMM_WORLD, &communicator);
 
   Place place;
@@ -138,6 +143,9 @@ Poll start(const Collective& c) {
 }
 
 void finalize(double seconds) {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;  // by the program, which uses MPI itself
   const Alarm alarm("MPI_Finalize did not return", seconds);
   MPI_Comm_free(&communicator);
   if (we_initialised) MPI_Finalize();

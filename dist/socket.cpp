@@ -26,6 +26,12 @@ void set_option(int handle, int level, int option) {
   ::setsockopt(handle, level, option, &on, sizeof on);
 }
 
+/// How long connect() and send() may take; 0: for ever.
+void set_send_timeout(int handle, std::chrono::microseconds time) {
+  const timeval t{.tv_sec = time.count() / 1'000'000, .tv_usec = time.count() % 1'000'000};
+  ::setsockopt(handle, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+}
+
 }  // namespace
 
 Socket::Socket(Socket&& other) noexcept { *this = std::move(other); }
@@ -63,8 +69,12 @@ Socket Socket::connect(const std::string& host, int port, double seconds) {
     const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
     if (code == 0) {
       Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      using std::chrono::microseconds;
+      const auto left = std::chrono::ceil<microseconds>(deadline - Clock::now());
+      set_send_timeout(socket.handle_, std::max(left, microseconds(1)));
       const bool ok = ::connect(socket.handle_, found->ai_addr, found->ai_addrlen) == 0;
       if (!ok) why = system_reason();
+      set_send_timeout(socket.handle_, microseconds(0));
       ::freeaddrinfo(found);
       set_option(socket.handle_, IPPROTO_TCP, TCP_NODELAY);
       if (ok) return socket;
@@ -134,6 +144,8 @@ std::vector<size_t> Socket::wait(const std::vector<const Socket*>& sockets, Cloc
     const int count =
         ::poll(polled.data(), polled.size(),
                static_cast<int>(std::clamp(left, milliseconds(0), milliseconds(3'600'000)).count()));
+    check<DistError>(count >= 0 || errno == EINTR, "poll() of ", polled.size(),
+                     " sockets: ", system_reason());
     for (size_t i = 0; count > 0 && i < polled.size(); ++i) {
       if (polled[i].revents) ready.push_back(i);
     }

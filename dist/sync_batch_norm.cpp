@@ -51,8 +51,14 @@ Tensor SyncBatchNorm<dims>::normalize(const Tensor& input, Activation following)
   const auto spread = [&](const Tensor& t) { return t.to(x.dtype()).reshape(of_channels); };
 
   const auto [sum, count] = sum_over_ranks(x.sum(all_but_channels), x.numel() / channels);
-  check<ShapeError>(x.numel() > channels || count.template item<double>() > 1, layer_,
-                    ": the batches of all ranks have one element for each channel, which has no variance");
+  if (x.numel() <= channels) {
+    const double elements = count.template item<double>();
+    check<ShapeError>(elements != 1, layer_,
+                      ": the batches of all ranks have one element for each channel, which has no variance");
+    if (elements == 0)
+      return vox::detail::batch_norm(layer_, input, {}, {}, weight, bias,
+                                     {.training = true, .eps = options.eps, .activation = following});
+  }
   const Tensor mean = sum / count;
   const Tensor centred = x - spread(mean);
   const Tensor variance = sum_over_ranks((centred * centred).sum(all_but_channels), 0).of_channels / count;

@@ -6,6 +6,7 @@ device, and a tensor is an address. ctypes releases the GIL during calls.
 
 import ctypes
 import os
+import re
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +44,8 @@ def _load():
     except OSError as error:
         raise ImportError(f"voxgrad: cannot load its library: {error}; install the package with `pip install .`, or "
                           "set VOXGRAD_LIBRARY to the libvoxgrad_python.so of a build") from error
+    if not hasattr(library, "voxgrad_last_error"):
+        raise ImportError(f"voxgrad: {path}, which VOXGRAD_LIBRARY names, is not a libvoxgrad_python.so")
     library.voxgrad_last_error.restype = library.voxgrad_version.restype = c_char_p
     convolution = POINTER(Convolution)
     for name, arguments in {
@@ -119,6 +122,16 @@ def weight_grad(description, input, grad_output, weight_grad, bias_grad, stream)
     _checked(_library.voxgrad_weight_grad(byref(description), input, grad_output, weight_grad, bias_grad, stream))
 
 
+def device_number(function, device, other="a number"):
+    """The number of a CUDA device: of "cuda", "cuda:1" or a torch.device, or a number itself."""
+    if other == "a number" and type(device) is int and 0 <= device < 2**31:
+        return device
+    name = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", str(device))
+    if name is None:
+        raise ValueError(f"{function}: device must be {other}, 'cuda' or 'cuda:<number>', got {device!r}")
+    return int(name[1] or 0)
+
+
 def has_cuda():
     """Whether this build of voxgrad has CUDA kernels."""
     return bool(_library.voxgrad_has_cuda())
@@ -126,16 +139,21 @@ def has_cuda():
 
 def set_num_threads(threads):
     """Sets the number of CPU threads, from 1 to 1024. The default is VOXGRAD_NUM_THREADS, or all processors."""
+    if type(threads) is not int or not 1 <= threads <= 1024:
+        raise ValueError(f"set_num_threads: threads must be a whole number from 1 to 1024, got {threads!r}")
     _checked(_library.voxgrad_set_num_threads(threads))
 
 
 def empty_cache(device=0):
     """Returns the unused working memory of voxgrad on a CUDA device to the GPU."""
-    _checked(_library.voxgrad_empty_cache(device))
+    _checked(_library.voxgrad_empty_cache(device_number("empty_cache", device)))
 
 
 def memory(device=0):
-    """Bytes of working memory that voxgrad has in use on a CUDA device, and that it holds there."""
+    """Bytes of working memory that voxgrad has in use on a CUDA device, and that it holds there.
+
+    The device is a number, "cuda" or "cuda:1", for empty_cache() too.
+    """
     in_use, reserved = c_int64(), c_int64()
-    _checked(_library.voxgrad_memory(device, byref(in_use), byref(reserved)))
+    _checked(_library.voxgrad_memory(device_number("memory", device), byref(in_use), byref(reserved)))
     return in_use.value, reserved.value

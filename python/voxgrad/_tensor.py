@@ -5,9 +5,10 @@ keeps the other's memory alive until it needs it no longer.
 """
 
 import ctypes
+import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
-from ._library import _checked, _library
+from ._library import _checked, _library, device_number
 
 _CPU, _CUDA = 1, 2  # DLDeviceType
 _READ_ONLY, _COPIED = 1, 2  # flags of DLPack
@@ -79,18 +80,25 @@ def _pointer(stream):
     return None if stream is None else byref(c_void_p(stream))
 
 
+_capsules = threading.Lock()  # a capsule that several threads consume belongs to the first of them
+
+
 def _borrow_capsule(capsule):
-    name = _python.PyCapsule_GetName(capsule)
-    for versioned, (unused, used) in _NAMES.items():
-        if name == unused:
-            managed = _python.PyCapsule_GetPointer(capsule, unused)
-            handle = _call(_library.voxgrad_tensor_borrow, managed, versioned)
-            _python.PyCapsule_SetName(capsule, used)
-            return handle
+    with _capsules:
+        name = _python.PyCapsule_GetName(capsule)
+        for versioned, (unused, used) in _NAMES.items():
+            if name == unused:
+                managed = _python.PyCapsule_GetPointer(capsule, unused)
+                handle = _call(_library.voxgrad_tensor_borrow, managed, versioned)
+                _python.PyCapsule_SetName(capsule, used)
+                return handle
     raise ValueError(f"from_dlpack: a capsule must be named dltensor or dltensor_versioned, and be unused; got {name}")
 
 
 def _borrow_dlpack(source):
+    if getattr(source, "is_neg", bool)():
+        raise TypeError("Tensor: the source is a negative view of PyTorch, which DLPack cannot describe; lend "
+                        "source.resolve_neg()")
     device_type, device = source.__dlpack_device__()
     options = {"stream": _call(_library.voxgrad_current_stream, device)} if device_type == _CUDA else {}
     try:
@@ -105,11 +113,15 @@ def _borrow_interface(source, interface, on_cuda):
     def refuse(what):
         raise TypeError(f"Tensor: the array interface of {type(source).__name__} {what}")
 
+    if not isinstance(interface, dict):
+        refuse(f"is {interface!r}, not a dict")
     kind, shape, data, strides = (interface.get(key) for key in ("typestr", "shape", "data", "strides"))
     if interface.get("mask") is not None or hasattr(source, "mask"):
         refuse("has a mask")
-    if not isinstance(data, tuple):
+    if not isinstance(data, tuple) or len(data) != 2 or not isinstance(data[0], (int, type(None))):
         refuse("has no address")
+    if not isinstance(kind, str) or not isinstance(shape, tuple) or not isinstance(strides, (tuple, type(None))):
+        refuse(f"has typestr {kind!r}, shape {shape!r} and strides {strides!r}, not a str and tuples")
     if not kind[2:].isdecimal() or not 0 < int(kind[2:]) <= 16 or (kind[0] == ">" and kind[2:] != "1"):
         refuse(f"has elements of type {kind}; allowed are <f4, <f8, <f2, <i8, |u1 and |b1")
     if not all(abs(number) < 2**63 for number in (*shape, *(strides or ()))):
@@ -146,6 +158,8 @@ class Tensor:
     """
 
     def __init__(self, source):
+        if isinstance(source, type):
+            raise TypeError(f"Tensor: needs an object, got the class {source.__name__}")
         if hasattr(source, "__array_interface__"):
             handle = _borrow_interface(source, source.__array_interface__, False)
         elif hasattr(source, "__dlpack__"):
@@ -164,21 +178,36 @@ class Tensor:
         return tensor
 
     def _own(self, handle):
-        self._handle = handle
+        self.__del__()  # of an earlier handle, if __init__ is called again
+        own = vars(self)
+        own["_handle"] = handle
         managed = ctypes.cast(_call(_library.voxgrad_tensor_lend, handle, True, None), POINTER(_Managed)).contents
         try:
             lent = managed.tensor
-            self.shape, self.strides = tuple(lent.shape[:lent.ndim]), tuple(lent.strides[:lent.ndim])
-            self.dtype = _DTYPES[lent.code, lent.bits]
-            self.device = "cpu" if lent.device_type == _CPU else f"cuda:{lent.device_id}"
-            self.read_only = bool(managed.flags & _READ_ONLY)
-            self._data, self._dlpack = lent.data or 0, (lent.device_type, lent.device_id)
+            own.update(shape=tuple(lent.shape[:lent.ndim]), strides=tuple(lent.strides[:lent.ndim]),
+                       dtype=_DTYPES[lent.code, lent.bits],
+                       device="cpu" if lent.device_type == _CPU else f"cuda:{lent.device_id}",
+                       read_only=bool(managed.flags & _READ_ONLY), _data=lent.data or 0,
+                       _dlpack=(lent.device_type, lent.device_id))
         finally:
             managed.deleter(ctypes.addressof(managed))
 
     def __del__(self, free=_library.voxgrad_tensor_free):
-        if hasattr(self, "_handle"):
-            free(self._handle)
+        handle = vars(self).pop("_handle", None)
+        if handle is not None:
+            free(handle)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"Tensor.{name}: the attributes of a tensor describe its memory and cannot be set")
+
+    def __copy__(self):
+        return from_dlpack(self)
+
+    def __deepcopy__(self, memo):
+        return self.clone()
+
+    def __reduce__(self):
+        raise TypeError("Tensor: cannot be pickled, because it shares memory; pickle numpy.asarray(tensor)")
 
     def __repr__(self):
         return f"voxgrad.Tensor(shape={self.shape}, dtype={self.dtype}, device={self.device})"
@@ -189,10 +218,7 @@ class Tensor:
 
     def to(self, device):
         """Itself if it is on `device`, which is "cpu", "cuda" or "cuda:1"; else a dense copy there."""
-        kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdecimal())):
-            raise ValueError(f"Tensor.to: device must be 'cpu', 'cuda' or 'cuda:<number>', got {device!r}")
-        target = -1 if kind == "cpu" else int(index or 0)
+        target = -1 if str(device) == "cpu" else device_number("Tensor.to", device, "'cpu'")
         if target == (-1 if self.device == "cpu" else self._dlpack[1]):
             return self
         return self._copy(target)

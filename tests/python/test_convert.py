@@ -97,3 +97,27 @@ def test_only_the_exact_classes_asked_for():
         voxgrad.torch.convert(nn.Conv1d(1, 1, 1), precision="low")
     with pytest.raises(ValueError, match="layers must be"):
         voxgrad.torch.convert(nn.Conv1d(1, 1, 1), layers=[nn.Linear])
+
+
+def test_layers_may_be_one_class_or_any_iterable():
+    for layers in (nn.Conv3d, [nn.Conv3d], (layer for layer in [nn.Conv3d])):
+        report = voxgrad.torch.convert(UNet(), layers=layers, verbose=False)
+        assert len(report) == 5 and set(report.values()) == {voxgrad.torch.Conv3d}
+    with pytest.raises(ValueError, match="layers must be of Conv1d, .*, got none"):
+        voxgrad.torch.convert(UNet(), layers=[])
+
+
+def test_a_second_call_sets_the_precision():
+    model = UNet()
+    voxgrad.torch.convert(model, verbose=False)
+    assert not voxgrad.torch.convert(model, precision="high", verbose=False)
+    assert model.down.precision == model.up.precision == "high"
+
+
+def test_a_precision_context_may_be_entered_twice():
+    high = voxgrad.torch.precision("high")
+    with high:
+        with high:
+            pass
+        assert voxgrad.torch._precision.current() == "high"
+    assert voxgrad.torch._precision.current() == "highest"

@@ -96,7 +96,8 @@ def test_empty_batch(device):
 def layouts(tensor):
     yield "contiguous", tensor
     if tensor.dim() >= 4:
-        yield "channels_last", tensor.to(memory_format={4: torch.channels_last, 5: torch.channels_last_3d}[tensor.dim()])
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        yield "channels_last", tensor.to(memory_format=formats[tensor.dim()])
     yield "permuted", tensor.transpose(0, -1).contiguous().transpose(0, -1)
     wide = torch.randn(*tensor.shape[:-1], 2 * tensor.shape[-1] + 1).to(tensor)
     wide[..., 1::2] = tensor

@@ -84,3 +84,16 @@ def test_changing_a_saved_operand_in_place_is_an_error(device):
     x.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
+
+
+def test_forward_mode_through_a_gradient_is_refused():
+    x, w = torch.randn(1, 2, 6), torch.randn(3, 2, 3)
+
+    def gradient(scale):
+        leaf = x.clone().requires_grad_()
+        return torch.autograd.grad((voxgrads("conv1d")(leaf, w) * scale).sum(), leaf, create_graph=True)[0]
+
+    with torch.autograd.forward_ad.dual_level():
+        scale = torch.autograd.forward_ad.make_dual(torch.tensor(2.0), torch.tensor(1.0))
+        with pytest.raises(NotImplementedError, match="forward-mode|jvp"):
+            gradient(scale)

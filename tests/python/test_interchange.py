@@ -1,7 +1,9 @@
 """voxgrad.Tensor and its exchange of memory with NumPy and PyTorch: values, addresses, lifetimes, refusals."""
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -273,7 +275,8 @@ def test_refused_objects():
             voxgrad.Tensor(wrong)
         with pytest.raises(TypeError, match="from_dlpack: needs an object with __dlpack__, or a capsule, got"):
             voxgrad.from_dlpack(wrong)
-    for wrong in (np.ma.masked_array(np.ones(3), [0, 1, 0]), np.ones(3)[::-1], np.ones(3, np.int32), np.array([None]), np.array(["x"]), np.ones(2, "V3")):
+    for wrong in (np.ma.masked_array(np.ones(3), [0, 1, 0]), np.ones(3)[::-1], np.ones(3, np.int32), np.array([None]),
+                  np.array(["x"]), np.ones(2, "V3")):
         with pytest.raises((TypeError, ValueError)):
             voxgrad.Tensor(wrong)
     with pytest.raises((RuntimeError, BufferError)):
@@ -408,3 +411,71 @@ def test_cupy_and_numba():
         assert (cupy.asarray(tensor.clone()) == array).all()
     ones = numba.to_device(np.ones((2, 3), np.float32))
     assert numba.as_cuda_array(voxgrad.Tensor(ones).clone()).copy_to_host().sum() == 6
+
+
+def test_copies_share_or_own_memory():
+    array = np.ones((2, 3), np.float32)
+    tensor = voxgrad.Tensor(array)
+    shallow, deep = copy.copy(tensor), copy.deepcopy(tensor)
+    array[0, 0] = 5
+    assert np.asarray(shallow)[0, 0] == 5 and np.asarray(deep)[0, 0] == 1
+    del shallow, deep
+    assert np.asarray(tensor.clone())[0, 0] == 5
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(tensor)
+
+
+def test_attributes_cannot_be_set():
+    tensor = voxgrad.Tensor(np.ones((2, 3), np.float32))
+    for name, value in (("shape", (10**9,)), ("strides", (1,)), ("dtype", "f64"), ("read_only", False), ("x", 1)):
+        with pytest.raises(AttributeError, match=f"Tensor.{name}: .*cannot be set"):
+            setattr(tensor, name, value)
+    tensor.__init__(np.zeros(4, np.float32))  # gives the first handle back
+    assert tensor.shape == (4,)
+
+
+def test_a_capsule_belongs_to_one_of_several_threads():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            capsule = voxgrad.Tensor(np.ones(3, np.float32)).__dlpack__(max_version=(1, 0))
+            barrier, got = threading.Barrier(4), []
+
+            def take():
+                barrier.wait()
+                try:
+                    got.append(voxgrad.from_dlpack(capsule))
+                except ValueError:
+                    pass
+
+            threads = [threading.Thread(target=take) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(got) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
+class Described:
+    def __init__(self, interface):
+        self.__array_interface__ = interface
+
+
+@pytest.mark.parametrize("source", [
+    np.ndarray, torch._neg_view(torch.ones(3)), Described(5),
+    Described(dict(shape=3, typestr="<f4", data=(8, False))),
+    Described(dict(shape=(3,), typestr="<f4", data=(8,))), Described(dict(shape=(3,), typestr=None, data=(8, False))),
+    Described(dict(shape=(3,), typestr="<f4", data=("x", False))),
+], ids=str)
+def test_sources_that_describe_no_memory(source):
+    with pytest.raises(TypeError, match="Tensor: "):
+        voxgrad.Tensor(source)
+
+
+@pytest.mark.parametrize("device", [None, "cpu:", "cpu:0", "cuda:x", "cuda:\u0663", 1.5])
+def test_devices_that_do_not_exist(device):
+    with pytest.raises(ValueError, match="Tensor.to: device must be"):
+        voxgrad.Tensor(np.ones(2)).to(device)

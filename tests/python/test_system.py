@@ -1,10 +1,13 @@
 """Threads, and memory over many calls."""
 
+import os
 import random
+import signal
 import threading
 
 import torch
 
+import voxgrad
 import voxgrad.torch
 from support import assert_close, voxgrads
 
@@ -80,3 +83,13 @@ def test_results_do_not_depend_on_the_number_of_threads():
     finally:
         voxgrad.set_num_threads(torch.get_num_threads())
     assert_close(expected, torch.nn.functional.conv_transpose3d(x.double(), w.double(), stride=2))
+
+
+def test_a_forked_process_sets_its_threads():
+    voxgrads("conv1d")(torch.randn(64, 8, 512), torch.randn(8, 8, 3))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for threads of its parent
+        voxgrad.set_num_threads(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

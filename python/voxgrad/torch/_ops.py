@@ -5,13 +5,14 @@
 
 A convolution is linear in each operand, and the gradient of a (transposed) convolution's input is the transposed (or
 plain) convolution of the result's gradient. So the gradients of both ops, to any order, are again these ops; the size
-of the result is an argument, because it does not follow from the other sizes (ops/conv3d.cpp, Note [The conv3d family]).
+of the result is an argument: it does not follow from the other sizes (ops/conv3d.cpp, Note [The conv3d family]).
 
 PyTorch 1.13 differentiates them as autograd.Functions, 2.4 and newer as custom ops of torch.library. Both use the plain
 functions of this file.
 """
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _library
 
@@ -36,8 +37,19 @@ def _described(function, argument, tensor, shape=None):
     return tuple(tensor.shape if shape is None else shape), _DTYPES[tensor.dtype], device
 
 
+def refuse_tangents(function, *tensors):
+    """The ops of torch.library ignore tangents, so a forward-mode derivative would be 0."""
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
+                                              for t in tensors if t is not None):
+        raise NotImplementedError(f"{function}: forward-mode derivatives are not supported; use backward() or grad()")
+
+
 def _run(call, device, description, *tensors):
     """Calls _library on the tensors' memory, in the current stream of the device."""
+    for tensor in tensors:
+        if tensor is not None and tensor.numel() and not tensor.data_ptr():
+            raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch "
+                               "does not store it, or it is a wrapper")
     addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     if device.type == "cpu":
         try:
@@ -75,6 +87,21 @@ def _empty_output(input, weight, bias, output_size, stride, padding, dilation, g
     return input.new_empty((*batch, channels, *output_size))
 
 
+def _fake_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision):
+    """Without memory, for torch.compile and the device "meta"; sizes may be symbols."""
+    name, channel = _library.name_of(weight.dim() - 2, transposed), input.dim() - len(output_size) - 1
+    output = _empty_output(input, weight, bias, output_size, stride, padding, dilation, groups, transposed, precision)
+    for argument, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.device != input.device:
+            raise RuntimeError(f"{name}: {argument} is on {tensor.device}, input on {input.device}")
+    wanted = weight.shape[0] if transposed else weight.shape[1] * groups
+    if input.shape[channel] != wanted:
+        raise ValueError(f"{name}: input has {input.shape[channel]} channels, weight and groups want {wanted}")
+    if bias is not None and tuple(bias.shape) != (output.shape[channel],):
+        raise ValueError(f"{name}: bias must have shape ({output.shape[channel]},), got {tuple(bias.shape)}")
+    return output
+
+
 def _save_operands(ctx, inputs, output):
     input, weight, _, _, *ctx.options = inputs
     ctx.save_for_backward(input, weight)
@@ -85,6 +112,7 @@ def _gradients(ctx, grad_output):
     *steps, groups, transposed, precision = ctx.options
     axes = weight.dim() - 2
     grad_input = grad_weight = grad_bias = None
+    refuse_tangents("backward", input, weight, grad_output)
     if ctx.needs_input_grad[0]:
         grad_input = convolution(grad_output, weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                  precision)
@@ -138,6 +166,7 @@ def _gradients_of_weight_grad(ctx, grad_weight, grad_bias):
     *steps, groups, transposed, bias, precision = ctx.options
     axes = ctx.axes
     grad_of_input = grad_of_grad = None
+    refuse_tangents("backward", input, grad_output, grad_weight, grad_bias)
     if ctx.needs_input_grad[0]:
         grad_of_input = convolution(grad_output, grad_weight, None, input.shape[-axes:], *steps, groups, not transposed,
                                     precision)
@@ -174,7 +203,7 @@ if hasattr(torch.library, "register_autograd"):
     convolution = _as_library_op(
         "voxgrad::convolution",
         f"(Tensor input, Tensor weight, Tensor? bias, SymInt[] output_size, {_OPTIONS}, str precision) -> Tensor",
-        _compute, _empty_output, _save_operands, _gradients)
+        _compute, _fake_output, _save_operands, _gradients)
     convolution_weight_grad = _as_library_op(
         "voxgrad::convolution_weight_grad",
         f"(Tensor input, Tensor grad_output, SymInt[] kernel_size, {_OPTIONS}, bool bias, str precision) -> "

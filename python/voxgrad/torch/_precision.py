@@ -15,7 +15,7 @@ _thread = _Context()
 
 
 def checked(name):
-    if name not in PRECISIONS:
+    if not isinstance(name, str) or name not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
     return name
 
@@ -33,18 +33,21 @@ class precision:
             output = model(input)
 
     A gradient is computed with the precision of its forward. The argument `precision` of a module or function wins.
+    Threads that start inside, and a forward that checkpointing repeats outside, do not have it: give those a
+    precision by the module, or by set_precision().
     """
 
     def __init__(self, name):
         self._name = checked(name)
+        self._outer = []  # one for each entry: a context may be entered again inside itself
 
     def __enter__(self):
-        self._outer = _thread.name
+        self._outer.append(_thread.name)
         _thread.name = self._name
         return self
 
     def __exit__(self, *_):
-        _thread.name = self._outer
+        _thread.name = self._outer.pop()
 
 
 def current(argument=None):

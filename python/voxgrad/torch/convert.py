@@ -22,21 +22,24 @@ def convert(model, *, precision=None, layers=tuple(_REPLACEMENTS), verbose=True)
 
     A layer keeps its identity, parameters, buffers and hooks: only its class changes. So optimisers, references and
     state_dicts made earlier stay valid. Subclasses of PyTorch's layers are left alone, because they may compute
-    something else. `layers` limits the classes that are replaced, and `precision` is given to every new layer.
+    something else. PyTorch derives one for a layer with a parametrization, so convert it before that. `layers` limits
+    the classes that are replaced. Every replaced layer gets `precision`, and so do those that are voxgrad's already.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert: model must be a torch.nn.Module, got {type(model).__name__}")
+    layers = (layers,) if isinstance(layers, type) else tuple(layers)
     unknown = [layer for layer in layers if layer not in _REPLACEMENTS]
-    if unknown:
-        raise ValueError(f"convert: layers must be of {', '.join(c.__name__ for c in _REPLACEMENTS)}, got {unknown}")
+    if unknown or not layers:
+        allowed = ", ".join(layer.__name__ for layer in _REPLACEMENTS)
+        raise ValueError(f"convert: layers must be of {allowed}, got {unknown or 'none'}")
     if precision is not None:
         _precision.checked(precision)
     report = Report()
+    chosen = tuple(_REPLACEMENTS[layer] for layer in layers)
     for name, module in model.named_modules():
-        if type(module) not in layers:
-            continue
-        module.__class__ = report[name] = _REPLACEMENTS[type(module)]
-        if precision is not None:
+        if type(module) in layers:
+            module.__class__ = report[name] = _REPLACEMENTS[type(module)]
+        if type(module) in chosen and precision is not None:
             module.precision = precision
     if verbose:
         print(report)

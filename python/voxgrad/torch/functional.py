@@ -5,22 +5,28 @@ The keyword `precision` ("highest", "high" or "medium") is added.
 
 import torch
 import torch.nn.functional as F
-from torch.autograd import forward_ad
 
 from .. import _library
 from . import _ops, _precision
 
 
+def _is_whole(value):
+    """Of Python, NumPy or a tensor of one element; or a symbol of torch.compile."""
+    return hasattr(value, "__index__") and not isinstance(value, bool) and getattr(value, "shape", ()) in ((), (1,))
+
+
 def _per_axis(name, axes, option, value):
-    """One number per axis, as a tuple."""
-    if isinstance(value, (tuple, list)):
-        if len(value) == axes:
-            return tuple(value)
-        if len(value) == 1:
-            return tuple(value) * axes
-    elif not isinstance(value, (str, bool, float)) and value is not None:
-        return (value,) * axes
-    raise ValueError(f"{name}: {option} must be one whole number, or {axes}, got {value!r}")
+    """One whole number per axis, as a tuple."""
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(numbers) not in (1, axes) or not all(map(_is_whole, numbers)):
+        raise ValueError(f"{name}: {option} must be one whole number, or {axes}, got {value!r}")
+    return tuple(int(n) if isinstance(n, torch.Tensor) else n for n in numbers) * (axes // len(numbers))
+
+
+def _checked_groups(name, groups):
+    if not _is_whole(groups):
+        raise ValueError(f"{name}: groups must be a whole number, got {groups!r}")
+    return groups
 
 
 def _autocast_dtype(device_type):
@@ -37,10 +43,7 @@ def _autocast(name, *tensors):
     for argument, tensor in zip(("input", "weight", "bias"), tensors):
         if not isinstance(tensor, torch.Tensor) and not (argument == "bias" and tensor is None):
             raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
-    # The ops of torch.library ignore tangents, so the derivative would be 0.
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None
-                                              for t in tensors if t is not None):
-        raise NotImplementedError(f"{name}: forward-mode derivatives are not supported; use backward() or grad()")
+    _ops.refuse_tangents(name, *tensors)
     device_type = tensors[0].device.type
     dtype = _autocast_dtype(device_type) if device_type in ("cpu", "cuda") else None
     if dtype is None:
@@ -70,6 +73,7 @@ def _conv(axes, input, weight, bias, stride, padding, dilation, groups, precisio
     # An illegal stride must reach voxgrad's check.
     output_size = [(size + 2 * p - r - 1) // (s or 1) + 1
                    for size, p, r, s in zip(input.shape[-axes:], padding, reach, stride)]
+    groups = _checked_groups(name, groups)
     return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, False,
                             _precision.current(precision))
 
@@ -85,6 +89,7 @@ def _conv_transpose(axes, input, weight, bias, stride, padding, output_padding, 
     output_size = [(size - 1) * s - 2 * p + d * (k - 1) + o + 1
                    for size, s, p, d, k, o in zip(input.shape[-axes:], stride, padding, dilation, weight.shape[2:],
                                                   output_padding)]
+    groups = _checked_groups(name, groups)
     return _ops.convolution(input, weight, bias, output_size, stride, padding, dilation, groups, True,
                             _precision.current(precision))
 
