@@ -69,7 +69,7 @@ def name_of(axes, transposed):
 
 
 def check_ranks(axes, transposed, input_shape, weight_shape):
-    """ValueError unless the ranks are those of a convolution over so many axes, with a batch or without."""
+    """Raises ValueError unless the ranks fit a convolution over `axes` axes, with or without a batch."""
     if len(input_shape) not in (axes + 1, axes + 2):
         raise ValueError(f"{name_of(axes, transposed)}: input must have {axes + 2} dimensions, or {axes + 1} without a "
                          f"batch, got shape {tuple(input_shape)}")
@@ -135,7 +135,7 @@ def empty_cache(device=0):
 
 
 def memory(device=0):
-    """Bytes of working memory that voxgrad has in use on a CUDA device, and that it holds there."""
+    """Bytes of working memory on a CUDA device: those in use, and all that voxgrad holds there."""
     in_use, reserved = c_int64(), c_int64()
     _checked(_library.voxgrad_memory(device, byref(in_use), byref(reserved)))
     return in_use.value, reserved.value
