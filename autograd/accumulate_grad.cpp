@@ -33,7 +33,7 @@ std::shared_ptr<TensorImpl> AccumulateGrad::leaf_if_alive() {
 Tensor AccumulateGrad::leaf(const Tensor& data) {
   const std::lock_guard lock(mutex_);
   if (auto leaf = leaf_.lock()) {
-    // Otherwise the elements differ from those of the forward.
+    // With other memory, the leaf's elements are not those that the forward used.
     check_unmoved(leaf->storage == data.impl()->storage);
     return Tensor(leaf);
   }

@@ -5,7 +5,7 @@
 
 namespace vox {
 
-/// What this thread's ops read of the innermost guard.
+/// How this thread's ops use the innermost guard.
 struct AutocastState {
   static thread_local AutocastGuard* innermost;
 

@@ -60,7 +60,7 @@ std::optional<DType> autocast_dtype();
 
 namespace detail {
 
-// What ops ask about their operands, which may be undefined.
+// What ops ask about operands. These may be undefined.
 
 /// The operand of a convolution or product: cast to autocast_dtype() if it is f32 or the other 16-bit dtype.
 Tensor autocast_operand(const Tensor& t);

@@ -13,13 +13,13 @@
 
 // Note [Checkpoints]
 //
-// The forward records f as usual on new leaves in the place of the inputs, looks where that graph ends, and
-// drops it. It ends at the inputs, and at tensors that f captured: leaves, and nodes from before the call.
+// The forward records f as usual, on new leaves instead of the inputs, finds where that graph ends, and drops
+// the graph. It ends at the inputs, and at tensors that f captured: leaves, and nodes from before the call.
 // The checkpoint is one node with edges to all of them. Its backward records f again and returns the
 // gradients that arrive at these ends. So the outer run sees them like those of any op: parameters get their
 // gradient once, hooks run once, and vox::grad works.
 //
-// Under create_graph the inputs of the second run are on the tape, so that its gradients are.
+// Under create_graph the second run takes inputs that are on the tape, so its gradients are on the tape too.
 
 namespace vox {
 namespace {
@@ -32,7 +32,7 @@ using autograd::SavedTensor;
 /// f as it was recorded.
 struct Region {
   std::vector<Tensor> inputs, outputs;
-  std::vector<Edge> captured;  // where the graph ends, besides the inputs
+  std::vector<Edge> captured;  // where the graph ends, except at the inputs
 };
 
 Region record_region(const detail::CheckpointFunction& f, const std::vector<Tensor>& inputs, bool on_tape) {
@@ -47,7 +47,7 @@ Region record_region(const detail::CheckpointFunction& f, const std::vector<Tens
   }
   const uint64_t start = autograd::gradient_edge(empty({}).set_requires_grad()).node->number();
   {
-    const AutocastGuard own_casts(autocast_dtype());  // so that they are made in both runs
+    const AutocastGuard own_casts(autocast_dtype());  // no cast is reused, so both runs record the same casts
     region.outputs = f(region.inputs);
   }
 
@@ -79,7 +79,7 @@ std::vector<bool> recorded_outputs(const Region& region) {
   return recorded;
 }
 
-/// Starts the default generator from `state`, and later continues where it was.
+/// Sets the default generator to `state` while it lives; then restores the previous state.
 class GeneratorGuard {
  public:
   explicit GeneratorGuard(GeneratorState state) : previous_(default_generator().state()) {

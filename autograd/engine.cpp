@@ -74,7 +74,8 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   }
 }
 
-/// Checks the caller's gradient for `output`. If it was left out, which one element allows, makes a 1.
+/// Checks the caller's gradient for `output`. If the caller gave none and `output` has one element, returns
+/// 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
   check<GradError>(output.requires_grad(), function, ": the output", Quoted{output},
                    " does not require grad: no input of its ops did, they ran under no_grad(), or it comes ",

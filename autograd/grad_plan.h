@@ -9,8 +9,8 @@
 namespace vox::autograd {
 
 /// For vox::grad: which nodes lead to a requested input, and the gradients that have arrived at these inputs.
-/// If `stops`, nothing runs at the inputs' nodes or beyond: a gradient that passes through one input does not
-/// reach another.
+/// "Beyond" a node means reachable from it by edges. If `stops`, neither the inputs' nodes nor those beyond
+/// them run, so a gradient that passes through one input does not reach another.
 class GradPlan {
  public:
   GradPlan(const std::vector<Edge>& roots, std::vector<Edge> inputs, bool stops = false)
@@ -27,7 +27,7 @@ class GradPlan {
                         [&](const Edge& e) { return e.node && wants(*e.node); });
   }
 
-  /// Whether the run stops at `node`; then keeps the gradients that were requested.
+  /// Whether the run stops at `node`. If so, keeps the requested ones of its gradients.
   bool stops_at(const Node& node, const Gradients& gradients) {
     const auto is_here = [&](const Edge& e) { return e.node.get() == &node; };
     if (!stops_ || std::none_of(requested_.begin(), requested_.end(), is_here)) return false;
@@ -83,7 +83,7 @@ class GradPlan {
   std::unordered_set<const Node*> leads_to_request_;
 };
 
-/// The plan of the vox::grad that runs on this thread. It is null in backward(), which wants every gradient.
+/// The plan of the vox::grad that runs on this thread. Null in backward(), which needs every gradient.
 inline thread_local const GradPlan* running_plan = nullptr;
 
 /// Sets running_plan while it lives.

@@ -23,14 +23,14 @@ namespace autograd {
 /// t's metadata, made on first use.
 AutogradMeta& meta_of(const Tensor& t);
 
-/// In messages, the name of a tensor behind a blank: ` "x"`; nothing if it has none.
+/// Prints the name of a tensor in messages, with a blank in front: ` "x"`. Prints nothing if it has no name.
 struct Quoted {
   const Tensor& tensor;
 };
 std::ostream& operator<<(std::ostream& out, const Quoted& name);
 
-/// Where gradients of `t` go: to the node that made it, or to its AccumulateGrad. That is made, and takes its
-/// number, when the leaf first enters a graph. Empty if t does not require grad.
+/// Where gradients of `t` go: to the node that made it or, for a leaf, to its AccumulateGrad, which is made
+/// and numbered when the leaf first enters a graph. Empty if t does not require grad.
 Edge gradient_edge(const Tensor& t);
 
 /// A tensor on the memory of `data` whose gradient goes to `edge`; the leaf itself if the edge leads to one.

@@ -115,7 +115,7 @@ class Node : public std::enable_shared_from_this<Node> {
   void retain_gradients(const Gradients& gradients) const;
 
  protected:
-  /// For AccumulateGrad, whose output is the leaf, which exists already.
+  /// For AccumulateGrad: its output is the leaf, a tensor that exists already.
   void add_output_spec(const TensorSpec& spec) { outputs_.push_back(spec); }
 
  private:

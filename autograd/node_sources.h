@@ -13,7 +13,7 @@ struct NodeSource {
 };
 const std::vector<NodeSource>& node_sources();
 
-/// autograd/watch_page.html
+/// The text of autograd/watch_page.html.
 extern const char* const watch_page;
 
 }  // namespace vox::autograd

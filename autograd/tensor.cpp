@@ -52,7 +52,7 @@ Tensor Tensor::detach() const {
 }
 
 namespace {
-/// Made on first use. A leaf that does not require grad yet keeps its list until it does.
+/// The tensor's HookList, made on first use. A leaf that does not require grad yet keeps the list for later.
 autograd::HookList& attached_to(const Tensor& t) {
   AutogradMeta& meta = autograd::meta_of(t);
   auto& list = meta.node ? meta.node->hooks(meta.output) : meta.leaf_hooks;

@@ -47,11 +47,11 @@ std::vector<Glimpse> glimpses_of(const Gradients& gradients) {
 
 }  // namespace
 
-/// Writes a Recording, and keeps the accounts that this needs.
+/// Writes a Recording, and counts the memory that saved tensors keep.
 class Recorder {
  public:
   Recording recording;
-  int depth = 0;  // of runs inside runs
+  int depth = 0;  // number of engine runs that are active, one inside the other
 
   Recording::Node& node(Node& node) {
     const auto [found, is_new] = recording.nodes.try_emplace(node.number());
@@ -81,7 +81,7 @@ class Recorder {
         {.kind = Recording::Kind::made, .node = maker.number(), .saved_bytes = live_, .depth = depth});
   }
 
-  /// Starts the accounts anew from what is alive: nodes may have been deleted since.
+  /// Counts the saved memory of all living nodes again, because nodes may have been deleted since.
   void take_stock(const std::vector<Edge>& roots) {
     last_.reset();
     saved_.clear();
@@ -93,7 +93,8 @@ class Recorder {
     refresh([this](Node& n) { account_for(n); });
   }
 
-  /// Reads the names of all nodes that are alive, since names may be given at any time.
+  /// Reads the names of all living nodes, because names may be given at any time, and calls also(node) for
+  /// each.
   template <class F>
   void refresh(F also) {
     std::erase_if(alive_, [](const std::weak_ptr<Node>& n) { return n.expired(); });
@@ -123,7 +124,7 @@ class Recorder {
     }
   }
 
-  /// The node made last has saved its tensors by now.
+  /// Counts the memory of the node that was made last, which has saved its tensors by now.
   void account_for_last() {
     if (const std::shared_ptr<Node> last = last_.lock()) {
       account_for(*last);
@@ -132,7 +133,7 @@ class Recorder {
     last_.reset();
   }
 
-  /// Takes `n`'s memory off the account if it was released.
+  /// Subtracts `n`'s memory if it was released.
   void account_for_release(Node& n) {
     const auto entry = saved_.find(n.number());
     if (entry == saved_.end() || !saved_memory(n).empty()) return;
@@ -170,8 +171,8 @@ class Recorder {
   size_t last_event() const { return recording.events.size() - 1; }
 
   std::vector<std::weak_ptr<Node>> alive_;            // all nodes of the recording that may be alive
-  std::weak_ptr<Node> last_;                          // made by the last event
-  std::unordered_map<const Storage*, Maker> makers_;  // who made the memory
+  std::weak_ptr<Node> last_;                          // the node of the last event, if that is `made`
+  std::unordered_map<const Storage*, Maker> makers_;  // the node that made the memory
   std::unordered_map<uint64_t, std::vector<std::pair<const Storage*, int64_t>>> saved_;  // by node
   std::unordered_map<const Storage*, int64_t> users_;  // how many nodes save it
   int64_t live_ = 0;

@@ -30,7 +30,7 @@ namespace vox {
 
 /// What a recording keeps of a tensor.
 struct Glimpse {
-  bool known = false;  ///< otherwise nobody looked at the elements
+  bool known = false;  ///< if false, the elements were not read
   Shape shape = {};
   std::vector<double> first = {};  ///< the first elements in row-major order, at most `shown`
   double norm = 0;                 ///< Euclidean
@@ -65,20 +65,20 @@ struct Recording {
   enum class Kind { made, begin, step, end };
   struct Event {
     Kind kind = Kind::made;
-    uint64_t node = 0;  ///< of made and step
+    uint64_t node = 0;  ///< made, step: the node
     std::vector<Glimpse> in = {},
                          out = {};  ///< step: gradients of the node's outputs, and those of its inputs
     std::vector<uint64_t> pending =
-        {};  ///< nodes that wait with a gradient, the next one first; of a step at most 16
+        {};  ///< nodes that have a gradient and wait, the next one first; for a step at most 16
     size_t pending_total = 0;
     int64_t saved_bytes = 0;  ///< memory that saved tensors of the watched tape keep, after this event
     int64_t freed_bytes = 0;  ///< how much less that is than before this step
-    bool partial = false;     ///< begin: of vox::grad, which runs only what leads to its inputs
+    bool partial = false;     ///< begin: the run is that of vox::grad: only nodes that lead to its inputs
     bool ran = false;         ///< step: false if vox::grad took the gradient and ended here, or it threw
-    bool threw = false;       ///< end: by an exception
+    bool threw = false;       ///< end: an exception ended the run
     int depth = 0;            ///< 0 for a backward, 1 for one that runs inside it, ...
   };
-  /// What deserves attention at an event.
+  /// Something that deserves attention, such as a NaN, and the event and node where it appeared.
   struct Problem {
     size_t event;
     uint64_t node;

@@ -141,8 +141,8 @@ class Paths {
            "comparison), or does not lead to the output";
   }
 
-  /// Follows gradients with property `bad` against their direction, from the gradient of an output to where
-  /// they came up: to the nodes that took a good gradient and returned a bad one. In words.
+  /// Follows gradients with property `bad` against their direction, from the gradient of an output to the
+  /// nodes that received a good gradient and returned a bad one. Returns a sentence about these.
   template <class P>
   std::string origin(uint64_t node, int64_t output, P bad, const char* what) const {
     std::set<std::pair<uint64_t, int64_t>> seen{{node, output}};
@@ -192,9 +192,9 @@ class Paths {
   }
 
   const Recording& r_;
-  std::set<uint64_t> reached_;  // by a path from an output of a backward
+  std::set<uint64_t> reached_;  // nodes on a path from an output of a backward
   std::map<uint64_t, size_t> step_of_;
-  std::map<uint64_t, std::vector<std::pair<uint64_t, size_t>>> users_;  // by node: who has it as which input
+  std::map<uint64_t, std::vector<std::pair<uint64_t, size_t>>> users_;  // by node: (user, input number)
   bool threw_ = false, partial_ = false;
 };
 

@@ -6,7 +6,7 @@
 
 #include <voxgrad/autograd/node.h>
 
-// What the tape tells a Watch: Note [Watching]. Everything here does nothing unless a Watch lives on this
+// What the tape reports to a Watch: Note [Watching]. All of it does nothing unless a Watch lives on this
 // thread.
 
 namespace vox::autograd {

@@ -18,7 +18,7 @@
 //   Gelem/s     elements of the larger side, by the fastest iteration
 //
 // Names end in the layout of the first input: dense, channels_last (N, D, H, W, C in memory), or reversed
-// (all dimensions, the one of stride 1 comes first).
+// (all dimensions, so the first one has stride 1).
 
 namespace {
 
@@ -29,7 +29,8 @@ using Run = std::function<void()>;
 const Shape volume = {4, 32, 32, 64, 64};       // 64 MiB of f32
 const Shape half_volume = {4, 32, 16, 32, 32};  // 8 MiB
 
-/// Wall-clock time; with one thread that thread's CPU time, which other processes affect little.
+/// Wall-clock time in seconds. If there is only one thread, its CPU time, which other processes affect
+/// little.
 double now() {
   timespec time;
   clock_gettime(vox::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);

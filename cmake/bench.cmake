@@ -4,11 +4,11 @@
 
 set(shims common/shim.cpp vs_pytorch/shim.cpp networks/shim.cpp networks/layers.cpp level2/shim.cpp
   memory_bound/shim.cpp)
-# Only the shims' own functions are visible to the linker: PyTorch brings a CUDA runtime too.
 list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
 add_library(voxgrad_bench MODULE ${shims})
 voxgrad_options(voxgrad_bench)
 voxgrad_private_access(voxgrad_bench)  # to name the kernels that the conv3d table chooses
+# Exports the shims' own functions alone, because PyTorch brings a CUDA runtime of its own.
 target_link_options(voxgrad_bench PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(voxgrad_bench PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 add_custom_target(bench DEPENDS voxgrad_bench)

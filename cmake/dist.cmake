@@ -1,5 +1,5 @@
-# The library voxgrad_dist (alias voxgrad::dist): several processes that compute together. It has MPI for CPU tensors and,
-# in CUDA builds, NCCL for CUDA tensors, as far as their headers are found. NCCL itself is loaded at run time.
+# The library voxgrad_dist (alias voxgrad::dist), for programs of several processes. It uses MPI for CPU tensors and, in
+# CUDA builds, NCCL for CUDA tensors, each if its headers are found. NCCL's library is loaded at run time.
 
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX)

@@ -1,4 +1,4 @@
-# cmake -DPROGRAM=... -DEXPECTED=... -P expect_output.cmake: fails unless the program prints exactly what the file holds.
+# cmake -DPROGRAM=... -DEXPECTED=... -P expect_output.cmake: fails unless the program prints what the file holds.
 execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE RESULT_VARIABLE status)
 file(READ ${EXPECTED} expected)
 if(NOT status EQUAL 0)

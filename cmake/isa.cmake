@@ -16,10 +16,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
 endif()
 
 file(GLOB simd_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/cpu/simd/*.cpp)
-# The files in which the compiler may fuse a * b + c into one rounding, because their order of summation is their own
-# anyway. All other files obey Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: fma only where it is written,
-# in vectors and in the rests of loops alike. Nor does the compiler keep floating-point traps there, so that it can
-# compute both values of a choice.
+# The files in which the compiler may fuse a * b + c into one rounding, because they have their own order of summation
+# anyway. All other files obey Note [Same bits everywhere] in ops/cpu/simd/elementwise.cpp: fma only where it is
+# written, in the vector part of a loop and in its tail alike. They also do without floating-point traps, so that the
+# compiler can compute both values of a choice.
 foreach(name IN ITEMS conv3d)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/simd/${name}.cpp APPEND PROPERTY
     COMPILE_OPTIONS -ffp-contract=fast -ftrapping-math)

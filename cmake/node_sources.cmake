@@ -1,7 +1,6 @@
 # cmake -DSOURCE_DIR=... -DFILES=... -DPAGE=... -DOUTPUT=... -P node_sources.cmake
-# Writes a C++ file with the code of every node of the tape (its struct, and its backward if that stands outside), by
-# which a page of vox::write_html shows how a gradient is computed, and with the page itself. So the page quotes the
-# code that was compiled.
+# Writes a C++ file that holds, as text, watch_page.html and the code of every node of the tape: its struct, and its
+# backward if that is defined outside. The pages of vox::write_html show this code, so it is the code that was compiled.
 
 # A raw string literal holds no more than 64 KiB with some compilers, so none of them is a whole file of ops.
 # skip(<count>): drops characters of `rest` and counts their lines.

@@ -1,6 +1,6 @@
 # The library that the Python package loads (python/voxgrad/_shim.cpp, and _tensor.cpp).
 
-# Only the shim's own functions are visible to the linker: PyTorch brings a CUDA runtime too.
+# It exports the shim's own functions alone, because PyTorch brings a CUDA runtime of its own.
 add_library(voxgrad_python MODULE
   ${PROJECT_SOURCE_DIR}/python/voxgrad/_shim.cpp ${PROJECT_SOURCE_DIR}/python/voxgrad/_tensor.cpp)
 voxgrad_options(voxgrad_python)

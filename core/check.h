@@ -9,7 +9,8 @@
 
 namespace vox {
 
-/// Base of everything voxgrad throws. A message says: function, rule, what it got, what is allowed.
+/// Base of all exceptions of voxgrad. A message names the function, the rule, what it got and what is
+/// allowed.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
   /// An error of the same class with another message.

@@ -57,8 +57,8 @@ bool is_available() noexcept;
 /// The name of the GPU, such as "NVIDIA H100 80GB HBM3".
 std::string device_name(Device device = Device::cuda());
 
-/// Bytes of the GPU's memory, whoever uses it. The pool's unused memory is not free; empty_cache() returns
-/// it.
+/// Bytes of the GPU's memory; all processes count. The unused memory of voxgrad's pool is not free until
+/// empty_cache() returns it.
 struct DeviceMemory {
   int64_t free = 0, total = 0;
 };
@@ -133,11 +133,11 @@ class Event {
  public:
   explicit Event(Device device = Device::cuda());
 
-  /// Moves the event behind everything submitted to this thread's current stream, or to `stream`, so far.
+  /// Moves the event to the end of the work submitted so far to this thread's current stream, or to `stream`.
   void record() const;
   void record(const Stream& stream) const;
-  /// Whether the work before it is done; true for an event that was never recorded. synchronize() waits for
-  /// it.
+  /// Whether the work before the event is done; true for an event that was never recorded. synchronize()
+  /// waits for that work.
   bool is_done() const;
   void synchronize() const;
   /// Waits for both events, and returns the time between them. Throws CudaError if one was not recorded.
@@ -155,9 +155,9 @@ class Event {
 ///     x.copy_(batch);
 ///     graph.replay();                               // y holds the result
 ///
-/// The constructor throws what f throws. A replay begins after the work of the current stream so far, which
-/// goes on after it. Tensors made by f keep their addresses. Keep those that the graph uses until after the
-/// last replay.
+/// The constructor throws what f throws. A replay starts after the work submitted to the current stream so
+/// far, and work submitted later waits for it. Tensors made by f keep their addresses. Keep all tensors that
+/// the graph uses until after the last replay.
 class Graph {
  public:
   explicit Graph(const std::function<void()>& f, Device device = Device::cuda());

@@ -14,14 +14,15 @@ void* allocate(int64_t bytes, int index);
 /// Frees memory of allocate(). It is reused only after the work submitted so far in all streams that used it.
 void deallocate(void* data, int index) noexcept;
 
-/// The device whose memory `data` points into; ValueError, naming `function`, if it is of the host.
+/// The device whose memory `data` points into; ValueError, naming `function`, for host memory.
 int device_of(const char* function, const void* data);
 
 /// Records that the current stream uses the memory around `data` from now on. Memory of other owners is
 /// ignored.
 void note_use(const void* data, int index);
 
-/// Host memory that the GPU copies from and to directly. Slow to get: keep it. Throws OutOfMemoryError.
+/// Pinned host memory, which the GPU reads and writes directly. Allocation is slow, so reuse the memory.
+/// Throws OutOfMemoryError.
 void* allocate_pinned(int64_t bytes);
 void deallocate_pinned(void* data) noexcept;
 

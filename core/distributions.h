@@ -75,7 +75,7 @@ struct Narrowed {
     for (int i = 0; i < count; ++i) {
       out[i] = T(wide[i]);
       if (down && out[i] > wide[i])
-        out[i] = T::from_bits(static_cast<uint16_t>(out[i].bits - 1));  // of x > 0
+        out[i] = T::from_bits(static_cast<uint16_t>(out[i].bits - 1));  // the next below, as out[i] > 0
     }
   }
 };

@@ -122,7 +122,7 @@ Tensor borrow(Managed* managed, bool read_only) {
   const int64_t numel = checked_numel("from_dlpack", shape);
   Shape strides = contiguous_strides(shape);
   for (int i = 0; i < d.ndim && d.strides != nullptr; ++i) {
-    if (numel > 1 && shape[i] > 1) strides[i] = d.strides[i];  // others say nothing
+    if (numel > 1 && shape[i] > 1) strides[i] = d.strides[i];  // unused strides may be anything
   }
   void* data = d.data == nullptr ? nullptr : static_cast<char*>(d.data) + d.byte_offset;
   return detail::from_blob(

@@ -11,15 +11,14 @@ namespace vox {
 //
 // DLPack (https://dmlc.github.io/dlpack) is the C structure by which NumPy, PyTorch, JAX, CuPy and others
 // lend each other the memory of a tensor. Nothing is copied: both sides see each other's writes. The
-// structure has a deleter, which the borrower calls when it needs the memory no longer.
+// structure has a deleter, which the borrower calls when it no longer needs the memory.
 //
 // On CUDA work is ordered by streams, which the structure does not mention:
 //  - a lender's memory is written when the borrower's stream has waited for the lender's. Both sides of
 //    Python's __dlpack__ protocol agree on a stream; in C++ call Stream::wait;
 //  - memory that voxgrad lends is reused only after the work of the streams in which it was used. voxgrad
-//  sees
-//    its own work; for a borrower that works in another stream, make that one current (StreamGuard) when
-//    calling to_dlpack;
+//    knows its own streams. If a borrower works in another one, make that stream current (StreamGuard) when
+//    you call to_dlpack;
 //  - memory that voxgrad borrowed is given back when the device has done all its work.
 
 /// Lends the memory of `t`, with its strides. The memory lives until the result's deleter has run, whatever

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The structures of DLPack 1.1, as https://dmlc.github.io/dlpack defines them. A program that includes
-// DLPack's own dlpack.h has them from there.
+// DLPack's own dlpack.h gets them from that file.
 #ifndef DLPACK_DLPACK_H_
 
 struct DLDevice {

@@ -114,8 +114,8 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return visit_opmath(dtype, std::forward<F>(f));
 }
 
-/// The same with a type of equal size, for code that only moves elements: no bits change, not even those of a
-/// NaN in bf16 or f16.
+/// The same with a type of equal size, uint16_t for bf16 and f16, for code that only moves elements: no bits
+/// change, not even those of a NaN.
 template <class F>
 decltype(auto) visit_bits(DType dtype, F&& f) {
   return is_16_bit(dtype) ? f(uint16_t{}) : visit_opmath(dtype, std::forward<F>(f));

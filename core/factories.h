@@ -38,7 +38,7 @@ Tensor from_vector(std::initializer_list<T> values, const Shape& shape, Device d
   return detail::from_host(values.begin(), static_cast<int64_t>(values.size()), shape,
                            {dtype_of<T>(), device});
 }
-/// The 16-bit types have no literals: `from_vector<bfloat16>({1, 0.5}, {2})` rounds those of float.
+/// For the 16-bit types, which have no literals: `from_vector<bfloat16>({1, 0.5}, {2})` rounds floats.
 template <class T>
 requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, const Shape& shape,
                                            Device device = Device::cpu()) {

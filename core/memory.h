@@ -6,9 +6,9 @@
 
 namespace vox {
 
-/// Bytes of memory on one device. `in_use` is what tensors asked for. `reserved` counts that and what is kept
-/// for reuse: by the pool on a GPU (memory of captured graphs is counted in `in_use` only), in free blocks on
-/// the CPU.
+/// Bytes of memory on one device. `in_use` is what tensors asked for. `reserved` also counts memory kept for
+/// reuse: by the pool on a GPU, in free blocks on the CPU. On a GPU it excludes the memory of captured
+/// graphs, which counts in `in_use` only.
 struct MemoryStats {
   int64_t in_use = 0;
   int64_t peak_in_use = 0;

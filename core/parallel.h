@@ -11,7 +11,7 @@ namespace vox {
 /// Throws ValueError if the variable is set to anything but a whole number from 1 to 1024.
 int get_num_threads();
 
-/// Sets that number, from 1 to 1024, whatever the environment says. No bit of any result depends on it. Calls
+/// Sets that number, from 1 to 1024; it overrides the environment. No bit of any result depends on it. Calls
 /// of parallel_for() that are running keep their threads. Throws ValueError for any other number, and inside
 /// a chunk of parallel_for(). The next parallel_for() starts the threads: if the system does not start that
 /// many, every such call throws Error until fewer are set.

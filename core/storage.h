@@ -20,7 +20,7 @@ class Storage {
   static std::shared_ptr<Storage> allocate(int64_t bytes, Device device);
 
   /// Memory that the caller owns; `deleter(data)` runs when the last tensor on it is gone. In-place writes to
-  /// a read-only one throw.
+  /// read-only memory throw ValueError.
   static std::shared_ptr<Storage> adopt(void* data, int64_t bytes, Device device,
                                         std::function<void(void*)> deleter, bool read_only = false);
 

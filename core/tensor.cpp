@@ -120,8 +120,8 @@ Tensor alias(const Tensor& t, int64_t offset, const Shape& shape, const Shape& s
 }
 
 namespace {
-/// The deleter of a null pointer: with it, the handle of an undefined tensor remembers whose gradient it
-/// stands for.
+/// The deleter of the null pointer inside an undefined tensor that stands for a missing gradient. It holds
+/// the name of the tensor that has no gradient, for errors.
 struct MissingGradient {
   std::string name;
   Shape shape;

@@ -48,7 +48,7 @@ struct TensorOptions {
 };
 constexpr Device::operator TensorOptions() const { return {.device = *this}; }
 
-/// The elements start, start + step, ... below end of a dimension, for `x[{.start = 2, .end = 5}]`.
+/// The elements start, start + step, ... below end of a dimension, as in `x[{.start = 2, .end = 5}]`.
 struct Slice {
   int64_t start = 0, end = std::numeric_limits<int64_t>::max(), step = 1;
 };
@@ -116,7 +116,7 @@ class Tensor {
   /// integer loses its fraction and is limited to the dtype's range, and NaN becomes 0. An integer wraps
   /// around. As bool, everything except 0 is true.
   Tensor to(DType dtype) const;
-  Tensor detach() const;  ///< shares memory and version, but knows nothing of the tape
+  Tensor detach() const;  ///< shares memory and version, but is not on the tape
 
   // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
   /// Elements start, start+step, ... below end of one dimension, or to its end; bounds clamp as in Python,
@@ -142,9 +142,9 @@ class Tensor {
   ValuesAndIndices max(detail::Integer auto dim, bool keepdim = false) const;
   ValuesAndIndices min(detail::Integer auto dim, bool keepdim = false) const;
 
-  // They return this handle, so that calls chain; do not bind the result to a reference when called on a
+  // ---- In place (ops/inplace.cpp): in grad mode, GradError if an operand requires grad --------------
+  // They return this handle, so that calls chain. Do not bind the result to a reference when called on a
   // temporary.
-  // ---- In place (ops/inplace.cpp): refused under grad mode if a side requires grad ------------------
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
   Tensor& add_(Scalar value);
   Tensor& sub_(const Tensor& other);
@@ -167,11 +167,11 @@ class Tensor {
 
   // ---- Autograd (autograd/) -------------------------------------------------------------------------
   bool requires_grad() const;
-  /// Says whether backward() computes a gradient for this tensor, a leaf of floating dtype.
+  /// Sets whether backward() computes a gradient for this tensor, a leaf of floating dtype.
   Tensor& set_requires_grad(bool requires_grad = true);
   bool is_leaf() const;  ///< not made by a recorded op
-  /// The gradient so far. If there is none it is an undefined tensor, and an error about its use says whose
-  /// it is and why: no backward() reached this tensor, or it is not a leaf and did not retain_grad().
+  /// The gradient so far. If there is none, an undefined tensor. An error about its use names this tensor and
+  /// the reason: no backward() reached it, or it is not a leaf and did not retain_grad().
   Tensor grad() const;
   void set_grad(const Tensor& grad);  ///< replaces it; an undefined tensor clears it
   void zero_grad() { set_grad({}); }

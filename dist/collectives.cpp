@@ -25,7 +25,7 @@ const char* to_string(Reduce reduce) {
   return "?";
 }
 
-/// Runs a collective from its beginning to its end; on CUDA, to its place in the current stream.
+/// Runs a collective and waits until it is done; on CUDA, only until it is enqueued in the current stream.
 Tensor run(const char* function, Kind kind, const Tensor& x, Shape shape, Reduce reduce = Reduce::sum,
            int root = 0) {
   const Tensor input = x.contiguous();

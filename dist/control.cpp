@@ -35,9 +35,10 @@ Control::~Control() {
 std::vector<std::string> Control::agree(const std::string& call, const std::string& data, double seconds) {
   const std::lock_guard calling(calling_);
   check_failure();
-  socket_.send(Message{seconds, call, data}.text());  // a closed connection is the reader's to report
+  socket_.send(Message{seconds, call, data}.text());  // read() reports a closed connection
   std::unique_lock lock(mutex_);
-  // The server names the rank that is missing. If the server itself is stuck, a second later we do.
+  // After `seconds` the server answers with the rank that is missing. No answer a second later means that the
+  // server itself is stuck.
   const bool answered =
       changed_.wait_until(lock, after(seconds + 1), [&] { return !answers_.empty() || !failure_.empty(); });
   if (!answered)
@@ -57,8 +58,8 @@ std::vector<std::string> Control::agree(const std::string& call, const std::stri
   return each;
 }
 
-/// The thread that reads the server's answers. If the program does not notice a failure, because it waits for
-/// a GPU or is stuck, the thread ends the process.
+/// The thread that reads the server's answers. If the program does not notice a failure within `seconds`,
+/// because it waits for a GPU or is stuck, this thread ends the process.
 void Control::read(double seconds) {
   const auto failure = [&]() -> std::string {
     for (;;) {

@@ -24,15 +24,15 @@
 //     elements move                                                            elements move
 //
 // The first failure that the server sees is the one that all ranks report: a connection that closes (the rank
-// has ended), descriptions that differ, or a description that is missing when the time is over. The end of a
-// program is such a call too, so a rank that returns from main() early is found as well.
+// has ended), descriptions that differ, or a description that is missing at the end of the timeout. The end
+// of a program is such a call too, so a rank that returns from main() early is detected as well.
 
 namespace vox::dist {
 
-/// Where a process stands among the others.
+/// The rank of a process, the number of ranks, and the address of rank 0.
 struct Place {
   int rank = 0, size = 1;
-  int local_rank = 0;              // among those of this machine
+  int local_rank = 0;              // 0, 1, ... among the ranks of this machine
   std::string host = "127.0.0.1";  // where rank 0 listens
   int port = 0;
 };
@@ -51,16 +51,16 @@ class Control {
   Control& operator=(const Control&) = delete;
 
   /// Waits until every rank has made the same `call`, and returns the `data` of each. Throws DistError,
-  /// naming a rank and its call, if one has ended, makes another call, or has not come `seconds` after the
-  /// first.
+  /// naming a rank and its call, if one has ended, makes another call, or makes none within `seconds` of the
+  /// first rank's call.
   std::vector<std::string> agree(const std::string& call, const std::string& data, double seconds);
 
-  /// Throws the DistError of this or another rank, if there is one.
+  /// Throws DistError if this or another rank has failed.
   void check_failure();
-  /// Whether it was thrown.
+  /// Whether this object has thrown a DistError.
   bool has_thrown();
 
-  int64_t calls() const { return calls_; }  ///< that all ranks have agreed on
+  int64_t calls() const { return calls_; }  ///< number of calls that all ranks have agreed on
 
  private:
   void read(double seconds);
@@ -74,7 +74,7 @@ class Control {
   std::condition_variable changed_;
   std::deque<std::string> answers_;
   std::string failure_;
-  bool noticed_ = false;  // whether the program knows of the failure
+  bool noticed_ = false;  // whether the failure was thrown, or this object is being destroyed
 
   std::thread server_, reader_;
 };

@@ -11,28 +11,28 @@
 
 // Note [Buckets]
 //
-// One call for each gradient would spend its time on latency; one call for all could not start before the
-// backward has ended. So neighbouring gradients share a bucket, a dense tensor, which is reduced as soon as
-// it is full, while the backward goes on with earlier layers:
+// Reducing each gradient by its own call would cost mostly latency. Reducing all of them by one call could
+// not start before the backward has ended. So neighbouring gradients share a bucket, a dense tensor, which is
+// reduced as soon as it is full, while the backward goes on with earlier layers:
 //
 //     backward    | head | up0 | up1 | down2 | down1 | down0 |
 //     bucket 0                 [== all_reduce ==]
 //     bucket 1                               [== all_reduce ==]
 //     bucket 2                                               [== all_reduce ==]
 //
-// A hook on each parameter tells when its gradient has arrived. The engine adds it to grad() just after the
-// hook; so it is copied into its bucket when the next hook runs, or at the end. All ranks reduce the buckets
-// in one order: a bucket that is full waits for those before it. The order is that in which rank 0's
-// gradients arrived in the first backward (until then, the parameters from the last to the first).
+// A hook on each parameter runs when its gradient has arrived. The engine adds the gradient to grad() just
+// after the hook, so it is copied into its bucket when the next hook runs, or at the end. All ranks reduce
+// the buckets in the same order: a full bucket waits for those before it. In the first backward, buckets take
+// the parameters from the last to the first; from then on, in the order in which rank 0's gradients arrived.
 //
-// At the end, gradients that did not arrive are zeros, and a last agreement tells which parameters any rank
-// has used. grad() becomes a view of the reduced bucket.
+// At the end, the gradients that did not arrive count as zeros, and one more call of agree() tells every rank
+// which parameters have a gradient on any rank. Their grad() becomes a view of the reduced bucket.
 
 namespace vox::dist {
 
 namespace {
 
-constexpr int64_t kAlignment = 64;  // elements: parameters begin at addresses that kernels read in wide loads
+constexpr int64_t kAlignment = 64;  // in elements: kernels can read each gradient by wide loads
 
 std::string describe(const std::string& kind, const std::string& name, const Tensor& t) {
   return str(kind, " \"", name, "\" of ", t.dtype(), " ", t.shape(),
@@ -132,7 +132,8 @@ void DataParallel::backward(const Tensor& loss, const BackwardOptions& options) 
   } idle{*this};
   mode_ = options.accumulate ? Mode::accumulate : Mode::reduce;
   if (!options.accumulate) begin();
-  // finish() divides by size(), so that gradients of earlier calls, equal on all ranks, stay what they are.
+  // finish() divides the ranks' sum by size(). So gradients of earlier calls, which are equal on all ranks,
+  // keep their values, and this loss is scaled by share * size() instead of share.
   const double seed = options.share ? share * size() : 1;
   if (loss.defined()) Tensor(loss).backward(full(loss.shape(), seed, loss.options()));
   if (!options.accumulate) finish();
@@ -199,7 +200,7 @@ void DataParallel::start_full_buckets() {
         start("DataParallel", {Collective::Kind::all_reduce, bucket.gradients, bucket.gradients},
               str("gradients ", next_bucket_, ", ", parameters_[bucket.parameters[0]].name, "...: "));
   }
-  // MPI works only while it is called.
+  // MPI makes progress only inside its calls.
   for (Bucket& bucket : buckets_) {
     if (bucket.done) bucket.done();
   }
@@ -212,7 +213,8 @@ void DataParallel::finish() {
   }
   start_full_buckets();
 
-  // Which parameters have a gradient, and at first rank 0's order.
+  // Tells all ranks which parameters have a gradient here and, until the order is fixed, the order of
+  // arrival.
   std::string used;
   for (const Parameter& p : parameters_) used += p.tensor.grad().defined() ? '1' : '0';
   std::string order;

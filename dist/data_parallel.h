@@ -12,8 +12,8 @@
 namespace vox::dist {
 
 struct DataParallelOptions {
-  int64_t bucket_bytes = 5'000'000;  ///< gradients of about so many bytes are reduced in one call
-  /// bf16 or f16: gradients travel, and are added, in this dtype. Parameters and their grad() keep theirs.
+  int64_t bucket_bytes = 5'000'000;  ///< about as many bytes of gradients are reduced in one call
+  /// The dtype in which gradients are sent and added, such as bf16. Parameters and grad() keep their dtypes.
   std::optional<DType> gradient_dtype = {};
 };
 
@@ -38,8 +38,8 @@ class DataParallel {
  public:
   using Named = std::pair<std::string, Tensor>;
 
-  /// Throws ValueError, with a name, if the parameters or buffers of two ranks differ in names, shapes or
-  /// dtypes.
+  /// Throws ValueError, naming the first difference, if the parameters or buffers of two ranks differ in
+  /// names, shapes or dtypes; DTypeError unless gradient_dtype is floating.
   template <class Module>
   explicit DataParallel(Module& network, const DataParallelOptions& options = {})
       : DataParallel(network.named_parameters(), network.named_buffers(), options) {}
@@ -55,16 +55,16 @@ class DataParallel {
     bool accumulate = false;
   };
   /// Runs loss.backward() and gives every rank the sum of share * gradient over all ranks. A rank whose part
-  /// is empty passes an undefined loss. A parameter that this rank's loss does not depend on counts as one of
-  /// gradient 0; if no rank's loss depends on it, its grad() does not change.
+  /// is empty passes an undefined loss. A parameter that this rank's loss does not depend on has gradient 0
+  /// here; if no rank's loss depends on it, its grad() does not change.
   ///
   /// While this object lives, a backward that reaches the parameters in another way throws GradError, because
   /// the ranks' gradients would differ.
   void backward(const Tensor& loss, const BackwardOptions& options);
   void backward(const Tensor& loss) { backward(loss, BackwardOptions{}); }
 
-  /// Gives all ranks rank 0's buffers. Running statistics differ between the ranks, unless a SyncBatchNorm
-  /// makes them; so do this before an evaluation in which all ranks take part.
+  /// Copies rank 0's buffers to all ranks. Running statistics differ between the ranks, unless SyncBatchNorm
+  /// computes them, so call this before all ranks evaluate the network together.
   void broadcast_buffers();
 
  private:
@@ -73,7 +73,7 @@ class DataParallel {
     Tensor tensor;
     int64_t hook = 0;
     size_t bucket = 0;
-    int64_t offset = 0;  // of its elements in the bucket
+    int64_t offset = 0;  // of its first element in the bucket
     bool copied = false;
   };
   struct Bucket {
@@ -103,9 +103,9 @@ class DataParallel {
 
   // During a backward:
   Mode mode_ = Mode::idle;
-  size_t next_bucket_ = 0;        // the first that has not started
+  size_t next_bucket_ = 0;        // the first whose reduction has not started
   std::optional<size_t> last_;    // the parameter whose gradient has arrived, but may not be in grad() yet
-  std::vector<size_t> arrivals_;  // in this order
+  std::vector<size_t> arrivals_;  // parameters, in the order of their gradients
   bool ordered_ = false;          // whether buckets_ are in rank 0's order of arrival
 };
 

@@ -11,13 +11,13 @@
 //     vox::Tensor y = vox::dist::all_reduce(x);  // the same on every rank: the sum of all x
 //
 // `mpirun -n 2 ./program` starts two of them, and so does torchrun. Elements on the CPU are moved by MPI,
-// elements on GPUs by NCCL in the current stream. All ranks make the same calls in the same order;
-// docs/parallel.md tells more.
+// elements on GPUs by NCCL in the current stream. All ranks make the same calls in the same order.
+// docs/parallel.md has the details.
 
 namespace vox {
 
-/// A rank that has ended, is stuck, or makes another call than the others; a failure of MPI or NCCL. After it
-/// the ranks cannot communicate any more.
+/// A rank has ended, is stuck, or made another call than the others; or MPI or NCCL failed. Afterwards the
+/// ranks cannot communicate any more.
 struct DistError : Error {
   using Error::Error;
 };
@@ -27,25 +27,28 @@ struct DistError : Error {
 namespace vox::dist {
 
 struct InitOptions {
-  /// Seconds that ranks wait for each other in one call. 0: VOXGRAD_DIST_TIMEOUT, or 600.
+  /// Seconds that ranks wait for each other in one call, at most 1e6. 0 means the environment variable
+  /// VOXGRAD_DIST_TIMEOUT or, if that is not set, 600.
   double timeout = 0;
 };
 
 /// Finds the other ranks: those that mpirun started, or those of the environment that torchrun sets (RANK,
-/// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). A program that was started as usual is its only
-/// rank, and need not call it. Call it once, before all other functions here. When the program ends, it waits
-/// for the other ranks. Throws DistError.
+/// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Call it once, before all other functions here. A
+/// program that neither of them started is its only rank and need not call it. At its end, a program waits
+/// for the other ranks. Throws DistError if a rank is missing after the timeout or init() was called before,
+/// and ValueError for a timeout out of range.
 void init(const InitOptions& options = {});
 
 int rank();        ///< 0 to size() - 1
 int size();        ///< number of ranks
-int local_rank();  ///< counts the ranks of this machine: `Device::cuda(dist::local_rank())`
+int local_rank();  ///< 0, 1, ... among the ranks of this machine: `Device::cuda(dist::local_rank())`
 
 /// How all_reduce combines elements. On bool, max is "any" and min is "all".
 enum class Reduce { sum, mean, max, min };
 
-/// Elementwise over all ranks, whose `x` have one shape and dtype. The order of summation depends on the
-/// number of ranks, the shape and the engine only. The gradient of x is that of the sum of all ranks' losses:
+/// Combines the ranks' x element by element; all x have one shape and dtype. The order of summation depends
+/// only on the number of ranks, the shape, and whether MPI or NCCL adds. Gradients are those of the sum of
+/// all ranks' losses:
 ///
 ///     sum: all_reduce(g),   mean: all_reduce(g, mean)
 ///
@@ -53,18 +56,21 @@ enum class Reduce { sum, mean, max, min };
 /// sum of bool, and DistError.
 Tensor all_reduce(const Tensor& x, Reduce reduce = Reduce::sum);
 
-/// The x of rank `root`. The gradient of that x is the sum of all ranks' gradients; that of the others is 0.
+/// The x of rank `root`; all x have one shape and dtype. The gradient of root's x is the sum of all ranks'
+/// gradients, that of the others is 0. Throws ValueError unless `root` is a rank, and DistError.
 Tensor broadcast(const Tensor& x, int root = 0);
 
-/// All ranks' x, concatenated along the first dimension. The gradient is reduce_scatter(g).
+/// All ranks' x, of one shape and dtype, concatenated along the first dimension in the order of the ranks.
+/// The gradient is reduce_scatter(g). Throws ShapeError for an x without dimensions, and DistError.
 Tensor all_gather(const Tensor& x);
 
-/// The rank's part of the sum of all x, which is cut into size() parts along the first dimension. The
-/// gradient is all_gather(g).
+/// Part rank() of the sum of all x, which have one shape and dtype: the sum is cut into size() equal parts
+/// along the first dimension. The gradient is all_gather(g). Throws ShapeError unless size() divides that
+/// dimension, DTypeError for bool, and DistError.
 Tensor reduce_scatter(const Tensor& x);
 
-/// Whether any rank passes true: for decisions that a clock or a signal makes, such as to stop after this
-/// step.
+/// Whether any rank passes true. Ranks use it to agree on a decision that depends on a clock or a signal,
+/// such as whether to stop.
 bool any(bool value);
 
 /// Returns when all ranks have called it. Does not wait for GPUs.

@@ -31,7 +31,7 @@ struct Collective {
 /// True once the elements of a collective have arrived.
 using Poll = std::function<bool()>;
 
-/// What init() made.
+/// What init() sets up.
 struct World {
   Place place;
   double timeout = 0;                // seconds
@@ -39,20 +39,23 @@ struct World {
   bool has_mpi = false;
   std::vector<Poll> abandoned;  // MPI may still write to the tensors of a call that failed
 };
-/// Throws DistError, naming `function`, if the process has other ranks, but init() was not called.
+/// The world of this process. Throws DistError, naming `function`, if there are other ranks but init() was
+/// not called.
 World& world(const char* function);
 
 /// Waits until all ranks make the same call, and returns the data of each (Control::agree).
 std::vector<std::string> agree(const char* function, const std::string& call, const std::string& data = "");
 
-/// Starts a collective that all ranks call, in the current stream on CUDA. There it counts as done at once:
-/// the stream orders what follows. `purpose` precedes the description in errors.
+/// Starts a collective that all ranks call. On CUDA it is enqueued in the current stream and counts as done
+/// at once, because later work of the stream waits for it. `purpose` precedes the description in errors.
 Poll start(const char* function, const Collective& collective, const std::string& purpose = "");
 
-/// Returns when it is done. Throws DistError if a rank has failed, or the time is over.
+/// Returns when done() does. Throws DistError if a rank fails first, or after the timeout. `call` names the
+/// collective in errors.
 void wait(const Poll& done, const std::string& call);
 
-/// Ends the process with a message if it lives longer than `seconds`: for calls of MPI that cannot be left.
+/// Ends the process with a message if this object lives longer than `seconds`: for MPI calls that may block
+/// for ever.
 class Alarm {
  public:
   Alarm(std::string message, double seconds);
@@ -70,14 +73,14 @@ namespace mpi {
 bool is_launcher();
 /// Rank, size and the host of rank 0. Throws DistError if the build has no MPI.
 Place init(double seconds);
-/// The same number on every rank: that of rank 0.
+/// Rank 0's `number`, on every rank.
 int from_rank_0(int number);
 Poll start(const Collective& collective);
 void finalize(double seconds);
 }  // namespace mpi
 
 namespace nccl {
-/// Enqueues it in the current stream. The first call connects the GPUs. Throws DistError.
+/// Enqueues the collective in the current stream. The first call connects the GPUs. Throws DistError.
 void start(const Collective& collective);
 /// Waits for the kernels of this rank, before the program ends.
 void finish() noexcept;

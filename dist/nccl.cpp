@@ -61,7 +61,7 @@ const Library& library() {
 }
 
 ncclComm_t communicator = nullptr;
-int device = -1;  // its GPU
+int device = -1;  // the GPU of `communicator`
 
 /// Waits while NCCL prepares a call, without waiting for the GPU. Throws DistError.
 void settle(const std::string& call, ncclResult_t result) {
@@ -86,7 +86,7 @@ void connect(int index) {
     settle("NCCL's id", library().get_unique_id(&id));
     bytes.assign(id.internal, sizeof id.internal);
   } else {
-    library();  // a rank without NCCL says so before the others wait for it
+    library();  // without NCCL, throws here, before the other ranks wait for this one
   }
   const std::string from_0 = agree("init", "NCCL's init", bytes)[0];
   std::memcpy(id.internal, from_0.data(), sizeof id.internal);
@@ -150,8 +150,8 @@ void start(const Collective& c) {
 
 void finish() noexcept {
   if (!communicator) return;
-  // Other ranks may still wait for this one's kernels. At the end of a process CUDA may be gone, and its work
-  // done.
+  // Other ranks may still wait for this rank's kernels. If CUDA is shut down already, its work is done, and
+  // the errors mean nothing.
   cuda::ignore_error(cudaSetDevice(device));
   cuda::ignore_error(cudaDeviceSynchronize());
 }

@@ -7,7 +7,7 @@ namespace vox::dist {
 
 struct SamplerOptions {
   int64_t count;       ///< samples of the data set
-  int64_t batch_size;  ///< of all ranks together
+  int64_t batch_size;  ///< samples of a batch, of all ranks together
   bool shuffle = true;
   uint64_t seed = 0;
 };
@@ -28,7 +28,7 @@ class Sampler {
 
   struct Part {
     std::vector<int64_t> samples;  ///< numbers from 0 to count - 1
-    double share;                  ///< of the batch
+    double share;                  ///< the part's size / the size of the whole batch
   };
   /// This rank's part of a batch. It is empty if the batch has fewer samples than there are ranks.
   Part batch(int64_t epoch, int64_t step) const;

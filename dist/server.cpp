@@ -30,8 +30,8 @@ void Server::run() {
     while (step()) {
     }
   }
-  // The connections stay until the ranks have closed theirs: an answer is lost if a connection is closed
-  // while bytes of the other side are still unread.
+  // Keeps each connection open until its rank has closed it: if a side closes a connection while it has
+  // unread bytes, the last answer may be lost.
   for (const Peer& peer : peers_) peer.socket.shut_down(false);
   const auto deadline = after(seconds_);
   for (std::vector<size_t> ready; !(ready = Socket::wait(sockets(), deadline)).empty();) {
@@ -42,7 +42,7 @@ void Server::run() {
   }
 }
 
-/// Connects the ranks.
+/// Accepts a connection from every rank. False, after an answer to the others, if one is missing.
 bool Server::accept_all() {
   const auto deadline = after(seconds_);
   for (size_t connected = 0; connected < peers_.size();) {
@@ -64,8 +64,8 @@ bool Server::accept_all() {
   return true;
 }
 
-/// Takes the messages that have arrived and answers when all ranks have sent one; else waits for more. False
-/// if this was the last call.
+/// Takes the messages that have arrived, and answers if all ranks have sent one; else waits for more. False
+/// after the last call or a failure.
 bool Server::step() {
   for (Peer& peer : peers_) {
     if (peer.message) continue;

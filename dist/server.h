@@ -24,7 +24,7 @@ T take(std::string& from) {
 
 /// What a rank sends to the server.
 struct Message {
-  double seconds;  // for which it waits
+  double seconds;  // how long the rank waits for the others
   std::string call, data;
 
   std::string text() const;
@@ -34,7 +34,7 @@ struct Message {
 /// The first letter of the server's answers: the data of all ranks follows, or the reason of the failure.
 inline constexpr char agreed = 'a', failed = 'f';
 
-/// The first text of a rank, which tells it from other programs that connect by mistake.
+/// The first text that a rank sends. It distinguishes ranks from other programs that connect by mistake.
 std::string introduction(size_t rank, size_t size);
 
 /// The thread that answers all ranks (Note [Agreement] in control.h).
@@ -47,7 +47,7 @@ class Server {
  private:
   struct Peer {
     Socket socket;
-    std::optional<Message> message;  // the call that it waits in
+    std::optional<Message> message;  // the call in which it waits
   };
 
   bool accept_all();

@@ -140,7 +140,7 @@ std::vector<size_t> Socket::wait(const std::vector<const Socket*>& sockets, Cloc
   for (;;) {
     using std::chrono::milliseconds;
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    // In steps of an hour at most, because poll() counts milliseconds in an int.
+    // Waits an hour at most in one call, because poll() counts milliseconds in an int.
     const int count =
         ::poll(polled.data(), polled.size(),
                static_cast<int>(std::clamp(left, milliseconds(0), milliseconds(3'600'000)).count()));

@@ -26,7 +26,7 @@ class Socket {
   static Socket listen(const std::string& host, int port);
   /// Tries until it succeeds. Throws DistError after `seconds`.
   static Socket connect(const std::string& host, int port, double seconds);
-  /// The next connection to a listening socket; closed if it has gone again.
+  /// The next connection to a listening socket. A closed Socket if there is none any more.
   Socket accept() const;
 
   bool is_open() const { return handle_ >= 0; }
@@ -38,11 +38,12 @@ class Socket {
   bool receive();
   /// The next text, if it has arrived.
   std::optional<std::string> take_text();
-  /// Says that nothing more will be sent; with `both`, receive() returns false in whichever thread waits.
+  /// Tells the other side that nothing more will be sent. With `both`, receive() returns false, even in a
+  /// thread that already waits in it.
   void shut_down(bool both) const;
 
-  /// Which of `sockets` have something to receive or accept, or were closed; closed ones are passed over.
-  /// Empty after the deadline.
+  /// Waits until some of `sockets` have something to receive or accept, or were closed by the other side, and
+  /// returns their indices; none after the deadline. Sockets that are closed on this side are ignored.
   static std::vector<size_t> wait(const std::vector<const Socket*>& sockets, Clock::time_point deadline);
 
  private:

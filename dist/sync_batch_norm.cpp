@@ -15,7 +15,7 @@ constexpr const char* layer_name = dims == 1   ? "dist::SyncBatchNorm1d"
                                    : dims == 2 ? "dist::SyncBatchNorm2d"
                                                : "dist::SyncBatchNorm3d";
 
-/// Sums over all ranks, in f64, so that the order of ranks and their number hardly matter.
+/// Sums over all ranks, in f64, so that the number and order of the ranks hardly affect the result.
 struct Sums {
   Tensor of_channels, count;
 };

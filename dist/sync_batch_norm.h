@@ -5,9 +5,9 @@
 namespace vox::dist {
 
 /// nn::BatchNorm whose statistics in training are those of all ranks' batches together, which may differ in
-/// size. Parameters, buffers and options are those of nn::BatchNorm, so files fit both. It is composed of
-/// ops, so it needs more memory than nn::BatchNorm: worth it where the batch of a rank is too small for
-/// statistics of its own.
+/// size. Parameters, buffers and options are those of nn::BatchNorm, so a file of one loads into the other.
+/// It is composed of ops and needs more memory than nn::BatchNorm. Use it if the batch of one rank is too
+/// small for statistics of its own.
 template <int dims>
 class SyncBatchNorm final : public nn::TrackingNorm {
  public:

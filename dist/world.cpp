@@ -26,7 +26,7 @@ double number_of(const char* variable) {
   return number;
 }
 
-/// What torchrun puts into the environment.
+/// The place that torchrun's environment variables describe.
 Place from_environment() {
   Place place;
   place.rank = static_cast<int>(number_of("RANK"));
@@ -38,7 +38,7 @@ Place from_environment() {
   const char* const host = std::getenv("MASTER_ADDR");
   check<DistError>(host != nullptr, "init: the environment has RANK, but no MASTER_ADDR");
   place.host = host;
-  // torchrun itself listens on MASTER_PORT and says so.
+  // torchrun sets this variable if it listens on MASTER_PORT itself. Then rank 0 takes the next port.
   const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   if (agent && std::string(agent) == "True") ++place.port;
   check<DistError>(place.port > 0 && place.port <= 65535, "init: MASTER_PORT must be a port, got ",
@@ -46,7 +46,8 @@ Place from_environment() {
   return place;
 }
 
-/// The last call of every program. A rank that ends early, or after an error, ends the others with its name.
+/// The last call of every program. If a rank ends early or after an error, the others end with a message that
+/// names it.
 void finish() {
   World& w = *the_world;
   const bool known = w.control->has_thrown();
@@ -138,13 +139,14 @@ void wait(const Poll& done, const std::string& call) {
   try {
     while (!done()) {
       w.control->check_failure();
-      // A wait that is short is not worth a sleep; one that is long must leave the core to others.
+      // Sleeping would prolong a short wait; a long one must leave the core to other threads.
       if (Clock::now() - began < std::chrono::milliseconds(1))
         std::this_thread::yield();
       else
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (Clock::now() < began + std::chrono::duration<double>(w.timeout)) continue;
-      // Who is not stuck here as well is the one that all wait for; the server names it.
+      // Ranks that wait for this collective arrive at this call. The others hold them up, and the server
+      // names them.
       w.control->agree(str(call, ", which did not end within ", w.timeout, " s"), "", 1);
       throw DistError(str(call, ": did not end within ", w.timeout, " s on any rank"));
     }

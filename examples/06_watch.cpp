@@ -1,6 +1,7 @@
 // 06: watching a backward. You learn to find out why the gradient of one leaf is NaN, of another zero, and
 // why a third has none.
-// Writes 06_watch.html (or the file that you name), a page that steps through the run.
+//
+// The program writes 06_watch.html (or the file that you name), a page that steps through the run.
 
 #include <iostream>
 

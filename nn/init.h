@@ -9,7 +9,8 @@ namespace vox::nn::init {
 Tensor& uniform_(Tensor& t, double low, double high);
 Tensor& normal_(Tensor& t, double mean, double std);
 
-/// Number of inputs that one output element sums, as PyTorch counts it: weight.shape[1] * kernel volume.
+/// Number of inputs that are summed for one output element, as PyTorch counts it: weight.shape[1] * kernel
+/// volume.
 int64_t fan_in(const Tensor& weight);
 /// The reverse: weight.shape[0] * kernel volume.
 int64_t fan_out(const Tensor& weight);

@@ -14,7 +14,7 @@ namespace vox::nn {
 
 // ---- Activations (ops/elementwise.h) --------------------------------------------------------------------
 
-/// An activation that a norm before it can apply; Sequential leaves it to the norm.
+/// An activation that a norm in front of it can apply at no further cost. Sequential makes it do so.
 struct Rectifier : Module {
   virtual Activation activation() const = 0;
 };
@@ -148,7 +148,7 @@ struct Identity final : Module {
   Tensor forward(const Tensor& input) { return input; }
 };
 
-/// Makes one dimension of the dimensions start_dim to end_dim: by default (N, C, D, H, W) -> (N, C*D*H*W).
+/// Joins the dimensions start_dim to end_dim into one: by default (N, C, D, H, W) -> (N, C*D*H*W).
 struct Flatten final : Module {
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
   VOXGRAD_MODULE()

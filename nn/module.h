@@ -21,7 +21,7 @@ using StateDict = std::map<std::string, Tensor>;
 class Module;
 
 namespace detail {
-/// Where a module is: a member of it that tells this address to the table of all modules.
+/// A member of every module. It enters its own address, and so the module's, in the table of all modules.
 class Place {
  public:
   Place();
@@ -43,7 +43,8 @@ class Children {
     (add_one(take_name(names), members), ...);
   }
 
-  /// Says that all members of `module` that are modules have been added: others are an error.
+  /// Says that all members of `module` that are modules have been added. Any other one found later is an
+  /// error.
   template <class M>
   void are_all_of(const M& module) {
     begin_ = &module;
@@ -93,7 +94,7 @@ class Children {
 ///     Tensor y = block(x, skip);
 ///     block.state_dict();  // "gain", "a.weight", "a.bias", "n.weight", ...
 ///
-/// `forward` takes what it likes and returns a value. Call the module itself, which calls forward and then
+/// `forward` takes any arguments and returns a value. Call the module itself, which calls forward and then
 /// the forward hooks. Names and shapes are PyTorch's, so weight files can be exchanged.
 ///
 /// A module can be moved, not copied: two modules never share parameters by accident.
@@ -169,8 +170,8 @@ class Module {
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
 
   // ---- Hooks ----------------------------------------------------------------------------------------
-  /// Sees a call: the tensors among the arguments, also inside pairs, tuples and ranges, and the tensors of
-  /// the result, which it may replace.
+  /// Receives the tensors among a call's arguments, also those inside pairs, tuples and ranges, and the
+  /// tensors of the result, which it may replace.
   using ForwardHook =
       std::function<void(Module& module, std::span<const Tensor> inputs, std::span<Tensor> outputs)>;
   /// Calls `hook` after each call of this module; a call of `forward` itself runs no hooks. Returns a number
@@ -178,7 +179,7 @@ class Module {
   int64_t register_forward_hook(ForwardHook hook);
   void remove_forward_hook(int64_t id);
   bool has_forward_hooks() const { return !hooks_.empty(); }
-  /// VOXGRAD_MODULE's operator() calls it.
+  /// Runs the hooks. The operator() of VOXGRAD_MODULE calls it.
   void run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
   // ---- Description ----------------------------------------------------------------------------------
@@ -271,9 +272,9 @@ decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
   }
 }
 
-/// One line in every module: lists the members that are modules (Children::add says which they may be), and
-/// makes the module callable. What follows it in the class is public. If the list lacks a member that is a
-/// module, parameters(), train() and all others that need the list throw ValueError.
+/// A line that every module class needs: it lists the members that are modules (Children::add says which
+/// types they may have) and makes the module callable. Members declared after it are public. If the list
+/// lacks a member that is a module, parameters(), train() and all others that need the list throw ValueError.
 #define VOXGRAD_MODULE(...)                                                    \
  public:                                                                       \
   template <class... Inputs>                                                   \

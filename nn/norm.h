@@ -17,7 +17,7 @@ class Norm : public Module {
  public:
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return normalize(input, activation); }
-  /// The same with another activation instead of the layer's own.
+  /// forward() with `activation` instead of the layer's own.
   virtual Tensor normalize(const Tensor& input, Activation activation) = 0;
 
   Activation activation;
@@ -42,7 +42,8 @@ class TrackingNorm : public Norm {
   TrackingNorm(const char* layer, int64_t num_features, double eps, double momentum, bool affine,
                bool track_running_stats, Activation activation, TensorOptions tensor);
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
-  /// Throws ShapeError unless the input is (N, num_features) with `dims` axes more, or none if dims is 1.
+  /// Throws ShapeError unless the input is (N, num_features, `dims` spatial axes); if dims is 1, that axis
+  /// may be missing.
   void check_shape(const Tensor& input, int64_t num_features, int dims) const;
 };
 
@@ -62,7 +63,8 @@ struct BatchNormOptions {
 ///
 ///     running = (1 - momentum) * running + momentum * batch
 ///
-/// (N, num_features, spatial axes), with the axes of its name, or none for BatchNorm1d.
+/// Shapes: (N, num_features, spatial axes), with as many axes as the name says; BatchNorm1d also takes
+/// (N, num_features).
 template <int dims>
 class BatchNorm final : public TrackingNorm {
  public:
@@ -78,7 +80,7 @@ class BatchNorm final : public TrackingNorm {
 };
 
 /// instance_norm, like torch.nn.InstanceNorm1d, 2d and 3d: by default without parameters and running
-/// statistics. These, if there are any, are used in evaluation; num_batches_tracked stays 0, as in PyTorch.
+/// statistics. Running statistics are used in evaluation; num_batches_tracked stays 0, as in PyTorch.
 /// (N, num_features, spatial axes); the same without N.
 template <int dims>
 class InstanceNorm final : public TrackingNorm {

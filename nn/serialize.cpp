@@ -12,8 +12,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 namespace {
 
-/// Wide elements come first, so that all are aligned in the file; then names in order. The format's reference
-/// implementation uses the same order.
+/// The place of a dtype in the order of tensors in a file. Wide elements come first, so that all are aligned;
+/// tensors of one dtype are ordered by name. The format's reference implementation uses the same order.
 int place_of(DType dtype) {
   constexpr DType order[] = {i64, f64, f32, bf16, f16, u8, boolean};
   return static_cast<int>(std::find(std::begin(order), std::end(order), dtype) - std::begin(order));

@@ -13,7 +13,7 @@ namespace vox::nn {
 /// parameters of their own.
 struct Summary {
   struct Row {
-    std::string name, layer = {};  ///< dotted name; the class
+    std::string name, layer = {};  ///< the layer's dotted name, and its class
     Shape output = {};             ///< of the last call; if there are several results, the first
     int64_t calls = 0;             ///< 0 for a layer whose operator() was not called
     int64_t parameters = 0;        ///< elements; of a shared parameter in the first row only

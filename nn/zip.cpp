@@ -20,7 +20,7 @@ constexpr int64_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, locator_by
 constexpr uint64_t local_signature = 0x04034b50, entry_signature = 0x02014b50, end_signature = 0x06054b50,
                    locator_signature = 0x07064b50, end64_signature = 0x06064b50;
 constexpr int64_t longest_comment = 0xffff;
-constexpr uint64_t in_zip64 = 0xffffffff;  // the number is in a field of 64 bits
+constexpr uint64_t in_zip64 = 0xffffffff;  // says that the number is in a field of 64 bits
 
 /// A little-endian number of `size` bytes.
 uint64_t number(std::string_view bytes, size_t at, size_t size) {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-/// Reading zip archives, as far as .npz files need them: stored and deflated members, and zip64, which has
-/// sizes of 64 bits. Nothing is unpacked to disk.
+/// Reads zip archives, as far as .npz files need it: stored and deflated members, and zip64, the extension
+/// for sizes of 64 bits. Nothing is unpacked to disk.
 namespace vox::nn::detail {
 
-/// Writes the next so many bytes to `to`, or throws IoError.
+/// Writes the next `bytes` bytes of a stream to `to`. Throws IoError if there are fewer.
 using Source = std::function<void(void* to, int64_t bytes)>;
 
 /// One member, as the directory at the end of the archive describes it.

@@ -194,8 +194,8 @@ Tensor div(Scalar a, const Tensor& b) {
   return y;
 }
 
-// ---- pow: y = a^b.  da = g b a^(b-1), and 0 where b = 0;  db = g y log(a), and 0 where a = 0 and b >= 0
-// ----
+// ---- pow: y = a^b -----------------------------------------------------------------------------------------
+// da = g b a^(b-1), and 0 where b = 0;  db = g y log(a), and 0 where a = 0 and b >= 0
 
 namespace {
 

@@ -82,7 +82,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool e
     detail::check_arithmetic("allclose", "b", b);
     detail::check_same_dtype("allclose", a, b);
     const Tensor x = a.to(f64), y = b.to(f64);
-    // Beside an infinity the tolerance is infinite too; only an equal one is close.
+    // If y is infinite, so is the tolerance; then only an equal x is close.
     const Tensor near = logical_and(isfinite(y), le(abs(x - y), abs(y) * rtol + atol));
     Tensor close = logical_or(eq(x, y), near);
     if (equal_nan) close = logical_or(close, logical_and(isnan(x), isnan(y)));

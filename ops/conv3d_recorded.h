@@ -33,8 +33,8 @@ Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight,
 Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options);
 
-// Throws what the public calls throw for options that no input fits, as check_options() of conv3d_geometry.h
-// does for three axes. Layers call it in their constructors.
+// They throw what the public calls throw for options that no input fits. (conv3d_geometry.h declares the same
+// for three axes.) Layers call them in their constructors.
 void check_options(const char* function, int64_t kernel_size, const Conv1dOptions& options);
 void check_options(const char* function, const Pair& kernel_size, const Conv2dOptions& options);
 void check_options(const char* function, int64_t kernel_size, const ConvTranspose1dOptions& options);

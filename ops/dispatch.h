@@ -7,7 +7,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/device.h>
 
-/// `VOX_CUDA(&cuda::f)` is the kernel in a CUDA build. In any other it is null and does not name the kernel.
+/// `VOX_CUDA(&cuda::f)` is `&cuda::f` in a CUDA build; elsewhere it is null and does not need the name.
 #if VOXGRAD_HAS_CUDA
 #define VOX_CUDA(kernel) kernel
 #else

@@ -10,7 +10,7 @@
 
 namespace vox {
 
-// ---- Two operands: any dtype but bool; div, pow: floating only. Integers wrap around ----------------------
+// ---- Two operands: any dtype except bool; div, pow: floating only. Integers wrap around ------------------
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -44,8 +44,9 @@ inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 
-// ---- One operand. Any dtype but bool (u8 wraps): neg, abs, sign, floor, ceil, round, relu, clamp, hardtanh,
-// relu6; the others take floating dtypes only
+// ---- One operand -----------------------------------------------------------------------------------------
+// neg, abs, sign, floor, ceil, round, relu, clamp, hardtanh and relu6 take any dtype except bool (u8 wraps);
+// the others take floating dtypes only.
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);   ///< gradient at 0 is 0, at NaN NaN
 Tensor sign(const Tensor& x);  ///< -1, 0 or 1; NaN stays NaN

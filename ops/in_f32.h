@@ -23,7 +23,7 @@ inline Tensor widened(const Tensor& x) {
   return alias(x, x.impl()->offset, distinct, x.strides()).to(f32).expand(x.shape());
 }
 
-/// What the kernel gets for one argument: by default the argument itself.
+/// Converts one argument for the kernel: by default it is passed on.
 template <class P>
 struct InF32 {
   P argument;

@@ -47,7 +47,7 @@ Tensor empty_with(const Tensor& x, int64_t dim, int64_t size) {
 }
 
 Tensor select_into(Tensor y, const Tensor& x, int64_t dim, const Tensor& indices) {
-  // A dense copy of x reads faster. It pays if it is no larger than the result.
+  // The kernel reads a dense copy of x faster. The copy pays if it is no larger than the result.
   const bool copy = indices.numel() >= x.shape()[dim];
   const Tensor from = in_the_name_of("index_select", [&] { return copy ? x.detach().contiguous() : x; });
   if (y.numel() > 0) select_kernel.on(y.device())(from, dim, indices, y);

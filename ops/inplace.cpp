@@ -12,7 +12,7 @@
 namespace vox {
 namespace {
 
-/// Refuses targets in which one element of memory stands for several of the tensor.
+/// Refuses targets in which several elements share one place in memory.
 void check_writable(const char* function, const Tensor& target) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (int64_t d = 0; d < target.rank(); ++d) {

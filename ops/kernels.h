@@ -64,17 +64,17 @@ using VarMeanKernel = void(const Tensor& x, int64_t reduced_dims, double correct
 // ---- Norms (norm_geometry.h): x, y and their gradients are dense, of one floating dtype, and have elements.
 // Weight and bias are dense, have that dtype or its opmath, and may be undefined (1 and 0).
 
-/// y, and the statistics of x. Updates `running` where it is defined.
+/// Writes y and the statistics of x. Updates `running` where it is defined.
 using NormKernel = void(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight,
                         const Tensor& bias, double eps, Activation activation, Tensor& y,
                         detail::NormStatistics& statistics, detail::RunningStatistics& running);
-/// y, with given statistics.
+/// Writes y, from the given statistics.
 using NormWithKernel = void(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight,
                             const Tensor& bias, const detail::NormStatistics& statistics,
                             Activation activation, Tensor& y);
-/// The gradients for grad_y. `of_x`: the statistics are those of x, which they are differentiated by; else
-/// they are constants. Each of the three results may be undefined, if it is not needed; those of weight and
-/// bias have the dtype of the weights.
+/// The gradients of x, weight and bias for grad_y. If `of_x`, the statistics are functions of x; else they
+/// are constants. A result that is not needed is undefined. The gradients of weight and bias have the
+/// weights' dtype.
 using NormGradientKernel = void(const Tensor& grad_y, const Tensor& x, const detail::NormGeometry& g,
                                 const Tensor& weight, const Tensor& bias,
                                 const detail::NormStatistics& statistics, bool of_x, Activation activation,
@@ -139,8 +139,8 @@ using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes,
 // strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
 // argument's size gives the number of planes.
 //
-// `indices` tells which cell each window took. It is i64: the cell within the plane, -1 for none. On CUDA it
-// may be u8 if geometry.is_blocks(): the cell within the window.
+// `indices` holds the cell that each window took: its i64 number within the plane, or -1 for none. On CUDA,
+// if geometry.is_blocks(), it may be u8: the number of the cell within the window.
 
 /// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);
@@ -216,7 +216,7 @@ VOX_KERNELS;
 }
 #undef VOX_KERNELS
 
-// ---- What the CPU has besides
+// ---- What only the CPU has
 
 namespace cpu {
 

@@ -54,8 +54,7 @@ T element(Scalar value) {
                                                      : convert<T>(value.as_real());
 }
 
-// ---- Operands of one shape, each with its own strides
-// ------------------------------------------------------
+// ---- Operands of one shape, each with its own strides ----------------------------------------------------
 
 /// Offsets of one element in N operands.
 template <int N>

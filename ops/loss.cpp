@@ -138,7 +138,7 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& target,
   return reduced(-sum(q * log_softmax(input.to(wide), 1), {1}), o.reduction).to(result_dtype(input));
 }
 
-/// Of smooth_l1_loss and huber_loss: beta times the former; |d| for beta = 0.
+/// Element by element, huber_loss with delta = beta, which is beta * smooth_l1_loss; |d| if beta is 0.
 Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tensor& target, double beta) {
   const Tensor d = difference(function, input, target);
   if (beta == 0) return abs(d);

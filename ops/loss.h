@@ -13,16 +13,17 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 /// |input - target|, likewise. The gradient is 0 where they are equal.
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
-/// d = input - target: d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; beta >= 0.
+/// With d = input - target: d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; beta >= 0. Operands
+/// and result as for mse_loss.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
                       double beta = 1);
-/// beta times the same for beta = delta > 0: d^2 / 2 where |d| < delta, delta (|d| - delta / 2) elsewhere.
+/// delta * smooth_l1_loss for beta = delta > 0: d^2 / 2 where |d| < delta, delta (|d| - delta / 2) elsewhere.
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
                   double delta = 1);
 
 struct CrossEntropyOptions {
   Tensor weight = {};           ///< (C), of input's dtype: one constant factor per class
-  int64_t ignore_index = -100;  ///< targets of this class count nothing
+  int64_t ignore_index = -100;  ///< targets of this class are left out
   Reduction reduction = Reduction::mean;
   double label_smoothing = 0;  ///< in [0, 1]: this part of each target is spread evenly over all classes
 };
@@ -31,13 +32,13 @@ struct CrossEntropyOptions {
 ///
 ///     (N, ...) i64                  classes in [0, C): q_c = weight_c (1 - label_smoothing) [c == target]
 ///                                                          + weight_c label_smoothing / C
-///     input's shape and dtype       probabilities p: (1 - label_smoothing) p_c in the place of the first
-///     term
+///     input's shape and dtype       probabilities p: q_c = weight_c ((1 - label_smoothing) p_c
+///                                                                    + label_smoothing / C)
 ///
 /// Before the reduction the loss has the shape (N, ...). For classes the mean is the sum divided by the sum
 /// of weight[target]; NaN if no target counts. For probabilities it is the mean over all, and ignore_index
-/// does nothing. The gradient of input is (softmax(input)_c sum(q) - q_c) times that of the loss: for classes
-/// one pass over memory, as is the loss.
+/// does nothing. The gradient of input is (softmax(input)_c sum(q) - q_c) times that of the loss. For
+/// classes, the loss and the gradient each take one pass over memory.
 ///
 /// On the CPU a class out of range throws ValueError. On CUDA, reading the values would stall the stream.
 /// There a class out of range makes its loss, and so the mean or sum, NaN, and its scores get no gradient;

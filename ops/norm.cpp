@@ -12,9 +12,8 @@
 //   grad_x = rstd (h weight - mean(h weight) - xhat mean(h weight xhat))
 //   grad_weight = sum(h xhat),  grad_bias = sum(h)
 //
-// and grad_x = rstd h weight where the statistics are constants. Both z and xhat are computed again from x,
-// which alone is kept. A kernel does that in one go. A backward that is itself differentiated composes the
-// same formulas of recorded ops.
+// and grad_x = rstd h weight where the statistics are constants. The node keeps x, not z or xhat, which are
+// computed again: by one kernel or, in a backward that is itself recorded, by ops with the same formulas.
 
 namespace vox {
 
@@ -97,7 +96,7 @@ struct NormNode final : autograd::Node {
             if_needed(2, [&] { return sum(h, channel).reshape(bias.shape()).to(bias.dtype()); })};
   }
 
-  /// The gradient of z, as that of relu or leaky_relu.
+  /// The gradient of z for the gradient g of y: that of relu or leaky_relu.
   Tensor of_z(const Tensor& g, const Tensor& z) const {
     if (activation_ == Activation::relu()) return where(le(z, 0), full({}, 0, g.options()), g);
     return where(gt(z, 0), g, g * activation_.negative_slope);
@@ -118,7 +117,7 @@ struct Norm {
   double eps;
   Activation activation;
 
-  /// By the statistics of x, which also update `running`.
+  /// Normalises by the statistics of x, which also update `running`.
   Tensor by_own_statistics(RunningStatistics running = {}) const {
     Tensor y = detail::empty_for(function, x.shape(), x.options());
     if (x.numel() == 0) return recorded(y, {}, true);
@@ -129,7 +128,7 @@ struct Norm {
     return recorded(y, statistics, true);
   }
 
-  /// By running statistics.
+  /// Normalises by the given running statistics.
   Tensor by(const Tensor& mean, const Tensor& variance) const {
     Tensor y = detail::empty_for(function, x.shape(), x.options());
     if (x.numel() == 0) return recorded(y, {}, false);

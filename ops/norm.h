@@ -12,9 +12,9 @@
 // elements are computed in f32 and rounded once. The activation costs no pass over memory, and backward keeps
 // x alone. The gradients of all norms can be differentiated again.
 //
-// ShapeError and DTypeError for operands that do not fit, and for statistics
-// of a single element, which would turn every x into 0. An x without elements gives an empty y, and updates
-// no statistics.
+// All throw ShapeError or DTypeError for operands that do not fit, and ShapeError for statistics of a single
+// element, which would turn every x into 0. An x without elements gives an empty y, and updates no
+// statistics.
 
 namespace vox {
 
@@ -26,7 +26,7 @@ namespace vox {
 ///
 ///     running = (1 - momentum) * running + momentum * batch
 ///
-/// Otherwise they are the running ones, as constants. These have the dtype of the weights.
+/// Otherwise they are the running ones, as constants. Running statistics have the dtype of the weights.
 struct BatchNormOptions {
   bool training = false;
   double momentum = 0.1;
@@ -38,7 +38,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 
 /// By the statistics of each channel of each sample over the spatial axes (Ulyanov et al., arXiv 1607.08022).
 /// x has 3 to 5 dimensions; all other operands have C elements. The running statistics, if they are defined,
-/// are updated by the mean over the samples. Unless use_input_stats, it is batch_norm in evaluation.
+/// are updated by the mean over the samples. If use_input_stats is false, it is batch_norm in evaluation.
 struct InstanceNormOptions {
   bool use_input_stats = true;
   double momentum = 0.1;

@@ -12,8 +12,8 @@
 
 namespace vox {
 
-/// What follows a norm, at no further pass over memory: z for z > 0, else negative_slope * z. 1 is no
-/// activation, 0 is relu, everything else leaky_relu.
+/// An activation that a norm applies without a further pass over memory: z for z > 0, else negative_slope *
+/// z. A slope of 1 means none, 0 means relu, any other leaky_relu.
 struct Activation {
   double negative_slope = 1;
 
@@ -52,7 +52,7 @@ struct NormStatistics {
 
 /// The running statistics that a norm updates with those of its rows, by (1 - momentum) * running + momentum
 /// * batch, where the batch's variance is the unbiased one; undefined tensors mean none. Dense, of `rows`
-/// elements and one dtype: that of the weights, or if there are none x's or its opmath.
+/// elements and one dtype: the weights' dtype or, without weights, the dtype of x or its opmath.
 struct RunningStatistics {
   Tensor mean, variance;
   double momentum = 0;

@@ -7,8 +7,8 @@
 #include <voxgrad/core/host_device.h>
 #include <voxgrad/core/tensor.h>
 
-// The steps of the optimisers in nn/optim, as both devices compute them: element by element, in C =
-// opmath(dtype), with the buffers in C too. A parameter is rounded once.
+// The steps of the optimisers in nn/optim, shared by both devices. They compute element by element, in C =
+// opmath(dtype); the buffers have dtype C too. A parameter is rounded once.
 
 namespace vox::detail {
 
@@ -21,8 +21,8 @@ struct OptimizerItem {
   Tensor updates;
 };
 
-/// What depends on the number of the update (counted from 1), computed once per parameter: the last two
-/// arguments of a formula.
+/// The last two arguments of a formula. They depend on the number of the update, which counts from 1, and are
+/// computed once per parameter.
 struct UpdateNumbers {
   double scale, scale2;
 };

@@ -32,8 +32,7 @@ struct PoolAxis {
     return {begin, end < in ? end : in, dilation};
   }
 
-  /// Windows over cell i: those that begin at most their extent before it. With dilation, some of them skip
-  /// the cell.
+  /// Windows whose extent contains cell i. With dilation, some of them skip the cell.
   VOX_HOST_DEVICE PoolRange windows_over(int64_t i) const {
     if (adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in, 1};
     const int64_t extent = (kernel - 1) * dilation + 1;
@@ -115,7 +114,7 @@ VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, const Poo
   return best;
 }
 
-/// Gradient of cell i: the sum over those of the windows over it whose maximum it is, in ascending order.
+/// Gradient of cell i: the sum of grad_y over the windows whose maximum is cell i, in ascending order.
 template <class T>
 VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
                                          const PoolBox& windows, int64_t i) {
@@ -128,8 +127,8 @@ VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices
 
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------
 
-/// The divisor of window o: its number of cells or, with count_include_pad, of positions within the padded
-/// input; or that of the options.
+/// The divisor of window o: divisor_override if that is given, else its number of cells or, with
+/// count_include_pad, of positions within the padded input.
 VOX_HOST_DEVICE inline double divisor(const Pool3dGeometry& g, const Triple& o) {
   if (g.divisor_override != 0) return static_cast<double>(g.divisor_override);
   double count = 1;

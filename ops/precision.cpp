@@ -6,7 +6,7 @@ namespace vox {
 
 namespace {
 std::atomic<Float32Precision> of_process{Float32Precision::highest};
-thread_local int of_thread = -1;  // a Float32Precision, or -1 to use that of the process
+thread_local int of_thread = -1;  // this thread's Float32Precision, or -1 to use that of the process
 }  // namespace
 
 void set_float32_precision(Float32Precision precision) { of_process = precision; }

@@ -84,7 +84,7 @@ Tensor randperm(int64_t n, Device device, Generator& generator) {
     const Tensor order = arange(n, {.dtype = i64});
     const Tensor draws = randint(0, std::numeric_limits<int64_t>::max(), n, {.dtype = i64}, generator);
     int64_t* const out = detail::mutable_ptr<int64_t>(order);
-    // Fisher & Yates: each element changes places with one of those up to itself.
+    // Fisher & Yates: swaps element i with a random one of the elements 0 to i.
     for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[detail::ptr<int64_t>(draws)[i] % (i + 1)]);
     return order.to(device);
   });

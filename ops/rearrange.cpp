@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-// Ops that read x at other places: all are compositions, so they need neither kernels nor gradients.
+// Ops that move the elements of x. All are composed of other ops, so they need no kernels or gradients.
 
 namespace vox {
 

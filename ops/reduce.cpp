@@ -21,7 +21,7 @@
 //   var        g * 2 (x - mean) / (count - correction)
 //   logsumexp  g * exp(x - y)
 //   max, min   g / (number of ties) where x == y, else 0
-//   sum_to     composed of sum and reshape; std, norm and prod of others, too
+//   sum_to, std, norm and prod are composed of other ops
 
 namespace vox {
 
@@ -341,7 +341,7 @@ Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) 
 
 Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
   detail::check_floating("std", "x", x);
-  // In f32, because the square of a 16-bit number may be none.
+  // In f32, because the square of a 16-bit number may not fit 16 bits.
   const Tensor squares = var_mean_as("std", x.to(opmath(x.dtype())), dims, correction, keepdim).var;
   return sqrt_of_sum(squares).to(x.dtype());
 }
@@ -367,7 +367,7 @@ Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
     Tensor wide = x.to(opmath(x.dtype())), most;
     if (x.numel() > 0) {
       const Tensor largest = max(wide, dims, true), zero = full({}, 0, wide.options());
-      most = where(eq(largest - largest, 0), largest, zero);  // where it is finite
+      most = where(eq(largest - largest, 0), largest, zero);  // `largest` where it is finite, else 0
       wide = wide - most;
     }
     y = log(sum(exp(wide), dims, true));

@@ -28,9 +28,8 @@ struct ValuesAndIndices {
 ValuesAndIndices max(const Tensor& x, detail::Integer auto dim, bool keepdim = false);
 ValuesAndIndices min(const Tensor& x, detail::Integer auto dim, bool keepdim = false);
 
-/// Product of any dtype, in pairs: ((a b) (c d)) ... i64, u8 and bool give an i64, which wraps around. An
-/// empty product is
-/// 1. The gradients are exact for zeros too.
+/// Product of any dtype, in pairs: ((a b) (c d)) ... i64, u8 and bool give an i64, which wraps around. The
+/// product of no elements is 1. The gradients are exact for zeros too.
 Tensor prod(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 
 /// Whether any / all elements are not 0. Any dtype. any() of no elements is false, all() is true.
@@ -51,7 +50,7 @@ struct VarMean {
 };
 VarMean var_mean(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
 Tensor var(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
-/// Its square root; gradient 0 where that is 0.
+/// The square root of the variance; its gradient is 0 where it is 0.
 Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool keepdim = false);
 
 /// The vector norm: sum |x| for p = 1, sqrt(sum x^2) for p = 2, max |x| for p = infinity. Floating dtypes.
@@ -59,7 +58,7 @@ Tensor std(const Tensor& x, const Shape& dims = {}, double correction = 1, bool 
 Tensor norm(const Tensor& x, double p = 2, const Shape& dims = {}, bool keepdim = false);
 
 /// log(sum(exp(x))), computed on x minus its maximum. Floating dtypes. -inf if all are -inf, with gradient 0,
-/// or if there are no elements. Gradient: g exp(x - y).
+/// or if there are no elements. Gradient: g exp(x - y), with y the result.
 Tensor logsumexp(const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 
 /// Sums the dimensions that broadcasting from `shape` to x.shape() expands: the adjoint of expand(). Returns

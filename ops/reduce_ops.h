@@ -92,7 +92,7 @@ struct ArgExtremumOp {
 };
 
 /// The number of elements, their mean, and the sum of (x - mean)^2, combined as by Chan, Golub and LeVeque
-/// (1979): nothing cancels if the mean is large. There is no finish(): the results are two.
+/// (1979): nothing cancels if the mean is large. It has no finish(), because there are two results.
 template <class T>
 struct VarMeanOp {
   struct Acc {

@@ -29,8 +29,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode);
 
 /// x with the order of the elements along `dims` reversed.
 Tensor flip(const Tensor& x, const Shape& dims);
-/// x with the elements along dims[i] moved on by shifts[i]; those that leave at the end come back at the
-/// front. Without dims, x is rolled as one row of elements.
+/// x with the elements along dims[i] shifted by shifts[i] places towards the end; those beyond the end move
+/// to the front. Without dims, x is rolled as if it were one-dimensional.
 Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims = {});
 
 /// For classes (i64, in [0, num_classes)) of any shape: an i64 tensor with one more dimension of num_classes,

@@ -72,8 +72,8 @@ struct OutputNode : UnaryNode {
   void save(const Tensor&, const Tensor& y) { saved_y_.save(y); }
 };
 
-/// The same for a gradient of several ops. If backward is not recorded itself, one kernel computes it; the
-/// kernel's formula stands beside that of the op. Otherwise `gradient` does: it gets g and the saved tensor
+/// A node whose gradient takes several ops. If backward is not recorded, one kernel computes the gradient;
+/// its formula stands beside the op's kernel formula. Otherwise `gradient` does, from g and the saved tensor
 /// in opmath(dtype). Either way the gradient of a 16-bit tensor is rounded once.
 template <class Keeping, SavedTensor Keeping::*kept>
 struct ComposedNode : Keeping {
@@ -99,7 +99,7 @@ struct AbsNode final : InputNode {
   const char* name() const override { return "abs"; }
   Gradients backward(Gradients g) override { return {*g[0] * sign(saved_x_.get())}; }
 };
-/// Of functions that are constant between their steps.
+/// The node of a piecewise constant function, whose gradient is 0.
 template <Unary op>
 struct StepNode final : UnaryNode {
   const char* name() const override {
@@ -107,7 +107,7 @@ struct StepNode final : UnaryNode {
   }
   Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
 };
-/// floor, ceil or round: an integer is its own.
+/// floor, ceil or round. Integers are copied: they are whole already.
 template <Unary op>
 Tensor rounded(const char* function, const Tensor& x) {
   detail::check_arithmetic(function, "x", x);
@@ -265,8 +265,8 @@ struct HardswishNode final : ComposedOfInput {
 struct EluNode final : ComposedOfInput {
   const char* name() const override { return "elu"; }
   Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    // An x that is not negative is replaced: its exp may be infinite and is multiplied by 0 in the second
-    // gradient, which is 0 at 0.
+    // exp(x) of a large x is infinite, and the second gradient would multiply it by 0. So 0 replaces every x
+    // that is not negative.
     const Tensor negative_part = where(ge(x, 0), full({}, 0, x.options()), x);
     return where(gt(x, 0), g, g * (exp(negative_part) * p_));
   }

@@ -9,7 +9,7 @@ SPIN = 0.02  # seconds after the flush until PyTorch's threads sleep; until then
 
 
 class Clock:
-    """Medians of times. Ours and PyTorch's work runs in one stream, voxgrad's, and is timed by the same events."""
+    """Medians of times. voxgrad's and PyTorch's work runs in one stream, voxgrad's, and is timed by the same events."""
 
     def __init__(self, torch, device, stream, repeats, seconds, flush_bytes=FLUSH_BYTES):
         self._torch, self._device, self._stream = torch, device, stream
@@ -17,7 +17,7 @@ class Clock:
         self._flush = torch.empty(flush_bytes // 4, device=device)
 
     def median_ms(self, f):
-        """Warm-up, then up to `repeats` runs in about `seconds`, at least three; the result is dropped."""
+        """The median time of f(), after a warm-up: of as many runs as fit into `seconds`, from 3 to `repeats`."""
         estimate = self._times(f, 1)[0]
         if estimate < 1e3 * self._seconds / 10:  # a long run warms up only once
             estimate = self._times(f, 2)[1]
@@ -30,7 +30,8 @@ class Clock:
     def _device_times(self, f, count):
         events = []
         for i in range(count):
-            # The GPU sleeps and writes while the host submits `f`, so a slow host does not lengthen the time.
+            # The GPU sleeps and flushes its cache while the host submits `f`, so a slow host does not lengthen the
+            # time.
             self._torch.cuda._sleep(HEAD_START)
             self._flush.fill_(i + 1.0)
             pair = [self._torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -52,8 +53,8 @@ class Clock:
         return times
 
     def interleaved_ms(self, works):
-        """The medians of several kinds of work that are run in turns, each as often as fills a twentieth of
-        `seconds` at a time, with nothing between the runs: what the host costs counts too."""
+        """The median time of each of `works`, wall clock. They are run in turns: one is repeated, without a pause,
+        for about a twentieth of `seconds`, then the next. So the time of the host counts too."""
         counts = []
         for work in works:
             self._block_ms(work, 1)
@@ -65,7 +66,7 @@ class Clock:
         return [statistics.median(found) for found in times]
 
     def _block_ms(self, work, count):
-        """Wall-clock time of one run of `count`."""
+        """Mean wall-clock time of `count` runs."""
         self._synchronize()
         start = time.perf_counter()
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a run of a benchmark says about itself, and what all their command lines have."""
+"""What all benchmarks share: arguments, set-up, and the facts about a run (commit, machine, versions)."""
 
 import argparse
 import datetime
@@ -12,7 +12,7 @@ from .library import ROOT
 
 
 def names(allowed):
-    """The parser of a comma-separated list."""
+    """A parser, for argparse, of a comma-separated list of `allowed` names."""
     def parse(text):
         chosen = text.split(",")
         wrong = [name for name in chosen if name not in allowed]
@@ -23,7 +23,7 @@ def names(allowed):
 
 
 def add_arguments(parser, seconds):
-    """The arguments of all benchmarks; `seconds` is the default of --seconds."""
+    """Adds the arguments of all benchmarks; `seconds` is the default of --seconds."""
     parser.add_argument("--library", help="libvoxgrad_bench.so (default: the newest under build/)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--threads", type=int, help="CPU threads of both (default: torch's)")
@@ -36,7 +36,7 @@ def add_arguments(parser, seconds):
 
 
 def set_up(torch, library, args):
-    """Seeds and threads of both libraries. Returns the stream that both work in; None on the CPU."""
+    """Sets seeds and threads of both libraries. Returns the stream in which both work; None on the CPU."""
     stream = None
     if args.device == "cuda":
         if not torch.cuda.is_available():

@@ -2,7 +2,7 @@
 
 from .pytorch import torch
 
-DTYPES = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}  # of others: f32
+DTYPES = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}  # all other precisions: float32
 
 
 def set_precision(precision):
@@ -16,8 +16,8 @@ def dtype_of(precision):
 
 
 def pytorch_pass(function, operands, pass_, gy):
-    """A call returns the results: y; or the gradients of the operands that require grad, for the gradient `gy`
-    of y."""
+    """A function without arguments that runs the pass and returns its results: y; or, for the gradient `gy` of y, the
+    gradients of the operands that require grad."""
     wanted = [t for t in operands if t.requires_grad]
     if pass_ == "forward":
         def forward():

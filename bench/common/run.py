@@ -13,7 +13,7 @@ from .pytorch import torch
 
 
 def parser(program, description, seconds, precisions):
-    """With the arguments of all these benchmarks; `seconds` is the default of --seconds."""
+    """A parser with the arguments that all these benchmarks have; `seconds` is the default of --seconds."""
     a = argparse.ArgumentParser(prog="bench/" + program, description=description)
     machine.add_arguments(a, seconds)
     a.add_argument("--precisions", type=machine.names(precisions), help="of " + ",".join(precisions))
@@ -37,7 +37,7 @@ class Run:
         return time.monotonic() > self._end
 
     def set_precision(self, precision):
-        """That of f32 in both libraries."""
+        """Sets the precision of f32 in both libraries."""
         set_precision(precision)
         self.voxgrad.set_precision(precision)
 
@@ -49,7 +49,7 @@ class Run:
         self.save()
 
     def skip(self, *line):
-        """A line for what there was no time to measure."""
+        """Adds a line to the table for something that there was no time to measure."""
         self._lines.append((*line, "not run"))
 
     def save(self):
@@ -76,5 +76,5 @@ class Run:
 
 
 def reason(error):
-    """Why PyTorch could not do something, for the row."""
+    """The first line of an error, for the row of what PyTorch could not do."""
     return (str(error).splitlines() or ["?"])[0][:200]

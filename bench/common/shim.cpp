@@ -51,7 +51,8 @@ std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensor
 
 namespace {
 
-/// Sets the arithmetic of f32; false if `name` is a dtype that this build does not have.
+/// Sets the precision of f32. Does nothing for a 16-bit dtype, and returns false if this build does not have
+/// it.
 bool set_precision(const std::string& name) {
   using enum vox::Float32Precision;
   if (name == "bf16" || name == "f16") return dtype_named(name).has_value();

@@ -6,7 +6,7 @@ import os
 
 
 def save(run, path):
-    """Replaces the file in one step, since it is called after every row."""
+    """Writes `run` as JSON. The file is replaced in one step, because a run calls this after every row."""
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(run, file, indent=1)
     os.replace(path + ".part", path)
@@ -17,7 +17,7 @@ def geometric_mean(values):
 
 
 def fastest(times):
-    """The name and the value of the least; "-" and None if there is none."""
+    """The name and the value of the smallest time; "-" and None if there are no times."""
     name = min(times, key=times.get, default="-")
     return name, times.get(name)
 

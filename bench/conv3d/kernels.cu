@@ -1,11 +1,11 @@
 // The kernels of the conv3d family on a GPU, one by one, on the seven problems at full batch, without bias.
-// For each problem, pass and kernel: the median over 10 runs of the device's own time, the L2 cache flushed
-// before each, and useful TFLOP/s.
+// For each problem, pass and kernel it prints the median of 10 times on the device, with the L2 cache flushed
+// before each run, and useful TFLOP/s.
 //
 //   bench_conv3d_kernels [highest|high|medium|bf16|f16] [kernel...]
 //
-// f32 at a precision (`high` if none is given), or tensors of 16 bits; the named kernels, or all that take
-// the problem. A * marks the kernel that the table chooses.
+// The first argument is a precision of f32 (default: high) or a 16-bit dtype. Without names, all kernels that
+// take the problem run. A * marks the kernel that the table chooses.
 
 #include <cstdio>
 #include <string_view>

@@ -12,7 +12,7 @@
 
 // Kernels of the conv3d family on a GPU: operands, calls, and a clock.
 
-/// Times of work in the current stream by events, in milliseconds, with the L2 cache flushed before each run.
+/// Times work in the current stream by events, in milliseconds. The L2 cache is flushed before each run.
 class EventClock {
  public:
   EventClock() : flush_(vox::empty({int64_t{1} << 26}, {.device = vox::Device::cuda()})) {

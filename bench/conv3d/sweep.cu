@@ -1,17 +1,14 @@
-// A sweep over neighbouring geometries of the conv3d family on a GPU, which looks for jumps in time. A line
-// is a list of geometries that differ in one parameter. Each runs in the three passes with the kernel that
-// the table chooses, or with
-// --all-kernels with every kernel that takes the problem. Times are by events, with the L2 cache flushed
-// before each run.
+// A sweep over neighbouring geometries of the conv3d family on a GPU, to find jumps in time. A line is a list
+// of geometries that differ in one parameter. Each geometry runs in the three passes with the kernel that the
+// table chooses or, with --all-kernels, with every kernel that takes the problem. Times are measured by
+// events, with the L2 cache flushed before each run.
 //
-//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json    arithmetic: high (default), highest,
-//   medium,
-//                                                                      bf16, f16
+//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json
 //   python3 bench/conv3d/sweep.py sweep.json --svg docs/conv3d_sweep.svg
 //   python3 bench/conv3d/sweep.py sweep.json --table
 //
-// The second command finds the jumps and draws the picture; the third, after --all-kernels, shows how much
-// each kernel of the table gains.
+// `arithmetic` is high (default), highest, medium, bf16 or f16. The second command finds the jumps and draws
+// the picture; the third, after --all-kernels, shows how much each kernel of the table gains.
 
 #include <cstdio>
 #include <string>
@@ -41,7 +38,7 @@ double operations(const vox::Conv3dGeometry& g) {
 
 constexpr const char* pass_names[]{"conv3d", "conv_transpose3d", "weight_grad"};
 
-/// The median of 5 runs; of one if it takes more than 20 ms.
+/// The median time of 5 runs, or the time of one run if it takes more than 20 ms.
 template <class Run>
 double milliseconds(EventClock& clock, Run run) {
   const double first = clock.once(run);

@@ -16,7 +16,7 @@ LIMIT = 2.0  # a jump between neighbours is reported above this factor
 
 
 def floor_ms(row, launch_ms):
-    """The largest of the times of the operations, the bytes and an empty kernel."""
+    """The least possible time: the longest of the times of the operations, the bytes and an empty kernel."""
     return max(1e3 * row["operations"] / FLOPS[row["precision"]], 1e3 * row["bytes"] / BYTES_PER_SECOND,
                launch_ms)
 
@@ -37,7 +37,7 @@ def lines(sweep):
 
 
 def unexplained(a, b, launch_ms):
-    """By what factor the time per operation changes more from a to b than the floor per operation does."""
+    """The factor by which the time per operation changes from a to b, over that of the floor per operation."""
     time = (b["ms"] / b["operations"]) / (a["ms"] / a["operations"])
     floor = (floor_ms(b, launch_ms) / b["operations"]) / (floor_ms(a, launch_ms) / a["operations"])
     if time < 1:

@@ -31,7 +31,7 @@ def arguments():
 
 
 def pytorch_times(run, function, operands, gy, pass_):
-    """Milliseconds of PyTorch's forms, and why others failed."""
+    """The times in ms of PyTorch's forms (memory format, compiled or not), and the reasons why others failed."""
     def last(t):
         return t.detach().to(memory_format=torch.channels_last_3d) if t.dim() == 5 else t.detach()
 

@@ -35,7 +35,7 @@ class Problem:
     bias: bool = True
 
     def small(self):
-        """A tiny version. Where rows are normalised, they keep their length."""
+        """A tiny version. Problems that normalise along W keep that size."""
         width = self.input[2] if self.number in (3, 34) else 8
         return replace(self, batch=2, c_in=max(1, self.c_in // 4), c_out=max(4, self.c_out // 4), input=(4, 4, width))
 

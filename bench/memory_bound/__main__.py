@@ -47,7 +47,7 @@ def add_row(run, name, pass_, precision, moved, ours, theirs):
 
 
 def theirs_of(tensor, smoke):
-    """An operand of PyTorch's."""
+    """PyTorch's operand: for --smoke a copy in f64."""
     if not (smoke and tensor.is_floating_point()):
         return tensor
     return tensor.detach().double().requires_grad_(tensor.requires_grad)

@@ -17,9 +17,9 @@ SHAPES = {  # by the longest axis: 2^27 elements, 256 MiB in bf16 and 512 MiB in
 
 @dataclass
 class Case:
-    """`forward` and `backward` list the tensors that are moved, a letter each: x, a, b, c for the operands (c for
-    a channel's or row's parameters, which count nothing), y for the output, g for its gradient (of y's size). An empty
-    string: there is no such pass worth measuring. A gradient has its operand's letter."""
+    """`forward` and `backward` list the tensors that a pass moves, a letter each: the operands, which tensors()
+    explains (c counts no bytes), y for the output, and g for the gradient of y. The gradient of an operand has the
+    operand's letter. An empty string says that the pass is not worth measuring."""
 
     name: str
     function: Callable
@@ -29,7 +29,8 @@ class Case:
     shape: str = "volume"
 
     def tensors(self, dtype, device, smoke):
-        """x and a normal, b a condition, c two vectors of parameters, t classes; `p` makes x positive."""
+        """The operands by letter: x and a are normal, p is a positive x, b a condition, t classes, c two vectors of
+        parameters."""
         shape, made = SHAPES[self.shape][smoke], []
         for kind in self.operands:
             if kind in "xa":
@@ -46,7 +47,7 @@ class Case:
         return made
 
     def moved_bytes(self, pass_, operands, y):
-        """What the pass moves at least."""
+        """The bytes that the pass must move at least."""
         def size(t):
             return t.numel() * t.element_size()
 

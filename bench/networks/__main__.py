@@ -38,7 +38,8 @@ def arguments():
 
 
 def peak_bytes(run, work, peak):
-    """Of two steps. `peak(reset)` is the library's peak, from now on if `reset`."""
+    """The peak memory of two steps, or None on the CPU. `peak(reset)` returns the library's peak, and restarts it if
+    `reset`."""
     work()  # may search for the fastest kernels, with more memory
     if not run.cuda:
         return None

@@ -10,7 +10,8 @@ from memory_bound.cases import CASES
 from networks.models import Cat
 
 NORMS, ACTIVATIONS = (nn.BatchNorm3d, nn.InstanceNorm3d), (nn.ReLU, nn.LeakyReLU)
-# What is no convolution: its kind, and its name in bench/memory_bound. A norm and the activation behind it are one op.
+# The layers that are no convolutions: kind, and name in bench/memory_bound. A norm and the activation behind it are one
+# op.
 OPS = {(nn.BatchNorm3d, nn.ReLU): ("norm", "batch_norm relu"),
        (nn.InstanceNorm3d, nn.LeakyReLU): ("norm", "instance_norm leaky_relu"),
        (nn.ReLU,): ("activation", "relu"), (nn.Sigmoid,): ("activation", "sigmoid"),
@@ -21,8 +22,8 @@ CONV_PASSES = ("forward", "grad-input", "grad-weight")
 
 
 def calls(network, x):
-    """[(modules that are one op, shapes of the first one's inputs)] in the order of a forward, and the output's
-    shape."""
+    """The ops of a forward in order, each as (its modules, the shapes of the first module's inputs); and the shape of
+    the output."""
     net, found = network.build().to(x.device), []
 
     def note(module, inputs, _):

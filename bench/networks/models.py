@@ -9,7 +9,7 @@ from common.optimisers import optimiser_of
 
 
 class Cat(nn.Module):
-    """A module, so that the layer profile sees it."""
+    """cat() as a module, so that the layer profile sees it."""
 
     def forward(self, a, b):
         return torch.cat([a, b], 1)
@@ -25,7 +25,7 @@ def block(c_in, c_out, stride, nnunet):
 
 
 class UNet(nn.Module):
-    """With `nnunet` as nnU-Net has it: instance norm, leaky ReLU, down by strided convolutions instead of pooling."""
+    """A 3-D U-Net. With `nnunet`, nnU-Net's: instance norm, leaky ReLU, strided convolutions instead of pooling."""
 
     def __init__(self, channels, nnunet=False):
         super().__init__()
@@ -82,22 +82,22 @@ class Network:
     name: str
     family: str  # its name in shim.cpp
     batch: int
-    size: int  # cells an axis of the input
+    size: int  # cells of the input along each axis
     optimiser: str  # adam, adamw or sgd
     channels: tuple = ()  # of a U-Net's levels, or between a decoder's layers
-    factor: int = 1  # output over input, an axis
+    factor: int = 1  # cells of the output / cells of the input, along each axis
 
     @property
     def is_unet(self):
         return self.family in ("unet", "nnunet")
 
     def resized(self, size):
-        """With `size` cells an axis of the output. A U-Net keeps the levels that have at least two."""
+        """The network with `size` output cells along each axis. A U-Net keeps the levels with at least two cells."""
         levels = size.bit_length() - 1 if self.is_unet else None
         return replace(self, size=max(1, size // self.factor), channels=self.channels[:levels])
 
     def narrowed(self, divisor):
-        """With fewer channels."""
+        """The network with 1 / `divisor` of the channels."""
         return replace(self, channels=tuple(max(1, c // divisor) for c in self.channels))
 
     def build(self):

@@ -33,7 +33,7 @@ Sequential block(int64_t in, int64_t out, int64_t stride, bool nnunet) {
   return layers;
 }
 
-/// With `nnunet` as nnU-Net has it: instance norm, leaky ReLU, down by strided convolutions instead of
+/// A 3-D U-Net. With `nnunet` it is nnU-Net's: instance norm, leaky ReLU, and strided convolutions instead of
 /// pooling.
 struct UNet final : Module {
   bool nnunet;
@@ -155,9 +155,9 @@ struct Trainer {
 
 }  // namespace
 
-/// One training step, with the optimiser spec.pass; it results in the loss before it. Operands: input,
-/// target, and by name the state of the PyTorch network, in the input's dtype. State in f32 beside a 16-bit
-/// input is the mixed form.
+/// One training step with the optimiser spec.pass; the result is the loss before the step. Operands: input,
+/// target, and by name the state of the PyTorch network. The state has the input's dtype, or f32 beside a
+/// 16-bit input for the mixed form.
 Task network(const Spec& spec) {
   auto trainer = std::make_shared<Trainer>(Trainer{build(spec), spec.operands.at(0), spec.operands.at(1)});
   const vox::DType compute = spec.operands[0].dtype(), parameters = spec.operands.at(2).dtype();

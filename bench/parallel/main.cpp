@@ -97,7 +97,7 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-/// The median time of a step in ms, the slowest rank's.
+/// The median time of a step in ms, on the slowest rank.
 double measure(const Options& o, vox::Device device, const std::function<void()>& step) {
   const auto synchronize = [&] {
     if (device.is_cuda()) vox::cuda::synchronize(device);

@@ -17,7 +17,7 @@ from networks.models import UNET, Network, UNet  # noqa: E402
 
 
 def measure(args, device, step):
-    """The median time of a step in ms, the slowest rank's."""
+    """The median time of a step in ms, on the slowest rank."""
     def synchronize():
         if device.type == "cuda":
             torch.cuda.synchronize()

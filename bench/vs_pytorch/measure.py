@@ -1,4 +1,4 @@
-"""One row: ours, PyTorch's call and PyTorch's best, on the same fresh operands, timed alike."""
+"""One row: voxgrad, PyTorch's plain call and PyTorch's best variant, on the same fresh operands, timed alike."""
 
 import time
 

@@ -9,7 +9,7 @@ from pathlib import Path
 PASSES = ("forward", "grad-input", "grad-weight", "step")
 PRECISIONS = ("high", "highest", "medium", "bf16", "f16")
 
-# Ceilings of an H200, measured on 2026-11-20: matrix products of 8192^3 and a copy (bytes read + written).
+# Measured ceilings of an H200: FLOP/s of matrix products of 8192^3, and bytes/s of a copy (read + written).
 # `highest` has the TF32 ceiling: its products of split operands run on the same units.
 FLOPS = {"high": 356e12, "highest": 356e12, "medium": 672e12, "bf16": 672e12, "f16": 672e12}
 BYTES_PER_SECOND = 4.3e12
@@ -50,7 +50,7 @@ class Problem:
         return (self.batch, self.c_out, *self.output)
 
     def flops(self):
-        """Of one pass: two for every (input, tap) pair that meets an output; padding crops some of them."""
+        """Operations of one pass: two for every (input, tap) pair that meets an output; padding crops some of them."""
         pairs = 1
         for axis in range(3):
             pairs *= sum(0 <= i * self.stride - self.padding[axis] + k * self.dilation < self.output[axis]
@@ -58,7 +58,7 @@ class Problem:
         return 2 * self.batch * self.c_in * (self.c_out // self.groups) * pairs
 
     def elements(self):
-        """Of input, weight and output: every pass reads two of them and writes the third."""
+        """Elements of input, weight and output together: every pass reads two of them and writes the third."""
         return math.prod(self.input_shape) + math.prod(self.weight_shape) + math.prod(self.output_shape)
 
     def floor_ms(self, pass_, precision):
@@ -67,7 +67,7 @@ class Problem:
         return one * (3 if pass_ == "step" else 1)
 
     def least_step_bytes(self, precision):
-        """What a training step must hold: operands, output, and a gradient of each, bias included."""
+        """Bytes that a training step must hold: operands, output, and a gradient of each, bias included."""
         return 2 * ELEMENT_BYTES[precision] * (self.elements() + self.c_out)
 
 

@@ -48,7 +48,7 @@ def merge(runs):
 
 
 def ratio(row, rival):
-    """How many times faster ours is; None unless both ran and are right."""
+    """How many times faster voxgrad is; None unless both ran and are right."""
     ran = row.get("ours") == "ran" and row.get("ours_correct") and row.get("call_correct")
     return row[rival + "_ms"] / row["ours_ms"] if ran else None
 
@@ -125,8 +125,8 @@ def _means(rows, numbers):
 
 
 def _memory(rows, numbers, title, markdown):
-    """Device memory beyond the results of each pass, and the peak of a training step beside the least possible:
-    inputs, output and their gradients."""
+    """Device memory of each pass in addition to its results; and the peak of a training step, next to the least
+    possible, that of the operands, the output and their gradients."""
     table = [("#", "precision", *(f"{p}: workspace MB" for p in PASSES[:3]), "step: least MB", "ours MB",
               "over MB", "PyTorch call MB")]
     for precision in PRECISIONS:

@@ -34,8 +34,8 @@ Box box_around_head(const Volume& truth) {
   return box;
 }
 
-// The square window of the detail: where trilinear interpolation errs most. Windows that lie inside the head
-// are preferred, because otherwise the rim of a cut-out brain would always be chosen.
+// The square window that is shown as the detail: that in which trilinear interpolation has the largest error.
+// Windows inside the head come first, because otherwise the rim of a cut-out brain would always be chosen.
 Box detail_box(const Comparison& c, const Box& head, int64_t d, int64_t edge) {
   Box best = head;
   double most = -1;

@@ -45,7 +45,7 @@ struct Results {
   Report report;
   Comparison head;  ///< the whole head; scored on the planes of the slab
   Split split;
-  std::optional<Comparison> unseen;  ///< the second head, all of which was scored
+  std::optional<Comparison> unseen;  ///< the second head, scored on all planes
   History history;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kSmallestPatch = 8;
 constexpr int kAttempts = 64;
-constexpr double kLeastHead = 0.1;  // of a patch's voxels
+constexpr double kLeastHead = 0.1;  // least share of a patch's voxels that show the head
 
 }  // namespace
 

@@ -126,7 +126,7 @@ inline Labels label_ventricles(const Volume& scan) {
   }
   if (inside.empty()) throw std::runtime_error("label_ventricles: the scan is nothing but air");
 
-  // 2. Fluid, and what of it is deep.
+  // 2. Fluid, and the part of it that is deep.
   const auto middle = inside.begin() + static_cast<int64_t>(inside.size() / 2);
   std::nth_element(inside.begin(), middle, inside.end());
   Labels labels;

@@ -7,7 +7,7 @@
 
 namespace unet {
 
-/// vox::soft_dice_loss, with sums over the whole batch, those parts of it included that other ranks have.
+/// vox::soft_dice_loss, with sums over the whole batch, including the parts on other ranks.
 inline vox::Tensor dice_loss_of_all_ranks(const vox::Tensor& probability, const vox::Tensor& target) {
   const double smooth = 1;  // voxels
   const vox::Tensor both = vox::dist::all_reduce((probability * target).sum()),

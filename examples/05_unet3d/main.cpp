@@ -39,7 +39,7 @@ struct Options : mri::Options {
 
 constexpr int64_t kGap = 4;  // coronal planes on each side of the slab that are neither trained on nor scored
 
-// Half the resolution of a mask: 1 where at least half of the 2x2x2 cell is.
+// The mask at half the resolution: 1 where at least half of a 2x2x2 cell is 1.
 Mask halve(const Mask& mask, const mri::Volume& like) {
   mri::Volume volume(like.size);
   std::copy(mask.begin(), mask.end(), volume.voxels.begin());

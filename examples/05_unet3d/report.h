@@ -18,10 +18,10 @@ namespace unet {
 struct Segmented {
   mri::Volume scan;
   mri::Mask label, dark, ours;
-  mri::Box box;  ///< what is scored
+  mri::Box box;  ///< the part that is scored
 };
 
-/// 2 |A B| / (|A| + |B|) inside `box`; 1 if both are empty there.
+/// The Dice score 2 |A and B| / (|A| + |B|) of two masks inside `box`; 1 if both are empty there.
 inline double dice(const mri::Mask& a, const mri::Mask& b, const mri::Size& size, const mri::Box& box) {
   int64_t both = 0, sum = 0;
   for_each_voxel(box, [&](int64_t d, int64_t h, int64_t w) {
@@ -33,7 +33,7 @@ inline double dice(const mri::Mask& a, const mri::Mask& b, const mri::Size& size
 }
 
 struct Scores {
-  double threshold = 0;  ///< of all dark voxels, which is what intensity alone tells
+  double threshold = 0;  ///< for the mask of all dark voxels, the result of intensity alone
   double ours = 0;
 };
 inline Scores score(const Segmented& head) {
@@ -77,7 +77,7 @@ inline std::vector<float> overlay(const std::vector<float>& grey, const std::vec
 }
 
 /// Draws axial, coronal and sagittal planes that cross in the structure as rows; the scan, the label and the
-/// result as columns. Dashed lines bound what is scored, unless it is the whole volume. Throws
+/// result as columns. Dashed lines bound the scored part, unless it is the whole volume. Throws
 /// std::runtime_error if gnuplot is missing or fails.
 inline void draw_overlays(const Segmented& head, const std::string& title, const std::filesystem::path& png) {
   const mri::Volume& scan = head.scan;

@@ -16,12 +16,12 @@
 
 namespace unet {
 
-/// Draws cubes of the coronal planes for training, mirrored at random, with intensities to the power of 0.7
-/// to 1.4, because other scans have other contrasts. Of each two one has a voxel of the structure near its
-/// middle, because few would show it otherwise; the other lies anywhere. Where a cube reaches beyond its
-/// range of planes, it shows their reflection, so that what lies at the range's end comes to the middle of
-/// cubes too. A sample is a pure function of (seed, step, of_batch), so a resumed run sees the same patches
-/// as an unbroken one.
+/// Draws cubes of the coronal planes for training, mirrored at random. Intensities are raised to a random
+/// power from 0.7 to 1.4, because other scans have other contrasts. Every second cube lies anywhere; the
+/// others have a voxel of the structure near the middle, because few would show it otherwise. A cube that
+/// reaches beyond its range of planes shows their reflection there, so planes at the end of the range also
+/// come to lie in the middle of cubes. A sample is a pure function of (seed, step, of_batch), so a resumed
+/// run sees the same patches as an unbroken one.
 class Sampler {
  public:
   /// Throws std::invalid_argument if the volume is too small, or no voxel of the structure lies in the planes
@@ -38,7 +38,7 @@ class Sampler {
   int64_t patch() const { return patch_; }
 
  private:
-  // A range of planes, with half a patch of reflected ones at either end.
+  // A range of planes, extended at either end by reflections, half a patch deep.
   struct Part {
     mri::Volume scan;
     mri::Mask structure;

@@ -22,7 +22,7 @@ inline vox::Tensor convolve(const vox::nn::Conv3d& conv, const vox::Tensor& x) {
   return vox::conv3d(x, conv.weight.to(x.dtype()), bias, {.stride = o.stride, .padding = o.padding});
 }
 
-/// Twice: 3x3x3 convolution, instance norm, leaky ReLU. The first convolution has the stride.
+/// 3x3x3 convolution, instance norm, leaky ReLU; then the same again. The first convolution has the stride.
 struct Level final : vox::nn::Module {
   vox::nn::Conv3d conv0, conv1;
   vox::nn::InstanceNorm3d norm0, norm1;
@@ -55,8 +55,7 @@ struct Level final : vox::nn::Module {
 /// scores (N, 2, D, H, W) of background and structure. Sizes are multiples of kMultiple.
 ///
 ///     down:  8 channels -> 16 at 1/2 -> 32 at 1/4 -> 64 at 1/8 of the resolution, by strided convolutions
-///     up:    a transposed convolution of kernel 2 and stride 2, cat with the same resolution's features, a
-///     level
+///     up:    transposed convolution of kernel 2 and stride 2; cat with that resolution's features; Level
 struct UNet final : vox::nn::Module {
   static constexpr int64_t kChannels[] = {8, 16, 32, 64};
   static constexpr int64_t kLevels = std::size(kChannels), kMultiple = 1 << (kLevels - 1);
@@ -91,16 +90,17 @@ struct UNet final : vox::nn::Module {
   }
 };
 
-/// The structure's mask inside `box`, 0 outside and in air. The network sees cubes of `patch` voxels, as in
-/// training, because instance norm depends on what it sees. Of each the middle is kept, half the edge; these
-/// tile the scan from its first voxel on, so a voxel's result does not depend on `box`.
+/// The structure's mask inside `box`, 0 outside and in air. The network sees cubes with an edge of `patch`
+/// voxels, as in training, because instance norm depends on the whole cube. Of each cube, the middle part
+/// with half its edge is kept. These parts tile the scan from its first voxel on, so a voxel's result does
+/// not depend on `box`.
 inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box& box, int64_t patch,
                          vox::Device device, vox::DType dtype) {
   if (std::min({scan.size[0], scan.size[1], scan.size[2]}) < patch)
     throw std::invalid_argument("segment: the scan has an axis below " + std::to_string(patch) + " voxels");
   const auto guard = vox::no_grad();
   const int64_t core = patch / 2;
-  mri::Box cores{};  // those that meet the box
+  mri::Box cores{};  // the numbers of the kept parts that meet the box, along each axis
   for (int axis = 0; axis < 3; ++axis) {
     cores.begin[axis] = box.begin[axis] / core;
     cores.end[axis] = (box.end[axis] + core - 1) / core;

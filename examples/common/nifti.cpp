@@ -1,9 +1,8 @@
 // Reading head scans: NIfTI-1 and NIfTI-2 files through the NIfTI C library.
 //
-// First half: checks that the header is sound and that the file holds the voxels that it promises. The
-// library repairs some bad headers, prints messages about others, and allocates memory before it reads the
-// voxels. It reads whatever passes this check without complaint. Second half: turns voxels of any type and
-// orientation into a Volume.
+// The first half checks that the header is sound and that the file holds the voxels that it promises. Without
+// this check, the library would repair some bad headers, print messages about others, and allocate memory
+// before it reads the voxels. The second half turns voxels of any type and orientation into a Volume.
 #include <nifti2_io.h>
 
 #include <array>
@@ -38,7 +37,8 @@ struct Claim {
 }
 
 File open(const std::string& path) {
-  // The library decides by the name whether to unpack. So must we, to count the bytes that it will read.
+  // The library decides by the name whether to unpack. So we do the same, to count the bytes that it will
+  // read.
   File file(znzopen(path.c_str(), "rb", nifti_is_gzfile(path.c_str())));
   if (!file) refuse(path, "cannot open the file");
   return file;

@@ -13,7 +13,7 @@
 
 namespace mri {
 
-/// What every experiment can be told.
+/// The options that every experiment has.
 struct Options {
   std::string device = "cpu";
   int threads = 0;  ///< 0: all cores

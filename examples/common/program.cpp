@@ -49,7 +49,7 @@ std::optional<Volume> load_unseen(const Options& options) {
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  // A folder that exists may still refuse files: better said now than after the training.
+  // A folder that exists may still refuse files. Better to report that now than after the training.
   std::string probe = (folder / ".voxgrad_XXXXXX").string();
   const int descriptor = error ? -1 : mkstemp(probe.data());
   if (descriptor < 0) {

@@ -37,7 +37,7 @@ Volume load_head(const Options& options);
 /// The head of --unseen. If the user gives a scan of their own, it may be missing.
 std::optional<Volume> load_unseen(const Options& options);
 
-/// Throws std::runtime_error if it cannot be made, or takes no files.
+/// Makes `folder`. Throws std::runtime_error if that fails, or if files cannot be written to it.
 void make_folder(const std::filesystem::path& folder);
 
 /// Prints what is trained, and on what.

@@ -1,4 +1,4 @@
-// The part of voxgrad::dist that an example needs, also in builds without it: there, a program is its only
+// The part of voxgrad::dist that an example needs. In builds without voxgrad::dist, a program is its only
 // rank.
 #pragma once
 

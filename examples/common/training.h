@@ -1,5 +1,4 @@
-// Training: the state that it advances, the loop, and what a long run needs besides: checkpoints, Ctrl-C, and
-// a progress line.
+// Training: its state, the loop, and what a long run needs: checkpoints, Ctrl-C, and a progress line.
 #pragma once
 
 #include <chrono>
@@ -19,10 +18,11 @@ namespace mri {
 struct History {
   std::vector<float> loss;  ///< of step 1, 2, ...
   std::vector<int64_t> evaluated_steps;
-  std::vector<float> evaluated_score;  ///< on what is kept out of training, after each of those steps
+  std::vector<float> evaluated_score;  ///< on the data kept out of training, after each of those steps
 };
 
-/// A training run between two steps. It has no random state: (seed, step) gives the next patches.
+/// The state of a training run between two steps. There is no random state: (seed, step) gives the next
+/// patches.
 struct TrainingState {
   vox::nn::Module& network;
   vox::optim::Optimizer& optimizer;
@@ -49,12 +49,12 @@ struct TrainingPlan {
   double minutes = 0;                ///< time after which to stop, over all resumed runs; 0: none
   std::string score_unit;            ///< "dB", for the progress line
   std::filesystem::path checkpoint;  ///< where to save the state; empty: neither save nor print
-  /// Of several ranks, whether one passes true.
+  /// Whether any rank passes true; with several ranks, vox::dist::any.
   std::function<bool(bool)> any = [](bool value) { return value; };
 
   /// Takes the given step (the first is 1) and returns its loss.
   std::function<float(int64_t step)> take_step = {};
-  /// Scores the network on what is kept out of training.
+  /// Scores the network on the data kept out of training.
   std::function<double()> evaluate = {};
 };
 
@@ -68,7 +68,7 @@ Outcome train(TrainingState& state, const TrainingPlan& plan);
 /// signal ends the process as usual.
 void catch_interrupts();
 
-/// Whether such a signal has come.
+/// Whether SIGINT or SIGTERM has arrived since catch_interrupts().
 bool interrupted();
 
 /// Draws `[#####.....] 120/600  loss 0.000213  36.71 dB  8.1 steps/s  0:59 left`.

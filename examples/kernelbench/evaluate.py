@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-# What KernelBench imports beside its evaluation: clients of language models, and pydantic for one record.
+# Packages that KernelBench imports but its evaluation hardly needs: clients of language models, and pydantic.
 UNUSED = ("dotenv", "openai", "litellm", "together", "anthropic", "google.generativeai", "transformers", "requests",
           "tqdm")
 
 
 class _StandIn(types.ModuleType):
-    """In place of a package that is not installed, and that the evaluation imports but does not use."""
+    """A stand-in for a package that is not installed, and that the evaluation imports but does not use."""
 
     __path__ = ()
 
@@ -38,7 +38,7 @@ class _StandIn(types.ModuleType):
 
 
 class _Record:
-    """In place of pydantic.BaseModel: attributes by keyword."""
+    """A stand-in for pydantic.BaseModel: attributes by keyword."""
 
     def __init__(self, **values):
         vars(self).update(values)
@@ -60,11 +60,11 @@ def provide_missing_packages():
 
 
 class Harness:
-    """The evaluation of a checkout, as its version has it."""
+    """The evaluation functions of a checkout, whichever version it is."""
 
     def __init__(self, checkout):
         self.problems = checkout / "KernelBench"
-        if (checkout / "src" / "kernelbench" / "eval.py").exists():  # since the end of 2025
+        if (checkout / "src" / "kernelbench" / "eval.py").exists():  # the layout of newer versions
             sys.path.insert(0, str(checkout / "src"))
             self.eval = importlib.import_module("kernelbench.eval")
             self.timing = importlib.import_module("kernelbench.timing")
@@ -84,7 +84,7 @@ class Harness:
         return found[0].read_text()
 
     def judge(self, source, new_source, trials, runs, device):
-        """KernelExecResult of ModelNew."""
+        """Judges ModelNew, and returns KernelBench's KernelExecResult."""
         wanted = dict(original_model_src=source, custom_model_src=new_source, num_correct_trials=trials,
                       num_perf_trials=runs, measure_performance=True, device=device, verbose=False, backend="cuda",
                       precision=torch.float32, timing_method="cuda_event",

@@ -23,7 +23,7 @@ uint64_t random_number(uint64_t seed, int64_t epoch, int64_t index) {
   return join_words(words.word[0], words.word[1]);
 }
 
-/// The examples in the order of an epoch.
+/// The indices of the examples, in the order of an epoch.
 std::vector<int64_t> order(int64_t size, const LoaderOptions& o, int64_t epoch) {
   std::vector<int64_t> indices(static_cast<size_t>(size));
   std::iota(indices.begin(), indices.end(), 0);
@@ -85,7 +85,7 @@ struct Loader::Epoch::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<int64_t, Prepared> prepared;
-  int64_t begun, taken;  // batches that a thread has begun; that the caller has
+  int64_t begun, taken;  // numbers of the next batch to begin, and of the next that the caller gets
   bool stopped = false;
   std::vector<std::thread> threads;
   std::optional<Staging> staging;  // of the caller, if there are no threads

@@ -19,9 +19,9 @@ struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;    ///< a new order in each epoch
   bool drop_last = false;  ///< leave out a last batch that is smaller
-  uint64_t seed = 0;       ///< of the order, and of the generators that `get` gets
-  int64_t threads = 2;     ///< that prepare batches; with 0 the caller does
-  int64_t prefetch = 2;    ///< batches per thread, ready or being made, beyond the caller's
+  uint64_t seed = 0;       ///< of the order, and of the generators that are passed to `get`
+  int64_t threads = 2;     ///< number of threads that prepare batches; with 0 the caller does
+  int64_t prefetch = 2;    ///< batches per thread, ready or being made, that the caller does not have yet
   Device device = Device::cpu();
 };
 
@@ -34,8 +34,8 @@ struct LoaderOptions {
 ///       for (const data::Sample& batch : loader.epoch(epoch)) train(batch[0], batch[1]);
 ///
 /// Everything is a function of (seed, epoch, index): batches do not depend on the number of threads, and a
-/// resumed run sees those of an unbroken one. For CUDA, each thread copies through pinned memory in a stream
-/// of its own while the GPU computes.
+/// resumed run gets the same batches as an unbroken one. For CUDA, each thread copies through pinned memory,
+/// in its own stream, while the GPU computes.
 class Loader {
  public:
   /// Makes example `index` of the data set, on the CPU. Several threads call it at once, under no_grad(),

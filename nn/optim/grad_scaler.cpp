@@ -38,7 +38,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                       " has dtype f16; keep f32 parameters and use autocast");
     gradients.push_back(g);
   }
-  std::vector<Tensor> sums;  // by device, of zeros, and of the NaNs that 0 times a non-finite number gives
+  std::vector<Tensor> sums;  // one per device, of g * 0: NaN if an element of a gradient is not finite
   for (Tensor& g : gradients) {
     g.mul_(1 / scale_);
     const Tensor zero = sum((g * 0).to(opmath(g.dtype()))).to(f32);

@@ -16,8 +16,9 @@ struct GradScalerOptions {
 };
 
 /// Loss scaling for f16 (Micikevicius et al., arXiv 1710.03740) like torch.cuda.amp.GradScaler. Gradients
-/// that are too small for f16 become 0; so the loss is multiplied before the backward, and the gradients are
-/// divided after it. A step whose gradients are not finite is skipped, and the scale lowered.
+/// that are too small for f16 become 0. So the loss is multiplied by a scale before the backward, and the
+/// gradients are divided by it afterwards. A step with gradients that are not finite is skipped, and lowers
+/// the scale.
 ///
 ///     optim::GradScaler scaler;
 ///     adam.zero_grad();

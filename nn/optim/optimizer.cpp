@@ -79,7 +79,7 @@ void Optimizer::step() {
   }
   check<GradError>(!items.empty(), "Optimizer::step: none of the ", parameters_.size(),
                    " parameters has a gradient; call backward() on a loss that depends on them first");
-  // All memory is there: from here on parameters change.
+  // All memory is allocated. From here on parameters change.
   for (const Tensor& p : parameters_) {
     if (p.grad().defined()) detail::begin_in_place("Optimizer::step", p);
   }

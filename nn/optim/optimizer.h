@@ -71,7 +71,7 @@ class Optimizer {
 
   /// Names of the buffers kept for each parameter: zeros before its first update.
   virtual std::vector<std::string> buffer_names() const = 0;
-  /// If false, they are not made, and items of the group have none.
+  /// If false, the items of the group have no buffers.
   virtual bool needs_buffers(size_t /*group*/) const { return true; }
 
  private:

@@ -72,7 +72,7 @@ def name_of(axes, transposed):
 
 
 def check_ranks(axes, transposed, input_shape, weight_shape):
-    """ValueError unless the ranks are those of a convolution over so many axes, with a batch or without."""
+    """Raises ValueError unless the ranks fit a convolution over `axes` axes, with or without a batch."""
     if len(input_shape) not in (axes + 1, axes + 2):
         raise ValueError(f"{name_of(axes, transposed)}: input must have {axes + 2} dimensions, or {axes + 1} without a "
                          f"batch, got shape {tuple(input_shape)}")
@@ -150,7 +150,7 @@ def empty_cache(device=0):
 
 
 def memory(device=0):
-    """Bytes of working memory that voxgrad has in use on a CUDA device, and that it holds there.
+    """Bytes of working memory on a CUDA device: those in use, and all that voxgrad holds there.
 
     The device is a number, "cuda" or "cuda:1", for empty_cache() too.
     """

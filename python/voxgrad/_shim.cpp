@@ -12,7 +12,8 @@
 
 // The library that python/voxgrad/_library.py loads by ctypes: convolutions on memory of another framework,
 // behind a plain C ABI. It knows nothing of Python, of PyTorch or of the tape. The framework allocates the
-// results, and composes all gradients of the same two calls (Note [The conv3d family]).
+// results. All gradients are composed of the same two calls, voxgrad_convolution and voxgrad_weight_grad
+// (Note [The conv3d family] in ops/conv3d.cpp).
 
 extern "C" {
 
@@ -46,7 +47,7 @@ thread_local std::string last_error;
 VoxgradStatus failed(VoxgradStatus status, const char* message) noexcept {
   try {
     last_error = message;
-  } catch (...) {  // no memory for the message
+  } catch (...) {  // there is no memory for the message
     last_error.clear();
   }
   return status;
@@ -227,7 +228,7 @@ VoxgradStatus voxgrad_empty_cache(int device) {
   return guarded([&] { cuda::empty_cache(Device::cuda(device)); });
 }
 
-/// Bytes that voxgrad has in use on the GPU and holds there.
+/// Bytes that voxgrad uses on the GPU, and bytes that it holds there, unused memory of its pool included.
 VoxgradStatus voxgrad_memory(int device, int64_t* in_use, int64_t* reserved) {
   return guarded([&] {
     const cuda::MemoryStats stats = cuda::memory_stats(Device::cuda(device));

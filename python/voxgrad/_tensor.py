@@ -1,7 +1,7 @@
 """voxgrad.Tensor: memory shared with NumPy, PyTorch, CuPy, JAX and others, by DLPack or the array interface.
 
-All of it passes through DLPack's structures: an array interface is described by one that this module makes. Each side
-keeps the other's memory alive until it needs it no longer.
+Everything passes through DLPack's structures; for an array interface, this module fills one in. The borrower keeps the
+lender's memory alive until it no longer needs it.
 """
 
 import ctypes
@@ -64,10 +64,10 @@ def _declare():
 _declare()
 _destroy_capsule = _address(_library.voxgrad_destroy_capsule)
 _release_owner = ctypes.cast(_library.voxgrad_release_owner, _DELETER)
-# The names of capsules, unused and used, by whether they are versioned. A capsule keeps a pointer to its name.
+# The names of unused and used capsules; the key says whether they are versioned. A capsule keeps a pointer to its name.
 _NAMES = {False: (b"dltensor", b"used_dltensor"), True: (b"dltensor_versioned", b"used_dltensor_versioned")}
 
-_no_elements = (c_int64 * 1)()  # an address for them: NumPy takes no null pointer
+_no_elements = (c_int64 * 1)()  # an address for tensors without elements, as NumPy refuses null
 
 
 def _call(function, *arguments, result=c_void_p):
@@ -103,7 +103,7 @@ def _borrow_dlpack(source):
     options = {"stream": _call(_library.voxgrad_current_stream, device)} if device_type == _CUDA else {}
     try:
         capsule = source.__dlpack__(max_version=(1, 1), **options)
-    except TypeError:  # older than the argument
+    except TypeError:  # a library from before max_version
         capsule = source.__dlpack__(**options)
     return _borrow_capsule(capsule)
 
@@ -230,7 +230,7 @@ class Tensor:
         return self._dlpack
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A capsule for from_dlpack() of another library, which says with `stream` where it uses the memory."""
+        """A capsule for from_dlpack() of another library. `stream` is the CUDA stream in which it uses the memory."""
         if dl_device is not None and tuple(dl_device) != self._dlpack:
             raise BufferError(f"Tensor.__dlpack__: the tensor is on {self.device}, which is not DLPack's device "
                               f"{tuple(dl_device)}; call to() first")

@@ -31,7 +31,7 @@ class DataParallelTest : public testing::TestWithParam<Device> {
     }
   }
 
-  /// On every rank the same network. Convolution, norm, convolution, in f64.
+  /// The same network on every rank: convolution, norm, ReLU, convolution.
   nn::Sequential network(DType dtype = f64) const {
     manual_seed(1);
     nn::Sequential net{nn::Conv3d({.in_channels = 1, .out_channels = 4, .kernel_size = 3, .padding = 1}),
@@ -40,7 +40,7 @@ class DataParallelTest : public testing::TestWithParam<Device> {
     net.to(dtype).to(device);
     return net;
   }
-  /// On every rank the same batch.
+  /// The same batch on every rank.
   Tensor batch(int64_t samples, DType dtype = f64) const {
     Generator generator(7);
     return randn({samples, 1, 5, 4, 6}, {.dtype = dtype, .device = device}, generator);
@@ -54,7 +54,7 @@ class DataParallelTest : public testing::TestWithParam<Device> {
     const Tensor y = net(x);
     return (y * y * y).mean();
   }
-  /// The gradients of one process with the whole batch.
+  /// The gradients that one process computes from the whole batch.
   std::vector<Tensor> whole(const Tensor& x) const {
     nn::Sequential net = network(x.dtype());
     loss_of(net, x).backward();
@@ -123,7 +123,7 @@ TEST_P(DataParallelTest, RefusesNetworksThatDiffer) {
   }
 }
 
-// Sums of whole numbers have no rounding, so that every order of summation gives the same bits.
+// Sums of whole numbers are not rounded, so every order of summation gives the same bits.
 TEST_P(DataParallelTest, WholeNumbersGiveTheBitsOfTheWholeBatch) {
   const auto make = [&] {
     nn::Sequential net{nn::Conv3d({.in_channels = 1, .out_channels = 3, .kernel_size = 3, .padding = 1}),

@@ -1,4 +1,4 @@
-# init() with environments of torchrun that are wrong: cmake -D VICTIM=... -P environment_test.cmake
+# cmake -D VICTIM=... -P environment_test.cmake: checks the errors of init() for wrong environments of torchrun.
 function(expect words)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=OMPI_COMM_WORLD_SIZE VOXGRAD_DIST_TIMEOUT=1 ${ARGN}
     ${VICTIM} none ok 9 checkpoint RESULT_VARIABLE status ERROR_VARIABLE text)

@@ -19,7 +19,7 @@ import time
 import ranks
 
 TIMEOUT = 3  # seconds that ranks wait for each other
-SLACK = 25  # on a busy machine; mpirun waits some seconds too before it kills
+SLACK = 25  # seconds more on a busy machine; mpirun, too, waits some seconds before it kills
 
 
 def is_alive(process):
@@ -31,7 +31,7 @@ def is_alive(process):
 
 
 class Run:
-    """Some ranks of the victim."""
+    """Starts ranks of the victim, and collects what they write."""
 
     def __init__(self, options, way, culprit):
         self.options = options
@@ -57,12 +57,12 @@ class Run:
             time.sleep(0.01)
 
     def processes(self):
-        """The process of each rank."""
+        """The process id of each rank."""
         return {int(rank): int(process) for rank, process in re.findall(r"rank (\d+) is process (\d+)", self.text())}
 
     def check_end(self, expected, stopped=None):
-        """All have ended in time, except a stopped one, which only a launcher can end; the words are in what they
-        wrote; the checkpoint is whole."""
+        """Checks that all ranks have ended in time, except a stopped one, which only a launcher can end; that
+        `expected` occurs in what they wrote; and that the checkpoint is whole."""
         end = time.monotonic() + TIMEOUT + SLACK
         if stopped is not None and self.options.device != "cpu":
             others = [p for rank, p in enumerate(self.started) if rank != stopped]
@@ -91,16 +91,16 @@ class Run:
 
 
 def expectations(rank, device):
-    """By what a rank does: the words that must be in what the ranks write."""
+    """For each way to fail, a pattern that must occur in what the ranks write."""
     here = "CUDA" if device == "cuda" else "the CPU"
     differ = r"the ranks disagree about call \d+: .*"
     all_reduce = rf"rank {rank}: all_reduce\(sum\) of %s on {here}"
-    # mpirun sees that a process was killed, and may end the others before they have told who it was.
+    # mpirun sees that a process was killed, and may end the others before they have named it.
     died = rf"rank {rank} ended|process rank {rank} .*exited on signal 9"
     late = rf"rank {rank} did not come to call \d+, .* within {TIMEOUT} s"
     expected = {
         "kill": died,
-        # The thread that answers is one of rank 0.
+        # The server is a thread of rank 0, so it is stopped too.
         "stop": late if rank else r"rank 0 did not answer in call \d+, ",
         "hang": late,
         "throw": f"rank {rank}: thrown on purpose",

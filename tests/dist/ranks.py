@@ -17,11 +17,11 @@ def count_gpus():
 
 
 def start(ranks, command, **popen):
-    """The processes, by rank."""
+    """Starts the ranks, and returns their processes in order."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Without the variables by which a rank takes mpirun for its launcher.
+    # Leaves out the variables that tell a rank that mpirun started it.
     clean = {name: value for name, value in (popen.pop("env", None) or os.environ).items()
              if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}
     return [

@@ -1,8 +1,8 @@
 // A rank that fails on purpose; tests/dist/failures_test.py starts it. It trains a small network and writes a
 // checkpoint in each step:
 //     mpirun -n 3 victim <device> <way> <rank> <checkpoint>
-// <device> is cpu, cuda or none, which only calls barrier(). <way> says what that rank does in step 5, or
-// "none".
+// <device> is cpu or cuda; with none, the ranks only call barrier(). <way> says how rank <rank> fails in step
+// 5; with "none", it does not.
 #include <signal.h>
 #include <unistd.h>
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import voxgrad.torch
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# Of the difference to f64, in the Frobenius norm relative to the result's.
+# Limits of the difference from PyTorch in f64: Frobenius norms, relative to that of the result.
 LIMITS = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -27,7 +27,7 @@ def assert_close(got, expected, what="result", limit=None):
 
 
 def check_against_pytorch(name, input, weight, bias, backward=True, **options):
-    """Result and gradients of voxgrad's function `name` against PyTorch's."""
+    """Compares the result and gradients of voxgrad's function `name` with PyTorch's in f64."""
     operands = [t for t in (input, weight, bias) if t is not None]
     for t in operands:
         t.requires_grad_(backward)

@@ -11,7 +11,7 @@ import voxgrad.torch
 
 
 class UNet(nn.Module):
-    """Two levels, with every kind of layer that a 3-D U-Net has."""
+    """A 3-D U-Net of two levels, with every kind of layer that such networks have."""
 
     def __init__(self, width=4):
         super().__init__()

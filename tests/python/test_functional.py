@@ -12,7 +12,7 @@ from support import FLOATING, assert_close, check_against_pytorch, voxgrads
 
 NAMES = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 CASES = json.loads((Path(__file__).parent.parent / "data" / "conv_transpose3d_cases.json").read_text())
-# Multiply-adds for which PyTorch's f64 takes a fraction of a second.
+# The most multiply-adds of a case: PyTorch's f64 then takes a fraction of a second.
 LARGEST = {"cpu": 3e7, "cuda": 2e10}
 
 

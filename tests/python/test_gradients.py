@@ -56,7 +56,7 @@ def test_gradient_penalty(device):
 
 
 def test_forward_mode_is_refused(device):
-    """Without a check, PyTorch takes the derivative of a custom op for 0."""
+    """Without voxgrad's check, PyTorch would treat the forward-mode derivative of a custom op as 0."""
     x, w = torch.randn(1, 1, 4, device=device), torch.randn(1, 1, 2, device=device)
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(w, torch.ones_like(w))

@@ -43,7 +43,7 @@ def test_same_parameters_and_results(path):
         models.append(model_class(*original.get_init_inputs()))
     theirs, ours = (model.state_dict() for model in models)
     assert list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    # Smaller batches, depths and heights. The last axis stays: two layer norms are made for it.
+    # Smaller batches, depths and heights. The last axis keeps its size, because two layer norms have it.
     original.batch_size = 2
     inputs = [x[:, :, :6 * (1 + i), :6 * (1 + i)].contiguous() for i, x in enumerate(original.get_inputs())]
     got, expected = (model(*inputs) for model in reversed(models))

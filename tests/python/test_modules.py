@@ -109,7 +109,7 @@ def test_hooks_and_parametrizations():
 
 
 def train_half_of_a_batch(rank, folder):
-    """In one of two processes: the averaged gradients are those of the whole batch."""
+    """Runs in each of two processes; checks that the averaged gradients are those of the whole batch."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     theirs, ours = pair("Conv3d", 4, 2, 3)
     torch.manual_seed(2)

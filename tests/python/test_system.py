@@ -18,7 +18,7 @@ def resident_bytes():
 
 
 def random_call(draw, device):
-    """One call with random sizes and options, forward and backward; a fifth of them is refused."""
+    """One call with random sizes and options, forward and backward. About a fifth of the calls are refused."""
     axes, transposed = draw.randint(1, 3), draw.random() < 0.5
     groups = draw.choice([1, 1, 2])
     options = dict(stride=draw.randint(1, 3), padding=draw.randint(0, 1), dilation=draw.randint(1, 2), groups=groups)
@@ -45,7 +45,7 @@ def test_many_calls_keep_no_memory(device):
     before = resident_bytes(), torch.cuda.memory_allocated() if device.type == "cuda" else 0
     done += sum(random_call(draw, device) for _ in range(7000))
     assert 5000 < done < 10000
-    # 2 KB a call, or 9 KB on CUDA, which loads kernels when they are first used.
+    # 2 KB per call; 9 KB on CUDA, which loads kernels on first use.
     assert resident_bytes() - before[0] < (16 if device.type == "cpu" else 64) * 2**20
     if device.type == "cuda":
         torch.cuda.synchronize()

@@ -79,7 +79,7 @@ inline reference::Conv3d reference_of(const Conv3dGeometry& g) {
           array_of(g.dilation)};
 }
 
-/// A conv_transpose3d by its arguments, as tables of test cases list them.
+/// The arguments of a conv_transpose3d, for tables of test cases.
 struct TransposeCase {
   const char* name;
   int64_t batch, in_channels, out_channels;
@@ -94,7 +94,7 @@ struct TransposeCase {
   }
 };
 
-/// Random whole numbers.
+/// A generator of random whole numbers in [low, high].
 struct Random {
   std::mt19937_64 bits;
   int64_t operator()(int64_t low, int64_t high) {
@@ -106,8 +106,8 @@ struct Random {
   }
 };
 
-/// Of a conv3d or a conv_transpose3d to `out` channels; nothing if the output is empty or too large to count.
-/// conv_transpose3d has the largest possible output_padding on two axes.
+/// The geometry of a conv3d or conv_transpose3d to `out` channels; nothing if the output is empty or too
+/// large to count. A conv_transpose3d has output_padding dilation - 1 along D and W.
 inline std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out,
                                               const Triple& kernel, const Conv3dOptions& o) {
   const Shape weight{transposed ? input[1] : out, (transposed ? out : input[1]) / o.groups, kernel.d,

@@ -13,12 +13,12 @@
 
 namespace vox::testing {
 
-/// A tensor as it may reach a kernel, and the same elements in dense memory of their own.
+/// A tensor in some memory layout, and the same elements in dense memory of their own.
 struct LaidOut {
   std::string layout;
   Tensor tensor, dense;
-  Tensor memory;            ///< of `tensor`, as one dimension; unwritten_byte around its elements
-  bool is_writable = true;  ///< no cell stands for several elements
+  Tensor memory;            ///< all of its memory, as one dimension; unwritten_byte elsewhere
+  bool is_writable = true;  ///< whether each element has memory of its own
 };
 
 /// What unwritten memory holds in tests: NaN in every floating dtype, 255 in u8, -1 in i64, and no bool.
@@ -72,7 +72,7 @@ inline LaidOut lay_out(std::string layout, const Tensor& values, int64_t offset,
           .is_writable = !repeats};
 }
 
-/// The same in a dense block of shape `block`: every `step`-th cell of each dimension, from cell (begin,
+/// `values` in a dense block of shape `block`: at every `step`-th cell of each dimension, from cell (begin,
 /// begin, ...) on.
 inline LaidOut lay_out_in_block(std::string layout, const Tensor& values, const Shape& block, int64_t begin,
                                 int64_t step) {
@@ -83,8 +83,8 @@ inline LaidOut lay_out_in_block(std::string layout, const Tensor& values, const 
   return lay_out(std::move(layout), values, offset, strides, checked_numel("tests", block));
 }
 
-/// The elements of the dense tensor `values` in every layout, all with its shape. A layout that repeats
-/// elements takes only those that it repeats. For empty tensors pass empty values.
+/// The dense tensor `values` in every layout, always with its shape. A layout with strides of 0 repeats the
+/// first elements of `values` and leaves out the others. `values` may be empty.
 inline std::vector<LaidOut> layouts(const Tensor& values) {
   const Shape& shape = values.shape();
   const int64_t rank = shape.rank(), numel = values.numel();

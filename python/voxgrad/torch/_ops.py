@@ -4,8 +4,9 @@
     convolution_weight_grad(input, grad_output, ...)       the gradients of weight and bias
 
 A convolution is linear in each operand, and the gradient of a (transposed) convolution's input is the transposed (or
-plain) convolution of the result's gradient. So the gradients of both ops, to any order, are again these ops; the size
-of the result is an argument: it does not follow from the other sizes (ops/conv3d.cpp, Note [The conv3d family]).
+plain) convolution of the result's gradient. So the gradients of both ops, to any order, are again these ops. The size
+of the result is an argument, because it does not follow from the other sizes (Note [The conv3d family] in
+ops/conv3d.cpp).
 
 PyTorch 1.13 differentiates them as autograd.Functions, 2.4 and newer as custom ops of torch.library. Both use the plain
 functions of this file.

@@ -1,4 +1,4 @@
-"""How f32 convolutions are computed on CUDA: an argument, else the context of the thread, else of the process."""
+"""The precision of f32 convolutions on CUDA: that of the argument, else of this thread's context, else the process's."""
 
 import threading
 
@@ -21,7 +21,7 @@ def checked(name):
 
 
 def set_precision(name):
-    """Sets the precision of the process: of all calls that neither an argument nor a context gives one."""
+    """Sets the precision of the process, for calls without the argument and outside every context."""
     global _process
     _process = checked(name)
 

@@ -1,4 +1,4 @@
-"""convert(model): voxgrad's convolutions in a model that exists."""
+"""convert(model): replaces the convolutions of an existing model by voxgrad's."""
 
 import torch.nn as nn
 
@@ -18,7 +18,7 @@ class Report(dict):
 
 
 def convert(model, *, precision=None, layers=tuple(_REPLACEMENTS), verbose=True):
-    """Replaces the convolutions of `model` by voxgrad's, in place, and returns which; prints it if `verbose`.
+    """Replaces the convolutions of `model` by voxgrad's, in place. Returns a Report, and prints it if `verbose`.
 
     A layer keeps its identity, parameters, buffers and hooks: only its class changes. So optimisers, references and
     state_dicts made earlier stay valid. Subclasses of PyTorch's layers are left alone, because they may compute

@@ -10,7 +10,7 @@ from . import _precision, functional
 
 
 class _Layer:
-    """What the layers add to those of PyTorch."""
+    """What voxgrad's layers add to those of PyTorch."""
 
     precision = None  # a layer that convert() made, or an old pickle, has no attribute of its own
 
