@@ -15,8 +15,9 @@ from networks.models import NETWORKS, Form, Trainer, ours  # noqa: E402
 NAMES = [network.name for network in NETWORKS]
 PRECISIONS = ("high", "16", "highest")
 CHECK_STEPS = 20
-# Relative difference of losses over the steps of a check. The differences of f32 grow with every step; a wrong formula
-# shows in f64. The mixed form is compared with PyTorch in f32.
+# Relative difference of losses over the steps of a check. A wrong formula shows in f64. In f32 rounding differences grow
+# with every step, in some networks chaotically; there PyTorch's own difference from f64 is the measure. The mixed form is
+# compared with PyTorch in f32.
 CHECK_LIMITS = {"f64": 1e-9, "highest": 1e-3, "mixed": 2e-2}
 HEAD = ("network", "precision", "ours ms", "ours is", "PyTorch ms", "PyTorch is", "PyTorch/ours", "ours MB",
         "PyTorch MB", "all")
@@ -125,16 +126,20 @@ def check(run, network, precision):
     x, target = network.data(run.args.device)
     state, losses = network.build().state_dict(), []
     theirs = Trainer(network, Form(dtype), state, x, target)
+    exact = Trainer(network, Form(torch.float64), state, x, target) if precision == "highest" else None
     compute = torch.bfloat16 if precision == "mixed" else dtype
     with ours(run.voxgrad, network, state, x, target, dtype, compute) as task:
         for _ in range(CHECK_STEPS):
             expected = theirs()
             task()
-            losses.append((task.results([expected])[0].item(), expected.item()))
-    worst = max(abs(a - b) / abs(b) for a, b in losses)
-    wrong = not (worst < CHECK_LIMITS[precision] and losses[-1][0] < losses[0][0])
+            losses.append((task.results([expected])[0].item(), expected.item(), exact().item() if exact else 0))
+    worst = max(abs(a - b) / abs(b) for a, b, _ in losses)
+    limit = CHECK_LIMITS[precision]
+    if exact:
+        limit = max(limit, 2 * max(abs(b - c) / abs(c) for _, b, c in losses))
+    wrong = not (worst < limit and losses[-1][0] < losses[0][0])
     print(f"{network.name}, {network.size}^3, batch {network.batch}, {precision}: losses {losses[0][0]:.6f} to "
-          f"{losses[-1][0]:.6f}, largest relative difference {worst:.1e} (limit {CHECK_LIMITS[precision]:.0e})"
+          f"{losses[-1][0]:.6f}, largest relative difference {worst:.1e} (limit {limit:.1e})"
           + " WRONG" * wrong, flush=True)
     run.results["rows"].append({"network": network.name, "precision": precision, "losses": losses, "wrong": wrong})
 
