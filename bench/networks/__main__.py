@@ -15,9 +15,9 @@ from networks.models import NETWORKS, Form, Trainer, ours  # noqa: E402
 NAMES = [network.name for network in NETWORKS]
 PRECISIONS = ("high", "16", "highest")
 CHECK_STEPS = 20
-# Relative difference of losses over the steps of a check. A wrong formula shows in f64. In f32 rounding differences grow
-# with every step, in some networks chaotically; there PyTorch's own difference from f64 is the measure. The mixed form is
-# compared with PyTorch in f32.
+# Relative difference of losses over the steps of a check. A wrong formula shows in f64. In f32 rounding differences
+# grow with every step, in some networks chaotically; there PyTorch's own difference from f64 is the measure. The mixed
+# form is compared with PyTorch in f32.
 CHECK_LIMITS = {"f64": 1e-9, "highest": 1e-3, "mixed": 2e-2}
 HEAD = ("network", "precision", "ours ms", "ours is", "PyTorch ms", "PyTorch is", "PyTorch/ours", "ours MB",
         "PyTorch MB", "all")
@@ -132,7 +132,7 @@ def check(run, network, precision):
         for _ in range(CHECK_STEPS):
             expected = theirs()
             task()
-            losses.append((task.results([expected])[0].item(), expected.item(), exact().item() if exact else 0))
+            losses.append((task.results([expected])[0].item(), expected.item(), exact().item() if exact else None))
     worst = max(abs(a - b) / abs(b) for a, b, _ in losses)
     limit = CHECK_LIMITS[precision]
     if exact:

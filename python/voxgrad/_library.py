@@ -122,13 +122,14 @@ def weight_grad(description, input, grad_output, weight_grad, bias_grad, stream)
     _checked(_library.voxgrad_weight_grad(byref(description), input, grad_output, weight_grad, bias_grad, stream))
 
 
-def device_number(function, device, other="a number"):
-    """The number of a CUDA device: of "cuda", "cuda:1" or a torch.device, or a number itself."""
-    if other == "a number" and type(device) is int and 0 <= device < 2**31:
+def device_number(function, device, numbers=True):
+    """The number of a CUDA device: of "cuda", "cuda:1" or a torch.device; a number itself if `numbers`."""
+    if numbers and type(device) is int and 0 <= device < 2**31:
         return device
     name = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", str(device))
     if name is None:
-        raise ValueError(f"{function}: device must be {other}, 'cuda' or 'cuda:<number>', got {device!r}")
+        others = "a number" if numbers else "'cpu'"
+        raise ValueError(f"{function}: device must be {others}, 'cuda' or 'cuda:<number>', got {device!r}")
     return int(name[1] or 0)
 
 

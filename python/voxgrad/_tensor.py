@@ -218,7 +218,7 @@ class Tensor:
 
     def to(self, device):
         """Itself if it is on `device`, which is "cpu", "cuda" or "cuda:1"; else a dense copy there."""
-        target = -1 if str(device) == "cpu" else device_number("Tensor.to", device, "'cpu'")
+        target = -1 if str(device) == "cpu" else device_number("Tensor.to", device, numbers=False)
         if target == (-1 if self.device == "cpu" else self._dlpack[1]):
             return self
         return self._copy(target)

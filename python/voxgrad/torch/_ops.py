@@ -47,11 +47,11 @@ def refuse_tangents(function, *tensors):
 
 def _run(call, device, description, *tensors):
     """Calls _library on the tensors' memory, in the current stream of the device."""
-    for tensor in tensors:
-        if tensor is not None and tensor.numel() and not tensor.data_ptr():
+    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    for tensor, address in zip(tensors, addresses):
+        if address == 0 and tensor.numel():
             raise RuntimeError(f"voxgrad: an operand of shape {tuple(tensor.shape)} has no memory of its own: PyTorch "
                                "does not store it, or it is a wrapper")
-    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     if device.type == "cpu":
         try:
             return call(description, *addresses, None)

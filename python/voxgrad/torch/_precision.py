@@ -1,4 +1,4 @@
-"""The precision of f32 convolutions on CUDA: that of the argument, else of this thread's context, else the process's."""
+"""The precision of f32 convolutions on CUDA: the argument's, else that of this thread's context, else the process's."""
 
 import threading
 

@@ -3,6 +3,8 @@
 The keyword `precision` ("highest", "high" or "medium") is added.
 """
 
+import operator
+
 import torch
 import torch.nn.functional as F
 
@@ -10,23 +12,34 @@ from .. import _library
 from . import _ops, _precision
 
 
-def _is_whole(value):
-    """Of Python, NumPy or a tensor of one element; or a symbol of torch.compile."""
-    return hasattr(value, "__index__") and not isinstance(value, bool) and getattr(value, "shape", ()) in ((), (1,))
+_INTEGERS = (int, getattr(torch, "SymInt", int))
+
+
+def _whole(value):
+    """A whole number of Python, NumPy or a tensor, or a symbol of torch.compile; None if it is another thing."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, _INTEGERS):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def _per_axis(name, axes, option, value):
     """One whole number per axis, as a tuple."""
-    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if len(numbers) not in (1, axes) or not all(map(_is_whole, numbers)):
+    numbers = tuple(map(_whole, value if isinstance(value, (tuple, list)) else (value,)))
+    if len(numbers) not in (1, axes) or None in numbers:
         raise ValueError(f"{name}: {option} must be one whole number, or {axes}, got {value!r}")
-    return tuple(int(n) if isinstance(n, torch.Tensor) else n for n in numbers) * (axes // len(numbers))
+    return numbers * (axes // len(numbers))
 
 
 def _checked_groups(name, groups):
-    if not _is_whole(groups):
+    number = _whole(groups)
+    if number is None:
         raise ValueError(f"{name}: groups must be a whole number, got {groups!r}")
-    return groups
+    return number
 
 
 def _autocast_dtype(device_type):
