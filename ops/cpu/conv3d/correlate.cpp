@@ -11,7 +11,9 @@
 #include <voxgrad/ops/cpu/conv3d/blocking.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
+#include <voxgrad/ops/cpu/conv3d/winograd.h>
 
+#include <atomic>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -20,9 +22,11 @@ namespace vox::cpu {
 namespace {
 
 constexpr int64_t tile_bytes = 384 * 1024;  // leaves room for weights in a second-level cache of 1 MB
+constexpr int64_t winograd_tile_bytes = 3 * 1024 * 1024;  // four times the cells, with less halo; measured
 constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
 constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in a second-level cache
 constexpr int64_t whole_input_bytes = 32 * 1024 * 1024;
+constexpr int64_t pair_bytes = 384 * 1024;  // of the sums of the 16 phases of Note [Winograd], in that cache
 constexpr int64_t boxes_wanted = 16, tasks_wanted = 24;
 constexpr int64_t long_row =
     8;  // cells; correlate_rows() takes shorter rows together, with the halo between them
@@ -44,12 +48,18 @@ struct Phase {
 template <class S, class T>
 class Run {
  public:
-  explicit Run(const Correlation<S, T>& c) : c_(c), simd_(conv_kernels.of<T>()) {
-    for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller(c.phases[a]);
-    for (const Lattice& d : c.phases[0])
-      for (const Lattice& h : c.phases[1])
-        for (const Lattice& w : c.phases[2]) taps_ += d.taps * h.taps * w.taps;
+  Run(const Correlation<S, T>& c, bool winograd)
+      : c_(c), simd_(conv_kernels.of<T>()), axes_(c.phases), kernel_(c.kernel) {
     by_rows_ = c.out_channels % simd_.lanes == 0;
+    winograd_ = winograd && by_rows_ && suits_winograd();
+    for (size_t a = 0; a < 3; ++a) {
+      if (winograd_ && a > 0) axes_[a] = winograd_lattices(c.phases[a][0]);
+      layout_.axes[a] = winograd_ && a > 0 ? TileAxis::by_cell(axes_[a]) : TileAxis::smaller(axes_[a]);
+    }
+    if (winograd_) kernel_.h = kernel_.w = 4;
+    for (const Lattice& d : axes_[0])
+      for (const Lattice& h : axes_[1])
+        for (const Lattice& w : axes_[2]) taps_ += d.taps * h.taps * w.taps;
     rows_ = by_rows_ ? 2 * simd_.lanes : simd_.rows;
     blocks_ = (c.out_channels + rows_ - 1) / rows_;
     for (int64_t i = 0; i <= blocks_; ++i)
@@ -75,7 +85,7 @@ class Run {
   bool plan_whole() {
     for (int64_t a = 0; a < 3; ++a) layout_.tile[a] = layout_.axes[static_cast<size_t>(a)].outputs;
     const double elements =
-        static_cast<double>(layout_.channel()) * static_cast<double>(c_.batch * c_.groups * c_.in_channels);
+        static_cast<double>(channel_step()) * static_cast<double>(c_.batch * c_.groups * c_.in_channels);
     const int64_t w = layout_.tile.w, most = 1024;  // positions of a plane of a box, whose sums are in L2
     if (elements * sizeof(T) > static_cast<double>(whole_input_bytes) || w > most) return false;
     boxes_ = layout_;
@@ -85,7 +95,7 @@ class Run {
     // The planes of a box share the weights of some channels at a time, if those of all are too many.
     chunk_ = c_.in_channels;
     const int64_t weights = taps_ * rows_ * static_cast<int64_t>(sizeof(T));  // bytes, per input channel
-    if (by_rows_ && boxes_.tile.d > 1 && c_.in_channels * weights > 2 * cached_weight_bytes)
+    if (by_rows_ && !winograd_ && boxes_.tile.d > 1 && c_.in_channels * weights > 2 * cached_weight_bytes)
       chunk_ = std::max<int64_t>(1, cached_weight_bytes / weights);
     whole_ = true;
     return true;
@@ -93,10 +103,11 @@ class Run {
 
   bool plan_tiles() {
     size_t phases = 1;
-    for (const auto& along_axis : c_.phases) phases *= along_axis.size();
+    for (const auto& along_axis : axes_) phases *= along_axis.size();
     // With fewer input channels at a time, a tile can hold a larger box, with less halo.
     TileChoice best;
-    for (int64_t chunks = 1; chunks <= c_.in_channels; chunks *= 2) {
+    const int64_t most_chunks = winograd_ ? 1 : c_.in_channels;
+    for (int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
       const int64_t channels = (c_.in_channels + chunks - 1) / chunks;
       const auto outputs = static_cast<double>(c_.out_channels);
       TileChoice choice = choose_tile(
@@ -106,7 +117,7 @@ class Run {
                          .per_plane = call_cost * static_cast<double>(blocks_) * static_cast<double>(phases),
                          .per_tile = 3000,
                          .element = sizeof(T),
-                         .bytes = tile_bytes,
+                         .bytes = winograd_ ? winograd_tile_bytes : tile_bytes,
                          .positions = 4096,
                          .copies = static_cast<double>(c_.batch * c_.groups)});
       choice.cost *= static_cast<double>(chunks);
@@ -119,7 +130,8 @@ class Run {
     return true;
   }
 
-  void run() {
+  /// Computes the outputs. Returns false if they are wrong, because Note [Winograd] wants finite cells.
+  bool run() {
     const int64_t slice_bytes =
         c_.out_channels * c_.in_channels * taps_ * static_cast<int64_t>(sizeof(T)) / slices_;
     const int64_t all = c_.groups * slices_;
@@ -132,7 +144,7 @@ class Run {
                         static_cast<double>(slices_);
     const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(200e3 / work));
     if (whole_) pack_input();
-    for (int64_t first = 0; first < all; first += at_once) {
+    for (int64_t first = 0; first < all && finite_; first += at_once) {
       const int64_t count = std::min(at_once, all - first);
       pack_weights(first, count);
       parallel_for(c_.batch * count * tiles, grain, [&](int64_t begin, int64_t end) {
@@ -142,15 +154,23 @@ class Run {
         }
       });
     }
+    return finite_;
   }
 
  private:
+  /// Whether saving multiplications pays for combining cells, and 16/9 as many weights.
+  bool suits_winograd() const {
+    const Triple& size = c_.out_size;
+    return is_winograd_axis(c_.phases[1]) && is_winograd_axis(c_.phases[2]) && c_.in_channels >= 8 &&
+           c_.batch * size.d * size.h * size.w >= 512;
+  }
+
   void find_phases() {
     int64_t weights = 0;
-    for (const Lattice& d : c_.phases[0])
-      for (const Lattice& h : c_.phases[1]) {
+    for (const Lattice& d : axes_[0])
+      for (const Lattice& h : axes_[1]) {
         first_phase_.push_back(phases_.size());
-        for (const Lattice& w : c_.phases[2]) {
+        for (const Lattice& w : axes_[2]) {
           std::vector<simd::TapOffsets> offsets;
           for (const int64_t x : layout_.offsets(d, h, w))
             offsets.push_back({x, static_cast<int64_t>(offsets.size())});
@@ -205,6 +225,12 @@ class Run {
         for (int64_t r = 0; r < rows; ++r)
           by_tap[tap * rows + r] = static_cast<T>(from[r * c_.weight_per_out + tap]);
     }
+    if (winograd_) {
+      T* factors = scratch<T, 7>(taps_ * rows);
+      winograd_weights(simd_, by_tap, kernel_.d, rows,
+                       {c_.phases[1][0].in_per_tap < 0, c_.phases[2][0].in_per_tap < 0}, factors);
+      by_tap = factors;
+    }
     for (const Phase& phase : phases_) {
       const auto& [ld, lh, lw] = std::tie(*phase.d, *phase.h, *phase.w);
       T* to = packed_ + packed_at(group, slice, phase, block) + in * phase.taps() * rows;
@@ -212,28 +238,38 @@ class Run {
         for (int64_t mh = 0; mh < lh.taps; ++mh)
           for (int64_t mw = 0; mw < lw.taps; ++mw) {
             const int64_t tap =
-                ((ld.tap_first + md * ld.tap_step) * c_.kernel.h + lh.tap_first + mh * lh.tap_step) *
-                    c_.kernel.w +
+                ((ld.tap_first + md * ld.tap_step) * kernel_.h + lh.tap_first + mh * lh.tap_step) *
+                    kernel_.w +
                 lw.tap_first + mw * lw.tap_step;
             to = std::copy_n(by_tap + tap * rows, rows, to);
           }
     }
   }
 
-  int64_t tile_size() const {
-    return (whole_ ? c_.in_channels : chunk_) * layout_.channel() + 2 * simd_.lanes;
+  /// From one channel of a tile to the next.
+  int64_t channel_step() const { return winograd_ ? winograd_channel<T>(layout_) : layout_.channel(); }
+
+  int64_t tile_size() const { return (whole_ ? c_.in_channels : chunk_) * channel_step() + 2 * simd_.lanes; }
+
+  /// Copies the cells that a box reads, of `channels` channels.
+  void pack(const S* input, int64_t channels, const TileLayout::Box& box, T* to) const {
+    if (!winograd_) return pack_tile(input, channels, layout_, box, to);
+    const int64_t cells = layout_.axes[0].input * layout_.axes[1].input * layout_.axes[2].input;
+    for (int64_t c = 0; c < channels; ++c)
+      if (!pack_winograd_tile(simd_, input + c * cells, layout_, box, to + c * channel_step()))
+        finite_ = false;
   }
 
   void pack_input() {
     const int64_t channels = c_.in_channels, images = c_.batch * c_.groups;
     input_memory_ = empty({images * tile_size()}, {.dtype = dtype_of<T>()});
     T* to = detail::mutable_ptr<T>(input_memory_);
-    parallel_for(images * channels, 1 + (1 << 14) / layout_.channel(), [&](int64_t begin, int64_t end) {
+    parallel_for(images * channels, 1 + (1 << 14) / channel_step(), [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t image = t / channels, channel = t % channels;
-        T* tile = to + image * tile_size() + channel * layout_.channel();
-        pack_tile(input_of(image, channel), 1, layout_, layout_.box(0), tile);
-        if (channel + 1 == channels) std::fill_n(tile + layout_.channel(), 2 * simd_.lanes, T(0));
+        T* tile = to + image * tile_size() + channel * channel_step();
+        pack(input_of(image, channel), 1, layout_.box(0), tile);
+        if (channel + 1 == channels) std::fill_n(tile + channel_step(), 2 * simd_.lanes, T(0));
       }
     });
   }
@@ -260,10 +296,14 @@ class Run {
              box.first[1] * layout_.pitch();
     } else {
       tile = own = scratch<T, 0>(tile_size());
-      std::fill_n(own + chunk_ * layout_.channel(), 2 * simd_.lanes, T(0));
+      std::fill_n(own + chunk_ * channel_step(), 2 * simd_.lanes, T(0));
+    }
+    if (winograd_) {
+      if (own) pack(input_of(image, 0), c_.in_channels, box, own);
+      return add_pairs(n, group, slice, box, tile);
     }
     const bool chunks = chunk_ < c_.in_channels;  // then all sums stay in memory until the last chunk
-    const size_t widths = c_.phases[2].size(), together = chunks ? widths : std::min(widths, most_phases);
+    const size_t widths = axes_[2].size(), together = chunks ? widths : std::min(widths, most_phases);
     const int64_t row = round_up(layout_.positions(box), simd_.lanes) + simd_.lanes, per_phase = rows_ * row,
                   side = static_cast<int64_t>(together) * per_phase;
     const int64_t planes = static_cast<int64_t>(first_phase_.size() - 1) *
@@ -271,11 +311,11 @@ class Run {
     T* memory = scratch<T, 1>((chunks ? planes : 1) * side);
     for (int64_t c = 0; c < c_.in_channels; c += chunk_) {
       const int64_t channels = std::min(chunk_, c_.in_channels - c);
-      if (own) pack_tile(input_of(image, c), channels, layout_, box, own);
-      const T* cells = own ? own : tile + c * layout_.channel();
+      if (own) pack(input_of(image, c), channels, box, own);
+      const T* cells = own ? own : tile + c * channel_step();
       Sums sums{memory, row, per_phase};
       for (size_t dh = 0; dh + 1 < first_phase_.size(); ++dh) {
-        const Lattice& d = c_.phases[0][dh / c_.phases[1].size()];
+        const Lattice& d = axes_[0][dh / axes_[1].size()];
         for (int64_t b = slice_begin(slice); b < slice_begin(slice + 1); ++b) {
           for (int64_t j = 0; j < std::min(box.count[0], d.outputs - box.first[0]); ++j) {
             for (size_t w = 0; w < widths; w += together) {
@@ -294,6 +334,64 @@ class Run {
     }
   }
 
+  /// The outputs of a box by the 16 phases of Note [Winograd]. Its planes lie one behind the other, so some
+  /// of them are one row of positions. A phase's weights stay in the nearest cache for all of these.
+  void add_pairs(int64_t n, int64_t group, int64_t slice, const TileLayout::Box& box, const T* tile) const {
+    const int64_t plane = layout_.plane(), positions = layout_.positions(box),
+                  bytes = 16 * rows_ * plane * static_cast<int64_t>(sizeof(T)),
+                  most = positions == plane ? std::max<int64_t>(1, pair_bytes / bytes) : 1;
+    for (size_t first = 0; first < phases_.size(); first += 16) {
+      const std::span<const Phase> phases(&phases_[first], 16);
+      for (int64_t b = slice_begin(slice); b < slice_begin(slice + 1); ++b) {
+        const int64_t rows = block_begin(b + 1) - block_begin(b),
+                      planes = std::min(box.count[0], phases[0].d->outputs - box.first[0]);
+        for (int64_t j = 0, depth = 0; j < planes; j += depth) {
+          depth = std::min(most, planes - j);
+          const int64_t cells = (depth - 1) * plane + positions,
+                        per_phase = rows_ * (round_up(cells, simd_.lanes) + simd_.lanes);
+          T* const memory = scratch<T, 1>(16 * per_phase);
+          for (size_t p = 0; p < 16; ++p)
+            add_planes(group, slice, phases[p], b, tile, box, j, depth,
+                       memory + static_cast<int64_t>(p) * per_phase);
+          const auto combine = [&](int64_t phase, int64_t step) {
+            T* m[4];
+            for (int64_t k = 0; k < 4; ++k) m[k] = memory + (phase + k * step) * per_phase;
+            simd_.winograd_outputs(m, cells * rows);
+          };
+          for (int64_t w = 0; w < 4; ++w) combine(w, 4);
+          for (int64_t h = 0; h < 2; ++h) {
+            combine(4 * h, 1);
+            for (int64_t i = 0; i < depth; ++i) {
+              const Sums sums{memory + 4 * h * per_phase + i * plane * rows,
+                              round_up(positions, simd_.lanes) + simd_.lanes, per_phase};
+              store(n, group, phases.subspan(static_cast<size_t>(4 * h), 2), b, box, j + i,
+                    transposed(sums, 2, b));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  /// Computes the sums of a phase of add_pairs() in `depth` planes of a box, those of the same taps together.
+  void add_planes(int64_t group, int64_t slice, const Phase& phase, int64_t block, const T* tile,
+                  const TileLayout::Box& box, int64_t plane, int64_t depth, T* sums) const {
+    T start[32];
+    // The product m1 along both axes is part of every output.
+    const bool biased = phase.h->tap_first == 1 && phase.w->tap_first == 1;
+    const auto all = block_of(group, slice, phase, block, tile, box, 0, c_.in_channels, biased, start);
+    for (int64_t i = 0, end = 0; i < depth; i = end) {
+      const Lattice::Range d = phase.d->taps_inside(box.first[0] + plane + i);
+      for (end = i + 1; end < depth && phase.d->taps_inside(box.first[0] + plane + end) == d;) ++end;
+      simd::CorrelateBlock<T> segment = all;
+      segment.x += (plane + i) * layout_.plane();
+      segment.y = sums + i * layout_.plane() * segment.rows;
+      segment.positions += (end - i - 1) * layout_.plane();
+      choose_taps(phase, d, {0, 1}, segment);
+      simd_.correlate_rows(segment);
+    }
+  }
+
   /// A copy of sums that lie as [position][row], as [row][position].
   Sums transposed(const Sums& sums, size_t phases, int64_t block) const {
     const int64_t rows = block_begin(block + 1) - block_begin(block);
@@ -305,26 +403,35 @@ class Run {
     return {memory, sums.row, sums.per_phase};
   }
 
+  /// The sums of one block of output channels in the first plane of a box, for one phase. `start` will hold
+  /// their initial values.
+  simd::CorrelateBlock<T> block_of(int64_t group, int64_t slice, const Phase& phase, int64_t block,
+                                   const T* tile, const TileLayout::Box& box, int64_t c, int64_t channels,
+                                   bool biased, T (&start)[32]) const {
+    const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
+    for (int64_t r = 0; r < rows; ++r)
+      start[r] = biased && c_.bias ? static_cast<T>(c_.bias[group * c_.out_channels + begin + r]) : T(0);
+    return {.x = tile,
+            .w = packed_ + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
+            .x_step = channel_step(),
+            .w_step = phase.taps() * rows,
+            .channels = channels,
+            .taps = phase.taps(),
+            .offsets = phase.offsets.data(),
+            .start = c == 0 ? start : nullptr,
+            .y = nullptr,
+            .y_step = 0,
+            .rows = rows,
+            .positions = layout_.positions(box)};
+  }
+
   /// Computes the sums of one block of output channels in plane `plane` of a box, for one phase.
   void add(int64_t group, int64_t slice, const Phase& phase, int64_t block, const T* tile, int64_t c,
            int64_t channels, const TileLayout::Box& box, int64_t plane, const Sums& sums) const {
-    const int64_t begin = block_begin(block), rows = block_begin(block + 1) - begin;
-    T start[32] = {};
-    if (c_.bias)
-      for (int64_t r = 0; r < rows; ++r)
-        start[r] = static_cast<T>(c_.bias[group * c_.out_channels + begin + r]);
-    simd::CorrelateBlock<T> b{.x = tile + plane * layout_.plane(),
-                              .w = packed_ + packed_at(group, slice, phase, block) + c * phase.taps() * rows,
-                              .x_step = layout_.channel(),
-                              .w_step = phase.taps() * rows,
-                              .channels = channels,
-                              .taps = phase.taps(),
-                              .offsets = phase.offsets.data(),
-                              .start = c == 0 ? start : nullptr,
-                              .y = sums.memory,
-                              .y_step = sums.row,
-                              .rows = rows,
-                              .positions = layout_.positions(box)};
+    T start[32];
+    simd::CorrelateBlock<T> b =
+        block_of(group, slice, phase, block, tile + plane * layout_.plane(), box, c, channels, true, start);
+    b.y = sums.memory, b.y_step = sums.row;
     // Taps that read padding in D, or in all of a row, are left out. For short rows this does not pay. For
     // sums that stay in memory between chunks it is wrong, because a segment overwrites the beginning of the
     // next one.
@@ -341,7 +448,7 @@ class Run {
       }
       simd::CorrelateBlock<T> segment = b;
       segment.x += row * layout_.pitch();
-      segment.y += row * layout_.pitch() * (by_rows_ ? rows : 1);
+      segment.y += row * layout_.pitch() * (by_rows_ ? b.rows : 1);
       segment.positions = (end - row - 1) * layout_.pitch() + box.count[2];
       choose_taps(phase, d, h, segment);
       (by_rows_ ? simd_.correlate_rows : simd_.correlate)(segment);
@@ -401,18 +508,22 @@ class Run {
 
   const Correlation<S, T>& c_;
   const simd::ConvKernelsOf<T>& simd_;
-  TileLayout layout_;                 // of the memory that boxes read
-  TileLayout boxes_;                  // its tiles are the boxes
-  bool whole_ = false;                // whether all tasks share one tile, of the whole input
-  int64_t taps_ = 0;                  // of all phases together
-  bool by_rows_;                      // whether vectors hold output channels instead of positions
-  int64_t rows_;                      // output channels of a block, at most
-  std::vector<int64_t> block_begin_;  // of every block, and the end of the last
-  int64_t blocks_;                    // number of blocks of output channels, per group
-  int64_t slices_ = 1;                // number of slices of blocks, per group
-  int64_t chunk_ = 0;                 // input channels of a tile
-  std::vector<Phase> phases_;         // (d, h, w)
-  std::vector<size_t> first_phase_;   // number of the first phase of each pair (d, h); last, their count
+  std::array<std::vector<Lattice>, 3> axes_;  // the phases along D, H, W
+  Triple kernel_;                             // of the packed weights
+  bool winograd_ = false;                     // whether H and W have the phases of Note [Winograd]
+  mutable std::atomic<bool> finite_ = true;   // false if such a phase has found a cell that is not
+  TileLayout layout_;                         // of the memory that boxes read
+  TileLayout boxes_;                          // its tiles are the boxes
+  bool whole_ = false;                        // whether all tasks share one tile, of the whole input
+  int64_t taps_ = 0;                          // of all phases together
+  bool by_rows_;                              // whether vectors hold output channels instead of positions
+  int64_t rows_;                              // output channels of a block, at most
+  std::vector<int64_t> block_begin_;          // of every block, and the end of the last
+  int64_t blocks_;                            // number of blocks of output channels, per group
+  int64_t slices_ = 1;                        // number of slices of blocks, per group
+  int64_t chunk_ = 0;                         // input channels of a tile
+  std::vector<Phase> phases_;                 // (d, h, w)
+  std::vector<size_t> first_phase_;  // numbers of the first phases of those that share D and H; last, all
   Tensor packed_memory_, input_memory_;
   T* packed_ = nullptr;
   int64_t packed_from_ = 0;
@@ -444,10 +555,11 @@ bool Correlation<S, T>::run() const {
   for (const int64_t size : {out_size.d, out_size.h, out_size.w}) cells *= size;
   if (touched < cells) fill_with_bias(*this, cells);
   if (touched == 0) return true;
-  Run<S, T> run(*this);
-  if (!run.plan()) return false;
-  run.run();
-  return true;
+  const auto done = [&](bool winograd) {
+    Run<S, T> run(*this, winograd);
+    return run.plan() && run.run();
+  };
+  return done(true) || done(false);
 }
 
 template struct Correlation<float, float>;

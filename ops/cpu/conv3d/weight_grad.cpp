@@ -16,6 +16,7 @@
 #include <voxgrad/ops/cpu/conv3d/blocking.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
+#include <voxgrad/ops/cpu/conv3d/winograd.h>
 
 #include <atomic>
 
@@ -29,6 +30,7 @@ constexpr int64_t first_cache = 48 * 1024;  // for the rows of small whose sums 
 constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all ranges except the first
 constexpr int64_t tasks_wanted = 32;
 constexpr int64_t whole_bytes = 64 * 1024 * 1024;  // for packed copies of both operands
+constexpr int64_t factor_bytes = 8 * 1024 * 1024;  // of both operands for Note [Winograd]
 constexpr int64_t most_listed = 1 << 20;           // positions in the lists of all groups of taps
 constexpr int64_t whole_positions = 1024;          // of small in a task's inner loop
 
@@ -195,15 +197,20 @@ class ByChannels {
  public:
   ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
       : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {
-    const Lattices lattices = conv3d_lattices(g_);
-    for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller({lattices[a]});
-    layout_.tile = g_.small;
+    for (size_t a = 0; a < 3; ++a) axes_[a] = {conv3d_lattice(g, static_cast<int64_t>(a))};
+    winograd_ = suits_winograd();
+    for (size_t a = 0; a < 3; ++a) {
+      if (winograd_ && a > 0) axes_[a] = winograd_lattices(axes_[a][0]);
+      layout_.axes[a] = winograd_ && a > 0 ? TileAxis::by_cell(axes_[a]) : TileAxis::smaller(axes_[a]);
+      layout_.tile[static_cast<int64_t>(a)] = layout_.axes[a].outputs;
+    }
+    if (winograd_) kernel_ = {g.kernel.d, 4, 4}, phases_ = 16;
   }
 
   bool supported() const {
     const double elements =
-        static_cast<double>(layout_.channel()) * static_cast<double>(g_.batch * g_.big_channels) +
-        static_cast<double>(g_.small_cells()) * static_cast<double>(g_.batch * g_.small_channels);
+        static_cast<double>(channel_step()) * static_cast<double>(g_.batch * g_.big_channels) +
+        static_cast<double>(phases_ * positions()) * static_cast<double>(g_.batch * g_.small_channels);
     return g_.small_per_group() % simd_.lanes == 0 && elements * sizeof(T) <= whole_bytes &&
            g_.batch * g_.small_cells() > 0;
   }
@@ -221,55 +228,73 @@ class ByChannels {
   void plan() {
     const int64_t vectors = g_.small_per_group() / simd_.lanes, most = most_rows / simd_.lanes;
     row_blocks_ = ceil_div(vectors, most);
-    const double sums = static_cast<double>(std::min(vectors, most) * simd_.lanes * g_.taps());
+    const double sums = static_cast<double>(std::min(vectors, most) * simd_.lanes * taps());
     column_blocks_ = std::clamp<int64_t>(
         static_cast<int64_t>(static_cast<double>(g_.big_per_group()) * sums / most_sums) + 1, 1,
         g_.big_per_group());
     owners_ = g_.groups * row_blocks_ * column_blocks_;
     const int64_t bytes =
         g_.small_channels * g_.big_per_group() * g_.taps() * static_cast<int64_t>(sizeof(T));
-    ranges_ =
-        std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1,
-                            std::min(ceil_div(g_.batch * g_.small_cells(), 256), partial_bytes / bytes + 1));
-    const Lattices lattices = conv3d_lattices(g_);
+    ranges_ = std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1,
+                                  std::min(ceil_div(g_.batch * positions(), 256), partial_bytes / bytes + 1));
     // Taps of the same (d, h) touch the same positions. Few columns are one group, which also adds products
     // with padding, rather than many groups of too few columns. So are many positions, which each group
-    // lists.
-    const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), rows = g_.kernel.d * g_.kernel.h;
-    const bool by_row = channels * g_.kernel.w >= 12 && g_.small_cells() * rows <= most_listed;
-    for (int64_t row = 0; row < (by_row ? rows : 1); ++row)
-      groups_.push_back(group_of(lattices, by_row ? row : 0, by_row ? row + 1 : rows, channels));
+    // lists. Taps of different phases multiply different factors of small, so they are never one group.
+    const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), depth = kernel_.d,
+                  heights = winograd_ ? 1 : kernel_.h, widths = winograd_ ? 1 : kernel_.w;
+    const bool by_row = channels * widths >= 12 && positions() * depth * heights * phases_ <= most_listed;
+    for (int64_t phase = 0; phase < phases_; ++phase)
+      for (int64_t row = 0; row < (by_row ? depth * heights : 1); ++row)
+        groups_.push_back(group_of(phase, by_row ? row : 0, by_row ? row + 1 : depth * heights, channels));
   }
+
+  /// From one channel of a tile of big to the next.
+  int64_t channel_step() const { return winograd_ ? winograd_channel<T>(layout_) : layout_.channel(); }
+  /// Whether saving multiplications pays: factors that do not fit the last cache cost more.
+  bool suits_winograd() const {
+    const int64_t pairs = g_.small.d * ((g_.small.h + 1) / 2) * ((g_.small.w + 1) / 2);
+    const double factors = 16.0 * static_cast<double>(g_.batch * pairs) *
+                           static_cast<double>(g_.big_channels + g_.small_channels);
+    return is_winograd_axis(axes_[1]) && is_winograd_axis(axes_[2]) && g_.big_per_group() >= 8 &&
+           g_.batch * g_.small_cells() >= 512 && factors * sizeof(T) <= factor_bytes;
+  }
+  int64_t taps() const { return kernel_.d * kernel_.h * kernel_.w; }
+  /// Positions of small, or of pairs along H and W.
+  int64_t positions() const { return layout_.tile.d * layout_.tile.h * layout_.tile.w; }
 
   /// Some taps, those of consecutive (d, h): the positions of small that touch big through them, and where
   /// these begin in a tile; the columns (channel of big, tap), as offsets in a tile and as numbers of taps.
   struct Group {
-    int64_t per_channel = 0;  // taps
+    int64_t phase = 0, per_channel = 0;  // taps
     std::vector<int64_t> positions, places, offsets, taps;
   };
 
-  Group group_of(const Lattices& lattices, int64_t first_row, int64_t last_row, int64_t channels) const {
+  Group group_of(int64_t phase, int64_t first_row, int64_t last_row, int64_t channels) const {
+    const Lattice &ld = axes_[0][0], &lh = axes_[1][static_cast<size_t>(winograd_ ? phase / 4 : 0)],
+                  &lw = axes_[2][static_cast<size_t>(winograd_ ? phase % 4 : 0)];
     Group group;
-    group.per_channel = (last_row - first_row) * g_.kernel.w;
-    const std::vector<int64_t> offsets = layout_.offsets(lattices[0], lattices[1], lattices[2]);
+    group.phase = phase;
+    group.per_channel = (last_row - first_row) * lw.taps;
+    const std::vector<int64_t> offsets = layout_.offsets(ld, lh, lw);
     for (int64_t c = 0; c < channels; ++c)
-      for (int64_t tap = first_row * g_.kernel.w; tap < last_row * g_.kernel.w; ++tap) {
-        group.offsets.push_back(c * layout_.channel() + offsets[static_cast<size_t>(tap)]);
-        group.taps.push_back(c * g_.taps() + tap);
+      for (int64_t tap = first_row * lw.taps; tap < last_row * lw.taps; ++tap) {
+        group.offsets.push_back(c * channel_step() + offsets[static_cast<size_t>(tap)]);
+        group.taps.push_back(c * taps() + tap * phases_ + phase);
       }
-    const auto inside = [&](size_t axis, int64_t i, int64_t first, int64_t last) {
-      const Lattice::Range touching = lattices[axis].taps_inside(i);
+    const auto inside = [&](const Lattice& l, int64_t i, int64_t first, int64_t last) {
+      const Lattice::Range touching = l.taps_inside(i);
       return touching.first <= last && first < touching.last;
     };
     // The group is one row of taps or all of them.
-    const int64_t first_d = first_row / g_.kernel.h, last_d = (last_row - 1) / g_.kernel.h,
-                  first_h = first_row % g_.kernel.h, last_h = (last_row - 1) % g_.kernel.h;
-    for (int64_t d = 0; d < g_.small.d; ++d) {
-      if (!inside(0, d, first_d, last_d)) continue;
-      for (int64_t h = 0; h < g_.small.h; ++h) {
-        if (!inside(1, h, first_h, last_h)) continue;
-        for (int64_t w = 0; w < g_.small.w; ++w) {
-          group.positions.push_back((d * g_.small.h + h) * g_.small.w + w);
+    const int64_t first_d = first_row / lh.taps, last_d = (last_row - 1) / lh.taps,
+                  first_h = first_row % lh.taps, last_h = (last_row - 1) % lh.taps;
+    const Triple& size = layout_.tile;
+    for (int64_t d = 0; d < size.d; ++d) {
+      if (!inside(ld, d, first_d, last_d)) continue;
+      for (int64_t h = 0; h < size.h; ++h) {
+        if (!winograd_ && !inside(lh, h, first_h, last_h)) continue;
+        for (int64_t w = 0; w < size.w; ++w) {
+          group.positions.push_back((d * size.h + h) * size.w + w);
           group.places.push_back(d * layout_.plane() + h * layout_.pitch() + w);
         }
       }
@@ -279,25 +304,31 @@ class ByChannels {
 
   /// Makes tiles of all of big, and (image, position, channel) of small.
   void pack() {
-    const int64_t cells = g_.small_cells(), rows = g_.small_channels, lanes = simd_.lanes;
-    big_memory_ =
-        empty({g_.batch * g_.big_channels * layout_.channel() + 2 * lanes}, {.dtype = dtype_of<T>()});
-    small_memory_ = empty({g_.batch * cells * rows}, {.dtype = dtype_of<T>()});
+    const int64_t cells = g_.small_cells(), rows = g_.small_channels, lanes = simd_.lanes,
+                  places = phases_ * positions();
+    big_memory_ = empty({g_.batch * g_.big_channels * channel_step() + 2 * lanes}, {.dtype = dtype_of<T>()});
+    small_memory_ = empty({g_.batch * places * rows}, {.dtype = dtype_of<T>()});
     T* x = detail::mutable_ptr<T>(big_memory_);
     T* s = detail::mutable_ptr<T>(small_memory_);
-    std::fill_n(x + g_.batch * g_.big_channels * layout_.channel(), 2 * lanes, T(0));
-    const int64_t grain = 1 + (1 << 14) / layout_.channel();
+    std::fill_n(x + g_.batch * g_.big_channels * channel_step(), 2 * lanes, T(0));
+    const int64_t grain = 1 + (1 << 14) / channel_step();
     parallel_for(g_.batch * g_.big_channels, grain, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), x + t * layout_.channel());
-        if (!all_finite(x + t * layout_.channel(), layout_.channel())) finite_ = false;
+        T* to = x + t * channel_step();
+        if (winograd_) {
+          if (!pack_winograd_tile(simd_, big_ + t * g_.big_cells(), layout_, layout_.box(0), to))
+            finite_ = false;
+          continue;
+        }
+        pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), to);
+        if (!all_finite(to, layout_.channel())) finite_ = false;
       }
     });
     parallel_for(g_.batch * rows / lanes, 1 + (1 << 10) / cells, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t image = t / (rows / lanes), row = t % (rows / lanes) * lanes;
         const S* from = small_ + (image * rows + row) * cells;
-        T* to = s + image * cells * rows + row;
+        T* to = s + image * places * rows + row;
         const T* dense;
         if constexpr (std::is_same_v<S, T>) {
           dense = from;
@@ -307,9 +338,56 @@ class ByChannels {
           dense = wide;
         }
         if (!all_finite(dense, lanes * cells)) finite_ = false;
-        simd_.transpose(dense, cells, lanes, cells, to, rows);
+        if (winograd_) {
+          T* by_cell = scratch<T, 3>(lanes * cells);
+          simd_.transpose(dense, cells, lanes, cells, by_cell, lanes);
+          pack_pairs(by_cell, to);
+        } else {
+          simd_.transpose(dense, cells, lanes, cells, to, rows);
+        }
       }
     });
+  }
+
+  /// Combines cells of one vector of channels of small, (d, h, w, lane), to factors (phase, position, row).
+  void pack_pairs(const T* from, T* to) const {
+    const int64_t lanes = simd_.lanes, line = g_.small.w * lanes, rows = g_.small_channels;
+    const Triple& pairs = layout_.tile;
+    T* const memory = scratch<T, 4>(5 * (line + lanes));
+    T *const zeros = memory + 4 * (line + lanes), *half[4];
+    std::fill_n(memory, 5 * (line + lanes), T(0));  // also of the cell beyond an odd row
+    for (int64_t k = 0; k < 4; ++k) half[k] = memory + k * (line + lanes);
+    for (int64_t position = 0; position < positions(); ++position) {
+      const int64_t w = position % pairs.w, h = position / pairs.w % pairs.h,
+                    d = position / pairs.w / pairs.h;
+      if (w == 0) {
+        const T* row = from + (d * g_.small.h + 2 * h) * line;
+        const T* const both[] = {row, 2 * h + 1 < g_.small.h ? row + line : zeros};
+        simd_.winograd_output_grads(both, line, half);
+      }
+      for (int64_t k = 0; k < 4; ++k) {
+        const T* const both[] = {half[k] + 2 * w * lanes, half[k] + (2 * w + 1) * lanes};
+        T* factors[4];
+        for (int64_t i = 0; i < 4; ++i) factors[i] = to + ((4 * k + i) * positions() + position) * rows;
+        simd_.winograd_output_grads(both, lanes, factors);
+      }
+    }
+  }
+
+  /// Combines the products of a block of weights, (channel, d, 16 phases, row), to (channel, tap, row).
+  void combine(T* sums, int64_t channels, int64_t rows) const {
+    for (int64_t i = 0; i < channels * kernel_.d; ++i) {
+      T* const m = sums + 16 * i * rows;
+      const auto along = [&](int64_t first, int64_t step, int64_t n) {
+        T* const four[] = {m + first, m + first + step, m + first + 2 * step, m + first + 3 * step};
+        simd_.winograd_weight_grads(four, n);
+      };
+      along(0, 4 * rows, 4 * rows);
+      for (int64_t h = 0; h < 3; ++h) {
+        along(4 * h * rows, rows, rows);
+        std::copy_n(m + 4 * h * rows, 3 * rows, sums + (9 * i + 3 * h) * rows);
+      }
+    }
   }
 
   void task(int64_t owner, int64_t range, T* dw) const {
@@ -322,11 +400,11 @@ class ByChannels {
                   channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
     const int64_t columns = channels * g_.taps(), step = g_.big_per_group() * g_.taps();
     dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
-    T* sums = scratch<T, 5>(rows * columns);
-    std::fill_n(sums, rows * columns, T(0));
-    int64_t* slots = scratch<int64_t, 6>(columns);
+    T* sums = scratch<T, 5>(rows * channels * taps());
+    std::fill_n(sums, rows * channels * taps(), T(0));
+    int64_t* slots = scratch<int64_t, 6>(channels * taps());
     int64_t* small_places = scratch<int64_t, 7>(whole_positions);
-    const int64_t cells = g_.small_cells(), all = g_.batch * cells, end = cut(all, ranges_, range + 1);
+    const int64_t cells = positions(), all = g_.batch * cells, end = cut(all, ranges_, range + 1);
     for (int64_t i = cut(all, ranges_, range), next = 0; i < end; i = next) {
       const int64_t image = i / cells, first = i % cells;
       next = std::min({end, i + whole_positions, (image + 1) * cells});
@@ -337,10 +415,11 @@ class ByChannels {
         const int64_t count = channels * taps.per_channel;
         for (int64_t q = 0; q < count; ++q) slots[q] = taps.taps[static_cast<size_t>(q)] * rows;
         simd_.contract_rows(
-            {.small = detail::ptr<T>(small_memory_) + image * cells * g_.small_channels +
+            {.small = detail::ptr<T>(small_memory_) +
+                      (image * phases_ + taps.phase) * cells * g_.small_channels +
                       group * g_.small_per_group() + row,
              .big = detail::ptr<T>(big_memory_) +
-                    (image * g_.big_channels + group * g_.big_per_group() + channel) * layout_.channel(),
+                    (image * g_.big_channels + group * g_.big_per_group() + channel) * channel_step(),
              .small_places = small_places,
              .big_places = taps.places.data() + (from - taps.positions.begin()),
              .offsets = taps.offsets.data(),
@@ -351,6 +430,7 @@ class ByChannels {
              .positions = to - from});
       }
     }
+    if (winograd_) combine(sums, channels, rows);
     simd_.transpose(sums, rows, columns, rows, dw, step);
   }
 
@@ -358,6 +438,10 @@ class ByChannels {
   S* dweight_;
   const Conv3dGeometry& g_;
   const simd::ConvKernelsOf<T>& simd_;
+  std::array<std::vector<Lattice>, 3> axes_;  // along D, H, W; with Note [Winograd] four along H and W
+  bool winograd_ = false;
+  int64_t phases_ = 1;  // pairs of lattices along H and W
+  Triple kernel_ = g_.kernel;
   TileLayout layout_;
   int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
   std::vector<Group> groups_;

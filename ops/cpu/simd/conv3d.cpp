@@ -21,6 +21,7 @@
 #include <voxgrad/ops/cpu/simd/step_two.h>
 #include <voxgrad/ops/cpu/simd/transpose.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
+#include <voxgrad/ops/cpu/simd/winograd.h>
 
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
@@ -264,7 +265,12 @@ constexpr ConvKernelsOf<T> kernels_of{.rows = max_rows,
                                       .order_sums = order_sums<T>,
                                       .transpose = transpose<T>,
                                       .every_second = every_second<T>,
-                                      .interleave = interleave<T>};
+                                      .interleave = interleave<T>,
+                                      .winograd_cells = winograd_cells<T>,
+                                      .winograd_weights = winograd_weights<T>,
+                                      .winograd_outputs = winograd_outputs<T>,
+                                      .winograd_output_grads = winograd_output_grads<T>,
+                                      .winograd_weight_grads = winograd_weight_grads<T>};
 
 }  // namespace
 

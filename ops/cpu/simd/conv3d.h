@@ -69,6 +69,12 @@ struct ConvKernelsOf {
   void (*every_second)(const T* from, int64_t n, T* to);  ///< to[i] = from[2 * i]
   /// to = a[0], b[0], a[1], b[1], ...; na is nb or nb + 1.
   void (*interleave)(const T* a, int64_t na, const T* b, int64_t nb, T* to);
+  // See winograd.h.
+  void (*winograd_cells)(const T* const* from, int64_t n, T* const* to, int64_t room);
+  void (*winograd_weights)(const T* const* from, int64_t n, T* const* to);
+  void (*winograd_outputs)(T* const* m, int64_t n);
+  void (*winograd_output_grads)(const T* const* from, int64_t n, T* const* to);
+  void (*winograd_weight_grads)(T* const* m, int64_t n);
 };
 
 struct ConvKernels {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 
 #include "tests/support/conv3d.h"
@@ -38,6 +39,9 @@ const std::vector<TransposeCase> cases{
     {"1x1x1", 2, 40, 24, {3, 20, 30}, 1, 1, 0, 0, 1, 1},
     {"strides close to the end of 64 bits", 1, 2, 3, 1, 3, {huge, huge - 2, huge - 1}, 1, 0, 1, 1},
     {"one such stride", 1, 2, 3, {2, 3, 1}, 3, {1, 1, huge}, 1, 0, 1, 1},
+    {"pairs of outputs, odd rows", 1, 32, 48, {6, 13, 11}, 3, 1, {1, 0, 2}, 0, 1, 1},
+    {"pairs, dilated in D, groups", 2, 32, 32, {7, 9, 16}, {2, 3, 3}, 1, 1, 0, {2, 1, 1}, 2},
+    {"pairs in tiles", 1, 16, 16, {18, 84, 90}, {1, 3, 3}, 1, {0, 1, 1}, 0, 1, 1},
     {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
     {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
 };
@@ -78,14 +82,38 @@ TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
   }
 }
 
+// Sums and differences of cells that are infinite, or would become so, must not reach the results of Note
+// [Winograd]. The sums of these numbers are exact.
+TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
+  const Conv3dGeometry g = TransposeCase{"pairs", 1, 16, 16, {8, 10, 12}, 3, 1, 1, 0, 1, 1}.geometry();
+  const double infinity = std::numeric_limits<double>::infinity(),
+               largest = GetParam() == f32 ? 0x1p127 : 0x1p1023;
+  const Tensor weight = testing::integer_tensor(g.weight_shape(), 3, GetParam()) * 0x1p-10,
+               small = testing::integer_tensor(g.small_shape(), 2, GetParam()) * 0x1p-10;
+  for (const double cell : {infinity, -infinity, largest}) {
+    SCOPED_TRACE(cell);
+    Tensor big = zeros(g.big_shape(), {.dtype = GetParam()});
+    big.slice(4, 3, 5).slice(3, 6, 8).slice(2, 2, 3).fill_(cell);
+    Tensor y = empty(g.small_shape(), big.options()), expected = empty_like(y);
+    cpu::conv3d(big, weight, {}, y, g, Float32Precision::highest);
+    cpu::conv3d_direct(big, weight, {}, expected, g);
+    EXPECT_TRUE(allclose(y, expected, 0, 0, true));
+    Tensor dw = empty(g.weight_shape(), big.options()), expected_dw = empty_like(dw), none;
+    cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, Float32Precision::highest);
+    cpu::conv3d_weight_grad_direct(big, small, expected_dw, g);
+    EXPECT_TRUE(allclose(dw, expected_dw, 0, 0, true));
+  }
+}
+
 // Whole numbers up to 256 are exact in bf16 and f16, and these sums are exact in f32: one rounding at the
 // end.
 TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
-  const TransposeCase c{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3};
-  const Conv3dGeometry g = c.geometry();
+  const TransposeCase tiled{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3},
+      pairs{"pairs", 2, 16, 16, {5, 9, 12}, 3, 1, 1, 0, 1, 1};
   const auto highest = Float32Precision::highest;
-  for (const DType dtype : {bf16, f16}) {
-    SCOPED_TRACE(to_string(dtype));
+  for (const auto& [dtype, c] : {std::pair(bf16, tiled), {f16, tiled}, {bf16, pairs}, {f16, pairs}}) {
+    SCOPED_TRACE(std::string(to_string(dtype)) + " " + c.name);
+    const Conv3dGeometry g = c.geometry();
     const auto both = [&](const Shape& shape, auto kernel) {
       Tensor half = empty(shape, {.dtype = dtype}), wide = empty(shape);
       const auto make = [](const Shape& s, uint64_t seed) { return testing::integer_tensor(s, seed, f32); };
