@@ -69,12 +69,18 @@ struct Maximum {
   Index* indices;  // or null
 
   static __device__ State empty() { return {absent, none}; }
-  /// Of two results, whichever comes first.
+  /// Of two states. Without branches, which would cost more than both of their sides.
   static __device__ State join(const State& a, const State& b) {
     const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
-    const bool b_wins = b_is_nan ? !a_is_nan || b.number > a.number
-                                 : b.value > a.value || (b.value == a.value && b.number < a.number);
-    return b_wins ? b : a;
+    const bool larger = b.value > a.value | b_is_nan & !a_is_nan;
+    const bool equal = b.value == a.value, before = b.number<a.number, after = b.number> a.number;
+    const bool b_wins = larger | equal & before | a_is_nan & b_is_nan & after;
+    return {b_wins ? b.value : a.value, b_wins ? b.number : a.number};
+  }
+  /// The same if the cells of b come after those of a.
+  static __device__ State append(const State& a, const State& b) {
+    const bool b_wins = b.value > a.value | b.value != b.value | a.number == none;
+    return {b_wins ? b.value : a.value, b_wins ? b.number : a.number};
   }
   /// Of a patch whose first cell exists and has this number.
   static __device__ State of(const A (&cell)[patch], Number number, Number per_row, Number per_cell) {
@@ -130,6 +136,7 @@ struct Mean {
 
   static __device__ A empty() { return 0; }
   static __device__ A join(A a, A b) { return a + b; }
+  static __device__ A append(A a, A b) { return a + b; }
   static __device__ A of(const A (&cell)[patch], Number, Number, Number) {
     A sum = 0;
 #pragma unroll
@@ -189,7 +196,7 @@ struct Pool {
       Int k = axes.d.adaptive ? 0 : tap_number(d.begin, axes.d.extent(o).begin, d.step);
       for (Int i = d.begin; i < d.end; i += d.step, ++k) {
         if (i != known_at) known = of_slice(plane + i * slice, h, w, numbers, lane), known_at = i;
-        state = Result::join(state, Result::within(known, Result::slice_number(axes, i, k)));
+        state = Result::append(state, Result::within(known, Result::slice_number(axes, i, k)));
       }
       if (!adjacent) {
         const unsigned all = lanes == 32 ? ~0u : (1u << lanes) - 1;
@@ -288,40 +295,42 @@ struct MaximaGiven {
     using A = opmath_t<T>;
     using Number = std::conditional_t<sizeof(Index) == 1, uint32_t, uint64_t>;
     struct Item {
-      T y;
-      Index index;
+      A y;
+      Number index;
     };
     const T* y;  // of the plane
     const Index* indices;
     Int cell_w;
     Number start;  // where window `first` begins, as seen from cell w
+    Number kernel, stride, dilation;
 
     __device__ Row(const MaximaGiven& given, int64_t plane_begin, const PoolAxes<Int>& axes, Int w, Int first)
         : y(given.y + plane_begin),
           indices(given.indices + plane_begin),
           cell_w(w),
-          start(static_cast<Number>(axes.w.extent(first).begin - w)) {}
+          start(static_cast<Number>(axes.w.extent(first).begin - w)),
+          kernel(static_cast<Number>(axes.w.kernel)),
+          stride(static_cast<Number>(axes.w.stride)),
+          dilation(static_cast<Number>(axes.w.dilation)) {}
 
     /// The index of windows (od, oh) for their tap 0 of row (d, h) or, within the plane, for cell w.
     __device__ Number origin(const PoolAxes<Int>& axes, Int d, Int h, Int od, Int oh) const {
       if constexpr (sizeof(Index) == 8) {
         return static_cast<Number>((d * axes.h.in + h) * axes.w.in + cell_w);
       } else {
-        const Int kd = tap_number(d, axes.d.extent(od).begin, axes.d.dilation);
-        const Int kh = tap_number(h, axes.h.extent(oh).begin, axes.h.dilation);
+        const Int kd = tap_number(d, od * axes.d.stride - axes.d.padding, axes.d.dilation);
+        const Int kh = tap_number(h, oh * axes.h.stride - axes.h.padding, axes.h.dilation);
         if (kd < 0 || kh < 0) return 1 << 16;  // above all indices
         return static_cast<Number>((kd * axes.h.kernel + kh) * axes.w.kernel);
       }
     }
-    __device__ Item load(Int o) const { return {y[o], indices[o]}; }
+    __device__ Item load(Int o) const { return {A(y[o]), static_cast<Number>(indices[o])}; }
     /// `t` counts windows from `first`.
-    __device__ void add(A (&sum)[size], const Item& item, const PoolAxes<Int>& axes, int t,
-                        Number origin) const {
-      Number cell = static_cast<Number>(item.index) - origin;
+    __device__ void add(A (&sum)[size], const Item& item, int t, Number origin) const {
+      Number cell = item.index - origin;
       if constexpr (sizeof(Index) == 1) {
-        const bool in_row = cell < static_cast<Number>(axes.w.kernel);
-        cell = start + static_cast<Number>(t) * static_cast<Number>(axes.w.stride) +
-               cell * static_cast<Number>(axes.w.dilation);
+        const bool in_row = cell < kernel;
+        cell = start + static_cast<Number>(t) * stride + cell * dilation;
         if (!in_row) cell = size;
       }
 #pragma unroll
@@ -354,7 +363,7 @@ struct PartsOfMeans {
     }
     __device__ int origin(const PoolAxes<Int>&, Int, Int, Int, Int) const { return 0; }
     __device__ A load(Int o) const { return parts[o]; }
-    __device__ void add(A (&sum)[size], A item, const PoolAxes<Int>&, int t, int) const {
+    __device__ void add(A (&sum)[size], A item, int t, int) const {
 #pragma unroll
       for (int c = 0; c < size; ++c)
         if (begin[c] <= t && t < end[c]) sum[c] += item;
@@ -392,13 +401,13 @@ struct GatherPool {
           const auto origin = row.origin(axes, i, column_h, od, oh);
           const Int o = (od * axes.h.out + oh) * axes.w.out + first;
           for (int t = 0; t < count; t += at_once) {
-            typename Row::Item item[at_once] = {};
+            typename Row::Item item[at_once];
 #pragma unroll
             for (int k = 0; k < at_once; ++k)
               if (t + k < count) item[k] = row.load(o + t + k);
 #pragma unroll
             for (int k = 0; k < at_once; ++k)
-              if (t + k < count) row.add(sum, item[k], axes, t + k, origin);
+              if (t + k < count) row.add(sum, item[k], t + k, origin);
           }
         }
       Packet<T, size> packet;

@@ -146,17 +146,6 @@ VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, const Poo
   return best;
 }
 
-/// Gradient of cell i: the sum of grad_y over the windows whose maximum is cell i, in ascending order.
-template <class T>
-VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
-                                         const PoolBox& windows, int64_t i) {
-  opmath_t<T> sum = 0;
-  for_each_in(windows, g.out, [&](int64_t o, const Triple&) {
-    if (indices[o] == i) sum += grad_y[o];
-  });
-  return sum;
-}
-
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------
 
 /// The divisor of window o: divisor_override if that is given, else its number of cells or, with
