@@ -1,9 +1,14 @@
 #pragma once
 
+#include <voxgrad/cuda/packet.cuh>
+
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 // Results of one thread that share their place along H and W, so that it computes what depends on these once.
+// A result is one element, or a packet of neighbours along W.
 
 namespace vox::cuda {
 
@@ -31,5 +36,46 @@ class Columns {
  private:
   int64_t planes_, d_, h_, w_, length_, parts_;
 };
+
+/// Stores a packet in one instruction. The compiler splits an assignment of packets whose lanes it has
+/// computed one by one.
+template <class T, int n>
+__device__ void store_packet(const Packet<T, n>& packet, T* to) {
+  constexpr int bytes = n * sizeof(T);
+  if constexpr (n == 1 || bytes < 4) {
+    *reinterpret_cast<Packet<T, n>*>(to) = packet;
+  } else {
+    uint32_t word[bytes / 4] = {};
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      constexpr int size = sizeof(T);
+      if constexpr (size == 8) {
+        const auto bits = std::bit_cast<uint64_t>(packet.lane[i]);
+        word[2 * i] = static_cast<uint32_t>(bits), word[2 * i + 1] = static_cast<uint32_t>(bits >> 32);
+      } else {
+        using Bits =
+            std::conditional_t<size == 4, uint32_t, std::conditional_t<size == 2, uint16_t, uint8_t>>;
+        word[i * size / 4] |= uint32_t{std::bit_cast<Bits>(packet.lane[i])} << i * size % 4 * 8;
+      }
+    }
+    if constexpr (bytes == 16)
+      __stwb(reinterpret_cast<uint4*>(to), uint4{word[0], word[1], word[2], word[3]});
+    else if constexpr (bytes == 8)
+      __stwb(reinterpret_cast<uint2*>(to), uint2{word[0], word[1]});
+    else
+      __stwb(reinterpret_cast<uint32_t*>(to), word[0]);
+  }
+}
+
+/// Calls run(an integral_constant): the number of elements in the packets of a dense result at `y`, whose
+/// rows have `width`. It is 1 unless whole packets of 16 bytes fill the rows.
+template <class T, class Run>
+void with_packet_size(const T* y, int64_t width, Run run) {
+  constexpr int size = 16 / sizeof(T);
+  if (width % size == 0 && is_packet_aligned(y))
+    run(std::integral_constant<int, size>());
+  else
+    run(std::integral_constant<int, 1>());
+}
 
 }  // namespace vox::cuda

@@ -4,12 +4,13 @@
 //   grad_x[i] = the sum over od, by rising od, of the share of i in od * the sum over oh, of the same kind, *
 //               the sum over ow * grad_y[od, oh, ow]
 //
-// A thread owns some consecutive results along D with one (h, w), so it computes what it needs of a slice of
-// cells, all (h, w) at one d, once for all results that use it: slices are read by blends from above and
-// below, and in the adjoint shared by two cells. Neighbours in a warp are neighbours along W. Each element is
-// written once; reads mostly come from cache. The taps of the axes (a division in double each) are computed
-// on the device by the code that the CPU runs, once for all threads. Multiplications and additions are joined
-// by hand, so that all axes round alike.
+// A thread owns some consecutive results along D at one place of H and W, so it computes what it needs of a
+// slice of cells, all (h, w) at one d, once for all results that use it: slices are read by blends from above
+// and below, and in the adjoint shared by two cells. A result is a packet of cells along W or, in the
+// adjoint, one cell. Neighbours in a warp are neighbours along W. Each element is written once; reads mostly
+// come from cache. The taps of the axes (a division in double each) are computed on the device by the code
+// that the CPU runs, once for all threads. Multiplications and additions are joined by hand, so that all axes
+// round alike.
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/kernels.h>
@@ -22,42 +23,42 @@ namespace vox::cuda {
 
 namespace {
 
-/// InterpolateTap in the type A that the kernels compute in.
-template <class A>
-struct Tap {
-  int64_t index;
+/// InterpolateTap in the types that the kernels compute in: A, and Int for indices within a plane.
+template <class A, class Int>
+struct alignas(2 * sizeof(Int)) Tap {
+  Int index;
   A next;
   /// The weight of cell i, which is `index` or `index` + 1.
-  __device__ A share(int64_t i) const { return index == i ? A(1) - next : next; }
+  __device__ A share(Int i) const { return index == i ? A(1) - next : next; }
 };
 
 /// An axis as the kernels read it. first[i] is axis.first_output(i), 0 <= i <= in.
-template <class A>
+template <class A, class Int>
 struct Taps {
-  int64_t in, out;
+  Int in, out;
   bool nearest;
-  Tap<A>* taps;
-  int64_t* first;
+  Tap<A, Int>* taps;
+  Int* first;
 
   /// The first output that may read cell i; the last one is before first[i + 1].
-  __device__ int64_t first_reader(int64_t i) const { return first[nearest || i == 0 ? i : i - 1]; }
+  __device__ Int first_reader(Int i) const { return first[nearest || i == 0 ? i : i - 1]; }
 };
 
 /// Thread n writes tap n and first[n] of each axis.
-template <class A>
+template <class A, class Int>
 struct WriteTaps {
   InterpolateAxes axes;
-  Taps<A> d, h, w;
+  Taps<A, Int> d, h, w;
 
   __device__ void operator()(int64_t n) const {
     write(axes[0], d, n), write(axes[1], h, n), write(axes[2], w, n);
   }
-  __device__ static void write(const InterpolateAxis& axis, const Taps<A>& to, int64_t n) {
+  __device__ static void write(const InterpolateAxis& axis, const Taps<A, Int>& to, int64_t n) {
     if (n < axis.out) {
       const InterpolateTap tap = axis.tap(n);
-      to.taps[n] = {tap.index, static_cast<A>(tap.weight_next)};
+      to.taps[n] = {static_cast<Int>(tap.index), static_cast<A>(tap.weight_next)};
     }
-    if (n <= axis.in) to.first[n] = n < axis.in ? axis.first_output(n) : axis.out;
+    if (n <= axis.in) to.first[n] = static_cast<Int>(n < axis.in ? axis.first_output(n) : axis.out);
   }
 };
 
@@ -70,88 +71,134 @@ __device__ A blend(A a, A b, A next) {
   return next == 0 ? a : multiply_add(next, b, (A(1) - next) * a);
 }
 
-template <class T, class A = opmath_t<T>>
+/// `nearest` says that all axes are.
+template <class T, class Int, bool nearest, int size>
 struct Interpolate {
-  Columns columns;
-  Taps<A> d, h, w;
+  using A = opmath_t<T>;
+  Columns columns;  // of packets
+  Taps<A, Int> d, h, w;
   const T* x;
   T* y;
 
+  /// Of a slice: what each result of a packet would be there.
+  struct Blends {
+    A of[size];
+  };
+
   __device__ void operator()(int64_t n) const {
     const Column column = columns[n];
-    const Tap<A> at_h = h.taps[column.h], at_w = w.taps[column.w];
-    const int64_t next_h = at_h.next == 0 ? 0 : w.in, next_w = at_w.next == 0 ? 0 : 1;
-    const T* const from = x + (column.plane * d.in * h.in + at_h.index) * w.in + at_w.index;
-    const auto in_slice = [&](int64_t i) {
-      const T* const p = from + i * h.in * w.in;
-      const T* const q = p + next_h;
-      return blend(blend(A(p[0]), A(p[next_w]), at_w.next), blend(A(q[0]), A(q[next_w]), at_w.next),
-                   at_h.next);
+    const auto column_h = static_cast<Int>(column.h), column_w = static_cast<Int>(column.w * size);
+    const Tap<A, Int> at_h = h.taps[column_h];
+    Tap<A, Int> at_w[size];
+#pragma unroll
+    for (int k = 0; k < size; ++k) at_w[k] = w.taps[column_w + k];
+    const Int slice = h.in * w.in, row = at_h.index * w.in, next_row = at_h.next == 0 ? 0 : w.in;
+    const T* const plane = x + column.plane * (int64_t{d.in} * slice);
+    const auto in_slice = [&](Int i) {
+      const T* const from = plane + (i * slice + row);
+      Blends blends;
+#pragma unroll
+      for (int k = 0; k < size; ++k) {
+        const T* const p = from + at_w[k].index;
+        if constexpr (nearest) {
+          blends.of[k] = A(*p);
+        } else {
+          const T* const q = p + next_row;
+          const int next = at_w[k].next == 0 ? 0 : 1;
+          blends.of[k] = blend(blend(A(p[0]), A(p[next]), at_w[k].next),
+                               blend(A(q[0]), A(q[next]), at_w[k].next), at_h.next);
+        }
+      }
+      return blends;
     };
-    T* to = y + ((column.plane * d.out + column.begin) * h.out + column.h) * w.out + column.w;
-    int64_t low_at = -1, high_at = -1;  // the slices of `low` and `high`
-    A low = 0, high = 0;
-    for (int64_t o = column.begin; o < column.end; ++o, to += h.out * w.out) {
-      const Tap<A> tap = d.taps[o];
+    const Int end = static_cast<Int>(column.end), step = h.out * w.out;
+    auto o = static_cast<Int>(column.begin);
+    T* to = y + column.plane * (int64_t{d.out} * step) + (o * step + column_h * w.out + column_w);
+    Int low_at = -1, high_at = -1;  // the slices of `low` and `high`
+    Blends low{}, high{};
+    for (; o < end; ++o, to += step) {
+      const Tap<A, Int> tap = d.taps[o];
       if (tap.index != low_at) {
         low = tap.index == high_at ? high : in_slice(tap.index);
         low_at = tap.index;
       }
-      if (tap.next != 0 && tap.index + 1 != high_at) {
+      if (!nearest && tap.next != 0 && tap.index + 1 != high_at) {
         high = in_slice(tap.index + 1);
         high_at = tap.index + 1;
       }
-      *to = T(blend(low, high, tap.next));
+      Packet<T, size> packet;
+#pragma unroll
+      for (int k = 0; k < size; ++k)
+        packet.lane[k] = T(nearest ? low.of[k] : blend(low.of[k], high.of[k], tap.next));
+      store_packet(packet, to);
     }
   }
 };
 
-template <class T, class A = opmath_t<T>>
+template <class T, class Int, bool nearest>
 struct InterpolateAdjoint {
+  using A = opmath_t<T>;
   Columns columns;
-  Taps<A> d, h, w;
+  Taps<A, Int> d, h, w;
   const T* grad_y;
   T* grad_x;
 
+  /// The weights with which some outputs of an axis read one cell. Those that double the axis, and smaller
+  /// ones, have no more readers.
+  static constexpr int at_once = nearest ? 2 : 4;
+  struct Weights {
+    A of[at_once];
+    __device__ Weights(const Taps<A, Int>& axis, Int begin, Int end, Int cell) {
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) of[k] = begin + k < end ? axis.taps[begin + k].share(cell) : A(0);
+    }
+  };
+
   __device__ void operator()(int64_t n) const {
     const Column column = columns[n];
-    const int64_t begin_h = h.first_reader(column.h), end_h = h.first[column.h + 1];
-    const int64_t begin_w = w.first_reader(column.w), end_w = w.first[column.w + 1];
-    constexpr int kept = 4;  // weights along W in registers
-    A weight_w[kept];
-#pragma unroll
-    for (int k = 0; k < kept; ++k)
-      weight_w[k] = begin_w + k < end_w ? w.taps[begin_w + k].share(column.w) : A(0);
+    const auto column_h = static_cast<Int>(column.h), column_w = static_cast<Int>(column.w);
+    const Int begin_h = h.first_reader(column_h), end_h = h.first[column_h + 1];
+    const Int begin_w = w.first_reader(column_w), end_w = w.first[column_w + 1];
+    const Weights first_h(h, begin_h, end_h, column_h), first_w(w, begin_w, end_w, column_w);
+    const Int slice = h.out * w.out;
+    const T* const plane = grad_y + column.plane * (int64_t{d.out} * slice);
 
-    const auto in_slice = [&](int64_t o) {
-      const T* const slice = grad_y + (column.plane * d.out + o) * h.out * w.out;
+    const auto in_slice = [&](Int o) {
       A sum = 0;
-      for (int64_t oh = begin_h; oh < end_h; ++oh) {
-        const A weight_h = h.taps[oh].share(column.h);
-        if (weight_h == 0) continue;
-        const T* const row = slice + oh * w.out;
-        A sum_w = 0;
+      for (Int oh = begin_h; oh < end_h; oh += at_once) {
+        const Weights in_h = oh == begin_h ? first_h : Weights(h, oh, end_h, column_h);
+        A sum_w[at_once] = {};
+        for (Int ow = begin_w; ow < end_w; ow += at_once) {
+          const Weights in_w = ow == begin_w ? first_w : Weights(w, ow, end_w, column_w);
+          const T* const from = plane + (o * slice + oh * w.out + ow);
+          A value[at_once][at_once];  // of weight 0: 0, whatever lies there
 #pragma unroll
-        for (int k = 0; k < kept; ++k)
-          if (weight_w[k] != 0) sum_w = multiply_add(weight_w[k], A(row[begin_w + k]), sum_w);
-        for (int64_t ow = begin_w + kept; ow < end_w; ++ow) {
-          const A weight = w.taps[ow].share(column.w);
-          if (weight != 0) sum_w = multiply_add(weight, A(row[ow]), sum_w);
+          for (int r = 0; r < at_once; ++r)
+#pragma unroll
+            for (int k = 0; k < at_once; ++k)
+              value[r][k] = in_h.of[r] != 0 && in_w.of[k] != 0 ? A(from[r * w.out + k]) : A(0);
+#pragma unroll
+          for (int r = 0; r < at_once; ++r)
+#pragma unroll
+            for (int k = 0; k < at_once; ++k) sum_w[r] = multiply_add(in_w.of[k], value[r][k], sum_w[r]);
         }
-        sum = multiply_add(weight_h, sum_w, sum);
+#pragma unroll
+        for (int r = 0; r < at_once; ++r) sum = multiply_add(in_h.of[r], sum_w[r], sum);
       }
       return sum;
     };
 
+    auto i = static_cast<Int>(column.begin);
+    const auto end = static_cast<Int>(column.end);
     A sum = 0;  // of the cell that is next
-    for (int64_t o = d.first_reader(column.begin); o < d.first[column.begin]; ++o) {
+    for (Int o = d.first_reader(i); o < d.first[i]; ++o) {
       const A next = d.taps[o].next;
       if (next != 0) sum = multiply_add(next, in_slice(o), sum);
     }
-    T* to = grad_x + ((column.plane * d.in + column.begin) * h.in + column.h) * w.in + column.w;
-    for (int64_t i = column.begin; i < column.end; ++i, to += h.in * w.in) {
+    T* to = grad_x + ((column.plane * d.in + i) * h.in + column_h) * w.in + column_w;
+    for (; i < end; ++i, to += h.in * w.in) {
       A sum_of_next = 0;
-      for (int64_t o = d.first[i]; o < d.first[i + 1]; ++o) {
+      for (Int o = d.first[i]; o < d.first[i + 1]; ++o) {
         const A next = d.taps[o].next, here = A(1) - next, value = in_slice(o);
         if (here != 0) sum = multiply_add(here, value, sum);
         if (next != 0) sum_of_next = multiply_add(next, value, sum_of_next);
@@ -162,45 +209,76 @@ struct InterpolateAdjoint {
   }
 };
 
-/// Runs Map on the dense form of `input`.
-template <template <class, class> class Map>
-void run(const char* function, const Tensor& input, const InterpolateAxes& axes, Tensor& output) {
+/// Calls run(T, Int, nearest as an integral_constant, the dense form of `input`, the taps of D, H and W).
+template <class Run>
+void with_taps(const char* function, const Tensor& input, const InterpolateAxes& axes, Tensor& output,
+               Run run) {
   const Tensor dense = input.contiguous();
   const Launch launch(function, output, {&dense});
-  visit_floating_storage(function, output.dtype(), [&]<class T>(T) {
+  int64_t cells = 1, results = 1, all_taps = 0, all_first = 0, threads = 0;
+  bool nearest = true;
+  for (const InterpolateAxis& axis : axes) {
+    cells *= axis.in, results *= axis.out;
+    all_taps += axis.out, all_first += axis.in + 1;
+    threads = std::max({threads, axis.out, axis.in + 1});
+    nearest = nearest && axis.nearest;
+  }
+  const auto with_types = [&]<class T, class Int>(T, Int) {
     using A = opmath_t<T>;
-    int64_t taps = 0, first = 0, threads = 0;
-    for (const InterpolateAxis& axis : axes) {
-      taps += axis.out, first += axis.in + 1;
-      threads = std::max({threads, axis.out, axis.in + 1});
-    }
-    const Workspace taps_memory(launch, taps * static_cast<int64_t>(sizeof(Tap<A>)));
-    const Workspace first_memory(launch, first * static_cast<int64_t>(sizeof(int64_t)));
-    Taps<A> of_axis[3];
-    Tap<A>* next_tap = taps_memory.as<Tap<A>>();
-    int64_t* next_first = first_memory.as<int64_t>();
+    const Workspace taps_memory(launch, all_taps * static_cast<int64_t>(sizeof(Tap<A, Int>)));
+    const Workspace first_memory(launch, all_first * static_cast<int64_t>(sizeof(Int)));
+    Taps<A, Int> of_axis[3];
+    Tap<A, Int>* next_tap = taps_memory.as<Tap<A, Int>>();
+    Int* next_first = first_memory.as<Int>();
     for (size_t i = 0; i < 3; ++i) {
       const InterpolateAxis& axis = axes[i];
-      of_axis[i] = {axis.in, axis.out, axis.nearest, next_tap, next_first};
+      of_axis[i] = {static_cast<Int>(axis.in), static_cast<Int>(axis.out), axis.nearest, next_tap,
+                    next_first};
       next_tap += axis.out, next_first += axis.in + 1;
     }
     const auto& [d, h, w] = of_axis;
-    for_each_index(launch, threads, WriteTaps<A>{axes, d, h, w});
-    const Shape& size = output.shape();
-    const Columns columns(size[0] * size[1], size[2], size[3], size[4]);
-    for_each_index(launch, columns.count(),
-                   Map<T, A>{columns, d, h, w, detail::ptr<T>(dense), detail::mutable_ptr<T>(output)});
+    for_each_index(launch, threads, WriteTaps<A, Int>{axes, d, h, w});
+    if (nearest)
+      run(launch, T(), std::true_type(), dense, d, h, w);
+    else
+      run(launch, T(), std::false_type(), dense, d, h, w);
+  };
+  visit_floating_storage(function, output.dtype(), [&]<class T>(T) {
+    constexpr int64_t most = int64_t{1} << 30;
+    if (cells < most && results < most)
+      with_types(T(), int32_t());
+    else
+      with_types(T(), int64_t());
   });
 }
 
 }  // namespace
 
 void interpolate(const Tensor& x, const InterpolateAxes& axes, Tensor& y) {
-  run<Interpolate>("interpolate", x, axes, y);
+  with_taps("interpolate", x, axes, y,
+            [&]<class T, bool nearest, class A, class Int>(
+                const Launch& launch, T, std::bool_constant<nearest>, const Tensor& dense,
+                const Taps<A, Int>& d, const Taps<A, Int>& h, const Taps<A, Int>& w) {
+              const T* from = detail::ptr<T>(dense);
+              T* to = detail::mutable_ptr<T>(y);
+              with_packet_size(to, w.out, [&]<int size>(std::integral_constant<int, size>) {
+                const Columns columns(y.size(0) * y.size(1), d.out, h.out, w.out / size);
+                for_each_index(launch, columns.count(),
+                               Interpolate<T, Int, nearest, size>{columns, d, h, w, from, to});
+              });
+            });
 }
 
 void interpolate_adjoint(const Tensor& grad_y, const InterpolateAxes& axes, Tensor& grad_x) {
-  run<InterpolateAdjoint>("interpolate_adjoint", grad_y, axes, grad_x);
+  with_taps("interpolate_adjoint", grad_y, axes, grad_x,
+            [&]<class T, bool nearest, class A, class Int>(
+                const Launch& launch, T, std::bool_constant<nearest>, const Tensor& dense,
+                const Taps<A, Int>& d, const Taps<A, Int>& h, const Taps<A, Int>& w) {
+              const Columns columns(grad_x.size(0) * grad_x.size(1), d.in, h.in, w.in);
+              for_each_index(launch, columns.count(),
+                             InterpolateAdjoint<T, Int, nearest>{columns, d, h, w, detail::ptr<T>(dense),
+                                                                 detail::mutable_ptr<T>(grad_x)});
+            });
 }
 
 }  // namespace vox::cuda

@@ -140,7 +140,7 @@ using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes,
 // argument's size gives the number of planes.
 //
 // `indices` holds the cell that each window took: its i64 number within the plane, or -1 for none. On CUDA,
-// if geometry.is_blocks(), it may be u8: the number of the cell within the window.
+// if geometry.has_small_windows(), it may be u8: the number of the cell within the window, or 255.
 
 /// y = the first maximum, or the last NaN, of each window. `indices` may be undefined.
 using MaxPoolKernel = void(const Tensor& x, const Pool3dGeometry& geometry, Tensor& y, Tensor& indices);

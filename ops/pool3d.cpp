@@ -142,8 +142,8 @@ namespace detail {
 Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(function, x, geometry.out), indices;
   if (grad_enabled() && x.requires_grad()) {
-    const bool by_block = y.device().is_cuda() && geometry.is_blocks();
-    indices = empty_for(function, y.shape(), {by_block ? u8 : i64, y.device()});
+    const bool small = y.device().is_cuda() && geometry.has_small_windows();
+    indices = empty_for(function, y.shape(), {small ? u8 : i64, y.device()});
   }
   if (y.numel() > 0) max_kernel.on(y.device())(x.detach(), geometry, y, indices);
   if (auto node = autograd::record<MaxPool3dNode>({x}, y)) {

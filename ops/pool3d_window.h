@@ -12,44 +12,56 @@
 namespace vox {
 
 /// The part of one axis that a loop visits: begin, begin + step, ... below end.
-struct PoolRange {
-  int64_t begin, end, step;
+template <class Int>
+struct PoolRangeOf {
+  Int begin, end, step;
 };
+using PoolRange = PoolRangeOf<int64_t>;
 
 /// Which cells of one axis each window covers. If `adaptive`, window o covers from floor(o * in / out) to
-/// ceil((o + 1) * in / out), and the last four numbers have no meaning.
-struct PoolAxis {
-  int64_t in, out;
+/// ceil((o + 1) * in / out), and the last four numbers have no meaning. Int may be int32_t if
+/// Pool3dGeometry::fits_int32().
+template <class Int>
+struct PoolAxisOf {
+  using Range = PoolRangeOf<Int>;
+  Int in, out;
   bool adaptive;
-  int64_t kernel, stride, padding, dilation;
+  Int kernel, stride, padding, dilation;
+
+  /// Cells of window o, and those that it would cover in the padding.
+  VOX_HOST_DEVICE Range extent(Int o) const {
+    if (adaptive) return {o * in / out, ((o + 1) * in + out - 1) / out, 1};
+    const Int begin = o * stride - padding;
+    return {begin, begin + (kernel - 1) * dilation + 1, dilation};
+  }
 
   /// Cells of window o.
-  VOX_HOST_DEVICE PoolRange covered_cells(int64_t o) const {
-    if (adaptive) return {o * in / out, ((o + 1) * in + out - 1) / out, 1};
-    int64_t begin = o * stride - padding;
-    const int64_t end = begin + (kernel - 1) * dilation + 1;
-    if (begin < 0) begin += (-begin + dilation - 1) / dilation * dilation;
-    return {begin, end < in ? end : in, dilation};
+  VOX_HOST_DEVICE Range covered_cells(Int o) const {
+    Range cells = extent(o);
+    if (cells.begin < 0) cells.begin += (-cells.begin + cells.step - 1) / cells.step * cells.step;
+    if (cells.end > in) cells.end = in;
+    return cells;
   }
 
   /// Windows whose extent contains cell i. With dilation, some of them skip the cell.
-  VOX_HOST_DEVICE PoolRange windows_over(int64_t i) const {
+  VOX_HOST_DEVICE Range windows_over(Int i) const {
     if (adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in, 1};
-    const int64_t extent = (kernel - 1) * dilation + 1;
-    const int64_t first = i + padding - extent + 1;
-    const int64_t begin = first > 0 ? (first + stride - 1) / stride : 0;
-    const int64_t end = (i + padding) / stride + 1;
+    const Int extent = (kernel - 1) * dilation + 1;
+    const Int first = i + padding - extent + 1;
+    const Int begin = first > 0 ? (first + stride - 1) / stride : 0;
+    const Int end = (i + padding) / stride + 1;
     return {begin, end < out ? end : out, 1};
   }
 
   /// Number of window o's positions among the cells and the first `pad` cells of padding at either end, for
   /// dilation 1.
-  VOX_HOST_DEVICE int64_t positions(int64_t o, int64_t pad) const {
+  VOX_HOST_DEVICE Int positions(Int o, Int pad) const {
     if (adaptive) return covered_cells(o).end - covered_cells(o).begin;
-    const int64_t start = o * stride - padding, stop = start + kernel, limit = in + pad;
+    const Int start = o * stride - padding, stop = start + kernel, limit = in + pad;
     return (stop < limit ? stop : limit) - (start > -pad ? start : -pad);
   }
 };
+using PoolAxis = PoolAxisOf<int64_t>;
 
 /// All three axes; passed by value to every kernel and every gradient.
 struct Pool3dGeometry {
@@ -61,8 +73,28 @@ struct Pool3dGeometry {
 
   VOX_HOST_DEVICE int64_t cells() const { return in.d * in.h * in.w; }
   VOX_HOST_DEVICE int64_t windows() const { return out.d * out.h * out.w; }
-  VOX_HOST_DEVICE PoolAxis axis(int64_t i) const {
-    return {in[i], out[i], adaptive, kernel[i], stride[i], padding[i], dilation[i]};
+  template <class Int = int64_t>
+  VOX_HOST_DEVICE PoolAxisOf<Int> axis(int64_t i) const {
+    const auto to_int = [](int64_t n) { return static_cast<Int>(n); };
+    return {to_int(in[i]),     to_int(out[i]),     adaptive,           to_int(kernel[i]),
+            to_int(stride[i]), to_int(padding[i]), to_int(dilation[i])};
+  }
+
+  /// Whether all that PoolAxisOf computes, and four times any index within a plane, fits an int32_t.
+  bool fits_int32() const {
+    constexpr int64_t most = int64_t{1} << 28;
+    bool fits = cells() < most && windows() < most;
+    for (int64_t i = 0; i < 3; ++i)
+      fits = fits && (adaptive ? in[i] * out[i] < most
+                               : (kernel[i] - 1) * dilation[i] < most && stride[i] < most / out[i]);
+    return fits;
+  }
+
+  /// Whether each cell of a window has a number below 255 in it: the cell at position (d, h, w) of the kernel
+  /// has (d * kernel.h + h) * kernel.w + w.
+  bool has_small_windows() const {
+    return !adaptive && kernel.d <= 255 && kernel.h <= 255 && kernel.w <= 255 &&
+           kernel.d * kernel.h * kernel.w <= 255;
   }
 
   /// Whether the windows are blocks of 2 x 2 x 2 or 1 x 2 x 2 cells, side by side and wholly inside the
@@ -112,17 +144,6 @@ VOX_HOST_DEVICE int64_t max_index(const T* x, const Pool3dGeometry& g, const Poo
     if (best < 0 || x[i] > x[best] || x[i] != x[i]) best = i;
   });
   return best;
-}
-
-/// Gradient of cell i: the sum of grad_y over the windows whose maximum is cell i, in ascending order.
-template <class T>
-VOX_HOST_DEVICE opmath_t<T> max_gradient(const T* grad_y, const int64_t* indices, const Pool3dGeometry& g,
-                                         const PoolBox& windows, int64_t i) {
-  opmath_t<T> sum = 0;
-  for_each_in(windows, g.out, [&](int64_t o, const Triple&) {
-    if (indices[o] == i) sum += grad_y[o];
-  });
-  return sum;
 }
 
 // ---- Mean (dilation is 1) -------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ TEST_P(Interpolate, InterleavedPlanesAndThreads) {
 }
 
 TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
     for (const auto& [in, out] : {std::pair{40, 97},
                                   {17, 64},
                                   {33, 50},

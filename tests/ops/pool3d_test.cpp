@@ -289,6 +289,76 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
   }
 }
 
+// A thread of a GPU owns a packet of cells along W if whole packets fill the rows, and several threads share
+// a wide window.
+TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
+  const std::vector<Arguments> cases{
+      {{2, 1, 7, 6, 16}, 3, 2, 1, 1, false, true},
+      {{1, 2, 6, 9, 24}, {3, 3, 4}, {2, 1, 3}, {1, 1, 2}, 1, true, false},
+      {{1, 1, 7, 8, 32}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {3, 2, 2}, false, true},
+      {{1, 2, 5, 5, 8}, 5, 1, 2, 1, false, true},
+      {{1, 1, 4, 5, 48}, {2, 2, 7}, {1, 2, 3}, {1, 0, 3}, 1, true, true},
+      {{1, 1, 3, 4, 64}, {3, 4, 22}, {1, 1, 21}, {1, 2, 0}, 1, false, false},
+      {{2, 1, 1, 2, 133}, {1, 2, 120}, {1, 1, 4}, {0, 1, 9}, 1, true, false},
+      {{1, 1, 1, 3, 260}, {1, 1, 250}, {1, 1, 5}, 0, 1, false, true}};
+  for (const Arguments& a : cases) {
+    std::mt19937 random(7);
+    Values v(static_cast<size_t>(vox::checked_numel("test", a.shape)));
+    for (double& value : v) value = static_cast<double>(random() % 9) - 4;  // ties
+    const Pooled expected = pool_by_definition(a, v);
+    Values ramp(expected.max.size());
+    for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
+    for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+      Tensor x = make(v, a.shape, dtype).set_requires_grad();
+      const Tensor max = vox::max_pool3d(x, {a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode});
+      ASSERT_EQ(max.shape(), expected.shape);
+      EXPECT_EQ(values(max), expected.max) << dtype << a.shape;
+      if (dtype != vox::f32 &&
+          dtype != vox::f64) {  // the ramp is not exact: is each cell's number of windows?
+        const Values ones = values(vox::grad({max.sum()}, {x})[0]);
+        double sum = 0;
+        for (size_t i = 0; i < ones.size(); ++i) {
+          EXPECT_EQ(ones[i] == 0, expected.max_grad[i] == 0) << dtype << a.shape << i;
+          sum += ones[i];
+        }
+        EXPECT_EQ(sum, static_cast<double>(ramp.size())) << dtype << a.shape;
+        continue;
+      }
+      const Tensor g = make(ramp, expected.shape, dtype);
+      EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad) << a.shape;
+      if (a.dilation != Triple(1)) continue;
+      const Tensor avg =
+          vox::avg_pool3d(x, {a.kernel, a.stride, a.padding, a.ceil_mode, a.count_include_pad});
+      const Values means = values(avg), grads = values(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0]);
+      const double tolerance = dtype == vox::f64 ? 1e-10 : 1e-3;
+      for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(means[i], expected.avg[i], tolerance) << a.shape;
+      for (size_t i = 0; i < grads.size(); ++i)
+        EXPECT_NEAR(grads[i], expected.avg_grad[i], tolerance) << a.shape;
+    }
+  }
+}
+
+// A thread of a GPU owns several windows or cells along D if there are many.
+TEST_P(Pool3d, ManyPlanesGiveWhatOneGives) {
+  Tensor x = vox::randn({8, 1, 33, 80, 128}, {.device = device()}).set_requires_grad();
+  const auto check = [&](const auto& pool) {
+    const Tensor y = pool(x), g = vox::randn(y.shape(), {.device = device()});
+    const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
+    for (const int64_t n : {0, 7}) {
+      Tensor one = x.detach().slice(0, n, n + 1).set_requires_grad();
+      const Tensor one_y = pool(one);
+      EXPECT_EQ(values(one_y), values(y.slice(0, n, n + 1)));
+      EXPECT_EQ(values(vox::grad({one_y}, {one}, {.grad_outputs = {g.slice(0, n, n + 1)}})[0]),
+                values(gx.slice(0, n, n + 1)));
+    }
+  };
+  check([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
+  check([](const Tensor& t) { return vox::avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
+  check([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 3, .stride = 2, .padding = 1}); });
+  check([](const Tensor& t) { return vox::adaptive_max_pool3d(t, {7, 77, 100}); });
+  check([](const Tensor& t) { return vox::adaptive_avg_pool3d(t, {7, 77, 100}); });
+}
+
 // Windows of which a GPU moves several at a time, or that it reads cell by cell: odd sizes, unaligned memory.
 TEST_P(Pool3d, BlocksOfTwo) {
   for (const Shape& shape : {Shape{2, 1, 4, 4, 32}, Shape{1, 2, 5, 6, 16}, Shape{1, 1, 4, 7, 10},
@@ -326,40 +396,42 @@ TEST_P(Pool3d, BlocksOfTwo) {
 
 // Each window is pooled alone, as the one window of a slice.
 TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
-  const Shape shape{2, 3, 5, 7, 6};
-  std::mt19937 random(3);
-  Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
-  for (double& value : v) value = static_cast<double>(random() % 9) - 4;
-  for (const Triple& out : {Triple{2, 3, 4}, Triple{5, 4, 3}, Triple{7, 9, 8}, Triple{1, 2, 6}}) {
-    for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
-      const Tensor dense = make(v, shape, dtype);
-      for (const Tensor& x : {dense, dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3})}) {
-        Tensor leaf = x.detach().set_requires_grad();
-        const Tensor max = vox::adaptive_max_pool3d(leaf, out), mean = vox::adaptive_avg_pool3d(x, out);
-        EXPECT_EQ(values(vox::adaptive_max_pool3d(x, out)), values(max));
-        ASSERT_EQ(max.shape(), (Shape{2, 3, out.d, out.h, out.w}));
-        Tensor ones = vox::zeros_like(x);  // the number of windows whose maximum a cell is
-        for (int64_t d = 0; d < out.d; ++d)
-          for (int64_t h = 0; h < out.h; ++h)
-            for (int64_t w = 0; w < out.w; ++w) {
-              const Triple o{d, h, w};
-              Tensor window = x, is_max = ones;
-              for (int64_t i = 0; i < 3; ++i) {
-                const int64_t in = shape[2 + i], begin = o[i] * in / out[i];
-                const int64_t end = ((o[i] + 1) * in + out[i] - 1) / out[i];
-                window = window.slice(2 + i, begin, end), is_max = is_max.slice(2 + i, begin, end);
+  for (const Shape& shape : {Shape{2, 3, 5, 7, 6}, Shape{1, 2, 3, 4, 48}}) {
+    std::mt19937 random(3);
+    Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+    for (double& value : v) value = static_cast<double>(random() % 9) - 4;
+    for (const Triple& out : {Triple{2, 3, 4}, Triple{5, 4, 3}, Triple{7, 9, 8}, Triple{1, 2, 6}}) {
+      for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+        const Tensor dense = make(v, shape, dtype);
+        for (const Tensor& x :
+             {dense, dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3})}) {
+          Tensor leaf = x.detach().set_requires_grad();
+          const Tensor max = vox::adaptive_max_pool3d(leaf, out), mean = vox::adaptive_avg_pool3d(x, out);
+          EXPECT_EQ(values(vox::adaptive_max_pool3d(x, out)), values(max));
+          ASSERT_EQ(max.shape(), (Shape{shape[0], shape[1], out.d, out.h, out.w}));
+          Tensor ones = vox::zeros_like(x);  // the number of windows whose maximum a cell is
+          for (int64_t d = 0; d < out.d; ++d)
+            for (int64_t h = 0; h < out.h; ++h)
+              for (int64_t w = 0; w < out.w; ++w) {
+                const Triple o{d, h, w};
+                Tensor window = x, is_max = ones;
+                for (int64_t i = 0; i < 3; ++i) {
+                  const int64_t in = shape[2 + i], begin = o[i] * in / out[i];
+                  const int64_t end = ((o[i] + 1) * in + out[i] - 1) / out[i];
+                  window = window.slice(2 + i, begin, end), is_max = is_max.slice(2 + i, begin, end);
+                }
+                const auto at = [&](const Tensor& t) {
+                  return values(t.slice(2, d, d + 1).slice(3, h, h + 1).slice(4, w, w + 1));
+                };
+                const Triple size{window.size(2), window.size(3), window.size(4)};
+                Tensor part = window.detach().contiguous().set_requires_grad();
+                const Tensor part_max = vox::max_pool3d(part, {.kernel_size = size});
+                EXPECT_EQ(at(max), values(part_max)) << out << o;
+                EXPECT_EQ(at(mean), values(vox::avg_pool3d(part, {.kernel_size = size}))) << out << o;
+                is_max.copy_(is_max + vox::grad({part_max.sum()}, {part})[0]);
               }
-              const auto at = [&](const Tensor& t) {
-                return values(t.slice(2, d, d + 1).slice(3, h, h + 1).slice(4, w, w + 1));
-              };
-              const Triple size{window.size(2), window.size(3), window.size(4)};
-              Tensor part = window.detach().contiguous().set_requires_grad();
-              const Tensor part_max = vox::max_pool3d(part, {.kernel_size = size});
-              EXPECT_EQ(at(max), values(part_max)) << out << o;
-              EXPECT_EQ(at(mean), values(vox::avg_pool3d(part, {.kernel_size = size}))) << out << o;
-              is_max.copy_(is_max + vox::grad({part_max.sum()}, {part})[0]);
-            }
-        EXPECT_EQ(values(vox::grad({max.sum()}, {leaf})[0]), values(ones)) << out << dtype;
+          EXPECT_EQ(values(vox::grad({max.sum()}, {leaf})[0]), values(ones)) << out << dtype;
+        }
       }
     }
   }
