@@ -37,9 +37,36 @@ struct Parameter {
 
   explicit Parameter(const Tensor& t)
       : data(t.defined() ? t.impl()->data() : nullptr), wide(t.defined() && t.dtype() == dtype_of<A>()) {}
+  bool is_aligned() const { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
   __device__ A get(int64_t i, A otherwise) const {
     if (!data) return otherwise;
     return wide ? static_cast<const A*>(data)[i] : A(static_cast<const T*>(data)[i]);
+  }
+  /// n neighbours, 16 bytes at a time if they are aligned.
+  template <bool aligned, int size>
+  __device__ void get(int64_t first, int n, A otherwise, A (&values)[size]) const {
+    const auto from = [&]<class P>(const P* at) {
+      if constexpr (aligned) {
+        constexpr int packet_size = std::min(size, Packet<P>::size);
+#pragma unroll
+        for (int i = 0; i < size; i += packet_size) {
+          const auto packet = *reinterpret_cast<const Packet<P>*>(at + i);
+#pragma unroll
+          for (int j = 0; j < packet_size; ++j) values[i + j] = packet.lane[j];
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < size; ++i) values[i] = i < n ? A(at[i]) : otherwise;
+      }
+    };
+    if (!data) {
+#pragma unroll
+      for (A& value : values) value = otherwise;
+    } else if (std::is_same_v<T, A> || wide) {
+      from(static_cast<const A*>(data) + first);
+    } else {
+      from(static_cast<const T*>(data) + first);
+    }
   }
   __device__ void set(int64_t i, A value) const {
     if (!data) return;
@@ -61,7 +88,8 @@ struct Pair {
 
 template <class A>
 struct Affine {
-  A mean, rstd, weight, bias;
+  A mean, rstd, weight, bias;  // weight and bias of the row, if it has one channel
+  int64_t channel;             // of the row's first element
 
   __device__ A h(A x) const { return (x - mean) * rstd; }
 };
@@ -70,106 +98,91 @@ template <class A>
 struct Slope {
   A below;  // z = 0
 
-  __device__ A value(A z) const { return z < 0 ? (below == 0 ? A(0) : below * z) : z; }
+  __device__ A value(A z) const {
+    const A scaled = below * z;
+    return z < 0 ? (below == 0 ? A(0) : scaled) : z;
+  }
   /// NaN keeps the gradient of relu, as in the op of its own.
   __device__ A gradient(A z, A g) const {
-    if (below == 0) return z <= 0 ? A(0) : g;
-    return z > 0 ? g : below * g;
+    const A scaled = below * g, otherwise = below == 0 ? A(0) : scaled;
+    return (z > 0) | ((below == 0) & !(z <= 0)) ? g : otherwise;
   }
 };
 
-/// Weight and bias of an element.
-template <class A>
-struct Channel {
-  A weight, bias;
-};
+/// How long the channel stays the same: the whole row, `inner` elements, or one.
+enum class Channel { of_row, of_run, of_element };
 
-/// What all formulas of norms share. If `per_cell`, the channel varies within a row.
-template <class Element, bool per_cell>
+/// What all formulas of norms share.
+template <class Element, Channel channel>
 struct NormRows {
   using T = Element;
   using A = opmath_t<T>;
-  using Cell = std::conditional_t<per_cell, Channel<A>, Nothing>;
+  static constexpr bool pieces = channel == Channel::of_row;
 
   detail::NormGeometry g;
+  int64_t row_channels;  // of one row
   Parameter<T> weight, bias;
   Slope<A> activation;
 
   NormRows(const detail::NormGeometry& g, const Tensor& weight, const Tensor& bias, Activation activation)
-      : g(g), weight(weight), bias(bias), activation{static_cast<A>(activation.negative_slope)} {}
+      : g(g),
+        row_channels(g.length / g.inner),
+        weight(weight),
+        bias(bias),
+        activation{static_cast<A>(activation.negative_slope)} {}
 
   ContiguousRows rows() const { return {g.pieces, g.rows, g.length}; }
+  bool is_aligned() const {
+    return channel != Channel::of_element || (weight.is_aligned() && bias.is_aligned());
+  }
 
   __device__ Affine<A> affine(int64_t row, A mean, A rstd) const {
-    if constexpr (per_cell) return {mean, rstd, 1, 0};
-    const int64_t channel = row % g.groups;
-    return {mean, rstd, weight.get(channel, 1), bias.get(channel, 0)};
-  }
-  __device__ A z(const Affine<A>& a, const Cell& c, A h) const {
-    if constexpr (per_cell)
-      return h * c.weight + c.bias;
-    else
-      return h * a.weight + a.bias;
-  }
-  template <int n>
-  __device__ void cells(int64_t row, int64_t l, int valid, Cell (&c)[n]) const {
-    if constexpr (per_cell) {
-      if (g.inner == 1) {
-        const int64_t first = g.channel(row, l);
-        load(weight, first, valid, A(1), c, &Channel<A>::weight);
-        load(bias, first, valid, A(0), c, &Channel<A>::bias);
-      } else if (g.inner % n == 0) {
-        const int64_t channel = g.channel(row, l);
-        const Cell all{weight.get(channel, 1), bias.get(channel, 0)};
-#pragma unroll
-        for (Cell& cell : c) cell = all;
-      } else {
-#pragma unroll
-        for (int i = 0; i < n; ++i) {
-          const int64_t channel = i < valid ? g.channel(row, l + i) : 0;
-          c[i] = {weight.get(channel, 1), bias.get(channel, 0)};
-        }
-      }
-    }
+    const int64_t first = g.groups == 1 ? 0 : row % g.groups * row_channels;
+    if constexpr (channel != Channel::of_row) return {mean, rstd, 1, 0, first};
+    return {mean, rstd, weight.get(first, 1), bias.get(first, 0), first};
   }
 
- private:
-  /// Neighbouring parameters, 16 bytes at a time if they are aligned.
-  template <int n>
-  static __device__ void load(const Parameter<T>& p, int64_t first, int valid, A otherwise, Cell (&c)[n],
-                              A Channel<A>::*member) {
-    const auto from = [&]<class P>(const P* at) {
-      if (valid == n && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
-        constexpr int size = Packet<P>::size < n ? Packet<P>::size : n;
+  /// Weights and biases of n neighbours from element l of the row on.
+  template <int size>
+  struct Cells {
+    A weight[size], bias[size];
+
+    __device__ void set(int i, A w, A b) { weight[i] = w, bias[i] = b; }
+  };
+  template <bool aligned, int size>
+  __device__ Cells<size> cells(const Affine<A>& a, int64_t l, int n) const {
+    Cells<size> c;
+    if constexpr (channel == Channel::of_row) {
 #pragma unroll
-        for (int i = 0; i < n; i += size) {
-          const auto packet = *reinterpret_cast<const Packet<P>*>(at + i);
-#pragma unroll
-          for (int j = 0; j < size; ++j) c[i + j].*member = packet.lane[j];
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < n; ++i) c[i].*member = i < valid ? A(at[i]) : otherwise;
-      }
-    };
-    if (!p.data) {
-#pragma unroll
-      for (Cell& cell : c) cell.*member = otherwise;
-    } else if (p.wide) {
-      from(static_cast<const A*>(p.data) + first);
+      for (int i = 0; i < size; ++i) c.set(i, a.weight, a.bias);
+    } else if constexpr (channel == Channel::of_element) {
+      weight.template get<aligned>(a.channel + l, n, A(1), c.weight);
+      bias.template get<aligned>(a.channel + l, n, A(0), c.bias);
     } else {
-      from(static_cast<const T*>(p.data) + first);
+      // A division of 64 bits takes several times as long as one of 32.
+      const int64_t run =
+          g.length >> 32 ? l / g.inner : static_cast<uint32_t>(l) / static_cast<uint32_t>(g.inner);
+      int64_t next = a.channel + run + 1, left = (run + 1) * g.inner - l;
+      A w = weight.get(next - 1, 1), b = bias.get(next - 1, 0);
+#pragma unroll
+      for (int i = 0; i < size; ++i) {
+        if (g.inner % size != 0 && i < n && left-- == 0) {
+          w = weight.get(next, 1), b = bias.get(next, 0);
+          ++next, left = g.inner - 1;
+        }
+        c.set(i, w, b);
+      }
     }
+    return c;
   }
 };
 
 /// y = activation(z). If `of_batch`, it computes the statistics and writes them, else it reads them.
-template <class Element, bool per_cell, bool of_batch>
-struct Norm : NormRows<Element, per_cell> {
-  using Base = NormRows<Element, per_cell>;
+template <class Element, Channel channel, bool of_batch>
+struct Norm : NormRows<Element, channel> {
+  using Base = NormRows<Element, channel>;
   using T = Element;
   using typename Base::A;
-  using typename Base::Cell;
   static constexpr int inputs = 1;
   static constexpr bool sums = of_batch, maps = true;
 
@@ -192,16 +205,26 @@ struct Norm : NormRows<Element, per_cell> {
     A shift, from_origin, sum, squares;
   };
   __device__ Sum start(int64_t row, const A (&v)[1]) const { return {v[0], v[0] - origin(row), 0, 0}; }
-  __device__ void add(Sum& s, const Cell&, const A (&v)[1]) const {
-    const A d = v[0] - s.shift;
-    s.sum += d;
-    s.squares += d * d;
+  template <bool, int size>
+  __device__ void add(Sum& s, int64_t, const A (&v)[size][1], int n) const {
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j >= n) break;
+      const A d = v[j][0] - s.shift;
+      s.sum += d;
+      s.squares += d * d;
+    }
   }
 
   using Op = detail::VarMeanOp<A>;
   using Acc = typename Op::Acc;
   static __device__ Acc none() { return Op::init(); }
-  static __device__ Acc combine(Acc a, Acc b) { return Op::combine(a, b); }
+  /// Most threads have equally many elements: that takes no division.
+  static __device__ Acc combine(Acc a, Acc b) {
+    if (a.count != b.count) return Op::combine(a, b);
+    const A apart = b.mean - a.mean, half = A(0.5);
+    return {a.count + b.count, a.mean + apart * half, a.m2 + b.m2 + apart * apart * (a.count * half)};
+  }
   static __device__ Acc close(const Sum& s, int64_t n) {
     return Op::of_shifted(static_cast<A>(n), s.from_origin, s.sum, s.squares);
   }
@@ -219,8 +242,11 @@ struct Norm : NormRows<Element, per_cell> {
     }
     return this->affine(row, m, r);
   }
-  __device__ A map(const Row& row, const Cell& c, const A (&v)[1]) const {
-    return this->activation.value(this->z(row, c, row.h(v[0])));
+  template <bool aligned, int size>
+  __device__ void map(const Row& row, int64_t l, const A (&v)[size][1], int n, A (&out)[size]) const {
+    const auto c = this->template cells<aligned, size>(row, l, n);
+#pragma unroll
+    for (int j = 0; j < size; ++j) out[j] = this->activation.value(row.h(v[j][0]) * c.weight[j] + c.bias[j]);
   }
 
  private:
@@ -246,12 +272,11 @@ struct PairResults {
 
 /// grad_x from (g, x), and the sums that it needs. If !of_x, the statistics are constants, and nothing is
 /// summed. If !has_output, only the sums are wanted.
-template <class Element, bool per_cell, bool of_x, bool has_output>
-struct NormGradient : NormRows<Element, per_cell> {
-  using Base = NormRows<Element, per_cell>;
+template <class Element, Channel channel, bool of_x, bool has_output>
+struct NormGradient : NormRows<Element, channel> {
+  using Base = NormRows<Element, channel>;
   using T = Element;
   using typename Base::A;
-  using typename Base::Cell;
   static constexpr int inputs = 2;
   static constexpr bool sums = of_x, maps = has_output;
 
@@ -277,10 +302,16 @@ struct NormGradient : NormRows<Element, per_cell> {
     return this->affine(row, mean[i], rstd[i]);
   }
   __device__ Sum start(int64_t row, const A (&)[2]) const { return {affine_of(row), {0, 0}}; }
-  __device__ void add(Sum& s, const Cell& c, const A (&v)[2]) const {
-    const A h = s.h(v[1]), g = gradient(s, c, v[0], h);
-    s.sum.g += g;
-    s.sum.gh += g * h;
+  template <bool aligned, int size>
+  __device__ void add(Sum& s, int64_t l, const A (&v)[size][2], int n) const {
+    const auto c = this->template cells<aligned, size>(s, l, n);
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j >= n) break;
+      const A h = s.h(v[j][1]), g = gradient(c, j, v[j][0], h);
+      s.sum.g += g;
+      s.sum.gh += g * h;
+    }
   }
 
   using Acc = Pair<A>;
@@ -297,20 +328,22 @@ struct NormGradient : NormRows<Element, per_cell> {
     const A n = static_cast<A>(this->g.row_size());
     return {a, a.rstd * a.weight, acc.g / n, acc.gh / n};
   }
-  __device__ A map(const Row& row, const Cell& c, const A (&v)[2]) const {
-    const A h = row.h(v[1]), g = gradient(row, c, v[0], h);
-    if constexpr (of_x)
-      return row.scale * (g - row.s - h * row.t);
-    else
-      return row.scale * g;
+  template <bool aligned, int size>
+  __device__ void map(const Row& row, int64_t l, const A (&v)[size][2], int n, A (&out)[size]) const {
+    const auto c = this->template cells<aligned, size>(row, l, n);
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      const A h = row.h(v[j][1]), g = gradient(c, j, v[j][0], h);
+      out[j] = row.scale * (of_x ? g - row.s - h * row.t : g);
+    }
   }
 
  private:
-  /// g'; times the weight if that varies within the row.
-  __device__ A gradient(const Affine<A>& a, const Cell& c, A g, A h) const {
-    g = this->activation.gradient(this->z(a, c, h), g);
-    if constexpr (per_cell) g *= c.weight;
-    return g;
+  /// g' of element j; times the weight if that varies within the row.
+  template <class Cells>
+  __device__ A gradient(const Cells& c, int j, A g, A h) const {
+    g = this->activation.gradient(h * c.weight[j] + c.bias[j], g);
+    return channel == Channel::of_row ? g : g * c.weight[j];
   }
 };
 
@@ -325,8 +358,9 @@ struct ChannelSums {
   __device__ void finish(int64_t channel, const Acc& acc, bool) const { results.store(channel, acc, 1); }
 };
 
-/// The gradients of weight and bias where a channel is a column of (samples, channels): layer norm.
-template <class Element>
+/// The gradients of weight and bias where a channel is a column of (samples, channels): layer norm. If
+/// `grouped`, a sample has several rows with a mean and rstd each.
+template <class Element, bool grouped>
 struct ColumnSums : ChannelSums<Element> {
   using T = Element;
   using A = opmath_t<T>;
@@ -335,44 +369,50 @@ struct ColumnSums : ChannelSums<Element> {
 
   const T* x[2];  // g and x
   T* y = nullptr;
-  NormRows<T, false> norm;
+  NormRows<T, Channel::of_row> norm;
   const A *mean, *rstd;
 
-  struct Cell {
-    A mean, rstd;
-  };
-  /// Element `sample` of a column.
-  __device__ Cell cell(int64_t channel, int64_t sample) const {
-    const int64_t row = norm.g.groups == 1 ? sample : sample * norm.g.groups + channel / norm.g.length;
-    return {mean[row], rstd[row]};
-  }
   struct Sum {
     A weight, bias;
     Pair<A> sum;
+    int64_t group;
   };
   __device__ Sum start(int64_t channel, const A (&)[2]) const {
-    return {norm.weight.get(channel, 1), norm.bias.get(channel, 0), {0, 0}};
+    return {norm.weight.get(channel, 1),
+            norm.bias.get(channel, 0),
+            {0, 0},
+            grouped ? channel / norm.g.length : 0};
   }
-  __device__ void add(Sum& s, const Cell& c, const A (&v)[2]) const {
-    const A h = (v[1] - c.mean) * c.rstd, g = norm.activation.gradient(h * s.weight + s.bias, v[0]);
-    s.sum.g += g;
-    s.sum.gh += g * h;
+  /// Adds the samples from `sample` on.
+  template <bool, int size>
+  __device__ void add(Sum& s, int64_t sample, const A (&v)[size][2], int n) const {
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      if (i >= n) break;
+      const int64_t row = grouped ? (sample + i) * norm.g.groups + s.group : sample + i;
+      const A h = (v[i][1] - mean[row]) * rstd[row];
+      const A g = norm.activation.gradient(h * s.weight + s.bias, v[i][0]);
+      s.sum.g += g;
+      s.sum.gh += g * h;
+    }
   }
   static __device__ Pair<A> close(const Sum& s, int64_t) { return s.sum; }
-  using Row = Nothing;
+  struct Row {};
   __device__ Row finish(int64_t channel, const Pair<A>& acc, bool) const {
     this->results.store(channel, acc, 1);
     return {};
   }
 };
 
-/// Calls f.operator()<per_cell>().
+/// Calls f.operator()<channel>().
 template <class F>
 void visit_channels(const detail::NormGeometry& g, F f) {
   if (g.inner == g.length)
-    f.template operator()<false>();
+    f.template operator()<Channel::of_row>();
+  else if (g.inner == 1)
+    f.template operator()<Channel::of_element>();
   else
-    f.template operator()<true>();
+    f.template operator()<Channel::of_run>();
 }
 
 /// One call of norm_gradient for elements of T.
@@ -392,9 +432,9 @@ struct Backward {
     return {.grad_weight = Parameter<T>(grad_weight), .grad_bias = Parameter<T>(grad_bias)};
   }
 
-  template <bool per_cell, bool of_x, bool has_output>
-  NormGradient<T, per_cell, of_x, has_output> formula(const detail::NormGeometry& geometry) const {
-    const NormRows<T, per_cell> rows(geometry, weight, bias, activation);
+  template <Channel channel, bool of_x, bool has_output>
+  NormGradient<T, channel, of_x, has_output> formula(const detail::NormGeometry& geometry) const {
+    const NormRows<T, channel> rows(geometry, weight, bias, activation);
     return {rows, grad_y, x, statistics, grad_x};
   }
   Workspace pairs(int64_t n) const { return Workspace(launch, n * static_cast<int64_t>(sizeof(Pair<A>))); }
@@ -416,11 +456,11 @@ struct Backward {
       map_rows(launch, f, f.rows());
     };
     if (of_x && grad_x.defined())
-      run(formula<false, true, true>(g));
+      run(formula<Channel::of_row, true, true>(g));
     else if (has_parameters())
-      run(formula<false, true, false>(g));
+      run(formula<Channel::of_row, true, false>(g));
     if (sums) add_samples(sums, samples);
-    if (!of_x) constant_statistics<false>();
+    if (!of_x) constant_statistics<Channel::of_row>();
   }
 
   /// Group norm: a row has several channels of g.inner > 1 neighbouring elements each.
@@ -430,42 +470,45 @@ struct Backward {
     if (needs_grad_x || has_parameters()) {
       const detail::NormGeometry by_channel{1, rows, g.inner, g.channels(), g.inner};
       const Workspace sums = pairs(has_parameters() ? rows : 0), weighted = pairs(needs_grad_x ? rows : 0);
-      auto f = formula<false, true, false>(by_channel);
+      auto f = formula<Channel::of_row, true, false>(by_channel);
       f.rows_per_statistic = each;
       f.results.sums = sums.as<Pair<A>>();
       f.results.weighted = weighted.as<Pair<A>>();
       map_rows(launch, f, f.rows());
       if (needs_grad_x) {
-        const auto map = formula<true, true, true>(g);
+        const auto map = formula<Channel::of_run, true, true>(g);
         map_rows(launch, map, map.rows(), weighted.as<Pair<A>>(), each);
       }
       if (has_parameters()) add_samples(sums.as<Pair<A>>(), samples);
     }
-    if (!of_x) constant_statistics<true>();
+    if (!of_x) constant_statistics<Channel::of_run>();
   }
 
   /// Layer norm: each element of a row has a channel of its own.
   void row_of_cells(bool of_x) const {
     if (of_x && grad_x.defined()) {
-      const auto f = formula<true, true, true>(g);
+      const auto f = formula<Channel::of_element, true, true>(g);
       map_rows(launch, f, f.rows());
     }
     if (has_parameters()) {
-      const ColumnSums<T> f{{results()},
-                            {detail::ptr<T>(grad_y), detail::ptr<T>(x)},
-                            nullptr,
-                            {g, weight, bias, activation},
-                            detail::ptr<A>(statistics.mean),
-                            detail::ptr<A>(statistics.rstd)};
-      map_rows(launch, f, StridedRows{1, g.rows / g.groups, g.channels()});
+      const auto run = [&]<bool grouped>() {
+        const ColumnSums<T, grouped> f{{results()},
+                                       {detail::ptr<T>(grad_y), detail::ptr<T>(x)},
+                                       nullptr,
+                                       {g, weight, bias, activation},
+                                       detail::ptr<A>(statistics.mean),
+                                       detail::ptr<A>(statistics.rstd)};
+        map_rows(launch, f, StridedRows{1, g.rows / g.groups, g.channels()});
+      };
+      g.groups == 1 ? run.template operator()<false>() : run.template operator()<true>();
     }
-    if (!of_x) constant_statistics<true>();
+    if (!of_x) constant_statistics<Channel::of_element>();
   }
 
-  template <bool per_cell>
+  template <Channel channel>
   void constant_statistics() const {
     if (!grad_x.defined()) return;
-    const auto f = formula<per_cell, false, true>(g);
+    const auto f = formula<channel, false, true>(g);
     map_rows(launch, f, f.rows());
   }
 };
@@ -478,8 +521,8 @@ void norm(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight, 
   const Launch launch(
       "norm", y, {&x, &weight, &bias, &statistics.mean, &statistics.rstd, &running.mean, &running.variance});
   visit_floating_storage("norm", x.dtype(), [&]<class T>(T) {
-    visit_channels(g, [&]<bool per_cell>() {
-      Norm<T, per_cell, true> f({g, weight, bias, activation}, x, y, statistics);
+    visit_channels(g, [&]<Channel channel>() {
+      Norm<T, channel, true> f({g, weight, bias, activation}, x, y, statistics);
       f.eps = static_cast<opmath_t<T>>(eps);
       f.momentum = static_cast<opmath_t<T>>(running.momentum);
       f.running_mean = Parameter<T>(running.mean);
@@ -493,8 +536,8 @@ void norm_with(const Tensor& x, const detail::NormGeometry& g, const Tensor& wei
                const detail::NormStatistics& statistics, Activation activation, Tensor& y) {
   const Launch launch("norm", y, {&x, &weight, &bias, &statistics.mean, &statistics.rstd});
   visit_floating_storage("norm", x.dtype(), [&]<class T>(T) {
-    visit_channels(g, [&]<bool per_cell>() {
-      const Norm<T, per_cell, false> f({g, weight, bias, activation}, x, y, statistics);
+    visit_channels(g, [&]<Channel channel>() {
+      const Norm<T, channel, false> f({g, weight, bias, activation}, x, y, statistics);
       map_rows(launch, f, f.rows());
     });
   });

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/for_each_index.cuh>
@@ -17,44 +19,43 @@
 //
 //   T, inputs, x[inputs], y    the type in memory, the inputs (of one shape), the output
 //   sums, maps                 whether rows are reduced; whether there is an output per element
-//   Cell                       what the arithmetic must know of an element besides its values
-//     cells(row, l, n, c)      the cells of n neighbours from element l of a piece of the row on
-//     cell(row, l)             the same for one element of a strided row
+//   pieces                     whether rows may have several pieces
 //   Sum                        the running sums of one thread, with the numbers of the row that they need
 //     start(row, v)            before any element is added; v are the values of the first
-//     add(sum, cell, v)
+//     add(sum, l, v, n)        adds n neighbours from element l of a piece of the row on
 //   Acc                        a partial result
 //     none()                   of no elements
 //     close(sum, n)            of the n elements of a sum
 //     combine(a, b)            of both; returns the other one if one is none()
 //   Row                        the numbers of a finished row
 //     finish(row, acc, writes) the only place that stores results per row, if `writes`
-//     map(row, cell, v)        the output of one element
+//     map(row, l, v, n, out)   the outputs of n neighbours from element l of a piece of the row on
 //
-// Arithmetic is in opmath_t<T>.
+// Arithmetic is in opmath_t<T>. v holds the values of a packet. Only the first n of them count; n is a
+// constant where all of them do. add and map have a first template argument, `aligned`: whether packets of
+// T may be read at l from all that the formula points to.
 //
 // x is (pieces, rows, length), dense, and row r is x[:, r, :]: see NormGeometry. A row is walked in packets
 // of 16 bytes; if the length or an address does not allow that, the same threads load the same elements one
 // by one. There are two forms:
 //
-//   held      The threads of a warp, a part of one or a block own a row. They read it once, keep it in shared
-//             memory, reduce it, and map what they kept. One launch; for rows of up to `held_bytes`.
+//   held      The threads of a warp, a part of one or a block own a row. They read it once, all packets of a
+//             thread at a time, into registers, reduce it, and map what they hold. One launch; for rows of
+//             up to `held_bytes`.
 //   chunked   One launch reduces each chunk of each row to an Acc. In the next one every block combines the
 //             Accs of its row, finishes the row, and maps a chunk. It walks the chunks backwards: those that
 //             were read last are still in the second-level cache. For rows too long to be held.
 //
 // StridedRows are the rows along a dimension of a dense tensor that is not the last. A thread owns 16 bytes
-// of neighbouring rows, and keeps what it reads in shared memory as far as there is room.
+// of neighbouring rows. If there is an output per element, it first copies its rows to shared memory, as far
+// as there is room: these copies need no registers, so that all of them are in flight at a time.
 //
-// Order: thread i of `width` adds packets i, i + width, ... of its row or chunk; the threads are combined in
-// a binary tree, then the chunks likewise. Width and chunks depend on the geometry, the dtype and the number
-// of inputs only. So results have the same bits in every run, on every stream and at every address. There are
-// no atomics.
+// Order: thread i of `width` adds packets i, i + width, ... of its row or chunk, or a thread adds its strided
+// row in batches; the threads are combined in a binary tree, then the chunks likewise. Width, batches and
+// chunks depend on the geometry, the dtype and the formula only. So results have the same bits in every run,
+// on every stream and at every address. There are no atomics.
 
 namespace vox::cuda {
-
-/// The Cell of a formula whose elements are all alike.
-struct Nothing {};
 
 /// x as (pieces, rows, length), dense.
 struct ContiguousRows {
@@ -68,18 +69,23 @@ struct StridedRows {
 
 namespace rows {
 
-constexpr int64_t held_bytes = 64 << 10;  // of shared memory: 3 blocks fit a multiprocessor of Hopper
+constexpr int64_t held_bytes = 64 << 10;  // of a row, of all inputs
 constexpr int held_threads = 512;         // at most
 constexpr int chunk_threads = 256;
-constexpr int strided_threads = 128;
+constexpr int strided_threads = 32;               // few, so that a multiprocessor has several blocks
+constexpr int64_t strided_held_bytes = 32 << 10;  // of shared memory
 constexpr int finish_side = 32;
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// Packets in flight per thread and input.
-template <class F, bool aligned = true>
-constexpr int batch = !aligned         ? 1
-                      : F::inputs == 1 ? 4
-                                       : 2;
+/// Packets of each input that a thread holds, at most.
+template <class F>
+constexpr int held_packets = static_cast<int>(held_bytes / (16 * held_threads * F::inputs));
+/// Packets of a chunk in flight per thread and input.
+template <class F, bool aligned>
+constexpr int batch = !aligned ? 1 : 4 / F::inputs;
+/// Elements of a strided row that are added at a time.
+template <class F>
+constexpr int strided_batch = 8 / F::inputs;
 
 template <class F>
 using Packets = Packet<typename F::T>[F::inputs];
@@ -125,9 +131,9 @@ __device__ typename F::Acc combine_block(typename F::Acc a) {
 // ---- Contiguous rows --------------------------------------------------------------------------------------
 
 /// Packets q, q + width, q + 2 * width, ... of a row, without a division for each.
-template <class T>
+template <class F>
 struct Walk {
-  static constexpr int size = Packet<T>::size;
+  static constexpr int size = Packet<typename F::T>::size;
   int64_t length, packets;       // of a piece; the last packet may be short
   int64_t piece_step, row_step;  // from element l of a piece to that of the next piece, or row
   int64_t step_packets, step;    // what `width` packets add to the packet of a piece and to the address
@@ -137,24 +143,24 @@ struct Walk {
         packets((g.length + size - 1) / size),
         piece_step(g.rows * g.length),
         row_step(g.length),
-        step_packets(width % packets),
-        step(width / packets * piece_step + step_packets * size) {}
+        step_packets(F::pieces ? width % packets : width),
+        step((width - step_packets) / packets * piece_step + step_packets * size) {}
 };
 
-template <class T>
+template <class F>
 struct Cursor {
-  const Walk<T>& walk;
+  const Walk<F>& walk;
   int64_t packet, at;  // of the piece; element of x
 
-  __device__ Cursor(const Walk<T>& w, int64_t row, int64_t q) : walk(w) {
-    const int64_t piece = q < w.packets ? 0 : q / w.packets;
+  __device__ Cursor(const Walk<F>& w, int64_t row, int64_t q) : walk(w) {
+    const int64_t piece = !F::pieces || q < w.packets ? 0 : q / w.packets;
     packet = q - piece * w.packets;
     at = piece * w.piece_step + row * w.row_step + packet * w.size;
   }
   __device__ void advance() {
     packet += walk.step_packets;
     at += walk.step;
-    if (packet >= walk.packets) {
+    if (F::pieces && packet >= walk.packets) {
       packet -= walk.packets;
       at += walk.piece_step - walk.packets * walk.size;
     }
@@ -204,133 +210,87 @@ __device__ void values_of(const Packets<F>& packets, int i, Values<F>& v) {
   for (int k = 0; k < F::inputs; ++k) v[k] = packets[k].lane[i];
 }
 
-/// The packets that a thread keeps in shared memory. Neighbouring threads have neighbouring ones.
-template <class F>
-struct Kept {
-  using P = Packet<typename F::T>;
-  P* mine;  // null: nothing is kept
-
-  __device__ P& of(int i, int k) const { return mine[(i * F::inputs + k) * static_cast<int>(blockDim.x)]; }
-};
-template <class F>
-__device__ Kept<F> kept_here() {
-  extern __shared__ uint4 kept[];
-  return {reinterpret_cast<Packet<typename F::T>*>(kept) + threadIdx.x};
+template <class F, bool aligned, bool last>
+__device__ void load_packets(const F& f, int64_t at, int valid, Packets<F>& in) {
+#pragma unroll
+  for (int k = 0; k < F::inputs; ++k) in[k] = load<aligned, last>(f.x[k] + at, valid);
 }
 
-/// The Acc of n packets. Keeps them if `keep`.
-template <class F, bool aligned, bool keep>
-__device__ typename F::Acc sum_packets(const F& f, Cursor<typename F::T> c, int64_t row, int n,
-                                       Kept<F> kept) {
-  using T = typename F::T;
-  constexpr int size = Packet<T>::size, batch = rows::batch<F, aligned>;
-  if (n <= 0) return F::none();
-  Values<F> v;
-  if constexpr (F::sums) {
-#pragma unroll
-    for (int k = 0; k < F::inputs; ++k) v[k] = f.x[k][c.at];
-  }
-  typename F::Sum sum = f.start(row, v);
-  int64_t count = 0;
-#pragma unroll 1
-  for (int i = 0; i < n; i += batch) {
-    Packets<F> in[batch];
-    int64_t l[batch];
-    int valid[batch];
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
-      l[u] = c.l();
-      valid[u] = i + u < n ? c.template valid<aligned>() : 0;
-      if (i + u < n) {
-#pragma unroll
-        for (int k = 0; k < F::inputs; ++k) in[u][k] = load<aligned, keep>(f.x[k] + c.at, valid[u]);
-      }
-      c.advance();
-    }
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
-      if (i + u >= n) break;
-      if constexpr (keep) {
-#pragma unroll
-        for (int k = 0; k < F::inputs; ++k) kept.of(i + u, k) = in[u][k];
-      }
-      if constexpr (F::sums) {
-        typename F::Cell cell[size];
-        f.cells(row, l[u], valid[u], cell);
-#pragma unroll
-        for (int j = 0; j < size; ++j) {
-          values_of<F>(in[u], j, v);
-          if (aligned || j < valid[u]) f.add(sum, cell[j], v);
-        }
-        count += valid[u];
-      }
-    }
-  }
-  return f.close(sum, count);
-}
-
-/// Maps n packets, from shared memory if `keep`.
-template <class F, bool aligned, bool keep>
-__device__ void map_packets(const F& f, Cursor<typename F::T> c, int64_t row, const typename F::Row& r, int n,
-                            Kept<F> kept) {
-  using T = typename F::T;
-  constexpr int size = Packet<T>::size, batch = rows::batch<F, aligned>;
-#pragma unroll 1
-  for (int i = 0; i < n; i += batch) {
-    Packets<F> in[batch];
-    int64_t l[batch], at[batch];
-    int valid[batch];
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
-      l[u] = c.l();
-      at[u] = c.at;
-      valid[u] = c.template valid<aligned>();
-      if (i + u < n) {
-#pragma unroll
-        for (int k = 0; k < F::inputs; ++k) {
-          if constexpr (keep)
-            in[u][k] = kept.of(i + u, k);
-          else
-            in[u][k] = load<aligned, true>(f.x[k] + c.at, valid[u]);
-        }
-      }
-      c.advance();
-    }
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
-      if (i + u >= n) break;
-      typename F::Cell cell[size];
-      f.cells(row, l[u], valid[u], cell);
-      Packet<T> out;
-#pragma unroll
-      for (int j = 0; j < size; ++j) {
-        Values<F> v;
-        values_of<F>(in[u], j, v);
-        out.lane[j] = T(f.map(r, cell[j], v));
-      }
-      store<aligned>(f.y + at[u], out, valid[u]);
-    }
-  }
-}
-
-/// `width` threads own a row: a power of two up to 32, or the block. Each has up to `packets` of its packets.
 template <class F, bool aligned>
-__global__ void __launch_bounds__(held_threads)
-    held_kernel(F f, Walk<typename F::T> walk, int64_t rows, int packets, int width) {
-  const int each = static_cast<int>(blockDim.x) / width;  // rows of a block
-  const int lane = static_cast<int>(threadIdx.x) % width, own = static_cast<int>(threadIdx.x) / width;
-  const Kept<F> kept = kept_here<F>();
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * each; first < rows;
-       first += static_cast<int64_t>(gridDim.x) * each) {
-    const int64_t row = first + own;
-    const bool exists = row < rows;
-    const int n = exists ? (packets - lane + width - 1) / width : 0;
-    const Cursor<typename F::T> c(walk, row, lane);
-    auto acc = sum_packets<F, aligned, F::maps>(f, c, row, n, kept);
-    if constexpr (F::sums) acc = width > 32 ? combine_block<F>(acc) : combine_lanes<F>(acc, width);
-    if (!exists) continue;
+__device__ void add_packets(const F& f, typename F::Sum& sum, int64_t l, const Packets<F>& in, int valid) {
+  constexpr int size = Packet<typename F::T>::size;
+  Values<F> v[size];
+#pragma unroll
+  for (int j = 0; j < size; ++j) values_of<F>(in, j, v[j]);
+  f.template add<aligned>(sum, l, v, valid);
+}
+
+template <class F, bool aligned>
+__device__ void map_packets(const F& f, const typename F::Row& r, int64_t l, int64_t at, const Packets<F>& in,
+                            int valid) {
+  using T = typename F::T;
+  constexpr int size = Packet<T>::size;
+  Values<F> v[size];
+  opmath_t<T> out[size];
+#pragma unroll
+  for (int j = 0; j < size; ++j) values_of<F>(in, j, v[j]);
+  f.template map<aligned>(r, l, v, valid, out);
+  Packet<T> packet;
+#pragma unroll
+  for (int j = 0; j < size; ++j) packet.lane[j] = T(out[j]);
+  store<aligned>(f.y + at, packet, valid);
+}
+
+/// `width` threads own a row: a power of two up to 32, or the block. Row first + y of a block is that of
+/// threads (0, y), (1, y), ... If `aligned`, the loops are unrolled and `in` is in registers. Else that would
+/// be too much code, and `in` is in local memory, which is the first-level cache.
+template <class F, bool aligned>
+__global__ void __launch_bounds__(held_threads) held_kernel(F f, Walk<F> walk, int64_t rows, int packets) {
+  constexpr int most = held_packets<F>, unrolled = aligned ? most : 1;
+  const int lane = static_cast<int>(threadIdx.x), width = static_cast<int>(blockDim.x);
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.y; first < rows;
+       first += static_cast<int64_t>(gridDim.x) * blockDim.y) {
+    const int64_t row = first + threadIdx.y;
+    const int end = row < rows ? packets : 0;
+    Packets<F> in[most];
+    Cursor<F> c(walk, row, lane);
+    const int64_t packet = c.packet, at = c.at;
+#pragma unroll unrolled
+    for (int u = 0; u < most; ++u) {
+      if (lane + u * width < end) load_packets<F, aligned, true>(f, c.at, c.template valid<aligned>(), in[u]);
+      c.advance();
+    }
+    auto acc = F::none();
+    if constexpr (F::sums) {
+      if (lane < end) {
+        Values<F> v;
+        values_of<F>(in[0], 0, v);
+        typename F::Sum sum = f.start(row, v);
+        int count = 0;
+        c.packet = packet, c.at = at;
+#pragma unroll unrolled
+        for (int u = 0; u < most; ++u) {
+          if (lane + u * width < end) {
+            add_packets<F, aligned>(f, sum, c.l(), in[u], c.template valid<aligned>());
+            count += c.template valid<aligned>();
+          }
+          c.advance();
+        }
+        acc = f.close(sum, count);
+      }
+      acc = width > 32 ? combine_block<F>(acc) : combine_lanes<F>(acc, width);
+    }
+    if (lane >= end) continue;
     const auto r = f.finish(row, acc, lane == 0);
-    if constexpr (F::maps) map_packets<F, aligned, true>(f, c, row, r, n, kept);
+    if constexpr (F::maps) {
+      c.packet = packet, c.at = at;
+#pragma unroll unrolled
+      for (int u = 0; u < most; ++u) {
+        if (lane + u * width < end)
+          map_packets<F, aligned>(f, r, c.l(), c.at, in[u], c.template valid<aligned>());
+        c.advance();
+      }
+    }
   }
 }
 
@@ -360,11 +320,40 @@ struct Chunks {
 /// Block b reduces chunk b % count of row b / count.
 template <class F, bool aligned>
 __global__ void __launch_bounds__(chunk_threads)
-    chunk_sums_kernel(F f, Walk<typename F::T> walk, Chunks chunks, typename F::Acc* sums) {
+    chunk_sums_kernel(F f, Walk<F> walk, Chunks chunks, typename F::Acc* sums) {
+  constexpr int batch = rows::batch<F, aligned>;
   for (int64_t task = blockIdx.x; task < chunks.tasks; task += gridDim.x) {
     const int64_t row = task / chunks.count, chunk = task % chunks.count;
-    const Cursor<typename F::T> c(walk, row, chunk * chunks.size + threadIdx.x);
-    auto acc = sum_packets<F, aligned, false>(f, c, row, chunks.of_thread(chunk), {});
+    Cursor<F> c(walk, row, chunk * chunks.size + threadIdx.x);
+    const int n = chunks.of_thread(chunk);
+    auto acc = F::none();
+    if (n > 0) {
+      Values<F> v;
+#pragma unroll
+      for (int k = 0; k < F::inputs; ++k) v[k] = f.x[k][c.at];
+      typename F::Sum sum = f.start(row, v);
+      int64_t count = 0;
+#pragma unroll 1
+      for (int i = 0; i < n; i += batch) {
+        Packets<F> in[batch];
+        int64_t l[batch];
+        int valid[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          l[u] = c.l();
+          valid[u] = c.template valid<aligned>();
+          if (i + u < n) load_packets<F, aligned, false>(f, c.at, valid[u], in[u]);
+          c.advance();
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+          if (i + u >= n) break;
+          add_packets<F, aligned>(f, sum, l[u], in[u], valid[u]);
+          count += valid[u];
+        }
+      }
+      acc = f.close(sum, count);
+    }
     acc = combine_block<F>(acc);
     if (threadIdx.x == 0) sums[task] = acc;
   }
@@ -373,8 +362,8 @@ __global__ void __launch_bounds__(chunk_threads)
 /// Maps the chunks, the last one first. The Acc of a row is that of sums[row * count], ..., count of them.
 template <class F, bool aligned>
 __global__ void __launch_bounds__(chunk_threads)
-    chunk_map_kernel(F f, Walk<typename F::T> walk, Chunks chunks, const typename F::Acc* sums,
-                     int64_t count) {
+    chunk_map_kernel(F f, Walk<F> walk, Chunks chunks, const typename F::Acc* sums, int64_t count) {
+  constexpr int batch = rows::batch<F, aligned>;
   for (int64_t task = chunks.tasks - 1 - blockIdx.x; task >= 0; task -= gridDim.x) {
     const int64_t row = task / chunks.count, chunk = task % chunks.count;
     auto acc = F::none();
@@ -384,8 +373,26 @@ __global__ void __launch_bounds__(chunk_threads)
       acc = combine_block<F>(acc);
     }
     const auto r = f.finish(row, acc, chunk == 0 && threadIdx.x == 0);
-    const Cursor<typename F::T> c(walk, row, chunk * chunks.size + threadIdx.x);
-    map_packets<F, aligned, false>(f, c, row, r, chunks.of_thread(chunk), {});
+    Cursor<F> c(walk, row, chunk * chunks.size + threadIdx.x);
+    const int n = chunks.of_thread(chunk);
+#pragma unroll 1
+    for (int i = 0; i < n; i += batch) {
+      Packets<F> in[batch];
+      int64_t l[batch], at[batch];
+      int valid[batch];
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+        l[u] = c.l();
+        at[u] = c.at;
+        valid[u] = c.template valid<aligned>();
+        if (i + u < n) load_packets<F, aligned, true>(f, at[u], valid[u], in[u]);
+        c.advance();
+      }
+#pragma unroll
+      for (int u = 0; u < batch; ++u) {
+        if (i + u < n) map_packets<F, aligned>(f, r, l[u], at[u], in[u], valid[u]);
+      }
+    }
   }
 }
 
@@ -401,7 +408,7 @@ __global__ void __launch_bounds__(finish_side* finish_side)
     const int64_t row = first + own;
     auto acc = F::none();
     if (row < rows) {
-#pragma unroll 4
+#pragma unroll 8
       for (int64_t j = i; j < count; j += finish_side) acc = F::combine(acc, sums[row * row_step + j * step]);
     }
     of_thread[own][i] = acc;
@@ -416,6 +423,7 @@ template <class F>
 bool is_aligned(const F& f) {
   bool aligned = !F::maps || is_packet_aligned(f.y);
   for (const auto* x : f.x) aligned = aligned && is_packet_aligned(x);
+  if constexpr (requires { f.is_aligned(); }) aligned = aligned && f.is_aligned();
   return aligned;
 }
 
@@ -429,18 +437,14 @@ void finish(const Launch& launch, const F& f, int64_t rows, const typename F::Ac
 
 template <bool aligned, class F>
 void hold(const Launch& launch, const F& f, const ContiguousRows& g, int64_t packets) {
-  constexpr int parts_of_warps = 128;  // threads of a block that has several rows
-  const auto threads_for = [&](int64_t each) {
-    return static_cast<int>(std::bit_ceil(static_cast<uint64_t>((packets + each - 1) / each)));
-  };
-  const bool in_warp = packets <= 64;
-  const int width = in_warp ? threads_for(2) : std::clamp(threads_for(4), 64, held_threads);
-  const int threads = in_warp ? parts_of_warps : width;
-  const int64_t slots = (packets + width - 1) / width;
-  const int shared = F::maps ? static_cast<int>(slots * F::inputs * threads * 16) : 0;
-  launch.allow_shared_memory<held_kernel<F, aligned>>(shared);
-  held_kernel<F, aligned><<<grid_for(g.rows, threads / width), threads, shared, launch.stream()>>>(
-      f, Walk<typename F::T>(g, width), g.rows, static_cast<int>(packets), width);
+  constexpr int64_t most = held_packets<F>, parts_of_warps = 128;  // threads of a block of several rows
+  // A row of few packets is still read 32 bytes at a time.
+  const int64_t needed = std::max((packets + most - 1) / most, std::min<int64_t>(packets, 2));
+  const auto width = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(needed)));
+  const auto each = width > 32 ? 1 : parts_of_warps / width;
+  const dim3 threads(static_cast<unsigned>(width), static_cast<unsigned>(each));
+  held_kernel<F, aligned><<<grid_for(g.rows, static_cast<int>(each)), threads, 0, launch.stream()>>>(
+      f, Walk<F>(g, static_cast<int>(width)), g.rows, static_cast<int>(packets));
   launch.check();
 }
 
@@ -448,13 +452,13 @@ template <bool aligned, class F>
 void map_chunks(const Launch& launch, const F& f, const ContiguousRows& g, const Chunks& chunks,
                 const typename F::Acc* sums, int64_t count) {
   chunk_map_kernel<F, aligned><<<grid_for(chunks.tasks, 1), chunk_threads, 0, launch.stream()>>>(
-      f, Walk<typename F::T>(g, chunk_threads), chunks, sums, count);
+      f, Walk<F>(g, chunk_threads), chunks, sums, count);
   launch.check();
 }
 
 template <bool aligned, class F>
 void run(const Launch& launch, const F& f, const ContiguousRows& g) {
-  const Walk<typename F::T> walk(g, chunk_threads);
+  const Walk<F> walk(g, chunk_threads);
   const int64_t packets = g.pieces * walk.packets;
   if (packets * F::inputs * 16 <= held_bytes) return hold<aligned>(launch, f, g, packets);
   const Chunks chunks(g.rows, packets);
@@ -484,26 +488,78 @@ void visit_alignment(const F& f, const ContiguousRows& g, Run run) {
 // ---- Strided rows -----------------------------------------------------------------------------------------
 
 /// Thread t owns the V rows from V * t on. Block row y has the elements of the rows from y * chunk on; if
-/// there are several, the Accs go to sums[y * rows + row]. The first `held` elements are kept.
+/// there are several, the Accs go to sums[y * rows + row]. The first `held` elements are in shared memory.
 template <class F, int V>
 __global__ void __launch_bounds__(strided_threads)
     strided_kernel(F f, StridedRows g, int held, int64_t chunk, typename F::Acc* sums) {
   using T = typename F::T;
-  constexpr int batch = rows::batch<F>;
+  constexpr int batch = strided_batch<F>;
   struct alignas(sizeof(T) * V) Group {
     T lane[V];
   };
   extern __shared__ uint4 kept[];
   Group* const mine = reinterpret_cast<Group*>(kept) + threadIdx.x;
+  const auto slot = [&](int64_t l, int k) -> Group& {
+    return mine[(static_cast<int>(l) * F::inputs + k) * strided_threads];
+  };
   const int64_t groups = g.inner / V, begin = blockIdx.y * chunk;
   const int64_t end = g.axis < begin + chunk ? g.axis : begin + chunk;
   for (int64_t group = first_index(); group < g.outer * groups; group += index_step()) {
     const int64_t outer = group / groups, row = group * V;
     const int64_t first = outer * (g.axis - 1) * g.inner + row;  // element 0 of the row
-    const auto group_of = [&](int k, int64_t l) {
-      return *reinterpret_cast<const Group*>(f.x[k] + first + l * g.inner);
+    const auto from = [&](int64_t l, int k) {
+      return reinterpret_cast<const Group*>(f.x[k] + first + l * g.inner);
     };
-    const auto slot = [&](int64_t l, int k) -> Group& { return mine[(l * F::inputs + k) * strided_threads]; };
+    if constexpr (F::maps) {
+#pragma unroll 8
+      for (int l = 0; l < held; ++l) {
+#pragma unroll
+        for (int k = 0; k < F::inputs; ++k) {
+          if constexpr (sizeof(Group) >= 4)
+            __pipeline_memcpy_async(&slot(l, k), from(l, k), sizeof(Group));
+          else
+            slot(l, k) = *from(l, k);
+        }
+      }
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+    }
+    // Calls step(v, l): v[j] are the values of row j from element l on, as many as the array has. The last
+    // ones come one by one.
+    const auto for_batches = [&](auto step) {
+      const auto visit = [&]<int n>(std::integral_constant<int, n>, int64_t l) {
+        Group in[n][F::inputs];
+        if (F::maps && l < held) {  // all of the batch is: run_strided() sees to it
+#pragma unroll
+          for (int u = 0; u < n; ++u) {
+#pragma unroll
+            for (int k = 0; k < F::inputs; ++k) in[u][k] = slot(l + u, k);
+          }
+        } else {
+          int64_t at = first + l * g.inner;
+#pragma unroll
+          for (int u = 0; u < n; ++u, at += g.inner) {
+#pragma unroll
+            for (int k = 0; k < F::inputs; ++k) in[u][k] = *reinterpret_cast<const Group*>(f.x[k] + at);
+          }
+        }
+        Values<F> v[V][n];
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+#pragma unroll
+          for (int u = 0; u < n; ++u) {
+#pragma unroll
+            for (int k = 0; k < F::inputs; ++k) v[j][u][k] = in[u][k].lane[j];
+          }
+        }
+        step(v, l);
+      };
+      int64_t l = begin;
+#pragma unroll 1
+      for (; l + batch <= end; l += batch) visit(std::integral_constant<int, batch>(), l);
+#pragma unroll 1
+      for (; l < end; ++l) visit(std::integral_constant<int, 1>(), l);
+    };
 
     Values<F> v;
     typename F::Sum sum[V];
@@ -513,32 +569,10 @@ __global__ void __launch_bounds__(strided_threads)
       for (int k = 0; k < F::inputs; ++k) v[k] = f.x[k][first + begin * g.inner + j];
       sum[j] = f.start(row + j, v);
     }
-#pragma unroll 1
-    for (int64_t l = begin; l < end; l += batch) {
-      Group in[batch][F::inputs];
+    for_batches([&]<int n>(const Values<F>(&v)[V][n], int64_t l) {
 #pragma unroll
-      for (int u = 0; u < batch; ++u) {
-#pragma unroll
-        for (int k = 0; k < F::inputs; ++k) {
-          if (l + u < end) in[u][k] = group_of(k, l + u);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < batch; ++u) {
-        if (l + u >= end) break;
-#pragma unroll
-        for (int k = 0; k < F::inputs; ++k) {
-          if (F::maps && l + u < held) slot(l + u, k) = in[u][k];
-        }
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-#pragma unroll
-          for (int k = 0; k < F::inputs; ++k) v[k] = in[u][k].lane[j];
-          f.add(sum[j], f.cell(row + j, l + u), v);
-        }
-      }
-    }
-
+      for (int j = 0; j < V; ++j) f.template add<false>(sum[j], l, v[j], n);
+    });
     typename F::Row r[V];
 #pragma unroll
     for (int j = 0; j < V; ++j) {
@@ -549,29 +583,18 @@ __global__ void __launch_bounds__(strided_threads)
         r[j] = f.finish(row + j, acc, true);
     }
     if constexpr (F::maps) {
-#pragma unroll 1
-      for (int64_t l = 0; l < g.axis; l += batch) {
-        Group in[batch][F::inputs];
+      for_batches([&]<int n>(const Values<F>(&v)[V][n], int64_t l) {
+        opmath_t<T> out[V][n];
 #pragma unroll
-        for (int u = 0; u < batch; ++u) {
+        for (int j = 0; j < V; ++j) f.template map<false>(r[j], l, v[j], n, out[j]);
 #pragma unroll
-          for (int k = 0; k < F::inputs; ++k) {
-            if (l + u < g.axis) in[u][k] = l + u < held ? slot(l + u, k) : group_of(k, l + u);
-          }
+        for (int u = 0; u < n; ++u) {
+          Group to;
+#pragma unroll
+          for (int j = 0; j < V; ++j) to.lane[j] = T(out[j][u]);
+          *reinterpret_cast<Group*>(f.y + first + (l + u) * g.inner) = to;
         }
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-          if (l + u >= g.axis) break;
-          Group out;
-#pragma unroll
-          for (int j = 0; j < V; ++j) {
-#pragma unroll
-            for (int k = 0; k < F::inputs; ++k) v[k] = in[u][k].lane[j];
-            out.lane[j] = T(f.map(r[j], f.cell(row + j, l + u), v));
-          }
-          *reinterpret_cast<Group*>(f.y + first + (l + u) * g.inner) = out;
-        }
-      }
+      });
     }
   }
 }
@@ -582,8 +605,8 @@ void run_strided(const Launch& launch, const F& f, const StridedRows& g) {
   const int64_t groups = g.rows() / V;
   const unsigned blocks = grid_for(groups, strided_threads);
   if constexpr (F::maps) {
-    const int64_t held = std::min(g.axis, held_bytes / slot_bytes);
-    launch.allow_shared_memory<strided_kernel<F, V>>(static_cast<int>(held * slot_bytes));
+    static_assert(strided_held_bytes / slot_bytes % strided_batch<F> == 0);
+    const int64_t held = std::min(g.axis, strided_held_bytes / slot_bytes);
     strided_kernel<F, V><<<blocks, strided_threads, held * slot_bytes, launch.stream()>>>(
         f, g, static_cast<int>(held), g.axis, nullptr);
     return launch.check();
@@ -591,7 +614,7 @@ void run_strided(const Launch& launch, const F& f, const StridedRows& g) {
   // Enough chunks to fill the GPU. V does not enter: the order of the additions depends on the geometry.
   const int64_t wanted = std::max<int64_t>(1, (int64_t{1} << 19) / g.rows());
   const int64_t size = std::max<int64_t>(32, (g.axis + wanted - 1) / wanted);
-  const int64_t chunk = std::max(size, (g.axis + 511) / 512), count = (g.axis + chunk - 1) / chunk;
+  const int64_t chunk = std::max(size, (g.axis + 1023) / 1024), count = (g.axis + chunk - 1) / chunk;
   const int64_t bytes = count * g.rows() * static_cast<int64_t>(sizeof(typename F::Acc));
   const Workspace memory(launch, count > 1 ? bytes : 0);
   auto* sums = memory.as<typename F::Acc>();
@@ -612,7 +635,8 @@ void map_rows(const Launch& launch, const F& f, const ContiguousRows& g) {
 template <class F>
 void map_rows(const Launch& launch, const F& f, const ContiguousRows& g, const typename F::Acc* sums,
               int64_t count) {
-  const int64_t packets = g.pieces * rows::Walk<typename F::T>(g, 1).packets;
+  static_assert(F::sums);
+  const int64_t packets = g.pieces * rows::Walk<F>(g, 1).packets;
   rows::visit_alignment(f, g, [&]<bool aligned>() {
     rows::map_chunks<aligned>(launch, f, g, rows::Chunks(g.rows, packets), sums, count);
   });

@@ -11,33 +11,25 @@
 //   softmax       y = exp(x - m) / s      grad_x = y * (g - sum of g * y)
 //   log_softmax   y = x - m - log(s)      grad_x = g - exp(y) * sum of g
 //
-// m and s are found in one pass: s is multiplied by exp(m - x) when x replaces m. m begins with the lowest
-// number rather than -inf, which would give the NaN of inf - inf; so a row of -inf alone ends with s = 0 and
-// becomes NaN.
+// m and s are found in one pass, some neighbours at a time: first m rises to their maximum m', then s is
+// multiplied by exp(m - m'), and then the neighbours are added. m begins with the lowest number rather than
+// -inf, which would give the NaN of inf - inf; so a row of -inf alone ends with s = 0 and becomes NaN.
 
 namespace vox::cuda {
 namespace {
 
-/// exp(x) for x <= 0. The fast instruction is exact enough where the result is rounded to 16 bits.
+/// exp(x) for x <= 0. Where the result is rounded to 16 bits, one instruction is exact enough; it makes
+/// numbers below 2^-126 zero.
 template <class T>
 __device__ opmath_t<T> exponential(opmath_t<T> x) {
-  if constexpr (is_16_bit_v<T>)
-    return __expf(x);
-  else
+  if constexpr (is_16_bit_v<T>) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+  } else {
     return ::exp(x);
+  }
 }
-
-template <class Element>
-struct SoftmaxRows {
-  using T = Element;
-  using A = opmath_t<T>;
-  using Cell = Nothing;
-  static constexpr bool sums = true, maps = true;
-
-  __device__ Cell cell(int64_t, int64_t) const { return {}; }
-  template <int n>
-  __device__ void cells(int64_t, int64_t, int, Cell (&)[n]) const {}
-};
 
 /// m and s of some elements.
 template <class T>
@@ -46,10 +38,20 @@ struct Exponentials {
   A max, sum;
 
   static __device__ Exponentials none() { return {std::numeric_limits<A>::lowest(), 0}; }
-  __device__ void add(A v) {
-    const A above = v - max, e = exponential<T>(above > 0 ? -above : above);  // a NaN reaches the sum
-    sum = above > 0 ? sum * e + 1 : sum + e;
-    max = above > 0 ? v : max;
+  /// Adds n neighbours.
+  template <int size>
+  __device__ void add(const A (&v)[size][1], int n) {
+    const A before = max;
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j < n) max = ::max(max, v[j][0]);  // the other operand of a NaN, which reaches the sum
+    }
+    A added = 0;
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j < n) added += exponential<T>(v[j][0] - max);
+    }
+    sum = ::fma(sum, exponential<T>(before - max), added);
   }
   static __device__ Exponentials combine(Exponentials a, Exponentials b) {
     const A above = b.max - a.max;  // NaN if both are inf
@@ -61,10 +63,11 @@ struct Exponentials {
 };
 
 template <class Element, bool logarithm>
-struct Softmax : SoftmaxRows<Element> {
+struct Softmax {
   using T = Element;
   using A = opmath_t<T>;
   static constexpr int inputs = 1;
+  static constexpr bool sums = true, maps = true, pieces = false;
   const T* x[1];
   T* y;
 
@@ -72,7 +75,10 @@ struct Softmax : SoftmaxRows<Element> {
   using Sum = Acc;
   static __device__ Acc none() { return Acc::none(); }
   __device__ Sum start(int64_t, const A (&)[1]) const { return none(); }
-  __device__ void add(Sum& s, Nothing, const A (&v)[1]) const { s.add(v[0]); }
+  template <bool, int size>
+  __device__ void add(Sum& s, int64_t, const A (&v)[size][1], int n) const {
+    s.add(v, n);
+  }
   static __device__ Acc close(const Sum& s, int64_t) { return s; }
   static __device__ Acc combine(Acc a, Acc b) { return Acc::combine(a, b); }
 
@@ -82,19 +88,20 @@ struct Softmax : SoftmaxRows<Element> {
   __device__ Row finish(int64_t, const Acc& a, bool) const {
     return {a.max, logarithm ? ::log(a.total()) : A(1) / a.total()};
   }
-  __device__ A map(const Row& r, Nothing, const A (&v)[1]) const {
-    if constexpr (logarithm)
-      return v[0] - r.max - r.sum;
-    else
-      return exponential<T>(v[0] - r.max) * r.sum;
+  template <bool, int size>
+  __device__ void map(const Row& r, int64_t, const A (&v)[size][1], int, A (&out)[size]) const {
+#pragma unroll
+    for (int j = 0; j < size; ++j)
+      out[j] = logarithm ? v[j][0] - r.max - r.sum : exponential<T>(v[j][0] - r.max) * r.sum;
   }
 };
 
 template <class Element, bool logarithm>
-struct SoftmaxGradient : SoftmaxRows<Element> {
+struct SoftmaxGradient {
   using T = Element;
   using A = opmath_t<T>;
   static constexpr int inputs = 2;
+  static constexpr bool sums = true, maps = true, pieces = false;
   const T* x[2];  // g and y
   T* y;           // grad_x
 
@@ -103,15 +110,21 @@ struct SoftmaxGradient : SoftmaxRows<Element> {
   using Row = A;
   static __device__ A none() { return 0; }
   __device__ A start(int64_t, const A (&)[2]) const { return 0; }
-  __device__ void add(A& sum, Nothing, const A (&v)[2]) const { sum += logarithm ? v[0] : v[0] * v[1]; }
+  template <bool, int size>
+  __device__ void add(A& sum, int64_t, const A (&v)[size][2], int n) const {
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j < n) sum += logarithm ? v[j][0] : v[j][0] * v[j][1];
+    }
+  }
   static __device__ A close(A sum, int64_t) { return sum; }
   static __device__ A combine(A a, A b) { return a + b; }
   __device__ A finish(int64_t, A sum, bool) const { return sum; }
-  __device__ A map(A sum, Nothing, const A (&v)[2]) const {
-    if constexpr (logarithm)
-      return v[0] - exponential<T>(v[1]) * sum;
-    else
-      return v[1] * (v[0] - sum);
+  template <bool, int size>
+  __device__ void map(A sum, int64_t, const A (&v)[size][2], int, A (&out)[size]) const {
+#pragma unroll
+    for (int j = 0; j < size; ++j)
+      out[j] = logarithm ? v[j][0] - exponential<T>(v[j][1]) * sum : v[j][1] * (v[j][0] - sum);
   }
 };
 
@@ -122,9 +135,8 @@ template <class Element, bool gradient>
 struct CrossEntropy {
   using T = Element;
   using A = opmath_t<T>;
-  using Cell = int64_t;  // the class
   static constexpr int inputs = 1;
-  static constexpr bool sums = true, maps = gradient;
+  static constexpr bool sums = true, maps = gradient, pieces = false;
   const T* x[1];
   T* y;  // grad_x
   const int64_t* target;
@@ -137,13 +149,11 @@ struct CrossEntropy {
   // Of the loss; row_weight may be null.
   A *loss, *row_weight;
 
-  __device__ Cell cell(int64_t, int64_t l) const { return l; }
-  template <int n>
-  __device__ void cells(int64_t, int64_t l, int, Cell (&c)[n]) const {
-#pragma unroll
-    for (int j = 0; j < n; ++j) c[j] = l + j;
-  }
   __device__ A weight_of(int64_t c) const { return weight ? weight[c] : A(1); }
+  /// Which of n classes from l on is the target; none of them if that is another one.
+  static __device__ int place(int64_t target, int64_t l, int n) {
+    return static_cast<uint64_t>(target - l) < static_cast<uint64_t>(n) ? static_cast<int>(target - l) : -1;
+  }
 
   struct Acc {
     Exponentials<T> exponentials;
@@ -161,15 +171,26 @@ struct CrossEntropy {
   };
   static __device__ Acc none() { return {Exponentials<T>::none(), 0, 0, 0}; }
   __device__ Sum start(int64_t row, const A (&)[1]) const { return {none(), target[row]}; }
-  __device__ void add(Sum& s, int64_t c, const A (&v)[1]) const {
+  template <bool, int size>
+  __device__ void add(Sum& s, int64_t l, const A (&v)[size][1], int n) const {
     Acc& a = s.acc;
     const Acc before = a;
-    a.exponentials.add(v[0]);
-    if (!gradient && c == s.target) a.at_target = v[0];
+    a.exponentials.add(v, n);
+    const int at_target = gradient ? -1 : place(s.target, l, n);
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j == at_target) a.at_target = v[j][0];
+    }
     if (shared == 0) return;
-    const A w = weight_of(c), max = a.exponentials.max;
-    if (!gradient) a.scores = before.scores_for(max) + w * (v[0] - max);
-    a.weights += w;
+    const A max = a.exponentials.max;
+    if (!gradient) a.scores = before.scores_for(max);
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      if (j >= n) break;
+      const A w = weight_of(l + j);
+      if (!gradient) a.scores += w * (v[j][0] - max);
+      a.weights += w;
+    }
   }
   static __device__ Acc close(const Sum& s, int64_t) { return s.acc; }
   static __device__ Acc combine(const Acc& a, const Acc& b) {
@@ -200,10 +221,15 @@ struct CrossEntropy {
       return {};
     }
   }
-  __device__ A map(const Row& r, int64_t c, const A (&v)[1]) const {
-    A g = exponential<T>(v[0] - r.max) * r.factor;
-    if (shared != 0) g = ::fma(-r.shared, weight_of(c), g);
-    return c == r.target ? g - r.certain : g;
+  template <bool, int size>
+  __device__ void map(const Row& r, int64_t l, const A (&v)[size][1], int n, A (&out)[size]) const {
+    const int at_target = place(r.target, l, n);
+#pragma unroll
+    for (int j = 0; j < size; ++j) {
+      A g = exponential<T>(v[j][0] - r.max) * r.factor;
+      if (shared != 0 && j < n) g = ::fma(-r.shared, weight_of(l + j), g);
+      out[j] = j == at_target ? g - r.certain : g;
+    }
   }
 };
 
@@ -255,7 +281,7 @@ void softmax(const Tensor& x, int64_t dim, bool logarithm, Tensor& y) {
   const Launch launch("softmax", y, {&x});
   visit_floating_storage("softmax", x.dtype(), [&]<class T>(T) {
     const auto run = [&]<bool log>() {
-      map_along(launch, Softmax<T, log>{{}, {detail::ptr<T>(x)}, detail::mutable_ptr<T>(y)}, view);
+      map_along(launch, Softmax<T, log>{{detail::ptr<T>(x)}, detail::mutable_ptr<T>(y)}, view);
     };
     logarithm ? run.template operator()<true>() : run.template operator()<false>();
   });
@@ -273,8 +299,8 @@ void softmax_gradient(const Tensor& grad_y, const Tensor& y, int64_t dim, bool l
   visit_floating_storage("softmax_gradient", y.dtype(), [&]<class T>(T) {
     const auto run = [&]<bool log>() {
       map_along(launch,
-                SoftmaxGradient<T, log>{
-                    {}, {detail::ptr<T>(grad_y), detail::ptr<T>(y)}, detail::mutable_ptr<T>(grad_x)},
+                SoftmaxGradient<T, log>{{detail::ptr<T>(grad_y), detail::ptr<T>(y)},
+                                        detail::mutable_ptr<T>(grad_x)},
                 view);
     };
     logarithm ? run.template operator()<true>() : run.template operator()<false>();

@@ -47,7 +47,12 @@ const std::vector<Case> cases{
     {"group, a packet in two channels", {1, 4, 12, 1, 3}},
     {"group of vectors", {1, 8, 12, 2, 1}},
     {"layer", {1, 70, 96, 1, 1}},
+    {"group, runs that cross packets", {1, 6, 40, 2, 5}},
+    {"group of long vectors", {1, 600, 64, 2, 1}},
     {"layer, odd", {1, 33, 101, 1, 1}},
+    {"layer, a warp per row", {1, 600, 512, 1, 1}},
+    {"layer, a block per row", {1, 5, 4096, 1, 1}},
+    {"layer, the longest rows of f32 that are held", {1, 3, 16384, 1, 1}},
     {"layer, 3 long rows", {1, 3, 40000, 1, 1}},
     {"layer, 100,000 rows", {1, 100000, 10, 1, 1}},
 };
@@ -198,6 +203,8 @@ TEST_F(CudaNorm, IsItsDefinition) {
         }
         Tensor y = unwritten(n, dtype);
         cuda::norm_with(x, g, w, b, r.statistics, activation, y);
+        EXPECT_TRUE(same_bits(y, r.y));
+        cuda::norm_with(x, g, unaligned(w), unaligned(b), r.statistics, activation, y);
         EXPECT_TRUE(same_bits(y, r.y));
 
         // Each result alone, and the gradients for constant statistics.

@@ -40,10 +40,10 @@ TEST_P(SoftmaxTest, ByHand) {
 
 // Rows that fit a warp, a block, or several blocks; dimensions with dense and with strided elements.
 TEST_P(SoftmaxTest, IsItsDefinition) {
-  const std::pair<Shape, int64_t> cases[] = {{{700, 10}, 1},    {{20, 700}, 1},    {{3, 40000}, 1},
-                                             {{2, 5, 64}, 1},   {{2, 5, 63}, 1},   {{2, 33, 300}, 1},
-                                             {{2, 70, 33}, 1},  {{40000, 3}, 0},   {{7, 1}, 1},
-                                             {{2, 40, 600}, 1}, {{3, 70000, 2}, 0}};
+  const std::pair<Shape, int64_t> cases[] = {
+      {{700, 10}, 1},     {{20, 700}, 1},   {{3, 40000}, 1}, {{2, 5, 64}, 1},  {{2, 5, 63}, 1},
+      {{2, 33, 300}, 1},  {{2, 70, 33}, 1}, {{40000, 3}, 0}, {{7, 1}, 1},      {{2, 40, 600}, 1},
+      {{3, 70000, 2}, 0}, {{70, 512}, 1},   {{3, 16384}, 1}, {{2, 32, 64}, 1}, {{70, 65536}, 0}};
   const std::pair<DType, double> dtypes[] = {{f32, 1e-5}, {f64, 1e-12}, {bf16, 8e-3}, {f16, 1e-3}};
   for (const auto& [shape, dim] : cases) {
     int64_t inner = 1;
@@ -112,6 +112,33 @@ TEST_P(SoftmaxTest, AViewHasTheBitsOfItsCopy) {
     for (int64_t dim : {0, 1, 2}) {
       EXPECT_TRUE(same_bits(softmax(view, dim), softmax(copy_of(view), dim)));
       EXPECT_TRUE(same_bits(log_softmax(view, dim), log_softmax(copy_of(view), dim)));
+    }
+  }
+}
+
+// The kernels of a GPU read aligned rows in packets, and others element by element.
+TEST_P(SoftmaxTest, UnalignedMemoryHasTheSameBits) {
+  const std::pair<Shape, int64_t> cases[] = {{{70, 8}, 1},    {{70, 64}, 1},   {{70, 512}, 1},
+                                             {{5, 4096}, 1},  {{3, 16384}, 1}, {{2, 40000}, 1},
+                                             {{2, 5, 64}, 1}, {{2, 32, 64}, 1}};
+  for (const auto& [shape, dim] : cases) {
+    for (const DType dtype : {f32, f64, bf16, f16}) {
+      for (const bool logarithm : {false, true}) {
+        SCOPED_TRACE(str(shape, " dim ", dim, " ", dtype, logarithm ? " log" : ""));
+        const auto run = [&](Tensor x, const Tensor& g) {
+          x.set_requires_grad();
+          const Tensor y = logarithm ? log_softmax(x, dim) : softmax(x, dim);
+          return std::pair{y.detach(), grad({y}, {x}, {.grad_outputs = {g}})[0]};
+        };
+        const Tensor g = normal(shape, {dtype, device()}, 2);
+        const int64_t n = g.numel();
+        const Tensor memory = normal({n + 1}, {dtype, device()});
+        const Tensor unaligned = memory.slice(0, 1, n + 1).reshape(shape);
+        const auto [y, grad_x] = run(unaligned, g);
+        const auto [want_y, want_grad_x] = run(copy_of(unaligned), g);
+        EXPECT_TRUE(same_bits(y, want_y));
+        EXPECT_TRUE(same_bits(grad_x, want_grad_x));
+      }
     }
   }
 }
