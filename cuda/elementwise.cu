@@ -122,6 +122,8 @@ template <Unary op, class T>
 struct UnaryGradient {
   T p, q;
   __device__ T operator()(T g, T v) const {
+    if constexpr (op == Unary::abs) return g * (v > T(0) ? T(1) : v < T(0) ? T(-1) : v);
+    if constexpr (op == Unary::sqrt) return g / (T(2) * v);
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
     if constexpr (op == Unary::sin) return g * ::cos(v);
     if constexpr (op == Unary::cos) return g * -::sin(v);

@@ -100,7 +100,7 @@ struct WhereNode final : Node {
   Gradients backward(Gradients g) override {
     const Tensor condition = saved_condition_.get();
     return {if_needed(0, [&] { return sum_to(detail::where(condition, *g[0], 0), shape_a_); }),
-            if_needed(1, [&] { return sum_to(detail::where(eq(condition, false), *g[0], 0), shape_b_); })};
+            if_needed(1, [&] { return sum_to(where(condition, 0, *g[0]), shape_b_); })};
   }
   Shape shape_a_, shape_b_;
 };
