@@ -136,55 +136,55 @@ bool transpose(const Tensor& source, const Tensor& target) {
 // ---- Padding ----------------------------------------------------------------------------------------------
 
 /// Index j of a dimension of y holds element (j + shift) / step - skipped of x, if step divides j + shift and
-/// x has that element. `size` is the size of x.
+/// x has that element. `size` and `stride` are those of x. `is_row` is 1 for the innermost dimension
+/// and 0 for others.
 struct PadDimension {
-  int64_t shift, skipped, step, size;
+  int shift, skipped, step, size, stride, y_stride, is_row;
 };
 
 /// Writes y row by row, as MapRows does.
 template <class T>
 struct Pad {
   static constexpr int most = 8;
-  RowShares<2, most> rows;  // of y, and of x, whose strides are those between its own elements
+  RowShares<1, most> rows;  // of y
   PadDimension dimensions[max_rank];
   T* y;
   const T* x;
   T value;
-  int x_columns;  // from one element of a thread to its next one
+  int y_columns, x_columns, x_step;  // between the elements of a thread; x_step is x_columns in memory
 
   __device__ void operator()(int64_t thread) const {
-    T* to = y;
-    const T* from = x;
-    int lane = 0, column = 0;  // of y and of x
-    bool is_in_x = true;
-    rows.threads.unravel(thread, [&](int d, int64_t j) {
+    int to_at = 0, from_at = 0, lane = 0, column = 0, outside = 0;  // the column is that of x
+    rows.threads.unravel(thread, [&](int d, int64_t j64) {
       const PadDimension& dimension = dimensions[d];
-      int64_t index = j + dimension.shift;
+      const int j = static_cast<int>(j64);
+      int index = j + dimension.shift;
       if (dimension.step !=
-          1) {  // lanes are a multiple of the step: all elements of a thread are in x, or none
-        const int64_t quotient = index / dimension.step;
-        is_in_x = is_in_x && quotient * dimension.step == index;
+          1) {  // lanes are a multiple of the step: a thread's elements are all in x, or none
+        const int quotient = index / dimension.step;
+        outside |= quotient * dimension.step - index;
         index = quotient;
       }
       index -= dimension.skipped;
-      to += j * rows.threads.strides[0][d];
-      from += index * rows.threads.strides[1][d];
-      if (d == 0)
-        lane = static_cast<int>(j), column = static_cast<int>(index);
-      else
-        is_in_x = is_in_x && index >= 0 && index < dimension.size;
+      to_at += j * dimension.y_stride;
+      from_at += index * dimension.stride;
+      lane += j * dimension.is_row;
+      column += index * dimension.is_row;
+      if (static_cast<unsigned>(index) >= static_cast<unsigned>(dimension.size)) outside |= !dimension.is_row;
     });
+    const T* const from = x + from_at;
+    T* const to = y + to_at;
     const int count = rows.count(lane);
-    const unsigned x_size = is_in_x ? static_cast<unsigned>(dimensions[0].size) : 0;
+    const unsigned x_size = outside ? 0 : static_cast<unsigned>(dimensions[0].size);
     T elements[most];
 #pragma unroll
-    for (int u = 0; u < most; ++u, from += rows.steps[1]) {
+    for (int u = 0; u < most; ++u) {
       elements[u] = value;
-      if (static_cast<unsigned>(column + u * x_columns) < x_size) elements[u] = *from;
+      if (static_cast<unsigned>(column + u * x_columns) < x_size) elements[u] = from[u * x_step];
     }
 #pragma unroll
-    for (int u = 0; u < most; ++u, to += rows.steps[0])
-      if (u < count) *to = elements[u];
+    for (int u = 0; u < most; ++u)
+      if (u < count) to[u * y_columns] = elements[u];
   }
 };
 
@@ -218,30 +218,34 @@ void fill(const Tensor& target, Scalar value) {
 void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, const Tensor& y) {
   if (x.numel() == 0) return fill(y, value);
   if (x.numel() == y.numel()) return copy(x, y);
+  int64_t farthest = y.numel();  // the kernel computes in int
+  for (int64_t d = 0; d < x.rank(); ++d) farthest += x.strides()[d] * y.shape()[d];
+  if (farthest > INT_MAX / 2) {
+    fill(y, value);
+    return copy(x, detail::inside(y, before, step, x.shape()));
+  }
+  detail::StridedLayout<1> layout;  // of y, with neighbours joined where x and y can walk them as one
   PadDimension dimensions[max_rank];
-  detail::StridedLayout<2> layout;
   for (int64_t d = y.rank() - 1; d >= 0; --d) {
-    const int64_t size = y.shape()[d], size_of_x = x.shape()[d], stride = x.strides()[d];
-    const int64_t apart = size_of_x == 1 ? 1 : step[d];
+    const auto size = static_cast<int>(y.shape()[d]), size_of_x = static_cast<int>(x.shape()[d]);
+    const auto stride = static_cast<int>(x.strides()[d]), first = static_cast<int>(before[d]);
+    const int apart = size_of_x == 1 ? 1 : static_cast<int>(step[d]), skipped = (first + apart - 1) / apart;
     if (size == 1) continue;
-    if (const int last = layout.rank - 1; last >= 0 && apart == 1) {  // join, as strided_layout() does
-      int64_t& inner = layout.sizes[last];
-      if (dimensions[last].size == inner && (size_of_x == 1 || stride == layout.strides[1][last] * inner)) {
-        dimensions[last] = {0, before[d] * inner, 1, size_of_x * inner};
-        inner *= size;
+    if (const int last = layout.rank - 1; last >= 0 && apart == 1) {
+      PadDimension& inner = dimensions[last];
+      const auto width = static_cast<int>(layout.sizes[last]);
+      if (inner.size == width && (size_of_x == 1 || stride == int64_t{inner.stride} * width)) {
+        inner.skipped = first * width, inner.size = size_of_x * width;
+        layout.sizes[last] *= size;
         continue;
       }
     }
-    const int64_t skipped = (before[d] + apart - 1) / apart;
-    dimensions[layout.rank] = {skipped * apart - before[d], skipped, apart, size_of_x};
+    const auto y_stride = static_cast<int>(y.strides()[d]);
+    dimensions[layout.rank] = {skipped * apart - first, skipped, apart, size_of_x, stride, y_stride,
+                               layout.rank == 0};
     layout.sizes[layout.rank] = size;
-    layout.strides[0][layout.rank] = y.strides()[d];
-    layout.strides[1][layout.rank] = stride;
+    layout.strides[0][layout.rank] = y_stride;
     ++layout.rank;
-  }
-  if (layout.sizes[0] > INT_MAX / 2) {  // columns are int
-    fill(y, value);
-    return copy(x, detail::inside(y, before, step, x.shape()));
   }
   layout.numel = y.numel();
   visit_dtype(y.dtype(), [&]<class T>(T) {
@@ -250,8 +254,9 @@ void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, 
                .x = static_cast<const T*>(x.impl()->data()),
                .value = detail::element<T>(value)};
     std::copy_n(dimensions, layout.rank, pad.dimensions);
-    pad.x_columns = static_cast<int>(pad.rows.lanes / dimensions[0].step);
-    pad.rows.steps[1] = pad.x_columns * layout.strides[1][0];
+    pad.y_columns = static_cast<int>(pad.rows.lanes);
+    pad.x_columns = pad.y_columns / dimensions[0].step;
+    pad.x_step = pad.x_columns * dimensions[0].stride;
     for_each_index(Launch("pad", y, {&x}), pad.rows.threads.numel, pad);
   });
 }
