@@ -1,3 +1,4 @@
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -176,6 +177,29 @@ struct BinaryOp {
   }
 };
 
+/// The gradient of an operand for g (cuda::binary_gradient in ops/kernels.h). The formulas of the composed
+/// gradients in ops/binary.cpp and ops/comparison.cpp explain the special points.
+template <Binary op, int operand, class T>
+struct BinaryGradient {
+  __device__ T operator()(T g, T a, T b) const {
+    if constexpr (op == Binary::div) return -g * (a / b / b);
+    if constexpr (op == Binary::maximum || op == Binary::minimum) {
+      const T own = operand == 0 ? a : b, other = operand == 0 ? b : a;
+      const bool loses = op == Binary::maximum ? own < other : own > other;
+      return own == other ? g * T(0.5) : loses ? T(0) : g;
+    }
+    if constexpr (op == Binary::pow && operand == 0) {
+      constexpr T smallest_normal = std::numeric_limits<T>::min();
+      const T base = b != T(0) || ::fabs(a) >= smallest_normal ? a : T(1);
+      return g * (b * BinaryOp<Binary::pow, T>{}(base, b - T(1)));
+    }
+    if constexpr (op == Binary::pow && operand == 1) {
+      const T y = b;  // 0 or 1 if a = 0 and the exponent is not negative
+      return g * (y * ::log(a == T(0) && y <= T(1) ? T(1) : a));
+    }
+  }
+};
+
 // ---- From the number of an op to its kernel ---------------------------------------------------------------
 
 /// Calls f.operator()<op>() with `op` as a compile-time constant. Throws DTypeError if it has no kernel for
@@ -269,6 +293,24 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
         map("binary", BinaryOp<which, C>{detail::element<C>(p)}, Out<T>{y}, In<T>{a}, In<T>{b});
       });
     }
+  });
+}
+
+void binary_gradient(Binary op, int operand, const Tensor& g, const Tensor& a, const Tensor& b,
+                     const Tensor& grad) {
+  visit_floating_storage("binary_gradient", grad.dtype(), [&]<class T>(T) {
+    const auto run = [&]<Binary which, int of>() {
+      if (op == which && operand == of)
+        map("binary_gradient", BinaryGradient<which, of, opmath_t<T>>{}, Out<T>{grad}, In<T>{g}, In<T>{a},
+            In<T>{b});
+    };
+    run.template operator()<Binary::div, 1>();
+    run.template operator()<Binary::maximum, 0>();
+    run.template operator()<Binary::maximum, 1>();
+    run.template operator()<Binary::minimum, 0>();
+    run.template operator()<Binary::minimum, 1>();
+    run.template operator()<Binary::pow, 0>();
+    run.template operator()<Binary::pow, 1>();
   });
 }
 

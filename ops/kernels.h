@@ -221,6 +221,17 @@ VOX_KERNELS;
 }
 #undef VOX_KERNELS
 
+// ---- What only CUDA has
+
+namespace cuda {
+
+/// The gradient of operand 0 (a) or 1 (b) of op(a, b) for g, in one pass: of div by b, of maximum, minimum
+/// and pow by either. For pow by b, the last input is y = pow(a, b). Elementwise, floating dtypes.
+void binary_gradient(Binary op, int operand, const Tensor& g, const Tensor& a, const Tensor& b,
+                     const Tensor& grad);
+
+}  // namespace cuda
+
 // ---- What only the CPU has
 
 namespace cpu {
