@@ -1,3 +1,4 @@
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -6,7 +7,7 @@
 #include <voxgrad/cuda/map.cuh>
 
 // Elementwise ops, one line each; map.cuh maps them over the elements. The functions are CUDA's
-// accurate ones, not the fast intrinsics.
+// accurate ones; the fast intrinsics serve results of 16 bits only.
 
 namespace vox::cuda {
 
@@ -49,9 +50,53 @@ __device__ T magnitude(T v) {
     return is_negative(v) ? negative(v) : v;
 }
 
-template <class T>
+// If `half`, the result is rounded to 16 bits next, and fast instructions suffice: their relative error is
+// below 2^-17. Each function must keep that relative error near 0 and in its tails.
+
+template <bool half, class T>
+__device__ T exponential(T v) {
+  if constexpr (half)
+    return __expf(v);
+  else
+    return ::exp(v);
+}
+
+/// For divisors from 1 to 2^126.
+template <bool half, class T>
+__device__ T quotient(T a, T b) {
+  if constexpr (half)
+    return __fdividef(a, b);
+  else
+    return a / b;
+}
+
+template <bool half, class T>
 __device__ T sigmoid(T v) {
-  return T(1) / (T(1) + ::exp(-v));
+  if constexpr (half) {
+    const T t = exponential<half>(-::fabs(v));
+    return quotient<half>(v < T(0) ? t : T(1), T(1) + t);
+  } else {
+    return T(1) / (T(1) + ::exp(-v));
+  }
+}
+
+/// log(1 + t) for 0 <= t <= 1.
+template <bool half, class T>
+__device__ T log_of_1_plus(T t) {
+  if constexpr (half)
+    return t < T(0.0625) ? t * (T(1) - t * (T(0.5) - t * (T(1) / T(3) - t * T(0.25)))) : __logf(T(1) + t);
+  else
+    return ::log1p(t);
+}
+
+/// exp(v) - 1 for v <= 0.
+template <bool half, class T>
+__device__ T exponential_minus_1(T v) {
+  if constexpr (half)
+    return v > T(-0.25) ? v + v * v * (T(0.5) + v * (T(1) / T(6) + v * (T(1) / T(24) + v * T(1) / T(120))))
+                        : __expf(v) - T(1);
+  else
+    return ::expm1(v);
 }
 
 /// v, limited to [0, 6].
@@ -62,24 +107,24 @@ __device__ T up_to_6(T v) {
 
 /// w = tanh(log(1 + e^v)) = n / d, and d - n, which does not cancel. With t = e^-|v|, n = t^2 + 2t for
 /// negative v, and 1 + 2t (the same times t^2) for others.
-template <class T>
+template <bool half, class T>
 struct TanhOfSoftplus {
   T n, rest;  // d = n + rest
   __device__ explicit TanhOfSoftplus(T v) {
-    const T t = ::exp(-::fabs(v));
+    const T t = exponential<half>(-::fabs(v));
     n = v < T(0) ? t * (t + T(2)) : T(1) + (t + t);
     rest = v < T(0) ? T(2) : T(2) * t * t;
   }
-  __device__ T value() const { return n / (n + rest); }
+  __device__ T value() const { return quotient<half>(n, n + rest); }
   __device__ T one_minus_square() const {
     const T d = n + rest;
-    return rest / d * ((d + n) / d);
+    return quotient<half>(rest, d) * quotient<half>(d + n, d);
   }
 };
 
 // ---- One operand ------------------------------------------------------------------------------------------
 
-template <Unary op, class T>
+template <Unary op, class T, bool half>
 struct UnaryOp {
   T p, q;
   __device__ T operator()(T v) const {
@@ -101,19 +146,19 @@ struct UnaryOp {
     if constexpr (op == Unary::rsqrt) return T(1) / ::sqrt(v);
     if constexpr (op == Unary::erf) return ::erf(v);
     if constexpr (op == Unary::tanh) return ::tanh(v);
-    if constexpr (op == Unary::sigmoid) return sigmoid(v);
+    if constexpr (op == Unary::sigmoid) return sigmoid<half>(v);
     if constexpr (op == Unary::leaky_relu) return is_negative(v) ? p * v : v;
     // 1 + erf(z) is erfc(-z), which does not cancel for negative z
     if constexpr (op == Unary::gelu) return T(0.5) * v * ::erfc(v * T(-0.70710678118654752440));
-    if constexpr (op == Unary::silu) return v / (T(1) + ::exp(-v));
+    if constexpr (op == Unary::silu) return half ? v * sigmoid<half>(v) : v / (T(1) + ::exp(-v));
     if constexpr (op == Unary::hardsigmoid) return up_to_6(v + T(3)) / T(6);
     if constexpr (op == Unary::hardswish) return v * up_to_6(v + T(3)) / T(6);
-    if constexpr (op == Unary::elu) return v > T(0) ? v : p * ::expm1(v);
+    if constexpr (op == Unary::elu) return v > T(0) ? v : p * exponential_minus_1<half>(v);
     if constexpr (op == Unary::softplus) {
       const T x = v * p;
-      return x > q ? v : ((x > T(0) ? x : T(0)) + ::log1p(::exp(-::fabs(x)))) / p;
+      return x > q ? v : ((x > T(0) ? x : T(0)) + log_of_1_plus<half>(exponential<half>(-::fabs(x)))) / p;
     }
-    if constexpr (op == Unary::mish) return v * TanhOfSoftplus<T>(v).value();
+    if constexpr (op == Unary::mish) return v * TanhOfSoftplus<half, T>(v).value();
   }
 };
 
@@ -122,6 +167,8 @@ template <Unary op, class T>
 struct UnaryGradient {
   T p, q;
   __device__ T operator()(T g, T v) const {
+    if constexpr (op == Unary::abs) return g * (v > T(0) ? T(1) : v < T(0) ? T(-1) : v);
+    if constexpr (op == Unary::sqrt) return g / (T(2) * v);
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
     if constexpr (op == Unary::sin) return g * ::cos(v);
     if constexpr (op == Unary::cos) return g * -::sin(v);
@@ -137,18 +184,18 @@ struct UnaryGradient {
     if constexpr (op == Unary::hardsigmoid) return v > T(-3) && v < T(3) ? g / T(6) : T(0);
     if constexpr (op == Unary::hardswish) return v <= T(-3) ? T(0) : v >= T(3) ? g : g * (v / T(3) + T(0.5));
     if constexpr (op == Unary::elu) return v > T(0) ? g : g * (p * ::exp(v));
-    if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid(v * p);
+    if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid<false>(v * p);
     if constexpr (op == Unary::gelu) {
       const T distribution = T(0.5) * ::erfc(v * T(-0.70710678118654752440));
       return g * (distribution + v * (::exp(v * v * T(-0.5)) * T(0.39894228040143267794)));
     }
     if constexpr (op == Unary::silu) {
-      const T s = sigmoid(v);
+      const T s = sigmoid<false>(v);
       return g * (s * (T(1) + v * (T(1) - s)));
     }
     if constexpr (op == Unary::mish) {
-      const TanhOfSoftplus<T> w(v);
-      return g * (w.value() + v * sigmoid(v) * w.one_minus_square());
+      const TanhOfSoftplus<false, T> w(v);
+      return g * (w.value() + v * sigmoid<false>(v) * w.one_minus_square());
     }
   }
 };
@@ -171,6 +218,29 @@ struct BinaryOp {
     if constexpr (op == Binary::div) return a / b;
     // CUDA's pow is some ulp off even for the exponents 1 and 2, where the C library is exact.
     if constexpr (op == Binary::pow) return b == T(1) ? a : b == T(2) ? a * a : ::pow(a, b);
+  }
+};
+
+/// The gradient of an operand for g (cuda::binary_gradient in ops/kernels.h). The formulas of the composed
+/// gradients in ops/binary.cpp and ops/comparison.cpp explain the special points.
+template <Binary op, int operand, class T>
+struct BinaryGradient {
+  __device__ T operator()(T g, T a, T b) const {
+    if constexpr (op == Binary::div) return -g * (a / b / b);
+    if constexpr (op == Binary::maximum || op == Binary::minimum) {
+      const T own = operand == 0 ? a : b, other = operand == 0 ? b : a;
+      const bool loses = op == Binary::maximum ? own < other : own > other;
+      return own == other ? g * T(0.5) : loses ? T(0) : g;
+    }
+    if constexpr (op == Binary::pow && operand == 0) {
+      constexpr T smallest_normal = std::numeric_limits<T>::min();
+      const T base = b != T(0) || ::fabs(a) >= smallest_normal ? a : T(1);
+      return g * (b * BinaryOp<Binary::pow, T>{}(base, b - T(1)));
+    }
+    if constexpr (op == Binary::pow && operand == 1) {
+      const T y = b;  // 0 or 1 if a = 0 and the exponent is not negative
+      return g * (y * ::log(a == T(0) && y <= T(1) ? T(1) : a));
+    }
   }
 };
 
@@ -240,7 +310,8 @@ void unary(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q) {
     } else {
       using C = opmath_t<T>;
       visit_op<T, Unary::count>(op, [&]<Unary which>() {
-        map("unary", UnaryOp<which, C>{detail::element<C>(p), detail::element<C>(q)}, Out<T>{y}, In<T>{x});
+        map("unary", UnaryOp<which, C, is_16_bit_v<T>>{detail::element<C>(p), detail::element<C>(q)},
+            Out<T>{y}, In<T>{x});
       });
     }
   });
@@ -267,6 +338,24 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
         map("binary", BinaryOp<which, C>{detail::element<C>(p)}, Out<T>{y}, In<T>{a}, In<T>{b});
       });
     }
+  });
+}
+
+void binary_gradient(Binary op, int operand, const Tensor& g, const Tensor& a, const Tensor& b,
+                     const Tensor& grad) {
+  visit_floating_storage("binary_gradient", grad.dtype(), [&]<class T>(T) {
+    const auto run = [&]<Binary which, int of>() {
+      if (op == which && operand == of)
+        map("binary_gradient", BinaryGradient<which, of, opmath_t<T>>{}, Out<T>{grad}, In<T>{g}, In<T>{a},
+            In<T>{b});
+    };
+    run.template operator()<Binary::div, 1>();
+    run.template operator()<Binary::maximum, 0>();
+    run.template operator()<Binary::maximum, 1>();
+    run.template operator()<Binary::minimum, 0>();
+    run.template operator()<Binary::minimum, 1>();
+    run.template operator()<Binary::pow, 0>();
+    run.template operator()<Binary::pow, 1>();
   });
 }
 

@@ -13,11 +13,15 @@
 // bandwidth is the limit: each byte is read and written once. f is a function of the inputs' opmath_t, which
 // is float for 16-bit types; its result is converted to the type of y.
 //
-// Each op has two kernels. In the first a thread computes a packet of consecutive elements, with loads and
-// stores of 16 bytes. That needs rows of whole packets: along the innermost dimension every operand is dense
-// or repeats one element, and the rows begin at multiples of 16 bytes. So dense tensors, broadcast operands
-// and most slices of volumes qualify. In the second kernel a thread computes one element. Both call f on the
-// same numbers.
+// Each op has two kernels, which call f on the same numbers. In both, a thread issues all its loads before it
+// uses the first.
+//
+// Map moves packets of consecutive elements, with loads and stores of 16 bytes. That needs rows of whole
+// packets: along the innermost dimension every operand is dense or repeats one element, and the rows begin at
+// multiples of 16 bytes. So dense tensors, broadcast operands and most slices of volumes qualify.
+//
+// MapRows moves single elements. A thread takes several of one row of the innermost dimension, so that it
+// works out the offsets of the other dimensions once. Neighbouring threads take neighbouring elements.
 
 namespace vox::cuda {
 
@@ -27,16 +31,27 @@ struct Operand {
   const T* data;  // null: use the number
   opmath_t<T> number;
 
-  /// n elements from data[at] on, which follow each other (step 1) or are all the same (step 0).
+  /// n elements from data[at] on, which follow each other (step 1) or are all the same (step 0; then only
+  /// the first is loaded).
   template <int n>
-  __device__ Packet<opmath_t<T>, n> load(int64_t at, int64_t step) const {
+  __device__ Packet<T, n> fetch(int64_t at, int64_t step) const {
+    Packet<T, n> memory;
+    if (data && (n == 1 || step == 1))
+      memory = *reinterpret_cast<const Packet<T, n>*>(data + at);
+    else if (data)
+      memory.lane[0] = data[at];
+    return memory;
+  }
+  __device__ opmath_t<T> number_of(T memory) const { return data ? opmath_t<T>(memory) : number; }
+  /// The numbers that fetch() has loaded.
+  template <int n>
+  __device__ Packet<opmath_t<T>, n> numbers(const Packet<T, n>& memory, int64_t step) const {
     Packet<opmath_t<T>, n> result;
     if (data && (n == 1 || step == 1)) {
-      const auto memory = *reinterpret_cast<const Packet<T, n>*>(data + at);
 #pragma unroll
-      for (int i = 0; i < n; ++i) result.lane[i] = memory.lane[i];
+      for (int i = 0; i < n; ++i) result.lane[i] = opmath_t<T>(memory.lane[i]);
     } else {
-      const opmath_t<T> repeated = data ? opmath_t<T>(data[at]) : number;
+      const opmath_t<T> repeated = number_of(memory.lane[0]);
 #pragma unroll
       for (int i = 0; i < n; ++i) result.lane[i] = repeated;
     }
@@ -73,12 +88,20 @@ struct Input {
   Operand<T> x;
 };
 
-/// Thread p computes elements p * size to p * size + size - 1. If a dense tensor ends with less than a
-/// packet, the last thread computes its elements one by one.
+/// Packets that a thread of Map computes, and elements that one of MapRows does: enough for about 32 bytes of
+/// loads in flight per thread, with registers for half of the threads that fit or more.
+template <class... X>
+inline constexpr int packets_per_thread = sizeof...(X) <= 1 ? 2 : 1;
+template <class... X>
+inline constexpr int elements_per_thread = sizeof...(X) <= 1 ? 8 : 4;
+
+/// Each warp computes 32 * packets_per_thread packets in a row, of `size` elements. If a dense tensor ends
+/// with less, the threads at its end compute their elements one by one.
 template <int size, class F, class Y, class Operands, class... X>
 struct Map;
 template <int size, class F, class Y, int... k, class... X>
 struct Map<size, F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... {
+  static constexpr int packets = packets_per_thread<X...>, apart = 32 * size;
   detail::StridedLayout<1 + sizeof...(X)> layout;
   Y* y;
   F f;
@@ -86,28 +109,119 @@ struct Map<size, F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... 
   Map(const decltype(layout)& l, Y* out, F function, const Operand<X>&... x)
       : Input<k, X>{x}..., layout(l), y(out), f(function) {}
 
-  __device__ void operator()(int64_t p) const {
-    const int64_t first = p * size;
-    if (layout.numel - first >= size) {
-      compute<size>(first);
+  int64_t threads() const {
+    constexpr int64_t warp_elements = apart * packets;
+    return 32 * (layout.numel / warp_elements + (layout.numel % warp_elements != 0));
+  }
+
+  __device__ void operator()(int64_t thread) const {
+    const int64_t first = thread / 32 * (apart * packets) + thread % 32 * size;
+    if (first + (apart * (packets - 1) + size) <= layout.numel) {
+      compute<size, packets>(first);
     } else {
-      for (int64_t i = first; i < layout.numel; ++i) compute<1>(i);
+      for (int64_t begin = first; begin < layout.numel; begin += apart)
+        for (int64_t i = begin; i < begin + size && i < layout.numel; ++i) compute<1, 1>(i);
     }
   }
 
  private:
-  template <int n>
+  template <int n, int count>
   __device__ void compute(int64_t i) const {
-    const auto at = layout.offsets(i);
-    store<n>(at[0], static_cast<const Input<k, X>&>(*this).x.template load<n>(at[1 + k],
-                                                                              layout.strides[1 + k][0])...);
+    detail::Offsets<1 + sizeof...(X)> at[count];
+#pragma unroll
+    for (int u = 0; u < count; ++u) at[u] = layout.offsets(i + u * apart);
+    store<n, count>(at, fetch<n, count, k>(at, static_cast<const Input<k, X>&>(*this).x)...);
+  }
+  template <class T, int n, int count>
+  struct Fetched {
+    Packet<T, n> packet[count];
+  };
+  template <int n, int count, int operand, class T>
+  __device__ Fetched<T, n, count> fetch(const detail::Offsets<1 + sizeof...(X)>* at,
+                                        const Operand<T>& x) const {
+    Fetched<T, n, count> result;
+#pragma unroll
+    for (int u = 0; u < count; ++u)
+      result.packet[u] = x.template fetch<n>(at[u][1 + operand], layout.strides[1 + operand][0]);
+    return result;
+  }
+  template <int n, int count>
+  __device__ void store(const detail::Offsets<1 + sizeof...(X)>* at,
+                        const Fetched<X, n, count>&... memory) const {
+#pragma unroll
+    for (int u = 0; u < count; ++u)
+      apply<n>(at[u][0], static_cast<const Input<k, X>&>(*this).x.template numbers<n>(
+                             memory.packet[u], layout.strides[1 + k][0])...);
   }
   template <int n, class... C>
-  __device__ void store(int64_t at, const Packet<C, n>&... x) const {
+  __device__ void apply(int64_t at, const Packet<C, n>&... x) const {
     Packet<Y, n> out;
 #pragma unroll
     for (int i = 0; i < n; ++i) out.lane[i] = Y(f(x.lane[i]...));
     *reinterpret_cast<Packet<Y, n>*>(y + at) = out;
+  }
+};
+
+/// The rows of a layout (its innermost dimension), shared among threads: `lanes` threads take a row. Each
+/// takes up to `most` elements: lane, lane + lanes, lane + 2 lanes, ...
+template <int N, int most>
+struct RowShares {
+  detail::StridedLayout<N + 1> threads;  // operand N: the lane
+  int64_t steps[N];                      // in memory, between the elements of a thread
+  int64_t lanes;                         // a multiple of `unit`
+  int64_t longer;                        // this many lanes take one element more
+  int each;
+
+  RowShares(const detail::StridedLayout<N>& layout, int64_t unit = 1) {
+    const int64_t length = layout.rank > 0 ? layout.sizes[0] : layout.numel;
+    const auto quotient_up = [](int64_t n, int64_t by) { return n / by + (n % by != 0); };
+    // 16 neighbours at least, or the row: they fill sectors of memory (32 bytes).
+    const int64_t wanted = std::max(std::min<int64_t>(16, length), quotient_up(length, most));
+    lanes = quotient_up(wanted, unit) * unit;
+    threads = layout.coarser({0}, {lanes}, {1});
+    for (int k = 0; k < N; ++k) steps[k] = lanes * layout.strides[k][0];
+    each = static_cast<int>(length / std::max<int64_t>(lanes, 1));
+    longer = length - each * lanes;
+  }
+  __device__ int count(int64_t lane) const { return each + (lane < longer); }
+};
+
+template <class F, class Y, class Operands, class... X>
+struct MapRows;
+template <class F, class Y, int... k, class... X>
+struct MapRows<F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... {
+  static constexpr int most = elements_per_thread<X...>;
+  RowShares<1 + sizeof...(X), most> rows;
+  Y* y;
+  F f;
+
+  MapRows(const detail::StridedLayout<1 + sizeof...(X)>& layout, Y* out, F function, const Operand<X>&... x)
+      : Input<k, X>{x}..., rows(layout), y(out), f(function) {}
+
+  int64_t threads() const { return rows.threads.numel; }
+
+  __device__ void operator()(int64_t thread) const {
+    const auto at = rows.threads.offsets(thread);
+    const int count = rows.count(at[sizeof...(X) + 1]);
+    store(y + at[0], count,
+          fetch(static_cast<const Input<k, X>&>(*this).x, at[1 + k], rows.steps[1 + k], count)...);
+  }
+
+ private:
+  template <class T>
+  __device__ Packet<T, most> fetch(const Operand<T>& x, int64_t at, int64_t step, int count) const {
+    Packet<T, most> memory;
+    if (!x.data) count = 0;
+    const T* from = x.data + at;
+#pragma unroll
+    for (int u = 0; u < most; ++u, from += step)
+      if (u < count) memory.lane[u] = *from;
+    return memory;
+  }
+  __device__ void store(Y* to, int count, const Packet<X, most>&... memory) const {
+#pragma unroll
+    for (int u = 0; u < most; ++u, to += rows.steps[0])
+      if (u < count) *to = Y(f(static_cast<const Input<k, X>&>(*this).x.number_of(memory.lane[u])...));
   }
 };
 
@@ -134,12 +248,11 @@ void map(const char* op, F f, Out<Y> y, In<X>... x) {
   const bool in_packets = (layout.rank <= 1 || layout.sizes[0] % size == 0) &&
                           moves_in_packets<size>(layout, 0, out) &&
                           (moves_in_packets<size>(layout, ++k, operand(x, y.tensor).data) && ...);
+  const auto run = [&](const auto& threads) { for_each_index(launch, threads.threads(), threads); };
   if (in_packets)
-    for_each_index(launch, layout.numel / size + (layout.numel % size != 0),
-                   Map<size, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+    run(Map<size, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
   else
-    for_each_index(launch, layout.numel,
-                   Map<1, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+    run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
 }
 
 }  // namespace vox::cuda

@@ -147,8 +147,10 @@ struct DivNode final : Node {
   const char* name() const override { return "div"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get(), b = saved_b_.get();
-    return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }),
-            if_needed(1, [&] { return sum_to(divisor_gradient(*g[0], a, b), b.shape()); })};
+    return {if_needed(0, [&] { return sum_to(*g[0] / b, a.shape()); }), if_needed(1, [&] {
+              const Tensor fused = detail::binary_gradient("div", Binary::div, 1, *g[0], a, b);
+              return sum_to(fused.defined() ? fused : divisor_gradient(*g[0], a, b), b.shape());
+            })};
   }
 };
 
@@ -213,20 +215,37 @@ struct PowNode final : Node {
   // the pole: masking the result instead leaves a 0 * inf in the second derivative. Where b = 0, the special
   // points are 0, NaN, and the denormal numbers, for which 1 / a may be infinite.
   Gradients backward(Gradients g) override {
-    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
-    const Tensor a = saved_a_.get().to(wide), b = saved_b_.get().to(wide), y = saved_y_.get().to(wide);
-    const Tensor grad = g[0]->to(wide);
-    const Tensor one = full({}, 1, a.options());
+    const Tensor a = saved_a_.get(), b = saved_b_.get(), y = saved_y_.get();
     return {if_needed(0,
                       [&] {
-                        const Tensor normal = ge(abs(a.detach()), smallest_normal(wide));
-                        const Tensor base = where(ne(b, 0), a, where(normal, a, one));
-                        return sum_to(grad * (b * pow(base, b - 1)), a.shape()).to(dtype);
+                        const Tensor fused = one_pass(0, *g[0], a, b, a);
+                        return fused.defined() ? fused : base_gradient(*g[0], a, b);
                       }),
             if_needed(1, [&] {
-              const Tensor base = where(both(eq(a, 0), ge(b, 0)), one, a);
-              return sum_to(grad * (y * log(base)), b.shape()).to(dtype);
+              const Tensor fused = one_pass(1, *g[0], a, y, b);
+              return fused.defined() ? fused : exponent_gradient(*g[0], a, b, y);
             })};
+  }
+
+ private:
+  /// A gradient that was broadcast is not fused: it is rounded after its sum.
+  static Tensor one_pass(int operand, const Tensor& g, const Tensor& a, const Tensor& last,
+                         const Tensor& of) {
+    if (of.shape() != g.shape()) return {};
+    return detail::binary_gradient("pow", Binary::pow, operand, g, a, last);
+  }
+  static Tensor base_gradient(const Tensor& g, const Tensor& x, const Tensor& exponent) {
+    const DType wide = opmath(g.dtype());
+    const Tensor a = x.to(wide), b = exponent.to(wide), one = full({}, 1, a.options());
+    const Tensor normal = ge(abs(a.detach()), smallest_normal(wide));
+    const Tensor base = where(ne(b, 0), a, where(normal, a, one));
+    return sum_to(g.to(wide) * (b * pow(base, b - 1)), a.shape()).to(g.dtype());
+  }
+  static Tensor exponent_gradient(const Tensor& g, const Tensor& x, const Tensor& exponent, const Tensor& y) {
+    const DType wide = opmath(g.dtype());
+    const Tensor a = x.to(wide), b = exponent.to(wide), one = full({}, 1, a.options());
+    const Tensor base = where(both(eq(a, 0), ge(b, 0)), one, a);
+    return sum_to(g.to(wide) * (y.to(wide) * log(base)), b.shape()).to(g.dtype());
   }
 };
 

@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/layout.h>
 
@@ -81,6 +82,22 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {
   Tensor y = empty_for(function, a.shape(), {boolean, a.device()});
   compare_kernel.on(y.device())(op, a, right, y);
   return y;
+}
+
+Tensor binary_gradient([[maybe_unused]] const char* function, [[maybe_unused]] Binary op,
+                       [[maybe_unused]] int operand, const Tensor& g, [[maybe_unused]] const Tensor& a,
+                       [[maybe_unused]] const Tensor& b) {
+  if (grad_enabled() || !g.device().is_cuda()) return {};
+#if VOXGRAD_HAS_CUDA
+  Tensor grad = empty_for(function, g.shape(), g.options());
+  in_the_name_of(function, [&] {
+    cuda::binary_gradient(op, operand, g, broadcast_to(function, a, g.shape()),
+                          broadcast_to(function, b, g.shape()), grad);
+  });
+  return grad;
+#else
+  return {};
+#endif
 }
 
 }  // namespace vox::detail

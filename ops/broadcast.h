@@ -25,6 +25,11 @@ Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b);
 Tensor compare(const char* function, Comparison op, const Tensor& a, const Tensor& b);
 Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b);
 
+/// cuda::binary_gradient, off the tape, on operands that broadcast to g's shape. Undefined if the backward is
+/// recorded or not on CUDA; then the gradient is composed of ops.
+Tensor binary_gradient(const char* function, Binary op, int operand, const Tensor& g, const Tensor& a,
+                       const Tensor& b);
+
 /// condition ? a : value, recorded: the gradient of a is where(condition, g, 0). `condition` and `a` have one
 /// shape.
 Tensor where(const Tensor& condition, const Tensor& a, Scalar value);

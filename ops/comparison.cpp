@@ -100,7 +100,7 @@ struct WhereNode final : Node {
   Gradients backward(Gradients g) override {
     const Tensor condition = saved_condition_.get();
     return {if_needed(0, [&] { return sum_to(detail::where(condition, *g[0], 0), shape_a_); }),
-            if_needed(1, [&] { return sum_to(detail::where(eq(condition, false), *g[0], 0), shape_b_); })};
+            if_needed(1, [&] { return sum_to(where(condition, 0, *g[0]), shape_b_); })};
   }
   Shape shape_a_, shape_b_;
 };
@@ -178,12 +178,16 @@ struct ExtremumNode final : Node {
   const char* name() const override { return largest ? "maximum" : "minimum"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get().detach(), b = saved_b_.get().detach();
-    const Tensor tied = eq(a, b), half = *g[0] * 0.5, none = full({}, 0, g[0]->options());
-    const auto share = [&](const Tensor& x, const Tensor& y) {
-      return where(tied, half, where(largest ? lt(x, y) : gt(x, y), none, *g[0]));
+    constexpr Binary op = largest ? Binary::maximum : Binary::minimum;
+    Tensor tied, half, none;
+    const auto share = [&](int operand, const Tensor& own, const Tensor& other) {
+      if (const Tensor grad = detail::binary_gradient(name(), op, operand, *g[0], a, b); grad.defined())
+        return grad;
+      if (!tied.defined()) tied = eq(a, b), half = *g[0] * 0.5, none = full({}, 0, g[0]->options());
+      return where(tied, half, where(largest ? lt(own, other) : gt(own, other), none, *g[0]));
     };
-    return {if_needed(0, [&] { return sum_to(share(a, b), a.shape()); }),
-            if_needed(1, [&] { return sum_to(share(b, a), b.shape()); })};
+    return {if_needed(0, [&] { return sum_to(share(0, a, b), a.shape()); }),
+            if_needed(1, [&] { return sum_to(share(1, b, a), b.shape()); })};
   }
 };
 

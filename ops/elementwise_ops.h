@@ -7,13 +7,13 @@ namespace vox {
 
 enum class Unary {
   neg,
-  abs,
   sign,
   floor,
   ceil,
   round,
   exp,
   log,
+  abs,
   sqrt,
   rsqrt,
   sin,
@@ -52,8 +52,8 @@ constexpr bool takes_integers(Unary op) {
 }
 constexpr bool takes_integers(Binary op) { return op != Binary::div && op != Binary::pow; }
 
-/// Whether the op has a gradient kernel (UnaryGradientKernel in ops/kernels.h): rsqrt and those after it. The
+/// Whether the op has a gradient kernel (UnaryGradientKernel in ops/kernels.h): abs and those after it. The
 /// gradients of the others are one op.
-constexpr bool has_gradient(Unary op) { return op >= Unary::rsqrt; }
+constexpr bool has_gradient(Unary op) { return op >= Unary::abs; }
 
 }  // namespace vox

@@ -43,6 +43,10 @@ using WhereKernel = void(const Tensor& condition, const Tensor& a, const Tensor&
 /// target = source, converted by detail::convert (layout.h) if the dtypes differ.
 using CopyKernel = void(const Tensor& source, const Tensor& target);
 using FillKernel = void(const Tensor& target, Scalar value);
+/// y[before + step * i] = x[i] for every index i of x, and `value` elsewhere. y is dense; in each dimension
+/// it has room for x. x and y have one dtype.
+using PadKernel = void(const Tensor& x, const Shape& before, const Shape& step, Scalar value,
+                       const Tensor& y);
 
 // ---- Reductions
 
@@ -185,6 +189,7 @@ using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::Op
   WhereKernel where;                                   \
   CopyKernel copy;                                     \
   FillKernel fill;                                     \
+  PadKernel pad;                                       \
   ReduceKernel reduce;                                 \
   VarMeanKernel var_mean;                              \
   NormKernel norm;                                     \
@@ -216,6 +221,17 @@ VOX_KERNELS;
 }
 #undef VOX_KERNELS
 
+// ---- What only CUDA has
+
+namespace cuda {
+
+/// The gradient of operand 0 (a) or 1 (b) of op(a, b) for g, in one pass: of div by b, of maximum, minimum
+/// and pow by either. For pow by b, the last input is y = pow(a, b). Elementwise, floating dtypes.
+void binary_gradient(Binary op, int operand, const Tensor& g, const Tensor& a, const Tensor& b,
+                     const Tensor& grad);
+
+}  // namespace cuda
+
 // ---- What only the CPU has
 
 namespace cpu {
@@ -241,6 +257,7 @@ inline constexpr ByDevice compare_kernel{"compare", &cpu::compare, VOX_CUDA(&cud
 inline constexpr ByDevice where_kernel{"where", &cpu::where, VOX_CUDA(&cuda::where)};
 inline constexpr ByDevice copy_kernel{"copy", &cpu::copy, VOX_CUDA(&cuda::copy)};
 inline constexpr ByDevice fill_kernel{"fill", &cpu::fill, VOX_CUDA(&cuda::fill)};
+inline constexpr ByDevice pad_kernel{"pad", &cpu::pad, VOX_CUDA(&cuda::pad)};
 
 }  // namespace detail
 }  // namespace vox

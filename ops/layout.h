@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -83,9 +84,44 @@ struct StridedLayout {
     return true;
   }
 
-  /// Offsets of element i, 0 <= i < numel.
+  /// Calls f(d, index) with the index of element i in each dimension d, 0 <= i < numel.
+  template <class F>
+  VOX_HOST_DEVICE void unravel(int64_t i, F f) const {
+    if (rank <= 1)
+      f(0, i);
+    else if (numel <= most_in_32_bits)
+      unravel_as(static_cast<uint32_t>(i), f);
+    else
+      unravel_as(i, f);
+  }
+
+  /// Offsets of element i.
   VOX_HOST_DEVICE Offsets<N> offsets(int64_t i) const {
-    return numel <= most_in_32_bits ? offsets_of(static_cast<uint32_t>(i)) : offsets_of(i);
+    Offsets<N> result;
+    unravel(i, [&](int d, auto index) {
+      for (int k = 0; k < N; ++k) result.at[k] += index * strides[k][d];
+    });
+    return result;
+  }
+
+  /// A coarser layout: along dimension dims[j] it has counts[j] elements, which lie steps[j] elements apart
+  /// in this one. The offset of its operand N + j is the index along dims[j], in elements of this layout.
+  template <size_t M>
+  StridedLayout<N + static_cast<int>(M)> coarser(const int (&dims)[M], const int64_t (&counts)[M],
+                                                 const int64_t (&steps)[M]) const {
+    StridedLayout<N + static_cast<int>(M)> result;
+    result.rank = std::max(rank, 1);
+    std::copy_n(sizes, rank, result.sizes);
+    for (int k = 0; k < N; ++k) std::copy_n(strides[k], rank, result.strides[k]);
+    for (size_t j = 0; j < M; ++j) {
+      result.sizes[dims[j]] = counts[j];
+      for (int k = 0; k < N; ++k) result.strides[k][dims[j]] *= steps[j];
+      result.strides[static_cast<size_t>(N) + j][dims[j]] = steps[j];
+    }
+    result.numel = 1;
+    for (int d = 0; d < result.rank; ++d) result.numel *= result.sizes[d];
+    result.prepare_quotients();
+    return result;
   }
 
   /// Walks `count` elements of operand k from element `begin` on: calls f(offset, length, stride) for each
@@ -118,19 +154,16 @@ struct StridedLayout {
   }
 
  private:
-  template <class I>
-  VOX_HOST_DEVICE Offsets<N> offsets_of(I i) const {
-    Offsets<N> result;
+  template <class I, class F>
+  VOX_HOST_DEVICE void unravel_as(I i, F& f) const {
 #ifdef __CUDA_ARCH__
 #pragma unroll 1  // every elementwise kernel contains this loop
 #endif
     for (int d = 0; d < rank; ++d) {
       const I rest = d + 1 < rank ? quotient(i, d) : 0;
-      const auto index = static_cast<int64_t>(i - rest * static_cast<I>(sizes[d]));
-      for (int k = 0; k < N; ++k) result.at[k] += index * strides[k][d];
+      f(d, static_cast<int64_t>(i - rest * static_cast<I>(sizes[d])));
       i = rest;
     }
-    return result;
   }
 
   // i / sizes[d]. A GPU has no instruction that divides, so 32-bit numbers use a multiplication and a shift
@@ -143,6 +176,8 @@ struct StridedLayout {
 
   static constexpr int64_t most_in_32_bits = (int64_t{1} << 31) - 1;  // high + i must not overflow
 
+  template <int>
+  friend struct StridedLayout;
   template <class... Rest>
   friend StridedLayout<1 + static_cast<int>(sizeof...(Rest))> strided_layout(const Tensor&, const Rest&...);
   void prepare_quotients() {
@@ -189,6 +224,17 @@ inline StridedLayout<1> slice_layout(const Tensor& x, int64_t dim) {
   Shape shape = x.shape();
   shape[dim] = 1;
   return strided_layout(alias(x, x.impl()->offset, shape, x.strides()));
+}
+
+/// The elements of y at before + step * i, for each index i of `shape`.
+inline Tensor inside(const Tensor& y, const Shape& before, const Shape& step, const Shape& shape) {
+  int64_t offset = y.impl()->offset;
+  Shape strides = y.strides();
+  for (int64_t d = 0; d < shape.rank(); ++d) {
+    if (shape[d] > 0) offset += before[d] * strides[d];
+    strides[d] *= step[d];
+  }
+  return alias(y, offset, shape, strides);
 }
 
 // ---- Rows -------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
-// cat, stack and pad write their inputs through views of a fresh result, so they need no kernels.
+// cat and stack write their inputs through views of a fresh result, so they need no kernels.
 
 namespace vox {
 
@@ -87,18 +88,18 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
 // ---- pad --------------------------------------------------------------------------------------------------
 namespace {
 
-/// The part of `y` of shape `inner` that begins at index `before[i]` of each dimension i.
-Tensor inside(Tensor y, const Shape& before, const Shape& inner) {
-  for (int64_t i = 0; i < inner.rank(); ++i)
-    if (y.shape()[i] != inner[i]) y = y.slice(i, before[i], before[i] + inner[i]);
-  return y;
-}
-
 struct PadNode final : autograd::Node {
   Shape before_, input_shape_;
   const char* name() const override { return "pad"; }
   Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return inside(*g[0], before_, input_shape_); })};
+    return {if_needed(0, [&] {
+      Tensor grad_x = *g[0];
+      for (int64_t d = 0; d < input_shape_.rank(); ++d) {
+        if (grad_x.shape()[d] != input_shape_[d])
+          grad_x = grad_x.slice(d, before_[d], before_[d] + input_shape_[d]);
+      }
+      return grad_x;
+    })};
   }
 };
 
@@ -122,11 +123,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
   }
 
   Tensor y = detail::empty_for("pad", shape, x.options());
-  {
-    const auto guard = no_grad();
-    y.fill_(value);
-    inside(y, before, x.shape()).copy_(x);
-  }
+  detail::pad_kernel.on(y.device())(x, before, Shape::filled(x.rank(), 1), value, y);
   if (auto node = autograd::record<PadNode>({x}, y)) {
     node->before_ = before;
     node->input_shape_ = x.shape();

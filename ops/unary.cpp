@@ -95,9 +95,9 @@ struct NegNode final : UnaryNode {
   const char* name() const override { return "neg"; }
   Gradients backward(Gradients g) override { return {neg(*g[0])}; }
 };
-struct AbsNode final : InputNode {
+struct AbsNode final : ComposedOfInput {
   const char* name() const override { return "abs"; }
-  Gradients backward(Gradients g) override { return {*g[0] * sign(saved_x_.get())}; }
+  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * sign(x); }
 };
 /// The node of a piecewise constant function, whose gradient is 0.
 template <Unary op>
@@ -178,9 +178,9 @@ struct LogNode final : InputNode {
   const char* name() const override { return "log"; }
   Gradients backward(Gradients g) override { return {*g[0] / saved_x_.get()}; }
 };
-struct SqrtNode final : OutputNode {
+struct SqrtNode final : ComposedOfOutput {
   const char* name() const override { return "sqrt"; }
-  Gradients backward(Gradients g) override { return {*g[0] / (2 * saved_y_.get())}; }
+  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g / (2 * y); }
 };
 struct RsqrtNode final : ComposedOfOutput {
   const char* name() const override { return "rsqrt"; }

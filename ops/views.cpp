@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -60,11 +61,10 @@ Tensor slice_range(const Tensor& x, SliceRange range) {
 }  // namespace
 
 Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
-  Tensor y = zeros(shape, g.options());
-  {
-    const auto guard = no_grad();
-    slice_alias(y, range).copy_(g);
-  }
+  Tensor y = empty_for("slice", shape, g.options());
+  Shape before = Shape::filled(shape.rank(), 0), step = Shape::filled(shape.rank(), 1);
+  before[range.dim] = range.start, step[range.dim] = range.step;
+  pad_kernel.on(y.device(), "slice")(g, before, step, 0, y);
   if (auto node = record<SliceAdjointNode>({g}, y)) node->range_ = range;
   return y;
 }

@@ -9,7 +9,7 @@
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/layout.h>
 
-// Ops that move elements: copy, which converts (see Note [Walks]), and fill.
+// Ops that move elements: copy, which converts (see Note [Walks]), fill and pad.
 
 namespace vox::cpu {
 namespace {
@@ -75,6 +75,11 @@ void fill(const Tensor& target, Scalar value) {
       });
     });
   });
+}
+
+void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, const Tensor& y) {
+  fill(y, value);
+  copy(x, detail::inside(y, before, step, x.shape()));
 }
 
 }  // namespace vox::cpu

@@ -68,6 +68,34 @@ TEST_P(CopyTest, EightDimensionsAndAllElementSizes) {
   for (size_t i = 0; i < bits.size(); ++i) ASSERT_EQ(bits[i], expected[i] % 2 == 1) << i;
 }
 
+TEST_P(CopyTest, TransposesAndSlicesOfManySizes) {
+  for (const Shape& shape : {Shape{2, 64, 128}, Shape{3, 65, 33}, Shape{1, 130, 8}, Shape{2, 32, 1000},
+                             Shape{1, 5, 700}, Shape{2, 7, 1}}) {
+    const Tensor numbers = counting(shape);
+    for (const DType dtype : {u8, bf16, f32, f64}) {
+      const Tensor x = numbers.to(dtype);
+      const auto expect = [&](const Tensor& view, auto element) {  // element(n, i, j) of the shape of `view`
+        const Tensor dense = view.contiguous();
+        const auto got = dense.to(f64).to_vector<double>(), all = x.to(f64).to_vector<double>();
+        const Shape& s = view.shape();
+        size_t at = 0;
+        for (int64_t n = 0; n < s[0]; ++n)
+          for (int64_t i = 0; i < s[1]; ++i)
+            for (int64_t j = 0; j < s[2]; ++j, ++at)
+              ASSERT_EQ(got[at], all[static_cast<size_t>(element(n, i, j))]) << s << dtype << " at " << at;
+      };
+      const int64_t rows = shape[1], columns = shape[2], plane = rows * columns;
+      const auto transposed = [=](int64_t n, int64_t i, int64_t j) { return n * plane + j * columns + i; };
+      expect(x.transpose(1, 2), transposed);
+      expect(x.slice(1, 1).transpose(1, 2),
+             [=](int64_t n, int64_t i, int64_t j) { return transposed(n, i, j + 1); });
+      expect(x.transpose(0, 2), [=](int64_t n, int64_t i, int64_t j) { return j * plane + i * columns + n; });
+      expect(x.slice(2, 1, {}, 2),
+             [=](int64_t n, int64_t i, int64_t j) { return n * plane + i * columns + 2 * j + 1; });
+    }
+  }
+}
+
 TEST_P(CopyTest, ToDevice) {
   const Tensor x = arange(0, 6, 1, {i64, Device::cpu()}).reshape({2, 3});
   const Tensor there = x.to(device());

@@ -94,6 +94,14 @@ TEST_P(ElementwiseGradcheckTest, OneOperand) {
 // A gradient that is not recorded comes from one kernel, a recorded one from a formula of ops.
 TEST_P(ElementwiseGradcheckTest, BothWaysToAGradientAgree) {
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> ops = {
+      {"abs", abs},
+      {"sqrt", [](const Tensor& x) { return sqrt(abs(x)); }},
+      {"div", [](const Tensor& x) { return (x - 2) / x; }},
+      {"div, broadcast", [](const Tensor& x) { return x / x.slice(1, 2, 3); }},
+      {"pow", [](const Tensor& x) { return pow(abs(0.1 * x), 0.01 * x); }},
+      {"maximum", [](const Tensor& x) { return maximum(x, 6 - x); }},
+      {"minimum", [](const Tensor& x) { return minimum(x, 6 - x); }},
+      {"minimum, broadcast", [](const Tensor& x) { return minimum(x, x.slice(0, 1, 2)); }},
       {"rsqrt", [](const Tensor& x) { return rsqrt(abs(x)); }},
       {"sin", sin},
       {"cos", cos},

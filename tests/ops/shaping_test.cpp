@@ -10,6 +10,7 @@
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/shaping.h>
 #include "tests/support/devices.h"
+#include "tests/support/values.h"
 
 namespace {
 
@@ -115,6 +116,32 @@ TEST_P(Shaping, PadCountsFromTheLastDimension) {
   const Tensor x = counting({2, 2}), same = vox::pad(x, {});
   EXPECT_NE(same.impl()->storage, x.impl()->storage);
   EXPECT_EQ(values(same), values(x));
+}
+
+TEST_P(Shaping, PadAndTheGradientOfASliceWriteEveryElementOnce) {
+  for (const DType dtype : {vox::f32, vox::bf16, vox::u8}) {
+    for (const int64_t columns : {1, 3, 16, 37, 130, 600}) {
+      const Tensor x = vox::testing::whole({2, 3, columns}, {dtype, device()});
+      for (const Tensor& view :
+           {x, x.slice(2, columns / 2), x.permute({0, 2, 1}), x.expand({2, 3, columns})}) {
+        Tensor expected = vox::full({view.size(0) + 1, view.size(1) + 3, view.size(2) + 9}, 4, x.options());
+        expected.slice(0, 1).slice(1, 2, 2 + view.size(1)).slice(2, 4, 4 + view.size(2)).copy_(view);
+        EXPECT_TRUE(vox::equal(vox::pad(view, {4, 5, 2, 1, 1, 0}, 4), expected)) << dtype << columns;
+      }
+      if (!vox::is_floating(dtype)) continue;
+      for (const int64_t dim : {0, 1, 2}) {
+        for (const int64_t step : {1, 2, 3, 7}) {
+          const Tensor leaf = vox::zeros(x.shape(), x.options()).set_requires_grad();
+          const Tensor y = leaf.slice(dim, x.size(dim) / 2, {}, step),
+                       g = vox::testing::whole(y.shape(), x.options());
+          Tensor expected = vox::zeros(x.shape(), x.options());
+          expected.slice(dim, x.size(dim) / 2, {}, step).copy_(g);
+          const Tensor got = vox::grad({y}, {leaf}, {.grad_outputs = {g}})[0];
+          EXPECT_TRUE(vox::equal(got, expected)) << dtype << columns << " dim " << dim << " step " << step;
+        }
+      }
+    }
+  }
 }
 
 TEST_P(Shaping, PadGradientIsTheSlice) {

@@ -153,6 +153,8 @@ template <class T, Unary op>
 void gradient(const T* g_run, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p,
               T q, bool stream) {
   const auto slope = [=](T g, T v) -> T {
+    if constexpr (op == Unary::abs) return g * (v > T(0) ? T(1) : v < T(0) ? T(-1) : v);
+    if constexpr (op == Unary::sqrt) return g / (T(2) * v);
     if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
     if constexpr (op == Unary::sin) return g * Library::cos(v);
     if constexpr (op == Unary::cos) return g * -Library::sin(v);
