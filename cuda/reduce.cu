@@ -491,7 +491,7 @@ __device__ A shuffle_down(A a, int distance) {
 
 /// One warp per block of a row.
 template <class Op, class In, int operands, class Target>
-__global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocessor load at the same time
+__global__ void __launch_bounds__(threads, 3)  // a few blocks per multiprocessor load at the same time
     row_blocks_kernel(RowView v, int64_t blocks, Operands<In, operands> x, Target target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
