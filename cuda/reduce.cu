@@ -3,6 +3,7 @@
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
 #include <voxgrad/cuda/for_each_index.cuh>
+#include <voxgrad/cuda/map.cuh>
 #include <voxgrad/cuda/packet.cuh>
 
 #include <algorithm>
@@ -11,67 +12,170 @@
 #include <limits>
 #include <type_traits>
 
-// Reductions on CUDA.
+// Reductions on CUDA, and the gradients of some of them.
 //
-// Order: a row of up to 32 elements is added from first to last. A longer one is cut into blocks of 1024. In
-// a block, element i goes to lane i / V % 32, where V elements have 16 bytes; a lane adds its elements from
-// first to last, and the 32 lanes are combined in a binary tree. The results of the blocks form a new row,
-// which the next launch reduces in the same way. So the order depends only on the row's length and the dtype.
+// Order: a row of up to 32 elements is one lane. A longer one is cut into blocks of 1024, which have 32
+// lanes. A packet is V elements that follow each other, where V elements have 16 bytes (at most 8). In a
+// block, packet p goes to lane p % 32. A lane adds its packets from first to last. What is left of the block,
+// less than a packet, follows as single elements. The lanes are combined in a binary tree. The results of the
+// blocks form a new row, which the next launch reduces in the same way. So the order depends only on the
+// row's length and the dtype.
 //
-// Who computes what: a thread owns a short row. If the elements of a long row are contiguous, a warp owns a
-// block of it, one lane per thread. If instead neighbouring rows are contiguous, a thread block owns the same
-// block of 32 rows, 4 lanes per thread, so that a warp still reads neighbours. Every result has one owner, so
-// there are no atomics.
+// Who computes what: if the elements of a row are contiguous, a thread owns a short row, and a warp owns a
+// block of a long one, one lane per thread. If instead neighbouring rows are contiguous, a thread owns the
+// same lane of V rows, and a thread block has 8 such threads for each lane. So a warp reads memory in pieces
+// of 16 bytes per thread either way. Every result has one owner, so there are no atomics.
 //
 // Bytes: each element is read once; block results add 1/1024 of that. Block results of bf16 and f16 are f32.
 
 namespace vox::cuda {
 namespace {
 
+using detail::beats;
+using detail::is_nan;
 using detail::lift;
-using detail::offset_of;
 using detail::RowView;
 
-constexpr int64_t block = reduce_block_size;
-constexpr int64_t short_length = 32;
+constexpr int block = reduce_block_size;
+constexpr int short_length = 32;
 constexpr int lanes = 32;
 constexpr int threads = 256;  // 8 warps: enough to hide the latency of memory
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// Elements of a block that the same lane adds: as many as a 16-byte load brings.
+/// Elements of a packet.
 template <class In>
-constexpr int lane_run = sizeof(In) <= 8 ? 16 / sizeof(In) : 1;
+constexpr int packet_size = sizeof(In) <= 8 ? std::min<int>(8, 16 / sizeof(In)) : 1;
 
-/// The result of row i, as an element of y.
-template <class Op, class Y>
-struct StoreResult {
-  Y* y;
-  int64_t length;  // of the rows of x
+// ---- What the rows' results are ---------------------------------------------------------------------------
 
-  __device__ void operator()(int64_t i, typename Op::Acc a) const {
-    y[i] = static_cast<Y>(Op::finish(a, length));
+/// The larger (or smaller) one, NaN if one is NaN.
+template <bool is_max, class T>
+__device__ T extremum(T a, T b) {
+  if constexpr (std::is_same_v<T, float>) {  // one instruction
+    float result;
+    if constexpr (is_max)
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    else
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+  } else {
+    return beats<T, is_max>(b, a) ? b : a;
+  }
+}
+
+/// As detail::ExtremumOp.
+template <class T, bool is_max>
+struct Extremum : detail::ExtremumOp<T, is_max> {
+  static __device__ T combine(T a, T b) { return extremum<is_max>(a, b); }
+};
+
+/// The extremum, and how many elements equal it.
+template <class T, bool is_max>
+struct Ties {
+  struct Acc {
+    T value, count;
+  };
+  static __device__ Acc init() { return {detail::weakest<T, is_max>(), 0}; }
+  static __device__ Acc combine(Acc a, Acc b) {
+    if (beats<T, is_max>(b.value, a.value)) return b;
+    return {a.value, beats<T, is_max>(a.value, b.value) ? a.count : a.count + b.count};
   }
 };
+
+/// The sum of magnitudes, or of squares. The results of blocks are only added.
+template <class T>
+struct SumOfMagnitudes : detail::SumOp<T, false> {
+  using OfBlocks = detail::SumOp<T, false>;
+  static __device__ T add(T a, T x) { return a + ::fabs(x); }
+};
+template <class T>
+struct SumOfSquares : detail::SumOp<T, false> {
+  using OfBlocks = detail::SumOp<T, false>;
+  static __device__ T add(T a, T x) { return ::fma(x, x, a); }
+};
+
+/// The maximum, but no less than the lowest and no more than the largest finite number; and the sum of
+/// exp(x - max).
+template <class In>
+struct LogSumExp {
+  using T = opmath_t<In>;
+  struct Acc {
+    T max, sum;
+  };
+  static __device__ Acc init() { return {std::numeric_limits<T>::lowest(), 0}; }
+  /// exp(x). The fast instruction is exact enough for 16-bit results.
+  static __device__ T exponential(T x) {
+    if constexpr (is_16_bit_v<In>)
+      return __expf(x);
+    else
+      return ::exp(x);
+  }
+  static __device__ Acc combine(Acc a, Acc b) {
+    const T max = a.max > b.max ? a.max : b.max;
+    return {max, ::fma(a.sum, exponential(a.max - max), b.sum * exponential(b.max - max))};
+  }
+};
+
+/// The result of row i, as an element of y, and what ReduceKernel calls `extra`. Each may be null.
+template <class Acc, class T, class Y>
+struct StoreResult {
+  using A = opmath_t<T>;
+  Y* y;
+  A* extra;
+  ReduceKind kind;
+  int64_t length;  // of the rows of x
+
+  __device__ void operator()(int64_t i, const Acc& a) const {
+    if constexpr (std::is_same_v<Acc, A>) {  // sums, extrema
+      A result = a;
+      if constexpr (std::is_floating_point_v<A>) {
+        if (kind == ReduceKind::mean || kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square)
+          result = a / static_cast<A>(length);
+        if (kind == ReduceKind::norm) result = ::sqrt(a);
+      }
+      store(i, result, result);
+    } else if constexpr (requires { a.index; }) {
+      store(i, a.index, A(0));
+    } else if constexpr (requires { a.count; }) {
+      store(i, a.value, a.count);
+    } else if constexpr (requires { a.max; }) {
+      const A result = a.max + ::log(a.sum);
+      store(i, result, result);
+    } else {
+      store(i, a, A(0));
+    }
+  }
+
+ private:
+  template <class R>
+  __device__ void store(int64_t i, R result, A more) const {
+    if (y) y[i] = static_cast<Y>(result);
+    if (extra) extra[i] = more;
+  }
+};
+
 template <class T>
 struct StoreVarMean {
+  using A = opmath_t<T>;
   T *variance, *mean;
-  double divisor;
+  A* exact_mean;  // or null
+  A divisor;
 
-  __device__ void operator()(int64_t i, detail::VarMeanOp<double>::Acc a) const {
-    using A = opmath_t<T>;
-    variance[i] = static_cast<T>(static_cast<A>(a.m2 / divisor));
-    mean[i] =
-        static_cast<T>(static_cast<A>(a.count == 0 ? std::numeric_limits<double>::quiet_NaN() : a.mean));
+  __device__ void operator()(int64_t i, const detail::VarMeanOp<double>::Acc& a) const {
+    const A m = static_cast<A>(a.count == 0 ? std::numeric_limits<double>::quiet_NaN() : a.mean);
+    variance[i] = static_cast<T>(static_cast<A>(a.m2) / divisor);
+    mean[i] = static_cast<T>(m);
+    if (exact_mean) exact_mean[i] = m;
   }
 };
 
 /// Where results go: to `result` if a row was one block, else to the row of block results.
-template <class Op, class Store>
+template <class Acc, class Store>
 struct Target {
-  typename Op::Acc* partial;
+  Acc* partial;
   Store result;
 
-  __device__ void store(int64_t i, typename Op::Acc a) const {
+  __device__ void store(int64_t i, const Acc& a) const {
     if (partial)
       partial[i] = a;
     else
@@ -79,229 +183,549 @@ struct Target {
   }
 };
 
-/// What one lane adds up.
+// ---- What one lane adds up
+// ----------------------------------------------------------------------------------
+
+/// add() takes n elements, of which the first has number i within the block. result() is that of a block, in
+/// lane 0 after the lanes are combined: of n elements, of which the first has number `first` in its row.
 template <class Op, class In>
 struct Lane {
-  typename Op::Acc a = Op::init();
-  __device__ void add(In x, int64_t i) { a = Op::combine(a, lift<Op>(x, i)); }
-  __device__ typename Op::Acc result() const { return a; }
-};
-/// Sums of the differences from the first element: Chan's formula for each element would be a division each.
-template <class T, class In>
-requires(!std::is_same_v<In, typename detail::VarMeanOp<T>::Acc>) struct Lane<detail::VarMeanOp<T>, In> {
-  T shift = 0, sum = 0, squares = 0;
-  int n = 0;
-  __device__ void add(In in, int64_t) {
-    const T x = in;
-    if (n++ == 0) shift = x;
-    sum += x - shift;
-    squares += (x - shift) * (x - shift);
+  using Acc = typename Op::Acc;
+  Acc a = Op::init();
+
+  template <class X, int n>
+  __device__ void add(const X (&x)[n], int) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      if constexpr (requires { typename Op::OfBlocks; })
+        a = Op::add(a, x[j]);
+      else
+        a = Op::combine(a, lift<Op>(x[j], 0));
+    }
   }
-  __device__ typename detail::VarMeanOp<T>::Acc result() const {
-    return detail::VarMeanOp<T>::of_shifted(static_cast<T>(n), shift, sum, squares);
+  __device__ void combine(const Lane& other) { a = Op::combine(a, other.a); }
+  __device__ Acc result(int64_t, int) const { return a; }
+};
+
+/// The sums of x - shift and of its square, where the shift, the same for all lanes of a block, is the mean
+/// of a few elements: so nothing cancels if the mean is large.
+template <class In>
+requires(!std::is_same_v<In, detail::VarMeanOp<double>::Acc>) struct Lane<detail::VarMeanOp<double>, In> {
+  using T = opmath_t<In>;
+  T shift, sum = 0, squares = 0;
+
+  static constexpr int samples = 4;
+  /// Takes the sum of the samples.
+  __device__ void begin(T total) {
+    const T mean = total * T(1.0 / samples);
+    shift = mean - mean == 0 ? mean : T(0);
+  }
+  template <int n>
+  __device__ void add(const T (&x)[n], int) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      const T apart = x[j] - shift;
+      sum += apart;
+      squares = ::fma(apart, apart, squares);
+    }
+  }
+  __device__ void combine(const Lane& other) { sum += other.sum, squares += other.squares; }
+  __device__ detail::VarMeanOp<double>::Acc result(int64_t, int n) const {
+    if (n == 0) return {0, 0, 0};
+    const T mean = sum / static_cast<T>(n), m2 = ::fma(-sum, mean, squares);
+    return {static_cast<double>(n), static_cast<double>(shift) + mean, m2 < 0 ? 0.0 : m2};
   }
 };
 
-template <class A>
-__device__ A shuffle_down(A a, int distance) {
-  if constexpr (sizeof(A) < 4) {
-    return static_cast<A>(__shfl_down_sync(all_lanes, static_cast<unsigned>(a), distance));
-  } else {
-    unsigned words[sizeof(A) / 4];
-    std::memcpy(words, &a, sizeof(A));
+/// The index counts within the block.
+template <class T, bool is_max, class In>
+requires(!std::is_same_v<In, typename detail::ArgExtremumOp<T, is_max>::Acc>) struct Lane<
+    detail::ArgExtremumOp<T, is_max>, In> {
+  static constexpr int none = std::numeric_limits<int>::max();
+  T value = detail::weakest<T, is_max>();
+  int index = none;
+
+  template <int n>
+  __device__ void add(const T (&x)[n], int i) {
 #pragma unroll
-    for (unsigned& word : words) word = __shfl_down_sync(all_lanes, word, distance);
-    std::memcpy(&a, words, sizeof(A));
-    return a;
+    for (int j = 0; j < n; ++j) {
+      const bool take = beats<T, is_max>(x[j], value) || (j == 0 && index == none);
+      value = take ? x[j] : value;
+      index = take ? i + j : index;
+    }
   }
-}
+  __device__ void combine(const Lane& other) {
+    if (beats<T, is_max>(other.value, value) ||
+        (!beats<T, is_max>(value, other.value) && other.index < index))
+      *this = other;
+  }
+  __device__ typename detail::ArgExtremumOp<T, is_max>::Acc result(int64_t first, int) const {
+    return {value, first + index};
+  }
+};
+
+template <class T, bool is_max, class In>
+requires(!std::is_same_v<In, typename Ties<T, is_max>::Acc>) struct Lane<Ties<T, is_max>, In> {
+  using Acc = typename Ties<T, is_max>::Acc;
+  Acc a = Ties<T, is_max>::init();
+
+  template <int n>
+  __device__ void add(const T (&x)[n], int) {
+    T value = x[0];
+#pragma unroll
+    for (int j = 1; j < n; ++j) value = extremum<is_max>(value, x[j]);
+    if (beats<T, is_max>(value, a.value)) a = {value, 0};
+#pragma unroll
+    for (int j = 0; j < n; ++j) a.count += x[j] == a.value || is_nan(x[j]) ? T(1) : T(0);
+  }
+  __device__ void combine(const Lane& other) { a = Ties<T, is_max>::combine(a, other.a); }
+  __device__ Acc result(int64_t, int) const { return a; }
+};
+
+/// Multiplies the sum once per packet, not once per element. fmax() ignores a NaN, which reaches the sum.
+template <class In>
+requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp<In>, In> {
+  using Op = LogSumExp<In>;
+  using T = typename Op::T;
+  typename Op::Acc a = Op::init();
+
+  template <int n>
+  __device__ void add(const T (&x)[n], int) {
+    T max = a.max;
+#pragma unroll
+    for (int j = 0; j < n; ++j) max = ::fmax(max, x[j]);
+    max = ::fmin(max, std::numeric_limits<T>::max());
+    a.sum *= Op::exponential(a.max - max);
+    a.max = max;
+#pragma unroll
+    for (int j = 0; j < n; ++j) a.sum += Op::exponential(x[j] - max);
+  }
+  __device__ void combine(const Lane& other) { a = Op::combine(a, other.a); }
+  __device__ typename Op::Acc result(int64_t, int) const { return a; }
+};
+
+// ---- Reading
+// ------------------------------------------------------------------------------------------------
 
 /// a / b. Dividing 32-bit numbers is several times cheaper.
 __device__ inline int64_t quotient(int64_t a, int64_t b) {
   return (a | b) >> 32 == 0 ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
 }
 
-/// Block number b of the rows of `v`.
-struct Block {
-  int64_t first, n;
-
-  __device__ Block(const RowView& v, int64_t b)
-      : first(b * block), n(v.length - first < block ? v.length - first : block) {}
-
-  /// Calls f(i, element i) for the elements of a lane, i counted within the block. `by_row` says that they
-  /// may be contiguous.
-  template <bool by_row, class In, class F>
-  __device__ void for_each(const RowView& v, const In* row, int lane, F f) const {
-    constexpr int size = lane_run<In>, step = size * lanes, at_once = size < 8 ? size : 8;
-    const int64_t stride = v.reduced_strides.back();
-    const bool one_piece =  // one stride reaches all of it
-        v.reduced.rank() == 1 || first % v.reduced.back() + n <= v.reduced.back();
-    if (!one_piece) {
+/// detail::offset_of.
+__device__ inline int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
+  int64_t offset = 0;
 #pragma unroll 1
-      for (int64_t k = 0; k / size * step < n; ++k) {
-        const int64_t i = k / size * step + lane * size + k % size;
-        if (i < n) f(i, row[offset_of(v.reduced, v.reduced_strides, first + i)]);
-      }
-      return;
+  for (int64_t i = shape.rank() - 1; i > 0; --i) {
+    const int64_t rest = quotient(index, shape[i]);
+    offset += (index - rest * shape[i]) * strides[i];
+    index = rest;
+  }
+  return offset + index * strides[0];
+}
+
+/// The memory of x, or of x and the target, whose difference is reduced.
+template <class In, int operands>
+struct Operands {
+  const In* at[operands];
+};
+
+/// How the elements of a block lie in memory: in packets of 16 bytes, or in one stride, or in several pieces.
+enum class Walk { packets, stride, pieces };
+
+/// n elements of a row, from element number `first` on; of V rows, if V neighbouring rows are contiguous.
+template <class In, int operands, int V>
+struct Elements {
+  const RowView& v;
+  int64_t first;
+  int n;
+  Walk walk;
+  Operands<In, operands> x;  // where the row begins, or where element `first` lies if one stride reaches all
+
+  __device__ Elements(const RowView& view, Operands<In, operands> memory, int64_t offset, int64_t begin)
+      : v(view),
+        first(begin),
+        n(static_cast<int>(view.length - begin < block ? view.length - begin : block)),
+        x(memory) {
+    const int64_t last = v.reduced.back(), stride = v.reduced_strides.back();
+    const bool one_piece = v.reduced.rank() == 1 || first - quotient(first, last) * last + n <= last;
+    if (one_piece) offset += offset_of(v.reduced, v.reduced_strides, first);
+    walk = one_piece ? Walk::stride : Walk::pieces;
+    bool aligned = V == 1 && packet_size<In> > 1 && one_piece && stride == 1;
+#pragma unroll
+    for (int k = 0; k < operands; ++k) {
+      x.at[k] += offset;
+      aligned = aligned && reinterpret_cast<uintptr_t>(x.at[k]) % (packet_size<In> * sizeof(In)) == 0;
     }
-    const In* const start = row + offset_of(v.reduced, v.reduced_strides, first);
-    if constexpr (by_row && size > 1) {
-      if (stride == 1 && n == block && reinterpret_cast<uintptr_t>(start) % 16 == 0) {
-        Packet<In> packets[block / step];  // all loads before the first use
+    if (aligned) walk = Walk::packets;
+  }
+
+  /// Elements i, i + 1, ..., counted from the first.
+  template <Walk walk, int count>
+  __device__ void read(int i, In (&to)[operands][count][V]) const {
 #pragma unroll
-        for (int k = 0; k < block / step; ++k)
-          packets[k] = reinterpret_cast<const Packet<In>*>(start)[k * lanes + lane];
+    for (int k = 0; k < operands; ++k) {
+      if constexpr (walk == Walk::packets && count > 1) {
+        const auto packet = *reinterpret_cast<const Packet<In, count>*>(x.at[k] + i);
 #pragma unroll
-        for (int k = 0; k < block / step; ++k) {
+        for (int j = 0; j < count; ++j) to[k][j][0] = packet.lane[j];
+      } else {
 #pragma unroll
-          for (int j = 0; j < size; ++j) f(k * step + lane * size + j, packets[k].lane[j]);
+        for (int j = 0; j < count; ++j) {
+          const In* const at =
+              x.at[k] + (walk == Walk::pieces ? offset_of(v.reduced, v.reduced_strides, first + i + j)
+                                              : (i + j) * v.reduced_strides.back());
+          if constexpr (V == 1) {
+            to[k][j][0] = *at;
+          } else {
+            const auto packet = *reinterpret_cast<const Packet<In, V>*>(at);
+#pragma unroll
+            for (int c = 0; c < V; ++c) to[k][j][c] = packet.lane[c];
+          }
         }
-        return;
-      }
-    }
-#pragma unroll(8 / at_once)
-    for (int64_t i = lane * size; i < n; i += step) {
-#pragma unroll(at_once)
-      for (int j = 0; j < size; ++j) {
-        if (i + j < n) f(i + j, start[(i + j) * stride]);
       }
     }
   }
 };
 
-template <class Op, class In, class Store>
-__global__ void short_rows_kernel(RowView v, const In* x, Target<Op, Store> target) {
-  for (int64_t row = first_index(); row < v.rows; row += index_step()) {
-    const In* at = x + offset_of(v.kept, v.kept_strides, row);
-    Lane<Op, In> lane;
-    for (int64_t i = 0; i < v.length; ++i) lane.add(at[offset_of(v.reduced, v.reduced_strides, i)], i);
-    target.store(row, lane.result());
+/// Calls f(row, values) with what a lane adds of each of the V rows.
+template <class Op, class In, int operands, int count, int V, class F>
+__device__ void for_rows(const In (&x)[operands][count][V], F f) {
+  using Value = std::conditional_t<std::is_same_v<In, typename Op::Acc>, In, opmath_t<In>>;
+#pragma unroll
+  for (int c = 0; c < V; ++c) {
+    Value values[count];
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      values[j] = static_cast<Value>(x[0][j][c]);
+      if constexpr (operands == 2) values[j] -= static_cast<Value>(x[1][j][c]);
+    }
+    f(c, values);
   }
+}
+
+/// Adds what belongs to one of `step` lanes.
+template <Walk walk, class Op, class In, int operands, int V>
+__device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step, Lane<Op, In> (&own)[V]) {
+  constexpr int size = packet_size<In>;
+  constexpr int most = walk == Walk::packets  ? std::min(8, block / (lanes * size))
+                       : walk == Walk::stride ? 8 / size
+                                              : 1;
+  constexpr int at_once = std::max(1, most / operands);  // packets that are loaded before the first is added
+  const int whole = e.n / size;
+  const bool owns_rest = whole % step == lane;
+
+  const auto begin = [&] {
+    if constexpr (requires { Lane<Op, In>::samples; }) {
+      constexpr int samples = Lane<Op, In>::samples;
+      In x[operands][samples][V];
+#pragma unroll
+      for (int s = 0; s < samples; ++s) {
+        In sample[operands][1][V];
+        e.template read<walk>(e.n * s / samples, sample);
+#pragma unroll
+        for (int c = 0; c < V; ++c) x[0][s][c] = sample[0][0][c];
+      }
+      for_rows<Op>(x, [&](int c, const auto& values) {
+        own[c].begin((values[0] + values[1]) + (values[2] + values[3]));
+      });
+    }
+  };
+  for (int p = lane; p < whole; p += step * at_once) {
+    In x[at_once][operands][size][V];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (p + k * step < whole) e.template read<walk>((p + k * step) * size, x[k]);
+    }
+    if (p == lane) begin();
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (p + k * step >= whole) break;
+      for_rows<Op>(x[k], [&](int c, const auto& values) { own[c].add(values, (p + k * step) * size); });
+    }
+  }
+  if (!owns_rest) return;
+  if (lane >= whole && e.n > 0) begin();
+  for (int i = whole * size; i < e.n; ++i) {
+    In x[operands][1][V];
+    e.template read<walk>(i, x);
+    for_rows<Op>(x, [&](int c, const auto& values) { own[c].add(values, i); });
+  }
+}
+template <class Op, class In, int operands, int V>
+__device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step, Lane<Op, In> (&own)[V]) {
+  if constexpr (V == 1 && packet_size < In >> 1) {
+    if (e.walk == Walk::packets) return add_lane<Walk::packets, Op>(e, lane, step, own);
+  }
+  if (e.walk != Walk::pieces)
+    add_lane<Walk::stride, Op>(e, lane, step, own);
+  else
+    add_lane<Walk::pieces, Op>(e, lane, step, own);
+}
+
+// ---- Kernels
+// ------------------------------------------------------------------------------------------------
+
+/// A thread per short row, or per V of them that are neighbours in memory.
+template <class Op, int V, class In, int operands, class Target>
+__global__ void __launch_bounds__(threads, 3)
+    short_rows_kernel(RowView v, Operands<In, operands> x, Target target) {
+  for (int64_t row = first_index() * V; row < v.rows; row += index_step() * V) {
+    const Elements<In, operands, V> e(v, x, offset_of(v.kept, v.kept_strides, row), 0);
+    Lane<Op, In> own[V];
+    add_lane<Op>(e, 0, 1, own);
+#pragma unroll
+    for (int c = 0; c < V; ++c) target.store(row + c, own[c].result(0, e.n));
+  }
+}
+
+template <class A>
+__device__ A shuffle_down(A a, int distance) {
+  unsigned words[(sizeof(A) + 3) / 4] = {};
+  std::memcpy(words, &a, sizeof(A));
+#pragma unroll
+  for (unsigned& word : words) word = __shfl_down_sync(all_lanes, word, distance);
+  std::memcpy(&a, words, sizeof(A));
+  return a;
 }
 
 /// One warp per block of a row.
-template <class Op, class In, class Store>
-__global__ void row_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Store> target) {
+template <class Op, class In, int operands, class Target>
+__global__ void __launch_bounds__(threads, 3)  // a few blocks per multiprocessor load at the same time
+    row_blocks_kernel(RowView v, int64_t blocks, Operands<In, operands> x, Target target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
-    const int64_t row = quotient(task, blocks);
-    const Block b(v, task - row * blocks);
-    Lane<Op, In> own;
-    b.for_each<true>(v, x + offset_of(v.kept, v.kept_strides, row), lane,
-                     [&](int64_t i, In element) { own.add(element, b.first + i); });
-    auto a = own.result();
-    for (int half = lanes / 2; half > 0; half /= 2) a = Op::combine(a, shuffle_down(a, half));
-    if (lane == 0) target.store(task, a);
+    const int64_t row = blocks == 1 ? task : quotient(task, blocks);
+    const Elements<In, operands, 1> e(v, x, offset_of(v.kept, v.kept_strides, row),
+                                      (task - row * blocks) * block);
+    Lane<Op, In> own[1];
+    add_lane<Op>(e, lane, lanes, own);
+#pragma unroll
+    for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_down(own[0], half));
+    if (lane == 0) target.store(task, own[0].result(e.first, e.n));
   }
 }
 
-/// A thread block of 32 x 8 per block of 32 neighbouring rows. Thread (c, l) has lanes l, l + 8, l + 16 and
-/// l + 24 of row c.
-template <class Op, class In, class Store>
-__global__ void column_blocks_kernel(RowView v, int64_t blocks, const In* x, Target<Op, Store> target) {
-  using Acc = typename Op::Acc;
-  constexpr int groups = threads / lanes;
-  __shared__ Acc lane[lanes][lanes];  // (lane, row)
-  const int c = threadIdx.x % lanes, l = threadIdx.x / lanes;
-  const int64_t side = v.kept.back(), tiles = (side + lanes - 1) / lanes;
-  for (int64_t task = blockIdx.x; task < v.rows / side * tiles * blocks; task += gridDim.x) {
-    const Block b(v, task % blocks);
-    const int64_t column = task / blocks % tiles * lanes;  // within the side
-    const int64_t row = task / blocks / tiles * side + column;
-    const bool exists = column + c < side;
-    const In* at = x + offset_of(v.kept, v.kept_strides, row) + c;
+/// Threads side by side in a thread block of columns. V = 1 is for memory that allows no packets.
+template <int V>
+constexpr int across = V == 1 ? 32 : 8;
 
-    for (int q = l; q < lanes; q += groups) {
-      Lane<Op, In> own;
-      if (exists) b.for_each<false>(v, at, q, [&](int64_t i, In element) { own.add(element, b.first + i); });
-      lane[q][c] = own.result();
+/// A thread block per block of across * V neighbouring rows. Thread (l, c) has lane l of rows c * V to
+/// c * V + V - 1.
+template <class Op, int V, class In, int operands, class Target>
+__global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
+    column_blocks_kernel(RowView v, int64_t blocks, Operands<In, operands> x, Target target) {
+  constexpr int tile = across<V> * V;
+  __shared__ alignas(16) unsigned char memory[lanes * tile * sizeof(Lane<Op, In>)];
+  auto* const all = reinterpret_cast<Lane<Op, In>(*)[tile]>(memory);  // (lane, row)
+  const int l = threadIdx.x / across<V>, c = threadIdx.x % across<V> * V;
+  const int64_t side = v.kept.back(), tiles = (side + tile - 1) / tile;
+  for (int64_t task = blockIdx.x; task < v.rows / side * tiles * blocks; task += gridDim.x) {
+    const int64_t t = quotient(task, blocks), b = task - t * blocks, outer = quotient(t, tiles);
+    const int64_t column = (t - outer * tiles) * tile;  // within the side
+    const int64_t row = outer * side + column;
+    const int64_t offset = offset_of(v.kept, v.kept_strides, row) + c;
+    const Elements<In, operands, V> e(v, x, offset, b * block);
+    if (column + c < side) {
+      Lane<Op, In> own[V];
+      add_lane<Op>(e, l, lanes, own);
+#pragma unroll
+      for (int j = 0; j < V; ++j) all[l][c + j] = own[j];
     }
     __syncthreads();
-    for (int half = lanes / 2; half > 0; half /= 2) {
-      for (int j = l; j < half; j += groups) lane[j][c] = Op::combine(lane[j][c], lane[j + half][c]);
-      __syncthreads();
+    if (threadIdx.x < tile && column + threadIdx.x < side) {
+      Lane<Op, In> half[lanes / 2];
+#pragma unroll
+      for (int j = 0; j < lanes / 2; ++j) {
+        half[j] = all[j][threadIdx.x];
+        half[j].combine(all[j + lanes / 2][threadIdx.x]);
+      }
+#pragma unroll
+      for (int level = 3; level >= 0; --level) {
+#pragma unroll
+        for (int j = 0; j < 1 << level; ++j) half[j].combine(half[j + (1 << level)]);
+      }
+      target.store((row + threadIdx.x) * blocks + b, half[0].result(e.first, e.n));
     }
-    if (l == 0 && exists) target.store((row + c) * blocks + task % blocks, lane[0][c]);
     __syncthreads();  // before the next task writes
   }
 }
 
-template <class Op, class In, class Store>
-void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const In* x,
-                  Target<Op, Store> target) {
-  const int64_t side = v.kept.back();
-  if (v.length <= short_length) {
-    short_rows_kernel<Op><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
-  } else if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && side >= 8) {
-    const int64_t tasks = v.rows / side * ((side + lanes - 1) / lanes) * blocks;
-    column_blocks_kernel<Op><<<grid_for(tasks, 1), threads, 0, launch.stream()>>>(v, blocks, x, target);
-  } else {
-    const int64_t warps_each = threads / lanes;
-    row_blocks_kernel<Op>
-        <<<grid_for(v.rows * blocks, warps_each), threads, 0, launch.stream()>>>(v, blocks, x, target);
+/// Whether V neighbouring rows can be read as packets.
+template <int V, class In, int operands>
+bool moves_in_packets(const RowView& v, const Operands<In, operands>& x) {
+  bool moves = V > 1 && v.kept.back() % V == 0;
+  for (const In* at : x.at) moves = moves && is_packet_aligned<In, V>(at);
+  for (int64_t i = 0; i + 1 < v.kept.rank(); ++i) moves = moves && v.kept_strides[i] % V == 0;
+  for (const int64_t stride : v.reduced_strides) moves = moves && stride % V == 0;
+  return moves;
+}
+
+/// `columns` says that neighbouring rows may be contiguous: not those of block results.
+template <class Op, bool columns, class In, int operands, class Target>
+void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const Operands<In, operands>& x,
+                  const Target& target) {
+  const auto in_columns = [&]<int V>() {
+    const int64_t side = v.kept.back(), tile = across<V> * V;
+    if (v.length <= short_length)
+      short_rows_kernel<Op, V><<<grid_for(v.rows / V, threads), threads, 0, launch.stream()>>>(v, x, target);
+    else
+      column_blocks_kernel<Op, V><<<grid_for(v.rows / side * ((side + tile - 1) / tile) * blocks, 1),
+                                    across<V> * lanes, 0, launch.stream()>>>(v, blocks, x, target);
+    launch.check();
+  };
+  if constexpr (columns) {
+    constexpr int V = packet_size<In>;
+    if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8)
+      return moves_in_packets<V>(v, x) ? in_columns.template operator()<V>()
+                                       : in_columns.template operator()<1>();
   }
+  if (v.length <= short_length)
+    short_rows_kernel<Op, 1><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
+  else
+    row_blocks_kernel<Op>
+        <<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(v, blocks, x, target);
   launch.check();
 }
 
-/// Reduces the rows of x, elements of type T, level by level.
-template <class Op, class T, class Store>
-void reduce_rows(const Launch& launch, const Tensor& x, RowView v, const Store& store) {
+/// Reduces the rows of x level by level.
+template <class Op, bool columns = true, class T, int operands, class Store>
+void reduce_rows(const Launch& launch, Device device, Operands<T, operands> x, RowView v,
+                 const Store& store) {
   using Acc = typename Op::Acc;
-  const Target<Op, Store> result{nullptr, store};
-  const auto blocks_of = [](int64_t length) { return length <= block ? 1 : (length + block - 1) / block; };
-  int64_t blocks = blocks_of(v.length);
-  if (blocks == 1) return reduce_level<Op>(launch, v, 1, detail::ptr<T>(x), result);
+  const int64_t blocks = v.length <= block ? 1 : (v.length + block - 1) / block;
+  if (blocks == 1) return reduce_level<Op, columns>(launch, v, 1, x, Target<Acc, Store>{nullptr, store});
 
-  const auto scratch = [&] {
-    return empty({checked_mul("reduce", v.rows * blocks, sizeof(Acc))}, {u8, x.device()});
+  const Tensor memory = empty({checked_mul("reduce", v.rows * blocks, sizeof(Acc))}, {u8, device});
+  auto* const partial = static_cast<Acc*>(memory.impl()->data());
+  reduce_level<Op, columns>(launch, v, blocks, x, Target<Acc, Store>{partial, store});
+  const auto next = [&]<class OfBlocks>() {
+    reduce_rows<OfBlocks, false>(launch, device, Operands<Acc, 1>{{partial}},
+                                 {{v.rows}, {blocks}, {blocks}, {1}, v.rows, blocks}, store);
   };
-  const auto partial_target = [&](const Tensor& memory) {
-    return Target<Op, Store>{static_cast<Acc*>(memory.impl()->data()), store};
-  };
-  Tensor partial = scratch();
-  reduce_level<Op>(launch, v, blocks, detail::ptr<T>(x), partial_target(partial));
-  for (;;) {
-    const Tensor from = partial;
-    v = {{v.rows}, {blocks}, {blocks}, {1}, v.rows, blocks};
-    blocks = blocks_of(v.length);
-    const Acc* results = static_cast<const Acc*>(from.impl()->data());
-    if (blocks == 1) return reduce_level<Op>(launch, v, 1, results, result);
-    partial = scratch();
-    reduce_level<Op>(launch, v, blocks, results, partial_target(partial));
-  }
+  if constexpr (requires { typename Op::OfBlocks; })
+    next.template operator()<typename Op::OfBlocks>();
+  else
+    next.template operator()<Op>();
 }
 
-/// Results that are elements are stored as such.
-template <class Op, class T>
-void reduce_with(const Tensor& x, int64_t reduced_dims, Tensor& y) {
-  using Y = std::conditional_t<std::is_same_v<typename Op::Result, opmath_t<T>>, T, typename Op::Result>;
-  const RowView v = detail::rows_of(x, reduced_dims);
-  if (v.rows == 0) return;
-  const Launch launch("reduce", y, {&x});
-  reduce_rows<Op, T>(launch, x, v, StoreResult<Op, Y>{detail::mutable_ptr<Y>(y), v.length});
-}
+template <class T>
+using ArgMax = detail::ArgExtremumOp<T, true>;
+template <class T>
+using ArgMin = detail::ArgExtremumOp<T, false>;
 
 }  // namespace
 
-void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
-  detail::visit_reduction(kind, x.dtype(), [&]<class Op, class T>() {
-    if constexpr (std::is_same_v<T, float>) {
-      if (x.dtype() == bf16) return reduce_with<Op, bfloat16>(x, reduced_dims, y);
-      if (x.dtype() == f16) return reduce_with<Op, float16>(x, reduced_dims, y);
+void reduce(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t reduced_dims, Tensor& y,
+            Tensor& extra) {
+  const RowView v = detail::rows_of(x, reduced_dims);
+  if (v.rows == 0) return;
+  const Launch launch("reduce", x, {&target, &y, &extra});
+  visit_dtype(x.dtype(), [&]<class E>(E) {
+    using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
+    using A = opmath_t<T>;
+    const auto run = [&]<class Op, class Y, int operands = 1>(Operands<T, operands> memory) {
+      const StoreResult<typename Op::Acc, T, Y> store{
+          y.defined() ? static_cast<Y*>(y.impl()->data()) : nullptr,
+          extra.defined() ? detail::mutable_ptr<A>(extra) : nullptr, kind, v.length};
+      reduce_rows<Op>(launch, x.device(), memory, v, store);
+    };
+    const Operands<T, 1> alone{{static_cast<const T*>(x.impl()->data())}};
+    const auto extremum_of = [&]<bool is_max>() {
+      if constexpr (is_floating_v<T>) {
+        if (extra.defined()) return run.template operator()<Ties<A, is_max>, T>(alone);
+      }
+      run.template operator()<Extremum<A, is_max>, T>(alone);
+    };
+    const auto difference_of = [&]<class Op>() {
+      if (!target.defined()) return run.template operator()<Op, T>(alone);
+      run.template operator()<Op, T, 2>(Operands<T, 2>{{alone.at[0], detail::ptr<T>(target)}});
+    };
+    switch (kind) {
+      case ReduceKind::sum:
+        return run.template
+        operator()<detail::SumOp<A, false>, std::conditional_t<is_floating_v<T>, T, int64_t>>(alone);
+      case ReduceKind::max:
+        return extremum_of.template operator()<true>();
+      case ReduceKind::min:
+        return extremum_of.template operator()<false>();
+      case ReduceKind::argmax:
+        return run.template operator()<ArgMax<A>, int64_t>(alone);
+      case ReduceKind::argmin:
+        return run.template operator()<ArgMin<A>, int64_t>(alone);
+      default:
+        break;
     }
-    reduce_with<Op, T>(x, reduced_dims, y);
+    if constexpr (is_floating_v<T>) {
+      switch (kind) {
+        case ReduceKind::mean:
+          return run.template operator()<detail::SumOp<A, false>, T>(alone);
+        case ReduceKind::sum_of_magnitudes:
+        case ReduceKind::mean_magnitude:
+          return difference_of.template operator()<SumOfMagnitudes<A>>();
+        case ReduceKind::sum_of_squares:
+        case ReduceKind::mean_square:
+        case ReduceKind::norm:
+          return difference_of.template operator()<SumOfSquares<A>>();
+        case ReduceKind::logsumexp:
+          return run.template operator()<LogSumExp<T>, T>(alone);
+        default:
+          break;
+      }
+    }
+    throw DTypeError("reduce: this reduction has no kernel for integers");
   });
 }
 
-void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance, Tensor& mean) {
+void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance, Tensor& mean,
+              Tensor& exact_mean) {
   const RowView v = detail::rows_of(x, reduced_dims);
   if (v.rows == 0) return;
-  const Launch launch("var_mean", variance, {&x, &mean});
-  // In f64, so that a mean that is large beside the deviation costs no accuracy.
+  const Launch launch("var_mean", variance, {&x, &mean, &exact_mean});
   visit_floating_storage("var_mean", x.dtype(), [&]<class T>(T) {
+    using A = opmath_t<T>;
     const double divisor = std::max(0.0, static_cast<double>(v.length) - correction);
-    const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean), divisor};
-    reduce_rows<detail::VarMeanOp<double>, T>(launch, x, v, store);
+    const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean),
+                                exact_mean.defined() ? detail::mutable_ptr<A>(exact_mean) : nullptr,
+                                static_cast<A>(divisor)};
+    reduce_rows<detail::VarMeanOp<double>>(launch, x.device(), Operands<T, 1>{{detail::ptr<T>(x)}}, v, store);
+  });
+}
+
+// ---- Gradients
+// ----------------------------------------------------------------------------------------------
+
+namespace {
+
+template <ReduceGradient kind, class T>
+struct Gradient {
+  using A = opmath_t<T>;
+  __device__ A operator()(A g, A x, A r) const {
+    const A apart = x - r;
+    if constexpr (kind == ReduceGradient::difference) return g * apart;
+    if constexpr (kind == ReduceGradient::sign) return g * (apart > 0 ? A(1) : apart < 0 ? A(-1) : apart);
+    if constexpr (kind == ReduceGradient::exponential)
+      return g * LogSumExp<T>::exponential(r == -std::numeric_limits<A>::infinity() ? x : apart);
+    if constexpr (kind == ReduceGradient::winner) return x == r || is_nan(x) ? g : A(0);
+  }
+  __device__ A operator()(A g, A x, A r, A b) const { return ::fma(g, x - r, b); }
+};
+
+}  // namespace
+
+void reduce_gradient(ReduceGradient kind, const Tensor& g, const Tensor& x, const Tensor& r, const Tensor& b,
+                     Tensor& grad_x) {
+  visit_floating_storage("reduce_gradient", x.dtype(), [&]<class T>(T) {
+    using A = opmath_t<T>;
+    using enum ReduceGradient;
+    const auto run = [&]<ReduceGradient which, class R>(auto... more) {
+      map("reduce_gradient", Gradient<which, T>{}, Out<T>{grad_x}, In<A>{g}, In<T>{x}, In<R>{r}, more...);
+    };
+    if (b.defined()) return run.template operator()<difference, A>(In<A>{b});
+    if (kind == difference) return run.template operator()<difference, T>();
+    if (kind == sign) return run.template operator()<sign, T>();
+    if (kind == exponential) return run.template operator()<exponential, A>();
+    return run.template operator()<winner, T>();
   });
 }
 

@@ -50,20 +50,51 @@ using PadKernel = void(const Tensor& x, const Shape& before, const Shape& step, 
 
 // ---- Reductions
 
-enum class ReduceKind { sum, mean, max, min, argmax, argmin };
+enum class ReduceKind {
+  sum,
+  mean,
+  max,
+  min,
+  argmax,
+  argmin,
+  sum_of_magnitudes,
+  mean_magnitude,
+  sum_of_squares,
+  mean_square,
+  norm,  // the square root of the sum of squares
+  logsumexp
+};
 
 /// A longer row is reduced in blocks of this many elements; then the row of block results is reduced.
 inline constexpr int64_t reduce_block_size = 1024;
 
 /// Reduces the last `reduced_dims` dimensions of x into the dense y, whose elements are those of x's other
-/// dimensions in row-major order. y has x's dtype, but i64 for arg* and for sums of i64, u8 and bool. mean
-/// takes floating dtypes; max, min, argmax and argmin never get an empty row.
-using ReduceKernel = void(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y);
+/// dimensions in row-major order. y has x's dtype, but i64 for arg* and for sums of i64, u8 and bool. The
+/// kinds up to argmin take all dtypes, except mean; the others floating ones. max, min, argmax and argmin
+/// never get an empty row. Magnitudes and squares are those of x - target if `target` is defined, which has
+/// x's dtype, shape and strides. `extra` is dense, of y's shape and dtype opmath. If it is defined, it gets,
+/// for max and min of floating dtypes, the number of elements that equal the result, and for the kinds from
+/// sum_of_magnitudes on the results before they are rounded; these may then leave y undefined.
+using ReduceKernel = void(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t reduced_dims,
+                          Tensor& y, Tensor& extra);
 
 /// The variance, sum (x - mean)^2 / (length - correction), and the mean of each row, cut and shaped as in
-/// ReduceKernel, in one pass. Floating dtypes. A divisor below 0 counts as 0.
+/// ReduceKernel, in one pass. Floating dtypes. A divisor below 0 counts as 0. exact_mean, if it is defined,
+/// gets the mean in opmath(dtype).
 using VarMeanKernel = void(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance,
-                           Tensor& mean);
+                           Tensor& mean, Tensor& exact_mean);
+
+/// Gradients of reductions. g, r and b are repeated over the elements that belong to one result.
+enum class ReduceGradient {
+  difference,   ///< g * (x - r), plus b if that is defined
+  sign,         ///< g * sign(x - r)
+  exponential,  ///< g * exp(x - r); 0 where r is -inf
+  winner        ///< g where x equals its row's extremum r or is NaN, else 0
+};
+/// All tensors have x's shape; g, r and b may repeat elements with stride 0, and r may be a number operand. g
+/// and b have dtype opmath, and so has r for `exponential` and with b; else it has x's. grad_x is dense.
+using ReduceGradientKernel = void(ReduceGradient kind, const Tensor& g, const Tensor& x, const Tensor& r,
+                                  const Tensor& b, Tensor& grad_x);
 
 // ---- Norms (norm_geometry.h): x, y and their gradients are dense, of one floating dtype, and have elements.
 // Weight and bias are dense, have that dtype or its opmath, and may be undefined (1 and 0).
@@ -192,6 +223,7 @@ using AdamKernel = void(const detail::AdamStep& step, std::span<const detail::Op
   PadKernel pad;                                       \
   ReduceKernel reduce;                                 \
   VarMeanKernel var_mean;                              \
+  ReduceGradientKernel reduce_gradient;                \
   NormKernel norm;                                     \
   NormWithKernel norm_with;                            \
   NormGradientKernel norm_gradient;                    \

@@ -9,9 +9,11 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/reduce_ops.h>
 
-// Losses are composed of recorded ops, so they need no gradients of their own; cross entropy of classes is
-// the exception. For 16-bit tensors they, and their gradients, are computed in f32 and rounded once.
+// Losses are composed of recorded ops, so they need no gradients of their own; cross entropy of classes, and
+// sums and means of mse_loss and l1_loss (DifferenceNode in reduce.cpp), are the exceptions. For 16-bit
+// tensors they, and their gradients, are computed in f32 and rounded once.
 
 namespace vox {
 
@@ -53,6 +55,15 @@ Tensor difference(const char* function, const Tensor& input, const Tensor& targe
   check_pair(function, "input", input, "target", target);
   const DType wide = opmath(input.dtype());
   return input.to(wide) - target.to(wide);
+}
+
+/// A sum or mean of the difference's magnitudes or squares, in one pass.
+Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& input, const Tensor& target) {
+  check_pair(function, "input", input, "target", target);
+  const bool mixed = input.dtype() != target.dtype();  // under autocast
+  const DType wide = opmath(input.dtype());
+  return detail::reduced_difference(function, kind, mixed ? input.to(wide) : input,
+                                    mixed ? target.to(wide) : target, result_dtype(input));
 }
 
 // ---- Cross entropy of classes -----------------------------------------------------------------------------
@@ -150,14 +161,23 @@ Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tens
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   return in_the_name_of("mse_loss", [&] {
+    if (reduction != Reduction::none)
+      return reduced_difference(
+          "mse_loss", reduction == Reduction::mean ? ReduceKind::mean_square : ReduceKind::sum_of_squares,
+          input, target);
     const Tensor d = difference("mse_loss", input, target);
-    return reduced(d * d, reduction).to(result_dtype(input));
+    return (d * d).to(result_dtype(input));
   });
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   return in_the_name_of("l1_loss", [&] {
-    return reduced(abs(difference("l1_loss", input, target)), reduction).to(result_dtype(input));
+    if (reduction != Reduction::none)
+      return reduced_difference(
+          "l1_loss",
+          reduction == Reduction::mean ? ReduceKind::mean_magnitude : ReduceKind::sum_of_magnitudes, input,
+          target);
+    return abs(difference("l1_loss", input, target)).to(result_dtype(input));
   });
 }
 

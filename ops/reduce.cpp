@@ -1,6 +1,8 @@
 #include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
@@ -21,13 +23,17 @@
 //   var        g * 2 (x - mean) / (count - correction)
 //   logsumexp  g * exp(x - y)
 //   max, min   g / (number of ties) where x == y, else 0
-//   sum_to, std, norm and prod are composed of other ops
+//   norm, and the sum or mean of magnitudes or squares: see DifferenceNode
+//   sum_to, std and prod are composed of other ops
+// Each is one kernel. Where the backward is recorded, it is composed of recorded ops instead.
 
 namespace vox {
 
 namespace {
 
 constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
+constexpr ByDevice reduce_gradient_kernel{"reduce_gradient", in_f32<&cpu::reduce_gradient>,
+                                          VOX_CUDA(&cuda::reduce_gradient)};
 constexpr ByDevice var_mean_kernel{"var_mean", &cpu::var_mean, VOX_CUDA(&cuda::var_mean)};
 
 /// What `dims` and `keepdim` of one call mean for x.
@@ -78,10 +84,42 @@ Tensor in_order(const Tensor& x, const Plan& plan) {
   return detail::alias(x, x.impl()->offset, shape, strides);
 }
 
-Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype) {
+Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype,
+           Tensor extra = {}) {
   Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  reduce_kernel.on(x.device(), function)(kind, in_order(x, plan), plan.reduced, y);
+  reduce_kernel.on(x.device(), function)(kind, in_order(x, plan), Tensor(), plan.reduced, y, extra);
   return y;
+}
+
+bool is_recorded(const Tensor& x) { return grad_enabled() && x.requires_grad(); }
+
+/// What a node keeps of results in opmath besides their rounded ones: nothing for f32 and f64.
+Tensor exact_results(const char* function, const Tensor& x, const Plan& plan) {
+  if (!is_recorded(x) || !is_16_bit(x.dtype())) return {};
+  return detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
+}
+
+/// The results to compute a gradient from: the exact ones if there are, but those on the tape for a recorded
+/// gradient.
+Tensor results_for_gradient(const autograd::SavedTensor& y, const autograd::SavedTensor& exact) {
+  const Tensor unrounded = exact.get();
+  return unrounded.defined() && !grad_enabled() ? unrounded : y.get();
+}
+
+/// The gradient of x, off the tape. g, r and b have the shape of the results, and keepdim_shape makes that
+/// broadcast; r may have x's shape, or be undefined, which means 0.
+Tensor gradient(const char* function, ReduceGradient kind, const Shape& keepdim_shape, const Tensor& g,
+                const Tensor& x, const Tensor& r, const Tensor& b = {}) {
+  const auto spread = [&](const Tensor& t) {
+    return t.defined() ? detail::broadcast_to(function, t.reshape(keepdim_shape), x.shape()) : t;
+  };
+  Tensor grad_x = detail::empty_for(function, x.shape(), x.options());
+  const Tensor other = !r.defined()             ? detail::number(function, 0, x.dtype(), x.shape())
+                       : r.shape() == x.shape() ? r.detach()
+                                                : spread(r);
+  reduce_gradient_kernel.on(x.device(), function)(kind, spread(g.to(opmath(x.dtype()))), x.detach(), other,
+                                                  spread(b), grad_x);
+  return grad_x;
 }
 
 // ---- sum, mean ------------------------------------------------------------------------------------------
@@ -156,10 +194,14 @@ struct ExtremumNode : autograd::Node {
     if (const Tensor indices = saved_indices_.get(); indices.defined())
       return {where(eq(positions(indices.device()), indices.reshape(keepdim_shape_)),
                     g[0]->reshape(keepdim_shape_), 0)};
+    if (!grad_enabled()) {
+      const Tensor share = div(g[0]->to(saved_ties_.get().dtype()), saved_ties_.get());
+      return {gradient(name_, ReduceGradient::winner, keepdim_shape_, share, saved_x_.get(), saved_y_.get())};
+    }
     const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
     const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // NaN is unequal to itself
-    const DType wide = opmath(x.dtype());                        // bf16 cannot count beyond 256
-    const Tensor ties = sum(winners, dims_, true).to(wide);
+    const DType wide = opmath(x.dtype());
+    const Tensor ties = saved_ties_.get().reshape(keepdim_shape_);
     const Tensor share = div(g[0]->reshape(keepdim_shape_).to(wide), ties).to(x.dtype());
     return {where(winners, share, full({}, 0, x.options()))};
   }
@@ -173,7 +215,7 @@ struct ExtremumNode : autograd::Node {
   }
   const char* name_ = "";
   Shape shape_, keepdim_shape_, dims_;
-  autograd::SavedTensor saved_x_{this}, saved_y_{this};
+  autograd::SavedTensor saved_x_{this}, saved_y_{this}, saved_ties_{this};
   autograd::SavedTensor saved_indices_{this};  // instead, in max(x, dim): the first extremum gets all of g
 };
 
@@ -187,7 +229,10 @@ Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, boo
 Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim,
                 const Tensor& indices = {}) {
   const Plan plan = extremum_plan(function, x, dims, keepdim);
-  Tensor y = run(function, kind, x, plan, x.dtype());
+  Tensor ties;  // bf16 cannot count beyond 256
+  if (is_floating(x.dtype()) && is_recorded(x) && !indices.defined())
+    ties = detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
+  Tensor y = run(function, kind, x, plan, x.dtype(), ties);
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
     node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -197,6 +242,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
     if (indices.defined()) return y;
     node->saved_x_.save(x);
     node->saved_y_.save(y);
+    node->saved_ties_.save(ties);
   }
   return y;
 }
@@ -269,6 +315,10 @@ struct VarMeanNode final : autograd::Node {
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get();
     const DType wide = opmath(x.dtype());
+    if (!grad_enabled() && g[0])
+      return {gradient(name(), ReduceGradient::difference, keepdim_shape_, g[0]->to(wide) * (2 / divisor_), x,
+                       saved_mean_.get(),
+                       g[1] ? g[1]->to(wide) / count_ : zeros(keepdim_shape_, {wide, x.device()}))};
     const auto of_elements = [&](const Tensor& t) {
       return t.to(wide).reshape(keepdim_shape_).expand(x.shape());
     };
@@ -286,7 +336,7 @@ struct VarMeanNode final : autograd::Node {
   }
   Shape keepdim_shape_, dims_;
   double count_ = 1, divisor_ = 1;
-  autograd::SavedTensor saved_x_{this};
+  autograd::SavedTensor saved_x_{this}, saved_mean_{this};
 };
 
 VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, double correction,
@@ -296,7 +346,9 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
   check<ValueError>(std::isfinite(correction), function, ": correction must be finite, got ", correction);
   VarMean y{detail::empty_for(function, plan.shape, x.options()),
             detail::empty_for(function, plan.shape, x.options())};
-  var_mean_kernel.on(x.device(), function)(in_order(x, plan), plan.reduced, correction, y.var, y.mean);
+  Tensor exact_mean = exact_results(function, x, plan);
+  var_mean_kernel.on(x.device(), function)(in_order(x, plan), plan.reduced, correction, y.var, y.mean,
+                                           exact_mean);
   const Tensor outputs[] = {y.var, y.mean};
   if (auto node = autograd::record<VarMeanNode>(std::span(&x, 1), outputs)) {
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -304,8 +356,75 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
     node->count_ = static_cast<double>(plan.count);
     node->divisor_ = std::max(0.0, node->count_ - correction);
     node->saved_x_.save(x);
+    node->saved_mean_.save(exact_mean.defined() ? exact_mean : y.mean);
   }
   return y;
+}
+
+/// With d = x - target, or x alone: the gradient of sum |d| is g * sign(d), of sum d^2 it is g * 2 d, and of
+/// its square root y it is g * d / y, or 0 where y is 0. A mean divides them by the count.
+struct DifferenceNode final : autograd::Node {
+  const char* name() const override { return name_; }
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get(), target = saved_target_.get();
+    const Tensor y = results_for_gradient(saved_y_, saved_exact_);
+    const DType wide = opmath(x.dtype());
+    Tensor scale = g[0]->to(wide).reshape(keepdim_shape_);
+    if (y.defined()) {
+      const Tensor kept = y.to(wide).reshape(keepdim_shape_), nothing = eq(kept, 0);
+      const auto number = [&](double value) { return full({}, value, kept.options()); };
+      scale = where(nothing, number(0), scale / where(nothing, number(1), kept));
+    }
+    if (factor_ != 1) scale = scale * factor_;
+    Tensor grad_x;
+    if (!grad_enabled()) {
+      grad_x = gradient(name_, is_sign_ ? ReduceGradient::sign : ReduceGradient::difference, keepdim_shape_,
+                        scale, x, target);
+    } else {
+      Tensor d = x.to(wide);
+      if (target.defined()) d = d - target.to(wide);
+      grad_x = ((is_sign_ ? sign(d) : d) * scale).to(x.dtype());
+    }
+    if (!target.defined()) return {grad_x};
+    return {grad_x, needs_grad(1) ? std::optional(neg(grad_x)) : std::nullopt};
+  }
+  const char* name_ = "";
+  Shape keepdim_shape_;
+  bool is_sign_ = false;
+  double factor_ = 1;
+  autograd::SavedTensor saved_x_{this}, saved_target_{this};
+  autograd::SavedTensor saved_y_{this}, saved_exact_{this};  // of a norm
+};
+
+/// One of the kinds from sum_of_magnitudes to norm, of x - target if that is defined, in x's dtype or its
+/// opmath.
+Tensor difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
+                  const Plan& plan, DType dtype) {
+  const DType wide = opmath(x.dtype());
+  const bool is_norm = kind == ReduceKind::norm;
+  Tensor y, exact;
+  if (dtype == x.dtype()) y = detail::empty_for(function, plan.shape, {dtype, x.device()});
+  if (dtype != x.dtype() || (is_norm && is_recorded(x) && dtype != wide))
+    exact = detail::empty_for(function, plan.shape, {wide, x.device()});
+  const bool same = !target.defined() || x.strides() == target.strides();
+  const Tensor t = !target.defined() ? target : in_order(same ? target : target.contiguous(), plan);
+  reduce_kernel.on(x.device(), function)(kind, in_order(same ? x : x.contiguous(), plan), t, plan.reduced, y,
+                                         exact);
+  const Tensor result = y.defined() ? y : exact;
+  const std::vector<Tensor> inputs = target.defined() ? std::vector{x, target} : std::vector{x};
+  if (auto node = autograd::record<DifferenceNode>(inputs, std::span(&result, 1))) {
+    const bool is_mean = kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square;
+    node->name_ = function;
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->is_sign_ = kind == ReduceKind::sum_of_magnitudes || kind == ReduceKind::mean_magnitude;
+    node->factor_ = (node->is_sign_ || is_norm ? 1.0 : 2.0) /
+                    (is_mean ? static_cast<double>(std::max<int64_t>(plan.count, 1)) : 1.0);
+    node->saved_x_.save(x);
+    node->saved_target_.save(target);
+    if (is_norm) node->saved_y_.save(result);
+    if (is_norm) node->saved_exact_.save(exact);
+  }
+  return result;
 }
 
 /// The square root, with gradient 0 at 0.
@@ -319,6 +438,9 @@ struct LogSumExpNode final : autograd::Node {
   const char* name() const override { return "logsumexp"; }
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get();
+    if (!grad_enabled())
+      return {gradient(name(), ReduceGradient::exponential, keepdim_shape_, *g[0], x,
+                       results_for_gradient(saved_y_, saved_exact_).to(opmath(x.dtype())))};
     const DType wide = opmath(x.dtype());
     const auto kept = [&](const Tensor& t) { return t.to(wide).reshape(keepdim_shape_); };
     const Tensor y = kept(saved_y_.get()), nothing = eq(y, -std::numeric_limits<double>::infinity());
@@ -326,7 +448,7 @@ struct LogSumExpNode final : autograd::Node {
     return {(kept(*g[0]) * exp(exponent)).to(x.dtype())};
   }
   Shape keepdim_shape_;
-  autograd::SavedTensor saved_x_{this}, saved_y_{this};
+  autograd::SavedTensor saved_x_{this}, saved_y_{this}, saved_exact_{this};
 };
 
 }  // namespace
@@ -352,32 +474,21 @@ Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
   if (p == std::numeric_limits<double>::infinity())
     return extremum(ReduceKind::max, "norm", abs(x), dims, keepdim);
   check<ValueError>(p == 1 || p == 2, "norm: p must be 1, 2 or infinity, got ", p);
-  const Tensor wide = x.to(opmath(x.dtype()));
-  const Tensor total = sum_as("norm", p == 1 ? abs(wide) : wide * wide, dims, keepdim);
-  return (p == 1 ? total : sqrt_of_sum(total)).to(x.dtype());
+  return difference("norm", p == 1 ? ReduceKind::sum_of_magnitudes : ReduceKind::norm, x, {},
+                    plan_of("norm", x, dims, keepdim), x.dtype());
 }
 
 Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
   if (detail::autocast_widens(x)) return logsumexp(x.to(f32), dims, keepdim);
   const Plan plan = plan_of("logsumexp", x, dims, keepdim);
   detail::check_floating("logsumexp", "x", x);
-  Tensor y;
-  {
-    const auto guard = no_grad();
-    Tensor wide = x.to(opmath(x.dtype())), most;
-    if (x.numel() > 0) {
-      const Tensor largest = max(wide, dims, true), zero = full({}, 0, wide.options());
-      most = where(eq(largest - largest, 0), largest, zero);  // `largest` where it is finite, else 0
-      wide = wide - most;
-    }
-    y = log(sum(exp(wide), dims, true));
-    if (most.defined()) y = y + most;
-    y = y.reshape(plan.shape).to(x.dtype());
-  }
+  const Tensor exact = exact_results("logsumexp", x, plan);
+  Tensor y = run("logsumexp", ReduceKind::logsumexp, x, plan, x.dtype(), exact);
   if (auto node = autograd::record<LogSumExpNode>({x}, y)) {
     node->keepdim_shape_ = plan.keepdim_shape;
     node->saved_x_.save(x);
     node->saved_y_.save(y);
+    node->saved_exact_.save(exact);
   }
   return y;
 }
@@ -390,6 +501,11 @@ Tensor Tensor::min(const Shape& dims, bool keepdim) const { return vox::min(*thi
 // ---- What the kernels walk ------------------------------------------------------------------------------
 
 namespace detail {
+
+Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
+                          DType dtype) {
+  return difference(function, kind, x, target, plan_of(function, x, {}, false), dtype);
+}
 
 void check_reducible(const char* function, const Tensor& x) {
   constexpr int64_t address_space = int64_t{1} << 47, widest_result = 16;

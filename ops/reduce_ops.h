@@ -21,6 +21,11 @@ namespace vox::detail {
 /// fill the address space. Only an expanded tensor is that large.
 void check_reducible(const char* function, const Tensor& x);
 
+/// Recorded: the sum or mean of the magnitudes or squares of x - target, which have one shape, dtype and
+/// device. `dtype` is theirs or its opmath.
+Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
+                          DType dtype);
+
 template <class T>
 VOX_HOST_DEVICE constexpr bool is_nan(T x) {
   if constexpr (std::is_floating_point_v<T>)
@@ -143,8 +148,8 @@ void visit_reduction(ReduceKind kind, DType dtype, F f) {
         return f.template operator()<ArgExtremumOp<T, true>, T>();
       case ReduceKind::argmin:
         return f.template operator()<ArgExtremumOp<T, false>, T>();
-      case ReduceKind::mean:
-        return;  // above
+      default:
+        return;  // mean is above; the others are made of these
     }
   });
 }

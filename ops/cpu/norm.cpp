@@ -289,15 +289,18 @@ void scatter(const Tensor& joined, const Tensor& t, const NormGeometry& g) {
 
 }  // namespace
 
-void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance, Tensor& mean) {
+void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& variance, Tensor& mean,
+              Tensor& exact_mean) {
   visit_floating_storage("var_mean", x.dtype(), [&]<class E>(E) {
     using T = opmath_t<E>;
     E *variances = detail::mutable_ptr<E>(variance), *means = detail::mutable_ptr<E>(mean);
+    T* const exact = exact_mean.defined() ? detail::mutable_ptr<T>(exact_mean) : nullptr;
     const int64_t rows = variance.numel();
     if (x.numel() == 0) {
       const E nan = detail::convert<E>(std::numeric_limits<T>::quiet_NaN());
       std::fill_n(variances, rows, nan);
       std::fill_n(means, rows, nan);
+      if (exact) std::fill_n(exact, rows, std::numeric_limits<T>::quiet_NaN());
       return;
     }
     (void)reduced_dims;  // the last ones, so the rows of a dense copy are dense
@@ -309,6 +312,7 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
         [&](int64_t row, const Moments& m) {
           variances[row] = detail::convert<E>(static_cast<T>(m.squares / divisor));
           means[row] = detail::convert<E>(static_cast<T>(m.mean));
+          if (exact) exact[row] = static_cast<T>(m.mean);
         },
         [](int64_t, int64_t) {});
   });

@@ -358,6 +358,8 @@ bool reads_well(const RowView& v) {
   return v.rows * v.length < 4096 || is_dense || is_one || side_by_side(v);
 }
 
+void reduce_any(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y);
+
 /// Reduces all dimensions except the innermost reduced one into a tensor, then that dimension.
 void reduce_outer_first(ReduceKind kind, const Tensor& x, const RowView& v, Tensor& y) {
   const ReduceKind step = kind == ReduceKind::mean ? ReduceKind::sum : kind;
@@ -368,8 +370,8 @@ void reduce_outer_first(ReduceKind kind, const Tensor& x, const RowView& v, Tens
   Tensor partial = empty(shape, y.options());
   for (int64_t i = 0; i + 1 < v.reduced.rank(); ++i)
     shape.push_back(v.reduced[i]), strides.push_back(v.reduced_strides[i]);
-  reduce(step, detail::alias(x, x.impl()->offset, shape, strides), v.reduced.rank() - 1, partial);
-  reduce(step, partial, 1, y);
+  reduce_any(step, detail::alias(x, x.impl()->offset, shape, strides), v.reduced.rank() - 1, partial);
+  reduce_any(step, partial, 1, y);
   if (kind == ReduceKind::mean)
     binary(Binary::div, y, full({}, v.length, y.options()).expand(y.shape()), y, 1);
 }
@@ -392,9 +394,7 @@ void reduce_in_order(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Ten
                           [&]<class Op, class T>() { reduce_with<Op, T>(x, reduced_dims, y); });
 }
 
-}  // namespace
-
-void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
+void reduce_any(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
   const bool counts = kind == ReduceKind::argmax || kind == ReduceKind::argmin;
   const int64_t rank = x.rank(), kept = rank - reduced_dims;
   Shape order;
@@ -412,6 +412,101 @@ void reduce(ReduceKind kind, const Tensor& x, int64_t reduced_dims, Tensor& y) {
   Tensor results = empty(in_y.shape(), y.options());
   reduce_in_order(kind, sorted, reduced_dims, results, counts);
   copy(results, in_y);
+}
+
+// ---- Reductions made of others, and gradients -------------------------------------------------------------
+
+/// A dense tensor of x's shape, whose dimensions lie in memory as those of x do.
+Tensor empty_like_in_memory(const Tensor& x, DType dtype) {
+  Shape order, back = x.shape();
+  append_sorted(x, 0, x.rank(), order);
+  for (int64_t i = 0; i < order.rank(); ++i) back[order[i]] = i;
+  return permuted(empty(permuted(x, order).shape(), {dtype, x.device()}), back);
+}
+
+/// The dense y, which has an element per row, repeated along the rows of x.
+Tensor along_rows(const Tensor& y, const Tensor& x, int64_t reduced_dims) {
+  Shape shape(x.shape().begin(), x.shape().end() - reduced_dims);
+  for (int64_t i = 0; i < reduced_dims; ++i) shape.push_back(1);
+  return detail::alias(y, y.impl()->offset, shape, contiguous_strides(shape)).expand(x.shape());
+}
+
+/// y = log(sum(exp(x - m))) + m, where m is the maximum, or 0 if that is not finite.
+void logsumexp(const Tensor& x, int64_t reduced_dims, Tensor& y) {
+  Tensor most = full(y.shape(), 0, y.options());
+  if (x.numel() > 0) reduce_any(ReduceKind::max, x, reduced_dims, most);
+  visit_floating("logsumexp", x.dtype(), [&]<class T>(T) {
+    T* const m = detail::mutable_ptr<T>(most);
+    std::transform(m, m + most.numel(), m, [](T v) { return v - v == 0 ? v : T(0); });
+  });
+  const Tensor shifted = empty_like_in_memory(x, x.dtype());
+  binary(Binary::sub, x, along_rows(most, x, reduced_dims), shifted, 1);
+  unary(Unary::exp, shifted, shifted, 0, 0);
+  reduce_any(ReduceKind::sum, shifted, reduced_dims, y);
+  unary(Unary::log, y, y, 0, 0);
+  binary(Binary::add, y, most, y, 1);
+}
+
+/// The magnitudes or squares of x - target.
+Tensor mapped(bool is_square, const Tensor& x, const Tensor& target) {
+  const Tensor to = empty_like_in_memory(x, x.dtype());
+  if (target.defined()) binary(Binary::sub, x, target, to, 1);
+  const Tensor& d = target.defined() ? to : x;
+  if (is_square)
+    binary(Binary::mul, d, d, to, 1);
+  else
+    unary(Unary::abs, d, to, 0, 0);
+  return to;
+}
+
+/// Where x equals the extremum r, or is NaN, and so is r.
+Tensor winners(const Tensor& x, const Tensor& r) {
+  const Tensor equal = empty_like_in_memory(x, boolean), is_nan = empty_like_in_memory(x, boolean);
+  compare(Comparison::eq, x, r, equal);
+  compare(Comparison::ne, x, x, is_nan);
+  where(is_nan, is_nan, equal, equal);
+  return equal;
+}
+
+}  // namespace
+
+void reduce(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t reduced_dims, Tensor& y,
+            Tensor& extra) {
+  if (kind <= ReduceKind::argmin) {
+    reduce_any(kind, x, reduced_dims, y);
+    if (!extra.defined()) return;
+    Tensor ties = empty(extra.shape(), {i64, extra.device()});
+    reduce_any(ReduceKind::sum, winners(x, along_rows(y, x, reduced_dims)), reduced_dims, ties);
+    return copy(ties, extra);
+  }
+  Tensor& result = y.defined() ? y : extra;
+  const bool is_mean = kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square;
+  const bool is_square = kind != ReduceKind::sum_of_magnitudes && kind != ReduceKind::mean_magnitude;
+  if (kind == ReduceKind::logsumexp)
+    logsumexp(x, reduced_dims, result);
+  else
+    reduce_any(is_mean ? ReduceKind::mean : ReduceKind::sum, mapped(is_square, x, target), reduced_dims,
+               result);
+  if (kind == ReduceKind::norm) unary(Unary::sqrt, result, result, 0, 0);
+  if (extra.defined() && extra.impl() != result.impl()) copy(result, extra);
+}
+
+void reduce_gradient(ReduceGradient kind, const Tensor& g, const Tensor& x, const Tensor& r, const Tensor& b,
+                     Tensor& grad_x) {
+  const auto number = [&](double value) { return full({}, value, x.options()).expand(x.shape()); };
+  if (kind == ReduceGradient::winner) return where(winners(x, r), g, number(0), grad_x);
+  if (kind == ReduceGradient::exponential) {  // -inf - -inf would be NaN
+    visit_floating("reduce_gradient", x.dtype(), [&]<class T>(T) {
+      binary(Binary::maximum, r, number(std::numeric_limits<T>::lowest()), grad_x, 1);
+    });
+    binary(Binary::sub, x, grad_x, grad_x, 1);
+    unary(Unary::exp, grad_x, grad_x, 0, 0);
+  } else {
+    binary(Binary::sub, x, r, grad_x, 1);
+    if (kind == ReduceGradient::sign) unary(Unary::sign, grad_x, grad_x, 0, 0);
+  }
+  binary(Binary::mul, g, grad_x, grad_x, 1);
+  if (b.defined()) binary(Binary::add, grad_x, b, grad_x, 1);
 }
 
 }  // namespace vox::cpu

@@ -45,6 +45,28 @@ TEST_P(LossTest, SquaresAndAbsoluteValues) {
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, -0.25, 0.25, 0.25}));
 }
 
+// Whole numbers, whose sums are exact in any order: one block and several, of any layout.
+TEST_P(LossTest, LongSquaresAndAbsoluteValues) {
+  for (const DType dtype : {f32, f64, bf16}) {
+    for (const int64_t n : {3, 33, 257, 5000}) {
+      const Tensor memory = whole({2, n + 1}, {dtype, device()}), x = memory.slice(1, 1, n + 1),
+                   t = whole({n, 2}, {dtype, device()}).transpose(0, 1);
+      for (const bool copied : {false, true}) {
+        const Tensor a = (copied ? x.contiguous() : x).detach().set_requires_grad();
+        const Tensor b = (copied ? t.contiguous() : t).detach().set_requires_grad();
+        const Tensor d = x.to(f64) - t.to(f64);
+        const Tensor squares = mse_loss(a, b, Reduction::sum), magnitudes = l1_loss(a, b, Reduction::sum);
+        EXPECT_TRUE(same_bits(squares, sum(d * d).to(dtype))) << dtype << n;
+        EXPECT_TRUE(same_bits(magnitudes, sum(abs(d)).to(dtype))) << dtype << n;
+        const auto of_squares = grad({squares}, {a, b}), of_magnitudes = grad({magnitudes}, {a, b});
+        EXPECT_TRUE(same_bits(of_squares[0] + 0, (2 * d).to(dtype) + 0)) << dtype << n;
+        EXPECT_TRUE(same_bits(of_squares[1] + 0, (-2 * d).to(dtype) + 0)) << dtype << n;
+        EXPECT_TRUE(same_bits(of_magnitudes[0] + 0, sign(d).to(dtype) + 0)) << dtype << n;
+      }
+    }
+  }
+}
+
 TEST_P(LossTest, CrossEntropyByHand) {
   const float log3 = std::log(3.0f);
   Tensor x = make({0, log3, 0, 0}, {2, 2}).set_requires_grad();  // probabilities 1/4 3/4, 1/2 1/2

@@ -324,6 +324,49 @@ TEST_P(ReduceTest, AFewRowsSideBySideHaveTheBitsOfRowsAlone) {
   }
 }
 
+/// Reductions whose lanes add more than the elements: rows alone, rows side by side in packets (widths 8 and
+/// 64) and not (33), unaligned rows, short rows, rows of several blocks.
+TEST_P(ReduceTest, RowsAndColumnsOfOtherReductionsHaveTheSameBits) {
+  if (!device().is_cuda()) GTEST_SKIP() << "on the CPU the order is that of memory";
+  using Function = Tensor (*)(const Tensor&, int64_t);
+  const Function functions[] = {[](const Tensor& t, int64_t d) { return norm(t, 1, {d}); },
+                                [](const Tensor& t, int64_t d) { return norm(t, 2, {d}); },
+                                [](const Tensor& t, int64_t d) { return logsumexp(t, {d}); },
+                                [](const Tensor& t, int64_t d) { return var(t, {d}); },
+                                [](const Tensor& t, int64_t d) { return argmax(t, {d}); },
+                                [](const Tensor& t, int64_t d) { return max(t, {d}); }};
+  for (const DType dtype : {f32, f64, bf16, f16}) {
+    for (const int64_t width : {8, 33, 64}) {
+      for (const int64_t n : {1, 5, 31, 32, 33, 511, 512, 1024, 1030, 3000}) {
+        const Tensor columns = normal({2, n, width}, {dtype, device()});
+        const Tensor rows = columns.transpose(1, 2).contiguous(), ends = rows.slice(2, 1, n);
+        for (const Function f : functions) {
+          EXPECT_TRUE(same_bits(f(columns, 1), f(rows, 2))) << dtype << width << " " << n;
+          if (n > 1) {
+            EXPECT_TRUE(same_bits(f(ends, 2), f(copy_of(ends), 2))) << dtype << width << " " << n;
+            EXPECT_TRUE(same_bits(f(columns.slice(1, 1, n), 1), f(ends, 2))) << dtype << width << " " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The count of ties is a second result, of every form of the loops.
+TEST_P(ReduceTest, TiesOfRowsAndColumns) {
+  for (const DType dtype : {f32, f64, bf16}) {
+    for (const int64_t n : {4, 32, 100, 1024, 2100}) {
+      Tensor x = zeros({n, 16}, {dtype, device()});
+      x.slice(0, n - 4, n).fill_(1);
+      for (const int64_t d : {0, 1}) {
+        const Tensor leaf = (d == 0 ? x.clone() : x.transpose(0, 1).contiguous()).set_requires_grad();
+        max(leaf, Shape{d}).backward(full({16}, 4, {dtype, device()}));
+        EXPECT_TRUE(same_bits(leaf.grad(), leaf.detach())) << dtype << n << " " << d;
+      }
+    }
+  }
+}
+
 TEST_P(ReduceTest, SumToUndoesBroadcasting) {
   const Tensor x = make<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ(sum_to(x, {3}).to_vector<float>(), (std::vector<float>{5, 7, 9}));
