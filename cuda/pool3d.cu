@@ -73,8 +73,8 @@ struct Maximum {
   static __device__ State join(const State& a, const State& b) {
     const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
     const bool larger = b.value > a.value | b_is_nan & !a_is_nan;
-    const bool equal = b.value == a.value, before = b.number<a.number, after = b.number> a.number;
-    const bool b_wins = larger | equal & before | a_is_nan & b_is_nan & after;
+    const bool equal = b.value == a.value, after = b.number > a.number;
+    const bool b_wins = larger | equal & !after | a_is_nan & b_is_nan & after;
     return {b_wins ? b.value : a.value, b_wins ? b.number : a.number};
   }
   /// The same if the cells of b come after those of a.

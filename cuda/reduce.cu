@@ -183,8 +183,7 @@ struct Target {
   }
 };
 
-// ---- What one lane adds up
-// ----------------------------------------------------------------------------------
+// ---- What one lane adds up -------------------------------------------------------------------------------
 
 /// add() takes n elements, of which the first has number i within the block. result() is that of a block, in
 /// lane 0 after the lanes are combined: of n elements, of which the first has number `first` in its row.
@@ -304,8 +303,7 @@ requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp
   __device__ typename Op::Acc result(int64_t, int) const { return a; }
 };
 
-// ---- Reading
-// ------------------------------------------------------------------------------------------------
+// ---- Reading ---------------------------------------------------------------------------------------------
 
 /// a / b. Dividing 32-bit numbers is several times cheaper.
 __device__ inline int64_t quotient(int64_t a, int64_t b) {
@@ -463,8 +461,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
     add_lane<Walk::pieces, Op>(e, lane, step, own);
 }
 
-// ---- Kernels
-// ------------------------------------------------------------------------------------------------
+// ---- Kernels ---------------------------------------------------------------------------------------------
 
 /// A thread per short row, or per V of them that are neighbours in memory.
 template <class Op, int V, class In, int operands, class Target>
@@ -692,8 +689,7 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
   });
 }
 
-// ---- Gradients
-// ----------------------------------------------------------------------------------------------
+// ---- Gradients -------------------------------------------------------------------------------------------
 
 namespace {
 

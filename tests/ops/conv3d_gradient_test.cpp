@@ -116,8 +116,7 @@ TEST_P(Conv3dGradient, GeometryTravelsThroughTheSecondOrder) {
   EXPECT_EQ(second[1].shape(), w.shape());
 }
 
-// ---- Against central differences, to second order
-// -------------------------------------------------------------
+// ---- Against central differences, to second order --------------------------------------------------------
 
 Tensor real_leaf(const Shape& shape, uint64_t seed, Device device) {
   Generator generator(seed);

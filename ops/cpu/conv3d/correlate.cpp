@@ -27,6 +27,7 @@ constexpr int64_t packed_weight_bytes = 16 * 1024 * 1024;
 constexpr int64_t cached_weight_bytes = 192 * 1024;  // of a block of output channels, in a second-level cache
 constexpr int64_t whole_input_bytes = 32 * 1024 * 1024;
 constexpr int64_t pair_bytes = 384 * 1024;  // of the sums of the 16 phases of Note [Winograd], in that cache
+constexpr int64_t unshared_bytes = 4 * 1024 * 1024;  // of an input that is copied as a whole without halo
 constexpr int64_t boxes_wanted = 16, tasks_wanted = 24;
 constexpr int64_t long_row =
     8;  // cells; correlate_rows() takes shorter rows together, with the halo between them
@@ -88,6 +89,10 @@ class Run {
         static_cast<double>(channel_step()) * static_cast<double>(c_.batch * c_.groups * c_.in_channels);
     const int64_t w = layout_.tile.w, most = 1024;  // positions of a plane of a box, whose sums are in L2
     if (elements * sizeof(T) > static_cast<double>(whole_input_bytes) || w > most) return false;
+    // Boxes without halo share no cells: tiles that stay in the nearest caches cost less than a large copy.
+    const bool shared = std::any_of(layout_.axes.begin(), layout_.axes.end(),
+                                    [](const TileAxis& axis) { return axis.halo > 0; });
+    if (!shared && !winograd_ && elements * sizeof(T) > unshared_bytes) return false;
     boxes_ = layout_;
     boxes_.tile.h = std::min(layout_.tile.h, most / w);
     const int64_t tasks = c_.batch * c_.groups * boxes_.tiles(1) * blocks_;

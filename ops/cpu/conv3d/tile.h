@@ -190,28 +190,34 @@ void copy_row(const S* from, int64_t n, T* to) {
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
 }
 
-/// Copies `count` cells of a row of the input, from cell `first` on, `step` apart. Cells outside the row are
-/// 0.
+/// Cells of any row of an input: `count` of them, from `first` on, `step` apart. Those outside the row count
+/// as 0; those inside have the numbers [begin, end).
+struct RowCells {
+  int64_t first, step, count, begin, end;
+
+  RowCells(int64_t width, int64_t first_cell, int64_t cell_step, int64_t cells)
+      : first(first_cell),
+        step(cell_step),
+        count(cells),
+        begin(first >= 0 ? 0 : std::min(count, (-first - 1) / step + 1)),
+        end(first >= width ? begin : std::clamp((width - 1 - first) / step + 1, begin, count)) {}
+};
+
 template <class S, class T>
-void copy_cells(const S* row, int64_t width, int64_t first, int64_t step, int64_t count, T* to) {
-  const int64_t before = first >= 0 ? 0 : std::min(count, (-first - 1) / step + 1);
-  const int64_t end = first >= width ? before : std::clamp((width - 1 - first) / step + 1, before, count);
-  std::fill_n(to, before, T(0));
-  if (before < end) {  // otherwise the pointer itself could be invalid
-    const S* from = row + first + before * step;
-    to += before;
-    const int64_t n = end - before;
-    if (step == 1)
-      copy_row(from, n, to);
-    else if (std::is_same_v<S, T> && step == 2)
-      conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, to);
+void copy_cells(const S* row, const RowCells& cells, T* to) {
+  std::fill_n(to, cells.begin, T(0));
+  if (cells.begin < cells.end) {  // otherwise the pointer itself could be invalid
+    const S* const from = row + cells.first + cells.begin * cells.step;
+    T* const inside = to + cells.begin;
+    const int64_t n = cells.end - cells.begin;
+    if (cells.step == 1)
+      copy_row(from, n, inside);
+    else if (std::is_same_v<S, T> && cells.step == 2)
+      conv_kernels.of<T>().every_second(reinterpret_cast<const T*>(from), n, inside);
     else
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i * step]);
-    to += n;
-  } else {
-    to += before;
+      for (int64_t i = 0; i < n; ++i) inside[i] = static_cast<T>(from[i * cells.step]);
   }
-  std::fill_n(to, count - end, T(0));
+  std::fill_n(to + cells.end, cells.count - cells.end, T(0));
 }
 
 /// Copies the cells that a box reads, of `channels` channels from `input` on.
@@ -223,7 +229,8 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
   for (int64_t c = 0; c < channels; ++c, input += ad.input * ah.input * aw.input) {
     for (const int64_t origin_d : ad.origins)
       for (const int64_t origin_h : ah.origins)
-        for (const int64_t origin_w : aw.origins)
+        for (const int64_t origin_w : aw.origins) {
+          const RowCells cells(aw.input, origin_w + box.first[2] * aw.step, aw.step, extent_w);
           for (int64_t ed = 0; ed < extent_d; ++ed) {
             const int64_t d = origin_d + (box.first[0] + ed) * ad.step;
             if (d < 0 || d >= ad.input) {
@@ -234,22 +241,19 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
               // Prefetches the next row. Rows are too short for the hardware to foresee it.
               if (-ah.step <= h && h < ah.input - ah.step) {
-                const int64_t next = h + ah.step;
-                const S* row = input + (d * ah.input + next) * aw.input;
-                const int64_t first = std::max<int64_t>(origin_w + box.first[2] * aw.step, 0),
-                              steps = (aw.input - first) / aw.step,
-                              end = extent_w <= steps ? first + extent_w * aw.step : aw.input;
-                for (int64_t i = first; i < end; i += 64 / static_cast<int64_t>(sizeof(S)))
-                  __builtin_prefetch(row + i);
+                const S* const next = input + (d * ah.input + h + ah.step) * aw.input;
+                for (int64_t i = cells.begin * aw.step; i < cells.end * aw.step;
+                     i += 64 / static_cast<int64_t>(sizeof(S)))
+                  __builtin_prefetch(next + cells.first + i);
               }
               if (h < 0 || h >= ah.input)
                 std::fill_n(to, extent_w, T(0));
               else
-                copy_cells(input + (d * ah.input + h) * aw.input, aw.input, origin_w + box.first[2] * aw.step,
-                           aw.step, extent_w, to);
+                copy_cells(input + (d * ah.input + h) * aw.input, cells, to);
             }
             to += extent_w - layout.pitch();  // skips the zeros at the end of the last row
           }
+        }
   }
 }
 

@@ -90,6 +90,7 @@ bool pack_winograd_tile(const simd::ConvKernelsOf<T>& simd, const S* input, cons
   const int64_t rows = layout.extent(1), width = layout.extent(2),
                 in_class = layout.extent(0) * layout.plane();
   const int64_t cells = 2 * width + 2, room = width + simd.lanes;
+  const RowCells in_row(aw.input, aw.origins[0] + 2 * box.first[2], 1, cells);
   T* line = scratch<T, 9>(cells + 2 * (room + 1) + 16 * room + simd.lanes);
   T *even = line + cells, *odd = even + room + 1, *ring = odd + room + 1;  // ring: 4 lines of 4 classes
   for (const int64_t origin_d : ad.origins) {
@@ -106,8 +107,7 @@ bool pack_winograd_tile(const simd::ConvKernelsOf<T>& simd, const S* input, cons
         if (h < 0 || h >= ah.input) {
           std::fill_n(of_row, 4 * room, T(0));
         } else {
-          copy_cells(input + (d * ah.input + h) * aw.input, aw.input, aw.origins[0] + 2 * box.first[2], 1,
-                     cells, line);
+          copy_cells(input + (d * ah.input + h) * aw.input, in_row, line);
           simd.every_second(line, width + 1, even);
           simd.every_second(line + 1, width + 1, odd);
           const T* const from[] = {even, odd, even + 1, odd + 1};
