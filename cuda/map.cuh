@@ -13,8 +13,7 @@
 // bandwidth is the limit: each byte is read and written once. f is a function of the inputs' opmath_t, which
 // is float for 16-bit types; its result is converted to the type of y.
 //
-// Each op has two kernels, which call f on the same numbers. In both, a thread issues all its loads before it
-// uses the first.
+// Each op has two kernels, which call f on the same numbers.
 //
 // Map moves packets of consecutive elements, with loads and stores of 16 bytes. That needs rows of whole
 // packets: along the innermost dimension every operand is dense or repeats one element, and the rows begin at
@@ -31,32 +30,22 @@ struct Operand {
   const T* data;  // null: use the number
   opmath_t<T> number;
 
-  /// n elements from data[at] on, which follow each other (step 1) or are all the same (step 0; then only
-  /// the first is loaded).
+  /// n elements from data[at] on, which follow each other (step 1) or are all the same (step 0).
   template <int n>
-  __device__ Packet<T, n> fetch(int64_t at, int64_t step) const {
-    Packet<T, n> memory;
-    if (data && (n == 1 || step == 1))
-      memory = *reinterpret_cast<const Packet<T, n>*>(data + at);
-    else if (data)
-      memory.lane[0] = data[at];
-    return memory;
-  }
-  __device__ opmath_t<T> number_of(T memory) const { return data ? opmath_t<T>(memory) : number; }
-  /// The numbers that fetch() has loaded.
-  template <int n>
-  __device__ Packet<opmath_t<T>, n> numbers(const Packet<T, n>& memory, int64_t step) const {
+  __device__ Packet<opmath_t<T>, n> load(int64_t at, int64_t step) const {
     Packet<opmath_t<T>, n> result;
     if (data && (n == 1 || step == 1)) {
+      const auto memory = *reinterpret_cast<const Packet<T, n>*>(data + at);
 #pragma unroll
       for (int i = 0; i < n; ++i) result.lane[i] = opmath_t<T>(memory.lane[i]);
     } else {
-      const opmath_t<T> repeated = number_of(memory.lane[0]);
+      const opmath_t<T> repeated = number_of(data ? data[at] : T{});
 #pragma unroll
       for (int i = 0; i < n; ++i) result.lane[i] = repeated;
     }
     return result;
   }
+  __device__ opmath_t<T> number_of(T memory) const { return data ? opmath_t<T>(memory) : number; }
 };
 
 /// The tensors of a map, with the types of their elements.
@@ -88,25 +77,27 @@ struct Input {
   Operand<T> x;
 };
 
-/// Packets that a thread of Map computes, and elements that one of MapRows does: enough for about 32 bytes of
-/// loads in flight per thread, with registers for half of the threads that fit or more.
-template <class... X>
-inline constexpr int packets_per_thread = sizeof...(X) <= 1 ? 2 : 1;
+/// Packets of `size` elements that a thread of Map computes, and elements that one of MapRows does: enough
+/// for about 32 bytes of loads in flight per thread, with registers for half of the threads that fit or more.
+template <int size, class... X>
+inline constexpr int packets_per_thread = sizeof...(X) <= 1 && size <= 4 ? 2 : 1;
 template <class... X>
 inline constexpr int elements_per_thread = sizeof...(X) <= 1 ? 8 : 4;
 
 /// Each warp computes 32 * packets_per_thread packets in a row, of `size` elements. If a dense tensor ends
-/// with less, the threads at its end compute their elements one by one.
-template <int size, class F, class Y, class Operands, class... X>
+/// with less, the threads at its end compute their elements one by one. `dense` says that all operands are.
+template <int size, bool dense, class F, class Y, class Operands, class... X>
 struct Map;
-template <int size, class F, class Y, int... k, class... X>
-struct Map<size, F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... {
-  static constexpr int packets = packets_per_thread<X...>, apart = 32 * size;
-  detail::StridedLayout<1 + sizeof...(X)> layout;
+template <int size, bool dense, class F, class Y, int... k, class... X>
+struct Map<size, dense, F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... {
+  static constexpr int packets = packets_per_thread<size, X...>, apart = 32 * size;
+  using Layout = detail::StridedLayout<1 + sizeof...(X)>;
+  using Offsets = detail::Offsets<1 + sizeof...(X)>;
+  Layout layout;
   Y* y;
   F f;
 
-  Map(const decltype(layout)& l, Y* out, F function, const Operand<X>&... x)
+  Map(const Layout& l, Y* out, F function, const Operand<X>&... x)
       : Input<k, X>{x}..., layout(l), y(out), f(function) {}
 
   int64_t threads() const {
@@ -127,38 +118,42 @@ struct Map<size, F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... 
  private:
   template <int n, int count>
   __device__ void compute(int64_t i) const {
-    detail::Offsets<1 + sizeof...(X)> at[count];
+    Offsets at[count];
 #pragma unroll
-    for (int u = 0; u < count; ++u) at[u] = layout.offsets(i + u * apart);
-    store<n, count>(at, fetch<n, count, k>(at, static_cast<const Input<k, X>&>(*this).x)...);
+    for (int u = 0; u < count; ++u) {
+      if constexpr (dense)
+        for (int64_t& offset : at[u].at) offset = i + u * apart;
+      else
+        at[u] = layout.offsets(i + u * apart);
+    }
+    store<n, count>(at, load<n, count, k>(at, static_cast<const Input<k, X>&>(*this).x)...);
   }
+  /// Dense operands are converted when they are used, so that the loads do not wait for each other.
   template <class T, int n, int count>
-  struct Fetched {
-    Packet<T, n> packet[count];
+  struct Loaded {
+    Packet<std::conditional_t<dense, T, opmath_t<T>>, n> packet[count];
   };
   template <int n, int count, int operand, class T>
-  __device__ Fetched<T, n, count> fetch(const detail::Offsets<1 + sizeof...(X)>* at,
-                                        const Operand<T>& x) const {
-    Fetched<T, n, count> result;
+  __device__ Loaded<T, n, count> load(const Offsets* at, const Operand<T>& x) const {
+    Loaded<T, n, count> result;
 #pragma unroll
-    for (int u = 0; u < count; ++u)
-      result.packet[u] = x.template fetch<n>(at[u][1 + operand], layout.strides[1 + operand][0]);
+    for (int u = 0; u < count; ++u) {
+      if constexpr (dense)
+        result.packet[u] = *reinterpret_cast<const Packet<T, n>*>(x.data + at[u][1 + operand]);
+      else
+        result.packet[u] = x.template load<n>(at[u][1 + operand], layout.strides[1 + operand][0]);
+    }
     return result;
   }
   template <int n, int count>
-  __device__ void store(const detail::Offsets<1 + sizeof...(X)>* at,
-                        const Fetched<X, n, count>&... memory) const {
+  __device__ void store(const Offsets* at, const Loaded<X, n, count>&... x) const {
 #pragma unroll
-    for (int u = 0; u < count; ++u)
-      apply<n>(at[u][0], static_cast<const Input<k, X>&>(*this).x.template numbers<n>(
-                             memory.packet[u], layout.strides[1 + k][0])...);
-  }
-  template <int n, class... C>
-  __device__ void apply(int64_t at, const Packet<C, n>&... x) const {
-    Packet<Y, n> out;
+    for (int u = 0; u < count; ++u) {
+      Packet<Y, n> out;
 #pragma unroll
-    for (int i = 0; i < n; ++i) out.lane[i] = Y(f(x.lane[i]...));
-    *reinterpret_cast<Packet<Y, n>*>(y + at) = out;
+      for (int i = 0; i < n; ++i) out.lane[i] = Y(f(opmath_t<X>(x.packet[u].lane[i])...));
+      *reinterpret_cast<Packet<Y, n>*>(y + at[u][0]) = out;
+    }
   }
 };
 
@@ -249,8 +244,10 @@ void map(const char* op, F f, Out<Y> y, In<X>... x) {
                           moves_in_packets<size>(layout, 0, out) &&
                           (moves_in_packets<size>(layout, ++k, operand(x, y.tensor).data) && ...);
   const auto run = [&](const auto& threads) { for_each_index(launch, threads.threads(), threads); };
-  if (in_packets)
-    run(Map<size, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+  if (in_packets && layout.is_dense() && (operand(x, y.tensor).data && ...))
+    run(Map<size, true, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+  else if (in_packets)
+    run(Map<size, false, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
   else
     run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 // Reductions on CUDA, and the gradients of some of them.
@@ -337,25 +338,25 @@ struct Elements {
   const RowView& v;
   int64_t first;
   int n;
-  Walk walk;
+  bool one_piece;
   Operands<In, operands> x;  // where the row begins, or where element `first` lies if one stride reaches all
 
-  __device__ Elements(const RowView& view, Operands<In, operands> memory, int64_t offset, int64_t begin)
+  __device__ Elements(const RowView& view, Operands<In, operands> memory, int64_t begin, int64_t offset,
+                      bool whole)
       : v(view),
         first(begin),
         n(static_cast<int>(view.length - begin < block ? view.length - begin : block)),
+        one_piece(whole),
         x(memory) {
-    const int64_t last = v.reduced.back(), stride = v.reduced_strides.back();
+#pragma unroll
+    for (int k = 0; k < operands; ++k) x.at[k] += offset;
+  }
+  __device__ static Elements of_row(const RowView& v, Operands<In, operands> x, int64_t offset,
+                                    int64_t first) {
+    const int64_t last = v.reduced.back(), n = v.length - first < block ? v.length - first : block;
     const bool one_piece = v.reduced.rank() == 1 || first - quotient(first, last) * last + n <= last;
     if (one_piece) offset += offset_of(v.reduced, v.reduced_strides, first);
-    walk = one_piece ? Walk::stride : Walk::pieces;
-    bool aligned = V == 1 && packet_size<In> > 1 && one_piece && stride == 1;
-#pragma unroll
-    for (int k = 0; k < operands; ++k) {
-      x.at[k] += offset;
-      aligned = aligned && reinterpret_cast<uintptr_t>(x.at[k]) % (packet_size<In> * sizeof(In)) == 0;
-    }
-    if (aligned) walk = Walk::packets;
+    return {v, x, first, offset, one_piece};
   }
 
   /// Elements i, i + 1, ..., counted from the first.
@@ -371,8 +372,9 @@ struct Elements {
 #pragma unroll
         for (int j = 0; j < count; ++j) {
           const In* const at =
-              x.at[k] + (walk == Walk::pieces ? offset_of(v.reduced, v.reduced_strides, first + i + j)
-                                              : (i + j) * v.reduced_strides.back());
+              x.at[k] + (walk == Walk::packets  ? i + j
+                         : walk == Walk::stride ? (i + j) * v.reduced_strides.back()
+                                                : offset_of(v.reduced, v.reduced_strides, first + i + j));
           if constexpr (V == 1) {
             to[k][j][0] = *at;
           } else {
@@ -383,6 +385,33 @@ struct Elements {
         }
       }
     }
+  }
+};
+
+/// Rows whose blocks are whole packets in one piece: element i of row r lies at r * row + i / inner * outer +
+/// i % inner.
+struct PacketRows {
+  int64_t row, inner, outer;
+
+  /// For block b of row r.
+  template <class In, int operands>
+  __device__ Elements<In, operands, 1> block_of(const RowView& v, const Operands<In, operands>& x, int64_t r,
+                                                int64_t b) const {
+    int64_t first = b * block, offset = r * row + first;
+    if (inner < v.length) offset += quotient(first, inner) * (outer - inner);
+    return {v, x, first, offset, true};
+  }
+  template <class In, int operands>
+  static std::optional<PacketRows> of(const RowView& v, const Operands<In, operands>& x) {
+    constexpr int64_t size = packet_size<In>;
+    const int64_t dims = v.reduced.rank(), inner = v.reduced.back(), row = v.kept_strides[0],
+                  outer = dims == 2 ? v.reduced_strides[0] : 0;
+    bool packets = size > 1 && v.kept.rank() == 1 && v.reduced_strides.back() == 1 &&
+                   (v.rows == 1 || row % size == 0) &&
+                   (dims == 1 || (dims == 2 && inner % block == 0 && outer % size == 0));
+    for (const In* at : x.at) packets = packets && is_packet_aligned<In, size>(at);
+    if (!packets) return std::nullopt;
+    return PacketRows{row, inner, outer};
   }
 };
 
@@ -452,10 +481,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 }
 template <class Op, class In, int operands, int V>
 __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step, Lane<Op, In> (&own)[V]) {
-  if constexpr (V == 1 && packet_size < In >> 1) {
-    if (e.walk == Walk::packets) return add_lane<Walk::packets, Op>(e, lane, step, own);
-  }
-  if (e.walk != Walk::pieces)
+  if (e.one_piece)
     add_lane<Walk::stride, Op>(e, lane, step, own);
   else
     add_lane<Walk::pieces, Op>(e, lane, step, own);
@@ -468,7 +494,7 @@ template <class Op, int V, class In, int operands, class Target>
 __global__ void __launch_bounds__(threads, 3)
     short_rows_kernel(RowView v, Operands<In, operands> x, Target target) {
   for (int64_t row = first_index() * V; row < v.rows; row += index_step() * V) {
-    const Elements<In, operands, V> e(v, x, offset_of(v.kept, v.kept_strides, row), 0);
+    const auto e = Elements<In, operands, V>::of_row(v, x, offset_of(v.kept, v.kept_strides, row), 0);
     Lane<Op, In> own[V];
     add_lane<Op>(e, 0, 1, own);
 #pragma unroll
@@ -486,17 +512,27 @@ __device__ A shuffle_down(A a, int distance) {
   return a;
 }
 
-/// One warp per block of a row.
-template <class Op, class In, int operands, class Target>
-__global__ void __launch_bounds__(threads, 3)  // a few blocks per multiprocessor load at the same time
-    row_blocks_kernel(RowView v, int64_t blocks, Operands<In, operands> x, Target target) {
+/// One warp per block of a row. `Rows` is PacketRows, or AnyRows.
+struct AnyRows {
+  template <class In, int operands>
+  __device__ Elements<In, operands, 1> block_of(const RowView& v, const Operands<In, operands>& x, int64_t r,
+                                                int64_t b) const {
+    return Elements<In, operands, 1>::of_row(v, x, offset_of(v.kept, v.kept_strides, r), b * block);
+  }
+};
+template <class Op, class Rows, class In, int operands, class Target>
+__global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocessor load at the same time
+    row_blocks_kernel(const __grid_constant__ RowView v, Rows rows, int64_t blocks, Operands<In, operands> x,
+                      Target target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
     const int64_t row = blocks == 1 ? task : quotient(task, blocks);
-    const Elements<In, operands, 1> e(v, x, offset_of(v.kept, v.kept_strides, row),
-                                      (task - row * blocks) * block);
+    const Elements<In, operands, 1> e = rows.block_of(v, x, row, task - row * blocks);
     Lane<Op, In> own[1];
-    add_lane<Op>(e, lane, lanes, own);
+    if constexpr (std::is_same_v<Rows, PacketRows>)
+      add_lane<Walk::packets, Op>(e, lane, lanes, own);
+    else
+      add_lane<Op>(e, lane, lanes, own);
 #pragma unroll
     for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_down(own[0], half));
     if (lane == 0) target.store(task, own[0].result(e.first, e.n));
@@ -522,7 +558,7 @@ __global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
     const int64_t column = (t - outer * tiles) * tile;  // within the side
     const int64_t row = outer * side + column;
     const int64_t offset = offset_of(v.kept, v.kept_strides, row) + c;
-    const Elements<In, operands, V> e(v, x, offset, b * block);
+    const auto e = Elements<In, operands, V>::of_row(v, x, offset, b * block);
     if (column + c < side) {
       Lane<Op, In> own[V];
       add_lane<Op>(e, l, lanes, own);
@@ -577,11 +613,16 @@ void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const 
       return moves_in_packets<V>(v, x) ? in_columns.template operator()<V>()
                                        : in_columns.template operator()<1>();
   }
+  const auto in_rows = [&](const auto& rows) {
+    row_blocks_kernel<Op><<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(
+        v, rows, blocks, x, target);
+  };
   if (v.length <= short_length)
     short_rows_kernel<Op, 1><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
+  else if (const auto packets = PacketRows::of(v, x))
+    in_rows(*packets);
   else
-    row_blocks_kernel<Op>
-        <<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(v, blocks, x, target);
+    in_rows(AnyRows());
   launch.check();
 }
 
