@@ -240,11 +240,12 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
             for (int64_t eh = 0; eh < extent_h; ++eh, to += layout.pitch()) {
               const int64_t h = origin_h + (box.first[1] + eh) * ah.step;
               // Prefetches the next row. Rows are too short for the hardware to foresee it.
-              if (-ah.step <= h && h < ah.input - ah.step) {
+              if (-ah.step <= h && h < ah.input - ah.step && cells.begin < cells.end) {
                 const S* const next = input + (d * ah.input + h + ah.step) * aw.input;
-                for (int64_t i = cells.begin * aw.step; i < cells.end * aw.step;
-                     i += 64 / static_cast<int64_t>(sizeof(S)))
-                  __builtin_prefetch(next + cells.first + i);
+                const int64_t last = cells.first + (cells.end - 1) * cells.step;
+                for (int64_t w = cells.first + cells.begin * cells.step; w <= last;
+                     w += 64 / static_cast<int64_t>(sizeof(S)))
+                  __builtin_prefetch(next + w);
               }
               if (h < 0 || h >= ah.input)
                 std::fill_n(to, extent_w, T(0));
