@@ -38,9 +38,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
                         " occurs twice in dims ", dims);
       seen.push_back(dim);
       if (x.rank() == 0) continue;
-      std::vector<int64_t> indices(static_cast<size_t>(x.shape()[dim]));
-      for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int64_t>(indices.size() - 1 - i);
-      y = read_at(y, dim, indices);
+      y = detail::index_select(y, dim, arange(x.shape()[dim] - 1, -1, -1, {i64, x.device()}));
     }
     return y.impl() == x.impl() ? x.clone() : y;
   });

@@ -166,8 +166,9 @@ class Run {
   /// Whether saving multiplications pays for combining cells, and 16/9 as many weights.
   bool suits_winograd() const {
     const Triple& size = c_.out_size;
-    return is_winograd_axis(c_.phases[1]) && is_winograd_axis(c_.phases[2]) && c_.in_channels >= 8 &&
-           c_.batch * size.d * size.h * size.w >= 512;
+    return is_winograd_axis(c_.phases[1]) && is_winograd_axis(c_.phases[2]) &&
+           std::min(c_.in_channels, c_.out_channels) >= least_winograd_channels &&
+           c_.batch * size.d * size.h * size.w >= least_winograd_cells;
   }
 
   void find_phases() {

@@ -255,8 +255,9 @@ class ByChannels {
     const int64_t pairs = g_.small.d * ((g_.small.h + 1) / 2) * ((g_.small.w + 1) / 2);
     const double factors = 16.0 * static_cast<double>(g_.batch * pairs) *
                            static_cast<double>(g_.big_channels + g_.small_channels);
-    return is_winograd_axis(axes_[1]) && is_winograd_axis(axes_[2]) && g_.big_per_group() >= 8 &&
-           g_.batch * g_.small_cells() >= 512 && factors * sizeof(T) <= factor_bytes;
+    return is_winograd_axis(axes_[1]) && is_winograd_axis(axes_[2]) &&
+           std::min(g_.big_per_group(), g_.small_per_group()) >= least_winograd_channels &&
+           g_.batch * g_.small_cells() >= least_winograd_cells && factors * sizeof(T) <= factor_bytes;
   }
   int64_t taps() const { return kernel_.d * kernel_.h * kernel_.w; }
   /// Positions of small, or of pairs along H and W.

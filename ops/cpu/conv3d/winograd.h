@@ -30,6 +30,9 @@
 
 namespace vox::cpu {
 
+/// With fewer channels or cells, combining them costs more than it saves.
+inline constexpr int64_t least_winograd_channels = 32, least_winograd_cells = 512;
+
 /// Whether an axis has three taps on neighbouring cells and outputs.
 inline bool is_winograd_axis(const std::vector<Lattice>& phases) {
   if (phases.size() != 1) return false;

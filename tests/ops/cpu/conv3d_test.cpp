@@ -40,8 +40,8 @@ const std::vector<TransposeCase> cases{
     {"strides close to the end of 64 bits", 1, 2, 3, 1, 3, {huge, huge - 2, huge - 1}, 1, 0, 1, 1},
     {"one such stride", 1, 2, 3, {2, 3, 1}, 3, {1, 1, huge}, 1, 0, 1, 1},
     {"pairs of outputs, odd rows", 1, 32, 48, {6, 13, 11}, 3, 1, {1, 0, 2}, 0, 1, 1},
-    {"pairs, dilated in D, groups", 2, 32, 32, {7, 9, 16}, {2, 3, 3}, 1, 1, 0, {2, 1, 1}, 2},
-    {"pairs in tiles", 1, 16, 16, {18, 84, 90}, {1, 3, 3}, 1, {0, 1, 1}, 0, 1, 1},
+    {"pairs, dilated in D, groups", 2, 64, 64, {7, 9, 16}, {2, 3, 3}, 1, 1, 0, {2, 1, 1}, 2},
+    {"pairs in tiles", 1, 32, 32, {16, 64, 68}, {1, 3, 3}, 1, {0, 1, 1}, 0, 1, 1},
     {"one by one", 1, 1, 1, {1, 1, 1}, 1, 1, 0, 0, 1, 1},
     {"more taps than a tile holds", 1, 1, 2, {2, 2, 2}, {16, 17, 16}, 1, 0, 0, 1, 1},
 };
@@ -85,7 +85,7 @@ TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
 // Sums and differences of cells that are infinite, or would become so, must not reach the results of Note
 // [Winograd]. The sums of these numbers are exact.
 TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
-  const Conv3dGeometry g = TransposeCase{"pairs", 1, 16, 16, {8, 10, 12}, 3, 1, 1, 0, 1, 1}.geometry();
+  const Conv3dGeometry g = TransposeCase{"pairs", 1, 32, 32, {8, 10, 12}, 3, 1, 1, 0, 1, 1}.geometry();
   const double infinity = std::numeric_limits<double>::infinity(),
                largest = GetParam() == f32 ? 0x1p127 : 0x1p1023;
   const Tensor weight = testing::integer_tensor(g.weight_shape(), 3, GetParam()) * 0x1p-10,
@@ -109,7 +109,7 @@ TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
 // end.
 TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
   const TransposeCase tiled{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3},
-      pairs{"pairs", 2, 16, 16, {5, 9, 12}, 3, 1, 1, 0, 1, 1};
+      pairs{"pairs", 2, 32, 32, {5, 9, 12}, 3, 1, 1, 0, 1, 1};
   const auto highest = Float32Precision::highest;
   for (const auto& [dtype, c] : {std::pair(bf16, tiled), {f16, tiled}, {bf16, pairs}, {f16, pairs}}) {
     SCOPED_TRACE(std::string(to_string(dtype)) + " " + c.name);
