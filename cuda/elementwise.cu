@@ -238,8 +238,8 @@ struct BinaryGradient {
       return g * (b * BinaryOp<Binary::pow, T>{}(base, b - T(1)));
     }
     if constexpr (op == Binary::pow && operand == 1) {
-      const T y = b;  // 0 or 1 if a = 0 and the exponent is not negative
-      return g * (y * ::log(a == T(0) && y <= T(1) ? T(1) : a));
+      const T y = b;  // 0, -0 or 1 if a = 0 and the exponent is not negative, else infinite
+      return g * (y * ::log(a == T(0) && ::fabs(y) <= T(1) ? T(1) : a));
     }
   }
 };

@@ -160,11 +160,11 @@ struct StoreVarMean {
   using A = opmath_t<T>;
   T *variance, *mean;
   A* exact_mean;  // or null
-  A divisor;
+  double divisor;
 
   __device__ void operator()(int64_t i, const detail::VarMeanOp<double>::Acc& a) const {
     const A m = static_cast<A>(a.count == 0 ? std::numeric_limits<double>::quiet_NaN() : a.mean);
-    variance[i] = static_cast<T>(static_cast<A>(a.m2) / divisor);
+    variance[i] = static_cast<T>(static_cast<A>(a.m2 / divisor));
     mean[i] = static_cast<T>(m);
     if (exact_mean) exact_mean[i] = m;
   }
@@ -215,9 +215,10 @@ requires(!std::is_same_v<In, detail::VarMeanOp<double>::Acc>) struct Lane<detail
   T shift, sum = 0, squares = 0;
 
   static constexpr int samples = 4;
-  /// Takes the sum of the samples.
-  __device__ void begin(T total) {
-    const T mean = total * T(1.0 / samples);
+  /// Takes the samples. Each is divided before they are added, which cannot overflow.
+  __device__ void begin(const T (&sample)[samples]) {
+    constexpr T part = T(1) / samples;
+    const T mean = (sample[0] * part + sample[1] * part) + (sample[2] * part + sample[3] * part);
     shift = mean - mean == 0 ? mean : T(0);
   }
   template <int n>
@@ -453,9 +454,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 #pragma unroll
         for (int c = 0; c < V; ++c) x[0][s][c] = sample[0][0][c];
       }
-      for_rows<Op>(x, [&](int c, const auto& values) {
-        own[c].begin((values[0] + values[1]) + (values[2] + values[3]));
-      });
+      for_rows<Op>(x, [&](int c, const auto& values) { own[c].begin(values); });
     }
   };
   for (int p = lane; p < whole; p += step * at_once) {
@@ -724,8 +723,7 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
     using A = opmath_t<T>;
     const double divisor = std::max(0.0, static_cast<double>(v.length) - correction);
     const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean),
-                                exact_mean.defined() ? detail::mutable_ptr<A>(exact_mean) : nullptr,
-                                static_cast<A>(divisor)};
+                                exact_mean.defined() ? detail::mutable_ptr<A>(exact_mean) : nullptr, divisor};
     reduce_rows<detail::VarMeanOp<double>>(launch, x.device(), Operands<T, 1>{{detail::ptr<T>(x)}}, v, store);
   });
 }

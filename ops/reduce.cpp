@@ -99,11 +99,12 @@ Tensor exact_results(const char* function, const Tensor& x, const Plan& plan) {
   return detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
 }
 
-/// The results to compute a gradient from: the exact ones if there are, but those on the tape for a recorded
-/// gradient.
-Tensor results_for_gradient(const autograd::SavedTensor& y, const autograd::SavedTensor& exact) {
-  const Tensor unrounded = exact.get();
-  return unrounded.defined() && !grad_enabled() ? unrounded : y.get();
+/// Dimensions whose reduction gives `keepdim_shape`: those of size 1.
+Shape reduced_dims(const Shape& keepdim_shape) {
+  Shape dims;
+  for (int64_t i = 0; i < keepdim_shape.rank(); ++i)
+    if (keepdim_shape[i] == 1) dims.push_back(i);
+  return dims;
 }
 
 /// The gradient of x, off the tape. g, r and b have the shape of the results, and keepdim_shape makes that
@@ -356,7 +357,7 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
     node->count_ = static_cast<double>(plan.count);
     node->divisor_ = std::max(0.0, node->count_ - correction);
     node->saved_x_.save(x);
-    node->saved_mean_.save(exact_mean.defined() ? exact_mean : y.mean);
+    node->saved_mean_.save(exact_mean.defined() ? exact_mean : y.mean.detach().clone());
   }
   return y;
 }
@@ -367,8 +368,10 @@ struct DifferenceNode final : autograd::Node {
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get(), target = saved_target_.get();
-    const Tensor y = results_for_gradient(saved_y_, saved_exact_);
     const DType wide = opmath(x.dtype());
+    Tensor y = saved_y_.get();
+    if (saved_exact_.get().defined())  // a recorded gradient needs y on the tape
+      y = grad_enabled() ? norm(x.to(wide), 2, reduced_dims(keepdim_shape_), true) : saved_exact_.get();
     Tensor scale = g[0]->to(wide).reshape(keepdim_shape_);
     if (y.defined()) {
       const Tensor kept = y.to(wide).reshape(keepdim_shape_), nothing = eq(kept, 0);
@@ -438,12 +441,15 @@ struct LogSumExpNode final : autograd::Node {
   const char* name() const override { return "logsumexp"; }
   autograd::Gradients backward(autograd::Gradients g) override {
     const Tensor x = saved_x_.get();
+    const DType wide = opmath(x.dtype());
+    const Tensor exact = saved_exact_.get();
     if (!grad_enabled())
       return {gradient(name(), ReduceGradient::exponential, keepdim_shape_, *g[0], x,
-                       results_for_gradient(saved_y_, saved_exact_).to(opmath(x.dtype())))};
-    const DType wide = opmath(x.dtype());
+                       exact.defined() ? exact : saved_y_.get())};
     const auto kept = [&](const Tensor& t) { return t.to(wide).reshape(keepdim_shape_); };
-    const Tensor y = kept(saved_y_.get()), nothing = eq(y, -std::numeric_limits<double>::infinity());
+    const Tensor y =
+        exact.defined() ? logsumexp(x.to(wide), reduced_dims(keepdim_shape_), true) : kept(saved_y_.get());
+    const Tensor nothing = eq(y, -std::numeric_limits<double>::infinity());
     const Tensor exponent = x.to(wide) - where(nothing, full({}, 0, y.options()), y);
     return {(kept(*g[0]) * exp(exponent)).to(x.dtype())};
   }

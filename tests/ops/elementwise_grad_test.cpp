@@ -103,6 +103,14 @@ TEST_P(ElementwiseGradTest, PowOfZeroIsConstant) {
   EXPECT_EQ(grad({by_a}, {b})[0].item<double>(), 0.25);
 }
 
+TEST_P(ElementwiseGradTest, PowOfZeroByItsExponent) {
+  // y log(a), but 0 where a = 0 and the exponent is not negative.
+  const Tensor a = from_vector<double>({0, -0.0, 0, -0.0, 0, -0.0, 0, -0.0}, {8}, device());
+  Tensor b = leaf({2, 3, 0, 0, -1, -1, -2, -2});
+  pow(a, b).backward(full({8}, 1, a.options()));
+  EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{0, 0, 0, 0, -inf, inf, -inf, -inf}));
+}
+
 TEST_P(ElementwiseGradTest, MaskedGradientsStayFinite) {
   // An infinite gradient of an element that was not chosen must come back as 0, not as 0 * inf.
   const Tensor gradient = from_vector<double>({inf, 2}, {2}, device());

@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
@@ -113,6 +114,45 @@ TEST_P(StatisticsTest, GradientsAtTheEdges) {
   EXPECT_EQ(gradient([](const Tensor& x) { return logsumexp(x, {1}); },
                      of({-infinity, -infinity, -infinity, 5}, {2, 2})),
             (Doubles{0, 0, 0, 1}));
+}
+
+// Results that 16 bits round, or cannot hold, do not reach the gradients, recorded or not.
+TEST_P(StatisticsTest, GradientsOf16BitsUseExactResults) {
+  const auto gradient = [](const auto& f, const Tensor& leaf, bool create_graph) {
+    Tensor x = leaf.clone().set_requires_grad();
+    return grad({f(x)}, {x}, {.create_graph = create_graph})[0].detach().to(f64)[0].template item<double>();
+  };
+  const Tensor large = full({10000}, 1000, {f16, device()}),
+               close = from_vector<double>({100.25, 100}, {2}, device()).to(bf16);
+  for (const bool recorded : {false, true}) {
+    EXPECT_NEAR(gradient([](const Tensor& x) { return norm(x).to(f32); }, large, recorded), 0.01, 1e-4)
+        << recorded;
+    EXPECT_NEAR(gradient([](const Tensor& x) { return logsumexp(x); }, close, recorded), 0.5, 0.002)
+        << recorded;
+  }
+}
+
+TEST_P(StatisticsTest, VarianceOfHugeNumbers) {
+  for (const DType dtype : {f32, bf16}) {
+    const auto of_row = [&](const Tensor& x) { return var_mean(x.to(dtype)); };
+    const VarMean same = of_row(full({2}, 0x1p126, here()));
+    EXPECT_EQ(same.var.to(f64).item<double>(), 0) << dtype;
+    EXPECT_EQ(same.mean.to(f64).item<double>(), 0x1p126) << dtype;
+    // The sum of squares does not fit f32, their mean does.
+    const Tensor signs = arange(1 << 20, {i64, device()});
+    const Tensor x = where(lt(signs, 1 << 19), full({}, 0x1p57, here()), full({}, -0x1p57, here()));
+    EXPECT_EQ(var_mean(x.to(dtype), {}, 0).var.to(f64).item<double>(), 0x1p114) << dtype;
+  }
+}
+
+TEST_P(StatisticsTest, ResultsMayBeOverwritten) {
+  Tensor x = leaf({3, 4});
+  VarMean y = var_mean(x);
+  {
+    const auto guard = no_grad();
+    y.mean.mul_(2);
+  }
+  EXPECT_NO_THROW(y.var.backward());
 }
 
 TEST_P(StatisticsTest, Norms) {

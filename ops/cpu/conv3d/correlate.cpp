@@ -232,9 +232,11 @@ class Run {
           by_tap[tap * rows + r] = static_cast<T>(from[r * c_.weight_per_out + tap]);
     }
     if (winograd_) {
-      T* factors = scratch<T, 7>(taps_ * rows);
+      const int64_t count = 16 * kernel_.d * rows;
+      T* factors = scratch<T, 7>(count);
       winograd_weights(simd_, by_tap, kernel_.d, rows,
                        {c_.phases[1][0].in_per_tap < 0, c_.phases[2][0].in_per_tap < 0}, factors);
+      if (!all_finite(factors, count)) finite_ = false;
       by_tap = factors;
     }
     for (const Phase& phase : phases_) {

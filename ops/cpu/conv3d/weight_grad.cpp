@@ -218,6 +218,7 @@ class ByChannels {
   bool run() {
     plan();
     pack();
+    if (winograd_) check_pairs();
     if (!finite_) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
     return run_ranges<T>(owners_, ranges_, numel, finite_, dweight_,
@@ -347,6 +348,14 @@ class ByChannels {
           simd_.transpose(dense, cells, lanes, cells, to, rows);
         }
       }
+    });
+  }
+
+  /// Whether the factors of small are finite, which sums of finite numbers need not be.
+  void check_pairs() {
+    const int64_t count = positions() * g_.small_channels;
+    parallel_for(g_.batch * phases_, 1 + (1 << 16) / count, [&](int64_t begin, int64_t end) {
+      if (!all_finite(detail::ptr<T>(small_memory_) + begin * count, (end - begin) * count)) finite_ = false;
     });
   }
 

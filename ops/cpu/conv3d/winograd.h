@@ -25,8 +25,9 @@
 // Pairs begin at output 0, whatever the tile. So the bits of an output do not depend on the tiling.
 //
 // Rounding: every factor is a sum of up to four numbers, so results differ from the plain sum in the last
-// bits. Whole numbers stay exact: the halves of their sums are exact. An infinite cell would become NaN;
-// cells whose factors are not finite are left to the plain sums.
+// bits. Whole numbers stay exact: the halves of their sums are exact. An infinite factor would become NaN;
+// operands whose factors are not finite are left to the plain sums. Results that overflow may be NaN instead
+// of infinite.
 
 namespace vox::cpu {
 
