@@ -52,11 +52,10 @@ class Run {
   Run(const Correlation<S, T>& c, bool winograd)
       : c_(c), simd_(conv_kernels.of<T>()), axes_(c.phases), kernel_(c.kernel) {
     by_rows_ = c.out_channels % simd_.lanes == 0;
-    winograd_ = winograd && by_rows_ && suits_winograd();
-    for (size_t a = 0; a < 3; ++a) {
-      if (winograd_ && a > 0) axes_[a] = winograd_lattices(c.phases[a][0]);
-      layout_.axes[a] = winograd_ && a > 0 ? TileAxis::by_cell(axes_[a]) : TileAxis::smaller(axes_[a]);
-    }
+    winograd_ = winograd && by_rows_ &&
+                suits_winograd(axes_, c.in_channels, c.out_channels,
+                               c.batch * c.out_size.d * c.out_size.h * c.out_size.w);
+    layout_.axes = tile_axes(axes_, winograd_);
     if (winograd_) kernel_.h = kernel_.w = 4;
     for (const Lattice& d : axes_[0])
       for (const Lattice& h : axes_[1])
@@ -163,14 +162,6 @@ class Run {
   }
 
  private:
-  /// Whether saving multiplications pays for combining cells, and 16/9 as many weights.
-  bool suits_winograd() const {
-    const Triple& size = c_.out_size;
-    return is_winograd_axis(c_.phases[1]) && is_winograd_axis(c_.phases[2]) &&
-           std::min(c_.in_channels, c_.out_channels) >= least_winograd_channels &&
-           c_.batch * size.d * size.h * size.w >= least_winograd_cells;
-  }
-
   void find_phases() {
     int64_t weights = 0;
     for (const Lattice& d : axes_[0])

@@ -198,12 +198,10 @@ class ByChannels {
   ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
       : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {
     for (size_t a = 0; a < 3; ++a) axes_[a] = {conv3d_lattice(g, static_cast<int64_t>(a))};
-    winograd_ = suits_winograd();
-    for (size_t a = 0; a < 3; ++a) {
-      if (winograd_ && a > 0) axes_[a] = winograd_lattices(axes_[a][0]);
-      layout_.axes[a] = winograd_ && a > 0 ? TileAxis::by_cell(axes_[a]) : TileAxis::smaller(axes_[a]);
-      layout_.tile[static_cast<int64_t>(a)] = layout_.axes[a].outputs;
-    }
+    winograd_ = suits_winograd(axes_, g.big_per_group(), g.small_per_group(), g.batch * g.small_cells()) &&
+                factors_fit();
+    layout_.axes = tile_axes(axes_, winograd_);
+    for (int64_t a = 0; a < 3; ++a) layout_.tile[a] = layout_.axes[static_cast<size_t>(a)].outputs;
     if (winograd_) kernel_ = {g.kernel.d, 4, 4}, phases_ = 16;
   }
 
@@ -251,14 +249,12 @@ class ByChannels {
 
   /// From one channel of a tile of big to the next.
   int64_t channel_step() const { return winograd_ ? winograd_channel<T>(layout_) : layout_.channel(); }
-  /// Whether saving multiplications pays: factors that do not fit the last cache cost more.
-  bool suits_winograd() const {
+  /// Whether the factors of both operands stay in the last cache. Others cost more than they save.
+  bool factors_fit() const {
     const int64_t pairs = g_.small.d * ((g_.small.h + 1) / 2) * ((g_.small.w + 1) / 2);
     const double factors = 16.0 * static_cast<double>(g_.batch * pairs) *
                            static_cast<double>(g_.big_channels + g_.small_channels);
-    return is_winograd_axis(axes_[1]) && is_winograd_axis(axes_[2]) &&
-           std::min(g_.big_per_group(), g_.small_per_group()) >= least_winograd_channels &&
-           g_.batch * g_.small_cells() >= least_winograd_cells && factors * sizeof(T) <= factor_bytes;
+    return factors * sizeof(T) <= factor_bytes;
   }
   int64_t taps() const { return kernel_.d * kernel_.h * kernel_.w; }
   /// Positions of small, or of pairs along H and W.
@@ -339,12 +335,12 @@ class ByChannels {
           copy_row(from, lanes * cells, wide);
           dense = wide;
         }
-        if (!all_finite(dense, lanes * cells)) finite_ = false;
-        if (winograd_) {
+        if (winograd_) {  // check_pairs() looks at the factors
           T* by_cell = scratch<T, 3>(lanes * cells);
           simd_.transpose(dense, cells, lanes, cells, by_cell, lanes);
           pack_pairs(by_cell, to);
         } else {
+          if (!all_finite(dense, lanes * cells)) finite_ = false;
           simd_.transpose(dense, cells, lanes, cells, to, rows);
         }
       }

@@ -57,6 +57,25 @@ inline std::vector<Lattice> winograd_lattices(const Lattice& l) {
   return phases;
 }
 
+/// Whether saving multiplications pays for combining cells, and for 16/9 as many weights. `phases` are those
+/// along D, H and W; the channels are those of a group.
+inline bool suits_winograd(const std::array<std::vector<Lattice>, 3>& phases, int64_t channels,
+                           int64_t other_channels, int64_t cells) {
+  return is_winograd_axis(phases[1]) && is_winograd_axis(phases[2]) &&
+         std::min(channels, other_channels) >= least_winograd_channels && cells >= least_winograd_cells;
+}
+
+/// The axes of a tile for `phases`. If `winograd`, the phases along H and W become those of the Note.
+inline std::array<TileAxis, 3> tile_axes(std::array<std::vector<Lattice>, 3>& phases, bool winograd) {
+  std::array<TileAxis, 3> axes;
+  for (size_t a = 0; a < 3; ++a) {
+    const bool pairs = winograd && a > 0;
+    if (pairs) phases[a] = winograd_lattices(phases[a][0]);
+    axes[a] = pairs ? TileAxis::by_cell(phases[a]) : TileAxis::smaller(phases[a]);
+  }
+  return axes;
+}
+
 /// Weights (d, 3, 3, rows) become (d, 4, 4, rows). `backward` says of H and W that the cells fall with the
 /// taps.
 template <class T>
