@@ -73,11 +73,6 @@ endif()
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/ops/cpu/copy.cpp ${PROJECT_SOURCE_DIR}/ops/cpu/elementwise.cpp
   ${PROJECT_SOURCE_DIR}/ops/cpu/optimizer.cpp APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math -fno-math-errno)
 
-# GCC warns that ThreadSanitizer does not model the fences of Eigen's ThreadPool; parallel.cpp is its only user.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/core/parallel.cpp APPEND PROPERTY COMPILE_OPTIONS -Wno-tsan)
-endif()
-
 # What tests and benchmarks may use beyond the public headers.
 function(voxgrad_private_access target)
   target_include_directories(${target} PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR} ${PROJECT_SOURCE_DIR})

@@ -2,17 +2,13 @@
 #include <voxgrad/core/parallel.h>
 
 #include <unistd.h>
-#include <unsupported/Eigen/CXX11/ThreadPool>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <limits>
 #include <mutex>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,118 +33,24 @@ int threads_from_environment() {
   return static_cast<int>(threads);
 }
 
-// Note [Workers]
-//
-// Eigen's pool cannot be left half made: if its constructor throws because a thread does not start, it waits
-// forever for the threads that did. So all threads are started first and then handed to the pool. Once it has
-// them, nothing can fail. Until then they only wait, and can be told to end.
-
-/// A thread that waits to be told what to run. If it is told nothing, the destructor ends it.
-class Worker {
- public:
-  Worker() : thread_([this] { work(); }) {}
-  ~Worker() {
-    tell({});
-    thread_.join();
-  }
-
-  /// Only the first call counts.
-  void tell(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(told_, true)) task_ = std::move(task);
-    wake_.notify_one();
-  }
-
- private:
-  void work() {
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return told_; });
-    }
-    if (task_) task_();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool told_ = false;
-  std::function<void()> task_;  // constant once told_ is true
-  std::thread thread_;          // last, because it uses the other members
-};
-
-using Workers = std::vector<std::unique_ptr<Worker>>;
-
-/// Gives Eigen's pool the threads of `waiting`.
-struct Environment : Eigen::StlThreadEnvironment {
-  using EnvThread = Worker;
-  Worker* CreateThread(std::function<void()> loop) {
-    Worker* worker = waiting->back().release();
-    waiting->pop_back();
-    worker->tell(std::move(loop));
-    return worker;
-  }
-  Workers* waiting;  // valid while the pool is being made
-};
-
-using Pool = Eigen::ThreadPoolTempl<Environment>;
-
-/// A pool for a team of `threads`. It has one thread fewer, because the caller works too.
-std::shared_ptr<Pool> start_workers(int threads) {
-  try {
-    Workers waiting;
-    while (std::ssize(waiting) < threads - 1) waiting.push_back(std::make_unique<Worker>());
-    return std::make_shared<Pool>(threads - 1, Environment{{}, &waiting});
-  } catch (const std::exception& error) {
-    throw Error(str("parallel_for: the system does not start ", threads, " threads: ", error.what(),
-                    " (ask for fewer with set_num_threads() or the environment variable ",
-                    "VOXGRAD_NUM_THREADS)"));
-  }
+/// Lets the other thread of the core work while this one waits in a loop.
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
 }
 
-/// The process-wide number of threads, and the workers, made on first use.
-class Team {
- public:
-  int threads() {
-    const std::lock_guard lock(mutex_);
-    return checked_threads();
+/// Waits until `word` is not `old`. Waking a thread takes longer than a small op, so it looks for some 50 us
+/// before it sleeps.
+template <class T>
+void wait_while(const std::atomic<T>& word, T old) {
+  for (int i = 0; i < 1000; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    pause();
   }
-
-  void set_threads(int threads) {
-    std::shared_ptr<Pool> old;  // destroyed, and its threads joined, after the lock is released
-    const std::lock_guard lock(mutex_);
-    forget_parents_workers();
-    if (threads != threads_) old = std::move(workers_);
-    threads_ = threads;
-  }
-
-  /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call uses.
-  std::shared_ptr<Pool> workers() {
-    const std::lock_guard lock(mutex_);
-    forget_parents_workers();
-    if (checked_threads() > 1 && !workers_) workers_ = start_workers(threads_);
-    process_ = getpid();
-    return workers_;
-  }
-
- private:
-  /// fork() copies the pool, but not its threads: a child process can neither use nor join them.
-  void forget_parents_workers() {
-    if (workers_ && process_ != getpid()) new std::shared_ptr<Pool>(std::move(workers_));  // never destroyed
-  }
-  int checked_threads() {
-    if (threads_ == 0) threads_ = threads_from_environment();
-    return threads_;
-  }
-
-  std::mutex mutex_;
-  int threads_ = 0;  // 0: not determined yet
-  std::shared_ptr<Pool> workers_;
-  pid_t process_ = 0;  // which started them
-};
-
-Team& team() {
-  // Never destroyed: a static destructor may still compute, and idle workers end with the process.
-  static Team& the_team = *new Team;
-  return the_team;
+  word.wait(old, std::memory_order_acquire);
 }
 
 /// One call of parallel_for(). Shared with helpers, which may wake only when the call has returned: they
@@ -166,17 +68,15 @@ class Job {
       if (chunk < lowest_failed_.load(std::memory_order_relaxed)) run(chunk);
     }
     inside_parallel_for = outer;
-    if (finished > 0 && unfinished_.fetch_sub(finished, std::memory_order_acq_rel) == finished) {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-      all_done_.notify_all();
-    }
+    if (finished > 0 && unfinished_.fetch_sub(finished, std::memory_order_acq_rel) == finished)
+      unfinished_.notify_all();
   }
+
+  bool has_chunks() const { return next_.load(std::memory_order_relaxed) < chunks_; }
 
   /// Waits for the chunks that helpers still work on, then rethrows the exception of a chunk, if any.
   void wait() {
-    std::unique_lock lock(mutex_);
-    all_done_.wait(lock, [this] { return done_; });
+    while (const int64_t left = unfinished_.load(std::memory_order_acquire)) wait_while(unfinished_, left);
     if (error_) std::rethrow_exception(std::move(error_));
   }
 
@@ -202,11 +102,138 @@ class Job {
   std::atomic<int64_t> unfinished_;
   std::atomic<int64_t> lowest_failed_{std::numeric_limits<int64_t>::max()};
 
-  std::mutex mutex_;
-  std::condition_variable all_done_;
-  bool done_ = false;
+  std::mutex mutex_;  // for the exception of chunk lowest_failed_
   std::exception_ptr error_;
 };
+
+/// Held for a few instructions only, by many threads at once: none of them should sleep.
+class SpinLock {
+ public:
+  void lock() {
+    while (taken_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { taken_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> taken_{false};
+};
+
+/// Threads that help with the jobs of any caller.
+class Workers {
+ public:
+  /// Throws std::system_error if the system does not start that many.
+  explicit Workers(int threads) {
+    try {
+      while (std::ssize(threads_) < threads) threads_.emplace_back([this] { loop(); });
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~Workers() { end(); }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void offer(std::shared_ptr<Job> job, int64_t helpers) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    news_.fetch_add(1, std::memory_order_release);
+    if (helpers < std::ssize(threads_))
+      while (helpers-- > 0) news_.notify_one();
+    else
+      news_.notify_all();
+  }
+
+ private:
+  /// A job that has chunks left, or null.
+  std::shared_ptr<Job> find() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [](const auto& job) { return !job->has_chunks(); });
+    return jobs_.empty() ? nullptr : jobs_.front();
+  }
+  void loop() {
+    while (!ending_) {
+      const int news = news_.load(std::memory_order_acquire);
+      if (const auto job = find())
+        job->work();
+      else if (!ending_)
+        wait_while(news_, news);
+    }
+  }
+  void end() {
+    ending_ = true;
+    news_.fetch_add(1);
+    news_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::vector<std::thread> threads_;
+  std::vector<std::shared_ptr<Job>> jobs_;
+  SpinLock mutex_;            // of jobs_
+  std::atomic<int> news_{0};  // changes with every job, and at the end
+  std::atomic<bool> ending_{false};
+};
+
+/// Workers for a team of `threads`: one fewer, because the caller works too.
+std::shared_ptr<Workers> start_workers(int threads) {
+  try {
+    return std::make_shared<Workers>(threads - 1);
+  } catch (const std::exception& error) {
+    throw Error(str("parallel_for: the system does not start ", threads, " threads: ", error.what(),
+                    " (ask for fewer with set_num_threads() or the environment variable ",
+                    "VOXGRAD_NUM_THREADS)"));
+  }
+}
+
+/// The process-wide number of threads, and the workers, made on first use.
+class Team {
+ public:
+  int threads() {
+    const std::lock_guard lock(mutex_);
+    return checked_threads();
+  }
+
+  void set_threads(int threads) {
+    std::shared_ptr<Workers> old;  // destroyed, and its threads joined, after the lock is released
+    const std::lock_guard lock(mutex_);
+    forget_parents_workers();
+    if (threads != threads_) old = std::move(workers_);
+    threads_ = threads;
+  }
+
+  /// Null for one thread. Shared, so that set_threads() cannot end workers that a running call uses.
+  std::shared_ptr<Workers> workers() {
+    const std::lock_guard lock(mutex_);
+    forget_parents_workers();
+    if (checked_threads() > 1 && !workers_) workers_ = start_workers(threads_);
+    process_ = getpid();
+    return workers_;
+  }
+
+ private:
+  /// fork() copies the workers, but not their threads: a child process can neither use nor join them.
+  void forget_parents_workers() {
+    if (workers_ && process_ != getpid())
+      new std::shared_ptr<Workers>(std::move(workers_));  // never destroyed
+  }
+  int checked_threads() {
+    if (threads_ == 0) threads_ = threads_from_environment();
+    return threads_;
+  }
+
+  std::mutex mutex_;
+  int threads_ = 0;  // 0: not determined yet
+  std::shared_ptr<Workers> workers_;
+  pid_t process_ = 0;  // which started them
+};
+
+Team& team() {
+  // Never destroyed: a static destructor may still compute, and idle workers end with the process.
+  static Team& the_team = *new Team;
+  return the_team;
+}
 
 }  // namespace
 
@@ -228,14 +255,7 @@ void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
   const int64_t chunks = (n - 1) / grain + 1;
   const auto workers = inside_parallel_for ? nullptr : team().workers();
   const auto job = std::make_shared<Job>(n, grain, chunks, f);
-  if (workers) {
-    const int64_t helpers = std::min<int64_t>(workers->NumThreads(), chunks - 1);
-    try {
-      for (int64_t i = 0; i < helpers; ++i) workers->Schedule([job] { job->work(); });
-    } catch (const std::bad_alloc&) {
-      // Go on with fewer helpers: returning here would destroy `f` while others run it.
-    }
-  }
+  if (workers) workers->offer(job, chunks - 1);
   job->work();
   job->wait();
 }

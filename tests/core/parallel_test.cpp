@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -91,6 +92,21 @@ TEST_F(Parallel, HelpersDoHelp) {
     while (begun < 2) std::this_thread::yield();
   });
   EXPECT_EQ(begun, 2);
+}
+
+TEST_F(Parallel, ThreadsThatSleepAreWoken) {
+  set_num_threads(4);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the workers fall asleep
+    std::atomic<int> begun{0};
+    parallel_for(4, 1, [&](int64_t begin, int64_t) {
+      ++begun;
+      while (begun < 4) std::this_thread::yield();
+      // The caller has the first chunk, or another one; it falls asleep until the last one is done.
+      std::this_thread::sleep_for(std::chrono::milliseconds(begin));
+    });
+    EXPECT_EQ(begun, 4);
+  }
 }
 
 TEST_F(Parallel, TheLowestFailingChunkIsTheOneReported) {
