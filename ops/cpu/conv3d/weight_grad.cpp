@@ -31,7 +31,6 @@ constexpr int64_t partial_bytes = 32 * 1024 * 1024;  // for the sums of all rang
 constexpr int64_t tasks_wanted = 32;
 constexpr int64_t whole_bytes = 64 * 1024 * 1024;  // for packed copies of both operands
 constexpr int64_t factor_bytes = 8 * 1024 * 1024;  // of both operands for Note [Winograd]
-constexpr int64_t most_listed = 1 << 20;           // positions in the lists of all groups of taps
 constexpr int64_t whole_positions = 1024;          // of small in a task's inner loop
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -195,10 +194,12 @@ class ByPositions {
 template <class S, class T>
 class ByChannels {
  public:
-  ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
+  /// With `winograd`, uses it where it pays.
+  ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g, bool winograd)
       : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {
     for (size_t a = 0; a < 3; ++a) axes_[a] = {conv3d_lattice(g, static_cast<int64_t>(a))};
-    winograd_ = suits_winograd(axes_, g.big_per_group(), g.small_per_group(), g.batch * g.small_cells()) &&
+    winograd_ = winograd &&
+                suits_winograd(axes_, g.big_per_group(), g.small_per_group(), g.batch * g.small_cells()) &&
                 factors_fit();
     layout_.axes = tile_axes(axes_, winograd_);
     for (int64_t a = 0; a < 3; ++a) layout_.tile[a] = layout_.axes[static_cast<size_t>(a)].outputs;
@@ -237,11 +238,11 @@ class ByChannels {
     ranges_ = std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1,
                                   std::min(ceil_div(g_.batch * positions(), 256), partial_bytes / bytes + 1));
     // Taps of the same (d, h) touch the same positions. Few columns are one group, which also adds products
-    // with padding, rather than many groups of too few columns. So are many positions, which each group
-    // lists. Taps of different phases multiply different factors of small, so they are never one group.
+    // with padding, rather than many groups of too few columns. Taps of different phases multiply different
+    // factors of small, so they are never one group.
     const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), depth = kernel_.d,
                   heights = winograd_ ? 1 : kernel_.h, widths = winograd_ ? 1 : kernel_.w;
-    const bool by_row = channels * widths >= 12 && positions() * depth * heights * phases_ <= most_listed;
+    const bool by_row = channels * widths >= 12;
     for (int64_t phase = 0; phase < phases_; ++phase)
       for (int64_t row = 0; row < (by_row ? depth * heights : 1); ++row)
         groups_.push_back(group_of(phase, by_row ? row : 0, by_row ? row + 1 : depth * heights, channels));
@@ -260,44 +261,55 @@ class ByChannels {
   /// Positions of small, or of pairs along H and W.
   int64_t positions() const { return layout_.tile.d * layout_.tile.h * layout_.tile.w; }
 
-  /// Some taps, those of consecutive (d, h): the positions of small that touch big through them, and where
-  /// these begin in a tile; the columns (channel of big, tap), as offsets in a tile and as numbers of taps.
+  /// Some taps of a phase: one row of them, or all. The columns are (channel of big, tap), as offsets in a
+  /// tile and as numbers of taps.
   struct Group {
-    int64_t phase = 0, per_channel = 0;  // taps
-    std::vector<int64_t> positions, places, offsets, taps;
+    int64_t phase = 0, per_channel = 0;                        // taps
+    int64_t first_d = 0, last_d = 0, first_h = 0, last_h = 0;  // of the taps
+    std::vector<int64_t> offsets = {}, taps = {};
   };
 
+  /// The lattices of a phase along an axis: d, h, w.
+  const Lattice& lattice(int64_t phase, size_t axis) const {
+    const int64_t along[] = {0, phase / 4, phase % 4};
+    return axes_[axis][static_cast<size_t>(winograd_ ? along[axis] : 0)];
+  }
+
   Group group_of(int64_t phase, int64_t first_row, int64_t last_row, int64_t channels) const {
-    const Lattice &ld = axes_[0][0], &lh = axes_[1][static_cast<size_t>(winograd_ ? phase / 4 : 0)],
-                  &lw = axes_[2][static_cast<size_t>(winograd_ ? phase % 4 : 0)];
-    Group group;
-    group.phase = phase;
-    group.per_channel = (last_row - first_row) * lw.taps;
+    const Lattice &ld = lattice(phase, 0), &lh = lattice(phase, 1), &lw = lattice(phase, 2);
+    Group group{.phase = phase,
+                .per_channel = (last_row - first_row) * lw.taps,
+                .first_d = first_row / lh.taps,
+                .last_d = (last_row - 1) / lh.taps,
+                .first_h = first_row % lh.taps,
+                .last_h = (last_row - 1) % lh.taps};
     const std::vector<int64_t> offsets = layout_.offsets(ld, lh, lw);
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t tap = first_row * lw.taps; tap < last_row * lw.taps; ++tap) {
         group.offsets.push_back(c * channel_step() + offsets[static_cast<size_t>(tap)]);
         group.taps.push_back(c * taps() + tap * phases_ + phase);
       }
-    const auto inside = [&](const Lattice& l, int64_t i, int64_t first, int64_t last) {
-      const Lattice::Range touching = l.taps_inside(i);
-      return touching.first <= last && first < touching.last;
-    };
-    // The group is one row of taps or all of them.
-    const int64_t first_d = first_row / lh.taps, last_d = (last_row - 1) / lh.taps,
-                  first_h = first_row % lh.taps, last_h = (last_row - 1) % lh.taps;
-    const Triple& size = layout_.tile;
-    for (int64_t d = 0; d < size.d; ++d) {
-      if (!inside(ld, d, first_d, last_d)) continue;
-      for (int64_t h = 0; h < size.h; ++h) {
-        if (!winograd_ && !inside(lh, h, first_h, last_h)) continue;
-        for (int64_t w = 0; w < size.w; ++w) {
-          group.positions.push_back((d * size.h + h) * size.w + w);
-          group.places.push_back(d * layout_.plane() + h * layout_.pitch() + w);
-        }
-      }
-    }
     return group;
+  }
+
+  /// Of the positions from `first` to `last`, those that touch big through a group's taps: where they lie in
+  /// small, and where in a tile. Returns how many.
+  int64_t list(const Group& group, int64_t first, int64_t last, int64_t* in_small, int64_t* in_tile) const {
+    const auto inside = [](const Lattice& l, int64_t i, int64_t first_tap, int64_t last_tap) {
+      const Lattice::Range touching = l.taps_inside(i);
+      return touching.first <= last_tap && first_tap < touching.last;
+    };
+    const Triple& size = layout_.tile;
+    int64_t n = 0;
+    for (int64_t p = first, end = 0; p < last; p = end) {
+      const int64_t w = p % size.w, h = p / size.w % size.h, d = p / size.w / size.h;
+      end = std::min(last, p + size.w - w);
+      if (!inside(lattice(group.phase, 0), d, group.first_d, group.last_d)) continue;
+      if (!winograd_ && !inside(lattice(group.phase, 1), h, group.first_h, group.last_h)) continue;
+      const int64_t place = d * layout_.plane() + h * layout_.pitch() + w - p;
+      for (int64_t i = p; i < end; ++i, ++n) in_small[n] = i * g_.small_channels, in_tile[n] = place + i;
+    }
+    return n;
   }
 
   /// Makes tiles of all of big, and (image, position, channel) of small.
@@ -322,26 +334,24 @@ class ByChannels {
         if (!all_finite(to, layout_.channel())) finite_ = false;
       }
     });
-    parallel_for(g_.batch * rows / lanes, 1 + (1 << 10) / cells, [&](int64_t begin, int64_t end) {
+    // A task has a plane of a vector of channels of small.
+    const int64_t plane = g_.small.h * g_.small.w, vectors = rows / lanes;
+    parallel_for(g_.batch * vectors * g_.small.d, 1 + (1 << 10) / plane, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const int64_t image = t / (rows / lanes), row = t % (rows / lanes) * lanes;
-        const S* from = small_ + (image * rows + row) * cells;
+        const int64_t d = t % g_.small.d, row = t / g_.small.d % vectors * lanes,
+                      image = t / g_.small.d / vectors;
+        const S* from = small_ + (image * rows + row) * cells + d * plane;
         T* to = s + image * places * rows + row;
-        const T* dense;
-        if constexpr (std::is_same_v<S, T>) {
-          dense = from;
-        } else {
-          T* wide = scratch<T, 2>(lanes * cells);
-          copy_row(from, lanes * cells, wide);
-          dense = wide;
-        }
+        T* dense = scratch<T, 2>(lanes * plane);
+        for (int64_t lane = 0; lane < lanes; ++lane)
+          copy_row(from + lane * cells, plane, dense + lane * plane);
         if (winograd_) {  // check_pairs() looks at the factors
-          T* by_cell = scratch<T, 3>(lanes * cells);
-          simd_.transpose(dense, cells, lanes, cells, by_cell, lanes);
-          pack_pairs(by_cell, to);
+          T* by_cell = scratch<T, 3>(lanes * plane);
+          simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);
+          pack_pairs(by_cell, d, to);
         } else {
-          if (!all_finite(dense, lanes * cells)) finite_ = false;
-          simd_.transpose(dense, cells, lanes, cells, to, rows);
+          if (!all_finite(dense, lanes * plane)) finite_ = false;
+          simd_.transpose(dense, plane, lanes, plane, to + d * plane * rows, rows);
         }
       }
     });
@@ -355,19 +365,19 @@ class ByChannels {
     });
   }
 
-  /// Combines cells of one vector of channels of small, (d, h, w, lane), to factors (phase, position, row).
-  void pack_pairs(const T* from, T* to) const {
+  /// Combines the cells (h, w, lane) of a plane of a vector of channels of small to factors (phase, position,
+  /// row).
+  void pack_pairs(const T* from, int64_t d, T* to) const {
     const int64_t lanes = simd_.lanes, line = g_.small.w * lanes, rows = g_.small_channels;
     const Triple& pairs = layout_.tile;
     T* const memory = scratch<T, 4>(5 * (line + lanes));
     T *const zeros = memory + 4 * (line + lanes), *half[4];
     std::fill_n(memory, 5 * (line + lanes), T(0));  // also of the cell beyond an odd row
     for (int64_t k = 0; k < 4; ++k) half[k] = memory + k * (line + lanes);
-    for (int64_t position = 0; position < positions(); ++position) {
-      const int64_t w = position % pairs.w, h = position / pairs.w % pairs.h,
-                    d = position / pairs.w / pairs.h;
+    for (int64_t pair = 0; pair < pairs.h * pairs.w; ++pair) {
+      const int64_t w = pair % pairs.w, h = pair / pairs.w, position = d * pairs.h * pairs.w + pair;
       if (w == 0) {
-        const T* row = from + (d * g_.small.h + 2 * h) * line;
+        const T* row = from + 2 * h * line;
         const T* const both[] = {row, 2 * h + 1 < g_.small.h ? row + line : zeros};
         simd_.winograd_output_grads(both, line, half);
       }
@@ -409,15 +419,14 @@ class ByChannels {
     T* sums = scratch<T, 5>(rows * channels * taps());
     std::fill_n(sums, rows * channels * taps(), T(0));
     int64_t* slots = scratch<int64_t, 6>(channels * taps());
-    int64_t* small_places = scratch<int64_t, 7>(whole_positions);
+    int64_t* in_small = scratch<int64_t, 7>(2 * whole_positions);
+    int64_t* in_tile = in_small + whole_positions;
     const int64_t cells = positions(), all = g_.batch * cells, end = cut(all, ranges_, range + 1);
     for (int64_t i = cut(all, ranges_, range), next = 0; i < end; i = next) {
       const int64_t image = i / cells, first = i % cells;
       next = std::min({end, i + whole_positions, (image + 1) * cells});
       for (const Group& taps : groups_) {
-        const auto from = std::lower_bound(taps.positions.begin(), taps.positions.end(), first),
-                   to = std::lower_bound(from, taps.positions.end(), first + next - i);
-        std::transform(from, to, small_places, [&](int64_t p) { return p * g_.small_channels; });
+        const int64_t listed = list(taps, first, first + next - i, in_small, in_tile);
         const int64_t count = channels * taps.per_channel;
         for (int64_t q = 0; q < count; ++q) slots[q] = taps.taps[static_cast<size_t>(q)] * rows;
         simd_.contract_rows(
@@ -426,14 +435,14 @@ class ByChannels {
                       group * g_.small_per_group() + row,
              .big = detail::ptr<T>(big_memory_) +
                     (image * g_.big_channels + group * g_.big_per_group() + channel) * channel_step(),
-             .small_places = small_places,
-             .big_places = taps.places.data() + (from - taps.positions.begin()),
+             .small_places = in_small,
+             .big_places = in_tile,
              .offsets = taps.offsets.data(),
              .slots = slots,
              .sums = sums,
              .rows = rows,
              .columns = count,
-             .positions = to - from});
+             .positions = listed});
       }
     }
     if (winograd_) combine(sums, channels, rows);
@@ -459,9 +468,11 @@ class ByChannels {
 
 template <class S, class T>
 bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  ByChannels<S, T> by_channels(big, small, dweight, g);
-  if (by_channels.supported()) return by_channels.run();
-  return ByPositions<S, T>(big, small, dweight, g).run();
+  const auto done = [&](bool winograd) {
+    ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
+    return by_channels.supported() ? by_channels.run() : ByPositions<S, T>(big, small, dweight, g).run();
+  };
+  return done(true) || done(false);  // Winograd's factors of finite numbers may overflow
 }
 
 template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);
