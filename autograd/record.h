@@ -10,6 +10,11 @@
 
 namespace vox::autograd {
 
+/// Whether an op of `input` is recorded: whether grad mode is on and the input, if defined, requires grad.
+inline bool is_recorded(const Tensor& input) {
+  return grad_enabled() && input.defined() && input.requires_grad();
+}
+
 /// How an op enters the tape, after its forward:
 ///
 ///     Tensor y = ...;
@@ -20,12 +25,10 @@ namespace vox::autograd {
 ///     return y;
 ///
 /// Makes an N, with edges to the nodes of `inputs` (an undefined input has none). It becomes the node of
-/// `output`, which must be a new tensor of floating dtype. Null if grad mode is off or no input requires
-/// grad.
+/// `output`, which must be a new tensor of floating dtype. Null if is_recorded() holds for no input.
 template <class N>
 std::shared_ptr<N> record(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  const auto wants_grad = [](const Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (!grad_enabled() || std::none_of(inputs.begin(), inputs.end(), wants_grad)) return nullptr;
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return nullptr;
   std::vector<Edge> edges;  // before the node: a leaf's AccumulateGrad takes the smaller number
   edges.reserve(inputs.size());
   for (const Tensor& input : inputs) edges.push_back(gradient_edge(input));

@@ -4,6 +4,7 @@
 
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
+#include <voxgrad/cuda/exponential.cuh>
 #include <voxgrad/cuda/map.cuh>
 
 // Elementwise ops, one line each; map.cuh maps them over the elements. The functions are CUDA's
@@ -53,14 +54,6 @@ __device__ T magnitude(T v) {
 // If `half`, the result is rounded to 16 bits next, and fast instructions suffice: their relative error is
 // below 2^-17. Each function must keep that relative error near 0 and in its tails.
 
-template <bool half, class T>
-__device__ T exponential(T v) {
-  if constexpr (half)
-    return __expf(v);
-  else
-    return ::exp(v);
-}
-
 /// For divisors from 1 to 2^126.
 template <bool half, class T>
 __device__ T quotient(T a, T b) {
@@ -94,7 +87,7 @@ template <bool half, class T>
 __device__ T exponential_minus_1(T v) {
   if constexpr (half)
     return v > T(-0.25) ? v + v * v * (T(0.5) + v * (T(1) / T(6) + v * (T(1) / T(24) + v * T(1) / T(120))))
-                        : __expf(v) - T(1);
+                        : exponential<half>(v) - T(1);
   else
     return ::expm1(v);
 }

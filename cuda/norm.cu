@@ -159,9 +159,7 @@ struct NormRows {
       weight.template get<aligned>(a.channel + l, n, A(1), c.weight);
       bias.template get<aligned>(a.channel + l, n, A(0), c.bias);
     } else {
-      // A division of 64 bits takes several times as long as one of 32.
-      const int64_t run =
-          g.length >> 32 ? l / g.inner : static_cast<uint32_t>(l) / static_cast<uint32_t>(g.inner);
+      const int64_t run = l / g.inner;
       int64_t next = a.channel + run + 1, left = (run + 1) * g.inner - l;
       A w = weight.get(next - 1, 1), b = bias.get(next - 1, 0);
 #pragma unroll

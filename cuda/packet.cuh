@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace vox::cuda {
 
@@ -17,6 +18,17 @@ struct alignas(std::min<size_t>(16, n * sizeof(T))) Packet {
 template <class T, int n = 16 / sizeof(T)>
 bool is_packet_aligned(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % alignof(Packet<T, n>) == 0;
+}
+
+/// The value that lane ^ mask of this warp has for a. All lanes of `group` call this.
+template <class A>
+__device__ A shuffle_xor(A a, int mask, unsigned group = 0xffffffff) {
+  uint32_t words[(sizeof(A) + 3) / 4] = {};
+  std::memcpy(words, &a, sizeof(A));
+#pragma unroll
+  for (uint32_t& word : words) word = __shfl_xor_sync(group, word, mask);
+  std::memcpy(&a, words, sizeof(A));
+  return a;
 }
 
 }  // namespace vox::cuda

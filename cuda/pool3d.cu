@@ -8,9 +8,7 @@
 // Gradients (GatherPool): a thread owns packets of cells along D and gathers from the windows over them.
 // Which windows these are changes by a few comparisons from one d to the next, without a division.
 //
-// Blocks, windows of 2 x 2 x 2 or 1 x 2 x 2 cells side by side: one thread owns some blocks along W, and
-// moves 16 bytes of each of their rows at a time. So every byte of x is read or written once, in both
-// directions.
+// Windows of 2 x 2 x 2 or 1 x 2 x 2 cells side by side have loops of their own, in pool3d_blocks.cuh.
 //
 // The index of a maximum is a byte, the number of its cell within the window, if the windows are small.
 
@@ -18,8 +16,8 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/columns.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
+#include <voxgrad/cuda/pool3d_blocks.cuh>
 
-#include <initializer_list>
 #include <limits>
 #include <type_traits>
 
@@ -96,9 +94,6 @@ struct Maximum {
     if (state.number != none) state.number += first;
     return state;
   }
-  static __device__ State from_neighbour(const State& s, unsigned group, int distance) {
-    return {__shfl_xor_sync(group, s.value, distance), __shfl_xor_sync(group, s.number, distance)};
-  }
   __device__ void store(const State& state, const Pool3dGeometry&, const Triple&, int64_t o) const {
     y[o] = T(state.value);
     if (indices) indices[o] = static_cast<Index>(state.number);
@@ -144,9 +139,6 @@ struct Mean {
     return sum;
   }
   static __device__ A within(A sum, Number) { return sum; }
-  static __device__ A from_neighbour(A sum, unsigned group, int distance) {
-    return __shfl_xor_sync(group, sum, distance);
-  }
   __device__ void store(A sum, const Pool3dGeometry& g, const Triple& window, int64_t o) const {
     y[o] = T(sum / static_cast<A>(divisor(g, window)));
   }
@@ -202,7 +194,7 @@ struct Pool {
         const unsigned all = lanes == 32 ? ~0u : (1u << lanes) - 1;
         const unsigned group = all << (threadIdx.x % 32 & ~(lanes - 1));
         for (int distance = lanes / 2; distance > 0; distance /= 2)
-          state = Result::join(state, Result::from_neighbour(state, group, distance));
+          state = Result::join(state, shuffle_xor(state, distance, group));
       }
       if (lane == 0) result.store(state, g, Triple(o, oh, ow), to);
     }
@@ -468,175 +460,6 @@ struct MaxPoolTake {
   }
 };
 
-// ---- Blocks ---------------------------------------------------------------------------------------------
-
-/// The blocks of one thread: `count` of them, side by side along W, each with `depth` slices of two rows of
-/// two cells. Cell k of a block is cell k % 2 of its row k / 2. `packed` rows are aligned, and 16 bytes of x.
-template <class T, int depth_, bool packed>
-struct Blocks {
-  static constexpr int depth = depth_, rows = 2 * depth, cells = 2 * rows;
-  static constexpr int count = packed ? 8 / sizeof(T) : 1;
-  using Row = Packet<T, 2 * count>;
-  int64_t per_row;  // threads
-  Triple in, out;
-
-  __host__ __device__ explicit Blocks(const Pool3dGeometry& g)
-      : per_row(g.out.w / count), in(g.in), out(g.out) {}
-
-  /// Indices of the first block in y, and of its first cell in x.
-  struct Place {
-    int64_t window, cell;
-  };
-  __device__ Place operator[](int64_t n) const {
-    const int64_t row = n / per_row, slice = row / out.h, plane = slice / out.d;
-    const int64_t w = (n - row * per_row) * count, h = row - slice * out.h, d = slice - plane * out.d;
-    return {row * out.w + w, ((plane * in.d + depth * d) * in.h + 2 * h) * in.w + 2 * w};
-  }
-  /// Distance of row r from the first cell.
-  __device__ int64_t row(int r) const { return (r / 2 * in.h + r % 2) * in.w; }
-
-  template <class C, class U>
-  static __device__ C load(const U* from) {
-    if constexpr (packed) {
-      return *reinterpret_cast<const C*>(from);
-    } else {
-      C chunk;
-#pragma unroll
-      for (size_t i = 0; i < sizeof(C) / sizeof(U); ++i) chunk.lane[i] = from[i];
-      return chunk;
-    }
-  }
-  template <class C, class U>
-  static __device__ void store(const C& chunk, U* to) {
-    if constexpr (packed) {
-      store_packet(chunk, to);
-    } else {
-#pragma unroll
-      for (size_t i = 0; i < sizeof(C) / sizeof(U); ++i) to[i] = chunk.lane[i];
-    }
-  }
-
-  /// y = f(cell), of block b, where cell(k) is its cell k.
-  template <class F>
-  __device__ void gather(int64_t n, const T* x, F f) const {
-    const Place at = (*this)[n];
-    Row row_of[rows];
-#pragma unroll
-    for (int r = 0; r < rows; ++r) row_of[r] = load<Row>(x + at.cell + row(r));
-#pragma unroll
-    for (int b = 0; b < count; ++b) f(b, [&](int k) { return row_of[k / 2].lane[2 * b + k % 2]; });
-  }
-  /// Cell k of block b of x = f(b, k).
-  template <class F>
-  __device__ void scatter(int64_t n, T* x, F f) const {
-    const Place at = (*this)[n];
-#pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      Row row_r;
-#pragma unroll
-      for (int i = 0; i < 2 * count; ++i) row_r.lane[i] = f(i / 2, 2 * r + i % 2);
-      store(row_r, x + at.cell + row(r));
-    }
-  }
-};
-
-template <class T, class B>
-struct MaxOfBlocks {
-  B blocks;
-  const T* x;
-  T* y;
-  uint8_t* indices;  // or null
-
-  __device__ void operator()(int64_t n) const {
-    Packet<T, B::count> best;
-    Packet<uint8_t, B::count> best_at;
-    blocks.gather(n, x, [&](int b, auto cell) {
-      best.lane[b] = cell(0), best_at.lane[b] = 0;
-#pragma unroll
-      for (int k = 1; k < B::cells; ++k) {
-        const T v = cell(k);
-        if (v > best.lane[b] || v != v) best.lane[b] = v, best_at.lane[b] = static_cast<uint8_t>(k);
-      }
-    });
-    const int64_t window = blocks[n].window;
-    B::store(best, y + window);
-    if (indices) B::store(best_at, indices + window);
-  }
-};
-
-template <class T, class B>
-struct GiveToBlocks {
-  B blocks;
-  const T* y;
-  const uint8_t* indices;
-  T* x;
-
-  __device__ void operator()(int64_t n) const {
-    const int64_t window = blocks[n].window;
-    const auto given = B::template load<Packet<T, B::count>>(y + window);
-    const auto at = B::template load<Packet<uint8_t, B::count>>(indices + window);
-    blocks.scatter(n, x, [&](int b, int k) {
-      return at.lane[b] == k ? T(opmath_t<T>(0) + given.lane[b])
-                             : T(0);  // 0 + turns -0 into +0, like any sum
-    });
-  }
-};
-
-template <class T, class B>
-struct MeanOfBlocks {
-  B blocks;
-  opmath_t<T> divisor;
-  const T* x;
-  T* y;
-
-  __device__ void operator()(int64_t n) const {
-    Packet<T, B::count> mean;
-    blocks.gather(n, x, [&](int b, auto cell) {
-      opmath_t<T> sum = 0;
-#pragma unroll
-      for (int k = 0; k < B::cells; ++k) sum += cell(k);
-      mean.lane[b] = T(sum / divisor);
-    });
-    B::store(mean, y + blocks[n].window);
-  }
-};
-
-template <class T, class B>
-struct MeanOfBlocksAdjoint {
-  B blocks;
-  opmath_t<T> divisor;
-  const T* y;
-  T* x;
-
-  __device__ void operator()(int64_t n) const {
-    auto given = B::template load<Packet<T, B::count>>(y + blocks[n].window);
-#pragma unroll
-    for (T& value : given.lane) value = T(opmath_t<T>(0) + value / divisor);
-    blocks.scatter(n, x, [&](int b, int) { return given.lane[b]; });
-  }
-};
-
-/// Calls run(blocks) for the kind of Blocks that fits, and launches what it returns.
-template <class T, class Run>
-void for_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows,
-                std::initializer_list<const void*> operands, Run run) {
-  bool packed = g.in.w == 2 * g.out.w && g.in.w % static_cast<int64_t>(16 / sizeof(T)) == 0;
-  for (const void* p : operands) packed = packed && reinterpret_cast<uintptr_t>(p) % 16 == 0;
-  const auto launch_with = [&](auto blocks) { for_each_index(launch, windows / blocks.count, run(blocks)); };
-  if (g.kernel.d == 2)
-    packed ? launch_with(Blocks<T, 2, true>(g)) : launch_with(Blocks<T, 2, false>(g));
-  else
-    packed ? launch_with(Blocks<T, 1, true>(g)) : launch_with(Blocks<T, 1, false>(g));
-}
-
-/// Zeroes x, which is to be a result, if it has cells outside all blocks.
-void clear_rest(const Launch& launch, const Pool3dGeometry& g, Tensor& x) {
-  if (g.cells() == g.windows() * g.kernel.d * 4) return;
-  launch.check(cudaMemsetAsync(x.impl()->data(), 0,
-                               static_cast<size_t>(x.numel()) * static_cast<size_t>(size_of(x.dtype())),
-                               launch.stream()));
-}
-
 /// Calls run(an address of u8 or i64) with that of `indices`, which may be undefined; `small` says which
 /// then.
 template <class Run>
@@ -657,10 +480,7 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
     T* to = detail::mutable_ptr<T>(y);
     with_indices(indices, g.has_small_windows(), [&]<class Index>(Index* index) {
       if constexpr (sizeof(Index) == 1) {
-        if (g.is_blocks())
-          return for_blocks<T>(launch, g, y.numel(), {from, to, index}, [&]<class B>(const B& blocks) {
-            return MaxOfBlocks<T, B>{blocks, from, to, index};
-          });
+        if (g.is_blocks()) return max_of_blocks(launch, g, y.numel(), from, to, index);
       }
       pool(launch, g, Maximum<T, Index>{to, index}, from, y.numel());
     });
@@ -684,12 +504,7 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
     T* to = detail::mutable_ptr<T>(x);
     with_indices(indices, false, [&]<class Index>(const Index* index) {
       if constexpr (sizeof(Index) == 1) {
-        if (g.is_blocks()) {
-          clear_rest(launch, g, x);
-          return for_blocks<T>(launch, g, y.numel(), {from, to, index}, [&]<class B>(const B& blocks) {
-            return GiveToBlocks<T, B>{blocks, from, index, to};
-          });
-        }
+        if (g.is_blocks()) return give_to_blocks(launch, g, y.numel(), from, index, to);
       }
       gather_pool(launch, g, MaximaGiven<T, Index>{from, index}, to, x.numel());
     });
@@ -702,11 +517,8 @@ void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   visit_floating_storage("avg_pool3d", y.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(x);
     T* to = detail::mutable_ptr<T>(y);
-    if (!g.is_blocks()) return pool(launch, g, Mean<T>{to}, from, y.numel());
-    const auto by = static_cast<opmath_t<T>>(divisor(g, 0));
-    for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {
-      return MeanOfBlocks<T, B>{blocks, by, from, to};
-    });
+    if (g.is_blocks()) return mean_of_blocks(launch, g, y.numel(), from, to);
+    pool(launch, g, Mean<T>{to}, from, y.numel());
   });
 }
 
@@ -716,16 +528,10 @@ void avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& g, Tensor& x) {
     using A = opmath_t<T>;
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
-    if (!g.is_blocks()) {
-      const Workspace parts(launch, y.numel() * static_cast<int64_t>(sizeof(A)));
-      for_each_index(launch, y.numel(), DivideMeans<T>{g, from, parts.as<A>()});
-      return gather_pool(launch, g, PartsOfMeans<T>{parts.as<A>()}, to, x.numel());
-    }
-    clear_rest(launch, g, x);
-    const auto by = static_cast<A>(divisor(g, 0));
-    for_blocks<T>(launch, g, y.numel(), {from, to}, [&]<class B>(const B& blocks) {
-      return MeanOfBlocksAdjoint<T, B>{blocks, by, from, to};
-    });
+    if (g.is_blocks()) return mean_of_blocks_adjoint(launch, g, y.numel(), from, to);
+    const Workspace parts(launch, y.numel() * static_cast<int64_t>(sizeof(A)));
+    for_each_index(launch, y.numel(), DivideMeans<T>{g, from, parts.as<A>()});
+    gather_pool(launch, g, PartsOfMeans<T>{parts.as<A>()}, to, x.numel());
   });
 }
 

@@ -2,18 +2,17 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
+#include <voxgrad/cuda/exponential.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
-#include <voxgrad/cuda/map.cuh>
 #include <voxgrad/cuda/packet.cuh>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <type_traits>
 
-// Reductions on CUDA, and the gradients of some of them.
+// Reductions on CUDA.
 //
 // Order: a row of up to 32 elements is one lane. A longer one is cut into blocks of 1024, which have 32
 // lanes. A packet is V elements that follow each other, where V elements have 16 bytes (at most 8). In a
@@ -35,13 +34,13 @@ namespace {
 using detail::beats;
 using detail::is_nan;
 using detail::lift;
+using detail::offset_of;
 using detail::RowView;
 
 constexpr int block = reduce_block_size;
 constexpr int short_length = 32;
 constexpr int lanes = 32;
 constexpr int threads = 256;  // 8 warps: enough to hide the latency of memory
-constexpr unsigned all_lanes = 0xffffffff;
 
 /// Elements of a packet.
 template <class In>
@@ -104,16 +103,10 @@ struct LogSumExp {
     T max, sum;
   };
   static __device__ Acc init() { return {std::numeric_limits<T>::lowest(), 0}; }
-  /// exp(x). The fast instruction is exact enough for 16-bit results.
-  static __device__ T exponential(T x) {
-    if constexpr (is_16_bit_v<In>)
-      return __expf(x);
-    else
-      return ::exp(x);
-  }
   static __device__ Acc combine(Acc a, Acc b) {
     const T max = a.max > b.max ? a.max : b.max;
-    return {max, ::fma(a.sum, exponential(a.max - max), b.sum * exponential(b.max - max))};
+    return {max,
+            ::fma(a.sum, flushed_exponential<In>(a.max - max), b.sum * flushed_exponential<In>(b.max - max))};
   }
 };
 
@@ -296,33 +289,16 @@ requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp
 #pragma unroll
     for (int j = 0; j < n; ++j) max = ::fmax(max, x[j]);
     max = ::fmin(max, std::numeric_limits<T>::max());
-    a.sum *= Op::exponential(a.max - max);
+    a.sum *= flushed_exponential<In>(a.max - max);
     a.max = max;
 #pragma unroll
-    for (int j = 0; j < n; ++j) a.sum += Op::exponential(x[j] - max);
+    for (int j = 0; j < n; ++j) a.sum += flushed_exponential<In>(x[j] - max);
   }
   __device__ void combine(const Lane& other) { a = Op::combine(a, other.a); }
   __device__ typename Op::Acc result(int64_t, int) const { return a; }
 };
 
 // ---- Reading ---------------------------------------------------------------------------------------------
-
-/// a / b. Dividing 32-bit numbers is several times cheaper.
-__device__ inline int64_t quotient(int64_t a, int64_t b) {
-  return (a | b) >> 32 == 0 ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
-}
-
-/// detail::offset_of.
-__device__ inline int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
-  int64_t offset = 0;
-#pragma unroll 1
-  for (int64_t i = shape.rank() - 1; i > 0; --i) {
-    const int64_t rest = quotient(index, shape[i]);
-    offset += (index - rest * shape[i]) * strides[i];
-    index = rest;
-  }
-  return offset + index * strides[0];
-}
 
 /// The memory of x, or of x and the target, whose difference is reduced.
 template <class In, int operands>
@@ -355,7 +331,7 @@ struct Elements {
   __device__ static Elements of_row(const RowView& v, Operands<In, operands> x, int64_t offset,
                                     int64_t first) {
     const int64_t last = v.reduced.back(), n = v.length - first < block ? v.length - first : block;
-    const bool one_piece = v.reduced.rank() == 1 || first - quotient(first, last) * last + n <= last;
+    const bool one_piece = v.reduced.rank() == 1 || first % last + n <= last;
     if (one_piece) offset += offset_of(v.reduced, v.reduced_strides, first);
     return {v, x, first, offset, one_piece};
   }
@@ -399,7 +375,7 @@ struct PacketRows {
   __device__ Elements<In, operands, 1> block_of(const RowView& v, const Operands<In, operands>& x, int64_t r,
                                                 int64_t b) const {
     int64_t first = b * block, offset = r * row + first;
-    if (inner < v.length) offset += quotient(first, inner) * (outer - inner);
+    if (inner < v.length) offset += first / inner * (outer - inner);
     return {v, x, first, offset, true};
   }
   template <class In, int operands>
@@ -501,16 +477,6 @@ __global__ void __launch_bounds__(threads, 3)
   }
 }
 
-template <class A>
-__device__ A shuffle_down(A a, int distance) {
-  unsigned words[(sizeof(A) + 3) / 4] = {};
-  std::memcpy(words, &a, sizeof(A));
-#pragma unroll
-  for (unsigned& word : words) word = __shfl_down_sync(all_lanes, word, distance);
-  std::memcpy(&a, words, sizeof(A));
-  return a;
-}
-
 /// One warp per block of a row. `Rows` is PacketRows, or AnyRows.
 struct AnyRows {
   template <class In, int operands>
@@ -525,7 +491,7 @@ __global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocesso
                       Target target) {
   const int lane = threadIdx.x % lanes;
   for (int64_t task = first_index() / lanes; task < v.rows * blocks; task += index_step() / lanes) {
-    const int64_t row = blocks == 1 ? task : quotient(task, blocks);
+    const int64_t row = blocks == 1 ? task : task / blocks;
     const Elements<In, operands, 1> e = rows.block_of(v, x, row, task - row * blocks);
     Lane<Op, In> own[1];
     if constexpr (std::is_same_v<Rows, PacketRows>)
@@ -533,7 +499,7 @@ __global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocesso
     else
       add_lane<Op>(e, lane, lanes, own);
 #pragma unroll
-    for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_down(own[0], half));
+    for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_xor(own[0], half));
     if (lane == 0) target.store(task, own[0].result(e.first, e.n));
   }
 }
@@ -553,7 +519,7 @@ __global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
   const int l = threadIdx.x / across<V>, c = threadIdx.x % across<V> * V;
   const int64_t side = v.kept.back(), tiles = (side + tile - 1) / tile;
   for (int64_t task = blockIdx.x; task < v.rows / side * tiles * blocks; task += gridDim.x) {
-    const int64_t t = quotient(task, blocks), b = task - t * blocks, outer = quotient(t, tiles);
+    const int64_t t = task / blocks, b = task - t * blocks, outer = t / tiles;
     const int64_t column = (t - outer * tiles) * tile;  // within the side
     const int64_t row = outer * side + column;
     const int64_t offset = offset_of(v.kept, v.kept_strides, row) + c;
@@ -725,42 +691,6 @@ void var_mean(const Tensor& x, int64_t reduced_dims, double correction, Tensor& 
     const StoreVarMean<T> store{detail::mutable_ptr<T>(variance), detail::mutable_ptr<T>(mean),
                                 exact_mean.defined() ? detail::mutable_ptr<A>(exact_mean) : nullptr, divisor};
     reduce_rows<detail::VarMeanOp<double>>(launch, x.device(), Operands<T, 1>{{detail::ptr<T>(x)}}, v, store);
-  });
-}
-
-// ---- Gradients -------------------------------------------------------------------------------------------
-
-namespace {
-
-template <ReduceGradient kind, class T>
-struct Gradient {
-  using A = opmath_t<T>;
-  __device__ A operator()(A g, A x, A r) const {
-    const A apart = x - r;
-    if constexpr (kind == ReduceGradient::difference) return g * apart;
-    if constexpr (kind == ReduceGradient::sign) return g * (apart > 0 ? A(1) : apart < 0 ? A(-1) : apart);
-    if constexpr (kind == ReduceGradient::exponential)
-      return g * LogSumExp<T>::exponential(r == -std::numeric_limits<A>::infinity() ? x : apart);
-    if constexpr (kind == ReduceGradient::winner) return x == r || is_nan(x) ? g : A(0);
-  }
-  __device__ A operator()(A g, A x, A r, A b) const { return ::fma(g, x - r, b); }
-};
-
-}  // namespace
-
-void reduce_gradient(ReduceGradient kind, const Tensor& g, const Tensor& x, const Tensor& r, const Tensor& b,
-                     Tensor& grad_x) {
-  visit_floating_storage("reduce_gradient", x.dtype(), [&]<class T>(T) {
-    using A = opmath_t<T>;
-    using enum ReduceGradient;
-    const auto run = [&]<ReduceGradient which, class R>(auto... more) {
-      map("reduce_gradient", Gradient<which, T>{}, Out<T>{grad_x}, In<A>{g}, In<T>{x}, In<R>{r}, more...);
-    };
-    if (b.defined()) return run.template operator()<difference, A>(In<A>{b});
-    if (kind == difference) return run.template operator()<difference, T>();
-    if (kind == sign) return run.template operator()<sign, T>();
-    if (kind == exponential) return run.template operator()<exponential, A>();
-    return run.template operator()<winner, T>();
   });
 }
 

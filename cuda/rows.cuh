@@ -75,7 +75,6 @@ constexpr int chunk_threads = 256;
 constexpr int strided_threads = 32;               // few, so that a multiprocessor has several blocks
 constexpr int64_t strided_held_bytes = 32 << 10;  // of shared memory
 constexpr int finish_side = 32;
-constexpr unsigned all_lanes = 0xffffffff;
 
 /// Packets of each input that a thread holds, at most.
 template <class F>
@@ -93,17 +92,6 @@ template <class F>
 using Values = opmath_t<typename F::T>[F::inputs];
 
 // ---- Combining threads ------------------------------------------------------------------------------------
-
-template <class A>
-__device__ A shuffle_xor(const A& a, int mask) {
-  static_assert(sizeof(A) % 4 == 0);
-  struct Words {
-    unsigned word[sizeof(A) / 4];
-  } w = std::bit_cast<Words>(a);
-#pragma unroll
-  for (unsigned& word : w.word) word = __shfl_xor_sync(all_lanes, word, mask);
-  return std::bit_cast<A>(w);
-}
 
 /// Every `width` neighbouring lanes of a warp get the Acc of all of them.
 template <class F>

@@ -1,6 +1,7 @@
 #include <voxgrad/core/dtype.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/layout.h>
+#include <voxgrad/cuda/exponential.cuh>
 #include <voxgrad/cuda/rows.cuh>
 
 #include <limits>
@@ -17,19 +18,6 @@
 
 namespace vox::cuda {
 namespace {
-
-/// exp(x) for x <= 0. Where the result is rounded to 16 bits, one instruction is exact enough; it makes
-/// numbers below 2^-126 zero.
-template <class T>
-__device__ opmath_t<T> exponential(opmath_t<T> x) {
-  if constexpr (is_16_bit_v<T>) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
-  } else {
-    return ::exp(x);
-  }
-}
 
 /// m and s of some elements.
 template <class T>
@@ -49,13 +37,13 @@ struct Exponentials {
     A added = 0;
 #pragma unroll
     for (int j = 0; j < size; ++j) {
-      if (j < n) added += exponential<T>(v[j][0] - max);
+      if (j < n) added += flushed_exponential<T>(v[j][0] - max);
     }
-    sum = ::fma(sum, exponential<T>(before - max), added);
+    sum = ::fma(sum, flushed_exponential<T>(before - max), added);
   }
   static __device__ Exponentials combine(Exponentials a, Exponentials b) {
     const A above = b.max - a.max;  // NaN if both are inf
-    const A e = exponential<T>(above > 0 ? -above : above);
+    const A e = flushed_exponential<T>(above > 0 ? -above : above);
     return above > 0 ? Exponentials{b.max, a.sum * e + b.sum} : Exponentials{a.max, a.sum + b.sum * e};
   }
   /// s, and NaN if m is infinite.
@@ -92,7 +80,7 @@ struct Softmax {
   __device__ void map(const Row& r, int64_t, const A (&v)[size][1], int, A (&out)[size]) const {
 #pragma unroll
     for (int j = 0; j < size; ++j)
-      out[j] = logarithm ? v[j][0] - r.max - r.sum : exponential<T>(v[j][0] - r.max) * r.sum;
+      out[j] = logarithm ? v[j][0] - r.max - r.sum : flushed_exponential<T>(v[j][0] - r.max) * r.sum;
   }
 };
 
@@ -124,7 +112,7 @@ struct SoftmaxGradient {
   __device__ void map(A sum, int64_t, const A (&v)[size][2], int, A (&out)[size]) const {
 #pragma unroll
     for (int j = 0; j < size; ++j)
-      out[j] = logarithm ? v[j][0] - exponential<T>(v[j][1]) * sum : v[j][1] * (v[j][0] - sum);
+      out[j] = logarithm ? v[j][0] - flushed_exponential<T>(v[j][1]) * sum : v[j][1] * (v[j][0] - sum);
   }
 };
 
@@ -226,7 +214,7 @@ struct CrossEntropy {
     const int at_target = place(r.target, l, n);
 #pragma unroll
     for (int j = 0; j < size; ++j) {
-      A g = exponential<T>(v[j][0] - r.max) * r.factor;
+      A g = flushed_exponential<T>(v[j][0] - r.max) * r.factor;
       if (shared != 0 && j < n) g = ::fma(-r.shared, weight_of(l + j), g);
       out[j] = j == at_target ? g - r.certain : g;
     }

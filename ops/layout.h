@@ -252,9 +252,13 @@ RowView rows_of(const Tensor& x, int64_t reduced_dims);
 /// The offset of the element with row-major number `index`.
 constexpr int64_t offset_of(const Shape& shape, const Shape& strides, int64_t index) {
   int64_t offset = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
   for (int64_t i = shape.rank() - 1; i > 0; --i) {
-    offset += index % shape[i] * strides[i];
-    index /= shape[i];
+    const int64_t rest = index / shape[i];
+    offset += (index - rest * shape[i]) * strides[i];
+    index = rest;
   }
   return offset + index * strides[0];
 }

@@ -141,7 +141,7 @@ namespace detail {
 
 Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(function, x, geometry.out), indices;
-  if (grad_enabled() && x.requires_grad()) {
+  if (autograd::is_recorded(x)) {
     const bool small = y.device().is_cuda() && geometry.has_small_windows();
     indices = empty_for(function, y.shape(), {small ? u8 : i64, y.device()});
   }

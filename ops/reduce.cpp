@@ -91,11 +91,9 @@ Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& p
   return y;
 }
 
-bool is_recorded(const Tensor& x) { return grad_enabled() && x.requires_grad(); }
-
 /// What a node keeps of results in opmath besides their rounded ones: nothing for f32 and f64.
 Tensor exact_results(const char* function, const Tensor& x, const Plan& plan) {
-  if (!is_recorded(x) || !is_16_bit(x.dtype())) return {};
+  if (!autograd::is_recorded(x) || !is_16_bit(x.dtype())) return {};
   return detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
 }
 
@@ -231,7 +229,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
                 const Tensor& indices = {}) {
   const Plan plan = extremum_plan(function, x, dims, keepdim);
   Tensor ties;  // bf16 cannot count beyond 256
-  if (is_floating(x.dtype()) && is_recorded(x) && !indices.defined())
+  if (is_floating(x.dtype()) && autograd::is_recorded(x) && !indices.defined())
     ties = detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
   Tensor y = run(function, kind, x, plan, x.dtype(), ties);
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
@@ -407,7 +405,7 @@ Tensor difference(const char* function, ReduceKind kind, const Tensor& x, const 
   const bool is_norm = kind == ReduceKind::norm;
   Tensor y, exact;
   if (dtype == x.dtype()) y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  if (dtype != x.dtype() || (is_norm && is_recorded(x) && dtype != wide))
+  if (dtype != x.dtype() || (is_norm && autograd::is_recorded(x) && dtype != wide))
     exact = detail::empty_for(function, plan.shape, {wide, x.device()});
   const bool same = !target.defined() || x.strides() == target.strides();
   const Tensor t = !target.defined() ? target : in_order(same ? target : target.contiguous(), plan);

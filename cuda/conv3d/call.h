@@ -61,6 +61,18 @@ void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
 
+/// bf16 and f16 on GPUs since sm_80: the kernel equals the stride, and each fine cell has one tap. The
+/// workspace of a weight gradient is 32 MiB, or one padded copy of dweight in f32; an operand or result that
+/// does not begin at a multiple of 16 bytes is copied.
+namespace patches {
+bool takes(const Conv3dGeometry& g, bool transposed);
+bool takes_weight_grad(const Conv3dGeometry& g);
+template <class Storage>
+void run(const Conv3dCall& call);
+template <class Storage>
+void run_weight_grad(const WeightGradCall& call);
+}  // namespace patches
+
 /// f32 on GPUs since sm_80. weight_grad: in TF32; a workspace of 32 MiB at most.
 namespace mma {
 template <class Operand>

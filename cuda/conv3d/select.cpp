@@ -91,7 +91,23 @@ bool few_channels_right(const Conv3dProblem& p) {
                                             : few_channels::takes(p.geometry, transposed(p)));
 }
 
+template <bool numbers(const Conv3dProblem&)>
+bool patches_right(const Conv3dProblem& p) {
+  return numbers(p) && axes_fit_32_bits(p.geometry) &&
+         (p.pass == Conv3dPass::weight_grad ? patches::takes_weight_grad(p.geometry)
+                                            : patches::takes(p.geometry, transposed(p)));
+}
+
 // ---- Where they pay ---------------------------------------------------------------------------------------
+
+/// While moving the bytes takes longer than the products. The limits are products for each number of both
+/// grids: with a kernel of 2, 128 -> 64 channels (102) are level with the kernels below, or faster, 256 ->
+/// 128 (205) slower. With a kernel of 1, only 32 -> 2 channels were measured.
+bool bound_by_bytes(const Conv3dProblem& p) {
+  const Conv3dGeometry& g = p.geometry;
+  const int64_t small = g.small_channels, big = g.big_channels * g.taps();  // numbers of a coarse cell
+  return small * big <= (g.kernel.w == 1 ? 16 : 128) * (small + big);
+}
 
 bool eight_channels(const Conv3dProblem& p) {
   return std::min(p.geometry.big_per_group(), p.geometry.small_per_group()) >= 8;
@@ -241,6 +257,10 @@ bool unit_stride_by_eights(const Conv3dProblem& p) { return eight_channels(p) &&
 // ---- The table: the first row that suits is taken ---------------------------------------------------------
 
 constexpr Row table[]{
+    {"patches_bf16", patches_right<is_bf16>, bound_by_bytes, patches::run<bfloat16>,
+     patches::run_weight_grad<bfloat16>},
+    {"patches_f16", patches_right<is_f16>, bound_by_bytes, patches::run<float16>,
+     patches::run_weight_grad<float16>},
     {"few_channels", few_channels_right, few_channels_pay, few_channels::run, few_channels::run_weight_grad},
     {"dense_bf16_of_f32", hopper<rounded_to_bf16, dense::takes<float, Bf16>>, many_channels,
      dense::run<float, Bf16>},

@@ -71,6 +71,12 @@ void check_device(const char* function, int index) {
                         ", but the CUDA devices of this machine are cuda:0 to ", "cuda:", count - 1));
 }
 
+int index_of(const char* function, Device device) {
+  check<DeviceError>(device.is_cuda(), function, ": needs a CUDA device, got ", device);
+  check_device(function, device.index);
+  return device.index;
+}
+
 DeviceState& device_state(const char* op, int index) {
   check_device(op, index);
   static DeviceState* const states = new DeviceState[static_cast<size_t>(device_count())];

@@ -31,6 +31,9 @@ struct DeviceState {
   std::once_flag made;
 };
 
+/// The number of `device`. Throws DeviceError, naming `function`, if it is not a CUDA device of this machine.
+int index_of(const char* function, Device device);
+
 /// The state of device `index`. Throws DeviceError, naming `op`, if there is no such device.
 DeviceState& device_state(const char* op, int index);
 

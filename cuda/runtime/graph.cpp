@@ -11,12 +11,6 @@ namespace {
 cudaEvent_t native(const std::shared_ptr<void>& event) { return static_cast<cudaEvent_t>(event.get()); }
 cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.native_handle()); }
 
-int index_of(const char* function, Device device) {
-  check<DeviceError>(device.is_cuda(), function, ": needs a CUDA device, got ", device);
-  check_device(function, device.index);
-  return device.index;
-}
-
 }  // namespace
 
 // ---- Devices ----------------------------------------------------------------------------------------------

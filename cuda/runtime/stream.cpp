@@ -14,12 +14,6 @@ namespace {
 // alive.
 thread_local std::array<StreamImpl*, max_devices> current_streams{};
 
-int cuda_index(const char* function, Device device) {
-  check<DeviceError>(device.is_cuda(), function, ": needs a CUDA device, got ", device);
-  check_device(function, device.index);
-  return device.index;
-}
-
 }  // namespace
 
 StreamImpl::StreamImpl(const char* op, int index) : owned_(true), index_(index) {
@@ -81,9 +75,9 @@ Capture capture_of(const StreamImpl& stream) {
   return capture;
 }
 
-Stream::Stream(Device device) : impl_(make_stream("Stream", cuda_index("Stream", device))) {}
+Stream::Stream(Device device) : impl_(make_stream("Stream", index_of("Stream", device))) {}
 Stream Stream::borrow(void* native_handle, Device device) {
-  return Stream(borrow_stream("Stream::borrow", cuda_index("Stream::borrow", device),
+  return Stream(borrow_stream("Stream::borrow", index_of("Stream::borrow", device),
                               static_cast<cudaStream_t>(native_handle)));
 }
 Device Stream::device() const { return Device::cuda(impl_->index()); }
@@ -92,7 +86,7 @@ void Stream::synchronize() const { impl_->synchronize("Stream::synchronize"); }
 void Stream::wait(const Stream& other) const { impl_->wait("Stream::wait", *other.impl_); }
 
 Stream current_stream(Device device) {
-  return Stream(current("current_stream", cuda_index("current_stream", device)).shared_from_this());
+  return Stream(current("current_stream", index_of("current_stream", device)).shared_from_this());
 }
 
 StreamGuard::StreamGuard(Stream stream) : stream_(stream) {
@@ -104,7 +98,7 @@ StreamGuard::StreamGuard(Stream stream) : stream_(stream) {
 StreamGuard::~StreamGuard() { current_streams[static_cast<size_t>(stream_.impl_->index())] = previous_; }
 
 void synchronize(Device device) {
-  DeviceState& state = device_state("synchronize", cuda_index("synchronize", device));
+  DeviceState& state = device_state("synchronize", index_of("synchronize", device));
   for (const auto& stream : living_streams(state)) {
     check<CudaError>(!capture_of(*stream).running, "synchronize: a stream of ", device,
                      " is being captured in a CUDA graph; end the capture first");
@@ -115,15 +109,13 @@ void synchronize(Device device) {
 }
 
 MemoryStats memory_stats(Device device) {
-  return memory_stats(device_state("memory_stats", cuda_index("memory_stats", device)));
+  return memory_stats(device_state("memory_stats", index_of("memory_stats", device)));
 }
 
 void reset_peak_memory_stats(Device device) {
-  reset_peaks(device_state("reset_peak_memory_stats", cuda_index("reset_peak_memory_stats", device)));
+  reset_peaks(device_state("reset_peak_memory_stats", index_of("reset_peak_memory_stats", device)));
 }
 
-void empty_cache(Device device) {
-  empty_cache(device_state("empty_cache", cuda_index("empty_cache", device)));
-}
+void empty_cache(Device device) { empty_cache(device_state("empty_cache", index_of("empty_cache", device))); }
 
 }  // namespace vox::cuda

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "tests/cuda/conv3d/support.h"
 
@@ -17,11 +18,15 @@ const TransposeCase tiled{"tiled",   2,         40,        24, {9, 10, 11}, {3, 
 const TransposeCase rolled{"rolled",  2, 40,        24, {9, 20, 21}, {3, 2, 4}, {1, 1, 1},
                            {1, 0, 1}, 0, {1, 2, 1}, 2};
 
+const TransposeCase patches{"patches", 2, 40, 24, {5, 6, 16}, 2, 2, 0, 0, 1, 1};
+
 /// The case that every kernel runs.
-const TransposeCase& case_for(bool rolling) { return rolling ? rolled : tiled; }
+const TransposeCase& case_for(std::string_view kernel) {
+  return rolls(kernel) ? rolled : of_patches(kernel) ? patches : tiled;
+}
 
 TEST_P(Conv3dKernelsCuda, SameBitsOnEveryRunAndStream) {
-  const Conv3dGeometry g = case_for(rolls(kernel())).geometry();
+  const Conv3dGeometry g = case_for(kernel()).geometry();
   for (const Conv3dPass pass : all_passes) {
     if (!takes(pass, g)) continue;
     const OperandShapes shapes = shapes_of(pass, g);
@@ -51,7 +56,7 @@ double relative_error(const Values& y, const Values& exact) {
 // On normal data, operands rounded to nearest TF32 give an error of 2.9e-4, truncated ones 7.5e-4, and
 // bf16 2.3e-3. 16-bit tensors hold their operands exactly; their results are rounded.
 TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
-  const Conv3dGeometry g = case_for(rolls(kernel())).geometry();
+  const Conv3dGeometry g = case_for(kernel()).geometry();
   for (const Conv3dPass pass : all_passes) {
     if (!takes(pass, g)) continue;
     const OperandShapes shapes = shapes_of(pass, g);
@@ -76,6 +81,10 @@ TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
   // Both phases along w are multiplied, by a zero where one of them has no tap.
   cases.push_back({"zeros", 1, 5, 20, {3, 4, 70}, 3, 2, 1, 1, 1, 1});
   cases.push_back({"zeros first", 1, 5, 20, {2, 3, 5}, {2, 2, 3}, 2, 0, 0, 1, 1});
+  if (of_patches(kernel())) {
+    cases.push_back({"patches", 1, 5, 20, {2, 3, 8}, 2, 2, 0, 0, 1, 1});
+    cases.push_back({"cells", 2, 20, 3, {1, 3, 8}, 1, 1, 0, 0, 1, 1});
+  }
   for (const TransposeCase& c : cases) {
     const Conv3dGeometry g = c.geometry();
     for (const Conv3dPass pass : all_passes) {

@@ -1,3 +1,4 @@
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/conv3d/support.h"
@@ -81,6 +82,17 @@ TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   add({1, 1, 5, 17, 150}, {1, 2, 3, 3, 2}, {.stride = {1, 1, 2}});
   for (const int64_t out : {2, 3, 5, 9})
     add({1, 4, 3, 5, 6}, {4, out, 3, 2, 3}, {.stride = {2, 1, 2}, .groups = 2});
+  // Patches: every kernel, by the taps along w, and by the channels of both sides; rows that are joined; the
+  // last cells of a warp missing; several blocks of rows.
+  if (of_patches(kernel())) {
+    for (const auto& [in, out] : {std::pair(2, 3), {3, 40}, {20, 2}, {33, 20}, {64, 8}, {130, 70}, {20, 300}})
+      for (const Triple& size : {Triple(2), {1, 2, 2}, {2, 1, 1}, {3, 2, 1}, {1, 1, 2}, {1, 1, 1}})
+        add({2, in, 1, 3, 24}, {in, out, size.d, size.h, size.w}, {.stride = size});
+    add({3, 9, 2, 2, 2}, {9, 17, 1, 1, 1}, {});
+    add({1, 32, 3, 6, 4}, {32, 2, 2, 1, 2}, {.stride = {2, 1, 2}});
+    add({2, 200, 1, 1, 8}, {200, 64, 2, 2, 2}, {.stride = 2});
+    add({1, 256, 1, 2, 8}, {256, 128, 2, 2, 2}, {.stride = 2});
+  }
   for (const Conv3dGeometry& g : geometries) {
     for (const Conv3dPass pass : all_passes) {
       if (!takes(pass, g)) continue;
@@ -116,6 +128,9 @@ TEST_P(Conv3dKernelsSanitizeCuda, RowsThatBeginAnywhere) {
       geometry({1, 8, 2, 3, 64}, {8, 31, 2, 2, 3}, {.stride = 2, .padding = {0, 0, 1}}),
       geometry({1, 8, 2, 5, 35}, {8, 32, 1, 2, 3}, {.stride = {1, 2, 2}}),
       geometry({1, 8, 2, 3, 66}, {8, 32, 2, 2, 4}, {.stride = 2, .padding = {0, 1, 1}}),
+      // Patches.
+      geometry({2, 9, 2, 3, 8}, {9, 8, 2, 2, 2}, {.stride = 2}),
+      geometry({2, 9, 2, 3, 8}, {9, 3, 1, 1, 1}, {}),
   };
   for (const Conv3dGeometry& g : geometries)
     for (const Conv3dPass pass : all_passes)

@@ -157,6 +157,26 @@ TEST(Conv3dSelect, GroupsOfFewChannels) {
   }
 }
 
+// Kernels that equal their stride, where moving the bytes takes longest; of 16 bits, on any GPU.
+TEST(Conv3dSelect, Patches) {
+  const auto patches = [](int64_t in, int64_t out, int64_t kernel, int64_t cells) {
+    return detail::conv_transpose3d_geometry("select", {2, in, cells, cells, cells},
+                                             {in, out, kernel, kernel, kernel}, {.stride = kernel});
+  };
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad}) {
+    for (const auto& [in, out, kernel] :
+         {std::tuple(64, 32, 2), {128, 64, 2}, {1, 1, 2}, {2, 32, 1}, {32, 2, 1}, {32, 32, 1}}) {
+      EXPECT_EQ(chosen(high, patches(in, out, kernel, 16), bf16, pass), "patches_bf16");
+      EXPECT_EQ(chosen(high, patches(in, out, kernel, 16), f16, pass), "patches_f16");
+      EXPECT_FALSE(chosen(high, patches(in, out, kernel, 16), f32, pass).starts_with("patches"));
+    }
+    EXPECT_NE(chosen(high, patches(256, 128, 2, 16), bf16, pass), "patches_bf16");  // more products
+    EXPECT_NE(chosen(high, patches(64, 64, 1, 16), bf16, pass), "patches_bf16");
+    EXPECT_NE(chosen(high, patches(64, 32, 2, 12), bf16, pass), "patches_bf16");  // rows of 12 cells
+    EXPECT_NE(chosen(high, patches(64, 32, 3, 16), bf16, pass), "patches_bf16");
+  }
+}
+
 TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
   {
     const ForceConv3dKernel outer("direct");

@@ -91,6 +91,9 @@ inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry&
 /// Whether it takes only geometries with stride 1 and few taps along d.
 inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling"); }
 
+/// Whether it takes only kernels that equal their stride.
+inline bool of_patches(std::string_view kernel) { return kernel.starts_with("patches"); }
+
 class KernelTest : public ::testing::TestWithParam<KernelMode> {
  protected:
   void SetUp() override {

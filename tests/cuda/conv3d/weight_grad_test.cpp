@@ -69,6 +69,28 @@ TEST_P(WeightGradCuda, SixteenBitsEqualDirect) {
   }
 }
 
+// Patches in many slabs: warps of a block that share its rows, its cells, or both; several blocks of rows.
+TEST_P(WeightGradCuda, SixteenBitPatchesEqualDirect) {
+  const Conv3dGeometry geometries[]{
+      geometry({2, 64, 16, 20, 24}, {64, 32, 2, 2, 2}, {.stride = 2}),
+      geometry({1, 20, 30, 33, 40}, {20, 9, 1, 2, 2}, {.stride = {1, 2, 2}}),
+      geometry({2, 130, 5, 6, 16}, {130, 70, 2, 2, 2}, {.stride = 2}),
+      geometry({3, 2, 31, 33, 40}, {2, 32, 1, 1, 1}),
+      geometry({1, 40, 20, 21, 24}, {40, 300, 1, 1, 1}),
+      geometry({2, 9, 19, 17, 32}, {9, 16, 2, 2, 1}, {.stride = {2, 2, 1}}),
+      geometry({1, 32, 24, 24, 24}, {32, 32, 1, 1, 2}, {.stride = {1, 1, 2}}),
+  };
+  for (const Conv3dGeometry& g : geometries)
+    for (const DType dtype : {bf16, f16}) {
+      const KernelMode mode{kernel(), dtype};
+      if (!of_patches(kernel()) || !testing::takes(mode, pass, g)) continue;
+      const Tensor big = randint(-4, 5, g.big_shape(), on_gpu).to(dtype);
+      const Tensor small = randint(-4, 5, g.small_shape(), on_gpu).to(dtype);
+      EXPECT_TRUE(values(run(mode, pass, big, small, g)) == values(run(direct, pass, big, small, g)))
+          << dtype << ' ' << g.big_shape() << ' ' << g.weight_shape();
+    }
+}
+
 TEST_P(WeightGradCuda, AnEmptyBatchGivesZeros) {
   const Conv3dGeometry g = geometry({0, 8, 3, 4, 5}, {8, 16, 2, 3, 3});
   if (!takes(pass, g)) return;
@@ -95,6 +117,27 @@ TEST_P(WeightGradCuda, MoreThanTwoTo31ElementsAtSamples) {
       expected[static_cast<size_t>((s * 8 + b) * 2 + tap)] += 2 * (i + 1);  // rows h are all different
     }
     EXPECT_TRUE(values(run(GetParam(), pass, big, small, g)) == expected) << shape;
+  }
+}
+
+TEST_P(WeightGradCuda, PatchesOfMoreThanTwoTo31ElementsAtSamples) {
+  const KernelMode mode{kernel(), bf16};
+  for (const Shape& shape : {Shape{9, 8, 32, 1024, 1024}, Shape{1, 8, 270, 1024, 1024}}) {
+    const Conv3dGeometry g = geometry(shape, {8, 8, 1, 1, 2}, {.stride = {1, 1, 2}});
+    if (!of_patches(kernel()) || !testing::takes(mode, pass, g)) continue;
+    const TensorOptions options{.dtype = bf16, .device = Device::cuda()};
+    Tensor big = zeros(g.big_shape(), options), small = zeros(g.small_shape(), options);
+    std::mt19937_64 random(3);
+    std::vector<double> expected(8 * 8 * 2);
+    for (int i = 0; i < 40; ++i) {
+      const auto pick = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+      const int64_t n = i == 0 ? shape[0] - 1 : pick(shape[0]), d = i == 0 ? shape[2] - 1 : pick(shape[2]);
+      const int64_t h = i * 25, w = pick(shape[4]), s = pick(8), b = pick(8), tap = pick(2);
+      small.select(0, n).select(0, s).select(0, d).select(0, h).select(0, w).fill_(2);
+      big.select(0, n).select(0, b).select(0, d).select(0, h).select(0, 2 * w + tap).fill_(i + 1);
+      expected[static_cast<size_t>((s * 8 + b) * 2 + tap)] += 2 * (i + 1);  // rows h are all different
+    }
+    EXPECT_TRUE(values(run(mode, pass, big, small, g)) == rounded(expected, bf16)) << shape;
   }
 }
 

@@ -1,0 +1,140 @@
+#pragma once
+
+// The launches of the kernels for patches. Each storage type has its own .cu file.
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/patches/plan.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/cuda/conv3d/patches/kernel.cuh>
+#include <voxgrad/cuda/conv3d/patches/weight_grad.cuh>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace vox::cuda::conv::patches {
+
+// ---- Views that begin anywhere ----------------------------------------------------------------------------
+
+inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+/// An operand at a multiple of 16 bytes: where it is, or a copy.
+template <class T>
+class Aligned {
+ public:
+  Aligned(const Launch& launch, const Tensor& x)
+      : copy_(launch, is_aligned(vox::detail::ptr<T>(x)) ? 0 : x.numel() * int64_t{sizeof(T)}),
+        data_(vox::detail::ptr<T>(x)) {
+    if (is_aligned(data_)) return;
+    launch.check(cudaMemcpyAsync(copy_.as<T>(), data_, static_cast<size_t>(x.numel()) * sizeof(T),
+                                 cudaMemcpyDeviceToDevice, launch.stream()));
+    data_ = copy_.as<T>();
+  }
+  const T* data() const { return data_; }
+
+ private:
+  Workspace copy_;
+  const T* data_;
+};
+
+// ---- conv3d and conv_transpose3d --------------------------------------------------------------------------
+
+/// Calls f with the kernel's parameters as std::integral_constants.
+template <class F>
+void visit_kernel(const Planned& planned, F f) {
+  const auto with = [&]<int in_w, int out_w, int m_step, int ahead, bool resident>() {
+    f(std::integral_constant<int, in_w>{}, std::integral_constant<int, out_w>{},
+      std::integral_constant<int, m_step>{}, std::integral_constant<int, ahead>{},
+      std::bool_constant<resident>{});
+  };
+  const auto& [p, m_step, ahead, resident, warps, shared_bytes] = planned;
+  if (p.grids.kernel_w == 1) {
+    if (resident) return with.template operator()<1, 1, 2, 2, true>();
+    if (m_step == 1) return with.template operator()<1, 1, 1, 2, false>();
+    return with.template operator()<1, 1, 2, 2, false>();
+  }
+  if (p.transposed) {
+    if (!resident) return with.template operator()<1, 2, 4, 4, false>();
+    if (ahead == 4) return with.template operator()<1, 2, 2, 4, true>();
+    return with.template operator()<1, 2, 2, 8, true>();
+  }
+  if (ahead == 8) return with.template operator()<2, 1, 4, 8, false>();
+  if (m_step == 1) return with.template operator()<2, 1, 1, 4, false>();
+  if (m_step == 2) return with.template operator()<2, 1, 2, 4, false>();
+  with.template operator()<2, 1, 4, 4, false>();
+}
+
+template <class T>
+void run(const Conv3dCall& call) {
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
+  const int shared_limit = has_wgmma() ? 200 * 1024 : most_shared;
+  const Planned planned = *recall<make_plan>(g, transposed, shared_limit);
+  const Plan& p = planned.plan;
+  const Launch launch(call.op(), output, {&input, &weight, &bias});
+  const Aligned<T> from(launch, input), weights(launch, weight);
+  T* const result = vox::detail::mutable_ptr<T>(output);
+  const int64_t bytes = output.numel() * int64_t{sizeof(T)};
+  const Workspace aligned_result(launch, is_aligned(result) ? 0 : bytes);
+  T* const to = is_aligned(result) ? result : aligned_result.as<T>();
+  visit_kernel(planned, [&](auto in_w, auto out_w, auto m_step, auto ahead, auto resident) {
+    constexpr auto* kernel = product_kernel<T, in_w, out_w, m_step, ahead, resident>;
+    launch.allow_shared_memory<kernel>(planned.shared_bytes);
+    const int threads = 32 * planned.warps;
+    int at_once = 0;
+    launch.check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads,
+                                                               static_cast<size_t>(planned.shared_bytes)));
+    const int most = std::max(1, multiprocessors(launch) * at_once / p.m_blocks);
+    const int workers = std::min(most, ceil_div(p.tiles, planned.warps / p.parts));
+    kernel<<<static_cast<unsigned>(workers * p.m_blocks), static_cast<unsigned>(threads),
+             static_cast<size_t>(planned.shared_bytes), launch.stream()>>>(
+        from.data(), weights.data(), vox::detail::ptr_or_null<T>(bias), to, p);
+  });
+  launch.check();
+  if (to != result)
+    launch.check(
+        cudaMemcpyAsync(result, to, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, launch.stream()));
+}
+
+// ---- The weight gradient ----------------------------------------------------------------------------------
+
+template <class T, int kernel_w, int n_tiles>
+void launch_slabs(const Launch& launch, const T* big, const T* small, float* partials,
+                  const PlannedWeightGrad& planned) {
+  constexpr auto* kernel = slab_kernel<T, kernel_w, n_tiles>;
+  const WeightGradPlan& p = planned.plan;
+  launch.allow_shared_memory<kernel>(planned.shared_bytes);
+  kernel<<<static_cast<unsigned>(p.small_blocks * p.big_blocks * p.slabs), wg_threads,
+           static_cast<size_t>(planned.shared_bytes), launch.stream()>>>(big, small, partials, p);
+}
+
+template <class T>
+void run_weight_grad(const WeightGradCall& call) {
+  const auto& [big, small, dweight, g, only_if, failed] = call;
+  const PlannedWeightGrad planned = *recall<make_weight_grad_plan>(g);
+  const WeightGradPlan& p = planned.plan;
+  const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
+  const Aligned<T> from_big(launch, big), from_small(launch, small);
+  const Workspace partials(launch, p.slabs * p.slab * 4);
+  const auto slabs = [&]<int kernel_w, int n_tiles>() {
+    launch_slabs<T, kernel_w, n_tiles>(launch, from_big.data(), from_small.data(), partials.as<float>(),
+                                       planned);
+  };
+  const auto slabs_of = [&]<int n_tiles>() {
+    p.grids.kernel_w == 2 ? slabs.template operator()<2, n_tiles>() : slabs.template operator()<1, n_tiles>();
+  };
+  if (planned.n_tiles == 1)
+    slabs_of.template operator()<1>();
+  else if (planned.n_tiles == 2)
+    slabs_of.template operator()<2>();
+  else if (planned.n_tiles == 4)
+    slabs_of.template operator()<4>();
+  else
+    slabs_of.template operator()<8>();
+  sum_kernel<<<grid_for(dweight.numel(), sum_weights), sum_weights * sum_parts, 0, launch.stream()>>>(
+      partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), p);
+  launch.check();
+}
+
+}  // namespace vox::cuda::conv::patches

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <voxgrad/cuda/conv3d/common/integers.h>
+
+#include <cstdint>
+#include <optional>
+
+#include <voxgrad/ops/conv3d_geometry.h>
+
+namespace vox::cuda::conv::patches {
+
+// How the kernels for patches (kernel.cuh, weight_grad.cuh) see a convolution whose kernel equals its stride:
+// a coarse cell and its patch of kernel.d x kernel.h x kernel.w fine cells touch each other and nothing else.
+//
+// A *row of big* is a channel of big with a tap (kd, kh): the cells that this tap meets, as a function of the
+// coarse cell. Its number is (channel * kernel.d + kd) * kernel.h + kh, as in the weight. So the operation is
+// a product of matrices for each image: of small (channels x cells) and big (rows x cells x kernel.w) with
+// the weight (channels of small x rows of big x kernel.w).
+
+constexpr int chunk = 8;                ///< coarse cells that lie together in both grids: 16 bytes of small
+constexpr int block_warps = 8;          ///< of a weight gradient
+constexpr int groups = 4;               ///< of 8 rows of big that a warp of a weight gradient has sums for
+constexpr int tile_bytes = 512;         ///< weights of an instruction: 16 x 16 numbers of 16 bits
+constexpr int most_shared = 96 * 1024;  ///< bytes of a block, which every GPU since sm_80 has
+
+/// Where coarse cells lie. Chunks are numbered through all images. An axis without taps is joined with the
+/// next inner one: a kernel of 1 x 1 x 1 has one row per image.
+struct Grids {
+  int chunks;                           ///< of all images
+  Divisor by_image, by_row, by_height;  ///< chunks of an image, chunks of a row, rows of a plane
+  int64_t small_image, big_image;       ///< elements of an image
+  int64_t small_cells, big_cells;       ///< of a channel
+  int64_t plane_step, row_step;         ///< elements of big from a coarse plane or row to the next
+  int64_t tap_d, tap_h;                 ///< elements of big from a tap to the next
+  int kernel_d, kernel_h, kernel_w;
+  int small_rows, big_rows;  ///< channels of small; rows of big
+
+  /// The element of big at which a row begins.
+  constexpr int64_t big_row(int row) const {
+    const int by_h = row / kernel_h;
+    return by_h / kernel_d * big_cells + by_h % kernel_d * tap_d + row % kernel_h * tap_h;
+  }
+};
+
+/// conv3d and conv_transpose3d: out (m rows x cells) = weights (m x k) * in (k rows x cells).
+struct Plan {
+  Grids grids;
+  bool transposed;
+  int in_rows, out_rows;          ///< of big and small, or of small and big
+  int64_t weight_in, weight_out;  ///< elements of the weight from a row of in or out to the next
+  int k_steps;          ///< instructions for the sum, a multiple of those whose input is loaded ahead
+  int m_tiles;          ///< of 16 rows of the product, of a block
+  int m_blocks, parts;  ///< blocks that share the rows; warps of a block that share its rows
+  int tiles;            ///< runs of cells of a warp, all
+
+  int in_rows_of_step, out_rows_of_tile;  ///< 16; 8 of big if kernel.w is 2
+};
+
+/// A plan, and which kernel it is for.
+struct Planned {
+  Plan plan;
+  int m_step;     ///< tiles of 16 rows that a warp has sums for
+  int ahead;      ///< steps whose input is in registers
+  bool resident;  ///< these are all
+  int warps, shared_bytes;
+};
+
+/// The warps of a multiprocessor, which share its registers: with more sums and input each, fewer.
+constexpr int most_warps(int m_step, int ahead) { return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16; }
+
+/// Nothing if the geometry is not one of patches, or the weights of 16 rows exceed shared memory.
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int shared_limit);
+
+/// dweight (channels of small x rows of big x kernel.w), summed over chunks.
+struct WeightGradPlan {
+  Grids grids;
+  int small_blocks, big_blocks;  ///< blocks that share the channels of small, and the rows of big
+  int row_warps;                 ///< warps that share the rows of a block; the others share its cells
+  int steps, slabs;              ///< of 4 chunks; blocks that share the steps
+  int64_t pitch, slab;           ///< floats from a channel of small to the next, and of a slab's result
+};
+struct PlannedWeightGrad {
+  WeightGradPlan plan;
+  int n_tiles;  ///< of 8 channels of small
+  int shared_bytes;
+};
+
+/// Blocks that a multiprocessor has registers for.
+constexpr int slab_blocks(int n_tiles) { return n_tiles == 1 ? 3 : n_tiles <= 4 ? 2 : 1; }
+
+std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g);
+
+}  // namespace vox::cuda::conv::patches

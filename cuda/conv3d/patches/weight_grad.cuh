@@ -1,0 +1,162 @@
+#pragma once
+
+// conv3d_weight_grad of patches, on the tensor cores of any GPU since sm_80 (mma.sync):
+//
+//   dweight[cs, (cb, k)] = sum over n, i of small[n, cs, i] * big[n, cb, i * kernel + k]
+//
+// Rows of the product are rows of big (plan.h) with their taps along w, columns are channels of small, and
+// the cells are summed over. Cells follow each other in both tensors, so a lane loads 16 bytes of a row, 8
+// cells of small, and has the words of two instructions: which cell is which k does not matter, as long as it
+// is the same in both operands. Of big with kernel.w = 2 it loads 32 bytes, and sorts the two taps into the
+// operands of two instructions.
+//
+// What a block owns: 8 x `n_tiles` channels of small, all or some rows of big, and a slab of the cells. What
+// a warp owns: `groups` x 8 of the rows of big, and 32 cells of the slab in turn. At the end the warps with
+// the same rows add their sums in a tree through shared memory. Each block writes its own partial result;
+// sum_kernel adds them in order. No atomics, and the bits depend on the sizes only.
+//
+// Values that are not finite: cells and rows that do not exist are zeros in both operands, or their sums are
+// dropped.
+
+#include <voxgrad/cuda/conv3d/patches/kernel.cuh>
+
+namespace vox::cuda::conv::patches {
+
+constexpr int wg_threads = 32 * block_warps;
+
+template <class T, int kernel_w, int n_tiles>
+__global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
+    slab_kernel(const T* __restrict__ big, const T* __restrict__ small, float* __restrict__ partials,
+                const __grid_constant__ WeightGradPlan p) {
+  constexpr int depth = n_tiles <= 2 ? 2 : 1;  // steps that are loaded together
+  constexpr int m_tiles = groups / 2 * kernel_w, sums = m_tiles * n_tiles * 4;
+  extern __shared__ __align__(16) float added[];  // [warp][sum][lane]
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int g = lane / 4, t = lane % 4;
+  const int of_rows = warp % p.row_warps, team = warp / p.row_warps, teams = block_warps / p.row_warps;
+  const int small_block = static_cast<int>(blockIdx.x) % p.small_blocks,
+            job = static_cast<int>(blockIdx.x) / p.small_blocks;
+  const int big_block = job % p.big_blocks, slab = job / p.big_blocks;
+  const int first_small = small_block * n_tiles * 8;
+  const int first_big = (big_block * p.row_warps + of_rows) * groups * 8;
+
+  int64_t big_row[groups];  // -1: none
+#pragma unroll
+  for (int j = 0; j < groups; ++j) {
+    const int row = first_big + 8 * j + g;
+    big_row[j] = row < p.grids.big_rows ? p.grids.big_row(row) : -1;
+  }
+
+  float sum[m_tiles][n_tiles][4] = {};
+  const int length = ceil_div(p.steps, p.slabs);
+  const int begin = slab * length, end = min(p.steps, begin + length);
+#pragma unroll 1
+  for (int step = begin + team; step < end; step += depth * teams) {
+    uint32_t of_big[depth][groups][kernel_w][4], of_small[depth][n_tiles][4];
+#pragma unroll
+    for (int s = 0; s < depth; ++s) {
+      const int at = step + s * teams;
+      const Place place = place_of(p.grids, 4 * at + t);
+      const bool exists = place.exists && at < end;
+#pragma unroll
+      for (int j = 0; j < groups; ++j)
+#pragma unroll
+        for (int e = 0; e < kernel_w; ++e)
+          load<16>(of_big[s][j][e], big + place.big + big_row[j] + 8 * e, exists && big_row[j] >= 0);
+#pragma unroll
+      for (int n = 0; n < n_tiles; ++n) {
+        const int row = first_small + 8 * n + g;
+        load<16>(of_small[s][n], small + place.small + row * p.grids.small_cells,
+                 exists && row < p.grids.small_rows);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < depth; ++s)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)  // 4 of the 8 cells
+#pragma unroll
+        for (int m = 0; m < m_tiles; ++m) {
+          const auto &low = of_big[s][m / kernel_w * 2], &high = of_big[s][m / kernel_w * 2 + 1];
+          uint32_t a[4];
+          if constexpr (kernel_w == 1) {
+            a[0] = low[0][2 * half], a[1] = high[0][2 * half];
+            a[2] = low[0][2 * half + 1], a[3] = high[0][2 * half + 1];
+          } else {  // tap m % 2 of cells (0, 1) and (2, 3)
+            const auto of_tap = [&](const uint32_t(&cells)[4], int first) {
+              return m % 2 ? pair<1>(cells[first], cells[first + 1])
+                           : pair<0>(cells[first], cells[first + 1]);
+            };
+            a[0] = of_tap(low[half], 0), a[1] = of_tap(high[half], 0);
+            a[2] = of_tap(low[half], 2), a[3] = of_tap(high[half], 2);
+          }
+#pragma unroll
+          for (int n = 0; n < n_tiles; ++n)
+            ptx::mma_m16n8k16<operand_of<T>>(sum[m][n], a, of_small[s][n][2 * half],
+                                             of_small[s][n][2 * half + 1]);
+        }
+  }
+
+  for (int half = teams / 2; half > 0; half /= 2) {  // teams [half, 2 half) give theirs to teams [0, half)
+    float* const mine = added + (team % half * p.row_warps + of_rows) * sums * 32 + lane;
+    __syncthreads();
+    if (team >= half && team < 2 * half) {
+#pragma unroll
+      for (int i = 0; i < sums; ++i) mine[i * 32] = sum[i / 4 / n_tiles][i / 4 % n_tiles][i % 4];
+    }
+    __syncthreads();
+    if (team < half) {
+#pragma unroll
+      for (int i = 0; i < sums; ++i) sum[i / 4 / n_tiles][i / 4 % n_tiles][i % 4] += mine[i * 32];
+    }
+  }
+  if (team > 0) return;
+#pragma unroll
+  for (int n = 0; n < n_tiles; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e)
+#pragma unroll
+      for (int j = 0; j < groups; ++j) {
+        float* const to = partials + slab * p.slab + (first_small + 8 * n + 2 * t + e) * p.pitch +
+                          (first_big + 8 * j + g) * kernel_w;
+        const int m = j / 2 * kernel_w, i = j % 2 * 2 + e;
+        if constexpr (kernel_w == 1)
+          *to = sum[m][n][i];
+        else
+          *reinterpret_cast<float2*>(to) = make_float2(sum[m][n][i], sum[m + 1][n][i]);
+      }
+}
+
+constexpr int sum_weights = 32, sum_parts = 8;  // of a block; threads that share the slabs of a weight
+
+/// The weights of dweight, each the sum of its slabs: every eighth by one thread, then theirs in order.
+template <class T>
+__global__ void __launch_bounds__(sum_weights* sum_parts)
+    sum_kernel(const float* __restrict__ partials, T* __restrict__ dweight,
+               const __grid_constant__ WeightGradPlan p) {
+  __shared__ float of_part[sum_parts][sum_weights];
+  const int i = static_cast<int>(threadIdx.x) % sum_weights,
+            part = static_cast<int>(threadIdx.x) / sum_weights;
+  const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w,
+                numel = p.grids.small_rows * row_length;
+  for (int64_t first = int64_t{blockIdx.x} * sum_weights; first < numel;
+       first += int64_t{gridDim.x} * sum_weights) {
+    const int64_t weight = first + i;
+    const Division by_row = divide(weight, row_length);
+    const float* const from = partials + by_row.quotient * p.pitch + by_row.remainder;
+    float sum = 0;
+    if (weight < numel) {
+#pragma unroll 4
+      for (int s = part; s < p.slabs; s += sum_parts) sum += from[s * p.slab];
+    }
+    of_part[part][i] = sum;
+    __syncthreads();
+    if (part == 0 && weight < numel) {
+#pragma unroll
+      for (int other = 1; other < sum_parts; ++other) sum += of_part[other][i];
+      dweight[weight] = static_cast<T>(sum);
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace vox::cuda::conv::patches

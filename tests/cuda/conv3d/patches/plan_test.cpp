@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/patches/plan.h>
+
+#include <vector>
+
+#include "tests/support/conv3d.h"
+
+// Which geometries are patches, where the plan says that cells lie, and that all rows and cells have an
+// owner.
+
+namespace vox::cuda::conv::patches {
+namespace {
+
+constexpr int limits[]{most_shared, 200 * 1024};
+
+Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
+  return detail::conv_transpose3d_geometry("patches", input, weight, options);
+}
+/// From `in` to `out` channels, with a kernel that equals its stride.
+Conv3dGeometry patches(int64_t batch, int64_t in, int64_t out, const Triple& cells, const Triple& kernel) {
+  return geometry({batch, in, cells.d, cells.h, cells.w}, {in, out, kernel.d, kernel.h, kernel.w},
+                  {.stride = kernel});
+}
+
+bool taken(const Conv3dGeometry& g) {
+  EXPECT_EQ(takes(g, false), takes(g, true));
+  EXPECT_EQ(takes(g, false), takes_weight_grad(g));
+  return takes(g, false);
+}
+
+TEST(Conv3dPatchesPlan, TakesKernelsThatEqualTheirStride) {
+  EXPECT_TRUE(taken(patches(2, 64, 32, {3, 5, 8}, 2)));
+  EXPECT_TRUE(taken(patches(1, 7, 3, {1, 1, 24}, {3, 1, 2})));
+  EXPECT_FALSE(taken(patches(1, 7, 3, {2, 2, 12}, 2)));  // rows of 12 cells
+  EXPECT_FALSE(taken(patches(1, 7, 3, {2, 2, 8}, 3)));
+  // Without taps along h or d, rows are joined.
+  EXPECT_TRUE(taken(patches(1, 32, 2, {2, 2, 2}, 1)));
+  EXPECT_FALSE(taken(patches(1, 32, 2, {3, 3, 3}, 1)));
+  EXPECT_TRUE(taken(patches(1, 32, 2, {3, 2, 4}, {2, 1, 2})));
+  EXPECT_FALSE(taken(patches(1, 32, 2, {2, 3, 4}, {2, 1, 1})));
+  EXPECT_FALSE(taken(patches(1, 32, 2, {2, 2, 4}, {1, 2, 1})));
+  EXPECT_FALSE(taken(patches(0, 32, 2, {2, 2, 8}, 2)));
+
+  const Shape input{1, 4, 2, 2, 8}, weight{4, 4, 2, 2, 2};
+  EXPECT_FALSE(taken(geometry(input, weight, {})));
+  EXPECT_FALSE(taken(geometry(input, weight, {.stride = 2, .padding = {0, 1, 0}})));
+  EXPECT_FALSE(taken(geometry(input, weight, {.stride = 2, .output_padding = {1, 0, 0}})));
+  EXPECT_FALSE(taken(geometry(input, weight, {.stride = 2, .dilation = {1, 1, 2}})));
+  EXPECT_FALSE(taken(geometry(input, weight, {.stride = 2, .groups = 2})));
+  EXPECT_TRUE(taken(geometry(input, {4, 4, 2, 1, 2}, {.stride = {2, 1, 2}, .dilation = {1, 3, 1}})));
+}
+
+std::vector<Conv3dGeometry> cases() {
+  std::vector<Conv3dGeometry> all;
+  for (const Triple& kernel :
+       {Triple(1), {1, 1, 2}, {2, 1, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}, {2, 2, 2}, {3, 2, 1}})
+    for (const Triple& cells : {Triple(1, 1, 8), {3, 5, 8}, {2, 3, 24}})
+      all.push_back(patches(3, 3, 5, cells, kernel));
+  return all;
+}
+
+// As place_of in kernel.cuh.
+TEST(Conv3dPatchesPlan, FindsEveryCellOnce) {
+  for (const Conv3dGeometry& g : cases()) {
+    const auto planned = make_plan(g, false, most_shared);
+    ASSERT_TRUE(planned);
+    const Grids& p = planned->plan.grids;
+    ASSERT_EQ(p.chunks * chunk, g.batch * g.small_cells());
+    for (int number = 0; number < p.chunks; ++number) {
+      const int image = p.by_image.quotient(number), in_image = number - image * p.by_image.divisor;
+      const int row = p.by_row.quotient(in_image), of_row = in_image - row * p.by_row.divisor;
+      const int plane = p.by_height.quotient(row), of_plane = row - plane * p.by_height.divisor;
+      const int64_t first = image * p.big_image + plane * p.plane_step + of_plane * p.row_step +
+                            int64_t{of_row} * chunk * p.kernel_w;
+      for (int i = 0; i < chunk; ++i) {
+        const int64_t cell = int64_t{in_image} * chunk + i;
+        const int64_t w = cell % g.small.w, h = cell / g.small.w % g.small.h,
+                      d = cell / g.small.w / g.small.h;
+        for (int64_t tap = 0; tap < g.big_channels * g.taps(); ++tap) {
+          const int64_t kw = tap % g.kernel.w, kh = tap / g.kernel.w % g.kernel.h,
+                        kd = tap / g.kernel.w / g.kernel.h % g.kernel.d, channel = tap / g.taps();
+          const int64_t expected =
+              (((image * g.big_channels + channel) * g.big.d + d * g.kernel.d + kd) * g.big.h +
+               h * g.kernel.h + kh) *
+                  g.big.w +
+              w * g.kernel.w + kw;
+          const int of_w = p.kernel_w;
+          ASSERT_EQ(first + i * of_w + p.big_row(static_cast<int>(tap / of_w)) + tap % of_w, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(Conv3dPatchesPlan, OwnsAllRowsWithinItsMemory) {
+  for (const int64_t in : {1, 2, 16, 17, 32, 33, 64, 100, 128, 256, 400})
+    for (const int64_t out : {1, 2, 8, 20, 33, 64, 128, 300})
+      for (const Triple& kernel : {Triple(1), {2, 2, 1}, {1, 1, 2}, {2, 2, 2}})
+        for (const bool transposed : {false, true})
+          for (const int limit : limits) {
+            const auto planned = make_plan(patches(2, in, out, {4, 4, 16}, kernel), transposed, limit);
+            if (!planned) continue;
+            const Plan& p = planned->plan;
+            EXPECT_LE(planned->shared_bytes, limit);
+            EXPECT_EQ(p.k_steps % planned->ahead, 0);
+            EXPECT_GE(p.k_steps * p.in_rows_of_step, p.in_rows);
+            EXPECT_TRUE(!planned->resident || p.k_steps == planned->ahead);
+            EXPECT_EQ(p.m_tiles % planned->m_step, 0);
+            EXPECT_GE(p.m_blocks * p.m_tiles * p.out_rows_of_tile, p.out_rows);
+            EXPECT_LT((p.m_blocks - 1) * p.m_tiles * p.out_rows_of_tile, p.out_rows);
+            EXPECT_EQ(p.parts, planned->resident ? 1 : p.m_tiles / planned->m_step);
+            EXPECT_LE(planned->warps, most_warps(planned->m_step, planned->ahead));
+            EXPECT_GE(planned->warps, 1);
+            EXPECT_EQ(planned->warps % p.parts, 0);
+          }
+}
+
+TEST(Conv3dPatchesPlan, AWeightGradientHasSlabsOfEqualWork) {
+  for (const int64_t small : {1, 2, 9, 20, 64, 256})
+    for (const int64_t big : {1, 3, 32, 70, 128, 1000})
+      for (const Triple& kernel : {Triple(1), {2, 2, 1}, {2, 2, 2}})
+        for (const int64_t cells : {8, 24, 64}) {
+          const auto planned = make_weight_grad_plan(patches(2, small, big, {cells, cells, cells}, kernel));
+          ASSERT_TRUE(planned);
+          const WeightGradPlan& p = planned->plan;
+          EXPECT_GE(p.small_blocks * planned->n_tiles * 8, small);
+          EXPECT_GE(p.big_blocks * p.row_warps * groups * 8, p.grids.big_rows);
+          EXPECT_EQ(block_warps % p.row_warps, 0);
+          EXPECT_GE(int64_t{p.steps} * 4, p.grids.chunks);
+          EXPECT_TRUE(p.slabs == 1 || p.slabs * p.slab * 4 <= int64_t{32} << 20);
+          EXPECT_LE(planned->shared_bytes, most_shared);
+        }
+}
+
+}  // namespace
+}  // namespace vox::cuda::conv::patches
