@@ -10,6 +10,7 @@
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/patches/kernel.cuh>
 #include <voxgrad/cuda/conv3d/patches/weight_grad.cuh>
+#include <voxgrad/cuda/packet.cuh>
 
 #include <algorithm>
 #include <type_traits>
@@ -18,16 +19,14 @@ namespace vox::cuda::conv::patches {
 
 // ---- Views that begin anywhere ----------------------------------------------------------------------------
 
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 /// An operand at a multiple of 16 bytes: where it is, or a copy.
 template <class T>
 class Aligned {
  public:
   Aligned(const Launch& launch, const Tensor& x)
-      : copy_(launch, is_aligned(vox::detail::ptr<T>(x)) ? 0 : x.numel() * int64_t{sizeof(T)}),
+      : copy_(launch, is_packet_aligned(vox::detail::ptr<T>(x)) ? 0 : x.numel() * int64_t{sizeof(T)}),
         data_(vox::detail::ptr<T>(x)) {
-    if (is_aligned(data_)) return;
+    if (is_packet_aligned(data_)) return;
     launch.check(cudaMemcpyAsync(copy_.as<T>(), data_, static_cast<size_t>(x.numel()) * sizeof(T),
                                  cudaMemcpyDeviceToDevice, launch.stream()));
     data_ = copy_.as<T>();
@@ -66,6 +65,15 @@ void visit_kernel(const Planned& planned, F f) {
   with.template operator()<2, 1, 4, 4, false>();
 }
 
+/// How many blocks of `kernel` a multiprocessor of the current device runs at once. `device` is for recall().
+template <auto* kernel>
+int blocks_at_once(const char* op, int /*device*/, int threads, int shared_bytes) {
+  int blocks = 0;
+  check_cuda(op, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads,
+                                                               static_cast<size_t>(shared_bytes)));
+  return blocks;
+}
+
 template <class T>
 void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
@@ -76,15 +84,14 @@ void run(const Conv3dCall& call) {
   const Aligned<T> from(launch, input), weights(launch, weight);
   T* const result = vox::detail::mutable_ptr<T>(output);
   const int64_t bytes = output.numel() * int64_t{sizeof(T)};
-  const Workspace aligned_result(launch, is_aligned(result) ? 0 : bytes);
-  T* const to = is_aligned(result) ? result : aligned_result.as<T>();
+  const Workspace aligned_result(launch, is_packet_aligned(result) ? 0 : bytes);
+  T* const to = is_packet_aligned(result) ? result : aligned_result.as<T>();
   visit_kernel(planned, [&](auto in_w, auto out_w, auto m_step, auto ahead, auto resident) {
     constexpr auto* kernel = product_kernel<T, in_w, out_w, m_step, ahead, resident>;
     launch.allow_shared_memory<kernel>(planned.shared_bytes);
     const int threads = 32 * planned.warps;
-    int at_once = 0;
-    launch.check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads,
-                                                               static_cast<size_t>(planned.shared_bytes)));
+    const int at_once =
+        recall<blocks_at_once<kernel>>(call.op(), output.device().index, threads, planned.shared_bytes);
     const int most = std::max(1, multiprocessors(launch) * at_once / p.m_blocks);
     const int workers = std::min(most, ceil_div(p.tiles, planned.warps / p.parts));
     kernel<<<static_cast<unsigned>(workers * p.m_blocks), static_cast<unsigned>(threads),

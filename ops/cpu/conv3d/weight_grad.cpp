@@ -214,6 +214,8 @@ class ByChannels {
            g_.batch * g_.small_cells() > 0;
   }
 
+  bool uses_winograd() const { return winograd_; }
+
   bool run() {
     plan();
     pack();
@@ -468,11 +470,14 @@ class ByChannels {
 
 template <class S, class T>
 bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  const auto done = [&](bool winograd) {
+  // Winograd's factors of finite numbers may overflow. Then plain tiles are tried.
+  for (const bool winograd : {true, false}) {
     ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
-    return by_channels.supported() ? by_channels.run() : ByPositions<S, T>(big, small, dweight, g).run();
-  };
-  return done(true) || done(false);  // Winograd's factors of finite numbers may overflow
+    if (!by_channels.supported()) return ByPositions<S, T>(big, small, dweight, g).run();
+    if (by_channels.run()) return true;
+    if (!by_channels.uses_winograd()) break;
+  }
+  return false;
 }
 
 template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);
