@@ -100,9 +100,9 @@ bool patches_right(const Conv3dProblem& p) {
 
 // ---- Where they pay ---------------------------------------------------------------------------------------
 
-/// While moving the bytes takes longer than the products. The limits are products for each number of both
-/// grids: with a kernel of 2, 128 -> 64 channels (102) are level with the kernels below, or faster, 256 ->
-/// 128 (205) slower. With a kernel of 1, only 32 -> 2 channels were measured.
+/// While moving the bytes takes longer than the products. The limits are multiply-adds for each element that
+/// both grids have: with a kernel of 2, 128 -> 64 channels (102) are level with the kernels below, or faster,
+/// 256 -> 128 (205) slower. With a kernel of 1, only 32 -> 2 channels were measured.
 bool bound_by_bytes(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   const int64_t small = g.small_channels, big = g.big_channels * g.taps();  // numbers of a coarse cell

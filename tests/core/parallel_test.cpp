@@ -106,6 +106,13 @@ TEST_F(Parallel, ThreadsThatSleepAreWoken) {
       std::this_thread::sleep_for(std::chrono::milliseconds(begin));
     });
     EXPECT_EQ(begun, 4);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    begun = 0;
+    parallel_for(2, 1, [&](int64_t, int64_t) {  // one helper is enough; the others sleep on
+      ++begun;
+      while (begun < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(begun, 2);
   }
 }
 

@@ -23,8 +23,8 @@ constexpr int groups = 4;               ///< of 8 rows of big that a warp of a w
 constexpr int tile_bytes = 512;         ///< weights of an instruction: 16 x 16 numbers of 16 bits
 constexpr int most_shared = 96 * 1024;  ///< bytes of a block, which every GPU since sm_80 has
 
-/// Where coarse cells lie. Chunks are numbered through all images. An axis without taps is joined with the
-/// next inner one: a kernel of 1 x 1 x 1 has one row per image.
+/// Where coarse cells lie. Chunks are numbered through all images. An axis whose kernel is 1 is joined with
+/// the next inner one: a kernel of 1 x 1 x 1 has one row per image.
 struct Grids {
   int chunks;                           ///< of all images
   Divisor by_image, by_row, by_height;  ///< chunks of an image, chunks of a row, rows of a plane

@@ -5,7 +5,7 @@
 //   all other cases            the definition                       direct.cpp
 //
 // The methods on tiles refuse two cases: kernels so long that even a tile of one row needs too much memory,
-// and operands that are not finite where the padding's zeros could meet them. bf16 and f16 become f32 when
+// and numbers that are not finite where the padding's zeros could have met them. bf16 and f16 become f32 when
 // they are copied into a tile; each result is rounded once.
 
 #include <voxgrad/core/parallel.h>
@@ -14,8 +14,6 @@
 #include <voxgrad/ops/cpu/simd/reduce.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
-
-#include <atomic>
 
 namespace vox::cpu {
 namespace {
@@ -32,20 +30,6 @@ void with_opmath(const S* from, int64_t n, const F& f) {
       f(wide, std::min<int64_t>(n, 1024));
     }
   }
-}
-
-/// Tiles need finite weights: the padding's zeros times a non-finite weight are NaN, but the definition skips
-/// them.
-bool finite(const Tensor& t) {
-  return visit_floating_storage("conv3d", t.dtype(), [&]<class S>(S) {
-    std::atomic<bool> finite = true;
-    parallel_for(t.numel(), 1 << 17, [&](int64_t begin, int64_t end) {
-      with_opmath(detail::ptr<S>(t) + begin, end - begin, [&](const auto* x, int64_t n) {
-        if (!all_finite(x, n)) finite = false;
-      });
-    });
-    return finite.load();
-  });
 }
 
 constexpr ByIsa sum_kernels = VOX_BY_ISA(sum_kernels);
@@ -77,50 +61,48 @@ void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t
 
 void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
             Float32Precision) {
-  const bool done = finite(weight) && visit_floating_storage("conv3d", big.dtype(), [&]<class T>(T) {
-                      const Lattices l = conv3d_lattices(g);
-                      return Correlation<T, opmath_t<T>>{
-                          .input = detail::ptr<T>(big),
-                          .weight = detail::ptr<T>(weight),
-                          .bias = detail::ptr_or_null<T>(bias),
-                          .output = detail::mutable_ptr<T>(small),
-                          .batch = g.batch,
-                          .groups = g.groups,
-                          .in_channels = g.big_per_group(),
-                          .out_channels = g.small_per_group(),
-                          .weight_per_in = g.taps(),
-                          .weight_per_out = g.big_per_group() * g.taps(),
-                          .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
-                          .kernel = g.kernel,
-                          .out_size = g.small,
-                          .phases = {{{l[0]}, {l[1]}, {l[2]}}}}
-                          .run();
-                    });
+  const bool done = visit_floating_storage("conv3d", big.dtype(), [&]<class T>(T) {
+    const Lattices l = conv3d_lattices(g);
+    return Correlation<T, opmath_t<T>>{.input = detail::ptr<T>(big),
+                                       .weight = detail::ptr<T>(weight),
+                                       .bias = detail::ptr_or_null<T>(bias),
+                                       .output = detail::mutable_ptr<T>(small),
+                                       .batch = g.batch,
+                                       .groups = g.groups,
+                                       .in_channels = g.big_per_group(),
+                                       .out_channels = g.small_per_group(),
+                                       .weight_per_in = g.taps(),
+                                       .weight_per_out = g.big_per_group() * g.taps(),
+                                       .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
+                                       .kernel = g.kernel,
+                                       .out_size = g.small,
+                                       .phases = {{{l[0]}, {l[1]}, {l[2]}}}}
+        .run();
+  });
   if (!done) in_f32<&conv3d_direct>(big, weight, bias, small, g);
 }
 
 void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
                       Conv3dGeometry g, Float32Precision) {
-  const bool done =
-      finite(weight) && visit_floating_storage("conv_transpose3d", small.dtype(), [&]<class T>(T) {
-        return Correlation<T, opmath_t<T>>{
-            .input = detail::ptr<T>(small),
-            .weight = detail::ptr<T>(weight),
-            .bias = detail::ptr_or_null<T>(bias),
-            .output = detail::mutable_ptr<T>(big),
-            .batch = g.batch,
-            .groups = g.groups,
-            .in_channels = g.small_per_group(),
-            .out_channels = g.big_per_group(),
-            .weight_per_in = g.big_per_group() * g.taps(),
-            .weight_per_out = g.taps(),
-            .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
-            .kernel = g.kernel,
-            .out_size = g.big,
-            .phases = {conv_transpose3d_lattices(g, 0), conv_transpose3d_lattices(g, 1),
-                       conv_transpose3d_lattices(g, 2)}}
-            .run();
-      });
+  const bool done = visit_floating_storage("conv_transpose3d", small.dtype(), [&]<class T>(T) {
+    return Correlation<T, opmath_t<T>>{
+        .input = detail::ptr<T>(small),
+        .weight = detail::ptr<T>(weight),
+        .bias = detail::ptr_or_null<T>(bias),
+        .output = detail::mutable_ptr<T>(big),
+        .batch = g.batch,
+        .groups = g.groups,
+        .in_channels = g.small_per_group(),
+        .out_channels = g.big_per_group(),
+        .weight_per_in = g.big_per_group() * g.taps(),
+        .weight_per_out = g.taps(),
+        .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
+        .kernel = g.kernel,
+        .out_size = g.big,
+        .phases = {conv_transpose3d_lattices(g, 0), conv_transpose3d_lattices(g, 1),
+                   conv_transpose3d_lattices(g, 2)}}
+        .run();
+  });
   if (!done) in_f32<&conv_transpose3d_direct>(small, weight, bias, big, g);
 }
 

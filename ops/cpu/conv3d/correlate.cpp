@@ -134,7 +134,8 @@ class Run {
     return true;
   }
 
-  /// Computes the outputs. Returns false if they are wrong, because Note [Winograd] wants finite cells.
+  /// Computes the outputs. Returns false if they are wrong: the padding's zeros times a weight that is not
+  /// finite are NaN, but the definition skips them; or see Note [Winograd].
   bool run() {
     const int64_t slice_bytes =
         c_.out_channels * c_.in_channels * taps_ * static_cast<int64_t>(sizeof(T)) / slices_;
@@ -222,12 +223,12 @@ class Run {
         for (int64_t r = 0; r < rows; ++r)
           by_tap[tap * rows + r] = static_cast<T>(from[r * c_.weight_per_out + tap]);
     }
+    if (!all_finite(by_tap, taps * rows)) finite_ = false;
     if (winograd_) {
       const int64_t count = 16 * kernel_.d * rows;
       T* factors = scratch<T, 7>(count);
       winograd_weights(simd_, by_tap, kernel_.d, rows,
                        {c_.phases[1][0].in_per_tap < 0, c_.phases[2][0].in_per_tap < 0}, factors);
-      if (!all_finite(factors, count)) finite_ = false;
       by_tap = factors;
     }
     for (const Phase& phase : phases_) {
@@ -255,8 +256,7 @@ class Run {
     if (!winograd_) return pack_tile(input, channels, layout_, box, to);
     const int64_t cells = layout_.axes[0].input * layout_.axes[1].input * layout_.axes[2].input;
     for (int64_t c = 0; c < channels; ++c)
-      if (!pack_winograd_tile(simd_, input + c * cells, layout_, box, to + c * channel_step()))
-        finite_ = false;
+      pack_winograd_tile(simd_, input + c * cells, layout_, box, to + c * channel_step());
   }
 
   void pack_input() {
@@ -360,6 +360,8 @@ class Run {
           for (int64_t w = 0; w < 4; ++w) combine(w, 4);
           for (int64_t h = 0; h < 2; ++h) {
             combine(4 * h, 1);
+            for (int64_t w = 0; w < 2; ++w)
+              if (!all_finite(memory + (4 * h + w) * per_phase, cells * rows)) finite_ = false;
             for (int64_t i = 0; i < depth; ++i) {
               const Sums sums{memory + 4 * h * per_phase + i * plane * rows,
                               round_up(positions, simd_.lanes) + simd_.lanes, per_phase};
@@ -510,7 +512,7 @@ class Run {
   std::array<std::vector<Lattice>, 3> axes_;  // the phases along D, H, W
   Triple kernel_;                             // of the packed weights
   bool winograd_ = false;                     // whether H and W have the phases of Note [Winograd]
-  mutable std::atomic<bool> finite_ = true;   // false if such a phase has found a cell that is not
+  mutable std::atomic<bool> finite_ = true;   // false if run() has met a number that must be, and is not
   TileLayout layout_;                         // of the memory that boxes read
   TileLayout boxes_;                          // its tiles are the boxes
   bool whole_ = false;                        // whether all tasks share one tile, of the whole input

@@ -20,13 +20,14 @@ struct Correlation {
   Triple kernel, out_size;
   std::array<std::vector<Lattice>, 3> phases;  ///< along D, H, W; outputs in no phase are the bias alone
 
-  /// Computes all outputs. Returns false, and does nothing, if even the smallest tile is too large.
+  /// Computes all outputs. Returns false if even the smallest tile is too large or a weight is not finite.
+  /// Then the outputs are undefined.
   bool run() const;
 };
 
 /// Computes dweight = sum over n, i of small * big, in arithmetic of type T. Returns false if the tiles are
-/// too large (dweight is unchanged) or if an operand is not finite (dweight may have been written). Infinity
-/// times a zero of the padding is NaN, but the definition has no such product.
+/// too large or a sum is not finite. Then dweight is undefined: infinity times a zero of the padding is NaN,
+/// but the definition has no such product.
 template <class S, class T>
 bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g);
 

@@ -36,23 +36,22 @@ constexpr int64_t whole_positions = 1024;          // of small in a task's inner
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Calls task(owner, range, dw) for all of them; the owners of a range write all of its dw. Then dweight is
-/// the sum of the ranges, in their order. Returns false, and leaves dweight, if a task found an operand that
-/// is not finite.
+/// the sum of the ranges, in their order. Returns whether all of dweight is finite.
 template <class T, class S, class F>
-bool run_ranges(int64_t owners, int64_t ranges, int64_t numel, const std::atomic<bool>& finite, S* dweight,
-                const F& task) {
+bool run_ranges(int64_t owners, int64_t ranges, int64_t numel, S* dweight, const F& task) {
   const Tensor memory = empty({ranges * numel}, {.dtype = dtype_of<T>()});
   T* partial = detail::mutable_ptr<T>(memory);
   parallel_for(owners * ranges, 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) task(t / ranges, t % ranges, partial + t % ranges * numel);
   });
-  if (!finite) return false;
+  std::atomic<bool> finite = true;
   parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
     for (int64_t range = 1; range < ranges; ++range)
       for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel + i];
+    if (!all_finite(partial + begin, end - begin)) finite = false;
     for (int64_t i = begin; i < end; ++i) dweight[i] = static_cast<S>(partial[i]);
   });
-  return true;
+  return finite;
 }
 
 template <class S, class T>
@@ -64,7 +63,7 @@ class ByPositions {
   bool run() {
     if (!plan()) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    return run_ranges<T>(owners_, ranges_, numel, finite_, dweight_,
+    return run_ranges<T>(owners_, ranges_, numel, dweight_,
                          [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
   }
 
@@ -124,7 +123,7 @@ class ByPositions {
     T* sums = scratch<T, 5>(rows * channels * g_.taps());
     std::fill_n(sums, rows * channels * g_.taps(), T(0));
     const int64_t tiles = g_.batch * layout_.tiles();
-    for (int64_t t = cut(tiles, ranges_, range); t < cut(tiles, ranges_, range + 1) && finite_; ++t) {
+    for (int64_t t = cut(tiles, ranges_, range); t < cut(tiles, ranges_, range + 1); ++t) {
       const int64_t n = t / layout_.tiles();
       const S* small =
           small_ + (n * g_.small_channels + group * g_.small_per_group() + row) * g_.small_cells();
@@ -148,7 +147,6 @@ class ByPositions {
     std::fill_n(x + channels * channel, slack, T(0));
     pack_tile(big, channels, layout_, box, x);
     pack_small(small, rows, box, rowwise ? by_row : layout_.pitch(), heights * widths, s);
-    if (!all_finite(x, channels * channel) || !all_finite(s, rows * row)) finite_ = false;
     simd_.contract({.small = s,
                     .small_row = row,
                     .big = x,
@@ -188,7 +186,6 @@ class ByPositions {
   TileLayout layout_;
   int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
   std::vector<int64_t> offsets_;  // of (channel of big, tap)
-  std::atomic<bool> finite_ = true;
 };
 
 template <class S, class T>
@@ -219,10 +216,8 @@ class ByChannels {
   bool run() {
     plan();
     pack();
-    if (winograd_) check_pairs();
-    if (!finite_) return false;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    return run_ranges<T>(owners_, ranges_, numel, finite_, dweight_,
+    return run_ranges<T>(owners_, ranges_, numel, dweight_,
                          [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
   }
 
@@ -328,12 +323,10 @@ class ByChannels {
       for (int64_t t = begin; t < end; ++t) {
         T* to = x + t * channel_step();
         if (winograd_) {
-          if (!pack_winograd_tile(simd_, big_ + t * g_.big_cells(), layout_, layout_.box(0), to))
-            finite_ = false;
-          continue;
+          pack_winograd_tile(simd_, big_ + t * g_.big_cells(), layout_, layout_.box(0), to);
+        } else {
+          pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), to);
         }
-        pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), to);
-        if (!all_finite(to, layout_.channel())) finite_ = false;
       }
     });
     // A task has a plane of a vector of channels of small.
@@ -347,23 +340,14 @@ class ByChannels {
         T* dense = scratch<T, 2>(lanes * plane);
         for (int64_t lane = 0; lane < lanes; ++lane)
           copy_row(from + lane * cells, plane, dense + lane * plane);
-        if (winograd_) {  // check_pairs() looks at the factors
+        if (winograd_) {
           T* by_cell = scratch<T, 3>(lanes * plane);
           simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);
           pack_pairs(by_cell, d, to);
         } else {
-          if (!all_finite(dense, lanes * plane)) finite_ = false;
           simd_.transpose(dense, plane, lanes, plane, to + d * plane * rows, rows);
         }
       }
-    });
-  }
-
-  /// Whether the factors of small are finite, which sums of finite numbers need not be.
-  void check_pairs() {
-    const int64_t count = positions() * g_.small_channels;
-    parallel_for(g_.batch * phases_, 1 + (1 << 16) / count, [&](int64_t begin, int64_t end) {
-      if (!all_finite(detail::ptr<T>(small_memory_) + begin * count, (end - begin) * count)) finite_ = false;
     });
   }
 
@@ -463,14 +447,13 @@ class ByChannels {
   int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
   std::vector<Group> groups_;
   Tensor big_memory_, small_memory_;
-  std::atomic<bool> finite_ = true;
 };
 
 }  // namespace
 
 template <class S, class T>
 bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  // Winograd's factors of finite numbers may overflow. Then plain tiles are tried.
+  // Sums that are not finite with Winograd's factors may be finite without them.
   for (const bool winograd : {true, false}) {
     ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
     if (!by_channels.supported()) return ByPositions<S, T>(big, small, dweight, g).run();

@@ -5,6 +5,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/reduce.h>
 
 #include "tests/support/conv3d.h"
 
@@ -104,6 +105,28 @@ TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
     cpu::conv3d_weight_grad_direct(big, small, expected_dw, g);
     EXPECT_TRUE(allclose(dw, expected_dw, 0, 0, true));
   }
+}
+
+// Factors and sums are finite here, but products of factors are not: 18 * x and -18 * x, in a sum that is 0.
+TEST_P(Conv3dCpu, ProductsThatOverflowInPairsOfOutputs) {
+  const Conv3dGeometry g = TransposeCase{"pairs", 1, 32, 32, {8, 10, 12}, 3, 1, 1, 0, 1, 1}.geometry();
+  const double x = GetParam() == f32 ? 0x1p124 : 0x1p1020;
+  Tensor in = zeros(g.big_shape(), {.dtype = GetParam()}), weight = zeros(g.weight_shape(), in.options());
+  const double cells[]{2, 1, -1}, taps[]{1, -1, 1};
+  for (int64_t h = 0; h < 3; ++h)
+    for (int64_t w = 0; w < 3; ++w) {
+      in.select(0, 0).select(0, 0).select(0, 4).select(0, 3 + h).select(0, 5 + w).fill_(x * cells[h] *
+                                                                                        cells[w]);
+      weight.select(0, 0).select(0, 0).select(0, 1).select(0, h).select(0, w).fill_(2 * taps[h] * taps[w]);
+    }
+  Tensor y = empty(g.small_shape(), in.options()), expected = empty_like(y);
+  cpu::conv3d(in, weight, {}, y, g, Float32Precision::highest);
+  cpu::conv3d_direct(in, weight, {}, expected, g);
+  EXPECT_TRUE(all(isfinite(expected)).item<bool>());
+  EXPECT_TRUE(allclose(y, expected, 0, 0));
+  cpu::conv_transpose3d(in, weight, {}, y, g, Float32Precision::highest);
+  cpu::conv_transpose3d_direct(in, weight, {}, expected, g);
+  EXPECT_TRUE(allclose(y, expected, 0, 0));
 }
 
 // Whole numbers up to 256 are exact in bf16 and f16, and these sums are exact in f32: one rounding at the
