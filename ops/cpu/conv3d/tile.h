@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <voxgrad/ops/cpu/conv3d/lattice.h>
@@ -259,16 +260,23 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
 }
 
 /// Memory of this thread that outlives the call, so that tiles do not cause page faults. One block per T and
-/// `use`, which begins at a cache line.
+/// `use`, which begins at a cache line. It is freed when the thread ends. Destructors that run after that, of
+/// other thread_local or static objects, get a new block, which is never freed.
 template <class T, int use>
 T* scratch(int64_t count) {
   struct alignas(64) Line {
     T elements[64 / sizeof(T)];
   };
-  thread_local std::vector<Line> memory;
+  thread_local std::vector<Line>* memory = nullptr;
+  struct Release {
+    ~Release() { delete std::exchange(memory, nullptr); }
+  };
+  thread_local Release release;
+  static_cast<void>(release);  // begins to exist here
+  if (!memory) memory = new std::vector<Line>;
   const size_t lines = static_cast<size_t>(count) / (64 / sizeof(T)) + 1;
-  if (memory.size() < lines) memory.resize(lines);
-  return memory.data()->elements;
+  if (memory->size() < lines) memory->resize(lines);
+  return memory->data()->elements;
 }
 
 }  // namespace vox::cpu

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <thread>
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
@@ -82,6 +85,27 @@ TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
         },
         [&](Tensor& dw) { cpu::conv3d_weight_grad_direct(big, small, dw, g); }));
   }
+}
+
+// Objects of a thread are destroyed in the reverse order of their creation, so this one computes when the
+// memory that the thread's first convolution asked for is free.
+TEST(Conv3dCpuThread, DestructorsOfAThreadMayCompute) {
+  const Tensor x = ones({2, 16, 12, 12, 12}), weight = ones({16, 16, 3, 3, 3});
+  const auto sums = [&] { return values(conv3d(x, weight, {}, {.padding = 1})); };
+  const auto expected = sums();
+  bool equal = false;
+  std::thread([&] {
+    struct Last {
+      std::function<void()> f;
+      ~Last() {
+        if (f) f();
+      }
+    };
+    thread_local Last last;
+    last.f = [&] { equal = sums() == expected; };
+    sums();
+  }).join();
+  EXPECT_TRUE(equal);
 }
 
 // Sums and differences of cells that are infinite, or would become so, must not reach the results of Note
