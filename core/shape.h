@@ -53,17 +53,24 @@ class Shape {
   constexpr const int64_t* end() const { return sizes_.data() + rank_; }
   constexpr int64_t* begin() { return sizes_.data(); }
   constexpr int64_t* end() { return sizes_.data() + rank_; }
-  constexpr int64_t back() const { return (*this)[rank_ - 1]; }
+  constexpr int64_t back() const {
+    check_place(0, rank_);
+    return (*this)[rank_ - 1];
+  }
 
   constexpr void push_back(int64_t size) {
     if (rank_ == max_rank) throw ShapeError("Shape: a tensor has at most 8 dimensions");
     sizes_[static_cast<size_t>(rank_++)] = size;
   }
+  /// Removes the entry at i, in [0, rank).
   constexpr void erase(int64_t i) {
+    check_place(i, rank_);
     std::copy(begin() + i + 1, end(), begin() + i);
     sizes_[static_cast<size_t>(--rank_)] = 0;
   }
+  /// Inserts an entry before the one at i, in [0, rank].
   constexpr void insert(int64_t i, int64_t size) {
+    check_place(i, rank_ + 1);
     push_back(size);
     std::rotate(begin() + i, end() - 1, end());
   }
@@ -73,6 +80,9 @@ class Shape {
   }
 
  private:
+  static constexpr void check_place(int64_t i, int64_t places) {
+    if (i < 0 || i >= places) throw ShapeError("Shape: there is no entry at this place");
+  }
   std::array<int64_t, max_rank> sizes_{};
   int64_t rank_ = 0;
 };

@@ -2,9 +2,12 @@
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/core/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace vox {
 
@@ -136,6 +139,21 @@ Tensor missing_gradient(const Tensor& t) {
                         ? "has no gradient: no backward() has reached it"
                         : "is not a leaf, so backward() keeps its gradient only after retain_grad()";
   return Tensor(std::shared_ptr<TensorImpl>(nullptr, MissingGradient{t.name(), t.shape(), why}));
+}
+
+void check_writable(const char* function, const char* name, const Tensor& t) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (int64_t d = 0; d < t.rank(); ++d) {
+    if (t.shape()[d] > 1) dims.emplace_back(t.strides()[d], t.shape()[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;  // last offset of the dimensions so far
+  for (const auto& [stride, size] : dims) {
+    check<ValueError>(t.numel() == 0 || stride > reach, function, ": several elements of ", name,
+                      " share one place in memory (shape ", t.shape(), ", strides ", t.strides(),
+                      "), as in an expanded tensor; write to a clone()");
+    reach += stride * (size - 1);
+  }
 }
 
 std::string why_undefined(const Tensor& t) {

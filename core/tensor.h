@@ -284,6 +284,8 @@ T* mutable_ptr(const Tensor& t) {
 /// Every in-place write calls this first. It throws if the tape had to record the write (grad mode is on, and
 /// target or a source requires grad); otherwise it bumps the version of target's storage.
 void begin_in_place(const char* function, const Tensor& target, const Tensor& source = {});
+/// Throws ValueError if several elements of t share one place in memory, as in an expanded tensor.
+void check_writable(const char* function, const char* name, const Tensor& t);
 
 /// Why `t` is undefined, for messages: " (default-constructed or moved from)", or whose gradient it stands
 /// for.

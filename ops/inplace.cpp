@@ -2,31 +2,11 @@
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/kernels.h>
 
-#include <algorithm>
-#include <utility>
-#include <vector>
-
 // In-place writes. They are never recorded: begin_in_place() refuses those that the tape would have to
 // record. The target may be any strided view, and may share memory with the source.
 
 namespace vox {
 namespace {
-
-/// Refuses targets in which several elements share one place in memory.
-void check_writable(const char* function, const Tensor& target) {
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (int64_t d = 0; d < target.rank(); ++d) {
-    if (target.shape()[d] > 1) dims.emplace_back(target.strides()[d], target.shape()[d]);
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t reach = 0;  // last offset of the dimensions so far
-  for (const auto& [stride, size] : dims) {
-    check<ValueError>(target.numel() == 0 || stride > reach, function,
-                      ": several elements of the target share one place in memory (shape ", target.shape(),
-                      ", strides ", target.strides(), "), as in an expanded tensor; write to a clone()");
-    reach += stride * (size - 1);
-  }
-}
 
 /// `source`, or a copy of it if writing `target` element by element could change what is still to be read.
 Tensor safe_source(const Tensor& target, const Tensor& source) {
@@ -40,7 +20,7 @@ Tensor safe_source(const Tensor& target, const Tensor& source) {
 /// target = op(target, other), after all checks.
 void update(const char* function, Binary op, const Tensor& target, const Tensor& other, Scalar scale = 0) {
   detail::check_arithmetic(function, "this", target);
-  check_writable(function, target);
+  detail::check_writable(function, "the target", target);
   const Tensor b = detail::broadcast_to(function, other, target.shape());
   detail::begin_in_place(function, target, other);
   detail::binary_kernel.on(target.device())(op, target, safe_source(target, b), target, scale);
@@ -50,7 +30,7 @@ void update(const char* function, Binary op, const Tensor& target, const Tensor&
 void update(const char* function, Binary op, const Tensor& target, Scalar value) {
   detail::check_arithmetic(function, "this", target);
   const Tensor number = detail::number(function, value, opmath(target.dtype()), target.shape());
-  check_writable(function, target);
+  detail::check_writable(function, "the target", target);
   detail::begin_in_place(function, target);
   detail::binary_kernel.on(target.device())(op, target, number, target, 0);
 }
@@ -117,7 +97,7 @@ Tensor& Tensor::div_(Scalar value) {
 Tensor& Tensor::fill_(Scalar value) {
   checked("fill_");
   detail::check_scalar("fill_", value, dtype());
-  check_writable("fill_", *this);
+  detail::check_writable("fill_", "the target", *this);
   detail::begin_in_place("fill_", *this);
   detail::fill_kernel.on(device())(*this, value);
   return *this;
@@ -126,7 +106,7 @@ Tensor& Tensor::fill_(Scalar value) {
 Tensor& Tensor::copy_(const Tensor& source) {
   checked("copy_");
   detail::check_defined("copy_", "source", source);
-  check_writable("copy_", *this);
+  detail::check_writable("copy_", "the target", *this);
   detail::broadcast_to("copy_", source, shape());  // throws before anything moves
   detail::begin_in_place("copy_", *this, source);
   const Tensor near = source.detach().to(device());

@@ -6,6 +6,8 @@
 #include <voxgrad/ops/norm.h>
 #include <voxgrad/ops/reduce.h>
 
+#include <cmath>
+
 // All norms are one op over a NormGeometry. With xhat = (x - mean) rstd and z = xhat weight + bias, h the
 // gradient of z (g times the derivative of the activation), and means over a row:
 //
@@ -163,8 +165,9 @@ struct Norm {
 
 // ---- Checks -----------------------------------------------------------------------------------------------
 
-void check_input(const char* function, const Tensor& x, int64_t min_rank, int64_t max_rank) {
+void check_input(const char* function, const Tensor& x, int64_t min_rank, int64_t max_rank, double eps) {
   detail::check_floating(function, "x", x);
+  check<ValueError>(eps >= 0, function, ": eps must be >= 0, got ", eps);
   check<ShapeError>(min_rank <= x.rank() && x.rank() <= max_rank, function, ": x must have ", min_rank,
                     " to ", max_rank, " dimensions, got shape ", x.shape());
 }
@@ -207,15 +210,20 @@ int64_t cells_of(const Tensor& x) {
 }
 
 /// Running statistics as the kernel updates them: of `copies` times C elements. They are the caller's tensors
-/// if possible; else copies, whose mean over the first dimension settle() writes back.
+/// if possible; else copies, whose mean over the first dimension settle() writes back. That is after the norm
+/// has read x and was recorded, for statistics that share its memory.
 class RunningUpdate {
  public:
-  RunningUpdate(const char* function, const Tensor& mean, const Tensor& variance, double momentum,
-                int64_t copies)
+  RunningUpdate(const Norm& norm, const Tensor& mean, const Tensor& variance, double momentum, int64_t copies)
       : mean_(mean), variance_(variance), copies_(copies) {
     if (!mean.defined()) return;
-    for (const Tensor& t : {mean, variance}) detail::begin_in_place(function, t);
+    check<ValueError>(std::isfinite(momentum), norm.function, ": momentum must be finite, got ", momentum);
+    detail::check_writable(norm.function, "running_mean", mean);
+    detail::check_writable(norm.function, "running_var", variance);
+    for (const Tensor& t : {mean, variance}) detail::begin_in_place(norm.function, t);
     in_place_ = copies == 1 && mean.is_contiguous() && variance.is_contiguous();
+    for (const Tensor& t : {norm.x, norm.weight, norm.bias})
+      in_place_ = in_place_ && !shares_storage(t, mean) && !shares_storage(t, variance);
     statistics = {prepared(mean), prepared(variance), momentum};
   }
   void settle() {
@@ -227,6 +235,9 @@ class RunningUpdate {
   RunningStatistics statistics;
 
  private:
+  static bool shares_storage(const Tensor& a, const Tensor& b) {
+    return a.defined() && a.impl()->storage == b.impl()->storage;
+  }
   Tensor prepared(const Tensor& t) const {
     return in_place_ ? t.detach() : t.detach().expand({copies_, t.numel()}).clone();
   }
@@ -242,7 +253,7 @@ class RunningUpdate {
 Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                           const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                           const BatchNormOptions& o) {
-  check_input(function, x, 2, 5);
+  check_input(function, x, 2, 5, o.eps);
   check_running(function, !o.training, "training", running_mean, running_var);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check_operands(
@@ -252,7 +263,7 @@ Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& r
   if (!o.training) return norm.by(running_mean, running_var);
   check_several(function, n * cells, x, "in each channel", "; use the running statistics instead");
   if (x.numel() == 0) return norm.by_own_statistics();
-  RunningUpdate running(function, running_mean, running_var, o.momentum, 1);
+  RunningUpdate running(norm, running_mean, running_var, o.momentum, 1);
   const Tensor y = norm.by_own_statistics(running.statistics);
   running.settle();
   return y;
@@ -261,7 +272,7 @@ Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& r
 Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                              const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                              const InstanceNormOptions& o) {
-  check_input(function, x, 3, 5);
+  check_input(function, x, 3, 5, o.eps);
   check_running(function, !o.use_input_stats, "use_input_stats", running_mean, running_var);
   if (!o.use_input_stats)
     return batch_norm(function, x, running_mean, running_var, weight, bias,
@@ -273,7 +284,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
   check_several(function, cells, x, "along the spatial axes", "");
   const Norm norm{function, x, weight, bias, {1, n * c, cells, c, cells}, o.eps, o.activation};
   if (x.numel() == 0) return norm.by_own_statistics();
-  RunningUpdate running(function, running_mean, running_var, o.momentum, n);
+  RunningUpdate running(norm, running_mean, running_var, o.momentum, n);
   const Tensor y = norm.by_own_statistics(running.statistics);
   running.settle();
   return y;
@@ -282,7 +293,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
 Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_groups, const Tensor& weight,
                           const Tensor& bias, double eps, Activation activation) {
   if (autocast_widens(x)) return group_norm(function, x.to(f32), num_groups, weight, bias, eps, activation);
-  check_input(function, x, 2, max_rank);
+  check_input(function, x, 2, max_rank, eps);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check<ValueError>(num_groups > 0, function, ": num_groups must be positive, got ", num_groups);
   check<ShapeError>(c % num_groups == 0, function,
@@ -299,7 +310,7 @@ Tensor detail::layer_norm(const char* function, const Tensor& x, const Shape& no
                           const Tensor& weight, const Tensor& bias, double eps, Activation activation) {
   if (autocast_widens(x))
     return layer_norm(function, x.to(f32), normalized_shape, weight, bias, eps, activation);
-  check_input(function, x, 1, max_rank);
+  check_input(function, x, 1, max_rank, eps);
   const int64_t inner = normalized_shape.rank(), outer = x.rank() - inner;
   check<ShapeError>(inner > 0, function, ": normalized_shape must name at least one dimension");
   check<ShapeError>(outer >= 0 && Shape(x.shape().begin() + outer, x.shape().end()) == normalized_shape,

@@ -40,6 +40,12 @@ TEST(Shape, InsertsAndErases) {
 TEST(Shape, RefusesTheNinthDimension) {
   EXPECT_NO_THROW((Shape{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_THROW((Shape{1, 2, 3, 4, 5, 6, 7, 8, 9}), ShapeError);
+  Shape pair{1, 2}, none;
+  for (const int64_t i : {-1, 2}) EXPECT_THROW(pair.erase(i), ShapeError);
+  for (const int64_t i : {-1, 3}) EXPECT_THROW(pair.insert(i, 7), ShapeError);
+  EXPECT_EQ(pair, (Shape{1, 2}));
+  EXPECT_THROW(none.erase(0), ShapeError);
+  EXPECT_THROW(none.back(), ShapeError);
   EXPECT_THROW(Shape(std::vector<int64_t>(9, 1)), ShapeError);
 }
 

@@ -255,6 +255,32 @@ TEST_P(NormTest, RunningStatistics) {
               1e-6, "strided");
 }
 
+TEST_P(NormTest, RunningStatisticsAreRefusedBeforeAnythingIsWritten) {
+  const Tensor x = arange(4, here(f32)).reshape({2, 2});
+  Tensor mean = zeros({2}, here(f32)), var = ones({2}, here(f32));
+  const Tensor one_place = zeros({1}, here(f32)).expand({2});
+  EXPECT_THROW(batch_norm(x, mean, one_place, {}, {}, {.training = true}), ValueError);
+  EXPECT_THROW(instance_norm(x.reshape({1, 2, 2}), mean, one_place), ValueError);
+  for (const double momentum : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL})
+    EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = momentum}), ValueError);
+  EXPECT_EQ(mean.to_vector<float>(), (std::vector<float>{0, 0}));
+  for (const double eps : {-1e-5, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.eps = eps}), ValueError);
+    EXPECT_THROW(group_norm(x, 1, {}, {}, eps), ValueError);
+    EXPECT_THROW(layer_norm(x, {2}, {}, {}, eps), ValueError);
+  }
+}
+
+// They are written after x was read. Then x is no longer what the gradient needs.
+TEST_P(NormTest, RunningStatisticsMayShareMemoryWithTheInput) {
+  const Tensor x = leaf({4, 2});
+  Tensor var = ones({2}, here(f64));
+  const Tensor expected = batch_norm(x.detach().clone(), {}, {}, {}, {}, {.training = true});
+  const Tensor y = batch_norm(x, x.detach().select(0, 0), var, {}, {}, {.training = true});
+  EXPECT_TRUE(testing::same_bits(y.detach(), expected));
+  EXPECT_THROW((y * y * y).sum().backward(), GradError);
+}
+
 TEST_P(NormTest, EvaluationUsesTheRunningStatisticsAsConstants) {
   const Tensor x = leaf({3, 2, 5}), w = leaf({2}, f64, 2), b = leaf({2}, f64, 3);
   Tensor mean = from_vector<double>({1, -2}, {2}, device()),
