@@ -11,7 +11,11 @@ namespace vox::autograd {
 
 namespace {
 
-void check_inputs(const char* function, const std::vector<Tensor>& inputs) {
+void check_arguments(const char* function, const TensorFunction& f, const std::vector<Tensor>& inputs,
+                     const GradcheckOptions& options) {
+  detail::check_callable(function, "f", f);
+  check<ValueError>(options.eps > 0 && std::isfinite(options.eps), function,
+                    ": eps must be finite and > 0, got ", options.eps);
   bool any = false;
   for (const Tensor& x : inputs) {
     detail::check_defined(function, "inputs", x);
@@ -24,6 +28,12 @@ void check_inputs(const char* function, const std::vector<Tensor>& inputs) {
                      ": the inputs must be contiguous (take views of them inside the function)");
   }
   check<GradError>(any, function, ": no input requires grad");
+}
+
+Tensor output_of(const char* function, const TensorFunction& f, const std::vector<Tensor>& inputs) {
+  const Tensor y = f(inputs);
+  check<ValueError>(y.defined(), function, ": f must return a tensor, got an undefined one");
+  return y;
 }
 
 /// d y[j] / d x[i] by backward: row j is the gradient of output element j.
@@ -61,9 +71,8 @@ Tensor weights_like(const Tensor& x) {
 }  // namespace
 
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
-  detail::check_callable("gradcheck", "f", f);
-  check_inputs("gradcheck", inputs);
-  const Tensor y = f(inputs);
+  check_arguments("gradcheck", f, inputs, options);
+  const Tensor y = output_of("gradcheck", f, inputs);
   check<GradError>(y.requires_grad(), "gradcheck: the function's output does not require grad");
   // All analytic gradients come first: moving an input is an in-place write, after which the tape is invalid.
   std::vector<std::vector<std::vector<double>>> jacobians;
@@ -89,10 +98,9 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
 
 bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                    const GradcheckOptions& options) {
-  detail::check_callable("gradgradcheck", "f", f);
-  check_inputs("gradgradcheck", inputs);
+  check_arguments("gradgradcheck", f, inputs, options);
   std::vector<Tensor> extended = inputs;
-  extended.push_back(weights_like(f(inputs)).set_requires_grad(true));
+  extended.push_back(weights_like(output_of("gradgradcheck", f, inputs)).set_requires_grad(true));
   const auto gradients = [&f](const std::vector<Tensor>& all) {
     const std::vector<Tensor> xs(all.begin(), all.end() - 1);
     std::vector<Tensor> wanted;

@@ -37,7 +37,11 @@ Triple extents(const Caller& function, const char* argument, const Shape& shape,
 
 /// dilation * (kernel - 1): how far the last tap lies from the first.
 int64_t reach(const Caller& function, const Triple& kernel, const Triple& dilation, int64_t axis) {
-  return checked_mul(function, dilation[axis], kernel[axis] - 1);
+  int64_t cells;
+  check<ShapeError>(!__builtin_mul_overflow(dilation[axis], kernel[axis] - 1, &cells), function,
+                    ": dilation * (kernel_size - 1) must fit 64 bits, got dilation ", function.axes(dilation),
+                    " and kernel_size ", function.axes(kernel));
+  return cells;
 }
 int64_t reach(const Caller& function, const Conv3dGeometry& g, int64_t axis) {
   return reach(function, g.kernel, g.dilation, axis);
@@ -52,7 +56,8 @@ void check_steps(const Caller& function, const Triple& kernel, const Options& op
   check_at_least(function, "dilation", options.dilation, 1);
   check<ValueError>(options.groups >= 1, function, ": groups must be >= 1, got ", options.groups);
   for (int64_t axis = 0; axis < 3; ++axis) {
-    checked_mul(function, 2, options.padding[axis]);
+    check<ShapeError>(options.padding[axis] < int64_t{1} << 62, function,
+                      ": padding must be below 2^62 on every axis, got ", function.axes(options.padding));
     reach(function, kernel, options.dilation, axis);
   }
 }

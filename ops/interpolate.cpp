@@ -48,7 +48,8 @@ InterpolateAxis make_axis(int64_t in, int64_t out, const double* scale, const In
   return axis;
 }
 
-InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options) {
+/// `given` is the shape of the input before axes were added to it.
+InterpolateAxes make_axes(const Tensor& input, const Shape& given, const InterpolateOptions& options) {
   detail::check_defined("interpolate", "input", input);
   const Shape& shape = input.shape();
   check<ShapeError>(shape.rank() == 5,
@@ -58,7 +59,7 @@ InterpolateAxes make_axes(const Tensor& input, const InterpolateOptions& options
   InterpolateAxes axes;
   for (int64_t i = 0; i < 3; ++i) {
     const int64_t in = shape[first_spatial_dim + i];
-    check<ShapeError>(in >= 1, "interpolate: D, H and W of the input must be >= 1, got ", shape);
+    check<ShapeError>(in >= 1, "interpolate: D, H and W of the input must be >= 1, got ", given);
     const double* scale = options.scale_factor ? &(*options.scale_factor)[static_cast<size_t>(i)] : nullptr;
     const int64_t out = scale ? scaled_size(in, *scale) : (*options.size)[i];
     axes[static_cast<size_t>(i)] = make_axis(in, out, scale, options);
@@ -75,9 +76,10 @@ void check_options(const char* function, const InterpolateOptions& options) {
                     ": needs exactly one of size and scale_factor, got ", options.size ? "both" : "neither");
   check<ValueError>(options.mode == Mode::trilinear || !options.align_corners, function,
                     ": align_corners goes with mode trilinear only, got mode nearest");
+  const Triple size = options.size.value_or(1);
+  const int64_t least = std::min({size.d, size.h, size.w});  // an added axis has 1
   if (options.size)
-    check<ShapeError>(std::min({options.size->d, options.size->h, options.size->w}) >= 1, function,
-                      ": the output sizes must be >= 1, got ", *options.size);
+    check<ShapeError>(least >= 1, function, ": the output sizes must be >= 1, got ", least);
   else
     for (const double scale : *options.scale_factor)
       check<ValueError>(std::isfinite(scale) && scale > 0, function,
@@ -132,7 +134,7 @@ Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axe
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
   detail::check_defined("interpolate", "input", input);
   const int64_t rank = input.rank();
-  if (rank != 3 && rank != 4) return detail::interpolate(input, make_axes(input, options));
+  if (rank != 3 && rank != 4) return detail::interpolate(input, make_axes(input, input.shape(), options));
   InterpolateOptions with_depth = options;
   for (int64_t i = 0; i < 5 - rank; ++i) {
     if (options.size) (*with_depth.size)[i] = 1;
@@ -140,7 +142,7 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
   }
   Tensor volume = input;
   for (int64_t i = rank; i < 5; ++i) volume = volume.unsqueeze(2);
-  Tensor y = detail::interpolate(volume, make_axes(volume, with_depth));
+  Tensor y = detail::interpolate(volume, make_axes(volume, input.shape(), with_depth));
   for (int64_t i = rank; i < 5; ++i) y = y.squeeze(2);
   return y;
 }

@@ -30,8 +30,18 @@ struct MatmulNode final : autograd::Node {
   autograd::SavedTensor saved_a_{this}, saved_b_{this};
 };
 
+/// The batch dimensions of a product.
+Shape batch_of(const Tensor& a, const Tensor& b) {
+  try {
+    return broadcast_shapes("matmul", batch_of(a), batch_of(b));
+  } catch (const ShapeError&) {  // which does not know the operands' shapes
+    throw ShapeError(str("matmul: the batch dimensions of shapes ", a.shape(), " and ", b.shape(), ", ",
+                         batch_of(a), " and ", batch_of(b), ", do not broadcast; sizes must be equal or 1"));
+  }
+}
+
 Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
-  const Shape batch = broadcast_shapes("matmul", batch_of(a), batch_of(b));
+  const Shape batch = batch_of(a, b);
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));

@@ -5,6 +5,7 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace vox {
@@ -68,6 +69,13 @@ int64_t window_count(const char* function, int64_t in, int64_t kernel, int64_t s
   return out;
 }
 
+/// Checks the last `axes` sizes of an input.
+void check_cells(const char* function, const Shape& shape, int64_t axes) {
+  check<ShapeError>(std::all_of(shape.end() - axes, shape.end(), [](int64_t size) { return size >= 1; }),
+                    function,
+                    ": the sizes of the input must be >= 1, except those of batch and channels, got ", shape);
+}
+
 /// The input's D, H and W.
 Triple checked_size(const char* function, const Tensor& input) {
   detail::check_defined(function, "input", input);
@@ -76,10 +84,8 @@ Triple checked_size(const char* function, const Tensor& input) {
   check<ShapeError>(rank == 4 || rank == 5, function,
                     ": the input must be (N, C, D, H, W) or (C, D, H, W), got ", shape);
   detail::check_floating(function, "input", input);
-  const Triple size{shape[rank - 3], shape[rank - 2], shape[rank - 1]};
-  check<ShapeError>(size.d >= 1 && size.h >= 1 && size.w >= 1, function,
-                    ": the sizes of the input must be >= 1, except those of batch and channels, got ", shape);
-  return size;
+  check_cells(function, shape, 3);
+  return {shape[rank - 3], shape[rank - 2], shape[rank - 1]};
 }
 
 Pool3dGeometry make_geometry(const char* function, const Tensor& input, const Triple& kernel,
@@ -272,8 +278,9 @@ Tensor avg_pooled(const char* function, const Tensor& input, const AvgPool3dOpti
       make_geometry(function, input, o.kernel_size, o.stride, o.padding, 1, o.ceil_mode);
   for (int64_t i = 0; i < 3; ++i)  // ceil_mode lets a window reach beyond the padding
     check<ShapeError>(geometry.kernel[i] <= geometry.in[i] + 2 * geometry.padding[i], function,
-                      ": the input with its padding must not be smaller than kernel_size ", o.kernel_size,
-                      ", got ", geometry.in, " with padding ", o.padding);
+                      ": the input with its padding must not be smaller than kernel_size ",
+                      geometry.kernel[i], ", got size ", geometry.in[i], " with padding ",
+                      geometry.padding[i]);
   check<ValueError>(o.divisor_override != 0, function, ": divisor_override must not be 0");
   geometry.count_include_pad = o.count_include_pad;
   geometry.divisor_override = o.divisor_override.value_or(0);
@@ -307,12 +314,23 @@ AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
           o.count_include_pad,    o.divisor_override};
 }
 
+/// The output_size of an adaptive pool, checked here, where it is as the caller wrote it.
+Triple lift_output(const char* function, const Pair& size) {
+  check<ShapeError>(std::min(size.h, size.w) >= 1, function, ": output_size must be >= 1, got ", size);
+  return lift(size, 1);
+}
+Triple lift_output(const char* function, int64_t size) {
+  check<ShapeError>(size >= 1, function, ": output_size must be >= 1, got ", size);
+  return lift(size, 1);
+}
+
 /// pool(function, the input with axes added, options), without these axes.
 template <class Pool, class Options>
 Tensor lowered(const char* function, int64_t axes, Tensor input, const Pool& pool, const Options& options) {
   detail::check_defined(function, "input", input);
   check<ShapeError>(input.rank() == axes + 2 || input.rank() == axes + 1, function, ": the input must have ",
                     axes + 2, " dimensions, or ", axes + 1, " without a batch, got shape ", input.shape());
+  check_cells(function, input.shape(), axes);
   for (int64_t i = axes; i < 3; ++i) input = input.unsqueeze(-axes - 1);
   Tensor y = pool(function, input, options);
   for (int64_t i = axes; i < 3; ++i) y = y.squeeze(-axes - 1);
@@ -342,20 +360,24 @@ Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
 }
 
 Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size) {
-  return lowered("adaptive_max_pool1d", 1, input, adaptive_max_pooled, lift(output_size, 1));
+  return lowered("adaptive_max_pool1d", 1, input, adaptive_max_pooled,
+                 lift_output("adaptive_max_pool1d", output_size));
 }
 Tensor adaptive_max_pool2d(const Tensor& input, const Pair& output_size) {
-  return lowered("adaptive_max_pool2d", 2, input, adaptive_max_pooled, lift(output_size, 1));
+  return lowered("adaptive_max_pool2d", 2, input, adaptive_max_pooled,
+                 lift_output("adaptive_max_pool2d", output_size));
 }
 Tensor adaptive_max_pool3d(const Tensor& input, const Triple& output_size) {
   return adaptive_max_pooled("adaptive_max_pool3d", input, output_size);
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size) {
-  return lowered("adaptive_avg_pool1d", 1, input, adaptive_avg_pooled, lift(output_size, 1));
+  return lowered("adaptive_avg_pool1d", 1, input, adaptive_avg_pooled,
+                 lift_output("adaptive_avg_pool1d", output_size));
 }
 Tensor adaptive_avg_pool2d(const Tensor& input, const Pair& output_size) {
-  return lowered("adaptive_avg_pool2d", 2, input, adaptive_avg_pooled, lift(output_size, 1));
+  return lowered("adaptive_avg_pool2d", 2, input, adaptive_avg_pooled,
+                 lift_output("adaptive_avg_pool2d", output_size));
 }
 Tensor adaptive_avg_pool3d(const Tensor& input, const Triple& output_size) {
   return adaptive_avg_pooled("adaptive_avg_pool3d", input, output_size);

@@ -1,4 +1,5 @@
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
@@ -33,7 +34,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
     Tensor y = x;
     Shape seen;
     for (int64_t dim : dims) {
-      dim = normalize_dim("flip", dim, std::max<int64_t>(x.rank(), 1));
+      dim = detail::normalize_dim_or_0("flip", dim, x.rank());
       check<ShapeError>(std::find(seen.begin(), seen.end(), dim) == seen.end(), "flip: dim ", dim,
                         " occurs twice in dims ", dims);
       seen.push_back(dim);
@@ -53,7 +54,7 @@ Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims) {
                       " and dims ", dims);
     Tensor y = x;
     for (int64_t i = 0; i < dims.rank(); ++i) {
-      const int64_t dim = normalize_dim("roll", dims[i], std::max<int64_t>(x.rank(), 1));
+      const int64_t dim = detail::normalize_dim_or_0("roll", dims[i], x.rank());
       const int64_t size = x.rank() > 0 ? x.shape()[dim] : 0;
       if (size == 0) continue;
       const int64_t tail = (size - shifts[i] % size) % size;  // of the element that comes first
@@ -77,12 +78,13 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode) {
       const int64_t dim = x.rank() - 1 - i, size = x.shape()[dim];
       check<ValueError>(std::min(before, after) >= 0, "pad: padding must be >= 0, got (", before, ", ", after,
                         ") (use slice() to crop)");
-      const int64_t most = mode == PadMode::reflect    ? std::max<int64_t>(size - 1, 0)
-                           : mode == PadMode::circular ? size
-                                                       : INT64_MAX;
-      check<ShapeError>(size > 0 && std::max(before, after) <= most, "pad: a dimension of size ", size,
-                        " cannot be padded by (", before, ", ", after, ") in this mode");
-      const int64_t count = checked_add("pad", checked_add("pad", before, size), after);
+      check<ShapeError>(size > 0, "pad: an empty dimension can only be padded by a value, got shape ",
+                        x.shape());
+      const int64_t most = mode == PadMode::reflect ? size - 1 : mode == PadMode::circular ? size : INT64_MAX;
+      check<ShapeError>(std::max(before, after) <= most, "pad: mode ",
+                        mode == PadMode::reflect ? "reflect" : "circular", " pads a dimension of size ", size,
+                        " by at most ", most, " at each end, got (", before, ", ", after, ")");
+      const int64_t count = checked_add("pad: padding", checked_add("pad: padding", before, size), after);
       detail::checked_bytes("pad", count, i64);
       std::vector<int64_t> indices(static_cast<size_t>(count));
       for (int64_t k = 0; k < count; ++k) indices[static_cast<size_t>(k)] = source_of(k - before, size, mode);

@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -75,7 +76,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   check<ValueError>(!tensors.empty(), "stack: needs at least one tensor, got none");
   detail::check_defined("stack", "tensors", tensors[0]);
   const Shape& shape = tensors[0].shape();
-  dim = normalize_dim("stack", dim, shape.rank() + 1);
+  dim = detail::normalize_place("stack", dim, shape.rank(), shape.rank() + 1);
   std::vector<Tensor> rows;
   for (const Tensor& t : tensors) {
     detail::check_defined("stack", "tensors", t);
@@ -119,7 +120,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
                       ") (use slice() to crop)");
     const int64_t dim = x.rank() - 1 - i;
     before[dim] = b;
-    shape[dim] = checked_add("pad", checked_add("pad", b, shape[dim]), a);
+    shape[dim] = checked_add("pad: padding", checked_add("pad: padding", b, shape[dim]), a);
   }
 
   Tensor y = detail::empty_for("pad", shape, x.options());

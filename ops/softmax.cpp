@@ -1,6 +1,7 @@
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
+#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
@@ -26,7 +27,7 @@ constexpr ByDevice gradient_kernel{"softmax", in_f32<&cpu::softmax_gradient>,
 int64_t checked_dim(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
   detail::check_reducible(function, x);
-  return normalize_dim(function, dim, std::max<int64_t>(x.rank(), 1));
+  return detail::normalize_dim_or_0(function, dim, x.rank());
 }
 
 template <bool logarithm>

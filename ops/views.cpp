@@ -1,5 +1,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
@@ -126,8 +127,8 @@ Tensor Tensor::permute(const Shape& dims) const {
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
   checked("transpose");
-  dim0 = normalize_dim("transpose", dim0, std::max<int64_t>(rank(), 1));
-  dim1 = normalize_dim("transpose", dim1, std::max<int64_t>(rank(), 1));
+  dim0 = detail::normalize_dim_or_0("transpose", dim0, rank());
+  dim1 = detail::normalize_dim_or_0("transpose", dim1, rank());
   Shape dims;
   for (int64_t i = 0; i < rank(); ++i) dims.push_back(i == dim0 ? dim1 : i == dim1 ? dim0 : i);
   return permute(dims);
@@ -234,7 +235,7 @@ Tensor Tensor::reshape(const Shape& target) const {
 
 Tensor Tensor::squeeze(int64_t dim) const {
   checked("squeeze");
-  dim = normalize_dim("squeeze", dim, std::max<int64_t>(rank(), 1));
+  dim = detail::normalize_dim_or_0("squeeze", dim, rank());
   Shape new_shape = shape(), new_strides = strides();
   if (rank() > 0 && new_shape[dim] == 1) {
     new_shape.erase(dim);
@@ -256,7 +257,7 @@ Tensor Tensor::squeeze() const {
 
 Tensor Tensor::unsqueeze(int64_t dim) const {
   checked("unsqueeze");
-  dim = normalize_dim("unsqueeze", dim, rank() + 1);
+  dim = detail::normalize_place("unsqueeze", dim, rank(), rank() + 1);
   check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
                     shape());
   Shape new_shape = shape(), new_strides = strides();
