@@ -15,6 +15,7 @@ namespace {
 /// `path` with symbolic links resolved: rename() would replace the link itself.
 std::filesystem::path followed(const char* function, std::filesystem::path path) {
   const std::string given = path.string();
+  check<IoError>(!given.empty(), function, ": needs the name of a file, got an empty path");
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();  // refuses links in a circle
   check<IoError>(type != std::filesystem::file_type::none, function, ": ", given,

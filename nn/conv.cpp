@@ -72,6 +72,7 @@ Shape weight_shape(int64_t from, int64_t to, const Triple& k) { return {from, to
 Tensor make_weight(const char* layer, const Shape& shape, const TensorOptions& options) {
   for (int64_t size : shape)
     check<ValueError>(size > 0, layer, ": the weight's sizes must be positive, got ", shape);
+  detail::check_dtype(layer, options.dtype);
   Tensor weight = vox::detail::empty_for(layer, shape, options);
   return init::default_uniform_(weight, init::fan_in(weight));
 }

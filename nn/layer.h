@@ -17,9 +17,16 @@ std::string option(const char* name, const T& value, const std::type_identity_t<
   return value == usual ? "" : str(", ", name, "=", value);
 }
 
+/// Throws, naming `layer`, unless its parameters can have this dtype.
+inline void check_dtype(const char* layer, DType dtype) {
+  check<DTypeError>(is_floating(dtype), layer, ": needs a floating dtype, got ", dtype,
+                    "; allowed are f32, f64, bf16 and f16");
+}
+
 /// Throws, naming `layer`, unless `input` has the dtype and the device of the layer's weight. Under autocast
 /// the op chooses the dtype.
 inline void check_input(const char* layer, const Tensor& input, const Tensor& weight) {
+  vox::detail::check_defined(layer, "weight", weight);  // undefined in a layer that was moved from
   check<DTypeError>(input.dtype() == weight.dtype() || autocast_dtype().has_value(), layer,
                     ": the input has dtype ", input.dtype(), ", the layer's parameters have ", weight.dtype(),
                     "; cast ", is_floating(input.dtype()) ? "one: " : "it: ", "input.to(", weight.dtype(),

@@ -11,6 +11,7 @@ Linear::Linear(const Options& o) : options(o) {
   check<ValueError>(o.in_features >= 0 && o.out_features >= 0,
                     "nn::Linear: in_features and out_features must be >= 0, got ", o.in_features, " and ",
                     o.out_features);
+  detail::check_dtype("nn::Linear", o.tensor.dtype);
   Tensor w = vox::detail::empty_for("nn::Linear", {o.out_features, o.in_features}, o.tensor);
   weight = register_parameter("weight", init::default_uniform_(w, o.in_features));
   if (!o.bias) return;

@@ -25,8 +25,7 @@ constexpr const char* axes_of(int dims) { return dims == 1 ? "L" : dims == 2 ? "
 Norm::Norm(const char* layer, double eps, Activation following, TensorOptions tensor)
     : activation(following), layer_(layer), tensor_(tensor) {
   check<ValueError>(eps >= 0, layer, ": eps must be >= 0, got ", eps);
-  check<DTypeError>(is_floating(tensor.dtype), layer, ": needs a floating dtype, got ", tensor.dtype,
-                    "; allowed are f32, f64, bf16 and f16");
+  detail::check_dtype(layer, tensor.dtype);
 }
 
 void Norm::register_affine(const Shape& shape, bool has_bias) {

@@ -90,8 +90,11 @@ void GradScaler::load_state_dict(const State& state) {
     check<ValueError>(found != state.end(), "GradScaler::load_state_dict: '", name, "' is missing");
     return found->second;
   };
-  const double scale = entry("scale").item<double>();
-  const int64_t steps = entry("growth_tracker").item<int64_t>();
+  const Tensor scale_entry = entry("scale"), steps_entry = entry("growth_tracker");
+  const double scale =
+      in_the_name_of("GradScaler::load_state_dict: 'scale'", [&] { return scale_entry.item<double>(); });
+  const int64_t steps = in_the_name_of("GradScaler::load_state_dict: 'growth_tracker'",
+                                       [&] { return steps_entry.item<int64_t>(); });
   check<ValueError>(scale > 0 && std::isfinite(scale) && steps >= 0,
                     "GradScaler::load_state_dict: the scale must be positive and the steps >= 0, got ", scale,
                     " and ", steps);

@@ -126,11 +126,14 @@ Optimizer::State Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const State& state) {
-  const int64_t steps = entry(state, "step").item<int64_t>();
+  const Tensor &step_entry = entry(state, "step"), &updates_entry = entry(state, "updates");
+  const int64_t steps =
+      in_the_name_of("Optimizer::load_state_dict: 'step'", [&] { return step_entry.item<int64_t>(); });
   constexpr int64_t most_steps = int64_t{1} << 62;  // more than any run has, and far from overflow
   check<ValueError>(steps >= 0 && steps <= most_steps, "Optimizer::load_state_dict: 'step' must be in [0, ",
                     most_steps, "], got ", steps);
-  const std::vector<int64_t> updates = entry(state, "updates").to_vector<int64_t>();
+  const std::vector<int64_t> updates = in_the_name_of("Optimizer::load_state_dict: 'updates'",
+                                                      [&] { return updates_entry.to_vector<int64_t>(); });
   check<ValueError>(updates.size() == parameters_.size(), "Optimizer::load_state_dict: 'updates' is of ",
                     updates.size(), " parameters, this optimiser has ", parameters_.size());
   for (int64_t count : updates)

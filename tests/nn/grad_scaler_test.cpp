@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 namespace vox::optim {
 namespace {
@@ -104,6 +105,11 @@ TEST_P(GradScalerTest, StateAndDisabled) {
   EXPECT_THROW(
       other.load_state_dict({{"scale", full({}, -1, {f64})}, {"growth_tracker", full({}, 0, {i64})}}),
       ValueError);
+  const Tensor tracker = full({}, 0, {i64});
+  EXPECT_EQ(testing::message_of([&] {
+              other.load_state_dict({{"scale", ones({3}, {f64})}, {"growth_tracker", tracker}});
+            }),
+            "GradScaler::load_state_dict: 'scale': item: needs exactly one element, got shape (3,)");
   EXPECT_EQ(other.get_scale(), 16);
 
   GradScaler off({.enabled = false});

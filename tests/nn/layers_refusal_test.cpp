@@ -12,6 +12,8 @@
 #include <typeinfo>
 #include <utility>
 
+#include "tests/support/errors.h"
+
 // Layers refuse impossible options at construction, with the messages of their ops.
 
 namespace vox {
@@ -33,6 +35,24 @@ TEST(LayersRefusalTest, ImpossibleOptions) {
   EXPECT_THROW(Linear({.in_features = -1, .out_features = 1}), ValueError);
   EXPECT_THROW(Linear({.in_features = 1, .out_features = -1}), ValueError);
   EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
+  const std::string rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
+  EXPECT_EQ(
+      testing::message_of([] { Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = i64}}); }),
+      "nn::Linear" + rule);
+  EXPECT_EQ(testing::message_of([] {
+              Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}});
+            }),
+            "nn::Conv3d" + rule);
+}
+
+TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {
+  nn::Linear linear({.in_features = 2, .out_features = 1});
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 1, .kernel_size = 1});
+  const nn::Linear other_linear = std::move(linear);
+  const nn::Conv3d other_conv = std::move(conv);
+  const std::string reason = "argument 'weight' is an undefined tensor (default-constructed or moved from)";
+  EXPECT_EQ(testing::message_of([&] { linear.forward(ones({2})); }), "nn::Linear: " + reason);
+  EXPECT_EQ(testing::message_of([&] { conv.forward(ones({2, 1, 1, 1})); }), "nn::Conv3d: " + reason);
 }
 
 /// The type of the error that f throws, and its message after the function's name.

@@ -422,6 +422,17 @@ TEST(OptimStateTest, AForeignStateIsRefusedAndChangesNothing) {
   refuses(
       "undefined", [](State& s) { s["0.exp_avg"] = Tensor(); }, value);
   optimizer.load_state_dict(good);
+
+  const auto message = [&](const char* key, const Tensor& entry) {
+    Optimizer::State state = good;
+    state[key] = entry;
+    return message_of([&] { optimizer.load_state_dict(state); });
+  };
+  const std::string name = "Optimizer::load_state_dict: ";
+  EXPECT_EQ(message("step", ones({7}, {.dtype = i64})),
+            name + "'step': item: needs exactly one element, got shape (7,)");
+  EXPECT_EQ(message("step", ones({})).find(name + "'step': item: "), 0u);
+  EXPECT_EQ(message("updates", ones({1})).find(name + "'updates': to_vector: "), 0u);
 }
 
 TEST(OptimStateTest, ParametersAndOptionsAreChecked) {

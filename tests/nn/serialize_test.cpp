@@ -3,6 +3,7 @@
 
 #include "temporary_folder.h"
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 #include <sys/stat.h>
 
@@ -158,6 +159,8 @@ TEST(SerializeFileTest, RefusesToReplaceWhatIsNotARegularFile) {
     }
   }
   EXPECT_THROW(nn::save(loop, {{"t", ones({2})}}), IoError);
+  EXPECT_EQ(testing::message_of<IoError>([] { nn::save("", {}); }),
+            "nn::save: needs the name of a file, got an empty path");
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_TRUE(std::filesystem::is_symlink(loop));
