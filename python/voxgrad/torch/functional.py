@@ -32,6 +32,8 @@ def _per_axis(name, axes, option, value):
     numbers = tuple(map(_whole, value if isinstance(value, (tuple, list)) else (value,)))
     if len(numbers) not in (1, axes) or None in numbers:
         raise ValueError(f"{name}: {option} must be one whole number, or {axes}, got {value!r}")
+    if any(isinstance(number, int) and number >= 2**62 for number in numbers):
+        raise ValueError(f"{name}: {option} must be below 2^62 on every axis, got {value!r}")
     return numbers * (axes // len(numbers))
 
 
@@ -99,6 +101,10 @@ def _conv_transpose(axes, input, weight, bias, stride, padding, output_padding, 
     padding = _per_axis(name, axes, "padding", padding)
     output_padding = _per_axis(name, axes, "output_padding", output_padding)
     dilation = _per_axis(name, axes, "dilation", dilation)
+    # Here, because voxgrad gets an output_size instead.
+    if any(o and (o < 0 or o >= max(s, d, 1)) for o, s, d in zip(output_padding, stride, dilation)):
+        raise ValueError(f"{name}: output_padding must be >= 0 and smaller than stride or dilation, got "
+                         f"{output_padding} with stride {stride} and dilation {dilation}")
     output_size = [(size - 1) * s - 2 * p + d * (k - 1) + o + 1
                    for size, s, p, d, k, o in zip(input.shape[-axes:], stride, padding, dilation, weight.shape[2:],
                                                   output_padding)]
