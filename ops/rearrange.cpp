@@ -1,5 +1,4 @@
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
@@ -34,7 +33,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
     Tensor y = x;
     Shape seen;
     for (int64_t dim : dims) {
-      dim = detail::normalize_dim_or_0("flip", dim, x.rank());
+      dim = normalize_dim_or_0("flip", dim, x.rank());
       check<ShapeError>(std::find(seen.begin(), seen.end(), dim) == seen.end(), "flip: dim ", dim,
                         " occurs twice in dims ", dims);
       seen.push_back(dim);
@@ -54,7 +53,7 @@ Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims) {
                       " and dims ", dims);
     Tensor y = x;
     for (int64_t i = 0; i < dims.rank(); ++i) {
-      const int64_t dim = detail::normalize_dim_or_0("roll", dims[i], x.rank());
+      const int64_t dim = normalize_dim_or_0("roll", dims[i], x.rank());
       const int64_t size = x.rank() > 0 ? x.shape()[dim] : 0;
       if (size == 0) continue;
       const int64_t tail = (size - shifts[i] % size) % size;  // of the element that comes first

@@ -3,7 +3,6 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
-#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
@@ -52,7 +51,7 @@ Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keep
   const int64_t rank = x.rank();
   std::array<bool, max_rank> reduced{};
   for (int64_t dim : dims) {
-    bool& seen = reduced[static_cast<size_t>(detail::normalize_dim_or_0(function, dim, rank))];
+    bool& seen = reduced[static_cast<size_t>(normalize_dim_or_0(function, dim, rank))];
     check<ShapeError>(!seen, function, ": dim ", dim, " occurs twice in dims ", dims, " of a tensor of rank ",
                       rank, "; each may be named once");
     seen = true;

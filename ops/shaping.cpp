@@ -1,6 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/record.h>
-#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -76,7 +75,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   check<ValueError>(!tensors.empty(), "stack: needs at least one tensor, got none");
   detail::check_defined("stack", "tensors", tensors[0]);
   const Shape& shape = tensors[0].shape();
-  dim = detail::normalize_place("stack", dim, shape.rank(), shape.rank() + 1);
+  dim = normalize_place("stack", dim, shape.rank(), shape.rank() + 1);
   std::vector<Tensor> rows;
   for (const Tensor& t : tensors) {
     detail::check_defined("stack", "tensors", t);

@@ -1,7 +1,6 @@
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
-#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
@@ -27,7 +26,7 @@ constexpr ByDevice gradient_kernel{"softmax", in_f32<&cpu::softmax_gradient>,
 int64_t checked_dim(const char* function, const Tensor& x, int64_t dim) {
   detail::check_floating(function, "x", x);
   detail::check_reducible(function, x);
-  return detail::normalize_dim_or_0(function, dim, x.rank());
+  return normalize_dim_or_0(function, dim, x.rank());
 }
 
 template <bool logarithm>

@@ -1,6 +1,5 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/dims.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
@@ -127,8 +126,8 @@ Tensor Tensor::permute(const Shape& dims) const {
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
   checked("transpose");
-  dim0 = detail::normalize_dim_or_0("transpose", dim0, rank());
-  dim1 = detail::normalize_dim_or_0("transpose", dim1, rank());
+  dim0 = normalize_dim_or_0("transpose", dim0, rank());
+  dim1 = normalize_dim_or_0("transpose", dim1, rank());
   Shape dims;
   for (int64_t i = 0; i < rank(); ++i) dims.push_back(i == dim0 ? dim1 : i == dim1 ? dim0 : i);
   return permute(dims);
@@ -235,7 +234,7 @@ Tensor Tensor::reshape(const Shape& target) const {
 
 Tensor Tensor::squeeze(int64_t dim) const {
   checked("squeeze");
-  dim = detail::normalize_dim_or_0("squeeze", dim, rank());
+  dim = normalize_dim_or_0("squeeze", dim, rank());
   Shape new_shape = shape(), new_strides = strides();
   if (rank() > 0 && new_shape[dim] == 1) {
     new_shape.erase(dim);
@@ -257,7 +256,7 @@ Tensor Tensor::squeeze() const {
 
 Tensor Tensor::unsqueeze(int64_t dim) const {
   checked("unsqueeze");
-  dim = detail::normalize_place("unsqueeze", dim, rank(), rank() + 1);
+  dim = normalize_place("unsqueeze", dim, rank(), rank() + 1);
   check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
                     shape());
   Shape new_shape = shape(), new_strides = strides();
