@@ -23,11 +23,17 @@ uint64_t random_number(uint64_t seed, int64_t epoch, int64_t index) {
   return join_words(words.word[0], words.word[1]);
 }
 
-/// The indices of the examples, in the order of an epoch.
+/// The indices of the examples, in the order of an epoch. Empty without shuffle: then example i is the i-th.
 std::vector<int64_t> order(int64_t size, const LoaderOptions& o, int64_t epoch) {
-  std::vector<int64_t> indices(static_cast<size_t>(size));
+  std::vector<int64_t> indices;
+  if (!o.shuffle) return indices;
+  try {
+    indices.resize(static_cast<size_t>(size));
+  } catch (const std::exception&) {  // bad_alloc, or length_error beyond max_size()
+    throw OutOfMemoryError(str("Loader::epoch: no memory for a shuffled order of ", size, " examples"));
+  }
   std::iota(indices.begin(), indices.end(), 0);
-  for (int64_t i = o.shuffle ? size - 1 : 0; i > 0; --i) {
+  for (int64_t i = size - 1; i > 0; --i) {
     const uint64_t random = random_number(o.seed, epoch, i);  // the bias is below size / 2^64
     std::swap(indices[static_cast<size_t>(i)], indices[random % static_cast<uint64_t>(i + 1)]);
   }
@@ -74,8 +80,8 @@ class Staging {
 struct Loader::Epoch::State {
   const Get get;
   const LoaderOptions options;
-  const int64_t number, batches, ahead;
-  const std::vector<int64_t> indices;
+  const int64_t number, batches, size, ahead;
+  const std::vector<int64_t> indices;  // see order()
 
   /// A batch, or what was thrown for it.
   struct Prepared {
@@ -85,18 +91,19 @@ struct Loader::Epoch::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<int64_t, Prepared> prepared;
-  int64_t begun, taken;  // numbers of the next batch to begin, and of the next that the caller gets
+  int64_t begun, taken;  // numbers of the next batch to begin, and of the next that a caller gets
   bool stopped = false;
   std::vector<std::thread> threads;
-  std::optional<Staging> staging;  // of the caller, if there are no threads
+  std::optional<Staging> staging;  // of the callers, if there are no threads
 
-  State(const Get& g, const LoaderOptions& o, int64_t epoch, int64_t count, int64_t size, int64_t first)
+  State(const Get& g, const LoaderOptions& o, int64_t epoch, int64_t count, int64_t examples, int64_t first)
       : get(g),
         options(o),
         number(epoch),
         batches(count),
+        size(examples),
         ahead(o.threads * o.prefetch),
-        indices(order(size, o, epoch)),
+        indices(order(examples, o, epoch)),
         begun(first),
         taken(first) {}
   ~State() {
@@ -111,10 +118,10 @@ struct Loader::Epoch::State {
   Sample make(int64_t batch, Staging& staging_memory) const {
     const auto guard = no_grad();
     const int64_t begin = batch * options.batch_size;
-    const int64_t end = std::min<int64_t>(begin + options.batch_size, static_cast<int64_t>(indices.size()));
+    const int64_t end = begin + std::min(options.batch_size, size - begin);
     std::vector<Sample> samples;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t index = indices[static_cast<size_t>(i)];
+      const int64_t index = options.shuffle ? indices[static_cast<size_t>(i)] : i;
       Generator random(random_number(~options.seed, number, index));
       samples.push_back(get(index, random));
       check_like(samples[0], samples.back(), index);
@@ -153,7 +160,7 @@ struct Loader::Epoch::State {
     std::optional<Staging> own;
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [&] { return stopped || begun == batches || begun < taken + ahead; });
+      changed.wait(lock, [&] { return stopped || begun == batches || begun - taken < ahead; });
       if (stopped || begun == batches) return;
       const int64_t batch = begun++;
       lock.unlock();
@@ -164,16 +171,14 @@ struct Loader::Epoch::State {
     }
   }
 
+  /// Several callers take turns: `taken` changes while they wait.
   std::optional<Sample> next() {
-    if (taken == batches) return std::nullopt;
     Prepared result;
-    if (threads.empty()) result = prepare(taken, staging);
     {
       std::unique_lock lock(mutex);
-      if (!threads.empty()) {
-        changed.wait(lock, [&] { return prepared.contains(taken); });
-        result = std::move(prepared.extract(taken).mapped());
-      }
+      if (!threads.empty()) changed.wait(lock, [&] { return taken == batches || prepared.contains(taken); });
+      if (taken == batches) return std::nullopt;
+      result = threads.empty() ? prepare(taken, staging) : std::move(prepared.extract(taken).mapped());
       taken = result.error ? batches : taken + 1;
       stopped = stopped || result.error;
     }

@@ -56,6 +56,7 @@ class Loader {
 
     /// The next batch: the examples' tensors stacked; nothing after the last one. If `get` threw for this
     /// batch, throws the same exception, and the epoch is over. ShapeError or DTypeError if examples differ.
+    /// Several threads may call: each batch, and an exception, goes to one of them.
     std::optional<Sample> next();
 
     class Iterator {
@@ -80,7 +81,7 @@ class Loader {
   };
 
   /// Batches from number `first` on. Throws ValueError for negative numbers, Error if threads cannot be
-  /// started.
+  /// started, OutOfMemoryError if there is no memory for a shuffled order.
   Epoch epoch(int64_t number = 0, int64_t first = 0) const;
 
  private:

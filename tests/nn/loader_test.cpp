@@ -9,9 +9,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
+#include "tests/support/limit_memory.h"
 #include "tests/support/values.h"
 
 namespace vox::data {
@@ -109,6 +114,66 @@ TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {
       EXPECT_STREQ(error.what(), "no example 5");
     }
     EXPECT_FALSE(epoch.next().has_value());
+  }
+}
+
+/// The numbers of all batches of one example that four threads get of an epoch, sorted.
+std::vector<int64_t> taken_by_four(Loader::Epoch& epoch) {
+  std::mutex mutex;
+  std::vector<int64_t> numbers;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      try {
+        while (const auto batch = epoch.next()) {
+          const std::lock_guard lock(mutex);
+          numbers.push_back((*batch)[1].item<int64_t>());
+        }
+      } catch (const std::runtime_error&) {
+        const std::lock_guard lock(mutex);
+        numbers.push_back(-1);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+TEST_P(LoaderTest, SeveralThreadsShareTheBatches) {
+  std::vector<int64_t> all(200);
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t threads : {0, 1, 3}) {
+    const Loader loader(200, numbered, {.threads = threads, .device = device()});
+    auto epoch = loader.epoch();
+    EXPECT_EQ(taken_by_four(epoch), all) << threads;
+    // One of them gets the exception; the others end.
+    const Loader failing(200,
+                         [](int64_t i, Generator& random) {
+                           if (i == 5) throw std::runtime_error("no example 5");
+                           return numbered(i, random);
+                         },
+                         {.threads = threads, .device = device()});
+    auto broken = failing.epoch();
+    EXPECT_EQ(taken_by_four(broken), (std::vector<int64_t>{-1, 0, 1, 2, 3, 4})) << threads;
+  }
+}
+
+TEST(LoaderCpuTest, OnlyAShuffledOrderTakesMemory) {
+  for (int64_t size : {int64_t{1} << 40, INT64_MAX})
+    EXPECT_EQ((*Loader(size, numbered).epoch(0, size - 1).next())[1].item<int64_t>(), size - 1);
+  // The last batch ends at the last example, even if a whole one would end beyond 2^63.
+  const auto stop = [](int64_t i, Generator&) -> Sample { throw std::runtime_error(std::to_string(i)); };
+  const Loader two(INT64_MAX, stop, {.batch_size = (int64_t{1} << 62) + 1, .threads = 0});
+  EXPECT_EQ(two.batches(), 2);
+  EXPECT_EQ(vox::testing::message_of<std::runtime_error>([&] { two.epoch(0, 1).next(); }),
+            "4611686018427387905");
+  for (int64_t size : {int64_t{1} << 62, int64_t{1} << 59}) {
+    if (size == int64_t{1} << 59 && !vox::testing::can_limit_memory)
+      continue;  // a sanitizer ends the process
+    EXPECT_EQ(vox::testing::message_of<OutOfMemoryError>(
+                  [&] { Loader(size, numbered, {.shuffle = true}).epoch(); }),
+              str("Loader::epoch: no memory for a shuffled order of ", size, " examples"));
   }
 }
 
