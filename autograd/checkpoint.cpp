@@ -1,3 +1,4 @@
+#include <voxgrad/autograd/accumulate_grad.h>
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/checkpoint.h>
 #include <voxgrad/autograd/engine.h>
@@ -18,6 +19,9 @@
 // The checkpoint is one node with edges to all of them. Its backward records f again and returns the
 // gradients that arrive at these ends. So the outer run sees them like those of any op: parameters get their
 // gradient once, hooks run once, and vox::grad works.
+//
+// The node saves the inputs, which the second run needs, and the captured leaves, only to find out whether
+// they were written since. Other captured tensors are not known: an edge leads to a node, not to its tensor.
 //
 // Under create_graph the second run takes inputs that are on the tape, so its gradients are on the tape too.
 
@@ -95,7 +99,7 @@ class GeneratorGuard {
 
 struct CheckpointNode final : Node {
   detail::CheckpointFunction f_;
-  std::list<SavedTensor> inputs_;
+  std::list<SavedTensor> inputs_, leaves_;  // leaves_: those that f captured
   std::vector<Edge> captured_;
   std::vector<bool> recorded_;  // which results of f are outputs of this node
   GeneratorState random_;
@@ -106,6 +110,7 @@ struct CheckpointNode final : Node {
 
   Gradients backward(Gradients gradients) override {
     const bool on_tape = grad_enabled();
+    for (const SavedTensor& leaf : leaves_) leaf.get();  // throws if it was written
     Region region;
     {
       const GradModeGuard recording(true);
@@ -168,6 +173,11 @@ std::vector<Tensor> detail::checkpoint(const CheckpointFunction& f, const std::v
     node->add_output(t);
   }
   for (const Tensor& t : inputs) node->inputs_.emplace_back(node.get()).save(t);
+  for (const Edge& edge : region.captured) {
+    auto* accumulator = dynamic_cast<autograd::AccumulateGrad*>(edge.node.get());
+    if (const auto leaf = accumulator ? accumulator->leaf_if_alive() : nullptr)
+      node->leaves_.emplace_back(node.get()).save(Tensor(leaf));
+  }
   node->f_ = f;
   node->captured_ = region.captured;
   node->recorded_ = recorded;

@@ -22,13 +22,18 @@ std::vector<Tensor> checkpoint(const CheckpointFunction& f, const std::vector<Te
 ///     Tensor y = vox::checkpoint([&](const Tensor& x) { return block(x); }, x);
 ///
 /// f takes tensors and returns a Tensor or a std::vector<Tensor>. Results and gradients have the same bits as
-/// those of f(inputs...): the second run draws the same numbers from default_generator() (if no other thread
-/// draws meanwhile) and has the same autocast and precision. (Under autocast a parameter is cast anew, so its
-/// gradients from inside and outside of f are added in f32.) Gradients reach the inputs and all tensors that
-/// f captured, to any order. f is copied; what it refers to must live until the backward. Other effects of f
-/// happen twice: batch norm counts the batch twice in its running statistics.
+/// those of f(inputs...), if f does the same in both runs: the second draws the same numbers from
+/// default_generator() (if no other thread draws meanwhile) and has the same autocast and precision. (Under
+/// autocast a parameter is cast anew, so its gradients from inside and outside of f are added in f32.)
+/// Gradients reach the inputs and all tensors that f captured, to any order. f is copied; what it refers to
+/// must live until the backward. Other effects of f happen twice: batch norm counts the batch twice in its
+/// running statistics.
 ///
-/// The backward throws GradError if the second run used other tensors than the first, or returned others.
+/// The backward throws GradError if an input, or a leaf that f captured, was written since the first run; and
+/// if the gradients of the second run lead to other tensors than those of the first, or its results have
+/// another shape or dtype. Other differences are not noticed, and make gradients wrong: other ops on the same
+/// tensors, and changes of numbers or of tensors that do not require grad or are not leaves, which f
+/// captured.
 template <class Function, class... Tensors>
 requires(std::convertible_to<const Tensors&, const Tensor&>&&...) auto checkpoint(Function&& function,
                                                                                   const Tensors&... inputs) {

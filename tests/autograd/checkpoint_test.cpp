@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -173,6 +174,31 @@ TEST_P(CheckpointTest, Errors) {
     h.mul_(2);
   }
   EXPECT_THROW(grad({z}, {x}), GradError);
+}
+
+TEST_P(CheckpointTest, ACapturedLeafThatWasWrittenIsAnError) {
+  const Tensor x = leaf({3});
+  Tensor w = leaf({3}, 2);
+  w.set_name("w");
+  const auto f = [&](const Tensor& t) { return tanh(t + w); };  // no op of f saves w
+  const auto write = [&] {
+    const auto guard = no_grad();
+    w.mul_(2);
+  };
+  const Tensor y = sum(checkpoint(f, x));
+  EXPECT_TRUE(same_bits(grad({y}, {w}, {.retain_graph = true})[0], grad({sum(f(x))}, {w})[0]));
+  write();
+  const std::string message = message_of<GradError>([&] { grad({y}, {x}); });
+  EXPECT_NE(message.find("a tensor \"w\" of shape (3,) that checkpoint #"), std::string::npos) << message;
+  EXPECT_NE(message.find("was written in place since"), std::string::npos) << message;
+  // A write by f itself, in forward, comes before its results.
+  int runs = 0;
+  const auto writes = [&](const Tensor& t) {
+    if (++runs == 1) write();
+    return t * w;
+  };
+  EXPECT_TRUE(same_bits(grad({sum(checkpoint(writes, x))}, {x})[0], w.detach()));
+  EXPECT_EQ(runs, 2);
 }
 
 TEST_P(CheckpointTest, RunsAgainUnderItsAutocast) {
