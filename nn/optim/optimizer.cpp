@@ -40,6 +40,7 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters, double lr) {
                       " is given twice; each step would update it twice");
     check<GradError>(p.is_leaf(), which, " must be a leaf, but is the result of an op");
     check<GradError>(p.requires_grad(), which, " must require grad; call set_requires_grad()");
+    detail::check_writable("Optimizer", str("parameter ", parameters_.size() + i, name).c_str(), p);
   }
   groups_.resize(groups_.size() + parameters.size(), lr_.size());
   std::move(parameters.begin(), parameters.end(), std::back_inserter(parameters_));

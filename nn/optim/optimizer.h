@@ -61,8 +61,8 @@ class Optimizer {
 
  protected:
   Optimizer() = default;
-  /// Adds a group. Throws GradError unless all are leaves that require grad, ValueError for no parameters or
-  /// duplicates.
+  /// Adds a group. Throws GradError unless all are leaves that require grad, ValueError for no parameters,
+  /// duplicates, or a parameter several elements of which share one place in memory.
   void add_parameters(std::vector<Tensor> parameters, double lr);
 
   using Items = std::span<const detail::OptimizerItem>;

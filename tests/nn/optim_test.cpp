@@ -471,6 +471,14 @@ TEST(OptimStateTest, ErrorsSayWhichParameter) {
               SGD({p, p});
             }),
             "Optimizer: parameter 1 of shape (1,) is given twice; each step would update it twice");
+  EXPECT_EQ(
+      message_of<ValueError>([&] {
+        SGD({p, zeros({1}).expand({4}).set_requires_grad()});
+      }),
+      "Optimizer: several elements of parameter 1 share one place in memory (shape (4,), strides (0,)), as "
+      "in an expanded tensor; write to a clone()");
+  const Tensor strided = zeros({2, 3}).transpose(0, 1).slice(1, 0, 1).detach();
+  EXPECT_NO_THROW(SGD({p, Tensor(strided).set_requires_grad()}));
   SGD sgd({p});
   EXPECT_EQ(
       message_of<GradError>([&] { sgd.step(); }),
