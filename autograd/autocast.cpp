@@ -40,7 +40,11 @@ AutocastGuard::AutocastGuard(std::optional<DType> dtype)
                     dtype.value_or(f32));
   AutocastState::innermost = this;
 }
-AutocastGuard::~AutocastGuard() { AutocastState::innermost = previous_; }
+AutocastGuard::~AutocastGuard() {
+  AutocastGuard** guard = &AutocastState::innermost;
+  while (*guard && *guard != this) guard = &(*guard)->previous_;
+  if (*guard) *guard = previous_;  // else it belongs to another thread
+}
 
 std::optional<DType> autocast_dtype() { return AutocastState::dtype(); }
 

@@ -28,8 +28,8 @@
 
 namespace vox {
 
-/// Sets the 16-bit dtype of Note [Autocast] for this thread while it lives, or none; then restores the
-/// previous one.
+/// Sets the 16-bit dtype of Note [Autocast] for this thread while it lives, or none; then the latest guard
+/// that is left counts. Guards may end in any order, but on their own thread.
 class AutocastGuard {
  public:
   /// Throws DTypeError for any dtype except bf16 and f16.
@@ -47,7 +47,7 @@ class AutocastGuard {
   };
   const std::optional<DType> dtype_;
   std::vector<Cast> casts_;
-  AutocastGuard* const previous_;
+  AutocastGuard* previous_;  // the next outer guard of this thread
 };
 
 /// `const auto guard = vox::autocast(vox::bf16);`; vox::autocast(vox::bf16, false) switches it off.

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
 
 #include "tests/support/devices.h"
@@ -150,6 +151,27 @@ TEST_P(AutocastTest, GuardsNestAndHoldForTheirThread) {
   EXPECT_EQ(matmul(m, m).dtype(), bf16);
   std::thread([&] { EXPECT_EQ(autocast_dtype(), std::nullopt); }).join();
   EXPECT_THROW(static_cast<void>(autocast(f32)), DTypeError);
+  EXPECT_EQ(autocast_dtype(), bf16);
+}
+
+TEST_P(AutocastTest, GuardsEndInAnyOrder) {
+  Tensor w = make({4, 4}).set_requires_grad();
+  std::optional<AutocastGuard> a, b, c;
+  a.emplace(bf16), b.emplace(f16), c.emplace(bf16);
+  a.reset();  // the outermost
+  EXPECT_EQ(matmul(w, w).dtype(), bf16);
+  c.reset();
+  EXPECT_EQ(matmul(w, w).dtype(), f16);
+  b.reset();
+  EXPECT_EQ(autocast_dtype(), std::nullopt);
+  EXPECT_EQ(matmul(w, w).dtype(), f32);
+  a.emplace(bf16), b.emplace(f16), c.emplace(bf16);
+  b.reset();  // between two others
+  c.reset();
+  EXPECT_EQ(autocast_dtype(), bf16);
+  // One of another thread, which has ended.
+  std::thread([&] { b.emplace(f16); }).join();
+  b.reset();
   EXPECT_EQ(autocast_dtype(), bf16);
 }
 
