@@ -13,8 +13,8 @@ int get_num_threads();
 
 /// Sets that number, from 1 to 1024; it overrides the environment. No bit of any result depends on it. Calls
 /// of parallel_for() that are running keep their threads. Throws ValueError for any other number, and inside
-/// a chunk of parallel_for(). The next parallel_for() starts the threads: if the system does not start that
-/// many, every such call throws Error until fewer are set.
+/// a chunk of parallel_for(), unless it is the only one. The next parallel_for() starts the threads: if the
+/// system does not start that many, every such call throws Error until fewer are set.
 void set_num_threads(int threads);
 
 namespace detail {
@@ -43,6 +43,9 @@ void parallel_for(int64_t n, int64_t grain, RangeFunction f);
 ///
 /// The chunks depend on n and grain only, never on the number of threads. So a kernel whose chunks are
 /// independent gives the same bits on any machine. Choose a grain worth some 10 microseconds of work.
+///
+/// Modes that belong to a thread, such as no_grad() and autocast(), do not hold in chunks that other threads
+/// run: let `f` set those that it needs.
 ///
 /// If chunks throw, the exception of the lowest one reaches the caller, and chunks that have not begun are
 /// dropped. Several threads may call at once. A call inside `f` runs on the calling thread alone, unless the

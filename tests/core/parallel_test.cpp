@@ -213,6 +213,8 @@ TEST_F(Parallel, RefusesBadArguments) {
   set_num_threads(2);
   EXPECT_THROW(parallel_for(4, 1, [](int64_t, int64_t) { set_num_threads(3); }), ValueError);
   EXPECT_EQ(get_num_threads(), 2);
+  parallel_for(1, 1, [](int64_t, int64_t) { set_num_threads(3); });  // a single chunk is a plain call
+  EXPECT_EQ(get_num_threads(), 3);
 }
 
 // The environment is read once per process, so each value needs a new process.
