@@ -81,6 +81,8 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool e
     detail::check_arithmetic("allclose", "a", a);
     detail::check_arithmetic("allclose", "b", b);
     detail::check_same_dtype("allclose", a, b);
+    check<ValueError>(rtol >= 0 && atol >= 0, "allclose: rtol and atol must be >= 0, got ", rtol, " and ",
+                      atol);
     const Tensor x = a.to(f64), y = b.to(f64);
     // If y is infinite, so is the tolerance; then only an equal x is close.
     const Tensor near = logical_and(isfinite(y), le(abs(x - y), abs(y) * rtol + atol));

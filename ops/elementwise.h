@@ -130,7 +130,7 @@ Tensor logical_not(const Tensor& x);
 /// Whether shape, dtype and all elements are equal. A NaN is unequal to itself.
 bool equal(const Tensor& a, const Tensor& b);
 /// Whether |a - b| <= atol + rtol * |b| everywhere; infinities must be equal. Shapes broadcast. Any dtype
-/// except bool.
+/// except bool. Throws ValueError for a negative or NaN tolerance.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 

@@ -11,6 +11,7 @@
 #include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 // The calls that a user of PyTorch writes, each as it is written; and the ops that are compositions, on both
 // devices, with their first and second gradients.
@@ -226,6 +227,12 @@ TEST_P(CallsTest, TestsOfElements) {
   EXPECT_FALSE(allclose(x, x));
   EXPECT_TRUE(allclose(x, x, 1e-5, 1e-8, true));
   EXPECT_TRUE(allclose(numbers({1}), numbers({1.1}), 0, 0.2));
+  EXPECT_EQ(testing::message_of<ValueError>([&] { allclose(whole, whole, -1, 0); }),
+            "allclose: rtol and atol must be >= 0, got -1 and 0");
+  for (double bad : {-1e-300, nan}) {
+    EXPECT_THROW(allclose(whole, whole, bad, 0), ValueError);
+    EXPECT_THROW(allclose(whole, whole, 0, bad), ValueError);
+  }
   EXPECT_TRUE(allclose(full({2}, 1, {bf16, device()}), ones({2}, {bf16, device()})));
 }
 
