@@ -165,9 +165,8 @@ struct Norm {
 
 // ---- Checks -----------------------------------------------------------------------------------------------
 
-void check_input(const char* function, const Tensor& x, int64_t min_rank, int64_t max_rank, double eps) {
+void check_input(const char* function, const Tensor& x, int64_t min_rank, int64_t max_rank) {
   detail::check_floating(function, "x", x);
-  check<ValueError>(eps >= 0, function, ": eps must be >= 0, got ", eps);
   check<ShapeError>(min_rank <= x.rank() && x.rank() <= max_rank, function, ": x must have ", min_rank,
                     " to ", max_rank, " dimensions, got shape ", x.shape());
 }
@@ -253,7 +252,7 @@ class RunningUpdate {
 Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                           const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                           const BatchNormOptions& o) {
-  check_input(function, x, 2, 5, o.eps);
+  check_input(function, x, 2, 5);
   check_running(function, !o.training, "training", running_mean, running_var);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check_operands(
@@ -272,7 +271,7 @@ Tensor detail::batch_norm(const char* function, const Tensor& x, const Tensor& r
 Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor& running_mean,
                              const Tensor& running_var, const Tensor& weight, const Tensor& bias,
                              const InstanceNormOptions& o) {
-  check_input(function, x, 3, 5, o.eps);
+  check_input(function, x, 3, 5);
   check_running(function, !o.use_input_stats, "use_input_stats", running_mean, running_var);
   if (!o.use_input_stats)
     return batch_norm(function, x, running_mean, running_var, weight, bias,
@@ -293,7 +292,7 @@ Tensor detail::instance_norm(const char* function, const Tensor& x, const Tensor
 Tensor detail::group_norm(const char* function, const Tensor& x, int64_t num_groups, const Tensor& weight,
                           const Tensor& bias, double eps, Activation activation) {
   if (autocast_widens(x)) return group_norm(function, x.to(f32), num_groups, weight, bias, eps, activation);
-  check_input(function, x, 2, max_rank, eps);
+  check_input(function, x, 2, max_rank);
   const int64_t n = x.size(0), c = x.size(1), cells = cells_of(x);
   check<ValueError>(num_groups > 0, function, ": num_groups must be positive, got ", num_groups);
   check<ShapeError>(c % num_groups == 0, function,
@@ -310,7 +309,7 @@ Tensor detail::layer_norm(const char* function, const Tensor& x, const Shape& no
                           const Tensor& weight, const Tensor& bias, double eps, Activation activation) {
   if (autocast_widens(x))
     return layer_norm(function, x.to(f32), normalized_shape, weight, bias, eps, activation);
-  check_input(function, x, 1, max_rank, eps);
+  check_input(function, x, 1, max_rank);
   const int64_t inner = normalized_shape.rank(), outer = x.rank() - inner;
   check<ShapeError>(inner > 0, function, ": normalized_shape must name at least one dimension");
   check<ShapeError>(outer >= 0 && Shape(x.shape().begin() + outer, x.shape().end()) == normalized_shape,

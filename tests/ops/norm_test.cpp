@@ -264,11 +264,6 @@ TEST_P(NormTest, RunningStatisticsAreRefusedBeforeAnythingIsWritten) {
   for (const double momentum : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL})
     EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = momentum}), ValueError);
   EXPECT_EQ(mean.to_vector<float>(), (std::vector<float>{0, 0}));
-  for (const double eps : {-1e-5, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.eps = eps}), ValueError);
-    EXPECT_THROW(group_norm(x, 1, {}, {}, eps), ValueError);
-    EXPECT_THROW(layer_norm(x, {2}, {}, {}, eps), ValueError);
-  }
 }
 
 // They are written after x was read. Then x is no longer what the gradient needs.
