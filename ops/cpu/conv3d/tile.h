@@ -260,20 +260,28 @@ void pack_tile(const S* input, int64_t channels, const TileLayout& layout, const
 }
 
 /// Memory of this thread that outlives the call, so that tiles do not cause page faults. One block per T and
-/// `use`, which begins at a cache line. It is freed when the thread ends. Destructors that run after that, of
-/// other thread_local or static objects, get a new block, which is never freed.
+/// `use`, which begins at a cache line. It is freed when the thread ends. A destructor that runs after that,
+/// of another thread_local or a static object, gets a second block.
 template <class T, int use>
 T* scratch(int64_t count) {
   struct alignas(64) Line {
     T elements[64 / sizeof(T)];
   };
   thread_local std::vector<Line>* memory = nullptr;
-  struct Release {
-    ~Release() { delete std::exchange(memory, nullptr); }
+  thread_local bool freed = false;
+  struct Free {
+    ~Free() { delete std::exchange(memory, nullptr), freed = true; }
   };
-  thread_local Release release;
-  static_cast<void>(release);  // begins to exist here
-  if (!memory) memory = new std::vector<Line>;
+  if (!memory) {
+    memory = new std::vector<Line>;
+    if (freed) {
+      thread_local Free second;
+      static_cast<void>(second);  // begins to exist here
+    } else {
+      thread_local Free first;
+      static_cast<void>(first);
+    }
+  }
   const size_t lines = static_cast<size_t>(count) / (64 / sizeof(T)) + 1;
   if (memory->size() < lines) memory->resize(lines);
   return memory->data()->elements;
