@@ -172,8 +172,8 @@ std::optional<Plan> uncut(const Conv3dGeometry& g, bool transposed, int operand_
   return p;
 }
 
+/// The rest of a plan whose cells are cut.
 std::optional<Planned> cut(Plan p, const TileShape& tile, int split, int multiprocessors) {
-  cut_cells(p, tile.rows());
   p.column_tiles = ceil_div(p.out_per_group << p.joined, tile.columns);
   p.split = split;
   p.quads = p.w.out % 4 == 0 && (p.w.box << p.joined) % 4 == 0 && p.w.out_step == 1 << p.joined &&
@@ -199,8 +199,10 @@ std::optional<Planned> cut(Plan p, const TileShape& tile, int split, int multipr
 
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
                                  const TileShape& tile, int split, int multiprocessors) {
-  const auto p = uncut(g, transposed, operand_bytes);
-  return p ? cut(*p, tile, split, multiprocessors) : std::nullopt;
+  auto p = uncut(g, transposed, operand_bytes);
+  if (!p) return std::nullopt;
+  cut_cells(*p, tile.rows());
+  return cut(*p, tile, split, multiprocessors);
 }
 
 std::optional<Planned> best_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
@@ -208,11 +210,15 @@ std::optional<Planned> best_plan(const Conv3dGeometry& g, bool transposed, int o
   const auto p = uncut(g, transposed, operand_bytes);
   if (!p) return std::nullopt;
   std::optional<Planned> best;
-  for (const TileShape& tile : tile_shapes)
+  std::optional<Plan> of_products[3];  // cells cut once for the tiles with so many products, 1 or 2
+  for (const TileShape& tile : tile_shapes) {
+    std::optional<Plan>& cells = of_products[tile.products];
+    if (!cells) cut_cells(cells.emplace(*p), tile.rows());
     for (const int split : splits) {
-      const auto one = cut(*p, tile, split, multiprocessors);
+      const auto one = cut(*cells, tile, split, multiprocessors);
       if (one && (!best || one->cycles < best->cycles)) best = one;
     }
+  }
   return best;
 }
 
