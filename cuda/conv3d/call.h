@@ -122,7 +122,7 @@ template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
 
-/// Hopper. Tf32: f32, bf16 and f16; Tf32x3: f32. The workspace is 32 MiB at most, or one padded copy of
+/// Hopper. Tf32, Tf32x3: f32; Bf16, F16: that dtype. The workspace is 32 MiB at most, or one padded copy of
 /// dweight in f32 if that is larger.
 namespace weight_grad {
 template <class Operand>

@@ -70,8 +70,9 @@ bool hopper(const Conv3dProblem& p) {
   return numbers(p) && on_hopper(p) && takes(p.geometry, transposed(p));
 }
 
+template <bool numbers(const Conv3dProblem&), class Operand>
 bool weight_grad_in_slices(const Conv3dProblem& p) {
-  return (tf32(p) || is_16_bit(p.dtype)) && on_hopper(p) && weight_grad::takes<Tf32>(p.geometry);
+  return numbers(p) && on_hopper(p) && weight_grad::takes<Operand>(p.geometry);
 }
 
 /// The weight gradient has an operand of its own.
@@ -79,10 +80,6 @@ template <bool numbers(const Conv3dProblem&), class Storage, class Operand, clas
 bool dense_right(const Conv3dProblem& p) {
   if (p.pass != Conv3dPass::weight_grad) return hopper<numbers, dense::takes<Storage, Operand>>(p);
   return numbers(p) && on_hopper(p) && dense::takes_weight_grad<OfWeightGrad>(p.geometry);
-}
-
-bool weight_grad_in_split_slices(const Conv3dProblem& p) {
-  return p.dtype == f32 && on_hopper(p) && weight_grad::takes<Tf32x3>(p.geometry);
 }
 
 bool few_channels_right(const Conv3dProblem& p) {
@@ -116,11 +113,11 @@ bool eight_channels(const Conv3dProblem& p) {
 /// Tiles are 8 channels deep and wide: with fewer, most of the work is on padding. By TF32 that is still
 /// faster than `direct` if a sixteenth of the work is real (22 TFLOP/s in full tiles of 8 in the sweep;
 /// `direct` has 2), and in weight_grad, whose `direct` is slower still, always. Kernels that were not
-/// measured with fewer than 8 channels do not run with fewer: those of 16-bit tensors and of `highest`, and
-/// the bf16 kernels of `medium`, which leaves such problems to the kernels of `high`. (Where few_channels
-/// takes the geometry, it comes first.)
+/// measured with fewer than 8 channels do not run with fewer: those of 16-bit tensors (but for weight_grad)
+/// and of `highest`, and the bf16 kernels of `medium`, which leaves such problems to the kernels of `high`.
+/// (Where few_channels takes the geometry, it comes first.)
 bool channels_fill_tiles(const Conv3dProblem& p) {
-  if (!tf32(p)) return eight_channels(p);
+  if (!tf32(p) && !(is_16_bit(p.dtype) && p.pass == Conv3dPass::weight_grad)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
   const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
   return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
@@ -183,11 +180,16 @@ bool dense_pays(const Conv3dProblem& p) {
 
 /// Where one side has fewer than 8 channels, f32 at `highest` and 16-bit tensors have only `direct` besides.
 /// f32 by TF32 has tensor cores, whose tiles are then mostly padding: few_channels is faster up to so many
-/// pairs of channels (measured for kernels 1, 3, 4 and 5). The factors below are those of the sweep.
+/// pairs of channels (measured for kernels 1, 3, 4 and 5). 16-bit weight gradients have tensor cores too: for
+/// 3x3x3, weight_grad took 0.4 to 0.94 of the time in 5 calls with 32 to 64 pairs, and twice the time with 8
+/// and with 16. The factors below are those of the sweep.
 bool few_channels_pay(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
   const int64_t pairs = g.big_per_group() * g.small_per_group(), stride = longest_stride(p);
   const bool sums = p.pass == Conv3dPass::weight_grad && stride == 1;
+  if (sums && !eight_channels(p) &&
+      (weight_grad_in_slices<is_bf16, Bf16>(p) || weight_grad_in_slices<is_f16, F16>(p)))
+    return pairs < (g.taps() == 1 ? 64 : 32) || products(p) < 1e8;
   if (tf32(p) ? pairs <= (g.taps() == 1 ? 64 : sums ? 32 : 16) : !eight_channels(p)) return true;
   // 1.7 to 5.2 times as fast in 15 calls as `direct`, or flat, which takes 8 phases at most, one by one.
   // (dense takes strides to 4, and is 5 to 17 times as fast as this.)
@@ -270,9 +272,12 @@ constexpr Row table[]{
      dense::run_weight_grad<F16>},
     {"dense", dense_right<tf32, float, Tf32, dense::ScaledF16>, dense_pays, dense::run<float, Tf32>,
      dense::run_weight_grad<dense::ScaledF16>},
-    {"weight_grad", weight_grad_in_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
-    {"weight_grad_tf32x3", weight_grad_in_split_slices, weight_grad_pays, nullptr, weight_grad::run<Tf32x3>,
-     "direct"},
+    {"weight_grad_bf16", weight_grad_in_slices<is_bf16, Bf16>, weight_grad_pays, nullptr,
+     weight_grad::run<Bf16>},
+    {"weight_grad_f16", weight_grad_in_slices<is_f16, F16>, weight_grad_pays, nullptr, weight_grad::run<F16>},
+    {"weight_grad", weight_grad_in_slices<tf32, Tf32>, weight_grad_pays, nullptr, weight_grad::run<Tf32>},
+    {"weight_grad_tf32x3", weight_grad_in_slices<small_f32, Tf32x3>, weight_grad_pays, nullptr,
+     weight_grad::run<Tf32x3>, "direct"},
     {"gather", hopper<tf32, gather::takes<Tf32>>, gathering, gather::run<Tf32>},
     {"gather_tf32x3", hopper<f32_at_highest, gather::takes<Tf32x3>>, gathering, gather::run<Tf32x3>, nullptr,
      "direct"},

@@ -86,13 +86,15 @@ struct Wgmma;
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59" \
   ",%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
 #define VOX_NAMES_80 VOX_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define VOX_NAMES_128                                    \
-  VOX_NAMES_80                                           \
-  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91"     \
-  ",%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103" \
-  ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113"   \
-  ",%114,%115,%116,%117,%118,%119,%120,%121,%122,%123"   \
-  ",%124,%125,%126,%127"
+#define VOX_NAMES_96                                 \
+  VOX_NAMES_80                                       \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91" \
+  ",%92,%93,%94,%95"
+#define VOX_NAMES_128                                   \
+  VOX_NAMES_96                                          \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106" \
+  ",%107,%108,%109,%110,%111,%112,%113,%114,%115,%116"  \
+  ",%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 #define VOX_SUMS_4_FROM(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define VOX_SUMS_8_FROM(i) VOX_SUMS_4_FROM(i), VOX_SUMS_4_FROM(i + 4)
@@ -108,43 +110,57 @@ struct Wgmma;
 #define VOX_SUMS_64 VOX_SUMS_48, VOX_SUMS_8_FROM(48), VOX_SUMS_8_FROM(56)
 #define VOX_SUMS_72 VOX_SUMS_64, VOX_SUMS_8_FROM(64)
 #define VOX_SUMS_80 VOX_SUMS_72, VOX_SUMS_8_FROM(72)
-#define VOX_SUMS_128                                                                                \
-  VOX_SUMS_80, VOX_SUMS_8_FROM(80), VOX_SUMS_8_FROM(88), VOX_SUMS_8_FROM(96), VOX_SUMS_8_FROM(104), \
-      VOX_SUMS_8_FROM(112), VOX_SUMS_8_FROM(120)
+#define VOX_SUMS_96 VOX_SUMS_80, VOX_SUMS_8_FROM(80), VOX_SUMS_8_FROM(88)
+#define VOX_SUMS_128 \
+  VOX_SUMS_96, VOX_SUMS_8_FROM(96), VOX_SUMS_8_FROM(104), VOX_SUMS_8_FROM(112), VOX_SUMS_8_FROM(120)
 
 // The instruction with n columns: r = n / 2 accumulators a thread, and the operand numbers that follow r. The
 // last operands of the 16-bit forms say whether the matrices are contiguous in m and n instead of k.
-#define VOX_WGMMA(n, r, r1, r2, r3, r4, r5)                                                                \
-  template <>                                                                                              \
-  struct Wgmma<n> {                                                                                        \
-    template <Operand operand, bool mn_major>                                                              \
-    static __device__ __forceinline__ void run(float* d, uint64_t a, uint64_t b, int accumulate) {         \
-      if constexpr (operand == Operand::tf32)                                                              \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                     "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1;\n}"                \
-                     : VOX_SUMS_##r                                                                        \
-                     : "l"(a), "l"(b), "r"(accumulate));                                                   \
-      else if constexpr (operand == Operand::bf16)                                                         \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3  \
-                                                         ";\n}"                                            \
-                     : VOX_SUMS_##r                                                                        \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                               \
-      else                                                                                                 \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3    \
-                                                       ";\n}"                                              \
-                     : VOX_SUMS_##r                                                                        \
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                               \
-    }                                                                                                      \
-    static __device__ __forceinline__ void run_tf32(float* d, const uint32_t (&a)[4], uint64_t b,          \
-                                                    int accumulate) {                                      \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
-                   "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4  \
-                                                      ", p, 1, 1;\n}"                                      \
-                   : VOX_SUMS_##r                                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
-    }                                                                                                      \
+#define VOX_WGMMA(n, r, r1, r2, r3, r4, r5)                                                                  \
+  template <>                                                                                                \
+  struct Wgmma<n> {                                                                                          \
+    template <Operand operand, bool mn_major>                                                                \
+    static __device__ __forceinline__ void run(float* d, uint64_t a, uint64_t b, int accumulate) {           \
+      if constexpr (operand == Operand::tf32)                                                                \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1;\n}"                  \
+                     : VOX_SUMS_##r                                                                          \
+                     : "l"(a), "l"(b), "r"(accumulate));                                                     \
+      else if constexpr (operand == Operand::bf16)                                                           \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3    \
+                                                         ";\n}"                                              \
+                     : VOX_SUMS_##r                                                                          \
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                 \
+      else                                                                                                   \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, %" #r ", %" #r1 ", p, 1, 1, %" #r3 ", %" #r3      \
+                                                       ";\n}"                                                \
+                     : VOX_SUMS_##r                                                                          \
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(int{mn_major}));                                 \
+    }                                                                                                        \
+    template <Operand operand>                                                                               \
+    static __device__ __forceinline__ void run(float* d, const uint32_t (&a)[4], uint64_t b,                 \
+                                               int accumulate) {                                             \
+      if constexpr (operand == Operand::tf32)                                                                \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k8.f32.tf32.tf32 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4  \
+                                                        ", p, 1, 1;\n}"                                      \
+                     : VOX_SUMS_##r                                                                          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
+      else if constexpr (operand == Operand::bf16)                                                           \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k16.f32.bf16.bf16 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4 \
+                                                         ", p, 1, 1, 0;\n}"                                  \
+                     : VOX_SUMS_##r                                                                          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
+      else                                                                                                   \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #r5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n   \
+                     "k16.f32.f16.f16 {" VOX_NAMES_##r "}, {%" #r ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #r4   \
+                                                       ", p, 1, 1, 0;\n}"                                    \
+                     : VOX_SUMS_##r                                                                          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                 \
+    }                                                                                                        \
   };
 
 VOX_WGMMA(8, 4, 5, 6, 7, 8, 9)
@@ -159,6 +175,7 @@ VOX_WGMMA(96, 48, 49, 50, 51, 52, 53)
 VOX_WGMMA(128, 64, 65, 66, 67, 68, 69)
 VOX_WGMMA(144, 72, 73, 74, 75, 76, 77)
 VOX_WGMMA(160, 80, 81, 82, 83, 84, 85)
+VOX_WGMMA(192, 96, 97, 98, 99, 100, 101)
 VOX_WGMMA(256, 128, 129, 130, 131, 132, 133)
 
 #undef VOX_WGMMA
@@ -174,6 +191,7 @@ VOX_WGMMA(256, 128, 129, 130, 131, 132, 133)
 #undef VOX_NAMES_64
 #undef VOX_NAMES_72
 #undef VOX_NAMES_80
+#undef VOX_NAMES_96
 #undef VOX_NAMES_128
 #undef VOX_SUMS_4_FROM
 #undef VOX_SUMS_8_FROM
@@ -189,6 +207,7 @@ VOX_WGMMA(256, 128, 129, 130, 131, 132, 133)
 #undef VOX_SUMS_64
 #undef VOX_SUMS_72
 #undef VOX_SUMS_80
+#undef VOX_SUMS_96
 #undef VOX_SUMS_128
 
 }  // namespace detail
@@ -210,13 +229,12 @@ __device__ __forceinline__ void wgmma_mn_major(float* d, uint64_t a, uint64_t b,
   detail::Wgmma<n>::template run<operand, true>(d, a, b, accumulate);
 }
 
-/// The same with a from registers, for TF32: a thread holds (row, pair), (row + 8, pair), (row, pair + 4),
-/// (row + 8, pair + 4) of its warp's 16 x 8. The registers must not be written before wgmma_wait has
-/// confirmed that the instruction is done.
+/// The same with a from registers. A thread holds four words of its warp's 16 rows: (row, pair), (row + 8,
+/// pair), (row, pair + 4), (row + 8, pair + 4). A word is one TF32 number, or two neighbours of 16 bits. The
+/// registers must not be written before wgmma_wait has confirmed that the instruction is done.
 template <Operand operand, int n>
 __device__ __forceinline__ void wgmma(float* d, const uint32_t (&a)[4], uint64_t b, bool accumulate = true) {
-  static_assert(operand == Operand::tf32);
-  detail::Wgmma<n>::run_tf32(d, a, b, accumulate);
+  detail::Wgmma<n>::template run<operand>(d, a, b, accumulate);
 }
 
 }  // namespace vox::cuda::ptx

@@ -7,6 +7,10 @@
 
 namespace vox::cuda::conv {
 
+/// Multiprocessors of an H200. Choices, and plans on which the bits of sums depend, count with it on all
+/// GPUs.
+constexpr int h200_multiprocessors = 132;
+
 /// a / b, rounded up, for a >= 0 and b >= 1.
 template <class A, class B>
 constexpr std::common_type_t<A, B> ceil_div(A a, B b) {

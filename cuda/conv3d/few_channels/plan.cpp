@@ -120,7 +120,7 @@ double cycles(int64_t jobs, const Work& work, int64_t shared_bytes, int most_blo
   const double job = longest + 0.3 * (issue + work.shared + memory - longest);
   const auto at_once =
       static_cast<double>(std::min<int64_t>(most_blocks, 227 * 1024 / (shared_bytes + 1024)));
-  const auto each = static_cast<double>(ceil_div(jobs, int64_t{132}));
+  const auto each = static_cast<double>(ceil_div(jobs, int64_t{h200_multiprocessors}));
   return std::ceil(each / at_once) * job * std::max(std::min(each, at_once), 2.5);
 }
 
@@ -286,10 +286,10 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   if (best.tiles == 0) return std::nullopt;
   best.by_column = divisor_of(best.w.tile), best.by_run = divisor_of(best.h.tile / short_run);
 
-  // Some blocks for each multiprocessor of an H200; a constant, because the bits depend on it.
+  // Some blocks for each multiprocessor.
   const int64_t blocks = g.groups * p.out_blocks * p.row_jobs;
   const int64_t dweight_bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  constexpr int64_t wanted_blocks = 132 * 6, most_workspace = int64_t{32} << 20;
+  constexpr int64_t wanted_blocks = h200_multiprocessors * 6, most_workspace = int64_t{32} << 20;
   const int64_t most_slabs =
       std::max<int64_t>(1, std::min(ceil_div(wanted_blocks, blocks), most_workspace / dweight_bytes));
   best.slabs = ceil_div(best.tiles, ceil_div(best.tiles, most_slabs));

@@ -5,6 +5,7 @@
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/gather/kernel.cuh>
@@ -61,8 +62,7 @@ constexpr bool is_split = Operand::parts > 1;
 
 template <class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  constexpr int any = 132;
-  return recall<make_plan>(g, transposed, is_split<Operand>, any).has_value();
+  return recall<make_plan>(g, transposed, is_split<Operand>, h200_multiprocessors).has_value();
 }
 
 template <class Operand>

@@ -139,8 +139,10 @@ void run_weight_grad(const WeightGradCall& call) {
     slabs_of.template operator()<4>();
   else
     slabs_of.template operator()<8>();
-  sum_kernel<<<grid_for(dweight.numel(), sum_weights), sum_weights * sum_parts, 0, launch.stream()>>>(
-      partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), p);
+  visit_slab_parts(p.slab, [&](auto parts, unsigned blocks) {
+    sum_kernel<T, parts><<<blocks, slab_threads, 0, launch.stream()>>>(
+        partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), p);
+  });
   launch.check();
 }
 

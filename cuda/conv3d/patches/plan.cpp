@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t most_int = std::numeric_limits<int>::max() / 2;
 constexpr int most_parts = 8;           // warps of a block with different rows
 constexpr int most_of_two = 72 * 1024;  // bytes of a block, if a multiprocessor is to have two
-constexpr int multiprocessors = 132;    // of an H200; a constant, because bits must not depend on the GPU
 
 std::optional<Grids> grids_of(const Conv3dGeometry& g) {
   if (g.batch == 0 || g.groups != 1 || g.kernel.w > 2) return std::nullopt;
@@ -98,8 +97,8 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int s
   p.parts = planned.resident ? 1 : narrow(groups);
   // With few warps in all, a warp has more registers, and loads further ahead.
   const int64_t warps = int64_t{p.tiles} * p.parts * p.m_blocks;
-  const bool few =
-      wide_in && planned.m_step == 4 && steps > 4 && warps <= most_warps(planned.m_step, 8) * multiprocessors;
+  const bool few = wide_in && planned.m_step == 4 && steps > 4 &&
+                   warps <= most_warps(planned.m_step, 8) * h200_multiprocessors;
   if (few) {
     set_ahead(8);
     if (shared_bytes(p.m_tiles) > shared_limit) set_ahead(4);
@@ -132,7 +131,8 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   // As many blocks as run at once on an H200, with some steps for each warp.
   constexpr int64_t most_workspace = int64_t{32} << 20;
   const int teams = block_warps / p.row_warps, sums = groups / 2 * grids->kernel_w * n * 4;
-  const int64_t blocks = int64_t{p.small_blocks} * p.big_blocks, wanted = slab_blocks(n) * multiprocessors;
+  const int64_t blocks = int64_t{p.small_blocks} * p.big_blocks,
+                wanted = slab_blocks(n) * h200_multiprocessors;
   const int64_t slabs =
       std::min({wanted / blocks, most_workspace / (4 * p.slab), int64_t{ceil_div(p.steps, 4 * teams)}});
   p.slabs = narrow(std::max<int64_t>(slabs, 1));

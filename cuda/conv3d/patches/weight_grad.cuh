@@ -18,6 +18,7 @@
 // Values that are not finite: cells and rows that do not exist are zeros in both operands, or their sums are
 // dropped.
 
+#include <voxgrad/cuda/conv3d/common/slabs.cuh>
 #include <voxgrad/cuda/conv3d/patches/kernel.cuh>
 
 namespace vox::cuda::conv::patches {
@@ -126,37 +127,16 @@ __global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
       }
 }
 
-constexpr int sum_weights = 32, sum_parts = 8;  // of a block; threads that share the slabs of a weight
-
-/// The weights of dweight, each the sum of its slabs: every eighth by one thread, then theirs in order.
-template <class T>
-__global__ void __launch_bounds__(sum_weights* sum_parts)
-    sum_kernel(const float* __restrict__ partials, T* __restrict__ dweight,
-               const __grid_constant__ WeightGradPlan p) {
-  __shared__ float of_part[sum_parts][sum_weights];
-  const int i = static_cast<int>(threadIdx.x) % sum_weights,
-            part = static_cast<int>(threadIdx.x) / sum_weights;
-  const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w,
-                numel = p.grids.small_rows * row_length;
-  for (int64_t first = int64_t{blockIdx.x} * sum_weights; first < numel;
-       first += int64_t{gridDim.x} * sum_weights) {
-    const int64_t weight = first + i;
-    const Division by_row = divide(weight, row_length);
-    const float* const from = partials + by_row.quotient * p.pitch + by_row.remainder;
-    float sum = 0;
-    if (weight < numel) {
-#pragma unroll 4
-      for (int s = part; s < p.slabs; s += sum_parts) sum += from[s * p.slab];
-    }
-    of_part[part][i] = sum;
-    __syncthreads();
-    if (part == 0 && weight < numel) {
-#pragma unroll
-      for (int other = 1; other < sum_parts; ++other) sum += of_part[other][i];
-      dweight[weight] = static_cast<T>(sum);
-    }
-    __syncthreads();
-  }
+/// dweight = the sum of the slabs, which have padding at the end of every row, and rows of padding.
+template <class T, int parts>
+__global__ void __launch_bounds__(slab_threads)
+    sum_kernel(const float* partials, T* dweight, const __grid_constant__ WeightGradPlan p) {
+  const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w;
+  sum_slabs<parts>(partials, p.slab, p.slabs, [&](int64_t i, double sum) {
+    const Division by_row = divide(i, p.pitch);
+    if (by_row.quotient < p.grids.small_rows && by_row.remainder < row_length)
+      dweight[by_row.quotient * row_length + by_row.remainder] = static_cast<T>(sum);
+  });
 }
 
 }  // namespace vox::cuda::conv::patches

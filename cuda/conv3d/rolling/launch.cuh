@@ -5,6 +5,7 @@
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/flat/tile.cuh>
 #include <voxgrad/cuda/conv3d/rolling/kernel.cuh>
@@ -64,14 +65,13 @@ bool takes(const Conv3dGeometry& g, bool transposed) {
 /// to 25 % longer. (strided has the place of the flat kernel of TF32, and its time.)
 template <class Storage, class Operand>
 bool pays(const Conv3dGeometry& g, bool transposed) {
-  constexpr int h200 = 132;  // multiprocessors: the choice is the same everywhere
   const auto load_cycles = [](const flat::Product& p) {
     if constexpr (is_16_bit_v<Storage>) return rows_are_words(p) ? 4 : 8;
     return sizeof(typename Operand::Element) == 2 ? 8 : 4;
   };
   int64_t rolling = 0, flat = 0;
   visit_tile<Storage, Operand>(g, transposed, [&](auto tile) {
-    const Plan& plan = recall<plan_of<decltype(tile)>>(g, transposed, h200);
+    const Plan& plan = recall<plan_of<decltype(tile)>>(g, transposed, h200_multiprocessors);
     rolling = cycles(plan, decltype(tile)::host, load_cycles(plan.product));
     return true;
   });
@@ -80,7 +80,7 @@ bool pays(const Conv3dGeometry& g, bool transposed) {
         constexpr flat::TileShape host = decltype(tile)::host;
         const auto p = flat::cut_product(g, transposed, flat::axes_of(g, transposed, Triple(0)), host,
                                          flat::most_shared);
-        if (p) flat = flat_cycles(*p, host, h200, load_cycles(*p));
+        if (p) flat = flat_cycles(*p, host, h200_multiprocessors, load_cycles(*p));
       });
   return flat == 0 || 20 * rolling <= (sizeof(Storage) == 2 ? 17 : 25) * flat;
 }

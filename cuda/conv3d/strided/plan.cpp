@@ -313,7 +313,7 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
     // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
     // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
     // 0.71 to 0.83 times as fast with 24 cells).
-    const bool few_cells = g.batch * g.groups * g.small_cells() < 132 * 256;
+    const bool few_cells = g.batch * g.groups * g.small_cells() < h200_multiprocessors * 256;
     const int64_t least_row = g.kernel.w <= 2                                      ? 64
                               : !few_cells && (g.kernel.w == 3 || g.kernel.w == 5) ? 32
                                                                                    : 1;

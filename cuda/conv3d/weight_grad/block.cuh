@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/ptx/barriers.cuh>
 
-// What a block of weight_grad owns (kernel.cuh): its threads, its slice of dweight, its shared memory.
+// What a block of weight_grad owns (kernel.cuh): its threads and its shared memory.
 
 namespace vox::cuda::conv::weight_grad {
 
@@ -14,40 +16,28 @@ constexpr int consumers = 2, producers = 2;  // warpgroups
 constexpr int producing_threads = producers * group_threads;
 constexpr int block_threads = (consumers + producers) * group_threads;
 
-/// The dtype of both tensors.
-enum class Storage { f32, bf16, f16 };
+/// Of the policies Tf32, Tf32x3, Bf16 and F16.
+template <class Operand>
+constexpr Factors factors_of = std::is_same_v<Operand, Tf32>     ? Factors::tf32
+                               : std::is_same_v<Operand, Tf32x3> ? Factors::tf32x3
+                                                                 : Factors::of_16_bits;
 
-/// Which part of dweight a block computes.
-struct Slice {
-  int group, first_column, first_tap, first_octet;
-};
-
-__device__ __forceinline__ Slice slice_of(const Plan& p, int64_t slice) {
-  const int octet_block = static_cast<int>(slice % p.octet_blocks);
-  const int64_t by_taps = slice / p.octet_blocks, by_columns = by_taps / p.tap_blocks;
-  return {static_cast<int>(by_columns / p.column_blocks),
-          static_cast<int>(by_columns % p.column_blocks) * p.columns,
-          static_cast<int>(by_taps % p.tap_blocks) * p.slice_taps, octet_block * p.octets};
-}
+/// What the tensors hold, f32 or the bits of a bf16 or f16, and the same in shared memory.
+template <class Operand>
+using Stored = std::conditional_t<factors_of<Operand> == Factors::of_16_bits, uint16_t, float>;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/// An element to bring: where it is in its plane (negative: outside, so it is zero) and where it goes
-/// (negative: nowhere).
-struct Entry {
-  int from, to;
-};
-
-/// What consumers must know of one depth of a tile: its coarse rows, the pairs of 8 positions in a row, and
-/// how many positions of the last pair exist.
+/// What consumers must know of one depth of a tile: its coarse rows, the chunks of 16 positions in a row, and
+/// how many positions of the last chunk exist.
 struct Extent {
-  int rows, pairs, tail;
+  int rows, chunks, tail;
 };
 
 /// The two buffers of small, and of the other data of one depth, are used in turn.
 struct Shared {
   uint32_t* big;      // [slot][channel][row][column]
-  uint32_t* small;    // [buffer][part of a split][position / 4][column, and one more][4 positions]
+  uint32_t* small;    // [buffer][part of a split][granule of positions][column, and one more][4 words]
   Entry* big_from;    // for each element of a slot in one channel
   Entry* small_from;  // for each element of a tile in one channel
   int* octets;        // [buffer][octet of rows]: where it begins, in words

@@ -10,8 +10,10 @@
 // A row of the product is a channel of big at a tap. Taps shift big by single positions, which descriptors of
 // shared memory cannot express. So these fragments are loaded into registers, from [channel][row][column],
 // where every shift is an offset: that of a tap along any axis, of a phase of the stride, of a ring's slot.
+// A lane loads words. In 16 bits a word has two positions, so an odd shift is an offset into a copy of the
+// row that begins with its second element.
 // Of the 16 rows that a warp has in an instruction, each half is an octet: 8 channels at one tap. Columns are
-// channels of small, whose tile lies as [position / 4][channel][4 positions] and is addressed by a
+// channels of small, whose tile lies as [granule][channel][4 or 8 positions] and is addressed by a
 // descriptor.
 //
 // What a block owns: a slice of dweight in registers (plan.h). It sums the slice over a slab of positions,
@@ -19,7 +21,7 @@
 // bits never change. Its first two warpgroups multiply, the other two bring the tiles (produce.cuh). A step
 // is one depth of a tile of coarse rows; the planes of big stay in a ring for the steps that share them.
 //
-// Reading order: plan.h, block.cuh, produce.cuh, and this file. tf32.cu and tf32x3.cu are the two kernels.
+// Reading order: plan.h, block.cuh, produce.cuh, and this file.
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
@@ -29,6 +31,7 @@
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/block.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/produce.cuh>
+#include <voxgrad/cuda/packet.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -44,7 +47,7 @@ namespace vox::cuda::conv::weight_grad {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/// A thread's part of 64 rows x 8 positions: two octets of rows, positions k and k + 4.
+/// A thread's part of 64 rows x 8 words: two octets of rows, words k and k + 4.
 template <int offset>  // in bytes
 __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], const uint32_t (&octets)[2]) {
   a[0] = ptx::load_shared<offset>(octets[0]);
@@ -53,10 +56,16 @@ __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], const uint32_t (
   a[3] = ptx::load_shared<offset + 16>(octets[1]);
 }
 
-/// Zeros for positions from `tail` on, because what lies there belongs to another row.
-__device__ __forceinline__ void cut_fragment(uint32_t (&a)[4], int position, int tail) {
-  if (position >= tail) a[0] = a[1] = 0;
-  if (position + 4 >= tail) a[2] = a[3] = 0;
+/// Zeros for positions from `tail` on, because what lies there belongs to another row. `word`: the thread's
+/// first one.
+template <int per_word = 1>
+__device__ __forceinline__ void cut_fragment(uint32_t (&a)[4], int word, int tail) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int position = (word + i / 2 * 4) * per_word;
+    if (position >= tail) a[i] = 0;
+    if (per_word == 2 && position + 1 == tail) a[i] &= 0xffff;
+  }
 }
 
 /// The sums of `count` products, as one thread holds them.
@@ -76,13 +85,16 @@ __device__ __forceinline__ void store(const float (&sum)[count][sums], int first
 }
 
 /// A warpgroup's `count` products of 64 rows, from number `first` of the block on, over all steps.
-template <int columns, int count>
+template <class Operand, int columns, int count>
 __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int first, int steps, float* to) {
   const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
   const int row = lane / 4, k = lane % 4;
   const uint32_t lane_at = ptx::shared_address_of(s.big) + 4 * (row * p.channel_pitch + k);
   const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
-  const int row_planes = p.axis[2].tile / 4;
+  constexpr int per_word = 4 / sizeof(Stored<Operand>);
+  constexpr int chunk_bytes = 64 / per_word, chunk_planes = 4 / per_word;
+  constexpr int instructions = 2 / per_word;  // of a chunk, for each product
+  const int row_planes = p.axis[2].tile / (4 * per_word);
 
   // Fragments are loaded `ahead` products before they are used; a set of registers is reused after its
   // product.
@@ -92,21 +104,22 @@ __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int firs
   uint32_t a[sets][4];
   uint32_t at[count][2];
 
-  // Multiplies 16 positions and loads the first fragments of the following ones, which lie `next` bytes on.
-  const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail) {
+  // Multiplies a chunk and loads the first fragments of the following one, which lies `next` bytes on.
+  const auto multiply = [&](auto masked, uint64_t b, uint32_t next, int tail) {
+    constexpr int all = instructions * count;
 #pragma unroll
-    for (int i = 0; i < 2 * count; ++i) {
+    for (int i = 0; i < all; ++i) {
       const int load_i = i + ahead, m = load_i % count;
-      if (load_i >= 2 * count) at[m][0] += next, at[m][1] += next;
+      if (load_i >= all) at[m][0] += next, at[m][1] += next;
       ptx::wgmma_wait<sets - ahead - 1>();
-      if (load_i % (2 * count) < count)
+      if (load_i % all < count)
         load_fragment<0>(a[load_i % sets], at[m]);
       else
         load_fragment<32>(a[load_i % sets], at[m]);
-      if constexpr (masked) cut_fragment(a[i % sets], i / count * 8 + k, tail);
+      if constexpr (masked) cut_fragment<per_word>(a[i % sets], i / count * 8 + k, tail);
       ptx::wgmma_fence();
-      ptx::wgmma<ptx::Operand::tf32, columns>(sum[i % count], a[i % sets],
-                                              ptx::moved(b, i / count * 2 * plane_bytes));
+      ptx::wgmma<Operand::operand, columns>(sum[i % count], a[i % sets],
+                                            ptx::moved(b, i / count * 2 * plane_bytes));
       ptx::wgmma_commit();
     }
 #pragma unroll
@@ -127,14 +140,14 @@ __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int firs
     for (int m = 0; m < ahead; ++m) load_fragment<0>(a[m], at[m]);
     uint64_t b = ptx::shared_matrix(s.small + buffer * p.tile_words(), plane_bytes, 128);
     for (int r = 0; r < extent.rows; ++r) {
-      for (int pair = 0; pair < extent.pairs; ++pair) {
-        const bool row_ends = pair == extent.pairs - 1, all_ends = row_ends && r == extent.rows - 1;
-        const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - pair * 64 : 64;
+      for (int chunk = 0; chunk < extent.chunks; ++chunk) {
+        const bool row_ends = chunk == extent.chunks - 1, all_ends = row_ends && r == extent.rows - 1;
+        const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - chunk * chunk_bytes : chunk_bytes;
         if (row_ends && extent.tail < 16)
-          multiply_pair(std::true_type{}, b, next, extent.tail);
+          multiply(std::true_type{}, b, next, extent.tail);
         else
-          multiply_pair(std::false_type{}, b, next, 16);
-        b = ptx::moved(b, (row_ends ? row_planes - pair * 4 : 4) * plane_bytes);
+          multiply(std::false_type{}, b, next, 16);
+        b = ptx::moved(b, (row_ends ? row_planes - chunk * chunk_planes : chunk_planes) * plane_bytes);
       }
     }
     ptx::wgmma_wait<0>();
@@ -157,7 +170,7 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
   const uint32_t plane_bytes = 4 * p.plane_words, row_bytes = 4 * p.axis[2].extent;
   const uint32_t low_bytes = 4 * p.tile_words();
   const int row_planes = p.axis[2].tile / 4;
-  constexpr int pairs_in_part = 2;
+  constexpr int chunks_in_part = 2;
 
   float sum[count][columns / 2], part[columns / 2];
   clear(sum);
@@ -165,7 +178,7 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
   uint32_t at[2] = {};
 
   // While the tensor core works, the next fragments are loaded, and the other warpgroup splits its own.
-  const auto multiply_pair = [&](auto masked, uint64_t b, uint32_t next, int tail, bool more) {
+  const auto multiply = [&](auto masked, uint64_t b, uint32_t next, int tail, bool more) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if constexpr (masked) cut_fragment(whole[i], i * 8 + k, tail);
@@ -202,19 +215,19 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
       load_fragment<0>(whole[0], at);
       load_fragment<32>(whole[1], at);
       uint64_t b = ptx::shared_matrix(s.small + buffer * 2 * p.tile_words(), plane_bytes, 128);
-      int pair = 0;  // in its row
+      int chunk = 0;  // in its row
 #pragma unroll 1
-      for (int left = extent.rows * extent.pairs; left > 0; left -= pairs_in_part) {
+      for (int left = extent.rows * extent.chunks; left > 0; left -= chunks_in_part) {
 #pragma unroll 1
-        for (int i = 0; i < min(left, pairs_in_part); ++i) {
-          const bool row_ends = pair == extent.pairs - 1, all_ends = i == left - 1;
-          const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - pair * 64 : 64;
+        for (int i = 0; i < min(left, chunks_in_part); ++i) {
+          const bool row_ends = chunk == extent.chunks - 1, all_ends = i == left - 1;
+          const uint32_t next = all_ends ? 0 : row_ends ? row_bytes - chunk * 64 : 64;
           if (row_ends && extent.tail < 16)
-            multiply_pair(std::true_type{}, b, next, extent.tail, i > 0);
+            multiply(std::true_type{}, b, next, extent.tail, i > 0);
           else
-            multiply_pair(std::false_type{}, b, next, 16, i > 0);
-          b = ptx::moved(b, (row_ends ? row_planes - pair * 4 : 4) * plane_bytes);
-          pair = row_ends ? 0 : pair + 1;
+            multiply(std::false_type{}, b, next, 16, i > 0);
+          b = ptx::moved(b, (row_ends ? row_planes - chunk * 4 : 4) * plane_bytes);
+          chunk = row_ends ? 0 : chunk + 1;
         }
 #pragma unroll
         for (int i = 0; i < columns / 2; ++i) sum[m][i] += part[i];
@@ -235,31 +248,34 @@ void add_slabs(const Launch& launch, const float* partials, const Tensor& dweigh
 
 /// Registers of a consumer thread: accumulators, fragments and their addresses, and others. Producers, of as
 /// many warpgroups, get the remainder (256 for both); the more they have, the more loads are in flight.
-constexpr int consumer_registers(int columns, int count, bool split) {
+constexpr int consumer_registers(int columns, int count, Factors factors) {
+  const bool split = factors == Factors::tf32x3;
   const int sums = (count + split) * columns / 2, fragments = split ? 26 : count * 6;
-  return std::clamp((sums + fragments + 44 + 7) / 8 * 8, 128, 208);  // 128 at the start
+  const int others = factors == Factors::of_16_bits ? 36 : 44;
+  return std::clamp((sums + fragments + others + 7) / 8 * 8, 128, 208);  // 128 at the start
 }
-/// Elements of 8 channels that a producer thread loads at once.
-constexpr int loads_at_once(int columns, int count, bool split) {
-  return std::clamp((256 - consumer_registers(columns, count, split) - 30) / 8, 2, 6);
+/// Entries of 8 channels that a producer thread loads at once.
+constexpr int loads_at_once(int columns, int count, Factors factors) {
+  const int others = factors == Factors::of_16_bits ? 36 : 30;
+  return std::clamp((256 - consumer_registers(columns, count, factors) - others) / 8, 2, 6);
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <int columns, int count, bool split>
+template <class Operand, int columns, int count>
 __device__ __forceinline__ void consume_by(const Plan& p, const Shared& s, int first, int steps, float* to) {
-  if constexpr (split)
+  if constexpr (Operand::parts > 1)
     consume_split<columns, count>(p, s, first, steps, to);
   else
-    consume<columns, count>(p, s, first, steps, to);
+    consume<Operand, columns, count>(p, s, first, steps, to);
 }
 #endif
 
 /// A block computes one slice for one slab. The first warpgroup computes `count` products, the second as many
 /// or one fewer.
-template <int columns, int count, bool split>
+template <class Operand, int columns, int count>
 __global__ void __launch_bounds__(block_threads, 1)
-    partial_kernel(const void* __restrict__ big, const void* __restrict__ small, Storage storage, bool quads,
-                   float* partials, int64_t* failed, const __grid_constant__ Plan p) {
+    partial_kernel(const Stored<Operand>* __restrict__ big, const Stored<Operand>* __restrict__ small,
+                   bool pairs, bool quads, float* partials, int64_t* failed, const __grid_constant__ Plan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(128) uint32_t memory[];
   const Shared s = shared_memory(p, memory);
@@ -277,31 +293,22 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int64_t begin = slab * p.steps / p.slabs, end = (slab + 1) * p.steps / p.slabs;
   const int steps = static_cast<int>(end - begin);
   const int warpgroup = threadIdx.x / group_threads;
-  constexpr int registers = consumer_registers(columns, count, split);
+  constexpr bool split = Operand::parts > 1;
+  constexpr int registers = consumer_registers(columns, count, factors_of<Operand>);
   if (warpgroup >= consumers) {
     ptx::shrink_registers_to<256 - registers>();
-    const auto bring = [&](auto element) {
-      using T = decltype(element);
-      return produce<split, loads_at_once(columns, count, split)>(
-          p, s, slice_of(p, blockIdx.x % p.slices), static_cast<const T*>(big), static_cast<const T*>(small),
-          storage, quads, begin, steps);
-    };
-    if constexpr (split) {
-      if (bring(float{})) *failed = 1;
-    } else if (storage == Storage::f32) {
-      bring(float{});
-    } else {
-      bring(uint16_t{});
-    }
+    const bool fails = produce<Operand, loads_at_once(columns, count, factors_of<Operand>)>(
+        p, s, slice_of(p, blockIdx.x % p.slices), big, small, pairs, quads, begin, steps);
+    if (split && fails) *failed = 1;
   } else {
     ptx::grow_registers_to<registers>();
     float* const to = partials + blockIdx.x * p.slice_floats();
     if (warpgroup == 0)
-      consume_by<columns, count, split>(p, s, 0, steps, to);
+      consume_by<Operand, columns, count>(p, s, 0, steps, to);
     else if (p.products == 2 * count)
-      consume_by<columns, count, split>(p, s, count, steps, to);
+      consume_by<Operand, columns, count>(p, s, count, steps, to);
     else if constexpr (count > 1)
-      consume_by<columns, count - 1, split>(p, s, count, steps, to);
+      consume_by<Operand, columns, count - 1>(p, s, count, steps, to);
     else
       for (int step = 0; step < steps; ++step) {  // waits for each step like the first warpgroup
         ptx::mbarrier_wait(s.full[step % 2], step / 2 % 2);
@@ -311,23 +318,24 @@ __global__ void __launch_bounds__(block_threads, 1)
 #endif
 }
 
-template <int columns, int count, bool split>
+template <class Operand, int columns, int count>
 void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small, float* partials,
                     int64_t* failed, const Plan& p) {
-  const DType dtype = small.dtype();
-  const Storage storage = dtype == bf16 ? Storage::bf16 : dtype == f16 ? Storage::f16 : Storage::f32;
-  const void* const from = small.impl()->data();
-  const auto alignment = static_cast<uintptr_t>(4 * size_of(dtype));
-  const bool quads = p.axis[2].small % 4 == 0 && reinterpret_cast<uintptr_t>(from) % alignment == 0;
-  constexpr auto* kernel = partial_kernel<columns, count, split>;
+  using T = Stored<Operand>;
+  const T* const from_big = static_cast<const T*>(big.impl()->data());
+  const T* const from_small = static_cast<const T*>(small.impl()->data());
+  const PhasedAxis& w = p.axis[2];
+  const bool pairs = p.per_word == 2 && w.stride == 1 && w.big % 2 == 0 && is_packet_aligned<T, 2>(from_big);
+  const bool quads = w.small % 4 == 0 && is_packet_aligned<T, 4>(from_small);
+  constexpr auto* kernel = partial_kernel<Operand, columns, count>;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
   kernel<<<static_cast<unsigned>(p.slices * p.slabs), block_threads, static_cast<size_t>(p.shared_bytes),
-           launch.stream()>>>(big.impl()->data(), from, storage, quads, partials, failed, p);
+           launch.stream()>>>(from_big, from_small, pairs, quads, partials, failed, p);
 }
 
 template <class Operand>
 bool takes(const Conv3dGeometry& g) {
-  return recall<make_plan>(g, Operand::parts > 1).has_value();
+  return recall<make_plan>(g, factors_of<Operand>).has_value();
 }
 
 /// dweight by the plan, in two launches.
@@ -336,7 +344,7 @@ void run(const WeightGradCall& call) {
   constexpr bool split = Operand::parts > 1;
   const auto& [big, small, dweight, g, only_if, failed_tensor] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed_tensor});
-  const Plan p = *recall<make_plan>(g, split);
+  const Plan p = *recall<make_plan>(g, factors_of<Operand>);
   int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   const Workspace partials(launch, p.slabs * p.slices * p.slice_floats() * int64_t{sizeof(float)});
   visit_channel_tiles(p.small_per_group, [&](auto tiles) {
@@ -345,7 +353,7 @@ void run(const WeightGradCall& call) {
       constexpr int count = warpgroup_products(columns, split).of[choice];
       if constexpr (count > 0)
         if (p.first_products == count)
-          launch_partial<columns, count, split>(launch, big, small, partials.as<float>(), failed, p);
+          launch_partial<Operand, columns, count>(launch, big, small, partials.as<float>(), failed, p);
     };
     launch_if(std::integral_constant<int, 0>{});
     launch_if(std::integral_constant<int, 1>{});

@@ -7,7 +7,6 @@ namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-constexpr int multiprocessors = 132;    // of an H100 or H200; a constant, because the bits depend on it
 constexpr int most_shared = 225 << 10;  // bytes, of the 227 KiB of a block; barriers need some
 constexpr int64_t most_workspace = int64_t{32} << 20;
 
@@ -39,13 +38,28 @@ std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
   return a;
 }
 
-/// Tiles of `tile` cells.
-void cut(PhasedAxis& a, int tile, bool depth) {
+/// Tiles of `tile` cells. extent_of: how many slots, rows or words a phase takes, by its span.
+template <class F>
+void cut(PhasedAxis& a, int tile, F extent_of) {
   a.tile = tile, a.tiles = ceil_div(a.small, tile), a.extent = 0;
   for (int p = 0; p < a.phases; ++p) {
     a.offset[p] = a.extent;
-    a.extent += depth ? a.span[p] + 1 : tile + a.span[p] - 1;
+    a.extent += extent_of(a.span[p]);
   }
+}
+
+void cut_rows(PhasedAxis& a, int tile) {
+  cut(a, tile, [&](int span) { return tile + span - 1; });
+}
+
+/// Cuts the rows themselves. A row has a second copy if a shift may be odd. Both copies are a word longer
+/// than they need, which is where the second copy's first number, which nothing reads, is stored.
+void cut_columns(Plan& p, int tile) {
+  PhasedAxis& a = p.axis[2];
+  const int longest = *std::max_element(a.span, a.span + a.phases);
+  const bool twice = p.per_word == 2 && longest > 1;
+  p.copy_words = twice ? (tile + longest - 1) / 2 + 1 : 0;
+  cut(a, tile, [&](int span) { return twice ? 2 * p.copy_words : (tile + span - 1) / p.per_word; });
 }
 
 /// Lays out shared memory; false if it does not fit. Spans may be as long as the distance of taps, so
@@ -60,7 +74,8 @@ bool lay_out(Plan& p) {
   p.channel_pitch = ceil_div(h.extent * w.extent + 4, 8) * 8 - 4;
   p.slot_words = p.octets * 8 * p.channel_pitch;
   p.plane_words = (p.columns + 1) * 4;
-  p.big_entries = h.extent * (w.tile + w.reach) * w.phases;
+  p.across = ceil_div((w.tile + w.reach) * w.phases, p.per_word) * p.per_word;
+  p.big_entries = h.extent * p.across;
   p.small_entries = h.tile * w.tile;
   const int64_t words = int64_t{d.extent} * p.slot_words + 2 * p.parts * p.tile_words() +
                         2 * (p.big_entries + p.small_entries) + 2 * p.products * 8;
@@ -74,10 +89,10 @@ bool lay_out(Plan& p) {
 /// has, because it begins and ends within sectors of 32 bytes.
 double cycles(const Plan& p) {
   const auto& [d, h, w] = p.axis;
-  const double rows = static_cast<double>(h.small) / h.tiles, pairs = ceil_div(w.small, 16 * w.tiles);
+  const double rows = static_cast<double>(h.small) / h.tiles, chunks = ceil_div(w.small, 16 * w.tiles);
   const double product =
       p.parts == 1 ? (16 + p.columns / 4.0) * 1.5 : std::max(28.0, p.columns / 2.0) * 3 * 1.2;
-  const double multiply = rows * pairs * 2 * p.products * product;
+  const double multiply = rows * chunks * 2 / p.per_word * p.products * product;
   const double across = (w.tile + w.reach) * w.phases;
   const double plane = p.octets * 8 * h.extent * (across + 20), tile = h.tile * (w.tile + 20) * p.columns;
   const double load = d.phases * plane / 3 + tile / 6;
@@ -85,15 +100,16 @@ double cycles(const Plan& p) {
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
   const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
-  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, multiprocessors));
+  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, h200_multiprocessors));
   return waves * (static_cast<double>(ceil_div(p.steps, p.slabs)) * step + per_column + 10000);
 }
 
 }  // namespace
 
-std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split) {
+std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
   Plan p{};
-  p.parts = split ? 2 : 1;
+  const bool split = factors == Factors::tf32x3;
+  p.parts = split ? 2 : 1, p.per_word = factors == Factors::of_16_bits ? 2 : 1;
   for (int i = 0; i < 3; ++i) {
     const auto axis = phased(g, i);
     if (!axis) return std::nullopt;
@@ -110,7 +126,9 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split) {
   p.taps = static_cast<int>(g.taps());
   visit_channel_tiles(p.small_per_group, [&](auto tiles) { p.columns = 8 * tiles; });
   p.column_blocks = ceil_div(p.small_per_group, p.columns);
-  cut(p.axis[0], 1, true);
+  cut(p.axis[0], 1, [](int span) { return span + 1; });
+  if (PhasedAxis& w = p.axis[2]; p.per_word == 2 && w.stride == 1 && w.low % 2 != 0)
+    --w.first[0], ++w.span[0], --w.low, ++w.reach;  // windows begin with a word of memory
 
   std::optional<Plan> best;
   double fewest = 0;
@@ -132,16 +150,16 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split) {
     if (p.slices > limit) continue;
     for (const int rows : {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32}) {
       if (rows > p.axis[1].small) break;
-      cut(p.axis[1], rows, false);
+      cut_rows(p.axis[1], rows);
       for (int cuts = 1, last = 0; cuts <= 8; ++cuts) {
         const int width = ceil_div(ceil_div(p.axis[2].small, cuts), 16) * 16;
         if (width == last || width > 1024) continue;
         last = width;
-        cut(p.axis[2], width, false);
+        cut_columns(p, width);
         if (!lay_out(p)) continue;
         p.steps = int64_t{p.batch} * p.axis[1].tiles * p.axis[2].tiles * p.axis[0].small;
         for (int waves = 1; waves <= 3; ++waves) {
-          p.slabs = std::max<int64_t>(1, std::min({waves * multiprocessors / p.slices, p.steps,
+          p.slabs = std::max<int64_t>(1, std::min({waves * h200_multiprocessors / p.slices, p.steps,
                                                    most_workspace / (4 * p.slices * p.slice_floats())}));
           if (const double needed = cycles(p); !best || needed < fewest) best = p, fewest = needed;
         }

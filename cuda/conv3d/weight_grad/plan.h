@@ -18,6 +18,12 @@ namespace vox::cuda::conv::weight_grad {
 // Phases. Along an axis, tap k reads cell i * stride + t of big, t = k * dilation - padding, which is cell
 // i + q of phase r, with t = q * stride + r. Phases that some tap reads are live; in shared memory each is a
 // grid of its own, in which every tap is a constant shift.
+//
+// Words. A word of shared memory is one TF32 number, or two neighbours of 16 bits. Taps shift rows by single
+// numbers, so rows of 16 bits are there twice: as they are, for even shifts, and from their second number on.
+
+/// What the tensor core multiplies: TF32 numbers; pairs of them, for f32 at `highest`; bf16 or f16.
+enum class Factors { tf32, tf32x3, of_16_bits };
 
 constexpr int most_phases = 8;  // along an axis
 
@@ -28,8 +34,8 @@ struct PhasedAxis {
   int phases;
   int residue[most_phases];
   int first[most_phases], span[most_phases];  ///< taps read cells i + first ... i + first + span - 1 of it
-  int offset[most_phases];  ///< where it begins: a row, a column; along D the first of its span + 1 slots
-  int extent;               ///< of all phases in shared memory: rows, columns; along D slots
+  int offset[most_phases];  ///< where it begins: a row, a word; along D the first of its span + 1 slots
+  int extent;               ///< of all phases in shared memory: rows, words; along D slots
   int low, reach;           ///< cells low ... low + tile + reach - 1 hold all phases' windows
 };
 
@@ -59,22 +65,109 @@ struct Plan {
   int64_t slices, steps, slabs;  // steps of a slice, in all its slabs
 
   // Shared memory, in words of 4 bytes.
+  int per_word;                    // numbers in a word
+  int copy_words;                  // from a row to its shifted copy; 0: there is none
   int channel_pitch, slot_words;   // of big, [slot][channel][row][column]
   int parts;                       // of an element of small: 1, or 2 if it is split
-  int plane_words;                 // of small, [position / 4][column, and one more][4 positions]
+  int plane_words;                 // of small, [granule of positions][column, and one more][4 words]
+  int across;                      // elements of big in a row of a slot, of all phases
   int big_entries, small_entries;  // elements of a slot, of a tile of small, a channel
   bool deep;                       // a step reads a slot that an earlier one wrote
   int shared_bytes;
 
   /// Octets of rows.
   constexpr int octets_in_slice() const { return octets * slice_taps; }
-  constexpr int tile_words() const { return small_entries / 4 * plane_words; }
+  constexpr int tile_words() const { return small_entries / (4 * per_word) * plane_words; }
   constexpr int64_t slice_floats() const { return int64_t{products} * 64 * columns; }
 };
 
 /// The plan for a geometry, or nothing if the kernel does not take it: its window does not fit in shared
-/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits. `split`: for factors that
-/// are split in two.
-std::optional<Plan> make_plan(const Conv3dGeometry& g, bool split);
+/// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits.
+std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors);
+
+// ---- Addresses --------------------------------------------------------------------------------------------
+
+/// Which part of dweight a block computes.
+struct Slice {
+  int group, first_column, first_tap, first_octet;
+};
+constexpr Slice slice_of(const Plan& p, int64_t slice) {
+  const int octet_block = static_cast<int>(slice % p.octet_blocks);
+  const int64_t by_taps = slice / p.octet_blocks, by_columns = by_taps / p.tap_blocks;
+  return {static_cast<int>(by_columns / p.column_blocks),
+          static_cast<int>(by_columns % p.column_blocks) * p.columns,
+          static_cast<int>(by_taps % p.tap_blocks) * p.slice_taps, octet_block * p.octets};
+}
+
+/// A column of steps: the depths of one tile of coarse rows.
+struct Column {
+  int image, h, w;  // the first coarse cell
+};
+constexpr Column column_of(const Plan& p, int64_t i) {
+  const int64_t by_h = i / p.axis[2].tiles;
+  return {static_cast<int>(by_h / p.axis[1].tiles), static_cast<int>(by_h % p.axis[1].tiles) * p.axis[1].tile,
+          static_cast<int>(i % p.axis[2].tiles) * p.axis[2].tile};
+}
+
+constexpr bool within(int i, int size) { return static_cast<unsigned>(i) < static_cast<unsigned>(size); }
+
+/// An element to bring: where it is in its plane (negative: outside, so it is zero) and where it goes
+/// (negative: nowhere), both in elements.
+struct Entry {
+  int from, to;
+};
+
+/// Element i of big, in the order of memory: neighbours along w are neighbours in the list. With a stride of
+/// 1 along w, and words of two, every second one is the first of a word, in both memories.
+constexpr Entry big_entry(const Plan& p, const Column& column, int i) {
+  const PhasedAxis &h = p.axis[1], &w = p.axis[2];
+  const int row = i / p.across, cell = i % p.across / w.phases + w.low, w_phase = i % p.across % w.phases;
+  int h_phase = 0;
+  while (h_phase + 1 < h.phases && row >= h.offset[h_phase + 1]) ++h_phase;
+  const int y = (column.h + h.first[h_phase] + row - h.offset[h_phase]) * h.stride + h.residue[h_phase];
+  const int x = (column.w + cell) * w.stride + w.residue[w_phase];
+  const int to = cell - w.first[w_phase];
+  return {
+      within(y, h.big) && within(x, w.big) ? y * w.big + x : -1,
+      within(to, w.tile + w.span[w_phase] - 1) ? (row * w.extent + w.offset[w_phase]) * p.per_word + to : -1};
+}
+
+/// Position `position` of a tile of small, at [granule][column, and one more][position].
+constexpr Entry small_entry(const Plan& p, const Column& column, int position) {
+  const PhasedAxis &h = p.axis[1], &w = p.axis[2];
+  const int y = column.h + position / w.tile, x = column.w + position % w.tile, granule = 4 * p.per_word;
+  return {y < h.small && x < w.small ? y * w.small + x : -1,
+          position / granule * p.plane_words * p.per_word + position % granule};
+}
+
+/// Where the first row of coarse cells meets an octet of a slice's rows: at word `place` of the slot of plane
+/// `plane` of a phase of the depth.
+struct OctetPlace {
+  int phase, plane, place;
+};
+constexpr OctetPlace place_of_octet(const Plan& p, const Slice& slice, int number) {
+  const int octet = number < p.octets_in_slice() ? number : p.octets_in_slice() - 1;
+  const int in_slice = slice.first_tap + octet % p.slice_taps,
+            tap = in_slice < p.taps ? in_slice : p.taps - 1;
+  const int taps[3]{tap / (p.axis[1].kernel * p.axis[2].kernel), tap / p.axis[2].kernel % p.axis[1].kernel,
+                    tap % p.axis[2].kernel};
+  int phase[3]{}, shift[3]{};
+  for (int i = 0; i < 3; ++i) {
+    const PhasedAxis& a = p.axis[i];
+    const int t = taps[i] * a.dilation - a.padding, r = (t % a.stride + a.stride) % a.stride;
+    while (a.residue[phase[i]] != r) ++phase[i];
+    shift[i] = (t - r) / a.stride - a.first[phase[i]];
+  }
+  const int row = p.axis[1].offset[phase[1]] + shift[1];
+  return {phase[0], shift[0],
+          octet / p.slice_taps * 8 * p.channel_pitch + row * p.axis[2].extent + p.axis[2].offset[phase[2]] +
+              shift[2] / p.per_word + shift[2] % p.per_word * p.copy_words};
+}
+
+/// The slot of a phase's plane in a step.
+constexpr int slot_of(const Plan& p, int phase, int plane, int step) {
+  const PhasedAxis& depth = p.axis[0];
+  return depth.offset[phase] + (step + plane) % (depth.span[phase] + 1);
+}
 
 }  // namespace vox::cuda::conv::weight_grad
