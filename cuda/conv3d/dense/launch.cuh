@@ -4,6 +4,7 @@
 // so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/ptx/tensor_map.h>
@@ -93,8 +94,7 @@ const auto& plan_for(const Conv3dGeometry& g, bool transposed, int multiprocesso
 
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  constexpr int any = 132;
-  return plan_for<Operand>(g, transposed, any).has_value();
+  return plan_for<Operand>(g, transposed, h200_multiprocessors).has_value();
 }
 
 /// Calls f with the Block of a tile.
@@ -124,19 +124,8 @@ void launch_product(const Launch& launch, const CUtensorMap& cells, const unsign
                     const typename Block::Storage* bias, typename Block::Storage* output, const Plan& p) {
   constexpr auto* kernel = product_kernel<Block>;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;  // wait_for_previous_kernel
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(p.split), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(p.blocks);
-  config.blockDim = block_threads;
-  config.dynamicSmemBytes = static_cast<size_t>(p.shared_bytes);
-  config.stream = launch.stream();
-  config.attrs = attributes;
-  config.numAttrs = p.split > 1 ? 2 : 1;
-  launch.check(cudaLaunchKernelEx(&config, kernel, cells, weights, bias, output, p));
+  launch_dependent(launch, {static_cast<unsigned>(p.blocks), block_threads, p.shared_bytes, p.split}, kernel,
+                   cells, weights, bias, output, p);
 }
 
 /// The convolution by a plan, in two launches.

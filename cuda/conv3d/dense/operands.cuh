@@ -20,21 +20,12 @@ constexpr int64_t padded_channels(int64_t channels) {
   return ceil_div(channels, granule) * granule;
 }
 
-/// Bytes of the result of to_channels_last.
+/// Bytes of a tensor with its channels last.
 template <class Operand>
 constexpr int64_t channels_last_bytes(int64_t batch, int64_t channels, int64_t cells) {
   return batch * cells * padded_channels<Operand>(channels) *
          static_cast<int64_t>(sizeof(typename Operand::Element));
 }
-
-/// x (batch, channels, cells) as (batch, cells, padded_channels), rounded to the operand; zeros follow the
-/// channels. Channels in groups are a batch of batch x groups. `to` is aligned to 16 bytes. `largest`: of
-/// each channel, for ScaledF16 (scale.cuh).
-template <class Storage, class Operand>
-void to_channels_last(const Launch& launch, const Storage* x, int64_t batch, int64_t channels, int64_t cells,
-                      typename Operand::Element* to, const float* largest = nullptr);
-
-// ---- The pass, for kernels that do more -----------------------------------------------------------------
 
 // A block transposes a tile of 64 cells x 32 words through shared memory; a word is 4 bytes of channels. Both
 // sides move 16 bytes at a time. Rows of the tile are 33 words apart, so the reads of a warp touch every bank
@@ -60,7 +51,9 @@ word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)]) {
   }
 }
 
-/// The kernel argument of such a pass.
+/// The kernel argument of a pass that writes x (batch, channels, cells) as (batch, cells, padded_channels),
+/// rounded to the operand; zeros follow the channels. Channels in groups are a batch of batch x groups. The
+/// result is aligned to 16 bytes. `largest`: of each channel, for ScaledF16 (scale.cuh).
 struct ChannelsLast {
   int channels, words;  ///< of a cell, before and behind
   int64_t cells;

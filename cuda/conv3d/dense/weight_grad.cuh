@@ -4,16 +4,20 @@
 //
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
-// It is a product of matrices for every tap k: rows are channels of big, columns are channels of small, and
+// It is a product of matrices for every tap k: rows are channels of small, columns are channels of big, and
 // the coarse cells i are summed over. In a channels-last tensor a cell is a row of channels in memory, so
 // both operands are contiguous along their channels ("MN-major"), which wgmma takes for 16-bit numbers. A box
 // of 64 coarse cells is one tensor copy (TMA) of small for each 64 channels, and one of big, whose start is
 // moved by the tap and which skips cells by the stride. The copy engine writes zeros for cells outside.
 //
-// What a block owns: a tile of dweight (plan: some pairs of tap and 64 channels of big x channels of small),
-// summed over a slab of boxes. Two warpgroups multiply, half of the row blocks each; one thread of a third
-// starts the copies. Each block writes its own partial result; sum_slabs_kernel adds them in order. No
-// atomics, and the bits never change.
+// What a block owns: a run of steps, in one tile of dweight or in several. A warpgroup multiplies 64 channels
+// of small by its parts of big (plan) in one instruction: taps along w are one matrix of 64 columns each,
+// because the columns of the next tap are the same rows of shared memory one cell further on. One thread of
+// the last warpgroup starts the copies, of the next tile too while sums are stored. Each tile's sum over a
+// run is a slab of its own; sum_slabs_kernel adds them in order. No atomics, and the bits never change.
+//
+// The three kernels overlap: each may begin when the blocks of the one before have begun to end
+// (ptx/dependent.cuh).
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
@@ -28,30 +32,45 @@
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
 #include <voxgrad/cuda/conv3d/dense/scale.cuh>
+#include <voxgrad/cuda/ptx/dependent.cuh>
 #include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace vox::cuda::conv::dense {
 
 // ---- What a block owns ------------------------------------------------------------------------------------
 
-constexpr int wg_consumers = 2, wg_block_threads = (wg_consumers + 1) * 128;
 constexpr int cell_bytes = chunk_channels * 2,
               chunk_bytes = box_cells * cell_bytes;  // 64 cells x 64 channels
 
-/// Where the box of a step begins in small.
-__device__ __forceinline__ ptx::BoxAt box_at(const WeightGradPlan& p, int64_t step) {
-  int at[4];
+/// Threads of a block: the warpgroups that multiply, and the one that loads.
+constexpr int threads_of(const WeightGradTile& tile) { return (tile.warpgroups() + 1) * 128; }
+
+/// Where the box of a step begins in small. Only the first one is computed by divisions, whose latency a
+/// single thread could not hide.
+struct BoxOfStep {
+  int index[4];  // w, h, d, batch
+
+  __device__ __forceinline__ BoxOfStep(const WeightGradPlan& p, int64_t step) {
 #pragma unroll
-  for (int axis = 0; axis < 4; ++axis) {
-    at[axis] = static_cast<int>(step % p.boxes[axis]) * p.box[axis];
-    step /= p.boxes[axis];
+    for (int axis = 0; axis < 4; ++axis)
+      index[axis] = static_cast<int>(step % p.boxes[axis]), step /= p.boxes[axis];
   }
-  return {0, at[0], at[1], at[2], at[3]};
-}
+  __device__ __forceinline__ void advance(const WeightGradPlan& p) {
+#pragma unroll
+    for (int axis = 0; axis < 4; ++axis) {
+      if (++index[axis] < p.boxes[axis]) return;
+      index[axis] = 0;
+    }
+  }
+  __device__ __forceinline__ ptx::BoxAt at(const WeightGradPlan& p) const {
+    return {0, index[0] * p.box[0], index[1] * p.box[1], index[2] * p.box[2], index[3] * p.box[3]};
+  }
+};
 
 /// What a window holds: 64 channels of big, and the first tap of its group. Beyond the last window it is the
 /// last one again, whose result is dropped.
@@ -81,134 +100,153 @@ __device__ __forceinline__ int window_bytes(const WeightGradPlan& p) {
   return tile.group_taps() == 1 ? chunk_bytes : p.window_bytes;
 }
 
-/// Starts the copies of all steps, in order.
-template <WeightGradTile tile>
-__device__ __forceinline__ void produce(const WeightGradPlan& p, const CUtensorMap& big,
-                                        const CUtensorMap& small, unsigned char* stages, Barriers& barriers,
-                                        const Window* window, int first_column, int64_t begin, int64_t end) {
-  const int window_cells = p.window[0] * p.window[1] * p.box[2] * p.box[3];
-  const uint32_t bytes =
-      tile.windows * window_cells * cell_bytes + tile.columns / chunk_channels * chunk_bytes;
-  Ring ring{p.stages};
-  for (int64_t step = begin; step < end; ++step, ring.advance()) {
-    const ptx::BoxAt box = box_at(p, step);
-    const int w = box.w * p.stride[2], h = box.h * p.stride[1], d = box.d * p.stride[0];
-    unsigned char* to = stages + ring.slot * p.stage_bytes;
-    ptx::Mbarrier& full = barriers.full[ring.slot];
-    ring.wait_empty(barriers);
-    ptx::mbarrier_arrive_expecting(full, bytes);
-#pragma unroll
-    for (int v = 0; v < tile.windows; ++v, to += window_bytes<tile>(p))
-      ptx::tensor_copy(
-          to, big, {window[v].first_channel, w + window[v].w, h + window[v].h, d + window[v].d, box.n}, full);
-#pragma unroll
-    for (int c = 0; c < tile.columns; c += chunk_channels, to += chunk_bytes)
-      ptx::tensor_copy(to, small, {first_column + c, box.w, box.h, box.d, box.n}, full);
+/// Calls f(tile, begin, end) for each tile of the block's run, with the steps of the tile in it.
+template <class F>
+__device__ __forceinline__ void visit_tiles(const WeightGradPlan& p, const F& f) {
+  const auto block = static_cast<int>(blockIdx.x);
+  const int64_t end = p.begin_of(block + 1);
+  for (int64_t step = p.begin_of(block); step < end;) {
+    const int64_t first = step / p.steps * p.steps, next = min(first + p.steps, end);
+    f(static_cast<int>(step / p.steps), step - first, next - first);
+    step = next;
   }
 }
 
-/// `count` products of one warpgroup, from number `first` of the tile on, over all steps.
-template <WeightGradTile tile, ptx::Operand operand, int first, int count>
+/// Starts the copies of all steps, in order. All lanes of a warp call it.
+template <WeightGradTile tile>
+__device__ __forceinline__ void produce(const WeightGradPlan& p, const CUtensorMap& big,
+                                        const CUtensorMap& small, unsigned char* stages, Barriers& barriers,
+                                        Window* window) {
+  const int lane = threadIdx.x % 32;
+  const int window_cells = p.window[0] * p.window[1] * p.box[2] * p.box[3];
+  const uint32_t bytes = tile.windows * window_cells * cell_bytes + tile.rows * chunk_bytes;
+  Ring ring{p.stages};
+  ptx::wait_for_previous_kernel();
+  visit_tiles(p, [&](int index, int64_t begin, int64_t end) {
+    const int first_window = index % p.window_tiles * tile.windows;
+    const int first_channel = index / p.window_tiles * tile.rows * chunk_channels;
+    __syncwarp();
+    if (lane < tile.windows) window[lane] = window_at(p, first_window + lane);
+    __syncwarp();
+    if (lane > 0) return;
+    BoxOfStep box_of_step(p, begin);
+    for (int64_t step = begin; step < end; ++step, ring.advance(), box_of_step.advance(p)) {
+      const ptx::BoxAt box = box_of_step.at(p);
+      const int w = box.w * p.stride[2], h = box.h * p.stride[1], d = box.d * p.stride[0];
+      unsigned char* to = stages + ring.slot * p.stage_bytes;
+      ptx::Mbarrier& full = barriers.full[ring.slot];
+      ring.wait_empty(barriers);
+      ptx::mbarrier_arrive_expecting(full, bytes);
+#pragma unroll
+      for (int v = 0; v < tile.windows; ++v, to += window_bytes<tile>(p))
+        ptx::tensor_copy(to, big,
+                         {window[v].first_channel, w + window[v].w, h + window[v].h, d + window[v].d, box.n},
+                         full);
+#pragma unroll
+      for (int row = 0; row < tile.rows; ++row, to += chunk_bytes)
+        ptx::tensor_copy(to, small, {first_channel + row * chunk_channels, box.w, box.h, box.d, box.n}, full);
+    }
+  });
+}
+
+/// The parts of one warpgroup, over all steps.
+template <WeightGradTile tile, ptx::Operand operand>
 __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned char* stages,
-                                        Barriers& barriers, const Window* window, int first_window,
-                                        int first_column, int64_t steps, float* partial) {
-  constexpr int sums = tile.columns / 2;
-  float sum[count][sums];
-  uint32_t slice[box_cells / 16], product[count];  // where they begin, in bytes
+                                        Barriers& barriers, int warpgroup, float* partials) {
+  constexpr int parts = tile.parts_at_once(), columns = parts * chunk_channels;
+  const int first = warpgroup * parts;  // in the order row, window, h, w
+  const int in_group = first / tile.group_w % tile.group_h, window = first / tile.group_taps() % tile.windows,
+            row = first / tile.group_taps() / tile.windows;
+  const int small_at = tile.windows * window_bytes<tile>(p) + row * chunk_bytes;
+  const int big_at = window * window_bytes<tile>(p) + in_group * p.tap_cell[1] * cell_bytes;
+  const int apart = tile.group_w > 1 ? p.tap_cell[0] * cell_bytes : window_bytes<tile>(p);  // parts
+  int slice[box_cells / 16];  // where they begin, in bytes
 #pragma unroll
   for (int k = 0; k < box_cells / 16; ++k)
     slice[k] = cell_bytes * (tile.group_taps() == 1 ? 16 * k : p.slice_cell[k]);
-#pragma unroll
-  for (int r = 0; r < count; ++r) {
-    const int v = (first + r) / tile.group_taps(), tap = (first + r) % tile.group_taps();
-    product[r] = v * window_bytes<tile>(p) +
-                 cell_bytes * (tap / tile.group_w * p.tap_cell[1] + tap % tile.group_w * p.tap_cell[0]);
-  }
+
+  float sum[columns / 2];
   Ring ring{p.stages};
   Released released{barriers};
-  for (int64_t step = 0; step < steps; ++step, ring.advance()) {
-    const unsigned char* const stage = stages + ring.slot * p.stage_bytes;
-    const uint64_t a = ptx::swizzled_mn_major_matrix(stage, chunk_bytes);
-    const uint64_t b =
-        ptx::swizzled_mn_major_matrix(stage + tile.windows * window_bytes<tile>(p), chunk_bytes);
-    ring.wait_full(barriers);
-    ptx::wgmma_fence();
+  visit_tiles(p, [&](int index, int64_t begin, int64_t end) {
+    for (int64_t step = begin; step < end; ++step, ring.advance()) {
+      const unsigned char* const stage = stages + ring.slot * p.stage_bytes;
+      const uint64_t a = ptx::swizzled_mn_major_matrix(stage + small_at, chunk_bytes),
+                     b = ptx::swizzled_mn_major_matrix(stage + big_at, apart);
+      ring.wait_full(barriers);
+      ptx::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < box_cells / 16; ++k)
-#pragma unroll
-      for (int r = 0; r < count; ++r) {
-        ptx::wgmma_mn_major<operand, tile.columns>(sum[r], ptx::moved(a, slice[k] + product[r]),
-                                                   ptx::moved(b, k * 16 * cell_bytes), step > 0 || k > 0);
-      }
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<1>();
-    released.now();
-    released.later(ring.slot);
-  }
-  ptx::wgmma_wait<0>();
-
-  const int thread = threadIdx.x % 128, lane = thread % 32;
-  const int channel = thread / 32 * 16 + lane / 4, column = first_column + lane % 4 * 2;
-#pragma unroll
-  for (int r = 0; r < count; ++r) {
-    const int v = (first + r) / tile.group_taps(), in_group = (first + r) % tile.group_taps();
-    const int k_h = window[v].k_h + in_group / tile.group_w, k_w = window[v].k_w + in_group % tile.group_w;
-    if (first_window + v >= p.windows() || k_h >= p.kernel[1] || k_w >= p.kernel[2]) continue;
-    const int tap = (window[v].k_d * p.kernel[1] + k_h) * p.kernel[2] + k_w;
-    float* const to = partial + int64_t{tap} * p.small_channels * p.big_channels;
-#pragma unroll
-    for (int i = 0; i < sums; ++i) {
-      const int bc = window[v].first_channel + channel + i / 2 % 2 * 8, sc = column + i / 4 * 8 + i % 2;
-      if (bc < p.big_channels && sc < p.small_channels) to[sc * p.big_channels + bc] = sum[r][i];
+      for (int k = 0; k < box_cells / 16; ++k)
+        ptx::wgmma_mn_major<operand, columns>(sum, ptx::moved(a, k * 16 * cell_bytes),
+                                              ptx::moved(b, slice[k]), step > begin || k > 0);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      released.now();
+      released.later(ring.slot);
     }
-  }
+    ptx::wgmma_wait<0>();
+    released.now();
+
+    const int thread = threadIdx.x % 128, lane = thread % 32;
+    const int channel = (index / p.window_tiles * tile.rows + row) * chunk_channels + thread / 32 * 16 +
+                        lane / 4;  // of small
+    float* const partial = partials + (static_cast<int>(blockIdx.x) - p.first_block(index)) * p.elements();
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const int v = index % p.window_tiles * tile.windows + window + (tile.group_w > 1 ? 0 : part);
+      const Window from = window_at(p, v);
+      const int k_h = from.k_h + in_group, k_w = from.k_w + (tile.group_w > 1 ? part : 0);
+      if (v >= p.windows() || k_h >= p.kernel[1] || k_w >= p.kernel[2]) continue;
+      const int tap = (from.k_d * p.kernel[1] + k_h) * p.kernel[2] + k_w;
+      float* const to = partial + int64_t{tap} * p.small_channels * p.big_channels;
+#pragma unroll
+      for (int i = 0; i < chunk_channels / 2; i += 2) {
+        const int bc = from.first_channel + i / 4 * 8 + lane % 4 * 2, sc = channel + i / 2 % 2 * 8;
+        if (bc >= p.big_channels || sc >= p.small_channels) continue;
+        const float x = sum[part * (chunk_channels / 2) + i], y = sum[part * (chunk_channels / 2) + i + 1];
+        float* const at = to + sc * p.big_channels + bc;
+        if (p.big_channels % 2 == 0) {
+          *reinterpret_cast<float2*>(at) = make_float2(x, y);
+        } else {
+          at[0] = x;
+          if (bc + 1 < p.big_channels) at[1] = y;
+        }
+      }
+    }
+  });
 }
 
 #endif
 
 /// partials: [slab][tap][channel of small][channel of big].
-template <int windows, int group_h, int group_w, int columns, ptx::Operand operand>
-__global__ void __launch_bounds__(wg_block_threads, 1)
+template <int rows, int windows, int group_h, int group_w, ptx::Operand operand>
+__global__ void __launch_bounds__(threads_of(WeightGradTile{rows, windows, group_h, group_w}), 1)
     weight_grad_kernel(const __grid_constant__ CUtensorMap big, const __grid_constant__ CUtensorMap small,
                        float* partials, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr WeightGradTile tile{windows, group_h, group_w, columns};
+  constexpr WeightGradTile tile{rows, windows, group_h, group_w};
+  constexpr int consumers = tile.warpgroups(), producer_registers = 40;
   extern __shared__ unsigned char unaligned[];
   unsigned char* const stages = unaligned + (1024 - ptx::shared_address_of(unaligned) % 1024) % 1024;
   __shared__ Barriers barriers;
   __shared__ Window window[tile.windows];
-  const int tiles = p.row_tiles * p.column_tiles, index = static_cast<int>(blockIdx.x) % tiles;
-  const int slab = static_cast<int>(blockIdx.x) / tiles;
-  const int first_window = index % p.row_tiles * tile.windows;
-  const int first_column = index / p.row_tiles * tile.columns;
-  if (threadIdx.x < tile.windows)
-    window[threadIdx.x] = window_at(p, first_window + static_cast<int>(threadIdx.x));
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < p.stages; ++slot) {
       ptx::mbarrier_init(barriers.full[slot], 1);
-      ptx::mbarrier_init(barriers.empty[slot], wg_consumers * 128);
+      ptx::mbarrier_init(barriers.empty[slot], consumers * 128);
     }
     ptx::mbarrier_init_done();
   }
   __syncthreads();
+  ptx::let_next_kernel_start();
 
-  const int64_t length = (p.steps + p.slabs - 1) / p.slabs, begin = slab * length;
-  const int64_t end = min(begin + length, p.steps);
   const int warpgroup = threadIdx.x / 128;
-  if (warpgroup == wg_consumers) {
-    ptx::shrink_registers_to<40>();
-    if (threadIdx.x % 128 == 0)
-      produce<tile>(p, big, small, stages, barriers, window, first_column, begin, end);
+  if (warpgroup == consumers) {
+    ptx::shrink_registers_to<producer_registers>();
+    if (threadIdx.x % 128 < 32) produce<tile>(p, big, small, stages, barriers, window);
   } else {
-    ptx::grow_registers_to<232>();
-    constexpr int half = (tile.products() + 1) / 2;
-    float* const partial = partials + slab * p.elements();
-    if (warpgroup == 0)
-      consume<tile, operand, 0, half>(p, stages, barriers, window, first_window, first_column, end - begin,
-                                      partial);
-    else
-      consume<tile, operand, half, tile.products() - half>(p, stages, barriers, window, first_window,
-                                                           first_column, end - begin, partial);
+    ptx::grow_registers_to<(512 - producer_registers) / consumers / 8 * 8>();
+    consume<tile, operand>(p, stages, barriers, warpgroup, partials);
   }
 #endif
 }
@@ -216,41 +254,92 @@ __global__ void __launch_bounds__(wg_block_threads, 1)
 // ---- The sum of the slabs ---------------------------------------------------------------------------------
 
 constexpr int sum_channels = 64, sum_threads = 256;
+static_assert(sum_channels == chunk_channels);  // so that a block's numbers of a tap are of one window
 
-/// A block writes dweight of one channel of small and up to 64 of big: reads are contiguous along channels of
-/// big, writes along taps, and in between they are in shared memory.
+/// The tile of dweight that holds a tap of a chunk of big and a channel of small.
+__device__ __forceinline__ int tile_of(const WeightGradPlan& p, int tap, int chunk, int channel) {
+  const int k_w = tap % p.kernel[2], k_h = tap / p.kernel[2] % p.kernel[1],
+            k_d = tap / p.kernel[2] / p.kernel[1];
+  const int group = (k_d * p.groups[1] + k_h / p.tile.group_h) * p.groups[2] + k_w / p.tile.group_w;
+  return channel / (p.tile.rows * chunk_channels) * p.window_tiles +
+         (group * p.chunks + chunk) / p.tile.windows;
+}
+
+/// A block writes some taps of dweight of one channel of small and up to 64 of big: reads are contiguous
+/// along channels of big, writes along taps, and in between they are in shared memory.
 template <class Operand, class T>
 __global__ void __launch_bounds__(sum_threads)
     sum_slabs_kernel(const float* partials, const float* largest_of_big, const float* largest_of_small,
-                     T* dweight, const __grid_constant__ WeightGradPlan p) {
-  extern __shared__ float result[];  // [channel of big][tap]
-  const int first = static_cast<int>(blockIdx.x) * sum_channels;
-  const int channels = min(sum_channels, p.big_channels - first);
+                     T* dweight, int taps_of_block, const __grid_constant__ WeightGradPlan p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ float result[];  // [channel of big][tap], and then the number of slabs of each tap
+  int* const slabs = reinterpret_cast<int*>(result + sum_channels * taps_of_block);
+  const auto chunk = static_cast<int>(blockIdx.x);
+  const int first = chunk * sum_channels, channels = min(sum_channels, p.big_channels - first);
+  const int first_tap = static_cast<int>(blockIdx.z) * taps_of_block,
+            taps = min(taps_of_block, p.taps - first_tap);
   const int64_t plane = int64_t{p.small_channels} * p.big_channels, slab = p.elements();
+  const bool quads = p.big_channels % 4 == 0;
+  ptx::wait_for_previous_kernel();
   for (int sc = static_cast<int>(blockIdx.y); sc < p.small_channels; sc += static_cast<int>(gridDim.y)) {
     const float* const from = partials + int64_t{sc} * p.big_channels + first;
-    for (int i = static_cast<int>(threadIdx.x); i < p.taps * sum_channels; i += sum_threads) {
-      const int channel = i % sum_channels, tap = i / sum_channels;
+    for (int tap = static_cast<int>(threadIdx.x); tap < taps; tap += sum_threads)
+      slabs[tap] = p.slabs_of(tile_of(p, first_tap + tap, chunk, sc));
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < taps * sum_channels / 4; i += sum_threads) {
+      const int channel = i % (sum_channels / 4) * 4, tap = i / (sum_channels / 4);
       if (channel >= channels) continue;
-      float sum = 0;
+      const float* at = from + (first_tap + tap) * plane + channel;
+      const int slabs_of_tap = slabs[tap], here = min(channels - channel, 4);
+      float sum[4]{};
+      if (quads) {
 #pragma unroll 4
-      for (int s = 0; s < p.slabs; ++s) sum += from[s * slab + tap * plane + channel];
-      if constexpr (std::is_same_v<Operand, ScaledF16>) {
-        const double scale = double{ScaledF16::scale_for(largest_of_big[first + channel])} *
-                             double{ScaledF16::scale_for(largest_of_small[sc])};
-        sum = static_cast<float>(sum / scale);
+        for (int s = 0; s < slabs_of_tap; ++s, at += slab) {
+          const float4 x = *reinterpret_cast<const float4*>(at);
+          sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
+        }
+      } else {
+        for (int s = 0; s < slabs_of_tap; ++s, at += slab)
+          for (int c = 0; c < 4; ++c)
+            if (c < here) sum[c] += at[c];
       }
-      result[channel * p.taps + tap] = sum;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (c >= here) continue;
+        if constexpr (std::is_same_v<Operand, ScaledF16>) {
+          const double scale = double{ScaledF16::scale_for(largest_of_big[first + channel + c])} *
+                               double{ScaledF16::scale_for(largest_of_small[sc])};
+          sum[c] = static_cast<float>(sum[c] / scale);
+        }
+        result[(channel + c) * taps + tap] = sum[c];
+      }
     }
     __syncthreads();
-    T* const to = dweight + (int64_t{sc} * p.big_channels + first) * p.taps;
-    for (int i = static_cast<int>(threadIdx.x); i < channels * p.taps; i += sum_threads)
-      to[i] = static_cast<T>(result[i]);
+    T* const to = dweight + (int64_t{sc} * p.big_channels + first) * p.taps + first_tap;
+    for (int i = static_cast<int>(threadIdx.x); i < channels * taps; i += sum_threads)
+      to[i / taps * p.taps + i % taps] = static_cast<T>(result[i]);
     __syncthreads();
   }
+#endif
 }
 
 // ---- The launch -------------------------------------------------------------------------------------------
+
+/// Two channels-last copies, by the first blocks and by the others.
+template <class Storage, class Operand>
+__global__ void __launch_bounds__(tile_threads)
+    channels_last_kernel(const Storage* x, uint32_t* to, const float* largest,
+                         const __grid_constant__ ChannelsLast p, const Storage* other_x, uint32_t* other_to,
+                         const float* other_largest, const __grid_constant__ ChannelsLast other) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  ptx::let_next_kernel_start();
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block < p.blocks)
+    channels_last_tile<Storage, Operand>(x, to, p, block, largest);
+  else
+    channels_last_tile<Storage, Operand>(other_x, other_to, other, block - p.blocks, other_largest);
+#endif
+}
 
 /// A channels-last copy of an operand, in memory of the launch.
 template <class Operand>
@@ -259,68 +348,78 @@ class ChannelsLastCopy {
   using Element = typename Operand::Element;
   using Storage = std::conditional_t<std::is_same_v<Operand, ScaledF16>, float, Element>;
 
+  /// Its memory; make() fills it.
   ChannelsLastCopy(const Launch& launch, const Tensor& x)
-      : shape_(x.shape()), memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells())) {
+      : x_(x), memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells())) {
     if constexpr (std::is_same_v<Operand, ScaledF16>) largest_.emplace(launch, x);
-    to_channels_last<Storage, Operand>(launch, vox::detail::ptr<Storage>(x), x.size(0), x.size(1), cells(),
-                                       memory_.template as<Element>(), largest());
+  }
+  static void make(const Launch& launch, const ChannelsLastCopy& a, const ChannelsLastCopy& b) {
+    const ChannelsLast of_a = a.pass(), of_b = b.pass();
+    channels_last_kernel<Storage, Operand>
+        <<<static_cast<unsigned>(of_a.blocks) + static_cast<unsigned>(of_b.blocks), tile_threads, 0,
+           launch.stream()>>>(a.data(), a.to(), a.largest(), of_a, b.data(), b.to(), b.largest(), of_b);
+    launch.check();
   }
   /// Boxes of 64 channels and so many cells (w, h, d, batch), `step` cells apart (d, h, w).
   CUtensorMap boxes(const int (&box)[4], const Triple& step) const {
     return ptx::tensor_map(
         "conv3d_weight_grad", memory_.template as<void>(), dtype_of<Element>(),
-        {.extents = {padded_channels<Operand>(shape_[1]), shape_[4], shape_[3], shape_[2], shape_[0]},
+        {.extents = {padded_channels<Operand>(x_.size(1)), x_.size(4), x_.size(3), x_.size(2), x_.size(0)},
          .box = {chunk_channels, box[0], box[1], box[2], box[3]},
          .step = {1, step.w, step.h, step.d, 1}});
   }
   const float* largest() const { return largest_ ? largest_->get() : nullptr; }
 
  private:
-  int64_t cells() const { return shape_[2] * shape_[3] * shape_[4]; }
+  int64_t cells() const { return x_.size(2) * x_.size(3) * x_.size(4); }
+  ChannelsLast pass() const {
+    return channels_last<Storage, Operand>(data(), x_.size(0), x_.size(1), cells());
+  }
+  const Storage* data() const { return vox::detail::ptr<Storage>(x_); }
+  uint32_t* to() const { return memory_.template as<uint32_t>(); }
 
-  Shape shape_;
+  const Tensor& x_;
   Workspace memory_;
   std::optional<Largest> largest_;
 };
 
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call) {
-  using Storage = typename ChannelsLastCopy<Operand>::Storage;
+  using Copy = ChannelsLastCopy<Operand>;
+  using Storage = typename Copy::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, multiprocessors(launch));
-  const ChannelsLastCopy<Operand> big_cells(launch, big), small_cells(launch, small);
+  const Copy big_cells(launch, big), small_cells(launch, small);
+  Copy::make(launch, big_cells, small_cells);
   const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
                     small_map = small_cells.boxes({p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
   const Workspace partials(launch, p.slabs * p.elements() * int64_t{sizeof(float)});
 
-  const auto blocks = static_cast<unsigned>(p.row_tiles * p.column_tiles * p.slabs);
-  const auto launch_if = [&]<int index>(std::integral_constant<int, index>) {
+  const auto launch_if = [&]<size_t index>(std::integral_constant<size_t, index>) {
     constexpr WeightGradTile tile = weight_grad_tiles[index];
     if (p.tile != tile) return;
     constexpr auto* kernel =
-        weight_grad_kernel<tile.windows, tile.group_h, tile.group_w, tile.columns, Operand::operand>;
+        weight_grad_kernel<tile.rows, tile.windows, tile.group_h, tile.group_w, Operand::operand>;
     const int shared = p.stages * p.stage_bytes + 1024;
     launch.allow_shared_memory<kernel>(shared);
-    kernel<<<blocks, wg_block_threads, static_cast<size_t>(shared), launch.stream()>>>(
-        big_map, small_map, partials.as<float>(), p);
+    launch_dependent(launch, {static_cast<unsigned>(p.blocks), threads_of(tile), shared}, kernel, big_map,
+                     small_map, partials.as<float>(), p);
   };
-  launch_if(std::integral_constant<int, 0>{});
-  launch_if(std::integral_constant<int, 1>{});
-  launch_if(std::integral_constant<int, 2>{});
-  launch_if(std::integral_constant<int, 3>{});
-  launch_if(std::integral_constant<int, 4>{});
-  launch_if(std::integral_constant<int, 5>{});
-  launch.check();
+  [&]<size_t... i>(std::index_sequence<i...>) { (launch_if(std::integral_constant<size_t, i>{}), ...); }
+  (std::make_index_sequence<std::size(weight_grad_tiles)>{});
 
-  const int shared = sum_channels * p.taps * static_cast<int>(sizeof(float));
+  constexpr int fill = 2112;  // blocks: 16 for each multiprocessor
+  const int chunks = ceil_div(p.big_channels, sum_channels), rows = std::min(p.small_channels, 65535);
+  const int taps_of_block = ceil_div(
+      p.taps, std::clamp(fill / (chunks * rows), 1, ceil_div(p.taps, 4 * sum_threads / sum_channels)));
+  const int shared = (sum_channels + 1) * taps_of_block * static_cast<int>(sizeof(float));
   launch.allow_shared_memory<sum_slabs_kernel<Operand, Storage>>(shared);
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.big_channels, sum_channels)),
-                  static_cast<unsigned>(std::min(p.small_channels, 65535)));
-  sum_slabs_kernel<Operand><<<grid, sum_threads, static_cast<size_t>(shared), launch.stream()>>>(
-      partials.as<float>(), big_cells.largest(), small_cells.largest(),
-      vox::detail::mutable_ptr<Storage>(dweight), p);
-  launch.check();
+  const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>(rows),
+                    static_cast<unsigned>(ceil_div(p.taps, taps_of_block)));
+  launch_dependent(launch, {blocks, sum_threads, shared}, sum_slabs_kernel<Operand, Storage>,
+                   partials.as<float>(), big_cells.largest(), small_cells.largest(),
+                   vox::detail::mutable_ptr<Storage>(dweight), taps_of_block, p);
 }
 
 }  // namespace vox::cuda::conv::dense

@@ -10,7 +10,7 @@ namespace vox::cuda::conv::dense {
 namespace {
 
 constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t workspace_limit = 64 << 20;  // of the slabs' results, unless one slab needs more
+constexpr int64_t workspace_limit = 64 << 20;  // of the partial results, unless one slab needs more
 
 bool moderate(const Conv3dGeometry& g) {
   if (g.groups != 1 || g.batch == 0 || g.taps() > 512) return false;
@@ -71,23 +71,48 @@ bool choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
 
 /// The time of a tile's step: of its products, or of what it loads, in cycles.
 int64_t step_cycles(const WeightGradPlan& p) {
-  // A warpgroup has half of the products, rounded up. Both together do 64 x 64 x 64 in 128 cycles.
-  const int64_t products = int64_t{(p.tile.products() + 1) / 2 * 2} * p.tile.columns * 2;
-  const int64_t bytes = p.stage_bytes / 24;  // of the L2 cache
+  const int64_t products = int64_t{p.tile.parts()} * 128;  // 64 x 64 x 64 in 128 cycles
+  const int64_t bytes = p.stage_bytes / 24;                // of the L2 cache
   return std::max(products, bytes);
+}
+
+/// Chooses the number of blocks: as many as run at once, or fewer, or one for each tile. Returns the time in
+/// cycles.
+int64_t cut_into_runs(WeightGradPlan& p, int multiprocessors) {
+  constexpr int64_t filling = 3000;  // cycles in which a block begins a tile and ends it
+  const int64_t tiles = p.tiles(), steps = tiles * p.steps, step = step_cycles(p);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  const auto consider = [&](int64_t blocks, int64_t slabs, int64_t tiles_of_block, int64_t partials) {
+    if (slabs > 1 && slabs * p.elements() * 4 > workspace_limit) return;
+    const int64_t waves = ceil_div(blocks, int64_t{multiprocessors});
+    // Partial results are written and read again: 4 bytes each, at 1500 bytes a cycle.
+    const int64_t time = waves * (ceil_div(steps, blocks) * step + tiles_of_block * filling) +
+                         8 * p.elements() * partials / tiles / 1500;
+    if (time >= least) return;
+    least = time, p.blocks = narrow(blocks), p.slabs = narrow(slabs);
+  };
+  for (int64_t blocks = 1; blocks <= std::min(steps, int64_t{multiprocessors}); ++blocks) {
+    if (blocks % tiles == 0)
+      consider(blocks, blocks / tiles, 1, blocks);
+    else if (tiles % blocks == 0)
+      consider(blocks, 1, tiles / blocks, tiles);
+    else
+      consider(blocks, std::min(p.steps, blocks / tiles + 2), tiles / blocks + 2, tiles + blocks);
+  }
+  consider(tiles, 1, 1, tiles);
+  return least;
 }
 
 }  // namespace
 
 std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int multiprocessors) {
   if (!moderate(g)) return std::nullopt;
-  constexpr int64_t filling = 3000;  // cycles in which a block of threads begins and ends
   std::optional<WeightGradPlan> best;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const WeightGradTile& tile : weight_grad_tiles) {
     WeightGradPlan p{};
     p.tile = tile;
-    if (tile.columns > chunk_channels && g.small_channels <= tile.columns / 2) continue;
+    if (tile.rows > 1 && g.small_channels <= chunk_channels) continue;
     if (!choose_box(g, p)) continue;
     for (int axis = 0; axis < 3; ++axis) {
       p.stride[axis] = narrow(g.stride[axis]), p.padding[axis] = narrow(g.padding[axis]);
@@ -98,28 +123,12 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
     p.groups[0] = p.kernel[0];
     p.groups[1] = ceil_div(p.kernel[1], tile.group_h), p.groups[2] = ceil_div(p.kernel[2], tile.group_w);
     p.chunks = ceil_div(p.big_channels, chunk_channels);
-    p.row_tiles = ceil_div(p.windows(), tile.windows);
-    p.column_tiles = ceil_div(p.small_channels, tile.columns);
-    p.stage_bytes = tile.windows * p.window_bytes + tile.columns * box_cells * 2;
+    p.window_tiles = ceil_div(p.windows(), tile.windows);
+    p.row_tiles = ceil_div(p.small_channels, tile.rows * chunk_channels);
+    p.stage_bytes = tile.windows * p.window_bytes + tile.rows * chunk_channels * box_cells * 2;
     p.stages = narrow(std::min<int64_t>(most_stage_bytes / p.stage_bytes, most_stages));
     if (p.stages < fewest_stages) continue;
-
-    const int64_t tiles = int64_t{p.row_tiles} * p.column_tiles;
-    const int64_t most_slabs = std::max<int64_t>(workspace_limit / (4 * p.elements()), 1);
-    for (int64_t slabs = 1; slabs <= std::min({p.steps, most_slabs, int64_t{256}}); ++slabs) {
-      const int64_t waves = ceil_div(tiles * slabs, int64_t{multiprocessors});
-      // The results of the slabs are written and read again: 4 bytes each, at 1500 bytes a cycle.
-      const int64_t time =
-          waves * (ceil_div(p.steps, slabs) * step_cycles(p) + filling) + 8 * slabs * p.elements() / 1500;
-      if (time >= least) continue;
-      least = time;
-      p.slabs = narrow(slabs);
-      best = p;
-    }
-  }
-  if (best) {  // slabs of equal length, none of them empty
-    const int64_t steps = ceil_div(best->steps, int64_t{best->slabs});
-    best->slabs = narrow(ceil_div(best->steps, steps));
+    if (const int64_t time = cut_into_runs(p, multiprocessors); time < least) least = time, best = p;
   }
   return best;
 }

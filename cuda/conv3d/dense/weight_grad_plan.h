@@ -13,23 +13,30 @@ namespace vox::cuda::conv::dense {
 //
 // A step multiplies 64 coarse cells, which form a box. A window is what a group of taps reads of 64 channels
 // of big for a box: the taps of a group are neighbours along h and w, so their windows overlap, and are one
-// in shared memory. A tile is what a block of threads computes: all taps of some groups x 64 channels of big
-// x up to 256 columns, which are channels of small. A slab is what it sums over: a number of steps.
+// in shared memory.
+//
+// A part is 64 channels of small x 64 of big at one tap. A tile of dweight is all parts of some rows of 64
+// channels of small x some windows. A warpgroup multiplies neighbouring parts of a row at once: taps along w,
+// or windows.
+//
+// The steps of all tiles, one tile after the other, are cut into runs of equal length, one for each block of
+// threads. So a tile has a slab, a partial result, for each block that does some of its steps.
 
 constexpr int box_cells = 64;       // of the coarse grid, in a step
 constexpr int chunk_channels = 64;  // of 16 bits: the 128 bytes of a swizzled row
 
 /// The shape of a tile that has a kernel.
 struct WeightGradTile {
-  int windows, group_h, group_w, columns;
+  int rows, windows, group_h, group_w;
 
   constexpr int group_taps() const { return group_h * group_w; }
-  /// Products of 64 rows, which two warpgroups share.
-  constexpr int products() const { return windows * group_taps(); }
+  constexpr int parts() const { return rows * windows * group_taps(); }
+  constexpr int warpgroups() const { return group_h > 1 ? group_h : 2; }
+  constexpr int parts_at_once() const { return parts() / warpgroups(); }
   bool operator==(const WeightGradTile&) const = default;
 };
-constexpr WeightGradTile weight_grad_tiles[]{{2, 1, 1, 256}, {4, 1, 1, 128}, {8, 1, 1, 64},
-                                             {4, 1, 1, 64},  {2, 1, 3, 128}, {1, 3, 3, 64}};
+constexpr WeightGradTile weight_grad_tiles[]{{2, 4, 1, 1}, {2, 2, 1, 1}, {1, 8, 1, 1},
+                                             {1, 4, 1, 1}, {2, 1, 1, 3}, {1, 1, 3, 3}};
 
 struct WeightGradPlan {
   WeightGradTile tile;
@@ -42,11 +49,22 @@ struct WeightGradPlan {
   int stride[3], padding[3], dilation[3], kernel[3];  // d, h, w
   int groups[3], chunks;                              // groups of taps, d, h, w; chunks of 64 channels of big
   int big_channels, small_channels, taps;
-  int row_tiles, column_tiles, slabs;
-  int64_t steps;  // of all slabs
+  int window_tiles, row_tiles;  // tiles of dweight, along windows and along rows
+  int64_t steps;                // of a tile
+  int blocks, slabs;            // of threads; slabs of a tile at most
 
   constexpr int windows() const { return groups[0] * groups[1] * groups[2] * chunks; }
   constexpr int64_t elements() const { return int64_t{taps} * small_channels * big_channels; }  // of dweight
+  constexpr int tiles() const { return window_tiles * row_tiles; }
+
+  /// The first step of a block, counted over all tiles.
+  constexpr int64_t begin_of(int block) const { return block * (tiles() * steps) / blocks; }
+  /// The block that does this step.
+  constexpr int block_of(int64_t step) const {
+    return static_cast<int>(((step + 1) * blocks - 1) / (tiles() * steps));
+  }
+  constexpr int first_block(int tile) const { return block_of(tile * steps); }
+  constexpr int slabs_of(int tile) const { return block_of((tile + 1) * steps - 1) - first_block(tile) + 1; }
 };
 
 /// The plan for a geometry, or nothing if the kernel does not take it: groups, a stride above 8, a coarse
