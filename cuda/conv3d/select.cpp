@@ -171,7 +171,7 @@ bool channels_fill_chunks(const Conv3dProblem& p) {
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
   const double reuse = products(p) * static_cast<double>(big * small);
   if (big >= 64 && small >= 64) return big * small >= 128 * 256 || reuse >= 3.2e13;
-  return is_16_bit(p.dtype) && big >= 64 && small >= 32 && reuse >= 5e13;
+  return big >= 64 && small >= 32 && reuse >= (is_16_bit(p.dtype) ? 5e13 : 4e14);
 }
 
 bool dense_pays(const Conv3dProblem& p) {

@@ -7,8 +7,8 @@
 
 namespace vox::cuda::conv {
 
-/// Multiprocessors of an H200. Choices, and plans on which the bits of sums depend, count with it on all
-/// GPUs.
+/// Multiprocessors of an H200. Choices count with it on all GPUs, and so do plans of weight gradients, so
+/// that the bits of their sums do not depend on the GPU. (dense counts with the GPU's own.)
 constexpr int h200_multiprocessors = 132;
 
 /// a / b, rounded up, for a >= 0 and b >= 1.

@@ -38,7 +38,7 @@ __device__ __forceinline__ void sum_slabs(const float* __restrict__ partials, in
 
 /// Calls launch(parts, blocks) with the number of parts and of blocks for `size` numbers; the first is a
 /// std::integral_constant. Measured: 28,672 numbers take 8.4 us in parts and 13.0 without; 65,536 take 13.4
-/// and 9.5. One grid holds all, because plans limit the size of partial results.
+/// and 9.5. One grid holds all: 2^31 blocks of 32 numbers are more than memory holds.
 template <class F>
 void visit_slab_parts(int64_t size, const F& launch) {
   const auto blocks = [&](int each) { return static_cast<unsigned>(ceil_div(size, each)); };

@@ -23,9 +23,9 @@
 #include <voxgrad/cuda/ptx/barriers.cuh>
 #include <voxgrad/cuda/ptx/cluster.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
-#include <voxgrad/cuda/ptx/dependent.cuh>
 #include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
+#include <voxgrad/cuda/runtime/dependent.cuh>
 
 #include <cstdint>
 

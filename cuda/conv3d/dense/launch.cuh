@@ -11,7 +11,7 @@
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/dense/kernel.cuh>
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
-#include <voxgrad/cuda/ptx/dependent.cuh>
+#include <voxgrad/cuda/runtime/dependent.cuh>
 
 #include <type_traits>
 

@@ -31,10 +31,10 @@ constexpr int size_threads = 256;
 /// A block has a part of a channel of an image.
 static __global__ void __launch_bounds__(size_threads)
     largest_kernel(const float* x, unsigned* largest, int channels, int64_t cells) {
-  const int channel = static_cast<int>(blockIdx.y) % channels;
-  const float* const from = x + blockIdx.y * cells;
+  const int channel = static_cast<int>(blockIdx.x) % channels;
+  const float* const from = x + blockIdx.x * cells;
   unsigned most = 0;
-  for (int64_t i = blockIdx.x * size_threads + threadIdx.x; i < cells; i += gridDim.x * size_threads) {
+  for (int64_t i = blockIdx.y * size_threads + threadIdx.x; i < cells; i += gridDim.y * size_threads) {
     const unsigned size = __float_as_uint(from[i]) & 0x7fffffff;
     if (size < 0x7f800000) most = max(most, size);
   }
@@ -49,8 +49,8 @@ class Largest {
     const int64_t cells = x.size(2) * x.size(3) * x.size(4);
     launch.check(cudaMemsetAsync(memory_.as<unsigned>(), 0, static_cast<size_t>(x.size(1)) * sizeof(unsigned),
                                  launch.stream()));
-    const dim3 grid(static_cast<unsigned>(std::clamp<int64_t>(cells / (16 * size_threads), 1, 64)),
-                    static_cast<unsigned>(x.size(0) * x.size(1)));
+    const dim3 grid(static_cast<unsigned>(x.size(0) * x.size(1)),
+                    static_cast<unsigned>(std::clamp<int64_t>(cells / (16 * size_threads), 1, 64)));
     largest_kernel<<<grid, size_threads, 0, launch.stream()>>>(
         vox::detail::ptr<float>(x), memory_.as<unsigned>(), narrow(x.size(1)), cells);
     launch.check();

@@ -10,14 +10,14 @@
 // of 64 coarse cells is one tensor copy (TMA) of small for each 64 channels, and one of big, whose start is
 // moved by the tap and which skips cells by the stride. The copy engine writes zeros for cells outside.
 //
-// What a block owns: a run of steps, in one tile of dweight or in several. A warpgroup multiplies 64 channels
-// of small by its parts of big (plan) in one instruction: taps along w are one matrix of 64 columns each,
-// because the columns of the next tap are the same rows of shared memory one cell further on. One thread of
-// the last warpgroup starts the copies, of the next tile too while sums are stored. Each tile's sum over a
-// run is a slab of its own; sum_slabs_kernel adds them in order. No atomics, and the bits never change.
+// What a block owns: a share of the steps, in one tile of dweight or in several. A warpgroup computes several
+// parts (plan) by one instruction, in which each part of big is 64 columns: the columns of the next tap along
+// w are the same rows of shared memory one cell further on. One thread of the last warpgroup starts the
+// copies, of the next tile too while sums are stored. Each block stores its slab of a tile, and
+// sum_slabs_kernel adds the slabs in order. No atomics, and the bits never change.
 //
-// The three kernels overlap: each may begin when the blocks of the one before have begun to end
-// (ptx/dependent.cuh).
+// The three kernels overlap: each may begin when all blocks of the one before have begun, and waits for its
+// end before it touches memory (runtime/dependent.cuh).
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
@@ -32,9 +32,9 @@
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
 #include <voxgrad/cuda/conv3d/dense/scale.cuh>
-#include <voxgrad/cuda/ptx/dependent.cuh>
 #include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
+#include <voxgrad/cuda/runtime/dependent.cuh>
 
 #include <optional>
 #include <type_traits>
@@ -100,7 +100,7 @@ __device__ __forceinline__ int window_bytes(const WeightGradPlan& p) {
   return tile.group_taps() == 1 ? chunk_bytes : p.window_bytes;
 }
 
-/// Calls f(tile, begin, end) for each tile of the block's run, with the steps of the tile in it.
+/// Calls f(tile, begin, end) for each tile of the block's share, with the steps of the tile in it.
 template <class F>
 __device__ __forceinline__ void visit_tiles(const WeightGradPlan& p, const F& f) {
   const auto block = static_cast<int>(blockIdx.x);
@@ -266,7 +266,8 @@ __device__ __forceinline__ int tile_of(const WeightGradPlan& p, int tap, int chu
 }
 
 /// A block writes some taps of dweight of one channel of small and up to 64 of big: reads are contiguous
-/// along channels of big, writes along taps, and in between they are in shared memory.
+/// along channels of big, writes along taps, and in between they are in shared memory. Sums of some 100 slabs
+/// in f32 are more exact than the operands, which have 11 bits.
 template <class Operand, class T>
 __global__ void __launch_bounds__(sum_threads)
     sum_slabs_kernel(const float* partials, const float* largest_of_big, const float* largest_of_small,
@@ -409,7 +410,7 @@ void run_weight_grad(const WeightGradCall& call) {
   [&]<size_t... i>(std::index_sequence<i...>) { (launch_if(std::integral_constant<size_t, i>{}), ...); }
   (std::make_index_sequence<std::size(weight_grad_tiles)>{});
 
-  constexpr int fill = 2112;  // blocks: 16 for each multiprocessor
+  constexpr int fill = 16 * h200_multiprocessors;  // blocks
   const int chunks = ceil_div(p.big_channels, sum_channels), rows = std::min(p.small_channels, 65535);
   const int taps_of_block = ceil_div(
       p.taps, std::clamp(fill / (chunks * rows), 1, ceil_div(p.taps, 4 * sum_threads / sum_channels)));

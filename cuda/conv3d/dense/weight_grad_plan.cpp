@@ -78,7 +78,7 @@ int64_t step_cycles(const WeightGradPlan& p) {
 
 /// Chooses the number of blocks: as many as run at once, or fewer, or one for each tile. Returns the time in
 /// cycles.
-int64_t cut_into_runs(WeightGradPlan& p, int multiprocessors) {
+int64_t cut_into_shares(WeightGradPlan& p, int multiprocessors) {
   constexpr int64_t filling = 3000;  // cycles in which a block begins a tile and ends it
   const int64_t tiles = p.tiles(), steps = tiles * p.steps, step = step_cycles(p);
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -128,7 +128,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
     p.stage_bytes = tile.windows * p.window_bytes + tile.rows * chunk_channels * box_cells * 2;
     p.stages = narrow(std::min<int64_t>(most_stage_bytes / p.stage_bytes, most_stages));
     if (p.stages < fewest_stages) continue;
-    if (const int64_t time = cut_into_runs(p, multiprocessors); time < least) least = time, best = p;
+    if (const int64_t time = cut_into_shares(p, multiprocessors); time < least) least = time, best = p;
   }
   return best;
 }

@@ -19,8 +19,9 @@ namespace vox::cuda::conv::dense {
 // channels of small x some windows. A warpgroup multiplies neighbouring parts of a row at once: taps along w,
 // or windows.
 //
-// The steps of all tiles, one tile after the other, are cut into runs of equal length, one for each block of
-// threads. So a tile has a slab, a partial result, for each block that does some of its steps.
+// The steps of all tiles, one tile after the other, are cut into shares of equal length, one for each block
+// of threads. A slab is what one block sums of a tile: a tile has a slab, and a partial result, for each
+// block that does some of its steps.
 
 constexpr int box_cells = 64;       // of the coarse grid, in a step
 constexpr int chunk_channels = 64;  // of 16 bits: the 128 bytes of a swizzled row
@@ -35,8 +36,8 @@ struct WeightGradTile {
   constexpr int parts_at_once() const { return parts() / warpgroups(); }
   bool operator==(const WeightGradTile&) const = default;
 };
-constexpr WeightGradTile weight_grad_tiles[]{{2, 4, 1, 1}, {2, 2, 1, 1}, {1, 8, 1, 1},
-                                             {1, 4, 1, 1}, {2, 1, 1, 3}, {1, 1, 3, 3}};
+constexpr WeightGradTile weight_grad_tiles[]{
+    {2, 4, 1, 1}, {2, 2, 1, 1}, {1, 4, 1, 1}, {2, 1, 1, 3}, {1, 1, 3, 3}};
 
 struct WeightGradPlan {
   WeightGradTile tile;

@@ -10,8 +10,9 @@
 #include <type_traits>
 
 // The producers of kernel.cuh: they copy from global to shared memory, and round on the way. Addresses and
-// bounds are computed once for a column of steps, into lists. Loads are of single elements, because rows of
-// 66 or 98 have no alignment (of four where the rows of small are aligned), and many are in flight at once.
+// bounds are computed once for a column of steps, into lists. Loads of big are of single elements, because
+// rows of 66 or 98 have no alignment (of words of two in 16 bits, where rows are even and the stride along w
+// is 1); of small, of four where its rows are aligned. Many are in flight at once.
 
 namespace vox::cuda::conv::weight_grad {
 
@@ -48,11 +49,13 @@ __device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, cons
   while (octet < p.octets) {
     Neighbours values[at_once][8];
     int places[at_once];
+    bool begins_row[at_once];
 #pragma unroll
     for (int j = 0; j < at_once; ++j) {
       const bool some = octet < p.octets;
       const Entry e = some ? s.big_from[entry] : Entry{-1, -1};
       places[j] = e.to < 0 ? -1 : e.to + octet * 8 * pitch;
+      begins_row[j] = positions == 2 && entry * positions % p.across == 0;
       const int live = exists && e.from >= 0 && e.to >= 0 ? channels - octet * 8 : 0;
       const T* element = from + octet * 8 * p.big_cells + e.from;
 #pragma unroll
@@ -73,7 +76,10 @@ __device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, cons
         const Neighbours x = values[j][c];
         if constexpr (positions == 2) {
           *reinterpret_cast<uint32_t*>(place) = x;
-          if (shifted > 0) place[shifted] = static_cast<T>(x), place[shifted + 1] = static_cast<T>(x >> 16);
+          if (shifted > 0) {
+            if (!begins_row[j]) place[shifted] = static_cast<T>(x);  // its first number has no place there
+            place[shifted + 1] = static_cast<T>(x >> 16);
+          }
         } else {
           fails |= store_factor<Operand>(x, place);
           if (per_word == 2 && shifted > 0) place[shifted] = x;

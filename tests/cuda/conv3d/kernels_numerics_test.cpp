@@ -19,15 +19,18 @@ const TransposeCase rolled{"rolled",  2, 40,        24, {9, 20, 21}, {3, 2, 4}, 
                            {1, 0, 1}, 0, {1, 2, 1}, 2};
 
 const TransposeCase patches{"patches", 2, 40, 24, {5, 6, 16}, 2, 2, 0, 0, 1, 1};
+// For weight gradients from channels-last data: windows, and shares of the steps that begin inside a tile.
+const TransposeCase windows{"windows", 2, 70, 66, {6, 8, 16}, 3, 1, 1, 0, 1, 1};
 
 /// The case that every kernel runs.
-const TransposeCase& case_for(std::string_view kernel) {
+const TransposeCase& case_for(std::string_view kernel, Conv3dPass pass) {
+  if (kernel.starts_with("dense") && pass == Conv3dPass::weight_grad) return windows;
   return rolls(kernel) ? rolled : of_patches(kernel) ? patches : tiled;
 }
 
 TEST_P(Conv3dKernelsCuda, SameBitsOnEveryRunAndStream) {
-  const Conv3dGeometry g = case_for(kernel()).geometry();
   for (const Conv3dPass pass : all_passes) {
+    const Conv3dGeometry g = case_for(kernel(), pass).geometry();
     if (!takes(pass, g)) continue;
     const OperandShapes shapes = shapes_of(pass, g);
     const Tensor a = randn(shapes.a, options()), b = randn(shapes.b, options());
@@ -56,11 +59,17 @@ double relative_error(const Values& y, const Values& exact) {
 // On normal data, operands rounded to nearest TF32 give an error of 2.9e-4, truncated ones 7.5e-4, and
 // bf16 2.3e-3. 16-bit tensors hold their operands exactly; their results are rounded.
 TEST_P(Conv3dKernelsCuda, NormalDataIsAsAccurateAsItsPrecision) {
-  const Conv3dGeometry g = case_for(kernel()).geometry();
   for (const Conv3dPass pass : all_passes) {
+    const Conv3dGeometry g = case_for(kernel(), pass).geometry();
     if (!takes(pass, g)) continue;
     const OperandShapes shapes = shapes_of(pass, g);
-    const Tensor a = randn(shapes.a, options()), b = randn(shapes.b, options());
+    Tensor a = randn(shapes.a, options());
+    const Tensor b = randn(shapes.b, options());
+    if (pass == Conv3dPass::weight_grad) {  // channels of different sizes, whose scales differ
+      Values sizes;
+      for (int64_t c = 0; c < shapes.a[1]; ++c) sizes.push_back(std::exp2(c % 7 - 3));
+      a = a * tensor(sizes, {1, shapes.a[1], 1, 1, 1}, dtype(), Device::cuda());
+    }
     const Values exact = reference_values(pass, g, values(a), values(b));
     const double error = relative_error(values(run(GetParam(), pass, a, b, g)), exact);
     const bool as_f32 = kernel() == "direct" || precision() == Float32Precision::highest;
@@ -81,6 +90,8 @@ TEST_P(Conv3dKernelsCuda, NonFiniteValuesAreNeverLost) {
   // Both phases along w are multiplied, by a zero where one of them has no tap.
   cases.push_back({"zeros", 1, 5, 20, {3, 4, 70}, 3, 2, 1, 1, 1, 1});
   cases.push_back({"zeros first", 1, 5, 20, {2, 3, 5}, {2, 2, 3}, 2, 0, 0, 1, 1});
+  // Boxes of 64 cells, whose windows overlap.
+  cases.push_back({"windows", 1, 3, 5, {2, 4, 16}, 3, 1, 1, 0, 1, 1});
   if (of_patches(kernel())) {
     cases.push_back({"patches", 1, 5, 20, {2, 3, 8}, 2, 2, 0, 0, 1, 1});
     cases.push_back({"cells", 2, 20, 3, {1, 3, 8}, 1, 1, 0, 0, 1, 1});

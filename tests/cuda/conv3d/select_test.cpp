@@ -137,15 +137,21 @@ TEST(Conv3dSelect, GroupsOfFewChannels) {
   EXPECT_EQ(chosen(high, geometry(2, 16), f32, Conv3dPass::weight_grad), "few_channels");
   EXPECT_NE(chosen(high, geometry(2, 16)), "few_channels");
   // 16-bit weight gradients have tensor cores on Hopper, which pay with enough to do.
-  const auto sums = [](int64_t in, int64_t out, int64_t stride) {
-    const Conv3dGeometry g = detail::conv3d_geometry("select", {2, in, 32, 32, 32}, {out, in, 3, 3, 3},
-                                                     {.stride = stride, .padding = 1});
-    return chosen(high, g, bf16, Conv3dPass::weight_grad);
+  const auto sums = [](int64_t in, int64_t out, int64_t cells, DType dtype, int64_t stride = 1) {
+    const Conv3dGeometry g = detail::conv3d_geometry("select", {2, in, cells, cells, cells},
+                                                     {out, in, 3, 3, 3}, {.stride = stride, .padding = 1});
+    return chosen(high, g, dtype, Conv3dPass::weight_grad);
   };
-  EXPECT_EQ(sums(1, 64, 1), cuda::conv::has_wgmma() ? "weight_grad_bf16" : "few_channels");
-  EXPECT_EQ(sums(2, 32, 1), cuda::conv::has_wgmma() ? "weight_grad_bf16" : "few_channels");
-  EXPECT_EQ(sums(1, 16, 1), "few_channels");
-  EXPECT_EQ(sums(1, 64, 2), "few_channels");
+  EXPECT_EQ(sums(1, 64, 32, bf16), cuda::conv::has_wgmma() ? "weight_grad_bf16" : "few_channels");
+  EXPECT_EQ(sums(2, 32, 32, bf16), cuda::conv::has_wgmma() ? "weight_grad_bf16" : "few_channels");
+  EXPECT_EQ(sums(2, 32, 32, f16), cuda::conv::has_wgmma() ? "weight_grad_f16" : "few_channels");
+  EXPECT_EQ(sums(1, 16, 64, bf16), "few_channels");
+  EXPECT_EQ(sums(1, 64, 30, bf16), "few_channels");  // below 1e8 products
+  EXPECT_EQ(sums(1, 64, 32, bf16, 2), "few_channels");
+  // f32 goes to dense with 32 channels of small if there is most to do.
+  EXPECT_EQ(sums(64, 32, 128, f32) == "dense", cuda::conv::has_wgmma());
+  EXPECT_NE(sums(64, 32, 64, f32), "dense");
+  EXPECT_EQ(sums(64, 32, 64, bf16) == "dense_bf16", cuda::conv::has_wgmma());
   // Strides: up to 8 x 8 channels (24 x 24 at `highest`) and 64 taps in conv_transpose3d; any of 16 bits with
   // a step of 3.
   const auto with_stride = [](int64_t channels, const Triple& kernel, int64_t stride) {

@@ -144,6 +144,7 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
       {{2, 2, 4, 4, 4}, {2, 2, 3, 3, 3}, {.stride = 2, .padding = 1, .output_padding = 1}, 1},
       {{5, 2, 2, 2, 4}, {2, 66, 2, 4, 1}, {.stride = {1, 2, 3}, .dilation = {2, 1, 1}}, 1},
       {{1, 64, 1, 4, 48}, {64, 130, 3, 3, 3}, {.padding = 1}, 9},
+      {{1, 2, 2, 8, 48}, {2, 2, 3, 3, 3}, {.padding = 1}, 9},
   };
   std::mt19937 random(1);
   const auto values = [&](const Shape& shape) {
@@ -151,6 +152,7 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
     for (double& x : v) x = std::uniform_int_distribution(-3, 3)(random);
     return v;
   };
+  int uneven = 0;  // some block does a part of one tile and a part of another
   for (const Case& c : cases) {
     const Conv3dGeometry g = detail::conv_transpose3d_geometry("plan", c.input, c.weight, c.options);
     for (const int multiprocessors : {1, 5, 132}) {
@@ -161,8 +163,10 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
       EXPECT_GE(p->stages, 3);
       const Values big = values(g.big_shape()), small = values(g.small_shape());
       EXPECT_EQ(evaluated(*p, g, big, small), defined(g, big, small)) << c.input << c.weight;
+      uneven += p->blocks % p->tiles() != 0 && p->tiles() % p->blocks != 0;
     }
   }
+  EXPECT_GT(uneven, 0);
 }
 
 TEST(DenseWeightGradPlan, RefusesWhatItCannotDo) {

@@ -32,7 +32,8 @@ struct DependentLaunch {
   int cluster = 1;
 };
 
-/// Launches a kernel that calls wait_for_previous_kernel() before it touches memory that others write.
+/// Launches a kernel that calls wait_for_previous_kernel() before it touches memory that earlier kernels read
+/// or write.
 template <class... Parameters, class... Args>
 void launch_dependent(const Launch& launch, const DependentLaunch& how, void (*kernel)(Parameters...),
                       Args&&... args) {
