@@ -44,5 +44,13 @@ TEST(Recall, KeepsWhatEachFunctionMadeOfItsArguments) {
   EXPECT_EQ(products_made, 2);
 }
 
+// Each step of a training loop asks for the same keys in the same order.
+TEST(Recall, KeepsTheProblemsOfADeepNetwork) {
+  products_made = 0;
+  for (int step = 0; step < 3; ++step)
+    for (int problem = 0; problem < 200; ++problem) EXPECT_EQ(recall<product_of>(problem, 7), problem * 7);
+  EXPECT_EQ(products_made, 200);
+}
+
 }  // namespace
 }  // namespace vox::cuda::conv
