@@ -19,8 +19,8 @@ struct GradcheckOptions {
 /// Compares the gradients of f's output with central differences: every entry of the Jacobian of every f64
 /// input that requires grad. Inputs are leaves; to check f on a view or an expanded tensor, take the view
 /// inside f. Avoid points where f has a kink. Returns true, or throws GradError that names the input, the
-/// element and both numbers. Throws ValueError if f is empty or returns an undefined
-/// tensor, and unless eps is finite and > 0.
+/// element and both numbers. Throws ValueError if f is empty or returns an undefined tensor, and unless eps
+/// is finite and > 0.
 bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {});
 

@@ -139,20 +139,19 @@ inline Shape contiguous_strides(const Shape& shape) {
   return strides;
 }
 
-/// Turns a dimension in [-rank, rank-1] into one in [0, rank-1].
-inline int64_t normalize_dim(const char* function, int64_t dim, int64_t rank) {
-  check<ShapeError>(rank > 0, function, ": dim ", dim,
-                    " is out of range for rank 0; a tensor of rank 0 has no dimensions");
-  check<ShapeError>(dim >= -rank && dim < rank, function, ": dim ", dim, " is out of range for rank ", rank,
-                    "; allowed are ", -rank, " to ", rank - 1);
-  return dim < 0 ? dim + rank : dim;
-}
-/// The same for an op whose `dim` counts `places`, not the dimensions of its operand: one more if the op adds
-/// a dimension.
+/// Turns a dimension in [-places, places-1] into one in [0, places-1]. `places` is the rank, or another
+/// number for an op whose `dim` does not count the dimensions of its operand: one more if the op adds a
+/// dimension.
 inline int64_t normalize_place(const char* function, int64_t dim, int64_t rank, int64_t places) {
   check<ShapeError>(dim >= -places && dim < places, function, ": dim ", dim, " is out of range for rank ",
                     rank, "; allowed are ", -places, " to ", places - 1);
   return dim < 0 ? dim + places : dim;
+}
+/// The same for a dimension of the operand.
+inline int64_t normalize_dim(const char* function, int64_t dim, int64_t rank) {
+  check<ShapeError>(rank > 0, function, ": dim ", dim,
+                    " is out of range for rank 0; a tensor of rank 0 has no dimensions");
+  return normalize_place(function, dim, rank, rank);
 }
 /// The same for ops that accept the dims 0 and -1 of a tensor of rank 0, as PyTorch does: those that reduce
 /// or reorder dimensions.
