@@ -43,9 +43,10 @@ __device__ __forceinline__ void tensor_copy(void* to_shared, const CUtensorMap& 
 }
 
 /// Describes to wgmma a matrix of such rows that is contiguous in k: a row is an m (or n), and 128 bytes of
-/// k. The instruction reads 32 bytes of k; moved(matrix, 32) are the next ones.
-__device__ __forceinline__ uint64_t swizzled_matrix(const void* start) {
-  return shared_matrix(start, 16, 1024) | uint64_t{1} << 62;
+/// k. The instruction reads 32 bytes of k; moved(matrix, 32) are the next ones. Groups of 8 rows are `apart`
+/// bytes from each other. The first group may begin at any row of a box.
+__device__ __forceinline__ uint64_t swizzled_matrix(const void* start, uint32_t apart = 1024) {
+  return shared_matrix(start, 16, apart) | uint64_t{1} << 62;
 }
 /// The same for a matrix of 16-bit numbers that is contiguous in m (or n): a row is a k, and 64 numbers of m.
 /// The next 64 are `m_bytes` further on. The instruction reads 16 rows; moved(matrix, 2048) are the next

@@ -1,4 +1,4 @@
-// kernel.cuh of bf16 tensors.
+// kernel.cuh and windows.cuh of bf16 tensors.
 
 #include <voxgrad/cuda/conv3d/dense/launch.cuh>
 
@@ -6,5 +6,8 @@ namespace vox::cuda::conv::dense {
 
 template bool takes<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<bfloat16, Bf16>(const Conv3dCall& call);
+template bool takes_windows<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
+template bool windows_pay<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
+template void run_windows<bfloat16, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

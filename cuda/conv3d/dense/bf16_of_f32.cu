@@ -1,4 +1,4 @@
-// kernel.cuh of f32 rounded to bf16.
+// kernel.cuh and windows.cuh of f32 rounded to bf16.
 
 #include <voxgrad/cuda/conv3d/dense/launch.cuh>
 
@@ -6,5 +6,8 @@ namespace vox::cuda::conv::dense {
 
 template bool takes<float, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<float, Bf16>(const Conv3dCall& call);
+template bool takes_windows<float, Bf16>(const Conv3dGeometry& g, bool transposed);
+template bool windows_pay<float, Bf16>(const Conv3dGeometry& g, bool transposed);
+template void run_windows<float, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

@@ -13,6 +13,15 @@ bool takes(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 
+/// Stride 1; up to 5 taps along h and w (windows.cuh).
+template <class Storage, class Operand>
+bool takes_windows(const Conv3dGeometry& g, bool transposed);
+/// Whether it is faster than dense, by the cycles of both.
+template <class Storage, class Operand>
+bool windows_pay(const Conv3dGeometry& g, bool transposed);
+template <class Storage, class Operand>
+void run_windows(const Conv3dCall& call);
+
 /// Bf16, F16, and ScaledF16 for f32. No groups; any stride up to 8.
 struct ScaledF16;
 template <class Operand>

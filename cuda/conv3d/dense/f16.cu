@@ -1,4 +1,4 @@
-// kernel.cuh of f16 tensors.
+// kernel.cuh and windows.cuh of f16 tensors.
 
 #include <voxgrad/cuda/conv3d/dense/launch.cuh>
 
@@ -6,5 +6,8 @@ namespace vox::cuda::conv::dense {
 
 template bool takes<float16, F16>(const Conv3dGeometry& g, bool transposed);
 template void run<float16, F16>(const Conv3dCall& call);
+template bool takes_windows<float16, F16>(const Conv3dGeometry& g, bool transposed);
+template bool windows_pay<float16, F16>(const Conv3dGeometry& g, bool transposed);
+template void run_windows<float16, F16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
-// so that they compile in parallel.
+// Launches kernel.cuh and windows.cuh. Each .cu file of this folder includes this file and instantiates one
+// kind of operands, so that they compile in parallel.
 
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
@@ -11,8 +11,10 @@
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/dense/kernel.cuh>
 #include <voxgrad/cuda/conv3d/dense/operands.cuh>
+#include <voxgrad/cuda/conv3d/dense/windows.cuh>
 #include <voxgrad/cuda/runtime/dependent.cuh>
 
+#include <algorithm>
 #include <type_traits>
 
 namespace vox::cuda::conv::dense {
@@ -105,6 +107,7 @@ void visit_block(const TileShape& tile, F f) {
       if (tile == shape) f(Block<Storage, Operand, shape.products, shape.columns>{});
     };
     (one.template operator()<tile_shapes[i]>(), ...);
+    one.template operator()<windows_tile>();
   }
   (std::make_index_sequence<std::size(tile_shapes)>{});
 }
@@ -115,16 +118,23 @@ ptx::BoxesOfTensor boxes_of(const Plan& p) {
   constexpr int64_t row_elements = row_bytes / sizeof(typename Operand::Element);
   const auto step = [](const Axis& axis) { return int64_t{axis.box == 1 ? 1 : axis.in_step}; };
   return {{padded_channels<Operand>(p.in_per_group), p.w.in, p.h.in, p.d.in, int64_t{p.batch} * p.groups},
-          {row_elements, p.w.box, p.h.box, p.d.box, p.box_n},
+          {row_elements, p.window_w, p.window_h, p.d.box, p.box_n},
           {1, step(p.w), step(p.h), step(p.d), 1}};
 }
 
 template <class Block>
 void launch_product(const Launch& launch, const CUtensorMap& cells, const unsigned char* weights,
                     const typename Block::Storage* bias, typename Block::Storage* output, const Plan& p) {
-  constexpr auto* kernel = product_kernel<Block>;
+  constexpr bool windows = Block::shape == windows_tile;
+  constexpr auto* kernel = [] {
+    if constexpr (windows)
+      return windows_kernel<Block>;
+    else
+      return product_kernel<Block>;
+  }();
+  const int blocks = windows ? std::min(p.blocks, multiprocessors(launch)) : p.blocks;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
-  launch_dependent(launch, {static_cast<unsigned>(p.blocks), block_threads, p.shared_bytes, p.split}, kernel,
+  launch_dependent(launch, {static_cast<unsigned>(blocks), block_threads, p.shared_bytes, p.split}, kernel,
                    cells, weights, bias, output, p);
 }
 
@@ -164,6 +174,29 @@ void run(const Conv3dCall& call) {
   const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
   run_planned<Storage, Operand>(launch, call,
                                 *plan_for<Operand>(call.geometry, call.transposed, multiprocessors(launch)));
+}
+
+template <class Operand>
+const auto& windows_plan_for(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
+  return recall<make_windows_plan>(g, transposed, int{sizeof(typename Operand::Element)}, multiprocessors);
+}
+
+template <class Storage, class Operand>
+bool takes_windows(const Conv3dGeometry& g, bool transposed) {
+  return windows_plan_for<Operand>(g, transposed, h200_multiprocessors).has_value();
+}
+
+template <class Storage, class Operand>
+bool windows_pay(const Conv3dGeometry& g, bool transposed) {
+  const auto& boxes = plan_for<Operand>(g, transposed, h200_multiprocessors);
+  return !boxes || windows_plan_for<Operand>(g, transposed, h200_multiprocessors)->cycles < boxes->cycles;
+}
+
+template <class Storage, class Operand>
+void run_windows(const Conv3dCall& call) {
+  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
+  run_planned<Storage, Operand>(
+      launch, call, *windows_plan_for<Operand>(call.geometry, call.transposed, multiprocessors(launch)));
 }
 
 }  // namespace vox::cuda::conv::dense

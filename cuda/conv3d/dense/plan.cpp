@@ -2,6 +2,7 @@
 #include <voxgrad/cuda/conv3d/dense/plan.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -116,6 +117,7 @@ void cut_cells(Plan& p, int rows) {
   for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
   p.batch_tiles = ceil_div(p.batch, p.box_n);
   p.box_rows = p.w.box * p.h.box * p.d.box * p.box_n;
+  p.window_w = p.w.box, p.window_h = p.h.box;
 }
 
 // ---- Time -------------------------------------------------------------------------------------------------
@@ -125,6 +127,9 @@ void cut_cells(Plan& p, int rows) {
 // beside another, and for each of its sums; and what it takes in a cluster in addition.
 constexpr double l2_bytes = 57, alone = 8600, beside = 2800, of_sum = 0.09;
 constexpr double in_cluster = 1700, of_sum_in_cluster = 0.2;
+// The same for windows.cuh: besides the products of a tile, if four outputs are stored at once or one, and
+// once.
+constexpr double of_tile = 3000, of_tile_by_ones = 18000, of_windows = 5000;
 
 /// How many blocks run at once, one on a multiprocessor. Clusters do not find room for all: their blocks are
 /// on multiprocessors of one part of the GPU, of 16 or 18 or fewer.
@@ -151,7 +156,7 @@ bool moderate(const Conv3dGeometry& g, bool transposed) {
   }
   for (const auto& [channels, cells] :
        {std::pair(g.big_channels, g.big_cells()), std::pair(g.small_channels, g.small_cells())})
-    if (cells > most_int / 8 || g.batch * channels > most_int / 8 / cells) return false;
+    if (cells > most_int / 4 || g.batch * channels > most_int / 4 / cells) return false;
   return true;
 }
 
@@ -220,6 +225,44 @@ std::optional<Planned> best_plan(const Conv3dGeometry& g, bool transposed, int o
     }
   }
   return best;
+}
+
+std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
+                                         int multiprocessors) {
+  if (g.stride != Triple(1)) return std::nullopt;
+  auto planned = uncut(g, transposed, operand_bytes);
+  if (!planned) return std::nullopt;
+  Plan& p = *planned;
+  p.w.box = p.h.box = slice_edge, p.d.box = slices, p.box_n = 1;
+  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
+  p.batch_tiles = p.batch, p.box_rows = windows_tile.rows();
+  const auto window = [](const Axis& axis) {
+    return axis.box + std::abs(axis.offset[axis.taps() - 1] - axis.offset[0]);
+  };
+  p.window_w = window(p.w), p.window_h = window(p.h);
+  if (std::max(p.window_w, p.window_h) > most_box) return std::nullopt;
+  p.window_bytes = ceil_div(slices * p.window_w * p.window_h * row_bytes, 1024) * 1024;
+  p.stage_bytes = windows_tile.columns * row_bytes;
+  const int space = 227 * 1024 - barrier_space - window_slots * p.window_bytes;
+  if (space < 3 * p.stage_bytes) return std::nullopt;
+  p.stages = std::min(space / p.stage_bytes, most_stages);
+  p.shared_bytes = barrier_space + window_slots * p.window_bytes + p.stages * p.stage_bytes;
+  p.column_tiles = ceil_div(p.out_per_group, windows_tile.columns);
+  p.split = p.resident = 1;
+  p.quads = p.w.out % 4 == 0;
+  const int64_t columns = int64_t{p.groups} * p.column_tiles;
+  const int64_t tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.batch_tiles * columns;
+  const int64_t taps = int64_t{p.d.taps()} * p.h.taps() * p.w.taps();
+  if (tiles > most_int / 2 || columns * p.chunks * taps * windows_tile.columns > most_int / row_bytes)
+    return std::nullopt;
+  p.blocks = narrow(tiles);
+  const bool half_rows = 2 * p.in_per_group * operand_bytes <= row_bytes;
+  const double plane_taps = p.h.taps() * p.w.taps();
+  const double step =
+      std::max(half_rows ? 512.0 : 1024.0, (p.stage_bytes + p.window_bytes / plane_taps) / l2_bytes);
+  const double tile = static_cast<double>(taps) * p.chunks * step + (p.quads ? of_tile : of_tile_by_ones);
+  const int64_t rounds = ceil_div(tiles, int64_t{multiprocessors});
+  return Planned{windows_tile, p, static_cast<double>(rounds) * tile + of_windows};
 }
 
 }  // namespace vox::cuda::conv::dense

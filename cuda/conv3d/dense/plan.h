@@ -45,12 +45,14 @@ struct Plan {
   int out_cells;           ///< of a channel
   int box_n, batch_tiles;  ///< samples of a block; with groups 1
   int box_rows;            ///< cells of a box: rows of the product that are used
+  int window_w, window_h;  ///< cells that a copy brings: a box, in windows.cuh with a halo for the taps
   int chunks;              ///< of 128 bytes of input channels
   int column_tiles;        ///< of a group
   int split;               ///< blocks of a cluster, which share the taps and chunks of one tile
   bool quads;              ///< four outputs from a multiple of 4 on lie in one row, and so does their box
   int resident;            ///< blocks of a multiprocessor
   int stages, stage_bytes, shared_bytes;
+  int window_bytes;  ///< windows.cuh: of a window, which is then not part of a stage
   int staged_pitch;  ///< words from one channel to the next where sums are staged
   int blocks;
 };
@@ -70,6 +72,10 @@ struct TileShape {
 /// The tiles that there are kernels for.
 inline constexpr TileShape tile_shapes[]{{2, 32}, {1, 64}, {2, 64}, {1, 128}, {2, 128}, {1, 160}};
 
+/// The tile of windows.cuh: two slices of 16 x 16 cells, and 64 output channels.
+inline constexpr TileShape windows_tile{4, 64};
+inline constexpr int slice_edge = 16, slices = 2, window_slots = 2;
+
 struct Planned {
   TileShape tile;
   Plan plan;
@@ -85,5 +91,10 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int o
 /// numbers do not fit their types. Whether there is a plan does not depend on the number of multiprocessors.
 std::optional<Planned> best_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
                                  int multiprocessors);
+
+/// The plan of windows.cuh. Nothing for an empty batch, for strides, for kernels whose windows do not fit in
+/// shared memory (5x5 along h and w do), or if numbers do not fit their types.
+std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
+                                         int multiprocessors);
 
 }  // namespace vox::cuda::conv::dense

@@ -1,4 +1,4 @@
-// kernel.cuh of f32 rounded to TF32.
+// kernel.cuh and windows.cuh of f32 rounded to TF32.
 
 #include <voxgrad/cuda/conv3d/dense/launch.cuh>
 
@@ -6,5 +6,8 @@ namespace vox::cuda::conv::dense {
 
 template bool takes<float, Tf32>(const Conv3dGeometry& g, bool transposed);
 template void run<float, Tf32>(const Conv3dCall& call);
+template bool takes_windows<float, Tf32>(const Conv3dGeometry& g, bool transposed);
+template bool windows_pay<float, Tf32>(const Conv3dGeometry& g, bool transposed);
+template void run_windows<float, Tf32>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

@@ -25,7 +25,7 @@ const TransposeCase windows{"windows", 2, 70, 66, {6, 8, 16}, 3, 1, 1, 0, 1, 1};
 /// The case that every kernel runs.
 const TransposeCase& case_for(std::string_view kernel, Conv3dPass pass) {
   if (kernel.starts_with("dense") && pass == Conv3dPass::weight_grad) return windows;
-  return rolls(kernel) ? rolled : of_patches(kernel) ? patches : tiled;
+  return of_unit_stride(kernel) ? rolled : of_patches(kernel) ? patches : tiled;
 }
 
 TEST_P(Conv3dKernelsCuda, SameBitsOnEveryRunAndStream) {

@@ -29,10 +29,10 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
   }
   if (of_patches(kernel())) return;  // which are few of these
   // A kernel supports at least one pass, and takes most geometries, or most of those for which it is meant.
-  EXPECT_GT(std::ranges::max(compared), rolls(kernel()) ? 60 : 150);
+  EXPECT_GT(std::ranges::max(compared), of_unit_stride(kernel()) ? 60 : 150);
   // Of 108 without a stride, or of 253. Boxes of 64 cells must divide the coarse grid of a weight gradient by
   // `dense`.
-  const int least = rolls(kernel()) ? 60 : kernel().starts_with("dense") ? 40 : 80;
+  const int least = of_unit_stride(kernel()) ? 60 : kernel().starts_with("dense") ? 40 : 80;
   for (const int n : compared) EXPECT_TRUE(n == 0 || n > least) << n;
 }
 
@@ -49,6 +49,23 @@ TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualDirect) {
       // Not their difference: sums over millions of cells may exceed f16 and be Inf in both.
       const Tensor differs = ne(run(GetParam(), pass, a, b, g), run(direct, pass, a, b, g));
       EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << c.id << ' ' << name_of(pass);
+    }
+  }
+}
+
+// A kernel whose blocks stay for several tiles: more tiles than multiprocessors, with a remainder on each
+// axis.
+TEST_P(Conv3dKernelsCuda, ManyTilesEqualDirect) {
+  if (!kernel().starts_with("windows")) GTEST_SKIP() << "blocks have one tile, or LargeRealCases have enough";
+  const Conv3dGeometry g =
+      detail::conv_transpose3d_geometry("tiles", {2, 70, 19, 37, 50}, {70, 130, 3, 3, 3}, {.padding = 1});
+  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+    const OperandShapes shapes = shapes_of(pass, g);
+    const Tensor a = randint(-1, 2, shapes.a, options()), b = randint(-1, 2, shapes.b, options());
+    for (const int64_t offset : {0, 1}) {
+      const Tensor differs =
+          ne(run(GetParam(), pass, a, b, g, {}, offset), run(direct, pass, a, b, g, {}, offset));
+      EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << name_of(pass) << ' ' << offset;
     }
   }
 }
@@ -134,7 +151,7 @@ void compare_random(const KernelMode& mode, std::optional<Conv3dGeometry> (*make
   Random random{std::mt19937_64(seed)};
   int compared = 0;
   for (int i = 0; i < 4000 && compared < enough; ++i) {
-    const auto g = make(random, rolls(mode.kernel));
+    const auto g = make(random, of_unit_stride(mode.kernel));
     const bool bias = random.between(0, 1) == 0;
     if (!g || static_cast<double>(g->batch * g->small_channels * g->small_cells()) *
                       static_cast<double>(g->big_per_group() * g->taps()) >

@@ -91,17 +91,29 @@ TEST(Conv3dSelect, TheTable) {
     EXPECT_EQ(chosen(highest, dilated, f32, pass), hopper ? "flat_f16x3" : "mma_tf32x3");
     EXPECT_EQ(chosen(high, dilated, bf16, pass), hopper ? "flat_bf16" : "direct");
   }
-  // Many channels, of few cells if they are fewer than 128.
-  for (const auto& [channels, cells, dense] :
-       {std::tuple(128, 32, true), {64, 32, true}, {64, 64, false}, {32, 32, false}}) {
+  // Many channels, of few cells if they are fewer than 128; by windows if there are tiles for most
+  // multiprocessors, and with 16-bit operands for many cells too.
+  const auto kernel_of = [](std::string_view name, std::string_view operand) {
+    return std::string(name) + std::string(operand);
+  };
+  for (const auto& [channels, cells, of_f32, of_16_bits] : {std::tuple(128, 16, "dense", "dense"),
+                                                            {128, 32, "windows", "windows"},
+                                                            {64, 32, "windows", "windows"},
+                                                            {64, 64, "rolling", "windows"},
+                                                            {32, 64, "rolling", "rolling"}}) {
     const Conv3dGeometry g = detail::conv_transpose3d_geometry("select", {2, channels, cells, cells, cells},
                                                                {channels, channels, 3, 3, 3}, {.padding = 1});
     for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
-      EXPECT_EQ(chosen(high, g, f32, pass) == "dense", hopper && dense);
-      EXPECT_EQ(chosen(medium, g, f32, pass) == "dense_bf16_of_f32", hopper && dense);
-      EXPECT_EQ(chosen(high, g, bf16, pass) == "dense_bf16", hopper && dense);
-      EXPECT_EQ(chosen(high, g, f16, pass) == "dense_f16", hopper && dense);
-      EXPECT_FALSE(chosen(highest, g, f32, pass).starts_with("dense"));
+      if (!hopper) {
+        EXPECT_EQ(chosen(high, g, f32, pass), "mma");
+        continue;
+      }
+      EXPECT_EQ(chosen(high, g, f32, pass), of_f32);
+      EXPECT_EQ(chosen(medium, g, f32, pass), kernel_of(of_16_bits, "_bf16_of_f32"));
+      EXPECT_EQ(chosen(high, g, bf16, pass), kernel_of(of_16_bits, "_bf16"));
+      EXPECT_EQ(chosen(high, g, f16, pass), kernel_of(of_16_bits, "_f16"));
+      const std::string at_highest(chosen(highest, g, f32, pass));
+      EXPECT_FALSE(at_highest.starts_with("dense") || at_highest.starts_with("windows"));
     }
   }
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.

@@ -89,7 +89,9 @@ inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry&
 }
 
 /// Whether it takes only geometries with stride 1 and few taps along d.
-inline bool rolls(std::string_view kernel) { return kernel.starts_with("rolling"); }
+inline bool of_unit_stride(std::string_view kernel) {
+  return kernel.starts_with("rolling") || kernel.starts_with("windows");
+}
 
 /// Whether it takes only kernels that equal their stride.
 inline bool of_patches(std::string_view kernel) { return kernel.starts_with("patches"); }

@@ -186,6 +186,61 @@ TEST(Conv3dDensePlan, WalksEqualTheReference) {
   EXPECT_GT(joined, 30);
 }
 
+/// The properties of a plan that windows.cuh relies on.
+void expect_windows_fit(const Planned& planned) {
+  const Plan& p = planned.plan;
+  EXPECT_EQ(planned.tile, windows_tile);
+  EXPECT_EQ(p.box_rows, windows_tile.rows());
+  EXPECT_EQ(p.w.box * p.h.box * p.d.box, slices * slice_edge * slice_edge);
+  EXPECT_GE(p.stages, 3);
+  EXPECT_EQ(p.stage_bytes % 1024, 0);
+  EXPECT_EQ(p.window_bytes % 1024, 0);
+  EXPECT_GE(p.window_bytes, slices * p.window_w * p.window_h * row_bytes);
+  EXPECT_EQ(p.shared_bytes, 1024 + window_slots * p.window_bytes + p.stages * p.stage_bytes);
+  EXPECT_LE(p.shared_bytes, 227 * 1024);
+  for (const auto& [axis, window] : {std::pair(&p.h, p.window_h), std::pair(&p.w, p.window_w)}) {
+    EXPECT_LE(window, 256);
+    const int first = std::min(axis->offset[0], axis->offset[axis->taps() - 1]);
+    for (int tap = 0; tap < axis->taps(); ++tap) {
+      EXPECT_GE(axis->offset[tap] - first, 0);
+      EXPECT_LE(axis->offset[tap] - first + axis->box, window);
+    }
+  }
+}
+
+TEST(Conv3dDensePlan, WalksOfWindowsEqualTheReference) {
+  Random random{std::mt19937_64(8)};
+  int compared = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const bool transposed = i % 2 == 0;
+    const Triple kernel{random(1, 4), random(1, 5), random(1, 5)};
+    const Conv3dOptions o{.padding = random.triple(0, 3),
+                          .dilation = {random(1, 3), 1, i % 5 ? 1 : random(1, 2)},
+                          .groups = i % 3 ? 1 : random(1, 3)};
+    const int64_t most = (i % 4 ? 8 : 70) / o.groups;
+    const Shape input{random(1, 2), random(1, most) * o.groups, random(1, 5), random(1, 20), random(1, 20)};
+    const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
+    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 200'000)
+      continue;
+    const auto planned = make_windows_plan(*g, transposed, operand_bytes, 132);
+    if (!planned) {
+      EXPECT_GT(g->dilation.w * (g->kernel.w - 1), 4);
+      continue;
+    }
+    expect_windows_fit(*planned);
+    const Values in = testing::integers(testing::numel(input), 1),
+                 weight = testing::integers(testing::numel(g->weight_shape()), 2);
+    const Walk walk(*planned, in, weight);
+    const auto r = testing::reference_of(*g);
+    EXPECT_TRUE(walk.out ==
+                (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
+        << "big " << g->big_shape() << " weight " << g->weight_shape() << " groups " << o.groups
+        << " padding " << o.padding << " dilation " << o.dilation << " transposed " << transposed;
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+}
+
 TEST(Conv3dDensePlan, BoxesFillTheirRows) {
   const auto conv = [](const Triple& cells, int64_t batch) {
     return *geometry(false, {batch, 64, cells.d, cells.h, cells.w}, 64, 3, {.padding = 1});
@@ -212,6 +267,15 @@ TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(plan(true, {1, 64, 4, 4, 4}, {2, 2, 2}, {.stride = 5}));
   EXPECT_FALSE(plan(false, {0, 64, 4, 4, 4}, {2, 2, 2}, {}));
   EXPECT_FALSE(plan(false, {1, 64, 512, 512, 512}, {1, 1, 1}, {}));  // 2^33 elements
+
+  const auto windows = [](const Shape& input, const Triple& kernel, const Conv3dOptions& o) {
+    return make_windows_plan(*geometry(false, input, 64, kernel, o), false, 2, 132).has_value();
+  };
+  EXPECT_TRUE(windows({1, 64, 20, 20, 20}, 5, {}));
+  EXPECT_FALSE(windows({1, 64, 20, 20, 20}, 7, {}));
+  EXPECT_FALSE(windows({1, 64, 20, 20, 20}, 3, {.stride = {2, 1, 1}}));
+  EXPECT_FALSE(windows({0, 64, 4, 4, 4}, 3, {}));
+  EXPECT_FALSE(windows({1, 64, 512, 512, 512}, 1, {}));
 }
 
 }  // namespace
