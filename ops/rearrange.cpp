@@ -12,9 +12,16 @@ namespace vox {
 
 namespace {
 
-/// x with `indices`, computed on the host, read along `dim`.
-Tensor read_at(const Tensor& x, int64_t dim, const std::vector<int64_t>& indices) {
-  const auto count = static_cast<int64_t>(indices.size());
+/// x read along `dim` at index(0), ..., index(count - 1), which the host computes. Memory for the result is
+/// asked for first, so that a result that is too large fails before its indices take time.
+template <class Index>
+Tensor read_at(const char* op, const Tensor& x, int64_t dim, int64_t count, Index index) {
+  Shape shape = x.shape();
+  shape[dim] = count;
+  empty(shape, x.options());
+  detail::checked_bytes(op, count, i64);
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) indices[static_cast<size_t>(i)] = index(i);
   return detail::index_select(x, dim, from_vector<int64_t>(indices, count, x.device()));
 }
 
@@ -37,8 +44,9 @@ Tensor flip(const Tensor& x, const Shape& dims) {
       check<ShapeError>(std::find(seen.begin(), seen.end(), dim) == seen.end(), "flip: dim ", dim,
                         " occurs twice in dims ", dims);
       seen.push_back(dim);
-      if (x.rank() == 0) continue;
-      y = detail::index_select(y, dim, arange(x.shape()[dim] - 1, -1, -1, {i64, x.device()}));
+      if (x.numel() == 0 || x.rank() == 0) continue;
+      const int64_t size = x.shape()[dim];
+      y = read_at("flip", y, dim, size, [&](int64_t i) { return size - 1 - i; });
     }
     return y.impl() == x.impl() ? x.clone() : y;
   });
@@ -84,10 +92,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode) {
                         mode == PadMode::reflect ? "reflect" : "circular", " pads a dimension of size ", size,
                         " by at most ", most, " at each end, got (", before, ", ", after, ")");
       const int64_t count = checked_add("pad: padding", checked_add("pad: padding", before, size), after);
-      detail::checked_bytes("pad", count, i64);
-      std::vector<int64_t> indices(static_cast<size_t>(count));
-      for (int64_t k = 0; k < count; ++k) indices[static_cast<size_t>(k)] = source_of(k - before, size, mode);
-      if (count > size) y = read_at(y, dim, indices);
+      if (count > size)
+        y = read_at("pad", y, dim, count, [&](int64_t k) { return source_of(k - before, size, mode); });
     }
     return y.impl() == x.impl() ? x.clone() : y;
   });

@@ -168,6 +168,11 @@ TEST_P(TooLarge, WorkThatIsInVain) {
        {"mse_loss", shape, [&] { mse_loss(x, x, none); }},
        {"l1_loss", shape, [&] { l1_loss(x, x, none); }},
        {"index_select", shape, [&] { index_select(zero.to(f32), 0, zero.expand(shape)); }},
+       {"flip", shape, [&] { flip(x, 0); }},
+       {"pad", Shape({1, power(50) + 2}),
+        [&] {
+          pad(x.unsqueeze(0), {1, 1}, PadMode::replicate);
+        }},
        {"conv3d", row, [&] { conv3d(v, w); }},
        {"conv2d", row, [&] { conv2d(y2.unsqueeze(0), w2); }},
        {"conv_transpose3d", row, [&] { conv_transpose3d(v, w); }},
