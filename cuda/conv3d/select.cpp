@@ -176,9 +176,9 @@ bool channels_fill_chunks(const Conv3dProblem& p) {
   return big >= 64 && small >= 32 && reuse >= (is_16_bit(p.dtype) ? 5e13 : 4e14);
 }
 
-/// Where dense pays, by the cycles of both. Against flat and rolling, with 16-bit operands, where the
-/// channels fill rows of 64, or half a row of the input (32 -> 64 channels of 64^3: 1.1 times as fast). By
-/// TF32 rolling is as fast (0.94 to 1.09 times in 10 calls).
+/// Where dense pays too, the cycles of both decide. Elsewhere the rivals are flat and rolling. They are
+/// slower with 16-bit operands if channels fill rows of 64, or half a row of the input (32 -> 64 channels of
+/// 64^3: 1.1 times), and cells fill tiles. By TF32 rolling is as fast (0.94 to 1.09 times in 10 calls).
 template <class Storage, class Operand>
 bool windows_pay(const Conv3dProblem& p) {
   const Conv3dGeometry& g = p.geometry;
@@ -189,7 +189,8 @@ bool windows_pay(const Conv3dProblem& p) {
   const auto filled = [](int64_t channels) { return 10 * channels >= 9 * 64 * ((channels + 63) / 64); };
   const bool read_once = g.kernel.h * g.kernel.w == 1;  // gather needs no pass over f32
   return !std::is_same_v<Operand, Tf32> && (is_16_bit(p.dtype) || !read_once) &&
-         g.batch * g.small_cells() >= 1 << 17 && filled(out) && (in == 32 || filled(in));
+         g.batch * g.small_cells() >= 1 << 17 && dense::fills_windows(g, transposed(p)) && filled(out) &&
+         (in == 32 || filled(in));
 }
 
 bool dense_pays(const Conv3dProblem& p) {

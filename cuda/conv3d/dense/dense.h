@@ -13,12 +13,14 @@ bool takes(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 
-/// Stride 1; up to 5 taps along h and w (windows.cuh).
+/// Stride 1; windows that fit in shared memory, as those of 5 taps along h and w do (windows.cuh).
 template <class Storage, class Operand>
 bool takes_windows(const Conv3dGeometry& g, bool transposed);
 /// Whether it is faster than dense, by the cycles of both.
 template <class Storage, class Operand>
 bool windows_pay(const Conv3dGeometry& g, bool transposed);
+/// Whether nearly all cells of its tiles are outputs, which can be stored four at a time.
+bool fills_windows(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>
 void run_windows(const Conv3dCall& call);
 

@@ -1,4 +1,5 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/dense/plan.h>
 
 #include <algorithm>
@@ -263,6 +264,13 @@ std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transpose
   const double tile = static_cast<double>(taps) * p.chunks * step + (p.quads ? of_tile : of_tile_by_ones);
   const int64_t rounds = ceil_div(tiles, int64_t{multiprocessors});
   return Planned{windows_tile, p, static_cast<double>(rounds) * tile + of_windows};
+}
+
+bool fills_windows(const Conv3dGeometry& g, bool transposed) {
+  const Triple& out = transposed ? g.big : g.small;
+  const auto padded = [](int64_t cells, int64_t box) { return ceil_div(cells, box) * box; };
+  const int64_t of_tiles = padded(out.d, slices) * padded(out.h, slice_edge) * padded(out.w, slice_edge);
+  return out.w % 4 == 0 && 100 * out.d * out.h * out.w >= 95 * of_tiles;
 }
 
 }  // namespace vox::cuda::conv::dense

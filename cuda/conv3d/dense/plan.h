@@ -8,7 +8,7 @@
 
 namespace vox::cuda::conv::dense {
 
-// The kernel argument of kernel.cuh. The host builds it and passes it by value.
+// The kernel argument of kernel.cuh and windows.cuh. The host builds it and passes it by value.
 
 inline constexpr int most_phases = 4, most_taps = 16;  // of an axis
 inline constexpr int most_joined = 4;

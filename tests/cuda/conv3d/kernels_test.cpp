@@ -53,19 +53,29 @@ TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualDirect) {
   }
 }
 
-// A kernel whose blocks stay for several tiles: more tiles than multiprocessors, with a remainder on each
-// axis.
+// A kernel whose blocks compute several tiles: more tiles than multiprocessors, with a remainder on each
+// axis, with rows that can be stored by fours and rows that cannot; and tiles of one window or two.
 TEST_P(Conv3dKernelsCuda, ManyTilesEqualDirect) {
   if (!kernel().starts_with("windows")) GTEST_SKIP() << "blocks have one tile, or LargeRealCases have enough";
-  const Conv3dGeometry g =
-      detail::conv_transpose3d_geometry("tiles", {2, 70, 19, 37, 50}, {70, 130, 3, 3, 3}, {.padding = 1});
-  for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
-    const OperandShapes shapes = shapes_of(pass, g);
-    const Tensor a = randint(-1, 2, shapes.a, options()), b = randint(-1, 2, shapes.b, options());
-    for (const int64_t offset : {0, 1}) {
-      const Tensor differs =
-          ne(run(GetParam(), pass, a, b, g, {}, offset), run(direct, pass, a, b, g, {}, offset));
-      EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << name_of(pass) << ' ' << offset;
+  struct Case {
+    Shape input, weight;
+    ConvTranspose3dOptions options;
+  };
+  for (const auto& [input, weight, options] : {Case{{2, 70, 19, 37, 50}, {70, 130, 3, 3, 3}, {.padding = 1}},
+                                               Case{{2, 70, 19, 37, 52}, {70, 130, 3, 3, 3}, {.padding = 1}},
+                                               Case{{600, 8, 1, 3, 5}, {8, 8, 1, 1, 1}, {}},
+                                               Case{{300, 16, 2, 3, 4}, {16, 9, 2, 1, 1}, {.groups = 2}}}) {
+    const Conv3dGeometry g = detail::conv_transpose3d_geometry("tiles", input, weight, options);
+    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
+      const OperandShapes shapes = shapes_of(pass, g);
+      const Tensor a = randint(-1, 2, shapes.a, this->options()),
+                   b = randint(-1, 2, shapes.b, this->options()),
+                   bias = randint(-4, 5, {shapes.bias}, this->options());
+      for (const int64_t offset : {0, 1}) {
+        const Tensor differs =
+            ne(run(GetParam(), pass, a, b, g, bias, offset), run(direct, pass, a, b, g, bias, offset));
+        EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << input << ' ' << name_of(pass) << ' ' << offset;
+      }
     }
   }
 }

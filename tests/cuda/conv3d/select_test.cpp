@@ -116,6 +116,18 @@ TEST(Conv3dSelect, TheTable) {
       EXPECT_FALSE(at_highest.starts_with("dense") || at_highest.starts_with("windows"));
     }
   }
+  // Tiles of windows that are mostly empty: one depth, one row, odd sizes.
+  for (const Shape& input : {Shape{16, 64, 1, 128, 128},
+                             {8, 64, 1, 1, 16384},
+                             {1, 64, 56, 56, 56},
+                             {2, 64, 62, 62, 62},
+                             {2, 64, 64, 64, 62}}) {
+    const Conv3dGeometry g =
+        detail::conv_transpose3d_geometry("select", input, {64, 64, 3, 3, 3}, {.padding = 1});
+    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
+      for (const DType dtype : {f32, bf16, f16})
+        EXPECT_FALSE(chosen(medium, g, dtype, pass).starts_with("windows")) << input;
+  }
   // The bf16 kernel of `medium` is for full tiles; below, `medium` is what `high` is.
   EXPECT_EQ(chosen(high, geometry(8, 8)), first_choice());
   EXPECT_EQ(chosen(high, geometry(16, 7)), first_choice());
