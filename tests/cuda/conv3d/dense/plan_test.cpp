@@ -128,6 +128,19 @@ struct Walk {
   }
 };
 
+void expect_reference(const Planned& planned, const Conv3dGeometry& g) {
+  const bool transposed = planned.plan.transposed;
+  const Values in = testing::integers(testing::numel(transposed ? g.small_shape() : g.big_shape()), 1),
+               weight = testing::integers(testing::numel(g.weight_shape()), 2);
+  const Walk walk(planned, in, weight);
+  const auto r = testing::reference_of(g);
+  EXPECT_TRUE(walk.out ==
+              (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
+      << "big " << g.big_shape() << " small " << g.small_shape() << " weight " << g.weight_shape()
+      << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding << " dilation "
+      << g.dilation << " transposed " << transposed;
+}
+
 /// The properties of a plan that the kernel relies on.
 void expect_fits(const Planned& planned) {
   const auto& [t, p, cycles] = planned;
@@ -171,14 +184,7 @@ TEST(Conv3dDensePlan, WalksEqualTheReference) {
                                : make_plan(*g, transposed, operand_bytes, tile, split, 132);
     ASSERT_TRUE(planned);
     expect_fits(*planned);
-    const Values in = testing::integers(testing::numel(input), 1),
-                 weight = testing::integers(testing::numel(g->weight_shape()), 2);
-    const Walk walk(*planned, in, weight);
-    const auto r = testing::reference_of(*g);
-    EXPECT_TRUE(walk.out ==
-                (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
-        << "big " << g->big_shape() << " weight " << g->weight_shape() << " groups " << o.groups << " stride "
-        << o.stride << " padding " << o.padding << " dilation " << o.dilation << " transposed " << transposed;
+    expect_reference(*planned, *g);
     ++compared;
     joined += planned->plan.joined > 0;
   }
@@ -228,14 +234,7 @@ TEST(Conv3dDensePlan, WalksOfWindowsEqualTheReference) {
       continue;
     }
     expect_windows_fit(*planned);
-    const Values in = testing::integers(testing::numel(input), 1),
-                 weight = testing::integers(testing::numel(g->weight_shape()), 2);
-    const Walk walk(*planned, in, weight);
-    const auto r = testing::reference_of(*g);
-    EXPECT_TRUE(walk.out ==
-                (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
-        << "big " << g->big_shape() << " weight " << g->weight_shape() << " groups " << o.groups
-        << " padding " << o.padding << " dilation " << o.dilation << " transposed " << transposed;
+    expect_reference(*planned, *g);
     ++compared;
   }
   EXPECT_GT(compared, 100);
