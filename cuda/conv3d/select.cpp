@@ -2,6 +2,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/select.h>
@@ -121,7 +122,7 @@ bool eight_channels(const Conv3dProblem& p) {
 bool channels_fill_tiles(const Conv3dProblem& p) {
   if (!tf32(p) && !(is_16_bit(p.dtype) && p.pass == Conv3dPass::weight_grad)) return eight_channels(p);
   const int64_t big = p.geometry.big_per_group(), small = p.geometry.small_per_group();
-  const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
+  const auto padded = [](int64_t channels) { return ceil_div(channels, 8) * 8; };
   return p.pass == Conv3dPass::weight_grad || 16 * big * small >= padded(big) * padded(small);
 }
 
@@ -186,7 +187,7 @@ bool windows_pay(const Conv3dProblem& p) {
     return g.kernel.h * g.kernel.w > 1 && dense::windows_pay<Storage, Operand>(g, transposed(p));
   const auto [in, out] = transposed(p) ? std::pair(g.small_per_group(), g.big_per_group())
                                        : std::pair(g.big_per_group(), g.small_per_group());
-  const auto filled = [](int64_t channels) { return 10 * channels >= 9 * 64 * ((channels + 63) / 64); };
+  const auto filled = [](int64_t channels) { return 10 * channels >= 9 * 64 * ceil_div(channels, 64); };
   const bool read_once = g.kernel.h * g.kernel.w == 1;  // gather needs no pass over f32
   return !std::is_same_v<Operand, Tf32> && (is_16_bit(p.dtype) || !read_once) &&
          g.batch * g.small_cells() >= 1 << 17 && dense::fills_windows(g, transposed(p)) && filled(out) &&

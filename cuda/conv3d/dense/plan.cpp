@@ -99,6 +99,13 @@ std::vector<int> extents_of(int cells, int most) {
 /// The largest extent of a box, with gaps between its elements.
 int most_extent(const Axis& axis, int rows) { return std::min(rows, (most_box - 1) / axis.in_step + 1); }
 
+/// What follows from the extents of a box.
+void count_boxes(Plan& p) {
+  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
+  p.batch_tiles = ceil_div(p.batch, p.box_n);
+  p.box_rows = p.w.box * p.h.box * p.d.box * p.box_n;
+}
+
 /// Cuts the cells into boxes of `rows` at most: as few as possible, but not with short runs of outputs in
 /// memory.
 void cut_cells(Plan& p, int rows) {
@@ -115,9 +122,7 @@ void cut_cells(Plan& p, int rows) {
         least = cost;
         p.w.box = w, p.h.box = h, p.d.box = d, p.box_n = n;
       }
-  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
-  p.batch_tiles = ceil_div(p.batch, p.box_n);
-  p.box_rows = p.w.box * p.h.box * p.d.box * p.box_n;
+  count_boxes(p);
   p.window_w = p.w.box, p.window_h = p.h.box;
 }
 
@@ -235,8 +240,7 @@ std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transpose
   if (!planned) return std::nullopt;
   Plan& p = *planned;
   p.w.box = p.h.box = slice_edge, p.d.box = slices, p.box_n = 1;
-  for (Axis* axis : {&p.d, &p.h, &p.w}) axis->tiles = ceil_div(axis->cells, axis->box);
-  p.batch_tiles = p.batch, p.box_rows = windows_tile.rows();
+  count_boxes(p);
   const auto window = [](const Axis& axis) {
     return axis.box + std::abs(axis.offset[axis.taps() - 1] - axis.offset[0]);
   };
@@ -267,10 +271,11 @@ std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transpose
 }
 
 bool fills_windows(const Conv3dGeometry& g, bool transposed) {
-  const Triple& out = transposed ? g.big : g.small;
-  const auto padded = [](int64_t cells, int64_t box) { return ceil_div(cells, box) * box; };
-  const int64_t of_tiles = padded(out.d, slices) * padded(out.h, slice_edge) * padded(out.w, slice_edge);
-  return out.w % 4 == 0 && 100 * out.d * out.h * out.w >= 95 * of_tiles;
+  const auto planned = make_windows_plan(g, transposed, 2, 1);  // boxes do not depend on these numbers
+  if (!planned) return false;
+  const Plan& p = planned->plan;
+  const int64_t of_boxes = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.box_rows;
+  return p.quads && 100 * int64_t{p.out_cells} >= 95 * of_boxes;
 }
 
 }  // namespace vox::cuda::conv::dense

@@ -93,9 +93,6 @@ TEST(Conv3dSelect, TheTable) {
   }
   // Many channels, of few cells if they are fewer than 128; by windows if there are tiles for most
   // multiprocessors, and with 16-bit operands for many cells too.
-  const auto kernel_of = [](std::string_view name, std::string_view operand) {
-    return std::string(name) + std::string(operand);
-  };
   for (const auto& [channels, cells, of_f32, of_16_bits] : {std::tuple(128, 16, "dense", "dense"),
                                                             {128, 32, "windows", "windows"},
                                                             {64, 32, "windows", "windows"},
@@ -109,9 +106,9 @@ TEST(Conv3dSelect, TheTable) {
         continue;
       }
       EXPECT_EQ(chosen(high, g, f32, pass), of_f32);
-      EXPECT_EQ(chosen(medium, g, f32, pass), kernel_of(of_16_bits, "_bf16_of_f32"));
-      EXPECT_EQ(chosen(high, g, bf16, pass), kernel_of(of_16_bits, "_bf16"));
-      EXPECT_EQ(chosen(high, g, f16, pass), kernel_of(of_16_bits, "_f16"));
+      EXPECT_EQ(chosen(medium, g, f32, pass), std::string(of_16_bits) + "_bf16_of_f32");
+      EXPECT_EQ(chosen(high, g, bf16, pass), std::string(of_16_bits) + "_bf16");
+      EXPECT_EQ(chosen(high, g, f16, pass), std::string(of_16_bits) + "_f16");
       const std::string at_highest(chosen(highest, g, f32, pass));
       EXPECT_FALSE(at_highest.starts_with("dense") || at_highest.starts_with("windows"));
     }
