@@ -5,7 +5,8 @@
 //   bench_conv3d_kernels [highest|high|medium|bf16|f16] [layers] [kernel...]
 //
 // The first argument is a precision of f32 (default: high) or a 16-bit dtype. Without names, all kernels that
-// take the problem run. A * marks the kernel that the table chooses.
+// take the problem run. With `layers` the layers of networks below are timed. A * marks the kernel that the
+// table chooses.
 
 #include <cstdio>
 #include <string>

@@ -133,8 +133,8 @@ void cut_cells(Plan& p, int rows) {
 // beside another, and for each of its sums; and what it takes in a cluster in addition.
 constexpr double l2_bytes = 57, alone = 8600, beside = 2800, of_sum = 0.09;
 constexpr double in_cluster = 1700, of_sum_in_cluster = 0.2;
-// The same for windows.cuh: besides the products of a tile, if four outputs are stored at once or one, and
-// once.
+// The same for windows.cuh: of a tile besides its products, if outputs are stored by fours or one by one; and
+// of a launch.
 constexpr double of_tile = 3000, of_tile_by_ones = 18000, of_windows = 5000;
 
 /// How many blocks run at once, one on a multiprocessor. Clusters do not find room for all: their blocks are

@@ -16,8 +16,8 @@
 // copies, of the next tile too while sums are stored. Each block stores its slab of a tile, and
 // sum_slabs_kernel adds the slabs in order. No atomics, and the bits never change.
 //
-// The three kernels overlap: each may begin when all blocks of the one before have begun, and waits for its
-// end before it touches memory (runtime/dependent.cuh).
+// The three kernels overlap: the second and the third may begin when all blocks of the one before have begun,
+// and wait for its end before they touch memory (runtime/dependent.cuh).
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>

@@ -52,9 +52,9 @@ void cut_rows(PhasedAxis& a, int tile) {
   cut(a, tile, [&](int span) { return tile + span - 1; });
 }
 
-/// Cuts the rows themselves. A row has a second copy if a shift may be odd. Both copies have room for a
-/// number more than is read: for the second one of a word, and for the second copy's first number, which lies
-/// before that copy.
+/// Cuts the rows themselves. A row has a second copy if a shift may be odd. Both copies have room for one
+/// number more than is read, which completes the last word. The second copy begins with the second number: the
+/// first would lie before it, in the first copy.
 void cut_columns(Plan& p, int tile) {
   PhasedAxis& a = p.axis[2];
   const int longest = *std::max_element(a.span, a.span + a.phases);

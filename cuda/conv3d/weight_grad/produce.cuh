@@ -77,7 +77,7 @@ __device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, cons
         if constexpr (positions == 2) {
           *reinterpret_cast<uint32_t*>(place) = x;
           if (shifted > 0) {
-            if (!begins_row[j]) place[shifted] = static_cast<T>(x);  // its first number has no place there
+            if (!begins_row[j]) place[shifted] = static_cast<T>(x);  // a row's first is left out
             place[shifted + 1] = static_cast<T>(x >> 16);
           }
         } else {
