@@ -8,7 +8,7 @@
 #include <voxgrad/ops/reduce.h>
 
 // Layers without parameters, each an op with its options: activations, pooling, upsampling and changes of
-// shape. The constructor refuses options that no input fits.
+// shape. Sizes and factors that no input fits throw in the constructor, other options at the first call.
 
 namespace vox::nn {
 

@@ -12,8 +12,9 @@
 // elements are computed in f32 and rounded once. The activation costs no pass over memory, and backward keeps
 // x alone. The gradients of all norms can be differentiated again.
 //
-// All throw ShapeError or DTypeError for operands that do not fit, and ShapeError for statistics of a single
-// element, which would turn every x into 0. An x without elements gives an empty y, and updates no
+// All throw ShapeError or DTypeError for operands that do not fit. The statistics of a single element would
+// turn every x into 0: they are a ShapeError in batch_norm and instance_norm, as in PyTorch in group_norm
+// only if the batch is 1 too, and never in layer_norm. An x without elements gives an empty y, and updates no
 // statistics.
 
 namespace vox {

@@ -208,7 +208,7 @@ def _(entry, sample, d):
 
 
 @rule("A variance beyond f32's range is infinite or NaN",
-      "`var` and `std` of 16-bit tensors are computed in f32. PyTorch computes them in f64 on the CPU.")
+      "`var` and `std` of f32 and 16-bit tensors are computed in f32. PyTorch computes them in f64 on the CPU.")
 def _(entry, sample, d):
     beyond = d.message.split("first at")[-1].split(": ")[-1].startswith(("nan", "inf"))
     return entry.name in ("var", "std", "var_mean", "std_mean") and sample.source == "special" and beyond

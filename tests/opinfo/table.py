@@ -32,9 +32,17 @@ PyTorch's samples do not show these decisions:
 - **A function of your own may not have the name and the arguments of an op.** C++ finds `vox::relu` for an unqualified
   `relu(x)`, because `x` is a `vox::Tensor`. That makes calls short, and a `relu(const Tensor&)` of your own ambiguous
   ("call of overloaded 'relu(vox::Tensor&)' is ambiguous"). Qualify the call (`mine::relu(x)`) or choose another name.
+  `std` is also the name of a namespace: after `using namespace vox;` write `vox::std(x)`, because `std(x)` is ambiguous.
 - **`interpolate` computes positions in double.** PyTorch computes them in float. In `nearest` mode, if a
   `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
-  not PyTorch's for dense ones.
+  not PyTorch's for dense ones. In `linear` mode a cell of weight 0 is left out. PyTorch multiplies it, which gives NaN
+  for an infinite cell.
+- **The gradient of `logsumexp` is 0 where every element is -inf.** PyTorch's is NaN.
+- **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
+- **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
+  and not in its `avg_pool3d`.
+- **An empty batch needs valid sizes.** Convolutions check spatial sizes and `output_padding` as for any other batch.
+  PyTorch accepts an empty batch of any size.
 
 ## What is not there
 

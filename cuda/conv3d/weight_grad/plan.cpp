@@ -53,8 +53,8 @@ void cut_rows(PhasedAxis& a, int tile) {
 }
 
 /// Cuts the rows themselves. A row has a second copy if a shift may be odd. Both copies have room for one
-/// number more than is read, which completes the last word. The second copy begins with the second number: the
-/// first would lie before it, in the first copy.
+/// number more than is read, which completes the last word. The second copy begins with the second number:
+/// the first would lie before it, in the first copy.
 void cut_columns(Plan& p, int tile) {
   PhasedAxis& a = p.axis[2];
   const int longest = *std::max_element(a.span, a.span + a.phases);
