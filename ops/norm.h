@@ -12,10 +12,10 @@
 // elements are computed in f32 and rounded once. The activation costs no pass over memory, and backward keeps
 // x alone. The gradients of all norms can be differentiated again.
 //
-// All throw ShapeError or DTypeError for operands that do not fit. The statistics of a single element would
-// turn every x into 0: they are a ShapeError in batch_norm and instance_norm, as in PyTorch in group_norm
-// only if the batch is 1 too, and never in layer_norm. An x without elements gives an empty y, and updates no
-// statistics.
+// All throw ShapeError or DTypeError for operands that do not fit. Statistics of a single element turn every
+// x into 0. batch_norm and instance_norm refuse them with a ShapeError; group_norm does so only for a batch
+// of one sample, and layer_norm never does, as in PyTorch. An x without elements gives an empty y, and
+// updates no statistics.
 
 namespace vox {
 
