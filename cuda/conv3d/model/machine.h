@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace vox::cuda::conv {
+
+/// What plans and predictions of time need to know about a GPU. Plans are plain host values, so tests make
+/// them for any machine, on any machine.
+struct Machine {
+  int multiprocessors;
+  int64_t block_shared_bytes;           ///< shared memory of a block, at most
+  int64_t multiprocessor_shared_bytes;  ///< of all its blocks, each of which takes 1 KB more
+  bool wgmma;                           ///< this build's wgmma kernels can run: Hopper, architecture 90a
+
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+/// The machine of the measurements. Choices count with it on all GPUs, and so do plans of weight gradients,
+/// so that the bits of their sums do not depend on the GPU. (dense counts with the GPU's own.)
+inline constexpr Machine h200{.multiprocessors = 132,
+                              .block_shared_bytes = 227 << 10,
+                              .multiprocessor_shared_bytes = 228 << 10,
+                              .wgmma = true};
+
+/// Shared memory that a block has on every GPU since sm_80, with two blocks on a multiprocessor where it has
+/// 164 KB or more.
+inline constexpr int64_t any_block_shared_bytes = 96 << 10;
+
+/// The largest number of kernels that count in 32 bits.
+inline constexpr int64_t most_int = std::numeric_limits<int>::max();
+
+}  // namespace vox::cuda::conv
