@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <voxgrad/ops/cpu/conv3d/lattice.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/conv3d.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>

@@ -3,7 +3,7 @@
 // The two methods on tiles, for conv3d.cpp.
 
 #include <voxgrad/ops/conv3d_geometry.h>
-#include <voxgrad/ops/cpu/conv3d/lattice.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 namespace vox::cpu {
 

@@ -17,7 +17,7 @@
 // correlation too, with stride 1 and a kernel of its own, and no output is multiplied with a tap that does
 // not touch it. One Lattice per axis describes either op.
 
-namespace vox::cpu {
+namespace vox {
 
 /// One axis of a dense correlation between a subset of the output cells and of the taps.
 struct Lattice {
@@ -93,4 +93,4 @@ inline std::vector<Lattice> conv_transpose3d_lattices(const Conv3dGeometry& g, i
   return phases;
 }
 
-}  // namespace vox::cpu
+}  // namespace vox
