@@ -129,44 +129,34 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 // A separate kernel packs the weights, and one thread brings them. Those of a tap lie as [granule][column][16
 // bytes], columns being (tap along d, descending) x (channel).
 
-/// [group][block of channels][slab][group of taps along d][tap (h, w)][granule][column][channel of the
-/// granule], zeros for channels that do not exist.
+/// [group][block of channels][slab][group of taps along d][tap (h, w)]([part])[granule][column][16 bytes].
 template <class Tile>
-__global__ void __launch_bounds__(256)
-    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
-                const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
-                int64_t kernel_taps, int64_t numel, int64_t*, const int64_t* only_if) {
-  if (only_if && *only_if == 0) return;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    int64_t rest = i;
-    const auto next = [&](int extent) {
-      const auto index = static_cast<int>(rest % extent);
-      rest /= extent;
-      return index;
-    };
-    const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
-    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2);
-    const int tw = next(p.w.taps), th = next(p.h.taps);
-    const int d = p.d.first_tap + (next(p.depth_groups) * Tile::taps_d + td) * p.d.tap_pace;
-    const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
-    const int in = next(p.slabs) * Tile::slab + granule * Tile::granule + in_granule;
-    const int out = next(p.channel_blocks) * Tile::channels + out_in_block;
-    const int64_t group = rest;
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group) {
-      const int64_t row = weight_row(p, transposed, group, in, out);
-      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
-    }
-    packed[i] = Tile::Operand::part(value);
-  }
-}
+struct Layout {
+  Product p;
+  int kernel_h, kernel_w;
 
-template <class Tile>
-int64_t packed_numel(const Product& p) {
-  return int64_t{p.groups} * p.channel_blocks * p.slabs * p.depth_groups * p.h.taps * p.w.taps *
-         Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
-}
+  static constexpr int channels = Tile::granule;
+  int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * Tile::channels; }
+  int64_t granules() const {
+    return columns() * p.slabs * Tile::slab_granules * p.d.taps * p.h.taps * p.w.taps;
+  }
+  constexpr int channel(int c) const { return c; }
+  constexpr int64_t next_part() const { return Tile::part_bytes; }
+  constexpr Granule at(auto number) const {
+    const auto [slab, granule, d, h, w, group, block, column] = digits(
+        number,
+        {Tile::slab_granules, p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
+    const int64_t first_tap =
+        ((int64_t{group} * p.channel_blocks + block) * p.slabs + slab) * p.depth_groups + d / Tile::taps_d;
+    const int td = Tile::taps_d - 1 - d % Tile::taps_d;
+    return {.group = group,
+            .in = slab * Tile::slab + granule * channels,
+            .out = block * Tile::channels + column,
+            .tap = kernel_tap(p, kernel_h, kernel_w, d, h, w),
+            .to = ((first_tap * p.h.taps + h) * p.w.taps + w) * Tile::tap_bytes +
+                  ((granule * Tile::taps_d + td) * Tile::channels + column) * 16};
+  }
+};
 
 /// One thread brings all chunks of weights, in the order in which they are used.
 template <class Tile>

@@ -77,19 +77,12 @@ void launch_product(const Launch& launch, const Conv3dCall& call, Product p) {
   int64_t* const failed =
       failed_tensor.defined() ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   p.in_words = in_words<Storage>(p, input);
-  const int64_t numel = packed_numel<Tile>(p),
-                columns = int64_t{p.groups} * p.channel_blocks * Tile::channels;
-  const int64_t packed_bytes = numel * static_cast<int64_t>(sizeof(Element));  // a multiple of 16
-  const Workspace packed(launch, packed_bytes + (Tile::scaled ? columns * int64_t{sizeof(float)} : 0));
-  float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + packed_bytes);
-  if constexpr (Tile::scaled)
-    pack_scaled_kernel<Tile><<<static_cast<unsigned>(columns), scaling_threads, 0, launch.stream()>>>(
-        vox::detail::ptr<float>(weight), packed.as<Element>(), unscale, p, transposed,
-        static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), failed);
-  else
-    pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
-        vox::detail::ptr<Storage>(weight), packed.as<Element>(), p, transposed, static_cast<int>(g.kernel.h),
-        static_cast<int>(g.kernel.w), g.taps(), numel, failed, only_if);
+  const Layout<Tile> layout{p, static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w)};
+  const int64_t bytes = packed_bytes<typename Tile::Operand>(layout);  // a multiple of 16
+  const Workspace packed(launch, bytes + (Tile::scaled ? layout.columns() * int64_t{sizeof(float)} : 0));
+  float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + bytes);
+  pack_weights<typename Tile::Operand>(launch, vox::detail::ptr<Storage>(weight), packed.as<unsigned char>(),
+                                       weights_of(g, transposed), layout, failed, only_if, unscale);
   const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host)) + Tile::zero_bytes;
   launch.allow_shared_memory<product_kernel<Tile>>(shared);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));

@@ -81,6 +81,12 @@ constexpr bool rows_are_words(const Product& p) {
   return p.w.base % 2 == 0 || (p.w.base < 0 && pitch + p.w.base > p.w.in_cells);
 }
 
+/// The number of a tap in a kernel with these extents.
+constexpr int64_t kernel_tap(const Product& p, int64_t kernel_h, int64_t kernel_w, int d, int h, int w) {
+  const auto of = [](const Axis& a, int tap) { return a.first_tap + int64_t{tap} * a.tap_pace; };
+  return (of(p.d, d) * kernel_h + of(p.h, h)) * kernel_w + of(p.w, w);
+}
+
 /// Bytes of shared memory.
 inline int64_t plane_bytes(const Product& p, const TileShape& t) { return int64_t{p.window} * 32 * t.parts; }
 inline int64_t tap_bytes(const TileShape& t) {

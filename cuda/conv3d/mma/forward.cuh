@@ -191,34 +191,27 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Weights in the order in which lanes read them: [group and block of channels][slice][tap][n / 8][lane][2],
-/// with zeros for channels that do not exist; split, [...][lane][high 2, low 2].
+/// Weights in the order in which lanes read them: [group and block of channels][slice][tap][n / 8][lane][2];
+/// split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
-__global__ void __launch_bounds__(256)
-    pack_kernel(const float* weight, float* packed, Problem p, int64_t* failed, const int64_t* only_if) {
-  if (only_if && *only_if == 0) return;
-  constexpr int parts = split ? 2 : 1;
-  const int64_t numel = p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 64;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const int r = i % 2, lane = i / 2 % 32, tile = i / 64 % n_tiles;
-    int64_t rest = i / (64 * n_tiles);
-    const int64_t tap = rest % p.taps;
-    rest /= p.taps;
-    const int64_t in = rest % p.slices * slice + lane % 4 + 4 * r;
-    rest /= p.slices;
-    const int64_t out = (rest % p.blocks_n * n_tiles + tile) * 8 + lane / 4, group = rest / p.blocks_n;
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group)
-      value = weight[weight_row(p, p.transposed, group, in, out) * p.taps + tap];
-    const uint32_t high = tf32_high(value);
-    packed[i / 2 * (2 * parts) + r] = __uint_as_float(high);
-    if constexpr (split) {
-      packed[i / 2 * 4 + 2 + r] = __uint_as_float(tf32_low(value, high));
-      if (beyond_tf32(value)) *failed = 1;
-    }
+struct Layout {
+  Problem p;
+
+  static constexpr int channels = 2;
+  int64_t granules() const { return p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 32; }
+  constexpr int channel(int c) const { return 4 * c; }
+  constexpr int64_t next_part() const { return 8; }
+  constexpr Granule at(auto number) const {
+    const auto [group, block, at_slice, tap, tile, lane] = digits(
+        number,
+        {static_cast<int>(p.blocks_n), static_cast<int>(p.slices), static_cast<int>(p.taps), n_tiles, 32});
+    return {.group = group,
+            .in = at_slice * slice + lane % 4,
+            .out = (block * n_tiles + tile) * 8 + lane / 4,
+            .tap = tap,
+            .to = int64_t{number} * (split ? 16 : 8)};
   }
-}
+};
 
 /// A fragment of a warp's input: 32 cells x 8 channels from `from`, which is at the lane's row and column.
 __device__ __forceinline__ void load_fragment(uint32_t (&a)[2][4], const uint32_t* from) {
@@ -534,8 +527,8 @@ void run(const Conv3dCall& call) {
     const int64_t packed_numel =
         checked_numel(call.op(), {p.groups * p.blocks_n, p.slices, p.taps, tap_floats});
     const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
-    pack_kernel<n_tiles, split><<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(
-        vox::detail::ptr<float>(weight), packed.as<float>(), p, failed, only_if);
+    pack_weights<Operand>(launch, vox::detail::ptr<float>(weight), packed.as<float>(),
+                          weights_of(g, transposed), Layout<n_tiles, split>{p}, failed, only_if);
     const unsigned grid = grid_for(std::min(p.tiles * p.groups * p.blocks_n * p.phases, most_blocks), 1);
     const int shared = 2 * step_groups * p.chunk * tap_floats * static_cast<int>(sizeof(float));
     launch.allow_shared_memory<product_kernel<n_tiles, split>>(shared);

@@ -94,11 +94,10 @@ void run(const Conv3dCall& call) {
     using Element = typename Tile::Element;
     Plan plan = recall<plan_of<Tile>>(g, transposed, multiprocessors(launch));
     plan.product.in_words = flat::in_words<Storage>(plan.product, input);
-    const int64_t numel = packed_numel<Tile>(plan.product);
-    const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
-    pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
-        vox::detail::ptr<Storage>(weight), packed.as<Element>(), plan.product, transposed,
-        static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), numel);
+    const Layout<Tile> layout{plan.product, static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w)};
+    const Workspace packed(launch, packed_bytes<Operand>(layout));
+    pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), packed.as<Element>(),
+                          weights_of(g, transposed), layout);
     const int shared =
         barrier_bytes + Tile::results_bytes + static_cast<int>(shared_bytes(plan.product, Tile::host));
     launch.allow_shared_memory<product_kernel<Tile>>(shared);
