@@ -35,41 +35,6 @@
 
 namespace vox::cuda::conv::flat {
 
-// ---- What a block owns ------------------------------------------------------------------------------------
-
-struct Job {
-  int channel_block, tile, group;
-  int first_depth;  // the outputs are first_depth + j * (tap step of d)
-  int depths;       // that exist
-};
-
-template <class Tile>
-__device__ __forceinline__ Job job_at(int64_t i, const Product& p) {
-  Job job;
-  job.channel_block = static_cast<int>(i % p.channel_blocks);
-  i /= p.channel_blocks;
-  job.tile = static_cast<int>(i % p.tiles);
-  i /= p.tiles;
-  const int block = static_cast<int>(i % p.depth_blocks), step = p.d.tap_step;
-  job.group = static_cast<int>(i / p.depth_blocks);
-  job.first_depth = block % step + block / step * Tile::depths * step;
-  job.depths = min(Tile::depths, (p.d.cells - job.first_depth + step - 1) / step);  // may be negative
-  return job;
-}
-
-/// The planes of a tile that are inside the input and that an output needs. Plane q is input cell `cell + q *
-/// (tap step of d)`.
-struct Planes {
-  int cell, first, end;
-};
-template <class Tile>
-__device__ __forceinline__ Planes planes_of(const Job& job, int depth_group, const Product& p) {
-  const int step = p.d.tap_step, cell = job.first_depth + depth_group * Tile::taps_d * step + p.d.base;
-  const int first = cell < 0 ? (step - 1 - cell) / step : 0;
-  const int beyond = cell < p.d.in_cells ? (p.d.in_cells - 1 - cell) / step + 1 : 0;
-  return {cell, first, job.depths > 0 ? min(job.depths + Tile::taps_d - 1, beyond) : 0};
-}
-
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of all planes. Warps take planes in turn, so as many planes are in flight as there are
@@ -89,13 +54,13 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
     const typename Tile::Storage* const source =
         input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
-      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      const Planes planes = planes_of(job, depth_group, Tile::host, p);
       for (int q = planes.first; q < planes.end; ++q, ring.advance()) {
         const bool mine = turn == warp;
         turn = turn + 1 == loaders ? 0 : turn + 1;
@@ -165,7 +130,7 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
   Ring ring{p.stages};
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const auto* const block = reinterpret_cast<const unsigned char*>(packed) +
                               (int64_t{job.group} * p.channel_blocks + job.channel_block) * p.slabs *
                                   p.depth_groups * p.h.taps * p.w.taps * Tile::tap_bytes;
@@ -217,7 +182,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const int first_channel = job.channel_block * channels + lane % 4 * 2;
     float first[channels / 8][2];  // bias of the thread's columns, two of every 8
     const auto load_bias = [&] {
@@ -236,7 +201,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     sums.clear();
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
-      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      const Planes planes = planes_of(job, depth_group, Tile::host, p);
       const int taps = taps_in(row_group, p);
       Ring at = plane_ring;
       for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {

@@ -10,6 +10,8 @@
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/gather/kernel.cuh>
 
+#include <utility>
+
 namespace vox::cuda::conv::gather {
 
 /// Weights as they lie in a stage: [group and block of channels][slab][tap along d][part][tap along h and
@@ -42,22 +44,12 @@ struct Layout {
 /// Calls f with the Block of a tile.
 template <bool split, class F>
 void visit_block(const TileShape& tile, F f) {
-  const auto one = [&]<int channels, int slots, int tiles>() {
-    if constexpr (has_kernel({channels, slots, tiles, split}))
-      if (tile == TileShape{channels, slots, tiles, split}) f(Block<channels, slots, tiles, split>{});
+  const auto one = [&]<TileShape t>() {
+    if constexpr (t.split == split)
+      if (tile == t) f(Block<t.channels, t.slots, t.tiles, split>{});
   };
-  const auto of_channels = [&]<int channels>() {
-    one.template operator()<channels, 1, 1>();
-    one.template operator()<channels, 1, 2>();
-    one.template operator()<channels, 2, 1>();
-    one.template operator()<channels, 2, 2>();
-    one.template operator()<channels, 3, 1>();
-    one.template operator()<channels, 3, 2>();
-  };
-  of_channels.template operator()<16>();
-  of_channels.template operator()<32>();
-  of_channels.template operator()<48>();
-  of_channels.template operator()<64>();
+  [&]<size_t... i>(std::index_sequence<i...>) { (one.template operator()<tile_shapes[i]>(), ...); }
+  (std::make_index_sequence<tile_shapes.size()>{});
 }
 
 template <class Operand>
@@ -65,7 +57,7 @@ constexpr bool is_split = Operand::parts > 1;
 
 template <class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  return recall<make_plan>(g, transposed, is_split<Operand>, h200_multiprocessors).has_value();
+  return recall<make_plan>(g, transposed, is_split<Operand>, h200).has_value();
 }
 
 template <class Operand>
@@ -73,7 +65,7 @@ void run(const Conv3dCall& call) {
   constexpr bool split = is_split<Operand>;
   const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;
   const Launch launch(call.op(), output, {&input, &weight, &bias, &failed_tensor});
-  const auto& [tile, p] = *recall<make_plan>(g, transposed, split, multiprocessors(launch));
+  const auto& [tile, p] = *recall<make_plan>(g, transposed, split, machine_of(launch));
   int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
   visit_block<split>(tile, [&](auto block) {
     using Block = decltype(block);

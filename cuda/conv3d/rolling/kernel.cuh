@@ -61,17 +61,6 @@ struct Tile {
   static constexpr int results_bytes = flat::consumer_warps * warp_results * 4;
 };
 
-/// f(march) for each march of the block's piece of the depths, in order.
-template <class F>
-__device__ __forceinline__ void for_each_march(const Plan& plan, F f) {
-  const int64_t end = plan.cuts[blockIdx.x + 1];
-  for (int64_t step = plan.cuts[blockIdx.x]; step < end;) {
-    const March m = march_at(step, end, plan.product);
-    f(m);
-    step += m.end - m.first;
-  }
-}
-
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane brings
@@ -86,7 +75,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
   if (warp >= loaders) return;
   int turn = 0;  // the warp that brings the next plane
 
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     const int first_position = m.tile * Tile::positions,
               first_image = flat::place_of(first_position, p).image;
     const typename Tile::Storage* const source =
@@ -151,7 +140,7 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
   const flat::Product& p = plan.product;
   Ring ring{p.stages};
   const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     const int64_t first_turn = (int64_t{m.group} * p.channel_blocks + m.channel_block) * Tile::taps_d;
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +
@@ -253,7 +242,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
   float sum[tiles][columns / 2];  // in the tensor cores' order
 
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     keep_bias<Tile>(results, bias, m, lane, p);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
