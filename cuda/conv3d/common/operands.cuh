@@ -72,6 +72,8 @@ struct Tf32 {
   using Element = uint32_t;
   static constexpr int parts = 1;
   static __device__ __forceinline__ Element part(float x) { return ptx::to_tf32(x); }
+  static constexpr int weight_parts = 1;
+  static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
 };
 
 /// Rounded to 16 bits, or stored in 16 bits.
@@ -80,25 +82,34 @@ struct Bf16 {
   using Element = bfloat16;
   static constexpr int parts = 1;
   static __device__ __forceinline__ Element part(float x) { return bfloat16(x); }
+  static constexpr int weight_parts = 1;
+  static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
 };
 struct F16 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;
   static constexpr int parts = 1;
   static __device__ __forceinline__ Element part(float x) { return float16(x); }
+  static constexpr int weight_parts = 1;
+  static __device__ __forceinline__ Element weight_part(float x, int) { return part(x); }
 };
 
 /// f32 as a sum of two TF32 numbers, high and low. Three of their four products are computed; low * low is
 /// below the rounding of f32. See Note [Truncating sums].
 struct Tf32x3 {
-  static constexpr int parts = 2;
+  using Element = uint32_t;
+  static constexpr int parts = 2, weight_parts = 2;
+  static __device__ __forceinline__ Element weight_part(float x, int i) {
+    const uint32_t high = tf32_high(x);
+    return i == 0 ? high : tf32_low(x, high);
+  }
 };
 
 /// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh.
 struct F16x3 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;
-  static constexpr int parts = 2;
+  static constexpr int parts = 2, weight_parts = 3;
 
   /// The power of two that brings numbers up to `most` (finite) below 2^15, and up to 2^14 at least if
   /// possible.

@@ -57,91 +57,47 @@ __device__ __forceinline__ int64_t weight_row(const Problem& p, bool transposed,
                     : (group * p.out_per_group + out) * p.in_per_group + in;
 }
 
-/// Parts of a weight, and their type.
-template <class Operand>
-struct PackedParts {
-  static constexpr int count = 1;
-  using Element = typename Operand::Element;
-  static __device__ __forceinline__ Element part(float x, int) { return Operand::part(x); }
-};
-template <>
-struct PackedParts<Tf32x3> {
-  static constexpr int count = 2;
-  using Element = uint32_t;
-  static __device__ __forceinline__ Element part(float x, int i) {
-    const uint32_t high = tf32_high(x);
-    return i == 0 ? high : tf32_low(x, high);
-  }
-};
-template <>
-struct PackedParts<F16x3> {
-  static constexpr int count = 3;
-  using Element = float16;
-  static __device__ __forceinline__ Element part(float x, int i) { return F16x3::weight_part(x, i); }
-};
-
 template <class Operand, class Layout>
 int64_t packed_bytes(const Layout& layout) {
-  using Parts = PackedParts<Operand>;
-  return layout.granules() * Layout::channels * Parts::count *
-         static_cast<int64_t>(sizeof(typename Parts::Element));
+  return layout.granules() * Layout::channels * Operand::weight_parts *
+         static_cast<int64_t>(sizeof(typename Operand::Element));
 }
 
-constexpr int packing_threads = 256;
+template <class Layout>
+__device__ __forceinline__ Granule granule_at(int64_t number, const Layout& layout) {
+  return number >> 31 ? layout.at(number) : layout.at(static_cast<uint32_t>(number));
+}
 
-/// Packs granules for one block of threads.
-template <class Storage, class Operand, class Layout>
-class Packer {
- public:
-  static constexpr int channels = Layout::channels;
-  using Parts = PackedParts<Operand>;
-  using Element = typename Parts::Element;
-
-  __device__ __forceinline__ Packer(const Storage* weight, unsigned char* packed, const Weights& weights,
-                                    const Layout& layout)
-      : weight_(weight), packed_(packed), weights_(weights), layout_(layout) {}
-
-  __device__ __forceinline__ Granule at(int64_t number) const {
-    return number >> 31 ? layout_.at(number) : layout_.at(static_cast<uint32_t>(number));
-  }
-
-  __device__ __forceinline__ void load(float (&value)[channels], const Granule& granule) const {
-    const Storage* const from =
-        weight_ +
-        weight_row(weights_, weights_.transposed, granule.group, int64_t{granule.in}, int64_t{granule.out}) *
-            weights_.taps +
-        granule.tap;
-    const int64_t step = (weights_.transposed ? weights_.out_per_group : 1) * weights_.taps;
-    const int64_t here = granule.out < weights_.out_per_group && granule.tap != Granule::no_tap
-                             ? weights_.in_per_group - granule.in
-                             : 0;
+template <class Storage, class Layout>
+__device__ __forceinline__ void load_granule(float (&value)[Layout::channels], const Granule& granule,
+                                             const Storage* weight, const Weights& w, const Layout& layout) {
+  const bool exists = granule.out < w.out_per_group && granule.tap != Granule::no_tap;
+  const int64_t channels = exists ? w.in_per_group - granule.in : 0;
+  const int64_t row = weight_row(w, w.transposed, granule.group, int64_t{granule.in}, int64_t{granule.out});
+  const Storage* const from = weight + row * w.taps + granule.tap;
+  const int64_t step = (w.transposed ? w.out_per_group : 1) * w.taps;
 #pragma unroll
-    for (int c = 0; c < channels; ++c) {
-      const int channel = layout_.channel(c);
-      value[c] = channel < here ? static_cast<float>(from[channel * step]) : 0.0f;
-    }
+  for (int c = 0; c < Layout::channels; ++c) {
+    const int channel = layout.channel(c);
+    value[c] = channel < channels ? static_cast<float>(from[channel * step]) : 0.0f;
   }
+}
 
-  __device__ __forceinline__ void store(const float (&value)[channels], const Granule& granule) const {
-    using Words = std::conditional_t<sizeof(Element) * channels == 16, uint4, uint2>;
-    static_assert(sizeof(Element) * channels == sizeof(Words));
-    unsigned char* to = packed_ + granule.to;
+template <class Operand, class Layout>
+__device__ __forceinline__ void store_granule(const float (&value)[Layout::channels], unsigned char* to,
+                                              const Layout& layout) {
+  using Element = typename Operand::Element;
+  using Words = std::conditional_t<sizeof(Element) * Layout::channels == 16, uint4, uint2>;
+  static_assert(sizeof(Element) * Layout::channels == sizeof(Words));
 #pragma unroll
-    for (int part = 0; part < Parts::count; ++part) {
-      alignas(16) Element bits[channels];
+  for (int part = 0; part < Operand::weight_parts; ++part) {
+    alignas(16) Element bits[Layout::channels];
 #pragma unroll
-      for (int c = 0; c < channels; ++c) bits[c] = Parts::part(value[c], part);
-      *reinterpret_cast<Words*>(to) = *reinterpret_cast<const Words*>(bits);
-      if constexpr (Parts::count > 1) to += layout_.next_part();
-    }
+    for (int c = 0; c < Layout::channels; ++c) bits[c] = Operand::weight_part(value[c], part);
+    *reinterpret_cast<Words*>(to) = *reinterpret_cast<const Words*>(bits);
+    if constexpr (Operand::weight_parts > 1) to += layout.next_part();
   }
-
- private:
-  const Storage* weight_;
-  unsigned char* packed_;
-  const Weights& weights_;
-  const Layout& layout_;
-};
+}
 
 /// Packs the granules `first`, first + step, ... *failed becomes 1 if parts in TF32 cannot represent a weight
 /// (null: results tell).
@@ -149,20 +105,20 @@ template <class Operand, class Storage, class Layout>
 __device__ __forceinline__ void pack_granules(const Storage* weight, unsigned char* packed,
                                               const Weights& weights, const Layout& layout, int64_t granules,
                                               int64_t first, int64_t step, int64_t* failed) {
-  const Packer<Storage, Operand, Layout> packer(weight, packed, weights, layout);
   for (int64_t i = first; i < granules; i += step) {
-    const Granule granule = packer.at(i);
+    const Granule granule = granule_at(i, layout);
     float value[Layout::channels];
-    packer.load(value, granule);
-    packer.store(value, granule);
+    load_granule(value, granule, weight, weights, layout);
+    store_granule<Operand>(value, packed + granule.to, layout);
     if constexpr (std::is_same_v<Operand, Tf32x3>) {
-      bool all_fit = true;
 #pragma unroll
-      for (int c = 0; c < Layout::channels; ++c) all_fit &= !beyond_tf32(value[c]);
-      if (failed && !all_fit) *failed = 1;
+      for (int c = 0; c < Layout::channels; ++c)
+        if (failed && beyond_tf32(value[c])) *failed = 1;
     }
   }
 }
+
+constexpr int packing_threads = 256;
 
 /// The same for F16x3, where all weights of an output channel are scaled by one power of two. A block packs
 /// the granules of one output channel, its `column`. unscale[column] becomes 1 / the power of two. *failed
@@ -174,15 +130,19 @@ __device__ __forceinline__ void pack_column(const float* weight, unsigned char* 
                                             int64_t column, int64_t columns, float* unscale,
                                             int64_t* failed) {
   __shared__ float warp_most[packing_threads / 32];
-  const Packer<float, F16x3, Layout> packer(weight, packed, weights, layout);
-  const int64_t first = column + threadIdx.x * columns, step = packing_threads * columns;
-  float value[Layout::channels];
+  const auto for_each_granule = [&](auto f) {
+    for (int64_t i = column + threadIdx.x * columns; i < granules; i += packing_threads * columns) {
+      const Granule granule = granule_at(i, layout);
+      float value[Layout::channels];
+      load_granule(value, granule, weight, weights, layout);
+      f(value, granule);
+    }
+  };
   float most = 0;
-  for (int64_t i = first; i < granules; i += step) {
-    packer.load(value, packer.at(i));
+  for_each_granule([&](const auto& value, const Granule&) {
 #pragma unroll
-    for (int c = 0; c < Layout::channels; ++c) most = larger_size(most, value[c]);
-  }
+    for (const float x : value) most = larger_size(most, x);
+  });
   // Compared as integers, so that NaN is the largest.
   most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
   if (threadIdx.x % 32 == 0) warp_most[threadIdx.x / 32] = most;
@@ -191,18 +151,16 @@ __device__ __forceinline__ void pack_column(const float* weight, unsigned char* 
 
   const float scale = F16x3::scale_for(most);
   bool all_fit = most < __uint_as_float(0x7f800000);
-  for (int64_t i = first; i < granules; i += step) {
-    const Granule granule = packer.at(i);
-    packer.load(value, granule);
+  for_each_granule([&](auto& value, const Granule& granule) {
     float most_here = 0;
 #pragma unroll
-    for (int c = 0; c < Layout::channels; ++c) {
-      value[c] *= scale;
-      most_here = fmaxf(most_here, fabsf(value[c]));
+    for (float& x : value) {
+      x *= scale;
+      most_here = fmaxf(most_here, fabsf(x));
     }
     all_fit &= most_here >= F16x3::full_weight || most_here == 0;
-    packer.store(value, granule);
-  }
+    store_granule<F16x3>(value, packed + granule.to, layout);
+  });
   if (threadIdx.x == 0) unscale[column] = F16x3::inverse(scale);
   if (!all_fit) *failed = 1;
 }
@@ -234,51 +192,6 @@ void pack_weights(const Launch& launch, const Storage* weight, void* packed, con
   if constexpr (std::is_same_v<Operand, F16x3>) blocks = static_cast<unsigned>(layout.columns());
   pack_kernel<Operand><<<blocks, packing_threads, 0, launch.stream()>>>(
       weight, static_cast<unsigned char*>(packed), weights, layout, granules, unscale, failed, only_if);
-}
-
-// ---- Scaled pairs of f16 numbers (F16x3 of operands.cuh) --------------------------------------------------
-
-constexpr int scaling_threads = 256;
-
-/// A block packs the weights of one output channel, all scaled by one power of two. `for_each_granule(f)`
-/// calls f(to, value) for this thread's share of the weights: `value` are 8 channels of a tap, `to` is where
-/// their parts go, each `next_part` numbers after the one before. *unscale becomes 1 / the power of two.
-/// *failed becomes 1 if parts cannot represent some weights: if all 8 of a granule are too small, but not all
-/// 0, or if there is an Inf or NaN.
-template <class ForEachGranule>
-__device__ __forceinline__ void pack_scaled(const ForEachGranule& for_each_granule, int next_part,
-                                            float* unscale, int64_t* failed) {
-  __shared__ float warp_most[scaling_threads / 32];
-  float most = 0;
-  for_each_granule([&](float16*, const float(&value)[8]) {
-#pragma unroll
-    for (int c = 0; c < 8; ++c) most = larger_size(most, value[c]);
-  });
-  most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
-  if (threadIdx.x % 32 == 0) warp_most[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (const float of_warp : warp_most) most = larger_size(most, of_warp);
-
-  const float scale = F16x3::scale_for(most);
-  bool all_fit = most < __uint_as_float(0x7f800000);
-  for_each_granule([&](float16* to, float(&value)[8]) {
-    float most_here = 0;
-#pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      value[c] *= scale;
-      most_here = fmaxf(most_here, fabsf(value[c]));
-    }
-    all_fit &= most_here >= F16x3::full_weight || most_here == 0;
-#pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      alignas(16) float16 bits[8];
-#pragma unroll
-      for (int c = 0; c < 8; ++c) bits[c] = F16x3::weight_part(value[c], part);
-      *reinterpret_cast<uint4*>(to + part * next_part) = *reinterpret_cast<const uint4*>(bits);
-    }
-  });
-  if (threadIdx.x == 0) *unscale = F16x3::inverse(scale);
-  if (!all_fit) *failed = 1;
 }
 
 }  // namespace vox::cuda::conv

@@ -3,11 +3,11 @@
 // conv3d and conv_transpose3d of groups with few channels, on the ordinary f32 units.
 //
 // With few channels tensor cores multiply mostly padding, and the time is that of moving the bytes. So every
-// element should come from global memory once, and be used often after that. A block brings a window of its
-// group's input to shared memory, with the halo that its taps reach, and the weights beside it. A thread owns
-// a run of 8 or 16 cells along h of some output channels, in registers. It reads a column of rows once for
-// all taps along h (taps + 7 numbers for 8 * taps products). Lanes are neighbours along w, so their columns
-// lie in different banks, and their results in one line.
+// element should come from global memory once, and be used often after that. A block loads a window of its
+// group's input into shared memory, with the halo that its taps reach, and the weights beside it. A thread
+// owns a run of 8 or 16 cells along h of some output channels, in registers. It reads a column of rows once
+// for all taps along h (taps + 7 numbers for 8 * taps products). Lanes are neighbours along w, so their
+// columns lie in different banks, and their results in one line.
 //
 // conv_transpose3d: along d and h a thread's outputs belong to one phase. Along w, lanes are neighbouring
 // outputs of any phase, each with weights of its own. So stores are contiguous, and no product with an
@@ -54,7 +54,7 @@ __device__ __forceinline__ Item item_at(const Plan& p, int number, Cell tile) {
           phase_w * p.w.taps};
 }
 
-/// A thread's weights of one tap, which one load brings.
+/// A thread's weights of one tap, which one instruction loads.
 template <int outs>
 struct alignas(outs < 4 ? 4 * outs : 16) TapWeights {
   float of[outs];
@@ -62,8 +62,8 @@ struct alignas(outs < 4 ? 4 * outs : 16) TapWeights {
 
 /// The weights of some input channels for a thread's outputs, as [channel][slot of d][of w][of h][out].
 template <class T, int outs>
-__device__ __forceinline__ void bring_weights(const T* weight, const Plan& p, int group, int first_in,
-                                              int channels, int first_out, float* to) {
+__device__ __forceinline__ void load_weights(const T* weight, const Plan& p, int group, int first_in,
+                                             int channels, int first_out, float* to) {
   const int count = channels * p.d.slots() * p.w.slots() * p.h.slots() * outs;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += most_threads) {
     const auto [channel, slot_d, slot_w, slot_h] = digits(i / outs, p.by_slot);
@@ -168,12 +168,12 @@ __global__ void __launch_bounds__(most_threads, outs == 8 ? 2 : 3)
         const int channels = min(p.channels, p.in_per_group - c);
         if (first == 0 || p.total_words > 0) {
           __syncthreads();  // all threads are done with the previous contents
-          bring_weights<T, outs>(weight, p, group, c, channels, first_out, weights);
-          bring(x + c * p.in_cells, channels, p.in_cells, Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells},
-                p.window,
-                Cell{tile.d * p.d.in_step + p.d.low, tile.h * p.h.in_step + p.h.low,
-                     tile.w * p.w.in_step + p.w.low},
-                window);
+          load_weights<T, outs>(weight, p, group, c, channels, first_out, weights);
+          load_window(x + c * p.in_cells, channels, p.in_cells,
+                      Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells}, p.window,
+                      Cell{tile.d * p.d.in_step + p.d.low, tile.h * p.h.in_step + p.h.low,
+                           tile.w * p.w.in_step + p.w.low},
+                      window);
           __syncthreads();
         }
         if (number >= p.items) continue;

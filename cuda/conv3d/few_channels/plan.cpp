@@ -129,8 +129,8 @@ double warps(int64_t units, int threads = most_threads) {
   return static_cast<double>(ceil_div(units, threads) * (threads / 32));
 }
 
-/// The work of bringing a window. Rows come in whole sectors of 8 numbers.
-Work bringing(const Window& w, int64_t channels, int threads) {
+/// The work of loading a window. Rows come in whole sectors of 8 numbers.
+Work loading(const Window& w, int64_t channels, int threads) {
   const double strips = warps(channels * w.d * w.strips * w.w, threads);
   return {70 * strips, strip_rows * strips, 4.0 * static_cast<double>(channels * w.d * w.h * (w.w + 8))};
 }
@@ -151,7 +151,7 @@ Cost cost(const Plan& p, int64_t batch) {
   const int row = p.w.tile * p.w.phases;
   const bool whole_sectors = p.w.tiles == 1 || (row % 8 == 0 && p.w.out_cells % 8 == 0);
   const double written = 4.0 * p.items * results * (whole_sectors ? 1 : 1 + 16.0 / row);
-  const Work window = bringing(p.window, p.channels, most_threads);
+  const Work window = loading(p.window, p.channels, most_threads);
   const Work work{
       1500 + stagings * (window.instructions + 40 * warps(p.weight_words) + 300) +
           items * (80 + rows_of_taps * (column + p.h.taps * p.outs * (0.5 + p.run) + 8) + 5 * results),
@@ -254,7 +254,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
     const int64_t bytes = 4 * std::max(p.channels * floats(p.big) + p.outs * floats(p.small), sums);
     if (bytes > most_shared) return;
     const int64_t items = int64_t{p.w.tile} * (p.h.tile / short_run) * p.d.tile;
-    const Work big = bringing(p.big, p.channels, p.threads), small = bringing(p.small, p.outs, p.threads);
+    const Work big = loading(p.big, p.channels, p.threads), small = loading(p.small, p.outs, p.threads);
     const double of_items = static_cast<double>(ceil_div(items, 32 * p.teams)) * (p.threads / 32);
     const double products = short_run * p.taps_h * p.outs;
     const Work work{1000 + big.instructions + small.instructions +
@@ -273,10 +273,10 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   const int64_t blocks = g.groups * p.out_blocks * p.row_jobs;
   const int64_t dweight_bytes = 4 * g.small_channels * p.big_per_group * p.taps;
   constexpr int64_t wanted_blocks = h200.multiprocessors * 6, most_workspace = int64_t{32} << 20;
-  const int64_t most_slabs =
+  const int64_t most_splits =
       std::max<int64_t>(1, std::min(ceil_div(wanted_blocks, blocks), most_workspace / dweight_bytes));
-  p.slabs = ceil_div(p.tiles, ceil_div(p.tiles, most_slabs));
-  p.jobs = blocks * p.slabs;
+  p.splits = ceil_div(p.tiles, ceil_div(p.tiles, most_splits));
+  p.jobs = blocks * p.splits;
   return p;
 }
 

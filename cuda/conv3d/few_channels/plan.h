@@ -93,9 +93,9 @@ struct WeightGradPlan {
   int row_jobs, teams;  ///< blocks for all rows; warps of a block that share its cells
   int channels;         ///< of big in shared memory
   Window big, small;
-  int items;                   ///< of threads: column x run x depth
-  Divisor by_item[2];          ///< run, column
-  int64_t tiles, slabs, jobs;  ///< tiles of all images; a slab has ceil(tiles / slabs)
+  int items;                    ///< of threads: column x run x depth
+  Divisor by_item[2];           ///< run, column
+  int64_t tiles, splits, jobs;  ///< tiles of all images; a split has ceil(tiles / splits)
   int threads, shared_bytes;
 };
 

@@ -7,9 +7,9 @@
 // Tiles of cells of small, and the window of big that their taps reach, come to shared memory as in
 // forward.cuh. A thread takes `short_run` cells along h of some channels of small. For each of its rows (a
 // channel of big, a tap along d and one along w) it reads a column, whose 7 + taps numbers are factors for
-// all taps along h. Its sums, rows x taps x channels of small, stay in registers for all tiles of a slab.
-// Then a block adds them in a tree to the slab's partial result (32 MiB at most for all), and a second kernel
-// adds those of the slabs. No atomics; the order depends on the sizes only.
+// all taps along h. Its sums, rows x taps x channels of small, stay in registers for all tiles of a split.
+// Then a block adds them in a tree to the split's partial result (32 MiB at most for all), and a second
+// kernel adds those of the splits. No atomics; the order depends on the sizes only.
 //
 // Values that are not finite: an Inf times a zero outside the grid is NaN. The second kernel computes a
 // weight that is not finite again by the definition.
@@ -76,8 +76,8 @@ __device__ __noinline__ float by_definition(const T* big, const T* small, const 
 
 template <class T, int taps, int step, int outs>
 __global__ void __launch_bounds__(most_threads, 2)
-    slab_kernel(const T* __restrict__ big, const T* __restrict__ small, float* __restrict__ partials,
-                const __grid_constant__ WeightGradPlan p) {
+    split_kernel(const T* __restrict__ big, const T* __restrict__ small, float* __restrict__ partials,
+                 const __grid_constant__ WeightGradPlan p) {
   constexpr int rows = most_rows(taps, outs);
   extern __shared__ float memory[];
   float* const big_window = memory;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(most_threads, 2)
   for (int64_t job = blockIdx.x; job < p.jobs; job += gridDim.x) {
     // Rows run fastest, then channels: blocks that read the same cells run at the same time.
     const Division by_rows = divide(job, p.row_jobs), by_outs = divide(by_rows.quotient, p.out_blocks);
-    const Division by_slab = divide(by_outs.quotient, p.slabs);
-    const int64_t group = by_slab.quotient, slab = by_slab.remainder;
+    const Division by_split = divide(by_outs.quotient, p.splits);
+    const int64_t group = by_split.quotient, split = by_split.remainder;
     const int first_out = static_cast<int>(by_outs.remainder) * outs;
     const int block_row = static_cast<int>(by_rows.remainder) * p.row_blocks * rows;
     const int first_row = block_row + row_block * rows, first_channel = block_row / rows_of_channel;
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(most_threads, 2)
     }
     float sum[rows][taps][outs] = {};
 
-    const int64_t length = ceil_div(p.tiles, p.slabs), end = min(p.tiles, (slab + 1) * length);
-    for (int64_t number = slab * length; number < end; ++number) {
+    const int64_t length = ceil_div(p.tiles, p.splits), end = min(p.tiles, (split + 1) * length);
+    for (int64_t number = split * length; number < end; ++number) {
       const Division by_w = divide(number, p.w.tiles), by_h = divide(by_w.quotient, p.h.tiles);
       const Division by_d = divide(by_h.quotient, p.d.tiles);
       const Cell tile{static_cast<int>(by_d.remainder) * p.d.tile,
@@ -115,15 +115,15 @@ __global__ void __launch_bounds__(most_threads, 2)
                       static_cast<int>(by_w.remainder) * p.w.tile};
       const int64_t image = by_d.quotient * p.groups + group;
       __syncthreads();  // all threads are done with the previous contents
-      bring(big + (image * p.big_per_group + first_channel) * p.big_cells,
-            min(p.channels, p.big_per_group - first_channel), p.big_cells,
-            Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells}, p.big,
-            Cell{tile.d * p.d.in_step + p.d.low, tile.h * p.h.in_step + p.h.low,
-                 tile.w * p.w.in_step + p.w.low},
-            big_window);
-      bring(small + (image * p.small_per_group + first_out) * p.small_cells,
-            min(outs, p.small_per_group - first_out), p.small_cells,
-            Cell{p.d.out_cells, p.h.out_cells, p.w.out_cells}, p.small, tile, small_tile);
+      load_window(big + (image * p.big_per_group + first_channel) * p.big_cells,
+                  min(p.channels, p.big_per_group - first_channel), p.big_cells,
+                  Cell{p.d.in_cells, p.h.in_cells, p.w.in_cells}, p.big,
+                  Cell{tile.d * p.d.in_step + p.d.low, tile.h * p.h.in_step + p.h.low,
+                       tile.w * p.w.in_step + p.w.low},
+                  big_window);
+      load_window(small + (image * p.small_per_group + first_out) * p.small_cells,
+                  min(outs, p.small_per_group - first_out), p.small_cells,
+                  Cell{p.d.out_cells, p.h.out_cells, p.w.out_cells}, p.small, tile, small_tile);
       __syncthreads();
       for (int item = team * 32 + lane; item < p.items; item += p.teams * 32) {
         const auto [d, run, w] = digits(item, p.by_item);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(most_threads, 2)
       if (lane == 0) memory[warp * sums + i] = total;
     }
     __syncthreads();
-    float* const to = partials + slab * p.groups * p.small_per_group * p.big_per_group * p.taps;
+    float* const to = partials + split * p.groups * p.small_per_group * p.big_per_group * p.taps;
     for (int i = static_cast<int>(threadIdx.x); i < p.row_blocks * sums; i += static_cast<int>(blockDim.x)) {
       const int number = block_row + i / (taps * outs), tap = i / outs % taps, out = first_out + i % outs;
       if (number >= p.rows || out >= p.small_per_group) continue;
@@ -185,12 +185,12 @@ __global__ void __launch_bounds__(most_threads, 2)
 
 constexpr int weights_per_block = most_threads / 32;
 
-/// A warp adds the slabs of one weight.
+/// A warp adds the splits of one weight.
 template <class T>
 __global__ void __launch_bounds__(most_threads)
-    add_slabs_kernel(const T* __restrict__ big, const T* __restrict__ small,
-                     const float* __restrict__ partials, T* __restrict__ dweight, int64_t numel,
-                     const __grid_constant__ WeightGradPlan p) {
+    add_splits_kernel(const T* __restrict__ big, const T* __restrict__ small,
+                      const float* __restrict__ partials, T* __restrict__ dweight, int64_t numel,
+                      const __grid_constant__ WeightGradPlan p) {
   __shared__ float of_warps[weights_per_block];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int64_t first = int64_t{blockIdx.x} * weights_per_block; first < numel;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(most_threads)
     const int64_t weight = first + warp;
     double sum = 0;
     if (weight < numel)
-      for (int64_t s = lane; s < p.slabs; s += 32) sum += static_cast<double>(partials[s * numel + weight]);
+      for (int64_t s = lane; s < p.splits; s += 32) sum += static_cast<double>(partials[s * numel + weight]);
     for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
     const float total = static_cast<float>(sum);
     const bool finite = weight >= numel || isfinite(total);
@@ -234,18 +234,18 @@ void weight_grad(const WeightGradCall& call, const WeightGradPlan& p) {
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const int64_t numel = dweight.numel();
-  const Workspace partials(launch, p.slabs * numel * 4);
+  const Workspace partials(launch, p.splits * numel * 4);
   const T* const from_big = vox::detail::ptr<T>(big);
   const T* const from_small = vox::detail::ptr<T>(small);
   visit_column(p.taps_h, p.h.in_step, p.taps_h > 1 ? 1 : 0, [&](auto taps, auto step) {
     visit_block<4>(p.outs, [&](auto outs) {
-      constexpr auto *kernel = slab_kernel < T, taps == 0 ? 1 : taps, step, outs > ;
+      constexpr auto *kernel = split_kernel < T, taps == 0 ? 1 : taps, step, outs > ;
       launch.allow_shared_memory<kernel>(p.shared_bytes);
       kernel<<<grid_for(p.jobs, 1), static_cast<unsigned>(p.threads), static_cast<size_t>(p.shared_bytes),
                launch.stream()>>>(from_big, from_small, partials.as<float>(), p);
     });
   });
-  add_slabs_kernel<<<grid_for(numel, weights_per_block), most_threads, 0, launch.stream()>>>(
+  add_splits_kernel<<<grid_for(numel, weights_per_block), most_threads, 0, launch.stream()>>>(
       from_big, from_small, partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), numel, p);
   launch.check();
 }

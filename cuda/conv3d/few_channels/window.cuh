@@ -16,12 +16,12 @@ __device__ __forceinline__ bool within(int i, int size) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(size);
 }
 
-/// Brings the window that begins at `at`, of `channels` channels of a grid whose first channel is at `from`,
+/// Loads the window that begins at `at`, of `channels` channels of a grid whose first channel is at `from`,
 /// as [channel][d][column][h], with zeros for cells outside. Neighbouring threads load neighbours along w,
 /// and store them in different banks.
 template <class T>
-__device__ __forceinline__ void bring(const T* from, int channels, int64_t cells, Cell grid,
-                                      const Window& window, Cell at, float* to) {
+__device__ __forceinline__ void load_window(const T* from, int channels, int64_t cells, Cell grid,
+                                            const Window& window, Cell at, float* to) {
   const T* const corner = from + (int64_t{at.d} * grid.h + at.h) * grid.w + at.w;
   const int plane = grid.h * grid.w, units = channels * window.d * window.strips * window.w;
   const int first_h = max(0, -at.h), heights = max(0, min(window.h, grid.h - at.h) - first_h);

@@ -1,20 +1,20 @@
 #pragma once
 
 // How kernel.cuh differs where f32 is split into two f16 numbers: weights and products. (For the input, see
-// LaneWindow::bring_scaled in window.cuh.)
+// LaneWindow::load_scaled in window.cuh.)
 //
 //   x * 2^ex = high + low
 //   w * 2^ew = high' + low'
 //   x w * 2^(ex + ew) = high high' + high low' + low high'
 //
-// to within 2^-21. f16 has 11 bits but a narrow range. So the warp that brings a plane of a window (8
+// to within 2^-21. f16 has 11 bits but a narrow range. So the warp that loads a plane of a window (8
 // channels) chooses its ex such that the largest value lies in [2^11, 2^15), and each output channel has an
 // ew such that its largest weight lies in [2^14, 2^15). The low part of x is stored times 2^11, and
 // multiplied by high' / 2^11. So scaled values down to 2^-14 have all their bits, and scaled weights down to
 // 2^-3.
 //
-// A slab is 8 channels: a plane holds [high | low][position][16 bytes], as much as TF32 takes, and a tap of
-// the weights [low' | high' / 2^11 | high'][column][16 bytes]. The k of an instruction is two granules of
+// A k-block is 8 channels: a plane holds [high | low][position][16 bytes], as much as TF32 takes, and a tap
+// of the weights [low' | high' / 2^11 | high'][column][16 bytes]. The k of an instruction is two granules of
 // these:
 //
 //   high low' + low high'    one instruction for a tap: the plane's two granules, the tap's first two
@@ -49,7 +49,7 @@ template <class Tile>
 struct ScaledSums {
   float sum[2][Tile::depths][Tile::channels / 2], total[2][Tile::depths][Tile::channels / 2];
   float unscale = 1;  // of the planes in `sum`
-  int taps = 0;       // in it, of the 8 channels of a slab
+  int taps = 0;       // in it, of the 8 channels of a k-block
 
   template <class F>
   __device__ __forceinline__ void for_each(F f) {

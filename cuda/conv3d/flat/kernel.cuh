@@ -4,7 +4,7 @@
 //
 // What a block owns: a block of 16 warps is persistent and takes one job after the other, a tile of 256 flat
 // positions x `depths` outputs along d x `channels`. Warps 0 to 7, two warpgroups, multiply: each owns 128 of
-// the positions, with its sums in registers. Warps 8 to 14 bring the input and warp 15 the weights, through
+// the positions, with its sums in registers. Warps 8 to 14 load the input and warp 15 the weights, through
 // two rings of shared memory with a pair of mbarriers (full, empty) for each slot. So loads, conversions and
 // stores of later planes run while the tensor cores work, also across jobs. Blocks share no results: no
 // atomics, and the bits never change.
@@ -39,18 +39,18 @@ namespace vox::cuda::conv::flat {
 
 /// A warp's share of all planes. Warps take planes in turn, so as many planes are in flight as there are
 /// warps. No more warps than slots take part, because two must not wait for the same slot. `Window` says what
-/// a lane brings (window.cuh).
+/// a lane loads (window.cuh).
 template <class Tile, class Window>
-__device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
-                            Barriers& barriers, float* unscale, int warp, int lane, const Product& p,
-                            int64_t* failed) {
+__device__ void load_input(const typename Tile::Storage* input, unsigned char* planes_memory,
+                           Barriers& barriers, float* unscale, int warp, int lane, const Product& p,
+                           int64_t* failed) {
   bool all_fit = true;
   Window window;
   float scale = 1;  // kept while it fits, so that planes have the same scale
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
   if (warp >= loaders) return;
-  int turn = 0;  // the warp that brings the next plane
+  int turn = 0;  // the warp that loads the next plane
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
@@ -59,8 +59,8 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
     const typename Tile::Storage* const source =
         input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
-    for_each_pass(p, [&](int slab, int depth_group, int row_group) {
-      const Planes planes = planes_of(job, depth_group, Tile::host, p);
+    for_each_pass(p, [&](int k_block, int depth_group, int row_group) {
+      const Planes planes = planes_of(job, depth_group, Tile::taps_d, p);
       for (int q = planes.first; q < planes.end; ++q, ring.advance()) {
         const bool mine = turn == warp;
         turn = turn + 1 == loaders ? 0 : turn + 1;
@@ -69,17 +69,17 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
           window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
         located = row_group;
         const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
-        const int channel = slab * Tile::slab;
+        const int channel = k_block * Tile::k_block_channels;
         const typename Tile::Storage* const from = source + channel * p.in_channel + cell;
         const int left = p.in_per_group - channel;
         uint4* const to =
             reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 16 * Tile::plane_granules);
         const auto wait = [&] { ring.wait_empty(barriers); };
         if constexpr (Tile::scaled) {
-          all_fit &= window.bring_scaled(from, left, to, lane, p, wait, scale);
+          all_fit &= window.load_scaled(from, left, to, lane, p, wait, scale);
           if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
         } else {
-          window.bring(from, left, to, lane, p, wait);
+          window.load(from, left, to, lane, p, wait);
         }
         ptx::fence_proxy_async();
         ptx::mbarrier_arrive(barriers.full[ring.slot]);
@@ -91,10 +91,10 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
 // ---- The weights ------------------------------------------------------------------------------------------
 
-// A separate kernel packs the weights, and one thread brings them. Those of a tap lie as [granule][column][16
+// A separate kernel packs the weights, and one thread loads them. Those of a tap lie as [granule][column][16
 // bytes], columns being (tap along d, descending) x (channel).
 
-/// [group][block of channels][slab][group of taps along d][tap (h, w)]([part])[granule][column][16 bytes].
+/// [group][block of channels][k-block][group of taps along d][tap (h, w)]([part])[granule][column][16 bytes].
 template <class Tile>
 struct Layout {
   Product p;
@@ -103,19 +103,20 @@ struct Layout {
   static constexpr int channels = Tile::granule;
   int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * Tile::channels; }
   int64_t granules() const {
-    return columns() * p.slabs * Tile::slab_granules * p.d.taps * p.h.taps * p.w.taps;
+    return columns() * p.k_blocks * Tile::k_block_granules * p.d.taps * p.h.taps * p.w.taps;
   }
   constexpr int channel(int c) const { return c; }
   constexpr int64_t next_part() const { return Tile::part_bytes; }
   constexpr Granule at(auto number) const {
-    const auto [slab, granule, d, h, w, group, block, column] = digits(
+    const auto [k_block, granule, d, h, w, group, block, column] = digits(
         number,
-        {Tile::slab_granules, p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
+        {Tile::k_block_granules, p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
     const int64_t first_tap =
-        ((int64_t{group} * p.channel_blocks + block) * p.slabs + slab) * p.depth_groups + d / Tile::taps_d;
+        ((int64_t{group} * p.channel_blocks + block) * p.k_blocks + k_block) * p.depth_groups +
+        d / Tile::taps_d;
     const int td = Tile::taps_d - 1 - d % Tile::taps_d;
     return {.group = group,
-            .in = slab * Tile::slab + granule * channels,
+            .in = k_block * Tile::k_block_channels + granule * channels,
             .out = block * Tile::channels + column,
             .tap = kernel_tap(p, kernel_h, kernel_w, d, h, w),
             .to = ((first_tap * p.h.taps + h) * p.w.taps + w) * Tile::tap_bytes +
@@ -123,21 +124,21 @@ struct Layout {
   }
 };
 
-/// One thread brings all chunks of weights, in the order in which they are used.
+/// One thread loads all chunks of weights, in the order in which they are used.
 template <class Tile>
-__device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
-                              const Product& p) {
+__device__ void load_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
+                             const Product& p) {
   Ring ring{p.stages};
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at(i, Tile::depths, p);
     const auto* const block = reinterpret_cast<const unsigned char*>(packed) +
-                              (int64_t{job.group} * p.channel_blocks + job.channel_block) * p.slabs *
+                              (int64_t{job.group} * p.channel_blocks + job.channel_block) * p.k_blocks *
                                   p.depth_groups * p.h.taps * p.w.taps * Tile::tap_bytes;
-    for_each_pass(p, [&](int slab, int depth_group, int row_group) {
-      const int64_t first_tap = (int64_t{slab} * p.depth_groups + depth_group) * p.h.taps * p.w.taps +
+    for_each_pass(p, [&](int k_block, int depth_group, int row_group) {
+      const int64_t first_tap = (int64_t{k_block} * p.depth_groups + depth_group) * p.h.taps * p.w.taps +
                                 row_group * p.rows * p.w.taps;
-      bring_taps<Tile>(block + first_tap * Tile::tap_bytes, taps_in(row_group, p), stages, ring, barriers, p);
+      load_taps<Tile>(block + first_tap * Tile::tap_bytes, taps_in(row_group, p), stages, ring, barriers, p);
     });
   }
 }
@@ -201,7 +202,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     sums.clear();
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
-      const Planes planes = planes_of(job, depth_group, Tile::host, p);
+      const Planes planes = planes_of(job, depth_group, Tile::taps_d, p);
       const int taps = taps_in(row_group, p);
       Ring at = plane_ring;
       for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {
@@ -350,11 +351,11 @@ __global__ void __launch_bounds__(block_threads, 1)
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < consumer_warps + loader_warps) {
       with_window<Tile>(p, [&]<class Window>() {
-        bring_input<Tile, Window>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane,
-                                  p, failed);
+        load_input<Tile, Window>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane, p,
+                                 failed);
       });
     } else if (lane == 0) {
-      bring_weights<Tile>(packed, stages, stage_barriers, p);
+      load_weights<Tile>(packed, stages, stage_barriers, p);
     }
   }
 #endif

@@ -121,7 +121,7 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
   p.row_groups = narrow(ceil_div(p.h.taps, rows));
   p.rows = narrow(ceil_div(p.h.taps, p.row_groups));
   p.window = narrow(tile.positions + (p.rows - 1) * int64_t{p.row_shift} + columns);
-  p.slabs = narrow(ceil_div(p.in_per_group, tile.slab));
+  p.k_blocks = narrow(ceil_div(p.in_per_group, tile.k_block_channels));
   p.depth_groups = p.d.taps / tile.taps_d;
   return p;
 }

@@ -42,11 +42,11 @@ struct Axis {
 };
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
-/// plane serves `taps_d` taps along d. k comes in slabs of `slab` channels, whose operands take 32 bytes for
-/// each of `parts`.
+/// plane serves `taps_d` taps along d. k comes in k-blocks of `k_block_channels`, whose operands take 32
+/// bytes for each of `parts`.
 struct TileShape {
   int positions, depths, channels, taps_d;
-  int slab, parts;
+  int k_block_channels, parts;
   bool of_16_bits = false;  ///< the input has 16-bit elements
   bool pairs = false;       ///< two taps at once: chunks are even, and weights take 16 bytes more
   int most_window = 640;    ///< the most positions that a window may have
@@ -65,9 +65,9 @@ struct Product {
   // blocked separately.
   int tiles, depth_blocks, channel_blocks;
 
-  // The sum: slabs of channels x groups of taps_d taps along d x groups of rows of taps. The input of one
+  // The sum: k-blocks of channels x groups of taps_d taps along d x groups of rows of taps. The input of one
   // plane for one such group is a `window` of the flat plane: a tile and what its taps reach beyond it.
-  int slabs, depth_groups, row_groups;
+  int k_blocks, depth_groups, row_groups;
   int rows;    ///< of taps in a group
   int window;  ///< positions
 
@@ -117,11 +117,11 @@ constexpr Job job_at(int64_t number, int tile_depths, const Product& p) {
 struct Planes {
   int cell, first, end;
 };
-constexpr Planes planes_of(const Job& job, int depth_group, const TileShape& tile, const Product& p) {
-  const int step = p.d.tap_step, cell = job.first_depth + depth_group * tile.taps_d * step + p.d.base;
+constexpr Planes planes_of(const Job& job, int depth_group, int taps_d, const Product& p) {
+  const int step = p.d.tap_step, cell = job.first_depth + depth_group * taps_d * step + p.d.base;
   const int first = cell < 0 ? (step - 1 - cell) / step : 0;
   const int beyond = cell < p.d.in_cells ? (p.d.in_cells - 1 - cell) / step + 1 : 0;
-  return {cell, first, job.depths > 0 ? std::min(job.depths + tile.taps_d - 1, beyond) : 0};
+  return {cell, first, job.depths > 0 ? std::min(job.depths + taps_d - 1, beyond) : 0};
 }
 
 /// The number of a tap in a kernel with these extents.

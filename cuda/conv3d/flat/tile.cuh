@@ -20,23 +20,24 @@ struct Tile {
   static constexpr int positions = 256, channels = channels_, depths = depths_, taps_d = taps_d_;
   static constexpr int parts = Operand::parts;
   static constexpr bool scaled = std::is_same_v<Operand, F16x3>;
-  static constexpr int granule = 16 / sizeof(Element);  // channels
-  static constexpr int slab_granules = scaled ? 1 : 2;  // two are the k of one instruction
-  static constexpr int slab = slab_granules * granule;  // channels
-  static constexpr int plane_granules = slab_granules * parts;
+  static constexpr int granule = 16 / sizeof(Element);                 // channels
+  static constexpr int k_block_granules = scaled ? 1 : 2;              // two are the k of one instruction
+  static constexpr int k_block_channels = k_block_granules * granule;  // channels
+  static constexpr int plane_granules = k_block_granules * parts;
   static constexpr int planes = depths + taps_d - 1;  // that a tile reads at one group of taps
-  static constexpr int part_bytes = taps_d * channels * 16 * slab_granules;  // of the weights of a tap
+  static constexpr int part_bytes = taps_d * channels * 16 * k_block_granules;  // of the weights of a tap
   static constexpr int tap_bytes = part_bytes * (scaled ? 3 : 1);
   static constexpr int zero_bytes = scaled ? part_bytes : 0;  // shared memory beyond that of the plan
   static constexpr TileShape host{
-      positions, depths, channels, taps_d, slab, plane_granules / 2, is_16_bit_v<Storage>, scaled};
+      positions, depths, channels, taps_d, k_block_channels, plane_granules / 2, is_16_bit_v<Storage>,
+      scaled};
 
   static constexpr int sums = depths * channels * parts;  // of a thread: two 64 x (depths * channels) tiles
   static constexpr int consumer_registers = sums > 176 ? 216 : sums > 144 ? 208 : 192;
   static constexpr int producer_registers = 256 - consumer_registers;
   static constexpr int loads = scaled                    ? (producer_registers < 64 ? 16 : 32)
                                : producer_registers < 48 ? 16
-                                                         : 20;  // of a lane, under way: as registers allow
+                                                         : 20;  // in flight per lane; limited by registers
   static_assert(sums <= 192 && channels % 8 == 0);
 };
 

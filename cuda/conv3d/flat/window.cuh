@@ -4,9 +4,9 @@
 // the order of the sum, and how a window of input, and the weights for it, come to shared memory.
 //
 // A window is what the taps of a tile read of one input plane (Note [The flat plane] in plan.h). In shared
-// memory a slab of its channels lies as [granule][position of the window][16 bytes], a granule being 4
+// memory a k-block of its channels lies as [granule][position of the window][16 bytes], a granule being 4
 // channels of TF32 or 8 of 16 bits. That is a K-major operand of wgmma without swizzle, and stays one when it
-// starts at any other position: every tap is the same window, shifted. Each lane brings certain positions, so
+// starts at any other position: every tap is the same window, shifted. Each lane loads certain positions, so
 // loads from NCDHW coalesce and the 16-byte stores have no bank conflicts. Values are rounded once.
 
 #include <voxgrad/core/tensor.h>
@@ -30,17 +30,17 @@ __device__ __forceinline__ void for_each_of(std::integer_sequence<int, q...>, F 
   (f(std::integral_constant<int, q>{}), ...);
 }
 
-/// f(slab, group of taps along d, group of rows of taps), in order.
+/// f(k_block, group of taps along d, group of rows of taps), in order.
 template <class F>
 __device__ __forceinline__ void for_each_pass(const Product& p, F f) {
-  for (int slab = 0; slab < p.slabs; ++slab)
+  for (int k_block = 0; k_block < p.k_blocks; ++k_block)
     for (int d = 0; d < p.depth_groups; ++d)
-      for (int rows = 0; rows < p.row_groups; ++rows) f(slab, d, rows);
+      for (int rows = 0; rows < p.row_groups; ++rows) f(k_block, d, rows);
 }
 
 // ---- The input of a window --------------------------------------------------------------------------------
 
-/// The positions of a window that a lane brings, every 32nd. It brings some at a time: first all of their
+/// The positions of a window that a lane loads, every 32nd. It loads some at a time: first all of their
 /// loads, then all of their stores. (Loads of later positions between these stores do not help: a warp has
 /// six scoreboards, and a store would wait for the later loads as well.)
 template <class Tile>
@@ -61,20 +61,20 @@ class LaneWindow {
     }
   }
 
-  /// One slab of channels of one plane: from `source`, the first channel of the first image at the plane's
+  /// One k-block of one plane: from `source`, the first channel of the first image at the plane's
   /// depth, to `plane` in shared memory; channels from `left` on are zeros. `wait` is called once before
   /// the first store.
   template <class Wait>
-  __device__ __forceinline__ void bring(const Storage* source, int left, uint4* plane, int lane,
-                                        const Product& p, Wait wait) const {
+  __device__ __forceinline__ void load(const Storage* source, int left, uint4* plane, int lane,
+                                       const Product& p, Wait wait) const {
     bool waited = false;
 #pragma unroll 1
-    for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
+    for (int k = 0; k < Tile::k_block_channels; k += granule, left -= granule) {
 #pragma unroll
       for (int b = 0; b < batches; ++b) {
         if (b * batch * 32 >= p.window) break;
         float value[batch][granule];
-        load(value, from_[b], source, left, p);
+        load_granules(value, from_[b], source, left, p);
         if (!waited) wait();
         waited = true;
 #pragma unroll
@@ -96,9 +96,9 @@ class LaneWindow {
   /// another. The values lie in the plane as they came until the largest is known. False if f16 has no room
   /// for one.
   template <class Wait>
-  __device__ __forceinline__ bool bring_scaled(const Storage* source, int left, uint4* plane, int lane,
-                                               const Product& p, Wait wait, float& scale) const {
-    static_assert(Tile::slab == granule && Tile::parts * sizeof(Element) == sizeof(float));
+  __device__ __forceinline__ bool load_scaled(const Storage* source, int left, uint4* plane, int lane,
+                                              const Product& p, Wait wait, float& scale) const {
+    static_assert(Tile::k_block_channels == granule && Tile::parts * sizeof(Element) == sizeof(float));
     float most = 0, least = INFINITY;  // of the largest values of each position that are not 0
 #pragma unroll 1
     for (int first = lane; first < p.window; first += batch * 32) {
@@ -106,7 +106,7 @@ class LaneWindow {
 #pragma unroll
       for (int u = 0; u < batch; ++u) from[u] = place(first + u * 32, p);
       float value[batch][granule];
-      load(value, from, source, left, p);
+      load_granules(value, from, source, left, p);
       if (first == lane) wait();
 #pragma unroll
       for (int u = 0; u < batch; ++u) {
@@ -166,8 +166,8 @@ class LaneWindow {
   }
 
   /// Loads the values of a granule at some positions.
-  __device__ __forceinline__ void load(float (&value)[batch][granule], const uint32_t (&from)[batch],
-                                       const Storage* source, int left, const Product& p) const {
+  __device__ __forceinline__ void load_granules(float (&value)[batch][granule], const uint32_t (&from)[batch],
+                                                const Storage* source, int left, const Product& p) const {
 #pragma unroll
     for (int u = 0; u < batch; ++u) {
       const Storage* at = source + from[u];
@@ -183,7 +183,7 @@ class LaneWindow {
   uint32_t from_[batches][batch];  // offsets of positions; too many registers where operands are scaled
 };
 
-/// The same for 16-bit tensors, whose numbers need no conversion. A lane brings every 32nd run of `run`
+/// The same for 16-bit tensors, whose numbers need no conversion. A lane loads every 32nd run of `run`
 /// positions, 1 or 2 neighbours. Two neighbours are one aligned word of the input, or both outside; that
 /// needs p.in_words (plan.h). The granules of its positions are assembled from the halves of 8 loads.
 template <class Tile, int run>
@@ -214,8 +214,8 @@ class HalfWindow {
   /// Loaded words stay unconverted until all loads of a batch are in flight: a conversion between two loads
   /// would wait for the first.
   template <class Wait>
-  __device__ __forceinline__ void bring(const Storage* source, int left, uint4* plane, int lane,
-                                        const Product& p, Wait wait) const {
+  __device__ __forceinline__ void load(const Storage* source, int left, uint4* plane, int lane,
+                                       const Product& p, Wait wait) const {
     // Pairs that lie 4 lanes apart have their granules in the same banks, so half of the lanes store theirs
     // in the opposite order.
     constexpr uint32_t lower_halves = 0x5410, upper_halves = 0x7632;
@@ -225,7 +225,7 @@ class HalfWindow {
                    second_halves = turned ? lower_halves : upper_halves;
     bool waited = false;
 #pragma unroll 1
-    for (int k = 0; k < Tile::slab; k += granule, left -= granule) {
+    for (int k = 0; k < Tile::k_block_channels; k += granule, left -= granule) {
 #pragma unroll
       for (int b = 0; b < batches; ++b) {
         if (b * batch * 32 * run >= p.window + before_) break;
@@ -278,7 +278,7 @@ bool in_words(const Product& p, const Tensor& input) {
          reinterpret_cast<uintptr_t>(vox::detail::ptr<Storage>(input)) % sizeof(uint32_t) == 0;
 }
 
-/// Calls f.template operator()<Window>() with the type that brings a window of the tile's numbers.
+/// Calls f.template operator()<Window>() with the type that loads a window of the tile's numbers.
 template <class Tile, class F>
 __device__ __forceinline__ void with_window(const Product& p, F f) {
   if constexpr (!is_16_bit_v<typename Tile::Storage>)
@@ -291,10 +291,10 @@ __device__ __forceinline__ void with_window(const Product& p, F f) {
 
 // ---- The weights of a window ------------------------------------------------------------------------------
 
-/// Brings the taps of a window that lie from `packed` on, in chunks.
+/// Loads the taps of a window that lie from `packed` on, in chunks.
 template <class Tile>
-__device__ __forceinline__ void bring_taps(const unsigned char* packed, int taps, unsigned char* stages,
-                                           Ring& ring, Barriers& barriers, const Product& p) {
+__device__ __forceinline__ void load_taps(const unsigned char* packed, int taps, unsigned char* stages,
+                                          Ring& ring, Barriers& barriers, const Product& p) {
   for (int tap = 0; tap < taps; tap += p.chunk) {
     const uint32_t bytes = min(p.chunk, taps - tap) * Tile::tap_bytes;
     ring.wait_empty(barriers);

@@ -8,7 +8,7 @@
 //   m: a cell of the output     n: an output channel of the group     k: an input channel
 //
 // The first operand of a wgmma may come from registers, so the input need not be put in order. The rows that
-// a tile of cells reads are one contiguous piece of each channel's plane. The copy engine brings it as it is,
+// a tile of cells reads are one contiguous piece of each channel's plane. TMA loads it as it is,
 // and each lane gathers its cells, one 4-byte load for a cell and channel, at any stride and shift. There is
 // no halo of zeros: a lane knows which of its taps fall outside, and does not load them.
 //
@@ -42,17 +42,18 @@ namespace vox::cuda::conv::gather {
 constexpr int consumer_threads = warpgroups * 128;
 constexpr int block_threads = consumer_threads + 128;  // of the last 128, one warp loads
 constexpr int consumer_registers = 232, loader_registers = 40;
-constexpr int slab = 8;  // channels of the input in a stage
+constexpr int k_block_channels = 8;  // channels of the input in a stage
 
 /// What a block computes at once (TileShape), with its sums.
 template <int channels_, int slots_, int tiles_, bool split_>
 struct Block {
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr bool split = split_;
-  static constexpr TileShape shape{channels, slots, tiles, split};
-  static constexpr int cells = cells_of(shape);
-  static constexpr int sums = channels / 2;           // of a tile and slot, in a thread
-  static constexpr int copying_lanes = slab + slots;  // one for each channel, and for each slot's weights
+  static constexpr TileShape shape() { return {channels, slots, tiles, split}; }
+  static constexpr int cells = warpgroups * tiles * 64;
+  static constexpr int sums = channels / 2;  // of a tile and slot, in a thread
+  static constexpr int copying_lanes =
+      k_block_channels + slots;  // one for each channel, and for each slot's weights
 };
 
 /// A block of channels.
@@ -85,8 +86,8 @@ struct Shared {
 // One warp starts copies: a lane for each channel and for each slot's weights. Its instructions delay the
 // copy into a stage that has become free, so there are few of them.
 
-/// Brings the elements of [word, words) that are outside of [begin, stop) one by one: they share a 16-byte
-/// granule with memory beyond the tensor, so the copy engine must not touch it.
+/// Loads the elements of [word, words) that are outside of [begin, stop) one by one: they share a 16-byte
+/// granule with memory beyond the tensor, so TMA must not touch it.
 __device__ __forceinline__ void copy_ends(float* to, const float* from, int word, int begin, int stop,
                                           int words) {
 #pragma unroll 1
@@ -102,18 +103,18 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
                                      const Shared& shared, const Plan& p) {
   const int lane = threadIdx.x % 32;
   if (lane >= Block::copying_lanes) return;
-  const bool of_channel = lane < slab;
+  const bool of_channel = lane < k_block_channels;
   const int own_offset =
       of_channel ? lane * p.channel_bytes : p.stage_bytes - (Block::copying_lanes - lane) * p.slot_weights;
   const unsigned char* const weights =
-      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.slabs * p.d.kernel *
+      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.k_blocks * p.d.kernel *
                    p.slot_weights;
   const float* const end = input + int64_t{p.batch} * p.groups * p.in_per_group * p.in_channel;
   Ring ring{p.stages};
   const float* channels = nullptr;
   Rows rows{};
   walk(
-      p, Block::shape, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+      p, Block::shape(), static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
       [&](const Tile& tile) {
         channels = first_channel(input, tile, columns, p);
         rows = rows_of(tile, Block::cells, p);
@@ -121,14 +122,14 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
       [](int) {},
       [&](int plane, const Live& live) {
         const int64_t first = int64_t{plane} * p.in_plane + rows.first * p.w.in;
-        const int tap = live.tap(lane - slab);
+        const int tap = live.tap(lane - k_block_channels);
 #pragma unroll 1
-        for (int s = 0; s < p.slabs; ++s, ring.advance()) {
+        for (int s = 0; s < p.k_blocks; ++s, ring.advance()) {
           unsigned char* to = shared.stages + ring.slot * p.stage_bytes + own_offset;
           const void* from = weights + (int64_t{s} * p.d.kernel + tap) * p.slot_weights;
           int bytes = tap >= 0 ? p.slot_weights : 0;
           if (of_channel) {
-            const float* const at = channel_at(channels, s * slab + lane, p) + first;
+            const float* const at = channel_at(channels, s * k_block_channels + lane, p) + first;
             const int word = word_of(at), words = word + rows.count * p.w.in;
             bytes = (words + 3) / 4 * 16;
             from = at - word;
@@ -137,7 +138,7 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
           if (of_channel &&
               (from < input || static_cast<const char*>(from) + bytes > reinterpret_cast<const char*>(end))) {
             const float* const numbers = static_cast<const float*>(from);
-            const float* const at = channel_at(channels, s * slab + lane, p) + first;
+            const float* const at = channel_at(channels, s * k_block_channels + lane, p) + first;
             const int begin = numbers < input ? 4 : 0;
             const int stop = bytes / 4 - (numbers + bytes / 4 > end ? 4 : 0);
             copy_ends(reinterpret_cast<float*>(to), numbers, word_of(at), begin, stop,
@@ -359,7 +360,7 @@ struct Products {
     const float* channels_in = nullptr;
     int row = 0;
     walk(
-        p, Block::shape, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+        p, Block::shape(), static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
         [&](const Tile& next) {
           tile = next;
           channels_in = first_channel(input, tile, columns, p);
@@ -377,15 +378,17 @@ struct Products {
             });
         },
         [&](int plane, const Live& live) {
-          // Where channels k and k + 4 of a slab begin in a stage: the same for channels that are 8 apart.
+          // Where channels k and k + 4 of a k-block begin in a stage: the same for channels that are 8 apart.
           const int64_t first = int64_t{plane} * p.in_plane + row * p.w.in;
           const auto begin = [&](int own, int s) {
-            return own * p.channel_bytes + 4 * word_of(channel_at(channels_in, s * slab + own, p) + first);
+            return own * p.channel_bytes +
+                   4 * word_of(channel_at(channels_in, s * k_block_channels + own, p) + first);
           };
           uint32_t low = begin(own_low, 0), high = begin(own_high, 0);
           const int mask = live.mask<slots>();
-          for (int s = 0; s < p.slabs; ++s, ring.advance()) {
-            if ((s + 1) * slab > p.in_per_group) low = begin(own_low, s), high = begin(own_high, s);
+          for (int s = 0; s < p.k_blocks; ++s, ring.advance()) {
+            if ((s + 1) * k_block_channels > p.in_per_group)
+              low = begin(own_low, s), high = begin(own_high, s);
             const uint32_t stage = ptx::shared_address_of(shared.stages) + ring.slot * p.stage_bytes;
             const uint64_t b = ptx::shared_matrix(
                 shared.stages + (ring.slot + 1) * p.stage_bytes - slots * p.slot_weights, channels * 16, 128);

@@ -10,30 +10,28 @@
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/gather/kernel.cuh>
 
-#include <utility>
-
 namespace vox::cuda::conv::gather {
 
-/// Weights as they lie in a stage: [group and block of channels][slab][tap along d][part][tap along h and
+/// Weights as they lie in a stage: [group and block of channels][k-block][tap along d][part][tap along h and
 /// w][granule of 4 k][channel][4 numbers].
 template <class Block>
 struct Layout {
   Plan p;
 
   static constexpr int channels = 4;
-  static constexpr int tap_bytes = slab * Block::channels * 4;
+  static constexpr int tap_bytes = k_block_channels * Block::channels * 4;
   int64_t granules() const {
-    return int64_t{p.groups} * p.channel_blocks * p.slabs * p.d.kernel * p.taps * (tap_bytes / 16);
+    return int64_t{p.groups} * p.channel_blocks * p.k_blocks * p.d.kernel * p.taps * (tap_bytes / 16);
   }
   constexpr int channel(int c) const { return channel_of(c, p.neighbours); }
   constexpr int64_t next_part() const { return p.taps * tap_bytes; }
   constexpr Granule at(auto number) const {
     const auto [group, block, s, d, tap, granule, column] =
-        digits(number, {p.channel_blocks, p.slabs, p.d.kernel, p.taps, 2, Block::channels});
-    const int64_t of_d = ((int64_t{group} * p.channel_blocks + block) * p.slabs + s) * p.d.kernel + d;
+        digits(number, {p.channel_blocks, p.k_blocks, p.d.kernel, p.taps, 2, Block::channels});
+    const int64_t of_d = ((int64_t{group} * p.channel_blocks + block) * p.k_blocks + s) * p.d.kernel + d;
     const int in_kernel = d * p.taps + tap;
     return {.group = group,
-            .in = s * slab + channel_of(granule * 4, p.neighbours),
+            .in = s * k_block_channels + channel_of(granule * 4, p.neighbours),
             .out = block * Block::channels + column,
             .tap = p.transposed ? p.d.kernel * p.taps - 1 - in_kernel : in_kernel,
             .to = (of_d * (Block::split ? 2 : 1) * p.taps + tap) * tap_bytes +
@@ -42,14 +40,14 @@ struct Layout {
 };
 
 /// Calls f with the Block of a tile.
-template <bool split, class F>
+template <bool split, int number = 0, class F>
 void visit_block(const TileShape& tile, F f) {
-  const auto one = [&]<TileShape t>() {
-    if constexpr (t.split == split)
-      if (tile == t) f(Block<t.channels, t.slots, t.tiles, split>{});
-  };
-  [&]<size_t... i>(std::index_sequence<i...>) { (one.template operator()<tile_shapes[i]>(), ...); }
-  (std::make_index_sequence<tile_shapes.size()>{});
+  if constexpr (number < tile_shapes) {
+    constexpr TileShape t = tile_shape(number);
+    if constexpr (t.split == split && has_kernel(t))
+      if (tile == t) return f(Block<t.channels, t.slots, t.tiles, split>{});
+    visit_block<split, number + 1>(tile, f);
+  }
 }
 
 template <class Operand>

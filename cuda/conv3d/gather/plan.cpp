@@ -87,7 +87,7 @@ std::optional<Plan> plan_of(const Conv3dGeometry& g, bool transposed, const Latt
   p.in_channel = p.in_plane * p.d.in, p.out_channel = p.cells * p.d.out;
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
   p.plane_tiles = narrow(ceil_div(p.cells, all_cells));
-  p.slabs = ceil_div(p.in_per_group, 8);
+  p.k_blocks = ceil_div(p.in_per_group, 8);
   p.taps = narrow(h.taps * w.taps);
   const int64_t planes = std::min(d.taps, ceil_div(d.input, d.in_per_tap));  // that an output may read
   p.chunk = chunk_of(p.taps, static_cast<double>(p.in_per_group) * static_cast<double>(planes * p.taps));
@@ -135,8 +135,9 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, bool 
                     ascending_lattices(g, transposed, 2)[0]};
   const int64_t slots = (of[0].taps - 1) * of[0].in_per_tap / of[0].in_step + 1;  // depths that read a plane
   Least<Planned> least;
-  for (const TileShape& tile : tile_shapes) {
-    if (tile.slots != slots || tile.split != split) continue;
+  for (int i = 0; i < tile_shapes; ++i) {
+    const TileShape tile = tile_shape(i);
+    if (!has_kernel(tile) || tile.slots != slots || tile.split != split) continue;
     const auto plan = plan_of(g, transposed, of, tile, machine);
     if (!plan) continue;
     const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;

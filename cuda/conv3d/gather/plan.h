@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -36,10 +35,10 @@ struct Plan {
   int in_channel, out_channel, in_plane, cells;  ///< elements: of a channel, and of a plane
   int channel_blocks, plane_tiles;
   int parts, depths;  ///< parts of the output along d, and depths of each
-  int slabs;          ///< number of slabs of 8 input channels
+  int k_blocks;       ///< number of k-blocks of 8 input channels
   int taps;           ///< number of taps along h and w
   int channel_bytes;  ///< of a channel's rows in a stage
-  int slot_weights;   ///< bytes: the weights of one tap along d and one slab
+  int slot_weights;   ///< bytes: the weights of one tap along d and one k-block
   int chunk;          ///< if split: taps of a stage that the tensor cores add up before sums move
   int stages, stage_bytes, shared_bytes;
   int jobs, blocks;        ///< of one block of channels: parts of tiles; blocks that share them
@@ -48,8 +47,8 @@ struct Plan {
 
 inline constexpr int warpgroups = 2;
 
-/// The channel of a slab that k stands for in an instruction. A warp reads the channels of k (or k + 4) of 4
-/// lanes at once. They are neighbours; or, where cells are an even number of elements apart, two that are 4
+/// The channel of a k-block that k stands for in an instruction. A warp reads the channels of k (or k + 4) of
+/// 4 lanes at once. They are neighbours; or, where cells are an even number of elements apart, two that are 4
 /// apart and their neighbours (channel_words in gather/plan.cpp).
 constexpr int channel_of(int k, bool neighbours) {
   return neighbours ? k : k % 2 * 4 + k % 4 / 2 + k / 4 * 2;
@@ -72,24 +71,12 @@ constexpr bool has_kernel(const TileShape& t) {
   return sums <= 128 && !spills;
 }
 
-/// The tiles that have a kernel.
-inline constexpr auto tile_shapes = [] {
-  constexpr auto visit = [](auto f) {
-    for (const bool split : {false, true})
-      for (int slots = 1; slots <= most_slots; ++slots)
-        for (const int channels : {16, 32, 48, 64})
-          for (const int tiles : {1, 2})
-            if (const TileShape t{channels, slots, tiles, split}; has_kernel(t)) f(t);
-  };
-  constexpr int count = [=] {
-    int n = 0;
-    visit([&](const TileShape&) { ++n; });
-    return n;
-  }();
-  std::array<TileShape, count> shapes{};
-  visit([&, i = 0](const TileShape& t) mutable { shapes[i++] = t; });
-  return shapes;
-}();
+/// All combinations; some have no kernel.
+inline constexpr int tile_shapes = 2 * most_slots * 4 * 2;
+constexpr TileShape tile_shape(int number) {
+  const auto [split, slots, channels, tiles] = digits(number, {most_slots, 4, 2});
+  return {16 * (channels + 1), slots + 1, tiles + 1, split == 1};
+}
 
 struct Planned {
   TileShape tile;

@@ -3,8 +3,8 @@
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
 // An implicit GEMM with one row per (channel of big, tap), one column per channel of small, and a sum over
-// all images and coarse cells. The sum is long and the result small, so the sum is cut into slabs. A block
-// owns 128 rows, up to 64 columns and a slab of cells, and writes its own partial result (32 MiB at most for
+// all images and coarse cells. The sum is long and the result small, so the sum is cut into splits. A block
+// owns 128 rows, up to 64 columns and a split of cells, and writes its own partial result (32 MiB at most for
 // all of them). A second kernel adds the partial results in order: no atomics, and the bits never change.
 //
 // A k-step takes 32 cells. Lanes stand for neighbouring cells, so loads coalesce; tiles lie in shared memory
@@ -12,7 +12,7 @@
 // 2c and 2c + 1 where the instruction says c and c + 4, and one 8-byte load serves it; a pitch of 8 modulo 32
 // words avoids bank conflicts. The loads of the next k-step are in flight while the products of this one run.
 //
-// Sums stay in the tensor core's accumulators for the whole slab. They truncate, which on data of one sign
+// Sums stay in the tensor core's accumulators for the whole split. They truncate, which on data of one sign
 // adds an error of the order of TF32's own after some 10^4 cells.
 //
 // Values that are not finite: see the Note in common/operands.cuh.
@@ -48,7 +48,7 @@ struct Problem {
   int64_t batch, groups, big_per_group, small_per_group;
   int64_t big_cells, small_cells, taps;
   int64_t row_blocks, column_blocks;  // in a group
-  int64_t steps, slabs;               // of 32 cells, in all; a slab has ceil(steps / slabs)
+  int64_t steps, splits;              // of 32 cells, in all; a split has ceil(steps / splits)
 };
 
 /// A row's channel, and its tap as offsets from a cell.
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(block_threads)
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int row = lane / 4, pair = lane % 4 * 2;
   const int64_t all_rows = p.big_per_group * p.taps;
-  const int64_t jobs = p.slabs * p.groups * p.column_blocks * p.row_blocks;
-  const int64_t slab_steps = (p.steps + p.slabs - 1) / p.slabs;
+  const int64_t jobs = p.splits * p.groups * p.column_blocks * p.row_blocks;
+  const int64_t split_steps = (p.steps + p.splits - 1) / p.splits;
 
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     // Rows run fastest: blocks that read the same cells run at the same time.
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(block_threads)
     const Division by_columns = divide(by_rows.quotient, p.column_blocks);
     const Division by_group = divide(by_columns.quotient, p.groups);
     const int64_t first_row = by_rows.remainder * block_rows, group = by_group.remainder;
-    const int64_t first_column = by_columns.remainder * columns, slab = by_group.quotient;
+    const int64_t first_column = by_columns.remainder * columns, split = by_group.quotient;
 
     __syncthreads();  // the previous job is done with the tiles
     {
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(block_threads)
     };
 
     float sum[2][n_tiles][4] = {};
-    const int64_t begin = slab * slab_steps, end = min(p.steps, begin + slab_steps);
+    const int64_t begin = split * split_steps, end = min(p.steps, begin + split_steps);
     if (begin < end) load(begin);
     for (int64_t step = begin; step < end; ++step) {
       __syncthreads();  // all have read the previous tiles
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(block_threads)
       }
     }
 
-    float* const to = partials + slab * p.groups * p.small_per_group * all_rows;
+    float* const to = partials + split * p.groups * p.small_per_group * all_rows;
 #pragma unroll
     for (int n = 0; n < n_tiles; ++n) {
 #pragma unroll
@@ -181,12 +181,12 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 __global__ void __launch_bounds__(256)
-    add_partials_kernel(const float* partials, float* dweight, int64_t numel, int64_t slabs) {
+    add_partials_kernel(const float* partials, float* dweight, int64_t numel, int64_t splits) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
        i += int64_t{gridDim.x} * blockDim.x) {
     float sum = 0;
 #pragma unroll 4
-    for (int64_t s = 0; s < slabs; ++s) sum += partials[s * numel + i];
+    for (int64_t s = 0; s < splits; ++s) sum += partials[s * numel + i];
     dweight[i] = sum;
   }
 }
@@ -213,7 +213,7 @@ Problem problem(const Conv3dGeometry& g, int n_tiles) {
   p.steps = ceil_div(p.batch * p.small_cells, step_cells);
   const int64_t blocks = p.groups * p.row_blocks * p.column_blocks;
   const int64_t bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  p.slabs =
+  p.splits =
       std::max<int64_t>(1, std::min({ceil_div(wanted_blocks, blocks), most_workspace / bytes, p.steps}));
   return p;
 }
@@ -226,14 +226,14 @@ void run_weight_grad(const WeightGradCall& call) {
     constexpr int n_tiles = tiles;
     const Problem p = problem(g, n_tiles);
     const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
-    const Workspace partials(launch, p.slabs > 1 ? p.slabs * dweight.numel() * 4 : 0);
-    float* const to = p.slabs > 1 ? partials.as<float>() : vox::detail::mutable_ptr<float>(dweight);
-    const unsigned grid = grid_for(p.slabs * p.groups * p.row_blocks * p.column_blocks, 1);
+    const Workspace partials(launch, p.splits > 1 ? p.splits * dweight.numel() * 4 : 0);
+    float* const to = p.splits > 1 ? partials.as<float>() : vox::detail::mutable_ptr<float>(dweight);
+    const unsigned grid = grid_for(p.splits * p.groups * p.row_blocks * p.column_blocks, 1);
     partial_kernel<n_tiles><<<grid, block_threads, 0, launch.stream()>>>(
         vox::detail::ptr<float>(big), vox::detail::ptr<float>(small), to, p);
-    if (p.slabs > 1)
+    if (p.splits > 1)
       add_partials_kernel<<<grid_for(dweight.numel(), 256), 256, 0, launch.stream()>>>(
-          to, vox::detail::mutable_ptr<float>(dweight), dweight.numel(), p.slabs);
+          to, vox::detail::mutable_ptr<float>(dweight), dweight.numel(), p.splits);
     launch.check();
   });
 }

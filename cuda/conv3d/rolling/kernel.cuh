@@ -3,7 +3,7 @@
 // The flat product (Note [The flat plane] in flat/plan.h) on Hopper, with sums that roll along d, by wgmma.
 //
 // What a block owns: a block of 16 warps is persistent and marches along d through tiles of 256, 384 or 512
-// flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 bring the input and warp 15
+// flat positions (plan.h). Warps 0 to 7, two warpgroups, multiply; warps 8 to 14 load the input and warp 15
 // the weights, through two rings of shared memory with a pair of mbarriers (full, empty) for each slot.
 // Blocks share no results: no atomics, and the bits never change.
 //
@@ -14,7 +14,7 @@
 // and the same sums, and every plane is loaded once. Which tap a slot takes rotates from plane to plane, with
 // period taps_d; `turn` is the rotation.
 //
-// Input planes lie in shared memory as in flat/kernel.cuh, brought by the same code (flat/window.cuh).
+// Input planes lie in shared memory as in flat/kernel.cuh, loaded by the same code (flat/window.cuh).
 // Values that are not finite: see the Note in common/operands.cuh.
 
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
@@ -37,9 +37,10 @@ struct Tile {
   static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
   static constexpr int parts = 1;
   static constexpr bool scaled = false;
-  static constexpr int columns = taps_d * channels;                        // of an instruction
-  static constexpr int granule = 16 / sizeof(Element);                     // channels
-  static constexpr int slab_granules = 2, slab = slab_granules * granule;  // k of one instruction
+  static constexpr int columns = taps_d * channels;     // of an instruction
+  static constexpr int granule = 16 / sizeof(Element);  // channels
+  static constexpr int k_block_granules = 2,
+                       k_block_channels = k_block_granules * granule;  // k of one instruction
   static constexpr int tap_bytes = columns * 32;
 
   static constexpr int sums = tiles * columns / 2;  // of a thread
@@ -51,7 +52,7 @@ struct Tile {
   // Producers keep the addresses of a window's positions in registers.
   static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
   static constexpr flat::TileShape host{
-      positions, 1, channels, taps_d, slab, parts, is_16_bit_v<Storage>, false, most_window};
+      positions, 1, channels, taps_d, k_block_channels, parts, is_16_bit_v<Storage>, false, most_window};
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
 
   // Results of a warp before they are stored: [channel of 8][position], with a pitch that avoids bank
@@ -63,17 +64,17 @@ struct Tile {
 
 // ---- The producers of input -------------------------------------------------------------------------------
 
-/// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane brings
+/// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane loads
 /// (flat/window.cuh).
 template <class Tile, class Window>
-__device__ void bring_input(const typename Tile::Storage* input, unsigned char* planes_memory,
-                            Barriers& barriers, int warp, int lane, const Plan& plan) {
+__device__ void load_input(const typename Tile::Storage* input, unsigned char* planes_memory,
+                           Barriers& barriers, int warp, int lane, const Plan& plan) {
   const flat::Product& p = plan.product;
   Window window;
   Ring ring{p.planes};
   const int loaders = min(flat::loader_warps, p.planes);
   if (warp >= loaders) return;
-  int turn = 0;  // the warp that brings the next plane
+  int turn = 0;  // the warp that loads the next plane
 
   for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     const int first_position = m.tile * Tile::positions,
@@ -83,15 +84,15 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
     int located = -1;  // the group of rows that `window` is for
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const int64_t cell = int64_t{v + p.d.base} * p.h.in_cells * p.w.in_cells;
-      flat::for_each_pass(p, [&](int slab, int, int row_group) {
+      flat::for_each_pass(p, [&](int k_block, int, int row_group) {
         if (turn == warp) {
           if (located != row_group)
             window.locate(first_position + row_group * p.rows * p.row_shift, first_image, lane, p);
           located = row_group;
-          const int channel = slab * Tile::slab;
-          window.bring(source + channel * p.in_channel + cell, p.in_per_group - channel,
-                       reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32), lane, p,
-                       [&] { ring.wait_empty(barriers); });
+          const int channel = k_block * Tile::k_block_channels;
+          window.load(source + channel * p.in_channel + cell, p.in_per_group - channel,
+                      reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 32), lane, p,
+                      [&] { ring.wait_empty(barriers); });
           ptx::fence_proxy_async();
           ptx::mbarrier_arrive(barriers.full[ring.slot]);
         }
@@ -104,11 +105,11 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
 // ---- The weights ------------------------------------------------------------------------------------------
 
-// The weights are packed by a separate kernel, and brought by one thread. Those of a tap (h, w) lie as
+// The weights are packed by a separate kernel, and loaded by one thread. Those of a tap (h, w) lie as
 // [granule][column][16 bytes], columns being (slot) x (channel). The tap along d of a slot changes from plane
 // to plane, with period taps_d: there is a copy of the weights for each such `turn`.
 
-/// [group][block of channels][turn][slab][tap (h, w)][granule][slot][channel][16 bytes].
+/// [group][block of channels][turn][k-block][tap (h, w)][granule][slot][channel][16 bytes].
 template <class Tile>
 struct Layout {
   flat::Product p;
@@ -116,27 +117,27 @@ struct Layout {
 
   static constexpr int channels = Tile::granule;
   int64_t granules() const {
-    return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.slabs * p.h.taps * p.w.taps *
+    return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.k_blocks * p.h.taps * p.w.taps *
            (Tile::tap_bytes / 16);
   }
   constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
-    const auto [group, block, turn, slab, h, w, granule, slot, column] =
-        digits(number, {p.channel_blocks, Tile::taps_d, p.slabs, p.h.taps, p.w.taps, Tile::slab_granules,
-                        Tile::taps_d, Tile::channels});
+    const auto [group, block, turn, k_block, h, w, granule, slot, column] =
+        digits(number, {p.channel_blocks, Tile::taps_d, p.k_blocks, p.h.taps, p.w.taps,
+                        Tile::k_block_granules, Tile::taps_d, Tile::channels});
     const int d = (turn - slot + Tile::taps_d) % Tile::taps_d;
     return {.group = group,
-            .in = slab * Tile::slab + granule * channels,
+            .in = k_block * Tile::k_block_channels + granule * channels,
             .out = block * Tile::channels + column,
             .tap = flat::kernel_tap(p, kernel_h, kernel_w, d, h, w),
             .to = int64_t{number} * 16};
   }
 };
 
-/// One thread brings all chunks of weights, in the order in which they are used.
+/// One thread loads all chunks of weights, in the order in which they are used.
 template <class Tile>
-__device__ void bring_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
-                              const Plan& plan) {
+__device__ void load_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
+                             const Plan& plan) {
   const flat::Product& p = plan.product;
   Ring ring{p.stages};
   const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
@@ -144,11 +145,11 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
     const int64_t first_turn = (int64_t{m.group} * p.channel_blocks + m.channel_block) * Tile::taps_d;
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +
-                               (first_turn + v % Tile::taps_d) * p.slabs * all_taps * Tile::tap_bytes;
-      flat::for_each_pass(p, [&](int slab, int, int row_group) {
-        const int64_t first_tap = slab * all_taps + row_group * p.rows * p.w.taps;
-        flat::bring_taps<Tile>(turn + first_tap * Tile::tap_bytes, flat::taps_in(row_group, p), stages, ring,
-                               barriers, p);
+                               (first_turn + v % Tile::taps_d) * p.k_blocks * all_taps * Tile::tap_bytes;
+      flat::for_each_pass(p, [&](int k_block, int, int row_group) {
+        const int64_t first_tap = k_block * all_taps + row_group * p.rows * p.w.taps;
+        flat::load_taps<Tile>(turn + first_tap * Tile::tap_bytes, flat::taps_in(row_group, p), stages, ring,
+                              barriers, p);
       });
     }
   });
@@ -344,11 +345,11 @@ __global__ void __launch_bounds__(flat::block_threads, 1)
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < flat::consumer_warps + flat::loader_warps) {
       flat::with_window<Tile>(p, [&]<class Window>() {
-        rolling::bring_input<Tile, Window>(input, planes, plane_barriers, warp - flat::consumer_warps, lane,
-                                           plan);
+        rolling::load_input<Tile, Window>(input, planes, plane_barriers, warp - flat::consumer_warps, lane,
+                                          plan);
       });
     } else if (lane == 0) {
-      rolling::bring_weights<Tile>(packed, stages, stage_barriers, plan);
+      rolling::load_weights<Tile>(packed, stages, stage_barriers, plan);
     }
   }
 #endif

@@ -77,7 +77,7 @@ int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles) {
   const flat::Product& p = plan.product;
   const int64_t taps = int64_t{p.h.taps} * p.w.taps, loads = int64_t{p.row_groups} * p.window * load_cycles;
   // A short march takes as long as one of `taps` planes: its costs beside the products are not counted.
-  return std::max<int64_t>(plan.planes, p.d.taps) * p.slabs *
+  return std::max<int64_t>(plan.planes, p.d.taps) * p.k_blocks *
          std::max(taps * tile.positions / 64 * instruction_cycles(tile.taps_d * tile.channels), loads);
 }
 
@@ -87,7 +87,7 @@ int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, const M
   const int64_t products = depths * std::min(p.d.taps, p.d.in_cells) * taps * tile.positions / 64;
   const int64_t planes = p.depth_groups * std::min<int64_t>(depths + tile.taps_d - 1, p.d.in_cells),
                 loads = planes * p.row_groups * p.window * load_cycles;
-  return ceil_div(p.jobs(), machine.multiprocessors) * p.slabs *
+  return ceil_div(p.jobs(), machine.multiprocessors) * p.k_blocks *
          std::max(products * instruction_cycles(tile.channels), loads);
 }
 

@@ -46,7 +46,7 @@ TEST(Conv3dFewChannelsPlan, CoversTheCellsWithinSharedMemory) {
             EXPECT_GE(p->rows_of_thread * p->row_blocks * p->row_jobs, p->rows);
             EXPECT_LE(p->threads, most_threads);
             EXPECT_LE(p->shared_bytes, 96 * 1024);
-            EXPECT_LE(4 * p->slabs * g.small_channels * g.big_per_group() * g.taps(), 32 << 20);
+            EXPECT_LE(4 * p->splits * g.small_channels * g.big_per_group() * g.taps(), 32 << 20);
           }
   EXPECT_GT(plans, 1500);
 }

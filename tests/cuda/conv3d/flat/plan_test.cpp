@@ -83,12 +83,13 @@ struct Walk {
     for (int out = 0; out < outs; ++out)
       for (int j = 0; j < t.depths; ++j)
         outputs.push_back(j < job.depths ? outputs_of(j, first_out + out) : Numbers{});
-    for (int slab = 0; slab < p.slabs; ++slab)
+    for (int k_block = 0; k_block < p.k_blocks; ++k_block)
       for (int depth_group = 0; depth_group < p.depth_groups; ++depth_group) {
-        const Planes planes = planes_of(job, depth_group, t, p);
+        const Planes planes = planes_of(job, depth_group, t.taps_d, p);
         for (int rows = 0; rows < p.row_groups; ++rows)
           for (int q = planes.first; q < planes.end; ++q)
-            for (int in = slab * t.slab; in < std::min((slab + 1) * t.slab, p.in_per_group); ++in)
+            for (int in = k_block * t.k_block_channels;
+                 in < std::min((k_block + 1) * t.k_block_channels, p.in_per_group); ++in)
               multiply_plane(in, depth_group, rows, q, planes.cell + q * p.d.tap_step, outputs, first_out);
       }
   }

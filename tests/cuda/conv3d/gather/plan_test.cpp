@@ -18,7 +18,7 @@ using testing::Evaluation;
 using testing::geometry;
 using testing::Random;
 
-constexpr int slab = 8;
+constexpr int k_block_channels = 8;
 constexpr int64_t nothing = -2;  // what a stage holds beside elements
 
 constexpr Machine with_multiprocessors(int count) {
@@ -39,11 +39,12 @@ struct Walk {
   Evaluation& products;
   int base;           // elements before the input in the 16 bytes that it begins in
   int64_t in_memory;  // elements of the input, and those before it
-  // The current block of channels of the output; the current stage: its slab, where the channel of each k
+  // The current block of channels of the output; the current stage: its k-block, where the channel of each k
   // begins in it, and the tap along d of each slot.
   int group = 0, out0 = 0, here = 0, s = 0;
-  std::vector<int64_t> stage = std::vector<int64_t>(static_cast<size_t>(slab * p.channel_bytes / 4));
-  std::array<int, slab> begins{};
+  std::vector<int64_t> stage =
+      std::vector<int64_t>(static_cast<size_t>(k_block_channels * p.channel_bytes / 4));
+  std::array<int, k_block_channels> begins{};
   Live live{};
   // What a slot's sums add up, until their depth is complete: cell and channel, input, weight.
   std::array<std::vector<std::array<int64_t, 3>>, most_slots> sums{};
@@ -70,7 +71,7 @@ struct Walk {
             },
             [&](int plane, const Live& taps) {
               live = taps;
-              for (s = 0; s < p.slabs; ++s) multiply_stage(plane);
+              for (s = 0; s < p.k_blocks; ++s) multiply_stage(plane);
             },
             [&](int slot, int depth) {
               store(slot, depth);
@@ -87,13 +88,15 @@ struct Walk {
   }
 
   void multiply_stage(int plane) {
-    for (int k = 0; k < slab; ++k) {
-      const int own = channel_of(k, p.neighbours), in = std::min(s * slab + own, p.in_per_group - 1);
+    for (int k = 0; k < k_block_channels; ++k) {
+      const int own = channel_of(k, p.neighbours),
+                in = std::min(s * k_block_channels + own, p.in_per_group - 1);
       const int row = base + ((tile.image * p.groups + group) * p.in_per_group + in) * p.in_channel +
                       plane * p.in_plane + rows.first * p.w.in;
       copy(row, rows.count, own);
       // Channels that are 8 apart have the same place within 16 bytes; the last channel may be repeated.
-      if (s == 0 || (s + 1) * slab > p.in_per_group) at(begins, k) = own * p.channel_bytes + row % 4 * 4;
+      if (s == 0 || (s + 1) * k_block_channels > p.in_per_group)
+        at(begins, k) = own * p.channel_bytes + row % 4 * 4;
     }
     for (int i = tile.cell; i < tile.cell + cells; ++i) multiply(cell_at(i));
   }
@@ -132,12 +135,12 @@ struct Walk {
     return cell;
   }
 
-  using Eight = std::array<int64_t, slab>;  // of k
+  using Eight = std::array<int64_t, k_block_channels>;  // of k
 
   Eight gather(const Cell& cell, const Tap& tap) const {
     Eight values;
     values.fill(testing::outside);
-    for (int k = 0; k < slab && !(cell.outside & tap.where); ++k) {
+    for (int k = 0; k < k_block_channels && !(cell.outside & tap.where); ++k) {
       const int byte = at(begins, k) + cell.offset + tap.offset;
       EXPECT_EQ(byte / p.channel_bytes, channel_of(k, p.neighbours));
       at(values, k) = at(stage, byte / 4);
@@ -149,8 +152,9 @@ struct Walk {
   void multiply_tap(const Cell& cell, const Eight& a, int tap) {
     const int taps = p.d.kernel * p.taps;
     for (int slot = 0; slot < t.slots; ++slot)
-      for (int k = 0; k < slab && live.tap(slot) >= 0; ++k) {
-        const int in = s * slab + channel_of(k, p.neighbours), number = live.tap(slot) * p.taps + tap;
+      for (int k = 0; k < k_block_channels && live.tap(slot) >= 0; ++k) {
+        const int in = s * k_block_channels + channel_of(k, p.neighbours),
+                  number = live.tap(slot) * p.taps + tap;
         if (in >= p.in_per_group || at(a, k) == testing::outside) continue;  // a weight of 0
         for (int o = 0; o < here; ++o)
           at(sums, slot)
@@ -193,8 +197,8 @@ void expect_fits(const Planned& planned) {
   EXPECT_LE(p.shared_bytes, 227 * 1024 - 1024);
   EXPECT_EQ(p.channel_bytes % 16, 0);
   EXPECT_EQ(p.stage_bytes % 128, 0);
-  EXPECT_EQ(p.slot_weights, p.taps * slab * t.channels * (t.split ? 8 : 4));
-  EXPECT_LE(slab * p.channel_bytes + t.slots * p.slot_weights, p.stage_bytes);
+  EXPECT_EQ(p.slot_weights, p.taps * k_block_channels * t.channels * (t.split ? 8 : 4));
+  EXPECT_LE(k_block_channels * p.channel_bytes + t.slots * p.slot_weights, p.stage_bytes);
   EXPECT_TRUE(p.chunk == p.taps || (p.chunk % 2 == 0 && p.chunk > 0 && p.chunk < p.taps));
   EXPECT_TRUE(p.tap[p.taps].offset == 0 && p.tap[p.taps].where == ~0u);
   EXPECT_TRUE(p.blocks >= 1 && p.blocks <= p.jobs);
