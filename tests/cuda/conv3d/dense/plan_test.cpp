@@ -4,40 +4,31 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 
-#include "tests/support/conv3d.h"
-
-// How dense evaluates its plan, on the CPU by loops: tiles, steps and their parts, boxes with zeros outside
-// the input, columns, and where outputs go.
+#include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::dense {
 namespace {
 
+using testing::Evaluation;
 using testing::geometry;
+using testing::products_of;
 using testing::Random;
-using testing::Values;
 
-constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr int operand_bytes = 2, row_elements = row_bytes / operand_bytes;
 
+/// As kernel.cuh and windows.cuh: tiles, steps and their parts, boxes with zeros outside the input, columns,
+/// and where outputs go.
 struct Walk {
   const TileShape& t;
   const Plan& p;
-  const Values &in, &weight;
-  Values out;
+  Evaluation& products;
   int group = 0, first_column = 0, n0 = 0;
   std::array<int, 3> first{}, phase{};  // cell and phase of the tile, by axis
 
-  Walk(const Planned& planned, const Values& input, const Values& weights)
-      : t(planned.tile),
-        p(planned.plan),
-        in(input),
-        weight(weights),
-        out(static_cast<size_t>(p.batch * p.groups * p.out_per_group * p.out_cells), nothing) {
+  Walk(const Planned& planned, Evaluation& to) : t(planned.tile), p(planned.plan), products(to) {
     EXPECT_EQ(p.blocks % p.split, 0);
     for (int tile = 0; tile < p.blocks / p.split; ++tile) walk(tile);
   }
@@ -70,25 +61,6 @@ struct Walk {
     return all;
   }
 
-  /// The input, or 0 outside of it, of a channel of the group.
-  double input_at(const Step& s, const std::array<int, 3>& cell, int n, int channel) const {
-    int64_t index = int64_t{n} * p.groups * p.in_per_group + group * p.in_per_group + channel;
-    for (const size_t a : {0, 1, 2}) {
-      const Axis& x = axis(a);
-      const int i = (first.at(a) + cell.at(a)) * x.in_step + x.offset[s.tap.at(a)];
-      if (i < 0 || i >= x.in) return 0;
-      index = index * x.in + i;
-    }
-    return in.at(static_cast<size_t>(index));
-  }
-  double weight_at(const Step& s, int channel, int o, int neighbour) const {
-    const int tap = (p.d.tap[0][s.tap[0]] * p.h.kernel + p.h.tap[0][s.tap[1]]) * p.w.kernel +
-                    p.w.tap[neighbour][s.tap[2]];
-    const int row = p.transposed ? (group * p.in_per_group + channel) * p.out_per_group + o
-                                 : (group * p.out_per_group + o) * p.in_per_group + channel;
-    return weight.at(static_cast<size_t>(int64_t{row} * p.d.kernel * p.h.kernel * p.w.kernel + tap));
-  }
-
   void walk(int tile) {
     const auto next = [&](int extent) { return std::exchange(tile, tile / extent) % extent; };
     first_column = next(p.column_tiles) * t.columns;
@@ -97,48 +69,43 @@ struct Walk {
     n0 = next(p.batch_tiles) * p.box_n;
     for (const size_t a : {2, 1, 0}) phase.at(a) = next(axis(a).phases);
     EXPECT_EQ(tile, 0);
-    const int joined = 1 << p.joined, all = steps();
     for (int row = 0; row < p.box_rows; ++row) {
       const std::array<int, 3> cell{row / (p.w.box * p.h.box) % p.d.box, row / p.w.box % p.h.box,
                                     row % p.w.box};
       const int n = n0 + row / (p.w.box * p.h.box * p.d.box);
-      for (int column = 0; column < t.columns && n < p.batch; ++column) {
-        const int o = (first_column + column) / joined, neighbour = column % joined;
-        int64_t to = (int64_t{n} * p.groups + group) * p.out_per_group + o;
-        bool exists = o < p.out_per_group;
-        for (const size_t a : {0, 1, 2}) {
-          const Axis& x = axis(a);
-          const int i =
-              (first.at(a) + cell.at(a)) * x.out_step + x.first_out[phase.at(a)] + (a == 2 ? neighbour : 0);
-          exists = exists && i >= 0 && i < x.out;
-          to = to * x.out + i;
-        }
-        if (!exists) continue;
-        double sum = 0;
-        for (int rank = 0; rank < p.split; ++rank)
-          for (int i = all * rank / p.split; i < all * (rank + 1) / p.split; ++i) {
-            const Step s = step_at(i);
-            const int end = std::min((s.chunk + 1) * row_elements, p.in_per_group);
-            for (int c = s.chunk * row_elements; c < end; ++c)
-              sum += input_at(s, cell, n, c) * weight_at(s, c, o, neighbour);
-          }
-        EXPECT_TRUE(std::isnan(std::exchange(out.at(static_cast<size_t>(to)), sum)));
-      }
+      for (int column = 0; column < t.columns && n < p.batch; ++column) sum(cell, n, column);
     }
+  }
+
+  void sum(const std::array<int, 3>& cell, int n, int column) {
+    const int out = (first_column + column) >> p.joined, neighbour = column % (1 << p.joined);
+    Evaluation::Cell to{};
+    for (const size_t a : {0, 1, 2})
+      to.at(a) = (first.at(a) + cell.at(a)) * axis(a).out_step + axis(a).first_out[phase.at(a)] +
+                 (a == 2 ? neighbour : 0);
+    const int64_t result =
+        out < p.out_per_group ? products.output(n, group * p.out_per_group + out, to) : testing::outside;
+    if (result == testing::outside) return;
+    products.store(result);
+    const int all = steps();
+    for (int rank = 0; rank < p.split; ++rank)
+      for (int i = all * rank / p.split; i < all * (rank + 1) / p.split; ++i) {
+        const Step s = step_at(i);
+        Evaluation::Cell from{};
+        for (const size_t a : {0, 1, 2})
+          from.at(a) = (first.at(a) + cell.at(a)) * axis(a).in_step + axis(a).offset[s.tap.at(a)];
+        const int64_t tap =
+            products.tap({p.d.tap[0][s.tap[0]], p.h.tap[0][s.tap[1]], p.w.tap[neighbour][s.tap[2]]});
+        const int end = std::min((s.chunk + 1) * row_elements, p.in_per_group);  // the others are zeros
+        for (int c = s.chunk * row_elements; c < end; ++c)
+          products.add(result, products.input(n, group * p.in_per_group + c, from),
+                       products.weight(group, c, out, tap));
+      }
   }
 };
 
 void expect_reference(const Planned& planned, const Conv3dGeometry& g) {
-  const bool transposed = planned.plan.transposed;
-  const Values in = testing::integers(testing::numel(transposed ? g.small_shape() : g.big_shape()), 1),
-               weight = testing::integers(testing::numel(g.weight_shape()), 2);
-  const Walk walk(planned, in, weight);
-  const auto r = testing::reference_of(g);
-  EXPECT_TRUE(walk.out ==
-              (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
-      << "big " << g.big_shape() << " small " << g.small_shape() << " weight " << g.weight_shape()
-      << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding << " dilation "
-      << g.dilation << " transposed " << transposed;
+  testing::evaluate(g, planned.plan.transposed, [&](Evaluation& products) { Walk(planned, products); });
 }
 
 /// The properties of a plan that the kernel relies on.
@@ -176,8 +143,7 @@ TEST(Conv3dDensePlan, WalksEqualTheReference) {
     const Shape input{random(1, 3), random(1, most) * o.groups, random(1, 7),
                       random(1, many_channels ? 3 : 9), random(1, many_channels ? 6 : width)};
     const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
-    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 100'000)
-      continue;
+    if (!g || products_of(*g) > 100'000) continue;
     const TileShape tile = tile_shapes[static_cast<size_t>(random(0, std::ssize(tile_shapes) - 1))];
     const int split = splits[static_cast<size_t>(random(0, std::ssize(splits) - 1))];
     const auto planned = i % 2 ? best_plan(*g, transposed, operand_bytes, 132)
@@ -226,8 +192,7 @@ TEST(Conv3dDensePlan, WalksOfWindowsEqualTheReference) {
     const int64_t most = (i % 4 ? 8 : 70) / o.groups;
     const Shape input{random(1, 2), random(1, most) * o.groups, random(1, 5), random(1, 20), random(1, 20)};
     const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
-    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 200'000)
-      continue;
+    if (!g || products_of(*g) > 200'000) continue;
     const auto planned = make_windows_plan(*g, transposed, operand_bytes, 132);
     if (!planned) {
       EXPECT_GT(g->dilation.w * (g->kernel.w - 1), 4);
