@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/cuda/runtime/launch.h>
 
 namespace vox::cuda::conv {
@@ -16,6 +17,13 @@ inline int multiprocessors(const Launch& launch) {
   launch.check(cudaGetDevice(&device));
   launch.check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
   return count;
+}
+
+/// The launch's device, as plans of Hopper's kernels see it.
+inline Machine machine_of(const Launch& launch) {
+  Machine machine = h200;
+  machine.multiprocessors = multiprocessors(launch);
+  return machine;
 }
 
 }  // namespace vox::cuda::conv
