@@ -32,6 +32,15 @@ struct Lattice {
 
   int64_t input_cell(int64_t j, int64_t m) const { return in_first + j * in_step + m * in_per_tap; }
 
+  /// The same with its taps in the order of the input cells that they read.
+  Lattice ascending() const {
+    if (in_per_tap > 0) return *this;
+    Lattice reversed = *this;
+    reversed.tap_first += (taps - 1) * tap_step, reversed.tap_step = -tap_step;
+    reversed.in_first += (taps - 1) * in_per_tap, reversed.in_per_tap = -in_per_tap;
+    return reversed;
+  }
+
   struct Range {
     int64_t first, last;
     friend bool operator==(const Range&, const Range&) = default;
@@ -91,6 +100,32 @@ inline std::vector<Lattice> conv_transpose3d_lattices(const Conv3dGeometry& g, i
   std::sort(phases.begin(), phases.end(),
             [](const Lattice& a, const Lattice& b) { return a.out_first < b.out_first; });
   return phases;
+}
+
+/// Those of either op on one axis, with ascending taps.
+inline std::vector<Lattice> ascending_lattices(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  auto phases = transposed ? conv_transpose3d_lattices(g, axis) : std::vector{conv3d_lattice(g, axis)};
+  for (Lattice& phase : phases) phase = phase.ascending();
+  return phases;
+}
+
+/// The same for one output at a time, where kernels have no table of phases: the first tap that touches
+/// output o of conv_transpose3d, and the cell that it reads, which may be outside. No tap (tap == kernel) if
+/// none does. The next taps follow at a distance of tap_step = stride / gcd(dilation, stride).
+template <class Index>
+struct TouchingTap {
+  Index tap, cell;
+};
+template <class Index>
+constexpr TouchingTap<Index> first_touching_tap(Index o, Index kernel, Index stride, Index padding,
+                                                Index dilation, Index tap_step) {
+  Index k = 0;
+  while (k < kernel && k < tap_step) {
+    const Index distance = o + padding - k * dilation;
+    if (distance % stride == 0) return {k, distance / stride};
+    ++k;
+  }
+  return {kernel, 0};
 }
 
 }  // namespace vox

@@ -5,7 +5,7 @@
 // parts, and so the bits, depend on the sizes only.
 
 #include <voxgrad/cuda/conv3d/call.h>
-#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/ops/dispatch.h>
 
@@ -16,7 +16,7 @@ namespace vox::cuda::conv {
 namespace {
 
 constexpr int block_threads = 256;
-constexpr int64_t wanted_blocks = h200_multiprocessors * 8;  // as many as are there at once
+constexpr int64_t wanted_blocks = h200.multiprocessors * 8;  // as many as are there at once
 constexpr int64_t least_part = 16 * block_threads;
 
 /// Part `blockIdx.x % parts` of channel `blockIdx.x / parts`. A channel's elements are numbered through the

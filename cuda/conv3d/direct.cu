@@ -17,6 +17,7 @@
 
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
 #include <numeric>
@@ -102,24 +103,6 @@ template <class Index>
 __device__ Axes<Index> cell_at(Index flat, const Axes<Index>& extent) {
   const Index row = flat / extent.w;
   return {row / extent.h, row % extent.h, flat % extent.w};
-}
-
-/// The first tap that touches fine cell o, and the coarse cell it comes from (which may be outside). From
-/// there each next touching tap is tap_step higher, and its cell cell_step lower.
-template <class Index>
-struct Touch {
-  Index tap, cell;
-};
-template <class Index>
-__device__ Touch<Index> first_touch(Index o, Index kernel, Index stride, Index padding, Index dilation,
-                                    Index tap_step) {
-  Index k = 0;
-  while (k < kernel && k < tap_step) {
-    const Index distance = o + padding - k * dilation;
-    if (distance % stride == 0) return {k, distance / stride};
-    ++k;
-  }
-  return {kernel, 0};
 }
 
 /// The coarse cells [first, last) whose tap at `reach` = k * dilation falls inside the fine grid.
@@ -212,9 +195,9 @@ __global__ void __launch_bounds__(outputs_per_block)
     const T* x = small + (n * g.small_channels + first) * g.small_cells;
     const T* w = weight + (first * g.big_per_group + bc % g.big_per_group) * g.taps;
 
-    const Touch<Index> td = first_touch(o.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
-    const Touch<Index> th = first_touch(o.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
-    const Touch<Index> tw = first_touch(o.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
+    const auto td = first_touching_tap(o.d, g.kernel.d, g.stride.d, g.padding.d, g.dilation.d, g.tap_step.d);
+    const auto th = first_touching_tap(o.h, g.kernel.h, g.stride.h, g.padding.h, g.dilation.h, g.tap_step.h);
+    const auto tw = first_touching_tap(o.w, g.kernel.w, g.stride.w, g.padding.w, g.dilation.w, g.tap_step.w);
     opmath_t<T> sum = bias ? bias[bc] : T(0);
     for (Index kd = td.tap, d = td.cell; kd < g.kernel.d; kd += g.tap_step.d, d -= g.cell_step.d) {
       if (d < 0 || d >= g.small.d) continue;

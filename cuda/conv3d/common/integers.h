@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -19,6 +22,14 @@ constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
 
 /// i as an int; the caller knows that it fits.
 constexpr int narrow(int64_t i) { return static_cast<int>(i); }
+
+/// Positions from one row of cells to the next, for taps that read up to `halo` cells past the last cell.
+/// There they must find zeros: those that end a row, which also begin the next one, or additional ones
+/// between rows. `base` is the input cell that the first tap of the first cell reads.
+template <class Int>
+constexpr Int row_pitch(Int cells, Int in_cells, Int base, Int halo) {
+  return std::min(cells + halo, std::max(std::max(cells, in_cells - base), cells + halo + base));
+}
 
 /// Calls `f` with the number of tiles of 8 channels in a block, at most `most` (4 or 8), as a
 /// std::integral_constant: the fewest blocks, then the least padding among the instantiations.
@@ -62,6 +73,22 @@ constexpr Divisor divisor_of(int64_t d) {
   while (int64_t{1} << bits < d) ++bits;
   const uint64_t scale = uint64_t{1} << (31 + bits), divisor = static_cast<uint64_t>(d);
   return {narrow(d), static_cast<uint32_t>((scale + divisor - 1) / divisor), 31 + bits};
+}
+
+/// The digits of a number (model/jobs.h) by multiplications.
+template <size_t n>
+constexpr std::array<int, n + 1> digits(int number, const Divisor (&radix)[n]) {
+  std::array<int, n + 1> digit{};
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+  for (size_t i = n; i > 0; --i) {
+    const int rest = radix[i - 1].quotient(number);
+    digit[i] = number - rest * radix[i - 1].divisor;
+    number = rest;
+  }
+  digit[0] = number;
+  return digit;
 }
 
 }  // namespace vox::cuda::conv

@@ -32,14 +32,8 @@ struct Job {
 };
 
 __device__ __forceinline__ Job job_at(const Plan& p, int number) {
-  const int by_w = p.by_tile_w.quotient(number), by_h = p.by_tile_h.quotient(by_w);
-  const int by_d = p.by_tile_d.quotient(by_h), by_out = p.by_out_block.quotient(by_d);
-  const int image = p.by_group.quotient(by_out);
-  return {{(by_h - by_d * p.d.tiles) * p.d.tile, (by_w - by_h * p.h.tiles) * p.h.tile,
-           (number - by_w * p.w.tiles) * p.w.tile},
-          (by_d - by_out * p.out_blocks) * p.outs,
-          by_out - image * p.by_group.divisor,
-          image};
+  const auto [image, group, out_block, d, h, w] = digits(number, p.by_job);
+  return {{d * p.d.tile, h * p.h.tile, w * p.w.tile}, out_block * p.outs, group, image};
 }
 
 /// What a thread owns: cells j, j + 1, ... along h of one phase.
@@ -50,11 +44,7 @@ struct Item {
 };
 
 __device__ __forceinline__ Item item_at(const Plan& p, int number, Cell tile) {
-  const int by_column = p.by_column.quotient(number), x = number - by_column * p.by_column.divisor;
-  const int by_run = p.by_run.quotient(by_column), run = by_column - by_run * p.by_run.divisor;
-  const int by_depth = p.by_depth.quotient(by_run), d = by_run - by_depth * p.by_depth.divisor;
-  const int phase_d = p.by_phase_h.quotient(by_depth), phase_h = by_depth - phase_d * p.h.phases;
-  const int w = p.by_phase_w.quotient(x), phase_w = x - w * p.w.phases;
+  const auto [phase_d, phase_h, d, run, w, phase_w] = digits(number, p.by_item);
   const int in_d = d * p.d.in_step + p.d.base[phase_d], in_h = p.run * run * p.h.in_step + p.h.base[phase_h];
   return {{(tile.d + d) * p.d.out_step + phase_d, (tile.h + p.run * run) * p.h.out_step + phase_h,
            (tile.w + w) * p.w.out_step + phase_w},
@@ -76,11 +66,8 @@ __device__ __forceinline__ void bring_weights(const T* weight, const Plan& p, in
                                               int channels, int first_out, float* to) {
   const int count = channels * p.d.slots() * p.w.slots() * p.h.slots() * outs;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += most_threads) {
-    const int by_h = p.by_slots_h.quotient(i / outs), by_w = p.by_slots_w.quotient(by_h);
-    const int channel = p.by_slots_d.quotient(by_w);
-    const int d = p.d.tap[by_w - channel * p.by_slots_d.divisor],
-              w = p.w.tap[by_h - by_w * p.by_slots_w.divisor],
-              h = p.h.tap[i / outs - by_h * p.by_slots_h.divisor];
+    const auto [channel, slot_d, slot_w, slot_h] = digits(i / outs, p.by_slot);
+    const int d = p.d.tap[slot_d], h = p.h.tap[slot_h], w = p.w.tap[slot_w];
     const int in = first_in + channel, out = first_out + i % outs;
     const int64_t pair = p.transposed ? (int64_t{group} * p.in_per_group + in) * p.out_per_group + out
                                       : (int64_t{group} * p.out_per_group + out) * p.in_per_group + in;

@@ -1,54 +1,49 @@
-#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
-#include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
+#include <voxgrad/cuda/conv3d/model/search.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <initializer_list>
+#include <vector>
 
 namespace vox::cuda::conv::few_channels {
 
 namespace {
 
-constexpr int64_t most_shared = 96 * 1024;  // bytes, which every GPU since sm_80 has
-constexpr int64_t most_int = std::numeric_limits<int>::max() / 2;
+constexpr int64_t most_shared = any_block_shared_bytes;
+constexpr int64_t most_number = most_int / 2;
 
 /// The axis, without its tiles. Nothing if there are too many phases or taps.
 std::optional<Axis> axis_of(const Conv3dGeometry& g, bool transposed, int64_t axis) {
   const int64_t out = (transposed ? g.big : g.small)[axis], stride = g.stride[axis];
   const int64_t phases = transposed ? std::min(stride, out) : 1;
   if (phases > most_phases || g.kernel[axis] > most_slots) return std::nullopt;
-  const auto phase = [&](int64_t p) {
-    const flat::Axes all = flat::axes_of(g, transposed, Triple(p));
-    return axis == 0 ? all.d : axis == 1 ? all.h : all.w;
-  };
-  const flat::Axis first = phase(0);
+  const auto live = ascending_lattices(g, transposed, axis);
   Axis a{};
-  a.in_cells = first.in_cells, a.out_cells = narrow(out), a.cells = first.cells;
+  a.in_cells = narrow((transposed ? g.small : g.big)[axis]), a.out_cells = narrow(out);
   a.kernel = narrow(g.kernel[axis]), a.stride = narrow(stride);
   a.padding = narrow(g.padding[axis]), a.dilation = narrow(g.dilation[axis]);
-  a.in_step = transposed ? 1 : narrow(stride), a.out_step = first.out_step;
-  a.phases = narrow(phases), a.tap_step = 1;
-  for (int64_t p = 0; p < phases; ++p)
-    if (const flat::Axis one = phase(p); one.taps > a.taps) a.taps = one.taps, a.tap_step = one.tap_step;
-  a.taps = std::max(a.taps, 1);  // if no tap reaches an output: one of weight 0
-  if (a.slots() > most_slots) return std::nullopt;
-  a.low = narrow(most_int);
-  for (int p = 0; p < a.phases; ++p)
-    if (const flat::Axis one = phase(p); one.taps > 0) a.low = std::min(a.low, one.base);
-  if (a.low == most_int) a.low = 0;
-  int last = 0;
-  if (a.taps > 1 && a.tap_step > (1 << 16)) return std::nullopt;
-  for (int p = 0; p < a.phases; ++p) {
-    const flat::Axis one = phase(p);
-    a.base[p] = one.taps > 0 ? one.base - a.low : 0;
-    last = std::max(last, a.base[p]);
-    for (int t = 0; t < a.taps; ++t)
-      a.tap[p * a.taps + t] = static_cast<int8_t>(t < one.taps ? one.first_tap + t * one.tap_pace : -1);
+  a.in_step = transposed ? 1 : a.stride, a.out_step = transposed ? a.stride : 1;
+  a.cells = ceil_div(a.out_cells, a.out_step), a.phases = narrow(phases);
+  int64_t tap_step = 1, low = live.empty() ? 0 : live[0].in_first, last = 0;
+  a.taps = 1;  // if no tap reaches an output: one of weight 0
+  for (const Lattice& l : live) {
+    if (l.taps > a.taps) a.taps = narrow(l.taps), tap_step = l.in_per_tap;
+    low = std::min(low, l.in_first);
   }
-  a.window = last + (a.taps - 1) * a.tap_step + 1;  // of one cell
-  constexpr int most_window = 1 << 16;              // far more than fits
-  if (a.window > most_window || a.in_step > most_window / 256) return std::nullopt;
+  for (const Lattice& l : live) last = std::max(last, l.in_first - low);
+  constexpr int most_window = 1 << 16;                        // far more than fits
+  const int64_t window = last + (a.taps - 1) * tap_step + 1;  // of one cell
+  if (a.slots() > most_slots || window > most_window || a.in_step > most_window / 256) return std::nullopt;
+  a.tap_step = narrow(tap_step), a.low = narrow(low), a.window = narrow(window);
+  std::fill_n(a.tap, a.slots(), int8_t{-1});
+  for (const Lattice& l : live) {
+    a.base[l.out_first] = narrow(l.in_first - low);
+    for (int64_t t = 0; t < l.taps; ++t)
+      a.tap[l.out_first * a.taps + t] = static_cast<int8_t>(l.tap_first + t * l.tap_step);
+  }
   return a;
 }
 
@@ -59,18 +54,16 @@ void set_tile(Axis& a, int tile) {
 }
 
 Window window(int d, int h, int w, int step) {
-  const int strips = ceil_div(h, strip_rows), columns = ceil_div(w, step);
-  return {d,
-          h,
-          w,
-          strips,
-          strip_rows * strips + 1,
-          step,
-          columns,
-          divisor_of(w),
-          divisor_of(strips),
-          divisor_of(d),
-          divisor_of(step)};
+  const int strips = ceil_div(h, strip_rows);
+  return {.d = d,
+          .h = h,
+          .w = w,
+          .strips = strips,
+          .pitch = strip_rows * strips + 1,
+          .step = step,
+          .residue_columns = ceil_div(w, step),
+          .by_unit = {divisor_of(d), divisor_of(strips), divisor_of(w)},
+          .by_step = divisor_of(step)};
 }
 
 int64_t floats(const Window& w) { return int64_t{w.d} * w.step * w.residue_columns * w.pitch; }
@@ -79,31 +72,26 @@ int64_t floats(const Window& w) { return int64_t{w.d} * w.step * w.residue_colum
 /// far smaller than the window).
 bool window_fits(const Window& w, int64_t grid_h, int64_t grid_w) {
   const int64_t rows = w.d * grid_h + int64_t{strip_rows} * w.strips;
-  return floats(w) <= most_shared && rows < most_int && rows * grid_w + w.w < most_int;
+  return floats(w) <= most_shared && rows < most_number && rows * grid_w + w.w < most_number;
+}
+
+/// The sizes of equal parts of `cells` cells in which `each` numbers for a cell are at most one of `most`.
+std::vector<int> equal_parts(int cells, int each, std::initializer_list<int> most) {
+  std::vector<int> sizes;
+  for (const int limit : most) sizes.push_back(ceil_div(cells, ceil_div(cells * each, limit)));
+  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  return sizes;
 }
 
 /// Calls `f` for many tile sizes, which it sets in the axes; along h they are multiples of `run`.
 template <class F>
 void visit_tiles(Axis& d, Axis& h, Axis& w, int run, F f) {
-  int last_w = 0;
-  for (const int lanes : {256, 128, 64, 32, 16}) {
-    const int tile_w = ceil_div(w.cells, ceil_div(w.cells * w.phases, lanes));
-    if (tile_w == last_w) continue;
-    set_tile(w, last_w = tile_w);
-    int last_runs = 0;
-    for (const int most_runs : {8, 6, 4, 3, 2, 1}) {
-      const int all_runs = ceil_div(h.cells, run), runs = ceil_div(all_runs, ceil_div(all_runs, most_runs));
-      if (runs == last_runs) continue;
-      set_tile(h, run * (last_runs = runs));
-      int last_d = 0;
-      for (const int most_d : {16, 12, 8, 6, 4, 3, 2, 1}) {
-        const int tile_d = ceil_div(d.cells, ceil_div(d.cells, most_d));
-        if (tile_d == last_d) continue;
-        set_tile(d, last_d = tile_d);
+  for (const int columns : equal_parts(w.cells, w.phases, {256, 128, 64, 32, 16}))
+    for (const int runs : equal_parts(ceil_div(h.cells, run), 1, {8, 6, 4, 3, 2, 1}))
+      for (const int depths : equal_parts(d.cells, 1, {16, 12, 8, 6, 4, 3, 2, 1})) {
+        set_tile(w, columns), set_tile(h, run * runs), set_tile(d, depths);
         f();
       }
-    }
-  }
 }
 
 /// What a block does for one job: instructions of warps (a multiprocessor starts four in a cycle), loads and
@@ -119,14 +107,14 @@ double cycles(int64_t jobs, const Work& work, int64_t shared_bytes, int most_blo
   const double longest = std::max({issue, work.shared, memory});
   const double job = longest + 0.3 * (issue + work.shared + memory - longest);
   const auto at_once =
-      static_cast<double>(std::min<int64_t>(most_blocks, 227 * 1024 / (shared_bytes + 1024)));
-  const auto each = static_cast<double>(ceil_div(jobs, int64_t{h200_multiprocessors}));
+      static_cast<double>(std::min<int64_t>(most_blocks, h200.block_shared_bytes / (shared_bytes + 1024)));
+  const auto each = static_cast<double>(ceil_div(jobs, h200.multiprocessors));
   return std::ceil(each / at_once) * job * std::max(std::min(each, at_once), 2.5);
 }
 
 bool fits(const Conv3dGeometry& g) {
-  return g.batch > 0 && g.big_per_group() <= most_int / 64 && g.small_per_group() <= most_int / 64 &&
-         g.taps() <= most_int;
+  return g.batch > 0 && g.big_per_group() <= most_number / 64 && g.small_per_group() <= most_number / 64 &&
+         g.taps() <= most_number;
 }
 
 /// How many of `channels` a thread takes, at most `most`.
@@ -191,8 +179,7 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
   p.out_blocks = ceil_div(p.out_per_group, p.outs);
   const int slots = p.d.slots() * p.h.slots() * p.w.slots();
 
-  double least = std::numeric_limits<double>::infinity();
-  Plan best{};
+  Least<Plan> least;
   const auto consider = [&] {
     p.window = window(p.d.window, p.h.window, p.w.window, p.w.in_step);
     if (!window_fits(p.window, p.h.in_cells, p.w.in_cells)) return;
@@ -206,10 +193,8 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
         p.channels = narrow(channels), p.items = narrow(items);
         p.weight_words = narrow(weights), p.total_words = narrow(totals), p.shared_bytes = narrow(bytes);
         const Cost c = cost(p, g.batch);
-        if (c.jobs < most_int && c.cycles < least) {
-          least = c.cycles, best = p;
-          best.jobs = narrow(c.jobs);
-        }
+        p.jobs = narrow(c.jobs);
+        if (c.jobs < most_number) least.offer(p, c.cycles);
       }
       if (channels == 1) break;
     }
@@ -218,17 +203,17 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
     p.run = run;
     if (run == short_run || p.outs == 1) visit_tiles(p.d, p.h, p.w, run, consider);
   }
-  if (best.jobs == 0) return std::nullopt;
-  for (int t = 0; t < p.w.taps; ++t) best.column_shift[t] = best.window.shift(t * p.w.tap_step);
-  best.by_slots_h = divisor_of(p.h.slots()), best.by_slots_w = divisor_of(p.w.slots());
-  best.by_slots_d = divisor_of(p.d.slots());
-  best.by_column = divisor_of(best.w.tile * best.w.phases), best.by_run = divisor_of(best.h.tile / best.run);
-  best.by_depth = divisor_of(best.d.tile), best.by_phase_h = divisor_of(best.h.phases);
-  best.by_phase_w = divisor_of(best.w.phases);
-  best.by_tile_w = divisor_of(best.w.tiles), best.by_tile_h = divisor_of(best.h.tiles);
-  best.by_tile_d = divisor_of(best.d.tiles);
-  best.by_out_block = divisor_of(best.out_blocks), best.by_group = divisor_of(best.groups);
-  return best;
+  if (!least.best()) return std::nullopt;
+  p = *least.best();
+  for (int t = 0; t < p.w.taps; ++t) p.column_shift[t] = p.window.shift(t * p.w.tap_step);
+  const auto divide_by = [](auto& by, auto... radix) {
+    int i = 0;
+    ((by[i++] = divisor_of(radix)), ...);
+  };
+  divide_by(p.by_slot, p.d.slots(), p.w.slots(), p.h.slots());
+  divide_by(p.by_item, p.h.phases, p.d.tile, p.h.tile / p.run, p.w.tile, p.w.phases);
+  divide_by(p.by_job, p.groups, p.out_blocks, p.d.tiles, p.h.tiles, p.w.tiles);
+  return p;
 }
 
 std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
@@ -246,7 +231,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   p.out_blocks = ceil_div(p.small_per_group, p.outs);
   p.rows_of_thread = most_rows(p.taps_h, p.outs);
   const int64_t rows = p.taps / p.taps_h * p.big_per_group;
-  if (rows > most_int) return std::nullopt;
+  if (rows > most_number) return std::nullopt;
   const int64_t sets = ceil_div(rows, p.rows_of_thread);
   p.row_jobs = narrow(ceil_div(sets, int64_t{8}));
   p.rows = narrow(rows), p.row_blocks = narrow(ceil_div(sets, p.row_jobs));
@@ -258,8 +243,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
       p.big_per_group, p.row_jobs == 1 ? p.big_per_group : (of_block - 2 + of_channel) / of_channel + 1));
 
   const double column = (short_run - 1) * (shares ? p.h.in_step : 1) + p.taps_h;
-  double least = std::numeric_limits<double>::infinity();
-  WeightGradPlan best{};
+  Least<WeightGradPlan> least;
   visit_tiles(p.d, p.h, p.w, short_run, [&] {
     p.big = window(p.d.window, p.h.window, p.w.window, p.w.in_step);
     p.small = window(p.d.tile, p.h.tile, p.w.tile, 1);
@@ -277,24 +261,23 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
                         of_items * (40 + short_run * p.outs + p.rows_of_thread * (3 + column + products)),
                     big.shared + small.shared + of_items * (short_run * p.outs + p.rows_of_thread * column),
                     big.bytes + small.bytes};
-    const int64_t tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * g.batch;
-    const double time = cycles(tiles * g.groups * p.out_blocks * p.row_jobs, work, bytes, 2);
-    if (time >= least) return;
-    least = time, best = p;
-    best.items = narrow(items), best.tiles = tiles, best.shared_bytes = narrow(bytes);
+    p.tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * g.batch;
+    p.items = narrow(items), p.shared_bytes = narrow(bytes);
+    least.offer(p, cycles(p.tiles * g.groups * p.out_blocks * p.row_jobs, work, bytes, 2));
   });
-  if (best.tiles == 0) return std::nullopt;
-  best.by_column = divisor_of(best.w.tile), best.by_run = divisor_of(best.h.tile / short_run);
+  if (!least.best()) return std::nullopt;
+  p = *least.best();
+  p.by_item[0] = divisor_of(p.h.tile / short_run), p.by_item[1] = divisor_of(p.w.tile);
 
-  // Some blocks for each multiprocessor.
+  // Some blocks for each multiprocessor of an H200.
   const int64_t blocks = g.groups * p.out_blocks * p.row_jobs;
   const int64_t dweight_bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  constexpr int64_t wanted_blocks = h200_multiprocessors * 6, most_workspace = int64_t{32} << 20;
+  constexpr int64_t wanted_blocks = h200.multiprocessors * 6, most_workspace = int64_t{32} << 20;
   const int64_t most_slabs =
       std::max<int64_t>(1, std::min(ceil_div(wanted_blocks, blocks), most_workspace / dweight_bytes));
-  best.slabs = ceil_div(best.tiles, ceil_div(best.tiles, most_slabs));
-  best.jobs = blocks * best.slabs;
-  return best;
+  p.slabs = ceil_div(p.tiles, ceil_div(p.tiles, most_slabs));
+  p.jobs = blocks * p.slabs;
+  return p;
 }
 
 }  // namespace vox::cuda::conv::few_channels

@@ -45,7 +45,8 @@ struct Window {
   int d, h, w;
   int strips, pitch;  ///< pitch: floats from one column to the next; odd, so that columns use all banks
   int step, residue_columns;  ///< step: the stride; columns of each remainder modulo it
-  Divisor by_w, by_strip, by_d, by_step;
+  Divisor by_unit[3];         ///< of the number of a strip: d, strip, column
+  Divisor by_step;
 
   constexpr int columns() const { return step * residue_columns; }
   constexpr int plane() const { return columns() * pitch; }  ///< floats
@@ -66,10 +67,11 @@ struct Plan {
   int column_shift[most_slots];  ///< offset in floats of what a tap along w reads from what tap 0 reads
   int weight_words;              ///< [channel][slot of d][of w][of h][out]
   int total_words;               ///< sums of previous chunks, if channels come in chunks
-  Divisor by_slots_h, by_slots_w, by_slots_d;
-  int items;  ///< of threads: column x run x depth x phase of h x phase of d
-  Divisor by_column, by_run, by_depth, by_phase_h, by_phase_w;
-  Divisor by_tile_w, by_tile_h, by_tile_d, by_out_block, by_group;  ///< of the number of a job
+  int items;                     ///< of threads: column x run x depth x phase of h x phase of d
+  // The digits of numbers, the first one (channel, phase of d, image) aside.
+  Divisor by_slot[3];  ///< of a weight: slot of d, of w, of h
+  Divisor by_item[5];  ///< phase of h, depth, run, cell along w, phase of w
+  Divisor by_job[5];   ///< group, block of outputs, tile along d, h, w
   int jobs, shared_bytes;
 };
 
@@ -91,8 +93,8 @@ struct WeightGradPlan {
   int row_jobs, teams;  ///< blocks for all rows; warps of a block that share its cells
   int channels;         ///< of big in shared memory
   Window big, small;
-  int items;  ///< of threads: column x run x depth
-  Divisor by_column, by_run;
+  int items;                   ///< of threads: column x run x depth
+  Divisor by_item[2];          ///< run, column
   int64_t tiles, slabs, jobs;  ///< tiles of all images; a slab has ceil(tiles / slabs)
   int threads, shared_bytes;
 };

@@ -32,43 +32,6 @@
 
 namespace vox::cuda::conv::flat {
 
-/// Packs the weights in the order of pack_kernel, each column scaled, and 2^-ew of each. A block packs a
-/// column. *failed becomes 1 if f16 cannot represent some weights.
-template <class Tile>
-__global__ void __launch_bounds__(scaling_threads)
-    pack_scaled_kernel(const float* weight, float16* packed, float* unscale,
-                       const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
-                       int64_t kernel_taps, int64_t* failed) {
-  const int column = static_cast<int>(blockIdx.x);
-  const int out_in_block = column % Tile::channels, block = column / Tile::channels;
-  const int out = block % p.channel_blocks * Tile::channels + out_in_block, group = block / p.channel_blocks;
-  const int window_taps = p.h.taps * p.w.taps, taps = p.depth_groups * Tile::taps_d * window_taps;
-  const int64_t in_step = (transposed ? p.out_per_group : 1) * kernel_taps;
-  const float* const first =
-      weight + (transposed ? int64_t{group} * p.in_per_group * p.out_per_group + out
-                           : (int64_t{group} * p.out_per_group + out) * p.in_per_group) *
-                   kernel_taps;
-  const auto for_each_granule = [&](auto f) {
-    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * taps; i += scaling_threads) {
-      const int slab = i / taps, tap = i % taps, tap_d = tap / window_taps, in_window = tap % window_taps;
-      const int d = p.d.first_tap + tap_d * p.d.tap_pace,
-                h = p.h.first_tap + in_window / p.w.taps * p.h.tap_pace,
-                w = p.w.first_tap + in_window % p.w.taps * p.w.tap_pace;
-      const float* from = first + slab * Tile::slab * in_step + (int64_t{d} * kernel_h + h) * kernel_w + w;
-      float value[Tile::granule];
-#pragma unroll
-      for (int c = 0; c < Tile::granule; ++c, from += in_step)
-        value[c] = out < p.out_per_group && slab * Tile::slab + c < p.in_per_group ? *from : 0.0f;
-      const int64_t place =
-          ((int64_t{block} * p.slabs + slab) * p.depth_groups + tap_d / Tile::taps_d) * window_taps +
-          in_window;
-      const int td = Tile::taps_d - 1 - tap_d % Tile::taps_d;
-      f(packed + place * (Tile::tap_bytes / 2) + (td * Tile::channels + out_in_block) * Tile::granule, value);
-    }
-  };
-  pack_scaled(for_each_granule, Tile::part_bytes / 2, &unscale[column], failed);
-}
-
 /// The taps of a chunk, one after the other.
 struct TapWalk {
   int column;

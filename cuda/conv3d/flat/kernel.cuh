@@ -35,41 +35,6 @@
 
 namespace vox::cuda::conv::flat {
 
-// ---- What a block owns ------------------------------------------------------------------------------------
-
-struct Job {
-  int channel_block, tile, group;
-  int first_depth;  // the outputs are first_depth + j * (tap step of d)
-  int depths;       // that exist
-};
-
-template <class Tile>
-__device__ __forceinline__ Job job_at(int64_t i, const Product& p) {
-  Job job;
-  job.channel_block = static_cast<int>(i % p.channel_blocks);
-  i /= p.channel_blocks;
-  job.tile = static_cast<int>(i % p.tiles);
-  i /= p.tiles;
-  const int block = static_cast<int>(i % p.depth_blocks), step = p.d.tap_step;
-  job.group = static_cast<int>(i / p.depth_blocks);
-  job.first_depth = block % step + block / step * Tile::depths * step;
-  job.depths = min(Tile::depths, (p.d.cells - job.first_depth + step - 1) / step);  // may be negative
-  return job;
-}
-
-/// The planes of a tile that are inside the input and that an output needs. Plane q is input cell `cell + q *
-/// (tap step of d)`.
-struct Planes {
-  int cell, first, end;
-};
-template <class Tile>
-__device__ __forceinline__ Planes planes_of(const Job& job, int depth_group, const Product& p) {
-  const int step = p.d.tap_step, cell = job.first_depth + depth_group * Tile::taps_d * step + p.d.base;
-  const int first = cell < 0 ? (step - 1 - cell) / step : 0;
-  const int beyond = cell < p.d.in_cells ? (p.d.in_cells - 1 - cell) / step + 1 : 0;
-  return {cell, first, job.depths > 0 ? min(job.depths + Tile::taps_d - 1, beyond) : 0};
-}
-
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of all planes. Warps take planes in turn, so as many planes are in flight as there are
@@ -89,13 +54,13 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
     const typename Tile::Storage* const source =
         input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
     for_each_pass(p, [&](int slab, int depth_group, int row_group) {
-      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      const Planes planes = planes_of(job, depth_group, Tile::host, p);
       for (int q = planes.first; q < planes.end; ++q, ring.advance()) {
         const bool mine = turn == warp;
         turn = turn + 1 == loaders ? 0 : turn + 1;
@@ -129,44 +94,34 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 // A separate kernel packs the weights, and one thread brings them. Those of a tap lie as [granule][column][16
 // bytes], columns being (tap along d, descending) x (channel).
 
-/// [group][block of channels][slab][group of taps along d][tap (h, w)][granule][column][channel of the
-/// granule], zeros for channels that do not exist.
+/// [group][block of channels][slab][group of taps along d][tap (h, w)]([part])[granule][column][16 bytes].
 template <class Tile>
-__global__ void __launch_bounds__(256)
-    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
-                const __grid_constant__ Product p, bool transposed, int kernel_h, int kernel_w,
-                int64_t kernel_taps, int64_t numel, int64_t*, const int64_t* only_if) {
-  if (only_if && *only_if == 0) return;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    int64_t rest = i;
-    const auto next = [&](int extent) {
-      const auto index = static_cast<int>(rest % extent);
-      rest /= extent;
-      return index;
-    };
-    const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
-    const int td = Tile::taps_d - 1 - next(Tile::taps_d), granule = next(2);
-    const int tw = next(p.w.taps), th = next(p.h.taps);
-    const int d = p.d.first_tap + (next(p.depth_groups) * Tile::taps_d + td) * p.d.tap_pace;
-    const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
-    const int in = next(p.slabs) * Tile::slab + granule * Tile::granule + in_granule;
-    const int out = next(p.channel_blocks) * Tile::channels + out_in_block;
-    const int64_t group = rest;
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group) {
-      const int64_t row = weight_row(p, transposed, group, in, out);
-      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
-    }
-    packed[i] = Tile::Operand::part(value);
-  }
-}
+struct Layout {
+  Product p;
+  int kernel_h, kernel_w;
 
-template <class Tile>
-int64_t packed_numel(const Product& p) {
-  return int64_t{p.groups} * p.channel_blocks * p.slabs * p.depth_groups * p.h.taps * p.w.taps *
-         Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
-}
+  static constexpr int channels = Tile::granule;
+  int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * Tile::channels; }
+  int64_t granules() const {
+    return columns() * p.slabs * Tile::slab_granules * p.d.taps * p.h.taps * p.w.taps;
+  }
+  constexpr int channel(int c) const { return c; }
+  constexpr int64_t next_part() const { return Tile::part_bytes; }
+  constexpr Granule at(auto number) const {
+    const auto [slab, granule, d, h, w, group, block, column] = digits(
+        number,
+        {Tile::slab_granules, p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
+    const int64_t first_tap =
+        ((int64_t{group} * p.channel_blocks + block) * p.slabs + slab) * p.depth_groups + d / Tile::taps_d;
+    const int td = Tile::taps_d - 1 - d % Tile::taps_d;
+    return {.group = group,
+            .in = slab * Tile::slab + granule * channels,
+            .out = block * Tile::channels + column,
+            .tap = kernel_tap(p, kernel_h, kernel_w, d, h, w),
+            .to = ((first_tap * p.h.taps + h) * p.w.taps + w) * Tile::tap_bytes +
+                  ((granule * Tile::taps_d + td) * Tile::channels + column) * 16};
+  }
+};
 
 /// One thread brings all chunks of weights, in the order in which they are used.
 template <class Tile>
@@ -175,7 +130,7 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
   Ring ring{p.stages};
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const auto* const block = reinterpret_cast<const unsigned char*>(packed) +
                               (int64_t{job.group} * p.channel_blocks + job.channel_block) * p.slabs *
                                   p.depth_groups * p.h.taps * p.w.taps * Tile::tap_bytes;
@@ -227,7 +182,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
-    const Job job = job_at<Tile>(i, p);
+    const Job job = job_at(i, Tile::depths, p);
     const int first_channel = job.channel_block * channels + lane % 4 * 2;
     float first[channels / 8][2];  // bias of the thread's columns, two of every 8
     const auto load_bias = [&] {
@@ -246,7 +201,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     sums.clear();
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
-      const Planes planes = planes_of<Tile>(job, depth_group, p);
+      const Planes planes = planes_of(job, depth_group, Tile::host, p);
       const int taps = taps_in(row_group, p);
       Ring at = plane_ring;
       for (int first_tap = 0; first_tap < taps; first_tap += p.chunk) {

@@ -1,54 +1,27 @@
-#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 namespace vox::cuda::conv::flat {
 
 namespace {
 
-constexpr int64_t most_int = std::numeric_limits<int>::max();
-
-Axis axis_of(const Conv3dGeometry& g, bool transposed, int64_t axis, int64_t phase) {
-  const int64_t in = (transposed ? g.small : g.big)[axis], out = (transposed ? g.big : g.small)[axis];
-  const int64_t kernel = g.kernel[axis], stride = g.stride[axis], padding = g.padding[axis],
-                dilation = g.dilation[axis];
-  if (!transposed)
-    return {
-        narrow(in), narrow(out), narrow(kernel), narrow(-padding), narrow(kernel > 1 ? dilation : 1), 1, 0, 0,
-        1};
-  const int64_t common = std::gcd(stride, dilation), pace = stride / common, step = dilation / common;
-  Axis a{narrow(in),
-         narrow((out - 1 - phase) / stride + 1),
-         0,
-         0,
-         narrow(step),
-         narrow(stride),
-         narrow(phase),
-         0,
-         narrow(-pace)};
-  for (int64_t k = 0; k < std::min(kernel, pace); ++k) {
-    const int64_t distance = phase + padding - k * dilation;
-    if (distance % stride) continue;
-    const int64_t last = (kernel - 1 - k) / pace;  // the tap that reads the lowest cell
-    a.taps = narrow(last + 1);
-    a.first_tap = narrow(k + last * pace);
-    a.base = narrow(distance / stride - last * step);
-    if (a.taps == 1) a.tap_step = 1;
-    break;
-  }
-  return a;
+Axis axis_of(const Lattice& l) {
+  return {.in_cells = narrow(l.input),
+          .cells = narrow(l.outputs),
+          .taps = narrow(l.taps),
+          .base = narrow(l.in_first),
+          .tap_step = l.taps > 1 ? narrow(l.in_per_tap) : 1,
+          .out_step = narrow(l.out_step),
+          .out_base = narrow(l.out_first),
+          .first_tap = narrow(l.tap_first),
+          .tap_pace = narrow(l.tap_step)};
 }
 
-/// Positions from one row (of cells, or of rows) to the next. A tap that reads `halo` cells past the last
-/// cell must find zeros: those that end its row, which also begin the next one, or additional ones between
-/// the rows.
+/// Positions from one row (of cells, or of rows) to the next.
 int64_t pitch_of(const Axis& a) {
-  const int64_t halo = int64_t{a.taps - 1} * a.tap_step, cells = a.cells;
-  const int64_t shared = std::max({cells, int64_t{a.in_cells} - a.base, cells + halo + a.base});
-  return std::min(cells + halo, shared);
+  return row_pitch<int64_t>(a.cells, a.in_cells, a.base, int64_t{a.taps - 1} * a.tap_step);
 }
 
 /// The same for rows of cells. Where rows of the input can be read as words, they may need one more position
@@ -86,9 +59,29 @@ bool divide_shared(Product& p, const TileShape& tile, int64_t shared) {
 
 }  // namespace
 
-Axes axes_of(const Conv3dGeometry& g, bool transposed, Triple phase) {
-  return {axis_of(g, transposed, 0, phase.d), axis_of(g, transposed, 1, phase.h),
-          axis_of(g, transposed, 2, phase.w)};
+std::optional<std::vector<Axes>> products_of(const Conv3dGeometry& g, bool transposed) {
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    const int64_t step = transposed ? std::min(g.stride[axis], g.big[axis]) : g.stride[axis];
+    if (step > (transposed ? most_phases : 1)) return std::nullopt;
+  }
+  const auto d = ascending_lattices(g, transposed, 0), h = ascending_lattices(g, transposed, 1),
+             w = ascending_lattices(g, transposed, 2);
+  if (d.size() * h.size() * w.size() > most_products) return std::nullopt;
+  std::vector<Axes> products;
+  for (const Lattice& of_d : d)
+    for (const Lattice& of_h : h)
+      for (const Lattice& of_w : w) products.push_back({axis_of(of_d), axis_of(of_h), axis_of(of_w)});
+  return products;
+}
+
+LiveResidues live_residues(const std::vector<Axes>& products) {
+  LiveResidues live;
+  for (const Axes& p : products) {
+    live.d |= uint64_t{1} << p.d.out_base;
+    live.h |= uint64_t{1} << p.h.out_base;
+    live.w |= uint64_t{1} << p.w.out_base;
+  }
+  return live;
 }
 
 std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, const Axes& axes,

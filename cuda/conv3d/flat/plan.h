@@ -1,9 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::flat {
@@ -81,6 +85,51 @@ constexpr bool rows_are_words(const Product& p) {
   return p.w.base % 2 == 0 || (p.w.base < 0 && pitch + p.w.base > p.w.in_cells);
 }
 
+/// A position of the flat plane.
+struct Place {
+  int image, h, w;
+};
+constexpr Place place_of(int position, const Product& p) {
+  const auto [image, h, w] = digits(position, {p.pitch_h, p.pitch_w});
+  return {image, h, w};
+}
+
+/// Taps of a window.
+constexpr int taps_in(int row_group, const Product& p) {
+  return std::min(p.rows, p.h.taps - row_group * p.rows) * p.w.taps;
+}
+
+/// A tile of some depths, and a block of channels.
+struct Job {
+  int channel_block, tile, group;
+  int first_depth;  ///< the outputs are first_depth + j * (tap step of d)
+  int depths;       ///< that exist; may be negative
+};
+constexpr Job job_at(int64_t number, int tile_depths, const Product& p) {
+  const auto [group, block, tile, channel_block] =
+      digits(number, {p.depth_blocks, p.tiles, p.channel_blocks});
+  const int step = p.d.tap_step, first = block % step + block / step * tile_depths * step;
+  return {channel_block, tile, group, first, std::min(tile_depths, (p.d.cells - first + step - 1) / step)};
+}
+
+/// The planes of a job that are inside the input and that an output needs. Plane q is input cell `cell + q *
+/// (tap step of d)`.
+struct Planes {
+  int cell, first, end;
+};
+constexpr Planes planes_of(const Job& job, int depth_group, const TileShape& tile, const Product& p) {
+  const int step = p.d.tap_step, cell = job.first_depth + depth_group * tile.taps_d * step + p.d.base;
+  const int first = cell < 0 ? (step - 1 - cell) / step : 0;
+  const int beyond = cell < p.d.in_cells ? (p.d.in_cells - 1 - cell) / step + 1 : 0;
+  return {cell, first, job.depths > 0 ? std::min(job.depths + tile.taps_d - 1, beyond) : 0};
+}
+
+/// The number of a tap in a kernel with these extents.
+constexpr int64_t kernel_tap(const Product& p, int64_t kernel_h, int64_t kernel_w, int d, int h, int w) {
+  const auto of = [](const Axis& a, int tap) { return a.first_tap + int64_t{tap} * a.tap_pace; };
+  return (of(p.d, d) * kernel_h + of(p.h, h)) * kernel_w + of(p.w, w);
+}
+
 /// Bytes of shared memory.
 inline int64_t plane_bytes(const Product& p, const TileShape& t) { return int64_t{p.window} * 32 * t.parts; }
 inline int64_t tap_bytes(const TileShape& t) {
@@ -90,13 +139,26 @@ inline int64_t shared_bytes(const Product& p, const TileShape& t) {
   return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
 }
 
-/// The axes of the phase with these residues of output cells modulo the stride (all 0 for conv3d). Some may
-/// have no taps.
 struct Axes {
   Axis d, h, w;
-  bool dead() const { return d.taps == 0 || h.taps == 0 || w.taps == 0; }
 };
-Axes axes_of(const Conv3dGeometry& g, bool transposed, Triple phase);
+inline constexpr int64_t most_phases = 64;  ///< along an axis, dead ones as well: fill_dead has 64 bits
+inline constexpr size_t most_products = 8;  ///< each is a launch
+
+/// The products of a convolution, one for each phase with taps. Nothing if there are too many, or for conv3d
+/// with a stride.
+std::optional<std::vector<Axes>> products_of(const Conv3dGeometry& g, bool transposed);
+
+/// The residues modulo the stride that the products' outputs have on each axis, as bits. Outputs with another
+/// residue on some axis get the bias.
+struct LiveResidues {
+  uint64_t d = 0, h = 0, w = 0;
+
+  constexpr bool contain(int64_t out_d, int64_t out_h, int64_t out_w, const Triple& stride) const {
+    return d >> out_d % stride.d & h >> out_h % stride.h & w >> out_w % stride.w & 1;
+  }
+};
+LiveResidues live_residues(const std::vector<Axes>& products);
 
 /// The product cut into tiles, before shared memory is divided: planes, stages and chunk are 0. Nothing if a
 /// window is too large, or if numbers do not fit their types.

@@ -40,7 +40,7 @@ struct Tile {
   static_assert(sums <= 192 && channels % 8 == 0);
 };
 
-constexpr int64_t most_shared = 227 * 1024 - barrier_bytes;
+constexpr int64_t most_shared = h200.block_shared_bytes - barrier_bytes;
 
 /// Calls f(tile) with the tile for the problem: the fewest blocks of channels and then the least padding, as
 /// many depths as sums have registers for (two sums where operands are scaled), and the largest group of taps

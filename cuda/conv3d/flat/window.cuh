@@ -38,20 +38,6 @@ __device__ __forceinline__ void for_each_pass(const Product& p, F f) {
       for (int rows = 0; rows < p.row_groups; ++rows) f(slab, d, rows);
 }
 
-/// Taps of a window.
-__device__ __forceinline__ int taps_in(int row_group, const Product& p) {
-  return min(p.rows, p.h.taps - row_group * p.rows) * p.w.taps;
-}
-
-/// A position of the flat plane.
-struct Place {
-  int image, h, w;
-};
-__device__ __forceinline__ Place place_of(int flat, const Product& p) {
-  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
-  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
-}
-
 // ---- The input of a window --------------------------------------------------------------------------------
 
 /// The positions of a window that a lane brings, every 32nd. It brings some at a time: first all of their

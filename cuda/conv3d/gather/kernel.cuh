@@ -49,35 +49,16 @@ template <int channels_, int slots_, int tiles_, bool split_>
 struct Block {
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr bool split = split_;
-  static constexpr int cells = warpgroups * tiles * 64;
+  static constexpr TileShape shape{channels, slots, tiles, split};
+  static constexpr int cells = cells_of(shape);
   static constexpr int sums = channels / 2;           // of a tile and slot, in a thread
   static constexpr int copying_lanes = slab + slots;  // one for each channel, and for each slot's weights
 };
 
-/// A block of channels, and a tile of cells.
+/// A block of channels.
 struct Columns {
   int group, channel_block;
 };
-struct Tile {
-  int image, cell;
-};
-
-/// Where the first tap of an output cell lies on an axis.
-__device__ __forceinline__ int first_of(int cell, const Axis& axis) {
-  return cell * axis.stride - axis.padding;
-}
-
-/// The rows of the input that a tile's cells touch, and those in between.
-struct Rows {
-  int first, count;
-};
-__device__ __forceinline__ Rows rows_of(const Tile& tile, int cells, const Plan& p) {
-  const int last_cell = min(tile.cell + cells, p.cells) - 1;
-  const int first = first_of(tile.cell / p.w.out, p.h);
-  const int last = first_of(last_cell / p.w.out, p.h) + (p.h.kernel - 1) * p.h.dilation;
-  const int low = min(max(first, 0), p.h.in - 1);
-  return {low, max(min(last, p.h.in - 1) - low, 0) + 1};
-}
 
 /// A channel of the input. Channels past the group repeat its last one; their weights are 0, and if the last
 /// one has a NaN, the results have it anyway.
@@ -92,64 +73,6 @@ __device__ __forceinline__ const float* first_channel(const float* input, const 
 /// An address in elements modulo 4. A number has the same place within 16 bytes in shared memory.
 __device__ __forceinline__ int word_of(const float* at) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(at) / 4 % 4);
-}
-
-/// The taps along d that a plane is multiplied by. Bits 10 s to 10 s + 9 hold 1 + the tap of slot s for the
-/// output depth in that slot, or 0 if there is none.
-struct Live {
-  uint32_t taps = 0;
-
-  __device__ __forceinline__ int tap(int slot) const {
-    return static_cast<int>(taps >> 10 * slot & 1023) - 1;
-  }
-  /// Bit s: slot s has a tap.
-  template <int slots>
-  __device__ __forceinline__ int mask() const {
-    int all = 0;
-#pragma unroll
-    for (int s = 0; s < slots; ++s) all |= tap(s) >= 0 ? 1 << s : 0;
-    return all;
-  }
-};
-/// The taps for the depths [closed, opened), which have begun and are not complete.
-template <int slots>
-__device__ __forceinline__ Live live_of(int plane, int closed, int opened, const Plan& p) {
-  Live live;
-#pragma unroll 1
-  for (int depth = closed; depth < opened; ++depth) {
-    const int distance = plane - first_of(depth, p.d);
-    const int k = p.d.dilation == 1 ? distance : distance / p.d.dilation;
-    if (k * p.d.dilation == distance) live.taps |= static_cast<uint32_t>(k + 1) << 10 * (depth % slots);
-  }
-  return live;
-}
-
-// ---- The walk ---------------------------------------------------------------------------------------------
-
-/// Walks through what this block computes. It calls on_tile(tile) once for each job; then, plane after plane,
-/// on_first(slot) for a depth whose first plane this is, on_plane(plane, Live) if there is something to
-/// multiply, and on_last(slot, depth) for a depth that is complete.
-template <class Block, class OnTile, class OnFirst, class OnPlane, class OnLast>
-__device__ __forceinline__ void walk(const Plan& p, OnTile on_tile, OnFirst on_first, OnPlane on_plane,
-                                     OnLast on_last) {
-  const int reach = (p.d.kernel - 1) * p.d.dilation;
-  for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
-    const int part = job / p.plane_tiles;
-    const int first = part % p.parts * p.depths, last = min(first + p.depths, p.d.out);
-    on_tile(Tile{part / p.parts, job % p.plane_tiles * Block::cells});
-    int opened = first, closed = first;  // the next to be
-    for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
-      if (opened < last && plane == first_of(opened, p.d)) on_first(opened++ % Block::slots);
-      if (static_cast<unsigned>(plane) < static_cast<unsigned>(p.d.in)) {
-        const Live live = live_of<Block::slots>(plane, closed, opened, p);
-        if (live.taps != 0) on_plane(plane, live);
-      }
-      if (closed < last && plane == first_of(closed, p.d) + reach) {
-        on_last(closed % Block::slots, closed);
-        ++closed;
-      }
-    }
-  }
 }
 
 struct Shared {
@@ -189,8 +112,8 @@ __device__ __forceinline__ void load(const float* __restrict__ input,
   Ring ring{p.stages};
   const float* channels = nullptr;
   Rows rows{};
-  walk<Block>(
-      p,
+  walk(
+      p, Block::shape, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
       [&](const Tile& tile) {
         channels = first_channel(input, tile, columns, p);
         rows = rows_of(tile, Block::cells, p);
@@ -435,8 +358,8 @@ struct Products {
     Tile tile{};
     const float* channels_in = nullptr;
     int row = 0;
-    walk<Block>(
-        p,
+    walk(
+        p, Block::shape, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
         [&](const Tile& next) {
           tile = next;
           channels_in = first_channel(input, tile, columns, p);

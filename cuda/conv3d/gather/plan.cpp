@@ -1,42 +1,22 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/gather/plan.h>
+#include <voxgrad/cuda/conv3d/model/search.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace vox::cuda::conv::gather {
 
 namespace {
 
-constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
-constexpr int64_t most_int = std::numeric_limits<int>::max();
+constexpr int64_t shared_limit = h200.block_shared_bytes - 1024;  // less barriers and alignment
 constexpr int64_t most_parts = 64;
 
-/// The problem as a conv3d: conv_transpose3d with stride 1 is one with the taps in reverse.
-struct Gathering {
-  Triple in, out, stride, padding;
-  int64_t in_per_group, out_per_group;
-  bool transposed;
-};
-Gathering gathering(const Conv3dGeometry& g, bool transposed) {
-  if (!transposed)
-    return {g.big, g.small, g.stride, g.padding, g.big_per_group(), g.small_per_group(), false};
-  Triple padding;
-  for (int64_t axis = 0; axis < 3; ++axis)
-    padding[axis] = (g.kernel[axis] - 1) * g.dilation[axis] - g.padding[axis];
-  return {g.small, g.big, g.stride, padding, g.small_per_group(), g.big_per_group(), true};
-}
-
-/// The largest number of output depths that read one plane of the input.
-int64_t depths_of_a_plane(const Conv3dGeometry& g) {
-  return (g.kernel.d - 1) * g.dilation.d / g.stride.d + 1;
-}
-
 /// The largest number of output rows that `cells` cells can touch, starting from a multiple of `cells`.
-int64_t rows_of(int64_t cells, const Triple& out) {
-  const int64_t rows = cells % out.w == 0 ? cells / out.w : out.w % cells == 0 ? 1 : (cells - 2) / out.w + 2;
-  return std::min(rows, out.h);
+int64_t rows_of(int64_t cells, int64_t width, int64_t rows) {
+  const int64_t most = cells % width == 0 ? cells / width : width % cells == 0 ? 1 : (cells - 2) / width + 2;
+  return std::min(most, rows);
 }
 
 /// The distance between a channel's rows and the next channel's in a stage: the rows, with their
@@ -61,60 +41,66 @@ int chunk_of(int taps, double products) {
 }
 
 /// The time in units of one plane of a tile in a block.
-int64_t time_of(int64_t tiles, int64_t parts, const Gathering& v, int64_t slots, int64_t blocks) {
-  const int64_t depths = ceil_div(v.out.d, parts);
-  return ceil_div(tiles * parts, blocks) * (depths * v.stride.d + slots - 1);
+int64_t steps_of(int64_t tiles, int64_t parts, const Lattice& d, int64_t slots, int64_t blocks) {
+  return ceil_div(tiles * parts, blocks) * (ceil_div(d.outputs, parts) * d.in_step + slots - 1);
 }
 
 /// How many parts the output's depths are cut into. Blocks take jobs (a part of a tile) in turn, neighbouring
 /// tiles at the same time, so that rows that both read come from memory once. A part costs its planes, and
 /// some of the previous part.
-int64_t parts_of(int64_t tiles, const Gathering& v, int64_t slots, int64_t blocks) {
-  int64_t best = 1;
-  for (int64_t parts = 2; parts <= std::min(v.out.d, most_parts); ++parts)
-    if (time_of(tiles, parts, v, slots, blocks) < time_of(tiles, best, v, slots, blocks)) best = parts;
-  return best;
+int64_t parts_of(int64_t tiles, const Lattice& d, int64_t slots, int64_t blocks) {
+  Least<int64_t, int64_t> best;
+  for (int64_t parts = 1; parts <= std::min(d.outputs, most_parts); ++parts)
+    best.offer(parts, steps_of(tiles, parts, d, slots, blocks));
+  return *best.best();
 }
 
-std::optional<Plan> plan_of(const Conv3dGeometry& g, const Gathering& v, const TileShape& tile,
-                            int multiprocessors) {
+Axis axis_of(const Lattice& l) {
+  return {narrow(l.input),     narrow(l.outputs),    narrow(l.in_step),
+          narrow(-l.in_first), narrow(l.in_per_tap), narrow(l.taps)};
+}
+
+/// Blocks that share the jobs of one block of channels.
+int64_t blocks_of(const Plan& p, const Machine& machine) {
+  return std::max(machine.multiprocessors / (p.groups * p.channel_blocks), 1);
+}
+
+std::optional<Plan> plan_of(const Conv3dGeometry& g, bool transposed, const Lattices& of,
+                            const TileShape& tile, const Machine& machine) {
+  const auto& [d, h, w] = of;
   Plan p{};
-  p.transposed = v.transposed;
-  p.neighbours = v.stride.w % 2 == 1;
+  p.d = axis_of(d), p.h = axis_of(h), p.w = axis_of(w);
+  p.transposed = transposed;
+  p.neighbours = p.w.stride % 2 == 1;
   const int64_t all_cells = int64_t{warpgroups} * tile.tiles * 64;
-  const int64_t rows =
-      std::min((rows_of(all_cells, v.out) - 1) * v.stride.h + (g.kernel.h - 1) * g.dilation.h + 1, v.in.h);
-  const int64_t channel_bytes = 4 * channel_words(rows, v.in.w, p.neighbours);
-  const int64_t slot_weights = g.kernel.h * g.kernel.w * tile.channels * (tile.split ? 64 : 32);
+  const int64_t rows = std::min(
+      (rows_of(all_cells, w.outputs, h.outputs) - 1) * h.in_step + (h.taps - 1) * h.in_per_tap + 1, h.input);
+  const int64_t channel_bytes = 4 * channel_words(rows, w.input, p.neighbours);
+  const int64_t slot_weights = h.taps * w.taps * tile.channels * (tile.split ? 64 : 32);
   const int64_t stage_bytes = channel_bytes * 8 + slot_weights * tile.slots;
   const int64_t stages = std::min<int64_t>(shared_limit / stage_bytes, most_stages);
   if (stages < 2) return std::nullopt;
-  const auto axis = [&](int64_t i) {
-    return Axis{narrow(v.in[i]),      narrow(v.out[i]),      narrow(v.stride[i]),
-                narrow(v.padding[i]), narrow(g.dilation[i]), narrow(g.kernel[i])};
-  };
-  p.d = axis(0), p.h = axis(1), p.w = axis(2);
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);
-  p.in_per_group = narrow(v.in_per_group), p.out_per_group = narrow(v.out_per_group);
-  p.in_plane = narrow(v.in.h * v.in.w), p.cells = narrow(v.out.h * v.out.w);
+  p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
+  p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
+  p.in_plane = narrow(h.input * w.input), p.cells = narrow(h.outputs * w.outputs);
   p.in_channel = p.in_plane * p.d.in, p.out_channel = p.cells * p.d.out;
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
   p.plane_tiles = narrow(ceil_div(p.cells, all_cells));
   p.slabs = ceil_div(p.in_per_group, 8);
-  p.taps = narrow(g.kernel.h * g.kernel.w);
-  const int64_t planes = std::min(g.kernel.d, ceil_div(v.in.d, g.dilation.d));  // that an output may read
+  p.taps = narrow(h.taps * w.taps);
+  const int64_t planes = std::min(d.taps, ceil_div(d.input, d.in_per_tap));  // that an output may read
   p.chunk = chunk_of(p.taps, static_cast<double>(p.in_per_group) * static_cast<double>(planes * p.taps));
   p.channel_bytes = narrow(channel_bytes);
   p.slot_weights = narrow(slot_weights);
   p.stages = narrow(stages), p.stage_bytes = narrow(stage_bytes);
   p.shared_bytes = narrow(stages * stage_bytes);
-  // The packing kernel's blocks along its axes.
-  if (int64_t{p.groups} * p.channel_blocks * p.slabs > 65535) return std::nullopt;
+  if (int64_t{p.groups} * p.channel_blocks > 65535) return std::nullopt;  // the launch's blocks along y
   const int64_t tiles = int64_t{p.batch} * p.plane_tiles;
   // For the largest number of parts: the actual number depends on the multiprocessors.
   if (tiles > most_int / 2 / most_parts) return std::nullopt;
-  const int64_t blocks = std::max(multiprocessors / (p.groups * p.channel_blocks), 1);
-  p.depths = narrow(ceil_div(p.d.out, parts_of(tiles, v, tile.slots, blocks)));
+  const int64_t blocks = blocks_of(p, machine);
+  p.depths = narrow(ceil_div(p.d.out, parts_of(tiles, d, tile.slots, blocks)));
   p.parts = narrow(ceil_div(p.d.out, p.depths));
   p.jobs = narrow(tiles * p.parts);
   p.blocks = narrow(std::min<int64_t>(blocks, p.jobs));
@@ -141,29 +127,27 @@ bool moderate(const Conv3dGeometry& g) {
 
 }  // namespace
 
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, bool split, int multiprocessors) {
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, bool split,
+                                 const Machine& machine) {
   if (g.batch == 0 || !moderate(g) || (transposed && g.stride != Triple(1))) return std::nullopt;
-  const int64_t slots = depths_of_a_plane(g);
-  if (slots > most_slots) return std::nullopt;
-  const Gathering v = gathering(g, transposed);
-  std::optional<Planned> best;
-  double least = 0;
-  for (const int channels : {16, 32, 48, 64})
-    for (const int tiles : {1, 2}) {
-      const TileShape tile{channels, narrow(slots), tiles, split};
-      if (!has_kernel(tile)) continue;
-      const auto plan = plan_of(g, v, tile, multiprocessors);
-      if (!plan) continue;
-      const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;
-      const int64_t steps = time_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, v, slots,
-                                    std::max<int64_t>(multiprocessors / columns, 1));
-      // The cost of a tap: a wgmma of each slot, and the gathering.
-      const int64_t of_tap = tiles * (slots * channels / 2 * (split ? 3 : 1) + 24) + 24;
-      const double time =
-          static_cast<double>(steps * ceil_div(columns, multiprocessors)) * static_cast<double>(of_tap);
-      if (!best || time < least) best = Planned{tile, *plan}, least = time;
-    }
-  return best;
+  // With stride 1 conv_transpose3d has one phase, a conv3d with the taps in reverse.
+  const Lattices of{ascending_lattices(g, transposed, 0)[0], ascending_lattices(g, transposed, 1)[0],
+                    ascending_lattices(g, transposed, 2)[0]};
+  const int64_t slots = (of[0].taps - 1) * of[0].in_per_tap / of[0].in_step + 1;  // depths that read a plane
+  Least<Planned> least;
+  for (const TileShape& tile : tile_shapes) {
+    if (tile.slots != slots || tile.split != split) continue;
+    const auto plan = plan_of(g, transposed, of, tile, machine);
+    if (!plan) continue;
+    const int64_t columns = int64_t{plan->groups} * plan->channel_blocks;
+    const int64_t steps = steps_of(int64_t{plan->batch} * plan->plane_tiles, plan->parts, of[0], slots,
+                                   blocks_of(*plan, machine));
+    // The cost of a tap: a wgmma of each slot, and the gathering.
+    const int64_t of_tap = tile.tiles * (slots * tile.channels / 2 * (split ? 3 : 1) + 24) + 24;
+    least.offer({tile, *plan}, static_cast<double>(steps * ceil_div(columns, machine.multiprocessors)) *
+                                   static_cast<double>(of_tap));
+  }
+  return least.best();
 }
 
 }  // namespace vox::cuda::conv::gather

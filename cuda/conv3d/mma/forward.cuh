@@ -33,6 +33,7 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
@@ -42,102 +43,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 
 namespace vox::cuda::conv::mma {
-
-// ---- Phases -----------------------------------------------------------------------------------------------
-
-// Along an axis, cell j and tap t of a product read input cell j * in_step + in_base + t * in_tap_step, and
-// write output cell j * out_step + out_base. For conv3d that is the index rule itself. conv_transpose3d
-// splits into phases (Note [Phases] in strided/plan.h). All outputs of a phase have the same live taps, every
-// stride / gcd(stride, dilation)-th, whose input cells lie dilation / gcd apart. So every phase is a product
-// of its own with in_step 1 and only live taps. A phase without taps writes only the bias.
-
-constexpr int most_halo = 8;   // cells of an input tile beyond the block's own
-constexpr int most_chunk = 8;  // taps along W that share a tile
-
-/// One axis of the problem, for all phases.
-struct Axis {
-  int in_cells, out_cells, kernel;
-  int stride, padding, dilation;
-  int phases;               // numbered by their first output
-  int tap_pace, cell_pace;  // conv_transpose3d: distance of live taps of a phase, in taps and in input cells
-};
-
-struct Problem {
-  Axis axis[3];
-  bool transposed;
-  int64_t batch, groups, in_per_group, out_per_group;
-  int64_t in_cells, out_cells, taps;
-  int64_t phases, tiles;  // of the largest phase
-  int chunk;              // of taps, for the largest phase
-  int64_t blocks_n;       // of channels in a group
-  int64_t slices;         // of channels in a group
-};
-
-/// One axis of one phase: its cells j and live taps t, in the order of the input cells that the taps read.
-struct PhaseAxis {
-  int cells, taps;
-  int in_step, in_base, in_tap_step;
-  int out_step, out_base;
-  int first_tap, tap_pace;  // in the kernel
-  int chunk;                // taps that share a tile
-  int pitch;                // from one row of cells to the next, including dropped cells
-};
-
-/// The taps that one tile serves.
-__host__ __device__ inline int chunk_of(const PhaseAxis& p) {
-  if (p.in_step != 1 || p.taps <= 1) return 1;
-  return min(min(p.taps, most_chunk), 1 + most_halo / p.in_tap_step);
-}
-
-/// A tap `halo` cells further on than the first may leave its row. It must then read a zero, as it does
-/// outside the input, or belong to a cell whose result is dropped.
-__host__ __device__ inline int pitch_of(const PhaseAxis& p, int in_cells) {
-  const int halo = (p.chunk - 1) * p.in_tap_step;
-  if (p.chunk < p.taps) return p.cells + halo;
-  return min(p.cells + halo, max(max(p.cells, in_cells - p.in_base), p.cells + halo + p.in_base));
-}
-
-__host__ __device__ inline PhaseAxis phase_axis(const Axis& a, bool transposed, int phase) {
-  PhaseAxis p{a.out_cells, a.kernel, a.stride, -a.padding, a.dilation, 1, 0, 0, 1, 1, 0};
-  if (transposed) {
-    p = {(a.out_cells - 1 - phase) / a.stride + 1,
-         0,
-         1,
-         0,
-         a.cell_pace,
-         a.stride,
-         phase,
-         0,
-         -a.tap_pace,
-         1,
-         0};
-    for (int k = 0; k < a.kernel && k < a.tap_pace; ++k) {
-      const int distance = phase + a.padding - k * a.dilation;
-      if (distance % a.stride) continue;
-      p.taps = (a.kernel - 1 - k) / a.tap_pace + 1;
-      p.first_tap = k + (p.taps - 1) * a.tap_pace;  // the last one reads the lowest cell
-      p.in_base = distance / a.stride - (p.taps - 1) * a.cell_pace;
-      break;
-    }
-  }
-  p.chunk = chunk_of(p);
-  p.pitch = pitch_of(p, a.in_cells);
-  return p;
-}
-
-struct Phase {
-  PhaseAxis d, h, w;
-};
 
 // ---- What a block owns ------------------------------------------------------------------------------------
 
 constexpr int warps = 4;
 constexpr int block_threads = 32 * warps;
-constexpr int block_cells = block_threads;  // a thread loads one cell; a warp multiplies 32
-constexpr int slice = 8;                    // channels: k of one instruction
+static_assert(block_cells == block_threads);  // a thread loads one cell; a warp multiplies 32
 constexpr int step_groups = 2;
 constexpr int part_taps = 4;  // split: taps that are summed in the tensor core before the sum moves
 constexpr int pitch = block_cells + most_halo;
@@ -191,34 +104,27 @@ __device__ __forceinline__ Place place_of(int64_t m, const Phase& p) {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------
 
-/// Weights in the order in which lanes read them: [group and block of channels][slice][tap][n / 8][lane][2],
-/// with zeros for channels that do not exist; split, [...][lane][high 2, low 2].
+/// Weights in the order in which lanes read them: [group and block of channels][slice][tap][n / 8][lane][2];
+/// split, [...][lane][high 2, low 2].
 template <int n_tiles, bool split>
-__global__ void __launch_bounds__(256)
-    pack_kernel(const float* weight, float* packed, Problem p, int64_t* failed, const int64_t* only_if) {
-  if (only_if && *only_if == 0) return;
-  constexpr int parts = split ? 2 : 1;
-  const int64_t numel = p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 64;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const int r = i % 2, lane = i / 2 % 32, tile = i / 64 % n_tiles;
-    int64_t rest = i / (64 * n_tiles);
-    const int64_t tap = rest % p.taps;
-    rest /= p.taps;
-    const int64_t in = rest % p.slices * slice + lane % 4 + 4 * r;
-    rest /= p.slices;
-    const int64_t out = (rest % p.blocks_n * n_tiles + tile) * 8 + lane / 4, group = rest / p.blocks_n;
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group)
-      value = weight[weight_row(p, p.transposed, group, in, out) * p.taps + tap];
-    const uint32_t high = tf32_high(value);
-    packed[i / 2 * (2 * parts) + r] = __uint_as_float(high);
-    if constexpr (split) {
-      packed[i / 2 * 4 + 2 + r] = __uint_as_float(tf32_low(value, high));
-      if (beyond_tf32(value)) *failed = 1;
-    }
+struct Layout {
+  Problem p;
+
+  static constexpr int channels = 2;
+  int64_t granules() const { return p.groups * p.blocks_n * p.slices * p.taps * n_tiles * 32; }
+  constexpr int channel(int c) const { return 4 * c; }
+  constexpr int64_t next_part() const { return 8; }
+  constexpr Granule at(auto number) const {
+    const auto [group, block, at_slice, tap, tile, lane] = digits(
+        number,
+        {static_cast<int>(p.blocks_n), static_cast<int>(p.slices), static_cast<int>(p.taps), n_tiles, 32});
+    return {.group = group,
+            .in = at_slice * slice + lane % 4,
+            .out = (block * n_tiles + tile) * 8 + lane / 4,
+            .tap = tap,
+            .to = int64_t{number} * (split ? 16 : 8)};
   }
-}
+};
 
 /// A fragment of a warp's input: 32 cells x 8 channels from `from`, which is at the lane's row and column.
 __device__ __forceinline__ void load_fragment(uint32_t (&a)[2][4], const uint32_t* from) {
@@ -471,53 +377,6 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
 
 // ---- Launchers --------------------------------------------------------------------------------------------
 
-inline Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
-  Problem p{};
-  p.transposed = transposed;
-  p.phases = 1;
-  p.chunk = 1;
-  int64_t largest_phase = 1;
-  for (int axis = 0; axis < 3; ++axis) {
-    const int64_t in = (transposed ? g.small : g.big)[axis], out = (transposed ? g.big : g.small)[axis];
-    const int64_t stride = g.stride[axis], common = std::gcd(stride, g.dilation[axis]);
-    const int64_t phases = transposed ? std::min(stride, out) : 1;
-    const auto narrow = [](int64_t i) { return static_cast<int>(i); };  // select.cpp: axes fit 32 bits
-    p.axis[axis] = {.in_cells = narrow(in),
-                    .out_cells = narrow(out),
-                    .kernel = narrow(g.kernel[axis]),
-                    .stride = narrow(stride),
-                    .padding = narrow(g.padding[axis]),
-                    .dilation = narrow(g.dilation[axis]),
-                    .phases = narrow(phases),
-                    .tap_pace = narrow(stride / common),
-                    .cell_pace = narrow(g.dilation[axis] / common)};
-    p.phases *= phases;
-    int64_t longest = (out - 1) / (transposed ? stride : 1) + 1;
-    if (axis == 2) {
-      // With more phases each has only a few cells, so a bound is enough.
-      if (phases > 64) longest += most_halo;
-      p.chunk = phases > 64 ? most_chunk : 1;
-      for (int phase = 0; phase < std::min<int64_t>(phases, 64); ++phase) {
-        const PhaseAxis w = phase_axis(p.axis[2], transposed, phase);
-        longest = std::max<int64_t>(longest, w.pitch);
-        p.chunk = std::max(p.chunk, w.chunk);
-      }
-    }
-    largest_phase *= longest;
-  }
-  p.batch = g.batch;
-  p.groups = g.groups;
-  p.in_per_group = transposed ? g.small_per_group() : g.big_per_group();
-  p.out_per_group = transposed ? g.big_per_group() : g.small_per_group();
-  p.in_cells = transposed ? g.small_cells() : g.big_cells();
-  p.out_cells = transposed ? g.big_cells() : g.small_cells();
-  p.taps = g.taps();
-  p.tiles = (p.batch * largest_phase + block_cells - 1) / block_cells;
-  p.blocks_n = (p.out_per_group + 8 * n_tiles - 1) / (8 * n_tiles);
-  p.slices = (p.in_per_group + slice - 1) / slice;
-  return p;
-}
-
 /// The product, in two launches: packing and the product itself.
 template <class Operand>
 void run(const Conv3dCall& call) {
@@ -534,8 +393,8 @@ void run(const Conv3dCall& call) {
     const int64_t packed_numel =
         checked_numel(call.op(), {p.groups * p.blocks_n, p.slices, p.taps, tap_floats});
     const Workspace packed(launch, packed_numel * static_cast<int64_t>(sizeof(float)));
-    pack_kernel<n_tiles, split><<<grid_for(packed_numel, 256), 256, 0, launch.stream()>>>(
-        vox::detail::ptr<float>(weight), packed.as<float>(), p, failed, only_if);
+    pack_weights<Operand>(launch, vox::detail::ptr<float>(weight), packed.as<float>(),
+                          weights_of(g, transposed), Layout<n_tiles, split>{p}, failed, only_if);
     const unsigned grid = grid_for(std::min(p.tiles * p.groups * p.blocks_n * p.phases, most_blocks), 1);
     const int shared = 2 * step_groups * p.chunk * tap_floats * static_cast<int>(sizeof(float));
     launch.allow_shared_memory<product_kernel<n_tiles, split>>(shared);

@@ -198,11 +198,9 @@ constexpr int64_t wanted_blocks = 1024;  // some waves on any GPU; a constant, b
 
 Problem problem(const Conv3dGeometry& g, int n_tiles) {
   Problem p{};
-  for (int axis = 0; axis < 3; ++axis) {
-    const auto narrow = [](int64_t i) { return static_cast<int>(i); };  // select.cpp: axes fit 32 bits
+  for (int axis = 0; axis < 3; ++axis)  // select.cpp: axes fit 32 bits
     p.axis[axis] = {narrow(g.big[axis]),    narrow(g.small[axis]),   narrow(g.kernel[axis]),
                     narrow(g.stride[axis]), narrow(g.padding[axis]), narrow(g.dilation[axis])};
-  }
   p.batch = g.batch;
   p.groups = g.groups;
   p.big_per_group = g.big_per_group();
@@ -210,13 +208,13 @@ Problem problem(const Conv3dGeometry& g, int n_tiles) {
   p.big_cells = g.big_cells();
   p.small_cells = g.small_cells();
   p.taps = g.taps();
-  p.row_blocks = (p.big_per_group * p.taps + block_rows - 1) / block_rows;
-  p.column_blocks = (p.small_per_group + 8 * n_tiles - 1) / (8 * n_tiles);
-  p.steps = (p.batch * p.small_cells + step_cells - 1) / step_cells;
+  p.row_blocks = ceil_div(p.big_per_group * p.taps, block_rows);
+  p.column_blocks = ceil_div(p.small_per_group, 8 * n_tiles);
+  p.steps = ceil_div(p.batch * p.small_cells, step_cells);
   const int64_t blocks = p.groups * p.row_blocks * p.column_blocks;
   const int64_t bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  p.slabs = std::max<int64_t>(
-      1, std::min({(wanted_blocks + blocks - 1) / blocks, most_workspace / bytes, p.steps}));
+  p.slabs =
+      std::max<int64_t>(1, std::min({ceil_div(wanted_blocks, blocks), most_workspace / bytes, p.steps}));
   return p;
 }
 

@@ -61,17 +61,6 @@ struct Tile {
   static constexpr int results_bytes = flat::consumer_warps * warp_results * 4;
 };
 
-/// f(march) for each march of the block's piece of the depths, in order.
-template <class F>
-__device__ __forceinline__ void for_each_march(const Plan& plan, F f) {
-  const int64_t end = plan.cuts[blockIdx.x + 1];
-  for (int64_t step = plan.cuts[blockIdx.x]; step < end;) {
-    const March m = march_at(step, end, plan.product);
-    f(m);
-    step += m.end - m.first;
-  }
-}
-
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of the windows: each plane of a march is loaded once. `Window` says what a lane brings
@@ -86,7 +75,7 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
   if (warp >= loaders) return;
   int turn = 0;  // the warp that brings the next plane
 
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     const int first_position = m.tile * Tile::positions,
               first_image = flat::place_of(first_position, p).image;
     const typename Tile::Storage* const source =
@@ -119,44 +108,30 @@ __device__ void bring_input(const typename Tile::Storage* input, unsigned char* 
 // [granule][column][16 bytes], columns being (slot) x (channel). The tap along d of a slot changes from plane
 // to plane, with period taps_d: there is a copy of the weights for each such `turn`.
 
-/// [group][block of channels][turn][slab][tap (h, w)][granule][slot][channel][channel of the granule], zeros
-/// for channels that do not exist.
+/// [group][block of channels][turn][slab][tap (h, w)][granule][slot][channel][16 bytes].
 template <class Tile>
-__global__ void __launch_bounds__(256)
-    pack_kernel(const typename Tile::Storage* weight, typename Tile::Element* packed,
-                const __grid_constant__ flat::Product p, bool transposed, int kernel_h, int kernel_w,
-                int64_t kernel_taps, int64_t numel) {
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    int64_t rest = i;
-    const auto next = [&](int extent) {
-      const auto index = static_cast<int>(rest % extent);
-      rest /= extent;
-      return index;
-    };
-    const int in_granule = next(Tile::granule), out_in_block = next(Tile::channels);
-    const int slot = next(Tile::taps_d), granule = next(2);
-    const int tw = next(p.w.taps), th = next(p.h.taps);
-    const int in = next(p.slabs) * Tile::slab + granule * Tile::granule + in_granule;
-    const int td = (next(Tile::taps_d) - slot + Tile::taps_d) % Tile::taps_d;
-    const int d = p.d.first_tap + td * p.d.tap_pace;
-    const int h = p.h.first_tap + th * p.h.tap_pace, w = p.w.first_tap + tw * p.w.tap_pace;
-    const int out = next(p.channel_blocks) * Tile::channels + out_in_block;
-    const int64_t group = rest;
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group) {
-      const int64_t row = weight_row(p, transposed, group, in, out);
-      value = static_cast<float>(weight[row * kernel_taps + (int64_t{d} * kernel_h + h) * kernel_w + w]);
-    }
-    packed[i] = Tile::Operand::part(value);
-  }
-}
+struct Layout {
+  flat::Product p;
+  int kernel_h, kernel_w;
 
-template <class Tile>
-int64_t packed_numel(const flat::Product& p) {
-  return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.slabs * p.h.taps * p.w.taps *
-         Tile::tap_bytes / static_cast<int64_t>(sizeof(typename Tile::Element));
-}
+  static constexpr int channels = Tile::granule;
+  int64_t granules() const {
+    return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.slabs * p.h.taps * p.w.taps *
+           (Tile::tap_bytes / 16);
+  }
+  constexpr int channel(int c) const { return c; }
+  constexpr Granule at(auto number) const {
+    const auto [group, block, turn, slab, h, w, granule, slot, column] =
+        digits(number, {p.channel_blocks, Tile::taps_d, p.slabs, p.h.taps, p.w.taps, Tile::slab_granules,
+                        Tile::taps_d, Tile::channels});
+    const int d = (turn - slot + Tile::taps_d) % Tile::taps_d;
+    return {.group = group,
+            .in = slab * Tile::slab + granule * channels,
+            .out = block * Tile::channels + column,
+            .tap = flat::kernel_tap(p, kernel_h, kernel_w, d, h, w),
+            .to = int64_t{number} * 16};
+  }
+};
 
 /// One thread brings all chunks of weights, in the order in which they are used.
 template <class Tile>
@@ -165,7 +140,7 @@ __device__ void bring_weights(const typename Tile::Element* packed, unsigned cha
   const flat::Product& p = plan.product;
   Ring ring{p.stages};
   const int64_t all_taps = int64_t{p.h.taps} * p.w.taps;
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     const int64_t first_turn = (int64_t{m.group} * p.channel_blocks + m.channel_block) * Tile::taps_d;
     for (int v = m.first_plane; v < m.end_plane; ++v) {
       const auto* const turn = reinterpret_cast<const unsigned char*>(packed) +
@@ -267,7 +242,7 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
   float sum[tiles][columns / 2];  // in the tensor cores' order
 
-  for_each_march(plan, [&](const March& m) {
+  for_each_march(plan, static_cast<int>(blockIdx.x), [&](const March& m) {
     keep_bias<Tile>(results, bias, m, lane, p);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {

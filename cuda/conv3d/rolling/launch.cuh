@@ -44,13 +44,13 @@ bool visit_tile(const Conv3dGeometry& g, bool transposed, F f) {
 
 template <class Tile>
 std::optional<flat::Product> product_of(const Conv3dGeometry& g, bool transposed) {
-  constexpr int64_t most_shared = 227 * 1024 - barrier_bytes - Tile::results_bytes;
+  constexpr int64_t most_shared = flat::most_shared - Tile::results_bytes;
   return cut_product(g, transposed, Tile::host, most_shared);
 }
 
 template <class Tile>
-Plan plan_of(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  return make_plan(*product_of<Tile>(g, transposed), multiprocessors);
+Plan plan_of(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+  return make_plan(*product_of<Tile>(g, transposed), machine);
 }
 
 template <class Storage, class Operand>
@@ -71,16 +71,16 @@ bool pays(const Conv3dGeometry& g, bool transposed) {
   };
   int64_t rolling = 0, flat = 0;
   visit_tile<Storage, Operand>(g, transposed, [&](auto tile) {
-    const Plan& plan = recall<plan_of<decltype(tile)>>(g, transposed, h200_multiprocessors);
+    const Plan& plan = recall<plan_of<decltype(tile)>>(g, transposed, h200);
     rolling = cycles(plan, decltype(tile)::host, load_cycles(plan.product));
     return true;
   });
   flat::visit_tile<Storage, Operand>(
       flat::out_per_group(g, transposed), static_cast<int>(g.kernel.d), [&](auto tile) {
         constexpr flat::TileShape host = decltype(tile)::host;
-        const auto p = flat::cut_product(g, transposed, flat::axes_of(g, transposed, Triple(0)), host,
+        const auto p = flat::cut_product(g, transposed, flat::products_of(g, transposed)->front(), host,
                                          flat::most_shared);
-        if (p) flat = flat_cycles(*p, host, h200_multiprocessors, load_cycles(*p));
+        if (p) flat = flat_cycles(*p, host, h200, load_cycles(*p));
       });
   return flat == 0 || 20 * rolling <= (sizeof(Storage) == 2 ? 17 : 25) * flat;
 }
@@ -92,13 +92,12 @@ void run(const Conv3dCall& call) {
   visit_tile<Storage, Operand>(g, transposed, [&](auto tile) {
     using Tile = decltype(tile);
     using Element = typename Tile::Element;
-    Plan plan = recall<plan_of<Tile>>(g, transposed, multiprocessors(launch));
+    Plan plan = recall<plan_of<Tile>>(g, transposed, machine_of(launch));
     plan.product.in_words = flat::in_words<Storage>(plan.product, input);
-    const int64_t numel = packed_numel<Tile>(plan.product);
-    const Workspace packed(launch, numel * static_cast<int64_t>(sizeof(Element)));
-    pack_kernel<Tile><<<grid_for(numel, 256), 256, 0, launch.stream()>>>(
-        vox::detail::ptr<Storage>(weight), packed.as<Element>(), plan.product, transposed,
-        static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w), g.taps(), numel);
+    const Layout<Tile> layout{plan.product, static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w)};
+    const Workspace packed(launch, packed_bytes<Operand>(layout));
+    pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), packed.as<Element>(),
+                          weights_of(g, transposed), layout);
     const int shared =
         barrier_bytes + Tile::results_bytes + static_cast<int>(shared_bytes(plan.product, Tile::host));
     launch.allow_shared_memory<product_kernel<Tile>>(shared);

@@ -1,7 +1,7 @@
-#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 
 #include <algorithm>
+#include <ranges>
 
 namespace vox::cuda::conv::rolling {
 
@@ -28,35 +28,28 @@ bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t sha
 /// The measured cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k.
 int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
 
-/// The end of the longest piece of depths from number `step` on with at most this many planes, at least
-/// `taps`.
-int64_t piece_end(int64_t step, int64_t planes, const flat::Product& p) {
-  const int64_t all = steps_of(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1);
-  while (step < all) {
-    if (step % p.d.cells == 0) {  // whole tiles
-      const int64_t tiles = std::min(planes / of_tile, (all - step) / p.d.cells);
-      step += tiles * p.d.cells;
-      planes -= tiles * of_tile;
-      if (step == all) break;
-    }
-    const March rest = march_at(step, all, p);
-    if (rest.planes() > planes) {
-      const int64_t end = rest.first_plane + planes - (p.d.taps - 1);
-      return end > rest.first ? step + end - rest.first : step;
-    }
-    step += rest.end - rest.first;
-    planes -= rest.planes();
-  }
-  return all;
+/// The planes of the marches from number `step` to `end`.
+int64_t planes_of(int64_t step, int64_t end, const flat::Product& p) {
+  const int64_t cells = p.d.cells, tiles = end / cells - step / cells, in_last = end % cells;
+  const int64_t first = march_at(step, end, p).planes();
+  if (tiles == 0) return first;
+  const int64_t last = in_last > 0 ? march_at(end - in_last, end, p).planes() : 0;
+  return first + (tiles - 1) * march_at(0, cells, p).planes() + last;
 }
 
-/// Cuts pieces of at most this many planes. False if there are not enough blocks for all depths.
-bool cut(Plan& plan, int64_t planes, int most_blocks) {
-  const int64_t all = steps_of(plan.product);
-  plan.cuts[0] = 0;
-  for (plan.blocks = 0; plan.blocks < most_blocks && plan.cuts[plan.blocks] < all; ++plan.blocks)
-    plan.cuts[plan.blocks + 1] = piece_end(plan.cuts[plan.blocks], planes, plan.product);
-  return plan.cuts[plan.blocks] == all;
+/// Cuts pieces of at most plan.planes planes, each as long as possible. No other cut has fewer pieces,
+/// because a piece that begins later ends no earlier. False if there are not enough blocks for all depths.
+bool cut(Plan& plan, int most_blocks) {
+  const flat::Product& p = plan.product;
+  const int64_t all = steps_of(p), of_tile = std::max(march_at(0, p.d.cells, p).planes(), 1),
+                reach = (plan.planes / of_tile + 2) * p.d.cells;
+  int64_t step = 0;
+  for (plan.blocks = 0; plan.blocks < most_blocks && step < all; plan.cuts[++plan.blocks] = step) {
+    const auto ends = std::views::iota(step + 1, std::min(step + reach, all) + 1);
+    const auto is_short = [&](int64_t end) { return planes_of(step, end, p) <= plan.planes; };
+    step = *std::ranges::partition_point(ends, is_short) - 1;
+  }
+  return step == all;
 }
 
 }  // namespace
@@ -64,45 +57,37 @@ bool cut(Plan& plan, int64_t planes, int most_blocks) {
 std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
                                          const flat::TileShape& tile, int64_t shared) {
   if (std::max({g.stride.d, g.stride.h, g.stride.w}) > 1) return std::nullopt;
-  const flat::Axes axes = flat::axes_of(g, transposed, Triple(0));
-  if (axes.dead() || axes.d.taps != tile.taps_d || axes.d.tap_step > 1) return std::nullopt;
+  const flat::Axes axes = flat::products_of(g, transposed)->front();
+  if (axes.d.taps != tile.taps_d || axes.d.tap_step > 1) return std::nullopt;
   auto p = flat::cut_in_tiles(g, transposed, axes, tile);
   if (!p || !divide_for_march(*p, tile, shared)) return std::nullopt;
   return p;
 }
 
-Plan make_plan(const flat::Product& p, int multiprocessors) {
+Plan make_plan(const flat::Product& p, const Machine& machine) {
   Plan plan{p, 0, 0, {}};
-  const int most = std::min(multiprocessors, Plan::most_blocks);
-  // Each cut costs taps - 1 planes, and a piece may leave as many unused.
-  const int64_t planes = ceil_div(steps_of(p) / p.d.cells * march_at(0, p.d.cells, p).planes(), most);
-  int64_t least = std::max<int64_t>(planes, p.d.taps), enough = least + 2 * (p.d.taps - 1);
-  while (least < enough) {
-    const int64_t middle = (least + enough) / 2;
-    if (cut(plan, middle, most))
-      enough = middle;
-    else
-      least = middle + 1;
-  }
-  while (!cut(plan, enough, most)) ++enough;
-  plan.planes = enough;
+  const int most = std::min(machine.multiprocessors, Plan::most_blocks);
+  // Each cut costs up to taps - 1 planes, and a piece may leave as many unused.
+  plan.planes = ceil_div(planes_of(0, steps_of(p), p), most);
+  while (!cut(plan, most)) ++plan.planes;
   return plan;
 }
 
 int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles) {
   const flat::Product& p = plan.product;
   const int64_t taps = int64_t{p.h.taps} * p.w.taps, loads = int64_t{p.row_groups} * p.window * load_cycles;
-  return plan.planes * p.slabs *
+  // A short march takes as long as one of `taps` planes: its costs beside the products are not counted.
+  return std::max<int64_t>(plan.planes, p.d.taps) * p.slabs *
          std::max(taps * tile.positions / 64 * instruction_cycles(tile.taps_d * tile.channels), loads);
 }
 
-int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, int multiprocessors,
+int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, const Machine& machine,
                     int load_cycles) {
   const int64_t depths = std::min(tile.depths, p.d.cells), taps = int64_t{p.h.taps} * p.w.taps;
   const int64_t products = depths * std::min(p.d.taps, p.d.in_cells) * taps * tile.positions / 64;
   const int64_t planes = p.depth_groups * std::min<int64_t>(depths + tile.taps_d - 1, p.d.in_cells),
                 loads = planes * p.row_groups * p.window * load_cycles;
-  return ceil_div(p.jobs(), multiprocessors) * p.slabs *
+  return ceil_div(p.jobs(), machine.multiprocessors) * p.slabs *
          std::max(products * instruction_cycles(tile.channels), loads);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
 
 // How the rolling kernel cuts a flat product (flat/plan.h) whose cells have stride 1 on all axes.
 //
@@ -34,15 +35,15 @@ constexpr int64_t steps_of(const flat::Product& p) {
   return int64_t{p.groups} * p.channel_blocks * p.tiles * p.d.cells;
 }
 
-/// The steps of a product, cut for this many multiprocessors.
-Plan make_plan(const flat::Product& p, int multiprocessors);
+/// The steps of a product, cut for a machine.
+Plan make_plan(const flat::Product& p, const Machine& machine);
 
 /// The cycles that a plan's products take with operands in shared memory, or its loads if those take longer,
 /// at `load_cycles` for a position of a window.
 int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles);
 
 /// The same for the flat kernel, whose blocks take tiles of some depths in turn.
-int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, int multiprocessors,
+int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, const Machine& machine,
                     int load_cycles);
 
 /// The part of a piece of steps that lies in one tile.
@@ -56,19 +57,24 @@ struct March {
 
 /// The march that begins with this step and continues to `end`, or to the last depth of its tile.
 constexpr March march_at(int64_t step, int64_t end, const flat::Product& p) {
-  March m{};
-  m.first = static_cast<int>(step % p.d.cells);
-  const int64_t depths = end - step;
-  m.end = depths < p.d.cells - m.first ? m.first + static_cast<int>(depths) : p.d.cells;
+  const auto [group, channel_block, tile, first] = digits(step, {p.channel_blocks, p.tiles, p.d.cells});
+  March m{group, channel_block, tile, first, 0, 0, 0};
+  m.end = end - step < p.d.cells - first ? first + static_cast<int>(end - step) : p.d.cells;
   const int last = m.end + p.d.taps - 1, inside = p.d.in_cells - p.d.base;
-  m.first_plane = m.first < -p.d.base ? -p.d.base : m.first;
+  m.first_plane = first < -p.d.base ? -p.d.base : first;
   m.end_plane = last < inside ? last : inside;
-  int64_t rest = step / p.d.cells;
-  m.tile = static_cast<int>(rest % p.tiles);
-  rest /= p.tiles;
-  m.channel_block = static_cast<int>(rest % p.channel_blocks);
-  m.group = static_cast<int>(rest / p.channel_blocks);
   return m;
+}
+
+/// f(march) for each march of a block's piece of the depths, in order.
+template <class F>
+constexpr void for_each_march(const Plan& plan, int block, F f) {
+  const int64_t end = plan.cuts[block + 1];
+  for (int64_t step = plan.cuts[block]; step < end;) {
+    const March m = march_at(step, end, plan.product);
+    f(m);
+    step += m.end - m.first;
+  }
 }
 
 }  // namespace vox::cuda::conv::rolling

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "tests/support/conv3d.h"
+#include "tests/cuda/conv3d/evaluate.h"
 
 // The index arithmetic of flat on the CPU: windows of the flat plane, shifts, planes and groups of taps,
 // evaluated by loops. So the kernel's plan is tested on machines without a GPU.
@@ -13,67 +13,86 @@
 namespace vox::cuda::conv::flat {
 namespace {
 
-using testing::Values;
+using testing::Evaluation;
+using testing::geometry;
+using testing::outside;
+using testing::Random;
+using Numbers = std::vector<int64_t>;  // of elements
 
 constexpr int64_t most_shared = 226 * 1024;
 
-struct Place {
-  int image, h, w;
-};
-Place place_of(int flat, const Product& p) {
-  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
-  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
-}
+/// A job of a product as in kernel.cuh.
+struct Walk {
+  const Product& p;
+  const TileShape& t;
+  const Conv3dGeometry& g;
+  Evaluation& products;
+  Job job;
 
-/// A channel of one plane, as the window that begins at position `flat`.
-Values window_of(const Values& plane, int flat, const Product& p) {
-  Values window(static_cast<size_t>(p.window), 0.0);
-  for (int i = 0; i < p.window; ++i) {
-    const Place at = place_of(flat + i, p);
-    const int h = at.h + p.h.base, w = at.w + p.w.base;
-    if (at.image == 0 && h >= 0 && h < p.h.in_cells && w >= 0 && w < p.w.in_cells)
-      window[static_cast<size_t>(i)] = plane[static_cast<size_t>(h * p.w.in_cells + w)];
-  }
-  return window;
-}
+  int first_position() const { return job.tile * t.positions; }
 
-/// The product of one image, one input channel and one output channel, added to `out`.
-void multiply(const Product& p, const TileShape& t, const Conv3dGeometry& g, const Values& in,
-              const Values& weight, Values& out) {
-  const int step = p.d.tap_step, in_plane = p.h.in_cells * p.w.in_cells;
-  for (int block = 0; block < p.depth_blocks; ++block)
-    for (int tile = 0; tile < p.tiles; ++tile) {
-      const int first_depth = block % step + block / step * t.depths * step;
-      for (int group = 0; group < p.depth_groups; ++group)
-        for (int rows = 0; rows < p.row_groups; ++rows)
-          for (int q = 0; q < t.depths + t.taps_d - 1; ++q) {
-            const int z = first_depth + (group * t.taps_d + q) * step + p.d.base;
-            if (z < 0 || z >= p.d.in_cells) continue;
-            const Values plane(in.begin() + z * in_plane, in.begin() + (z + 1) * in_plane);
-            const Values window = window_of(plane, tile * t.positions + rows * p.rows * p.row_shift, p);
-            for (int th = rows * p.rows; th < std::min((rows + 1) * p.rows, p.h.taps); ++th)
-              for (int tw = 0; tw < p.w.taps; ++tw)
-                for (int j = std::max(0, q - t.taps_d + 1); j <= std::min(q, t.depths - 1); ++j) {
-                  const int td = group * t.taps_d + q - j, depth = first_depth + j * step;
-                  if (depth >= p.d.cells) continue;
-                  const int shift = (th - rows * p.rows) * p.row_shift + tw * p.column_shift;
-                  const int64_t tap =
-                      ((p.d.first_tap + td * p.d.tap_pace) * g.kernel.h + p.h.first_tap + th * p.h.tap_pace) *
-                          g.kernel.w +
-                      p.w.first_tap + tw * p.w.tap_pace;
-                  for (int m = 0; m < t.positions; ++m) {
-                    const Place at = place_of(tile * t.positions + m, p);
-                    if (at.image > 0 || at.h >= p.h.cells || at.w >= p.w.cells) continue;
-                    const int64_t d = depth * p.d.out_step + p.d.out_base,
-                                  h = at.h * p.h.out_step + p.h.out_base,
-                                  w = at.w * p.w.out_step + p.w.out_base;
-                    out[static_cast<size_t>((d * p.out_h + h) * p.out_w + w)] +=
-                        window.at(static_cast<size_t>(m + shift)) * weight[static_cast<size_t>(tap)];
-                  }
-                }
-          }
+  /// A channel of one plane, as the window that begins at position `flat`.
+  Numbers window_of(int in, int z, int flat) const {
+    Numbers window(static_cast<size_t>(p.window), outside);
+    for (int i = 0; i < p.window; ++i) {
+      const Place at = place_of(flat + i, p);
+      if (at.image < p.batch)
+        window[static_cast<size_t>(i)] =
+            products.input(at.image, job.group * p.in_per_group + in, {z, at.h + p.h.base, at.w + p.w.base});
     }
-}
+    return window;
+  }
+
+  /// The outputs of a tile in one depth and channel; `outside` where a sum is dropped.
+  Numbers outputs_of(int j, int out) const {
+    Numbers outputs(static_cast<size_t>(t.positions), outside);
+    for (int m = 0; m < t.positions; ++m) {
+      const Place at = place_of(first_position() + m, p);
+      if (at.image >= p.batch || at.h >= p.h.cells || at.w >= p.w.cells) continue;
+      const int64_t d = (job.first_depth + j * p.d.tap_step) * p.d.out_step + p.d.out_base;
+      outputs[static_cast<size_t>(m)] =
+          products.output(at.image, job.group * p.out_per_group + out,
+                          {d, at.h * p.h.out_step + p.h.out_base, at.w * p.w.out_step + p.w.out_base});
+      products.store(outputs[static_cast<size_t>(m)]);
+    }
+    return outputs;
+  }
+
+  void multiply_plane(int in, int depth_group, int rows, int q, int z, const std::vector<Numbers>& outputs,
+                      int first_out) const {
+    const Numbers window = window_of(in, z, first_position() + rows * p.rows * p.row_shift);
+    for (int th = rows * p.rows; th < std::min((rows + 1) * p.rows, p.h.taps); ++th)
+      for (int tw = 0; tw < p.w.taps; ++tw)
+        for (int j = std::max(0, q - t.taps_d + 1); j <= std::min(q, t.depths - 1); ++j) {
+          if (j >= job.depths) continue;
+          const int shift = (th - rows * p.rows) * p.row_shift + tw * p.column_shift;
+          const int64_t tap = kernel_tap(p, g.kernel.h, g.kernel.w, depth_group * t.taps_d + q - j, th, tw);
+          for (size_t out = 0; out * static_cast<size_t>(t.depths) < outputs.size(); ++out) {
+            const int64_t weight = products.weight(job.group, in, first_out + static_cast<int>(out), tap);
+            const Numbers& to = outputs[out * static_cast<size_t>(t.depths) + static_cast<size_t>(j)];
+            for (size_t m = 0; m < to.size(); ++m)
+              products.add(to[m], window.at(m + static_cast<size_t>(shift)), weight);
+          }
+        }
+  }
+
+  void run() const {
+    const int first_out = job.channel_block * t.channels,
+              outs = std::min(t.channels, p.out_per_group - first_out);
+    std::vector<Numbers> outputs;
+    for (int out = 0; out < outs; ++out)
+      for (int j = 0; j < t.depths; ++j)
+        outputs.push_back(j < job.depths ? outputs_of(j, first_out + out) : Numbers{});
+    for (int slab = 0; slab < p.slabs; ++slab)
+      for (int depth_group = 0; depth_group < p.depth_groups; ++depth_group) {
+        const Planes planes = planes_of(job, depth_group, t, p);
+        for (int rows = 0; rows < p.row_groups; ++rows)
+          for (int q = planes.first; q < planes.end; ++q)
+            for (int in = slab * t.slab; in < std::min((slab + 1) * t.slab, p.in_per_group); ++in)
+              multiply_plane(in, depth_group, rows, q, planes.cell + q * p.d.tap_step, outputs, first_out);
+      }
+  }
+};
 
 /// Whether the guarantee of rows_are_words holds, for the first rows and images.
 bool has_words(const Product& p) {
@@ -90,58 +109,52 @@ bool has_words(const Product& p) {
   return (p.w.base & 1) == 0 || cell(0) < 0;
 }
 
-Values by_products(const Conv3dGeometry& g, bool transposed, const Values& in, const Values& weight,
-                   int depths, bool of_16_bits) {
-  Values out(static_cast<size_t>(transposed ? g.big_cells() : g.small_cells()), 0.0);
-  const Triple phases = transposed ? g.stride : Triple(1);
-  for (int64_t d = 0; d < std::min(phases.d, g.big.d); ++d)
-    for (int64_t h = 0; h < std::min(phases.h, g.big.h); ++h)
-      for (int64_t w = 0; w < std::min(phases.w, g.big.w); ++w) {
-        const Axes axes = axes_of(g, transposed, {d, h, w});
-        if (axes.dead()) continue;
-        const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
-        const TileShape tile{256, depths, 16, taps_d, 8, 1, of_16_bits};
-        const auto p = cut_product(g, transposed, axes, tile, most_shared);
-        EXPECT_TRUE(p.has_value());
-        if (!p) continue;
-        EXPECT_LE(shared_bytes(*p, tile), most_shared);
-        EXPECT_LE(p->window, tile.most_window);
-        if (rows_are_words(*p)) {
-          EXPECT_TRUE(has_words(*p));
-        }
-        multiply(*p, tile, g, in, weight, out);
+void expect_definition(const Conv3dGeometry& g, bool transposed, int depths, bool of_16_bits) {
+  testing::evaluate(g, transposed, [&](Evaluation& products) {
+    const auto all = products_of(g, transposed);
+    ASSERT_TRUE(all.has_value());
+    for (const Axes& axes : *all) {
+      const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
+      const TileShape tile{256, depths, 16, taps_d, 8, 1, of_16_bits};
+      const auto p = cut_product(g, transposed, axes, tile, most_shared);
+      ASSERT_TRUE(p.has_value());
+      EXPECT_LE(shared_bytes(*p, tile), most_shared);
+      EXPECT_LE(p->window, tile.most_window);
+      if (rows_are_words(*p)) {
+        EXPECT_TRUE(has_words(*p));
       }
-  return out;
+      for (int64_t i = 0; i < p->jobs(); ++i) Walk{*p, tile, g, products, job_at(i, tile.depths, *p)}.run();
+    }
+    // The outputs of no product get the bias.
+    const LiveResidues live = live_residues(*all);
+    const Triple& out = transposed ? g.big : g.small;
+    const Triple step = transposed ? g.stride : Triple(1);
+    for (int64_t n = 0; n < g.batch; ++n)
+      for (int64_t c = 0; c < (transposed ? g.big_channels : g.small_channels); ++c)
+        for (int64_t d = 0; d < out.d; ++d)
+          for (int64_t h = 0; h < out.h; ++h)
+            for (int64_t w = 0; w < out.w; ++w)
+              if (!live.contain(d, h, w, step)) products.store(products.output(n, c, {d, h, w}));
+  });
 }
 
 TEST(Conv3dFlatPlan, EqualsTheReference) {
-  std::mt19937_64 random(5);
-  const auto between = [&](int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
-  };
+  Random random{std::mt19937_64(5)};
   int compared = 0;
-  for (int i = 0; i < 200; ++i) {
-    const bool transposed = i % 2 == 0, long_rows = i % 5 == 0;
-    const Triple kernel{between(1, 6), between(1, 4), between(1, 4)},
-        dilation{between(1, 3), between(1, 3), 1}, padding{between(0, 2), between(0, 2), between(0, 2)};
-    const Triple stride = transposed ? Triple{between(1, 2), between(1, 2), between(1, 3)} : Triple(1);
-    const Shape input{1, 1, between(1, 9), between(1, 5), long_rows ? between(150, 320) : between(1, 9)};
-    Conv3dGeometry g;
-    try {
-      g = detail::conv_transpose3d_geometry("flat", input, {1, 1, kernel.d, kernel.h, kernel.w},
-                                            {stride, padding, 0, 1, dilation});
-    } catch (const ShapeError&) {  // padding crops all outputs
-      continue;
-    }
-    const Values in = testing::integers(transposed ? g.small_cells() : g.big_cells(), 1),
-                 weight = testing::integers(g.taps(), 2);
-    const auto r = testing::reference_of(g);
-    const Values expected =
-        transposed ? reference::conv_transpose3d(r, in, weight, {}) : reference::conv3d(r, in, weight, {});
-    EXPECT_TRUE(by_products(g, transposed, in, weight, static_cast<int>(between(1, 7)), i % 3 == 0) ==
-                expected)
-        << "big " << g.big_shape() << " small " << g.small_shape() << " kernel " << kernel << " stride "
-        << stride << " padding " << padding << " dilation " << dilation << " transposed " << transposed;
+  for (int i = 0; i < 300; ++i) {
+    const bool transposed = i % 2 == 0, long_rows = i % 5 == 0, channels = i % 7 == 0;
+    const Triple kernel{random(1, 6), random(1, 4), random(1, 4)}, dilation{random(1, 3), random(1, 3), 1};
+    const int64_t groups = channels ? random(1, 2) : 1, most = channels ? 18 : 1;
+    const Conv3dOptions options{
+        .stride = transposed ? Triple{random(1, 2), random(1, 2), random(1, 3)} : Triple(1),
+        .padding = random.triple(0, 2),
+        .dilation = dilation,
+        .groups = groups};
+    const Shape input{channels ? 2 : 1, groups * random(1, most), random(1, channels ? 3 : 9), random(1, 5),
+                      long_rows && !channels ? random(150, 320) : random(1, 9)};
+    const auto g = geometry(transposed, input, groups * random(1, most), kernel, options);
+    if (!g || testing::products_of(*g) > 300'000) continue;
+    expect_definition(*g, transposed, static_cast<int>(random(1, 7)), i % 3 == 0);
     ++compared;
   }
   EXPECT_GT(compared, 150);
@@ -159,7 +172,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
                                                              {.padding = {0, 1, padding}})
                          : detail::conv3d_geometry("flat", {2, 8, 3, 5, width}, {8, 8, 1, 3, taps},
                                                    {.padding = {0, 1, padding}});
-          const Axes axes = axes_of(g, transposed, Triple(0));
+          const Axes axes = products_of(g, transposed)->front();
           const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, 1, true}, most_shared);
           ASSERT_TRUE(p.has_value());
           const bool cropped = transposed && padding > taps - 1;  // rows may begin in the middle of a word
@@ -182,7 +195,7 @@ TEST(Conv3dFlatPlan, ChunksOfPairs) {
       const TileShape tile{256, 2, channels, 3, 8, 1, false, true};
       const Conv3dGeometry g = detail::conv_transpose3d_geometry("pairs", {2, 32, 16, 32, 40},
                                                                  {32, channels, 3, kernel, kernel}, {});
-      const auto p = cut_product(g, true, axes_of(g, true, 0), tile, most_shared);
+      const auto p = cut_product(g, true, products_of(g, true)->front(), tile, most_shared);
       ASSERT_TRUE(p);
       EXPECT_EQ(tap_bytes(tile), 3 * channels * 48);
       EXPECT_LE(shared_bytes(*p, tile), most_shared);
@@ -201,7 +214,7 @@ TEST(Conv3dFlatPlan, PositionsFit32Bits) {
     const auto g =
         detail::conv3d_geometry("flat", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
                                 {.padding = Triple(0, dilation / 2, 0), .dilation = Triple(1, dilation, 1)});
-    const Axes axes = axes_of(g, false, Triple(0));
+    const Axes axes = products_of(g, false)->front();
     const TileShape tile{256, 6, 16, 1, 8, 1};
     const auto p = cut_product(g, false, axes, tile, most_shared);
     EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <random>
-#include <utility>
 
-#include "tests/support/conv3d.h"
+#include "tests/cuda/conv3d/evaluate.h"
 
 // How gather evaluates its plan, on the CPU by loops: jobs, planes and slots, rows copied as they are, cells
 // and taps by offsets and bits.
@@ -17,62 +14,88 @@
 namespace vox::cuda::conv::gather {
 namespace {
 
+using testing::Evaluation;
 using testing::geometry;
 using testing::Random;
-using testing::Values;
 
 constexpr int slab = 8;
-constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+constexpr int64_t nothing = -2;  // what a stage holds beside elements
+
+constexpr Machine with_multiprocessors(int count) {
+  Machine machine = h200;
+  machine.multiprocessors = count;
+  return machine;
+}
 
 template <class Array>
 decltype(auto) at(Array& a, int64_t i) {
   return a.at(static_cast<size_t>(i));
 }
 
-int cells_of(const TileShape& t) { return warpgroups * t.tiles * 64; }
-int first_of(int cell, const Axis& axis) { return cell * axis.stride - axis.padding; }
-
+/// As kernel.cuh. Stages hold numbers of elements.
 struct Walk {
   const TileShape& t;
   const Plan& p;
-  const Values& weight;
-  Values memory;  // the input, behind `base` elements of the 16 bytes that it begins in
-  int base;
-  Values out = Values(static_cast<size_t>(p.batch * p.groups * p.out_per_group * p.out_channel), nothing);
+  Evaluation& products;
+  int base;           // elements before the input in the 16 bytes that it begins in
+  int64_t in_memory;  // elements of the input, and those before it
   // The current block of channels of the output; the current stage: its slab, where the channel of each k
-  // begins in it, and the tap along d of each slot, or -1.
+  // begins in it, and the tap along d of each slot.
   int group = 0, out0 = 0, here = 0, s = 0;
-  Values stage = Values(static_cast<size_t>(slab * p.channel_bytes / 4));
+  std::vector<int64_t> stage = std::vector<int64_t>(static_cast<size_t>(slab * p.channel_bytes / 4));
   std::array<int, slab> begins{};
-  std::array<int, most_slots> live{};
-  std::array<Values, most_slots> sums{};
+  Live live{};
+  // What a slot's sums add up, until their depth is complete: cell and channel, input, weight.
+  std::array<std::vector<std::array<int64_t, 3>>, most_slots> sums{};
+  Tile tile{};
+  Rows rows{};
+  int cells = 0;
 
-  Walk(const Planned& planned, int misaligned, const Values& in, const Values& weights)
-      : t(planned.tile), p(planned.plan), weight(weights), memory(in), base(misaligned) {
-    memory.insert(memory.begin(), static_cast<size_t>(base), nothing);
+  Walk(const Planned& planned, int misaligned, Evaluation& to)
+      : t(planned.tile),
+        p(planned.plan),
+        products(to),
+        base(misaligned),
+        in_memory(misaligned + int64_t{p.batch} * p.groups * p.in_per_group * p.in_channel) {
     for (int column = 0; column < p.groups * p.channel_blocks; ++column) {
       group = column / p.channel_blocks, out0 = column % p.channel_blocks * t.channels;
       here = std::min(p.out_per_group - out0, t.channels);
-      for (int b = 0; b < p.blocks; ++b)
-        for (int job = b; job < p.jobs; job += p.blocks) walk(job);
+      for (int b = 0; b < p.blocks; ++b) {
+        int begun = 0, done = 0;
+        walk(
+            p, t, b, p.blocks, [&](const Tile& next) { begin_tile(next); },
+            [&](int slot) {
+              at(sums, slot).clear();
+              EXPECT_LE(++begun - done, t.slots);
+            },
+            [&](int plane, const Live& taps) {
+              live = taps;
+              for (s = 0; s < p.slabs; ++s) multiply_stage(plane);
+            },
+            [&](int slot, int depth) {
+              store(slot, depth);
+              ++done;
+            });
+        EXPECT_EQ(begun, done);
+      }
     }
   }
 
-  double weight_at(int in, int o, int tap) const {
-    const int taps = p.d.kernel * p.taps;
-    const int row = p.transposed ? (group * p.in_per_group + in) * p.out_per_group + o
-                                 : (group * p.out_per_group + o) * p.in_per_group + in;
-    return in < p.in_per_group ? at(weight, row * taps + (p.transposed ? taps - 1 - tap : tap)) : 0;
+  void begin_tile(const Tile& next) {
+    tile = next, rows = rows_of(next, cells_of(t), p), cells = std::min(cells_of(t), p.cells - next.cell);
+    EXPECT_TRUE(tile.image < p.batch && tile.cell < p.cells);
   }
 
-  /// The rows of the input that cells from `cell` on touch.
-  struct Rows {
-    int first, count;
-  };
-  Rows rows_of(int cell, int cells) const {
-    const int last = first_of((cell + cells - 1) / p.w.out, p.h) + (p.h.kernel - 1) * p.h.dilation;
-    const int low = std::clamp(first_of(cell / p.w.out, p.h), 0, p.h.in - 1);
-    return {low, std::max(std::min(last, p.h.in - 1) - low, 0) + 1};
+  void multiply_stage(int plane) {
+    for (int k = 0; k < slab; ++k) {
+      const int own = channel_of(k, p.neighbours), in = std::min(s * slab + own, p.in_per_group - 1);
+      const int row = base + ((tile.image * p.groups + group) * p.in_per_group + in) * p.in_channel +
+                      plane * p.in_plane + rows.first * p.w.in;
+      copy(row, rows.count, own);
+      // Channels that are 8 apart have the same place within 16 bytes; the last channel may be repeated.
+      if (s == 0 || (s + 1) * slab > p.in_per_group) at(begins, k) = own * p.channel_bytes + row % 4 * 4;
+    }
+    for (int i = tile.cell; i < tile.cell + cells; ++i) multiply(cell_at(i));
   }
 
   /// Copies rows of a channel, which begin at `row` of the memory, from and to multiples of 16 bytes, except
@@ -83,12 +106,13 @@ struct Walk {
     EXPECT_LE(whole * 4, p.channel_bytes);
     const auto to = stage.begin() + channel * (p.channel_bytes / 4);
     std::fill_n(to, p.channel_bytes / 4, nothing);
-    if (from + whole > static_cast<int>(memory.size())) {
+    const auto in_tensor = [&](int i) { return i < base ? nothing : int64_t{i} - base; };
+    if (from + whole > in_memory) {
       whole -= 4;
-      for (int i = std::max(whole, word); i < words; ++i) to[i] = at(memory, from + i);
+      for (int i = std::max(whole, word); i < words; ++i) to[i] = in_tensor(from + i);
     }
-    EXPECT_LE(from + whole, static_cast<int>(memory.size()));
-    std::copy_n(memory.begin() + from, whole, to);
+    EXPECT_LE(from + whole, in_memory);
+    for (int i = 0; i < whole; ++i) to[i] = in_tensor(from + i);
   }
 
   /// A cell of the output: the offset in bytes of its first tap in a channel's rows, and which taps are
@@ -97,9 +121,9 @@ struct Walk {
     int number, offset;
     uint32_t outside = 0;
   };
-  Cell cell_at(int number, int first_cell, int first_row) const {
+  Cell cell_at(int number) const {
     const int row = first_of(number / p.w.out, p.h), column = first_of(number % p.w.out, p.w);
-    Cell cell{number - first_cell, ((row - first_row) * p.w.in + column) * 4};
+    Cell cell{number - tile.cell, ((row - rows.first) * p.w.in + column) * 4};
     const auto inside = [](int i, int size) { return i >= 0 && i < size; };
     for (int k = 0; k < p.h.kernel; ++k)
       if (!inside(row + k * p.h.dilation, p.h.in)) cell.outside |= 1u << k;
@@ -108,25 +132,30 @@ struct Walk {
     return cell;
   }
 
-  using Eight = std::array<double, slab>;  // of k
+  using Eight = std::array<int64_t, slab>;  // of k
 
   Eight gather(const Cell& cell, const Tap& tap) const {
-    Eight values{};
+    Eight values;
+    values.fill(testing::outside);
     for (int k = 0; k < slab && !(cell.outside & tap.where); ++k) {
       const int byte = at(begins, k) + cell.offset + tap.offset;
       EXPECT_EQ(byte / p.channel_bytes, channel_of(k, p.neighbours));
       at(values, k) = at(stage, byte / 4);
+      EXPECT_NE(at(values, k), nothing);
     }
     return values;
   }
 
   void multiply_tap(const Cell& cell, const Eight& a, int tap) {
+    const int taps = p.d.kernel * p.taps;
     for (int slot = 0; slot < t.slots; ++slot)
-      for (int k = 0; k < slab && at(live, slot) >= 0; ++k) {
-        const int in = s * slab + channel_of(k, p.neighbours);
+      for (int k = 0; k < slab && live.tap(slot) >= 0; ++k) {
+        const int in = s * slab + channel_of(k, p.neighbours), number = live.tap(slot) * p.taps + tap;
+        if (in >= p.in_per_group || at(a, k) == testing::outside) continue;  // a weight of 0
         for (int o = 0; o < here; ++o)
-          at(at(sums, slot), cell.number * here + o) +=
-              at(a, k) * weight_at(in, out0 + o, at(live, slot) * p.taps + tap);
+          at(sums, slot)
+              .push_back({cell.number * here + o, at(a, k),
+                          products.weight(group, in, out0 + o, p.transposed ? taps - 1 - number : number)});
       }
   }
 
@@ -144,47 +173,14 @@ struct Walk {
     }
   }
 
-  void walk(int job) {
-    const int part = job / p.plane_tiles, image = part / p.parts, cell = job % p.plane_tiles * cells_of(t);
-    const int first = part % p.parts * p.depths, last = std::min(first + p.depths, p.d.out);
-    EXPECT_TRUE(image < p.batch && cell < p.cells && first < last);
-    const int cells = std::min(cells_of(t), p.cells - cell), reach = (p.d.kernel - 1) * p.d.dilation;
-    const Rows rows = rows_of(cell, cells);
-    int opened = first, closed = first;
-    for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
-      if (opened < last && plane == first_of(opened, p.d)) {
-        at(sums, opened++ % t.slots).assign(static_cast<size_t>(cells * here), 0);
-        EXPECT_LE(opened - closed, t.slots);
-      }
-      live.fill(-1);
-      for (int k = 0; k < p.d.kernel; ++k) {
-        const int touched = plane + p.d.padding - k * p.d.dilation, depth = touched / p.d.stride;
-        if (touched < 0 || touched % p.d.stride != 0 || depth < first || depth >= last) continue;
-        EXPECT_TRUE(depth >= closed && depth < opened);
-        EXPECT_EQ(std::exchange(at(live, depth % t.slots), k), -1);
-      }
-      const bool any = plane >= 0 && plane < p.d.in && std::ranges::max(live) >= 0;
-      for (s = 0; any && s < p.slabs; ++s) {
-        for (int k = 0; k < slab; ++k) {
-          const int own = channel_of(k, p.neighbours), in = std::min(s * slab + own, p.in_per_group - 1);
-          const int row = base + ((image * p.groups + group) * p.in_per_group + in) * p.in_channel +
-                          plane * p.in_plane + rows.first * p.w.in;
-          copy(row, rows.count, own);
-          // Channels that are 8 apart have the same place within 16 bytes; the last channel may be repeated.
-          if (s == 0 || (s + 1) * slab > p.in_per_group) at(begins, k) = own * p.channel_bytes + row % 4 * 4;
-        }
-        for (int i = cell; i < cell + cells; ++i) multiply(cell_at(i, cell, rows.first));
-      }
-      if (closed < last && plane == first_of(closed, p.d) + reach) {
-        for (int i = 0; i < cells * here; ++i) {
-          const int channel = (image * p.groups + group) * p.out_per_group + out0 + i % here;
-          double& to = at(out, channel * p.out_channel + closed * p.cells + cell + i / here);
-          EXPECT_TRUE(std::isnan(std::exchange(to, at(at(sums, closed % t.slots), i))));
-        }
-        ++closed;
-      }
-    }
-    EXPECT_TRUE(opened == last && closed == last);
+  void store(int slot, int depth) {
+    const auto output = [&](int64_t i) {
+      const int64_t cell = tile.cell + i / here;
+      return products.output(tile.image, group * p.out_per_group + out0 + i % here,
+                             {depth, cell / p.w.out, cell % p.w.out});
+    };
+    for (int i = 0; i < cells * here; ++i) products.store(output(i));
+    for (const auto& [i, input, weight] : at(sums, slot)) products.add(output(i), input, weight);
   }
 };
 
@@ -218,23 +214,17 @@ TEST(Conv3dGatherPlan, WalksEqualTheReference) {
     const Shape input{random(1, 3), random(1, most) * o.groups, random(1, 7),
                       random(1, many_channels ? 3 : 9), random(1, width)};
     const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
-    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 1'000'000)
-      continue;
+    if (!g || testing::products_of(*g) > 1'000'000) continue;
     const auto planned =
-        make_plan(*g, transposed, split, std::array{1, 7, 132}[static_cast<size_t>(random(0, 2))]);
+        make_plan(*g, transposed, split,
+                  with_multiprocessors(std::array{1, 7, 132}[static_cast<size_t>(random(0, 2))]));
     const bool few_depths = (kernel.d - 1) * o.dilation.d / o.stride.d < most_slots;
     EXPECT_EQ(planned.has_value(), few_depths);
     if (!planned) continue;
     expect_fits(*planned);
-    const Values in = testing::integers(testing::numel(input), 1),
-                 weight = testing::integers(testing::numel(g->weight_shape()), 2);
-    const Walk walk(*planned, static_cast<int>(random(0, 3)), in, weight);
-    const auto r = testing::reference_of(*g);
-    EXPECT_TRUE(walk.out ==
-                (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
-        << "big " << g->big_shape() << " weight " << g->weight_shape() << " groups " << o.groups << " stride "
-        << o.stride << " padding " << o.padding << " dilation " << o.dilation
-        << (transposed ? " transposed" : "") << (split ? " split" : "");
+    testing::evaluate(*g, transposed, [&](Evaluation& products) {
+      Walk(*planned, static_cast<int>(random(0, 3)), products);
+    });
     ++compared;
   }
   EXPECT_GT(compared, 500);
@@ -249,7 +239,7 @@ TEST(Conv3dGatherPlan, WarpsFindTheirCellsInDifferentBanks) {
       const int64_t stride = i % 4 + 1, width = input.w + i / 4;
       const auto g =
           geometry(false, {1, 16, input.d, input.h, width}, 16, 3, {.stride = {1, 1, stride}, .padding = 1});
-      const Plan p = make_plan(*g, false, false, 132)->plan;
+      const Plan p = make_plan(*g, false, false, h200)->plan;
       int most = 0;
       for (const int first_k : {0, 4})
         for (int start = 0; start < 4; ++start) {
@@ -282,9 +272,10 @@ TEST(Conv3dGatherPlan, TakesNumbersThatFitTheirTypes) {
     const int64_t out = any(1, 9);
     const auto g = geometry(transposed, input, out, kernel, {stride, triple(0, 1), dilation});
     if (!g) continue;
-    const auto planned = make_plan(*g, transposed, split, 132);
+    const auto planned = make_plan(*g, transposed, split, h200);
     for (const int multiprocessors : {1, 114, 131})
-      EXPECT_EQ(make_plan(*g, transposed, split, multiprocessors).has_value(), planned.has_value());
+      EXPECT_EQ(make_plan(*g, transposed, split, with_multiprocessors(multiprocessors)).has_value(),
+                planned.has_value());
     if (!planned) continue;
     const auto& [t, p] = *planned;
     expect_fits(*planned);
@@ -303,7 +294,7 @@ TEST(Conv3dGatherPlan, TakesNumbersThatFitTheirTypes) {
 TEST(Conv3dGatherPlan, TakesWhatItsKernelsCan) {
   const auto takes = [](const Shape& input, const Triple& kernel, const Conv3dOptions& options,
                         bool transposed = false, bool split = false) {
-    return make_plan(*geometry(transposed, input, 16, kernel, options), transposed, split, 132).has_value();
+    return make_plan(*geometry(transposed, input, 16, kernel, options), transposed, split, h200).has_value();
   };
   const Shape input{1, 16, 8, 20, 40};
   EXPECT_TRUE(takes(input, 3, {}));
@@ -327,13 +318,17 @@ TEST(Conv3dGatherPlan, TakesWhatItsKernelsCan) {
   EXPECT_FALSE(takes(input, {2, 8, 8}, {}, false, true));
   EXPECT_TRUE(takes({1, 16, 8, 20, 750}, 3, {}));
   EXPECT_FALSE(takes({1, 16, 8, 20, 850}, 3, {}));
-  // Numbers must fit their types, and slabs of channels are blocks of a launch.
+  // Numbers must fit their types, and blocks of channels are blocks of a launch.
   EXPECT_TRUE(takes(input, 1, {.stride = 4096}));
   EXPECT_FALSE(takes(input, 1, {.stride = 4097}));
   EXPECT_TRUE(takes({(1 << 24) - 1, 1, 64, 1, 1}, 1, {}));
   EXPECT_FALSE(takes({1 << 24, 1, 64, 1, 1}, 1, {}));
-  EXPECT_TRUE(takes({1, 65535 * 8, 2, 2, 2}, 1, {}));
-  EXPECT_FALSE(takes({1, 65535 * 8 + 1, 2, 2, 2}, 1, {}));
+  const auto takes_outputs = [](int64_t out) {
+    return make_plan(*geometry(false, {1, 1, 2, 2, 2}, out, 1, {}), false, false, h200).has_value();
+  };
+  EXPECT_TRUE(takes({1, 65535 * 8 + 1, 2, 2, 2}, 1, {}));
+  EXPECT_TRUE(takes_outputs(65535 * 64));
+  EXPECT_FALSE(takes_outputs(65535 * 64 + 1));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
+#include <utility>
 
-#include "tests/support/conv3d.h"
+#include "tests/cuda/conv3d/evaluate.h"
 
 // The marches of rolling on the CPU, evaluated by loops for any number of blocks: pieces of steps, planes,
 // slots and the rotation of the weights.
@@ -13,109 +15,94 @@
 namespace vox::cuda::conv::rolling {
 namespace {
 
-using testing::Values;
+using testing::Evaluation;
+using testing::geometry;
+using testing::outside;
+using testing::Random;
 
 constexpr int64_t most_shared = 200 * 1024;
 
-/// f(march) for every march of every block.
-template <class F>
-void for_each_march(const Plan& plan, F f) {
-  for (int b = 0; b < plan.blocks; ++b)
-    for (int64_t step = plan.cuts[b]; step < plan.cuts[b + 1];) {
-      const March m = march_at(step, plan.cuts[b + 1], plan.product);
-      f(b, m);
-      step += m.end - m.first;
-    }
+constexpr Machine with_multiprocessors(int count) {
+  Machine machine = h200;
+  machine.multiprocessors = count;
+  return machine;
 }
 
-struct Place {
-  int image, h, w;
-};
-Place place_of(int flat, const flat::Product& p) {
-  const int row = p.pitch_w.quotient(flat), image = p.pitch_h.quotient(row);
-  return {image, row - image * p.pitch_h.divisor, flat - row * p.pitch_w.divisor};
+/// The input at position `flat` of plane `z`.
+int64_t input_at(int n_channel, int z, int flat, const flat::Product& p, const Evaluation& products) {
+  const flat::Place at = flat::place_of(flat, p);
+  return at.image < p.batch ? products.input(at.image, n_channel, {z, at.h + p.h.base, at.w + p.w.base})
+                            : outside;
 }
 
-/// The value at position `flat` of plane `z`, for one image of one channel.
-double cell_at(const Values& in, int z, int flat, const flat::Product& p) {
-  const Place at = place_of(flat, p);
-  const int h = at.h + p.h.base, w = at.w + p.w.base;
-  if (at.image > 0 || h < 0 || h >= p.h.in_cells || w < 0 || w >= p.w.in_cells) return 0;
-  return in[static_cast<size_t>((z * p.h.in_cells + h) * p.w.in_cells + w)];
-}
-
-Values by_marches(const Plan& plan, const flat::TileShape& t, const Conv3dGeometry& g, bool transposed,
-                  const Values& in, const Values& weight) {
-  const flat::Product& p = plan.product;
-  Values out(static_cast<size_t>(transposed ? g.big_cells() : g.small_cells()), 0.0);
-  for_each_march(plan, [&](int, const March& m) {
-    std::vector<Values> sums(static_cast<size_t>(t.taps_d), Values(static_cast<size_t>(t.positions), 0.0));
-    for (int v = m.first; v < m.end + t.taps_d - 1; ++v) {
-      const bool inside = v >= m.first_plane && v < m.end_plane;
-      EXPECT_EQ(inside, v + p.d.base >= 0 && v + p.d.base < p.d.in_cells);
-      for (int slot = 0; inside && slot < t.taps_d; ++slot) {
-        const int td = (v % t.taps_d - slot + t.taps_d) % t.taps_d;
-        for (int th = 0; th < p.h.taps; ++th)
-          for (int tw = 0; tw < p.w.taps; ++tw) {
-            const int64_t tap =
-                ((p.d.first_tap + td * p.d.tap_pace) * g.kernel.h + p.h.first_tap + th * p.h.tap_pace) *
-                    g.kernel.w +
-                p.w.first_tap + tw * p.w.tap_pace;
-            const int shift = th * p.row_shift + tw * p.column_shift;
-            for (int i = 0; i < t.positions; ++i)
-              sums[static_cast<size_t>(slot)][static_cast<size_t>(i)] +=
-                  cell_at(in, v + p.d.base, m.tile * t.positions + i + shift, p) *
-                  weight[static_cast<size_t>(tap)];
-          }
+/// The products of a march with one output channel of its block. The factors that a position's sum in a slot
+/// has, until its depth is complete.
+void multiply(const March& m, int out, const flat::Product& p, const flat::TileShape& t,
+              const Conv3dGeometry& g, Evaluation& products) {
+  using Factors = std::vector<std::pair<int64_t, int64_t>>;
+  std::vector<std::vector<Factors>> sums(static_cast<size_t>(t.taps_d),
+                                         std::vector<Factors>(static_cast<size_t>(t.positions)));
+  const auto add_plane = [&](int in, int v, int slot) {
+    const int td = (v % t.taps_d - slot + t.taps_d) % t.taps_d;
+    for (int th = 0; th < p.h.taps; ++th)
+      for (int tw = 0; tw < p.w.taps; ++tw) {
+        const int64_t weight =
+            products.weight(m.group, in, out, flat::kernel_tap(p, g.kernel.h, g.kernel.w, td, th, tw));
+        const int first = m.tile * t.positions + th * p.row_shift + tw * p.column_shift;
+        for (int i = 0; i < t.positions; ++i)
+          sums[static_cast<size_t>(slot)][static_cast<size_t>(i)].emplace_back(
+              input_at(m.group * p.in_per_group + in, v + p.d.base, first + i, p, products), weight);
       }
-      const int ready = v - (t.taps_d - 1);
-      Values& sum = sums[static_cast<size_t>((v + 1) % t.taps_d)];
-      for (int i = 0; ready >= m.first && i < t.positions; ++i) {
-        const Place at = place_of(m.tile * t.positions + i, p);
-        if (at.image > 0 || at.h >= p.h.cells || at.w >= p.w.cells) continue;
-        out[static_cast<size_t>((ready * p.out_h + at.h) * p.out_w + at.w)] += sum[static_cast<size_t>(i)];
-      }
-      std::ranges::fill(sum, 0.0);
+  };
+  for (int v = m.first; v < m.end + t.taps_d - 1; ++v) {
+    const bool inside = v >= m.first_plane && v < m.end_plane;
+    EXPECT_EQ(inside, v + p.d.base >= 0 && v + p.d.base < p.d.in_cells);
+    for (int in = 0; inside && in < p.in_per_group; ++in)
+      for (int slot = 0; slot < t.taps_d; ++slot) add_plane(in, v, slot);
+    const int ready = v - (t.taps_d - 1);
+    auto& sum = sums[static_cast<size_t>((v + 1) % t.taps_d)];
+    for (int i = 0; ready >= m.first && i < t.positions; ++i) {
+      const flat::Place at = flat::place_of(m.tile * t.positions + i, p);
+      if (at.image >= p.batch || at.h >= p.h.cells || at.w >= p.w.cells) continue;
+      const int64_t to = products.output(at.image, m.group * p.out_per_group + out, {ready, at.h, at.w});
+      products.store(to);
+      for (const auto& [input, weight] : sum[static_cast<size_t>(i)]) products.add(to, input, weight);
     }
-  });
-  return out;
+    std::ranges::fill(sum, Factors{});
+  }
 }
 
 TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
-  std::mt19937_64 random(5);
-  const auto between = [&](int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
-  };
+  Random random{std::mt19937_64(5)};
   int compared = 0;
   for (int i = 0; i < 200; ++i) {
-    const bool transposed = i % 2 == 0;
-    const Triple kernel{between(2, 5), between(1, 4), between(1, 4)},
-        dilation{1, between(1, 3), between(1, 2)}, padding{between(0, 4), between(0, 2), between(0, 2)};
-    Conv3dGeometry g;
-    try {
-      g = detail::conv_transpose3d_geometry("rolling", {1, 1, between(1, 9), between(1, 20), between(1, 30)},
-                                            {1, 1, kernel.d, kernel.h, kernel.w},
-                                            {.padding = padding, .dilation = dilation});
-    } catch (const ShapeError&) {  // padding crops everything
-      continue;
-    }
+    const bool transposed = i % 2 == 0, channels = i % 7 == 0;
+    const Triple kernel{random(2, 5), random(1, 4), random(1, 4)};
+    const int64_t groups = channels ? random(1, 2) : 1, most = channels ? 20 : 1;
+    const Shape input{channels ? 2 : 1, groups * random(1, channels ? 3 : 1), random(1, channels ? 4 : 9),
+                      random(1, channels ? 5 : 20), random(1, channels ? 8 : 30)};
+    const auto g = geometry(transposed, input, groups * random(1, most), kernel,
+                            {.padding = {random(0, 4), random(0, 2), random(0, 2)},
+                             .dilation = {1, random(1, 3), random(1, 2)},
+                             .groups = groups});
+    if (!g || testing::products_of(*g) > 300'000) continue;
     const flat::TileShape tile{
-        static_cast<int>(between(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, 1, false, false, 800};
-    const auto p = cut_product(g, transposed, tile, most_shared);
+        static_cast<int>(random(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, 1, false, false, 800};
+    const auto p = cut_product(*g, transposed, tile, most_shared);
     ASSERT_TRUE(p.has_value());
     EXPECT_LE(shared_bytes(*p, tile), most_shared);
     EXPECT_LE(p->window, tile.most_window);
     EXPECT_GE(p->planes, 2);
     EXPECT_GE(p->stages, 2);
-    const Values in = testing::integers(transposed ? g.small_cells() : g.big_cells(), 1),
-                 weight = testing::integers(g.taps(), 2);
-    const auto r = testing::reference_of(g);
-    const Values exact =
-        transposed ? reference::conv_transpose3d(r, in, weight, {}) : reference::conv3d(r, in, weight, {});
-    EXPECT_TRUE(by_marches(make_plan(*p, static_cast<int>(between(1, 9))), tile, g, transposed, in, weight) ==
-                exact)
-        << "big " << g.big_shape() << " weight " << g.weight_shape() << " padding " << g.padding
-        << " dilation " << g.dilation << (transposed ? " transposed" : "");
+    const Plan plan = make_plan(*p, with_multiprocessors(static_cast<int>(random(1, 9))));
+    testing::evaluate(*g, transposed, [&](Evaluation& products) {
+      for (int b = 0; b < plan.blocks; ++b)
+        for_each_march(plan, b, [&](const March& m) {
+          const int first = m.channel_block * tile.channels;
+          for (int out = first; out < std::min(first + tile.channels, p->out_per_group); ++out)
+            multiply(m, out, *p, tile, *g, products);
+        });
+    });
     ++compared;
   }
   EXPECT_GT(compared, 100);
@@ -134,7 +121,7 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
     p.d.cells = between(1, i % 3 ? 30 : 400);
     p.d.in_cells = std::max(1, p.d.cells + p.d.base + between(-2, p.d.taps));
     const int most = i % 2 ? 132 : between(1, 40);
-    const Plan plan = make_plan(p, most);
+    const Plan plan = make_plan(p, with_multiprocessors(most));
     ASSERT_GE(plan.blocks, 1);
     ASSERT_LE(plan.blocks, most);
     EXPECT_EQ(plan.cuts[0], 0);
@@ -142,18 +129,61 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
     for (int b = 0; b < plan.blocks; ++b) EXPECT_LT(plan.cuts[b], plan.cuts[b + 1]);
     std::vector<int64_t> planes(static_cast<size_t>(plan.blocks));
     int64_t steps = 0;
-    for_each_march(plan, [&](int b, const March& m) {
-      planes[static_cast<size_t>(b)] += m.planes();
-      steps += m.end - m.first;
-      EXPECT_LT(m.first, m.end);
-      EXPECT_LT(m.tile, p.tiles);
-      EXPECT_LT(m.channel_block, p.channel_blocks);
-      EXPECT_LT(m.group, p.groups);
-    });
+    for (int b = 0; b < plan.blocks; ++b)
+      for_each_march(plan, b, [&](const March& m) {
+        planes[static_cast<size_t>(b)] += m.planes();
+        steps += m.end - m.first;
+        EXPECT_LT(m.first, m.end);
+        EXPECT_LT(m.tile, p.tiles);
+        EXPECT_LT(m.channel_block, p.channel_blocks);
+        EXPECT_LT(m.group, p.groups);
+      });
     EXPECT_EQ(steps, steps_of(p));
     const int64_t all = steps_of(p) / p.d.cells * march_at(0, p.d.cells, p).planes();
     EXPECT_LE(std::ranges::max(planes), std::max<int64_t>(all / most + 1, p.d.taps) + 2 * (p.d.taps - 1));
   }
+}
+
+/// The planes of the longest piece in the best cut of all, by trying the end of every piece.
+int64_t best_longest(const flat::Product& p, int most_blocks) {
+  const int64_t all = steps_of(p);
+  const auto planes_of = [&](int64_t begin, int64_t end) {
+    int64_t planes = 0;
+    for (int64_t step = begin; step < end;) {
+      const March m = march_at(step, end, p);
+      planes += m.planes();
+      step += m.end - m.first;
+    }
+    return planes;
+  };
+  std::vector<int64_t> best(static_cast<size_t>(all) + 1, std::numeric_limits<int64_t>::max());
+  best[0] = 0;  // of the steps before the index
+  for (int block = 0; block < most_blocks; ++block)
+    for (int64_t end = all; end > 0; --end)
+      for (int64_t begin = 0; begin < end; ++begin)
+        best[static_cast<size_t>(end)] =
+            std::min(best[static_cast<size_t>(end)],
+                     std::max(best[static_cast<size_t>(begin)], planes_of(begin, end)));
+  return best[static_cast<size_t>(all)];
+}
+
+TEST(Conv3dRollingPlan, NoCutHasAShorterLongestPiece) {
+  Random random{std::mt19937_64(8)};
+  int compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    flat::Product p{};
+    p.groups = 1, p.channel_blocks = 1, p.tiles = static_cast<int>(random(1, 4));
+    p.d.taps = static_cast<int>(random(2, 5)), p.d.base = static_cast<int>(random(-p.d.taps + 1, 1));
+    p.d.cells = static_cast<int>(random(1, 8));
+    p.d.in_cells = static_cast<int>(std::max<int64_t>(1, p.d.cells + p.d.base + random(-2, p.d.taps)));
+    if (march_at(0, p.d.cells, p).planes() == 0) continue;  // some output reads the input
+    const int blocks = static_cast<int>(random(1, 6));
+    EXPECT_EQ(make_plan(p, with_multiprocessors(blocks)).planes, best_longest(p, blocks))
+        << "tiles " << p.tiles << " cells " << p.d.cells << " taps " << p.d.taps << " base " << p.d.base
+        << " in_cells " << p.d.in_cells << " blocks " << blocks;
+    ++compared;
+  }
+  EXPECT_GT(compared, 250);
 }
 
 TEST(Conv3dRollingPlan, TakesUnitStepsOnly) {
