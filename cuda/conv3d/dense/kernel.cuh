@@ -43,53 +43,6 @@ struct Block {
   static constexpr int cell_bytes = shape.rows() * row_bytes, weight_bytes = columns * row_bytes;
 };
 
-/// What a block computes. Blocks of a cluster follow each other; then columns run fastest, so that blocks
-/// that read the same cells run at the same time.
-struct Job {
-  int rank;  // in the cluster
-  int group, column_tile;
-  int w, h, d, n;  // the first cell
-  int phase_w, phase_h, phase_d;
-};
-__device__ __forceinline__ Job job_of(const Plan& p, int block) {
-  Job j;
-  const auto next = [&](int extent) {
-    const int i = block % extent;
-    block /= extent;
-    return i;
-  };
-  j.rank = next(p.split);
-  j.column_tile = next(p.column_tiles);
-  j.group = next(p.groups);
-  j.w = next(p.w.tiles) * p.w.box;
-  j.h = next(p.h.tiles) * p.h.box;
-  j.d = next(p.d.tiles) * p.d.box;
-  j.n = next(p.batch_tiles) * p.box_n;
-  j.phase_w = next(p.w.phases);
-  j.phase_h = next(p.h.phases);
-  j.phase_d = block;
-  return j;
-}
-
-/// The taps of a phase of an axis.
-struct Taps {
-  int first, count;
-};
-__device__ __forceinline__ Taps taps_of(const Axis& axis, int phase) {
-  return {axis.first_tap[phase], axis.first_tap[phase + 1] - axis.first_tap[phase]};
-}
-
-/// The block's part of its tile's steps; a step is a tap and a chunk of channels.
-struct Steps {
-  int begin, end;
-};
-__device__ __forceinline__ Steps steps_of(const Plan& p, const Job& j) {
-  const int all = taps_of(p.d, j.phase_d).count * taps_of(p.h, j.phase_h).count *
-                  taps_of(p.w, j.phase_w).count * p.chunks;
-  const auto until = [&](int rank) { return static_cast<int>(int64_t{all} * rank / p.split); };
-  return {until(j.rank), until(j.rank + 1)};
-}
-
 // ---- The producer -----------------------------------------------------------------------------------------
 
 /// One thread orders the copies of every step. A stage holds rows of cells, then rows of columns.
@@ -104,12 +57,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& cells, const unsigned
   const uint32_t bytes = p.box_rows * row_bytes + Block::weight_bytes;
   // Images of weights: [group and tile of columns][tap along d][h][w][chunk].
   const int64_t images = int64_t{j.group * p.column_tiles + j.column_tile} * p.d.taps();
-  int left = steps.begin;
-  int chunk = left % p.chunks;
-  left /= p.chunks;
-  int tap_w = left % w.count;
-  left /= w.count;
-  int tap_h = left % h.count, tap_d = left / h.count;
+  auto [tap_d, tap_h, tap_w, chunk] = digits(steps.begin, {h.count, w.count, p.chunks});
   Ring ring{p.stages};
   for (int i = steps.begin; i < steps.end; ++i) {
     unsigned char* const stage = stages + ring.slot * p.stage_bytes;

@@ -90,13 +90,13 @@ __global__ void __launch_bounds__(tile_threads)
 // ---- The launch -------------------------------------------------------------------------------------------
 
 template <class Operand>
-const auto& plan_for(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  return recall<best_plan>(g, transposed, int{sizeof(typename Operand::Element)}, multiprocessors);
+const auto& plan_for(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+  return recall<best_plan>(g, transposed, int{sizeof(typename Operand::Element)}, machine);
 }
 
 template <class Storage, class Operand>
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  return plan_for<Operand>(g, transposed, h200_multiprocessors).has_value();
+  return plan_for<Operand>(g, transposed, h200).has_value();
 }
 
 /// Calls f with the Block of a tile.
@@ -173,30 +173,30 @@ template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
   const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
   run_planned<Storage, Operand>(launch, call,
-                                *plan_for<Operand>(call.geometry, call.transposed, multiprocessors(launch)));
+                                *plan_for<Operand>(call.geometry, call.transposed, machine_of(launch)));
 }
 
 template <class Operand>
-const auto& windows_plan_for(const Conv3dGeometry& g, bool transposed, int multiprocessors) {
-  return recall<make_windows_plan>(g, transposed, int{sizeof(typename Operand::Element)}, multiprocessors);
+const auto& windows_plan_for(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+  return recall<make_windows_plan>(g, transposed, int{sizeof(typename Operand::Element)}, machine);
 }
 
 template <class Storage, class Operand>
 bool takes_windows(const Conv3dGeometry& g, bool transposed) {
-  return windows_plan_for<Operand>(g, transposed, h200_multiprocessors).has_value();
+  return windows_plan_for<Operand>(g, transposed, h200).has_value();
 }
 
 template <class Storage, class Operand>
 bool windows_pay(const Conv3dGeometry& g, bool transposed) {
-  const auto& boxes = plan_for<Operand>(g, transposed, h200_multiprocessors);
-  return !boxes || windows_plan_for<Operand>(g, transposed, h200_multiprocessors)->cycles < boxes->cycles;
+  const auto& boxes = plan_for<Operand>(g, transposed, h200);
+  return !boxes || windows_plan_for<Operand>(g, transposed, h200)->cycles < boxes->cycles;
 }
 
 template <class Storage, class Operand>
 void run_windows(const Conv3dCall& call) {
   const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
   run_planned<Storage, Operand>(
-      launch, call, *windows_plan_for<Operand>(call.geometry, call.transposed, multiprocessors(launch)));
+      launch, call, *windows_plan_for<Operand>(call.geometry, call.transposed, machine_of(launch)));
 }
 
 }  // namespace vox::cuda::conv::dense

@@ -4,6 +4,8 @@
 #include <optional>
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::dense {
@@ -55,7 +57,45 @@ struct Plan {
   int window_bytes;  ///< windows.cuh: of a window, which is then not part of a stage
   int staged_pitch;  ///< words from one channel to the next where sums are staged
   int blocks;
+
+  constexpr int taps() const { return d.taps() * h.taps() * w.taps(); }
+  constexpr int phases() const { return d.phases * h.phases * w.phases; }
 };
+
+/// What a block computes. Blocks of a cluster follow each other; then columns run fastest, so that blocks
+/// that read the same cells run at the same time.
+struct Job {
+  int rank;  // in the cluster
+  int group, column_tile;
+  int w, h, d, n;  // the first cell
+  int phase_w, phase_h, phase_d;
+};
+constexpr Job job_of(const Plan& p, int block) {
+  const auto [phase_d, phase_h, phase_w, n, d, h, w, group, column_tile, rank] =
+      digits(block, {p.h.phases, p.w.phases, p.batch_tiles, p.d.tiles, p.h.tiles, p.w.tiles, p.groups,
+                     p.column_tiles, p.split});
+  return {rank,        group,       column_tile, w * p.w.box, h * p.h.box,
+          d * p.d.box, n * p.box_n, phase_w,     phase_h,     phase_d};
+}
+
+/// The taps of a phase of an axis.
+struct Taps {
+  int first, count;
+};
+constexpr Taps taps_of(const Axis& axis, int phase) {
+  return {axis.first_tap[phase], axis.first_tap[phase + 1] - axis.first_tap[phase]};
+}
+
+/// The block's part of its tile's steps; a step is a tap and a chunk of channels.
+struct Steps {
+  int begin, end;
+};
+constexpr Steps steps_of(const Plan& p, const Job& j) {
+  const int all = taps_of(p.d, j.phase_d).count * taps_of(p.h, j.phase_h).count *
+                  taps_of(p.w, j.phase_w).count * p.chunks;
+  const auto until = [&](int rank) { return static_cast<int>(int64_t{all} * rank / p.split); };
+  return {until(j.rank), until(j.rank + 1)};
+}
 
 /// What a block computes at once: warpgroups x `products` x 64 cells, times `columns`.
 struct TileShape {
@@ -84,17 +124,17 @@ struct Planned {
 
 /// The plan with this tile and this split.
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
-                                 const TileShape& tile, int split, int multiprocessors);
+                                 const TileShape& tile, int split, const Machine& machine);
 
-/// The plan that takes the least time on so many multiprocessors, for numbers of so many bytes. Nothing for
-/// an empty batch, for more than 16 taps along an axis, for strides above 8 (conv_transpose3d: 4), or if
-/// numbers do not fit their types. Whether there is a plan does not depend on the number of multiprocessors.
+/// The plan that takes the least time on a machine, for numbers of so many bytes. Nothing for an empty batch,
+/// for more than 16 taps along an axis, for strides above 8 (conv_transpose3d: 4), or if numbers do not fit
+/// their types. Whether there is a plan does not depend on the number of multiprocessors.
 std::optional<Planned> best_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
-                                 int multiprocessors);
+                                 const Machine& machine);
 
 /// The plan of windows.cuh. Nothing for an empty batch, for strides, for kernels whose windows do not fit in
 /// shared memory (5x5 along h and w do), or if numbers do not fit their types.
 std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transposed, int operand_bytes,
-                                         int multiprocessors);
+                                         const Machine& machine);
 
 }  // namespace vox::cuda::conv::dense

@@ -56,9 +56,8 @@ struct BoxOfStep {
   int index[4];  // w, h, d, batch
 
   __device__ __forceinline__ BoxOfStep(const WeightGradPlan& p, int64_t step) {
-#pragma unroll
-    for (int axis = 0; axis < 4; ++axis)
-      index[axis] = static_cast<int>(step % p.boxes[axis]), step /= p.boxes[axis];
+    const auto [n, d, h, w] = digits(step, {p.boxes[2], p.boxes[1], p.boxes[0]});
+    index[0] = w, index[1] = h, index[2] = d, index[3] = n;
   }
   __device__ __forceinline__ void advance(const WeightGradPlan& p) {
 #pragma unroll
@@ -71,24 +70,6 @@ struct BoxOfStep {
     return {0, index[0] * p.box[0], index[1] * p.box[1], index[2] * p.box[2], index[3] * p.box[3]};
   }
 };
-
-/// What a window holds: 64 channels of big, and the first tap of its group. Beyond the last window it is the
-/// last one again, whose result is dropped.
-struct Window {
-  int first_channel, k_d, k_h, k_w;
-  int w, h, d;  // where it begins, for the box at the origin
-};
-__device__ __forceinline__ Window window_at(const WeightGradPlan& p, int index) {
-  index = min(index, p.windows() - 1);
-  Window v;
-  v.first_channel = index % p.chunks * chunk_channels, index /= p.chunks;
-  v.k_w = index % p.groups[2] * p.tile.group_w, index /= p.groups[2];
-  v.k_h = index % p.groups[1] * p.tile.group_h, v.k_d = index / p.groups[1];
-  v.w = v.k_w * p.dilation[2] - p.padding[2];
-  v.h = v.k_h * p.dilation[1] - p.padding[1];
-  v.d = v.k_d * p.dilation[0] - p.padding[0];
-  return v;
-}
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
@@ -390,7 +371,7 @@ void run_weight_grad(const WeightGradCall& call) {
   using Storage = typename Copy::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
-  const WeightGradPlan p = *recall<make_weight_grad_plan>(g, multiprocessors(launch));
+  const WeightGradPlan p = *recall<make_weight_grad_plan>(g, machine_of(launch));
   const Copy big_cells(launch, big), small_cells(launch, small);
   Copy::make(launch, big_cells, small_cells);
   const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
@@ -410,7 +391,7 @@ void run_weight_grad(const WeightGradCall& call) {
   [&]<size_t... i>(std::index_sequence<i...>) { (launch_if(std::integral_constant<size_t, i>{}), ...); }
   (std::make_index_sequence<std::size(weight_grad_tiles)>{});
 
-  constexpr int fill = 16 * h200_multiprocessors;  // blocks
+  constexpr int fill = 16 * h200.multiprocessors;  // blocks
   const int chunks = ceil_div(p.big_channels, sum_channels), rows = std::min(p.small_channels, 65535);
   const int taps_of_block = ceil_div(
       p.taps, std::clamp(fill / (chunks * rows), 1, ceil_div(p.taps, 4 * sum_threads / sum_channels)));

@@ -1,31 +1,30 @@
-#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
+#include <voxgrad/cuda/conv3d/model/search.h>
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <utility>
 
 namespace vox::cuda::conv::dense {
 
 namespace {
 
-constexpr int64_t most_int = std::numeric_limits<int>::max();
 constexpr int64_t workspace_limit = 64 << 20;  // of the partial results, unless one slab needs more
+constexpr int64_t most_stage_bytes = 200 * 1024;
+constexpr int fewest_stages = 3, most_stages = 8, most_window_cells = 192;
 
+/// Whether numbers fit their types.
 bool moderate(const Conv3dGeometry& g) {
   if (g.groups != 1 || g.batch == 0 || g.taps() > 512) return false;
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    if (g.stride[axis] > 8 || g.dilation[axis] > 1024 || g.padding[axis] > 1024 || g.kernel[axis] > 64)
+  for (int64_t axis = 0; axis < 3; ++axis)
+    if (g.stride[axis] > 8 || g.kernel[axis] > 64 || !all_fit({g.dilation[axis], g.padding[axis]}, 1024) ||
+        !all_fit({g.big[axis], g.small[axis]}, most_int / 16))
       return false;
-    if (g.big[axis] > most_int / 16 || g.small[axis] > most_int / 16) return false;
-  }
-  const int64_t channels = std::max(g.big_channels, g.small_channels) + chunk_channels;
-  return g.batch * channels * std::max(g.big_cells(), g.small_cells()) <= most_int &&
-         g.taps() * (g.big_channels + chunk_channels) * (g.small_channels + chunk_channels) <= most_int;
+  const int64_t big = g.big_channels + chunk_channels, small = g.small_channels + chunk_channels;
+  return product_fits({g.batch, std::max(big, small), std::max(g.big_cells(), g.small_cells())}) &&
+         product_fits({g.taps(), big, small});
 }
-
-constexpr int64_t most_stage_bytes = 200 * 1024;
-constexpr int fewest_stages = 3, most_stages = 8;
 
 /// The box of 64 cells that needs the fewest steps, and among those has the smallest windows; false if none
 /// is possible. The 16 cells of an instruction lie one after the other in a window. Boxes end where the
@@ -37,32 +36,34 @@ bool choose_box(const Conv3dGeometry& g, WeightGradPlan& p) {
   if (tile.group_h > 1 && (g.stride.h > 1 || g.kernel.h < tile.group_h)) return false;
   const int64_t size[4]{g.small.w, g.small.h, g.small.d, g.batch};
   const int64_t stride[4]{g.stride.w, g.stride.h, g.stride.d, 1};
-  int64_t best = std::numeric_limits<int64_t>::max(), least = best;
+  const int64_t halo_w = (tile.group_w - 1) * g.dilation.w, halo_h = (tile.group_h - 1) * g.dilation.h;
+  Least<std::array<int, 4>, int64_t> best;
   for (int w = box_cells; w >= (tile.group_w > 1 ? 16 : 1); w /= 2)
     for (int h = box_cells / w; h >= 1; h /= 2)
       for (int d = box_cells / w / h; d >= 1; d /= 2) {
-        const int box[4]{w, h, d, box_cells / w / h / d};
+        const std::array box{w, h, d, box_cells / w / h / d};
         int64_t steps = 1;
         bool fits = box[3] < 2 * g.batch;
-        for (int axis = 0; axis < 4; ++axis) {
-          steps *= ceil_div(size[axis], int64_t{box[axis]});
-          // The copy engine's boxes have 256 elements at most along an axis.
+        for (size_t axis = 0; axis < 4; ++axis) {
+          steps *= ceil_div(size[axis], box[axis]);
+          // TMA loads cover 256 elements at most along an axis.
           fits = fits && box[axis] * stride[axis] <= 256 && (axis == 3 || size[axis] % box[axis] == 0);
         }
-        const int64_t window_w = w + (tile.group_w - 1) * g.dilation.w,
-                      window_h = h + (tile.group_h - 1) * g.dilation.h;
-        const int64_t cells = window_w * window_h * box[2] * box[3];
-        if (!fits || cells > 192 || std::pair(steps, cells) >= std::pair(best, least)) continue;
-        best = steps, least = cells;
-        std::copy_n(box, 4, p.box);
-        for (int axis = 0; axis < 4; ++axis) p.boxes[axis] = narrow(ceil_div(size[axis], int64_t{box[axis]}));
-        p.window[0] = narrow(window_w), p.window[1] = narrow(window_h);
-        p.window_bytes = narrow(ceil_div(cells * 128, int64_t{1024}) * 1024);
+        const int64_t cells = (w + halo_w) * (h + halo_h) * box[2] * box[3];
+        if (fits && cells <= most_window_cells) best.offer(box, steps * (most_window_cells + 1) + cells);
       }
-  if (best == std::numeric_limits<int64_t>::max()) return false;
-  p.steps = best;
+  if (!best.best()) return false;
+  p.steps = 1;
+  for (size_t axis = 0; axis < 4; ++axis) {
+    p.box[axis] = (*best.best())[axis];
+    p.boxes[axis] = narrow(ceil_div(size[axis], p.box[axis]));
+    p.steps *= p.boxes[axis];
+  }
+  p.window[0] = narrow(p.box[0] + halo_w), p.window[1] = narrow(p.box[1] + halo_h);
+  p.window_bytes =
+      ceil_div(p.window[0] * p.window[1] * p.box[2] * p.box[3] * chunk_channels * 2, 1024) * 1024;
   for (int i = 0; i < 4; ++i) {
-    const int w = 16 * i % p.box[0], rows = 16 * i / p.box[0], h = rows % p.box[1], planes = rows / p.box[1];
+    const auto [planes, h, w] = digits(16 * i, {p.box[1], p.box[0]});
     p.slice_cell[i] = tile.group_taps() == 1 ? 16 * i : (planes * p.window[1] + h) * p.window[0] + w;
   }
   p.tap_cell[0] = narrow(g.dilation.w), p.tap_cell[1] = narrow(g.dilation.h * p.window[0]);
@@ -78,20 +79,18 @@ int64_t step_cycles(const WeightGradPlan& p) {
 
 /// Chooses the number of blocks: as many as run at once, or fewer, or one for each tile. Returns the time in
 /// cycles.
-int64_t cut_into_shares(WeightGradPlan& p, int multiprocessors) {
-  constexpr int64_t filling = 3000;  // cycles in which a block begins a tile and ends it
+int64_t cut_into_shares(WeightGradPlan& p, const Machine& machine) {
+  constexpr int64_t tile_cycles = 3000;  // in which a block begins a tile and ends it
   const int64_t tiles = p.tiles(), steps = tiles * p.steps, step = step_cycles(p);
-  int64_t least = std::numeric_limits<int64_t>::max();
+  Least<std::pair<int64_t, int64_t>, int64_t> best;
   const auto consider = [&](int64_t blocks, int64_t slabs, int64_t tiles_of_block, int64_t partials) {
     if (slabs > 1 && slabs * p.elements() * 4 > workspace_limit) return;
-    const int64_t waves = ceil_div(blocks, int64_t{multiprocessors});
+    const int64_t waves = ceil_div(blocks, machine.multiprocessors);
     // Partial results are written and read again: 4 bytes each, at 1500 bytes a cycle.
-    const int64_t time = waves * (ceil_div(steps, blocks) * step + tiles_of_block * filling) +
-                         8 * p.elements() * partials / tiles / 1500;
-    if (time >= least) return;
-    least = time, p.blocks = narrow(blocks), p.slabs = narrow(slabs);
+    best.offer({blocks, slabs}, waves * (ceil_div(steps, blocks) * step + tiles_of_block * tile_cycles) +
+                                    8 * p.elements() * partials / tiles / 1500);
   };
-  for (int64_t blocks = 1; blocks <= std::min(steps, int64_t{multiprocessors}); ++blocks) {
+  for (int64_t blocks = 1; blocks <= std::min<int64_t>(steps, machine.multiprocessors); ++blocks) {
     if (blocks % tiles == 0)
       consider(blocks, blocks / tiles, 1, blocks);
     else if (tiles % blocks == 0)
@@ -100,15 +99,15 @@ int64_t cut_into_shares(WeightGradPlan& p, int multiprocessors) {
       consider(blocks, std::min(p.steps, blocks / tiles + 2), tiles / blocks + 2, tiles + blocks);
   }
   consider(tiles, 1, 1, tiles);
-  return least;
+  p.blocks = narrow(best.best()->first), p.slabs = narrow(best.best()->second);
+  return best.time();
 }
 
 }  // namespace
 
-std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int multiprocessors) {
+std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, const Machine& machine) {
   if (!moderate(g)) return std::nullopt;
-  std::optional<WeightGradPlan> best;
-  int64_t least = std::numeric_limits<int64_t>::max();
+  Least<WeightGradPlan, int64_t> best;
   for (const WeightGradTile& tile : weight_grad_tiles) {
     WeightGradPlan p{};
     p.tile = tile;
@@ -128,9 +127,10 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
     p.stage_bytes = tile.windows * p.window_bytes + tile.rows * chunk_channels * box_cells * 2;
     p.stages = narrow(std::min<int64_t>(most_stage_bytes / p.stage_bytes, most_stages));
     if (p.stages < fewest_stages) continue;
-    if (const int64_t time = cut_into_shares(p, multiprocessors); time < least) least = time, best = p;
+    const int64_t cycles = cut_into_shares(p, machine);
+    best.offer(p, cycles);
   }
-  return best;
+  return best.best();
 }
 
 }  // namespace vox::cuda::conv::dense

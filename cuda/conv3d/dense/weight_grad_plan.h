@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::dense {
@@ -68,8 +71,27 @@ struct WeightGradPlan {
   constexpr int slabs_of(int tile) const { return block_of((tile + 1) * steps - 1) - first_block(tile) + 1; }
 };
 
+/// What a window holds: 64 channels of big, and the first tap of its group. Beyond the last window it is the
+/// last one again, whose result is dropped.
+struct Window {
+  int first_channel, k_d, k_h, k_w;
+  int w, h, d;  // where it begins, for the box at the origin
+};
+constexpr Window window_at(const WeightGradPlan& p, int index) {
+  if (index >= p.windows()) index = p.windows() - 1;
+  const auto [d, h, w, chunk] = digits(index, {p.groups[1], p.groups[2], p.chunks});
+  const int k_h = h * p.tile.group_h, k_w = w * p.tile.group_w;
+  return {chunk * chunk_channels,
+          d,
+          k_h,
+          k_w,
+          k_w * p.dilation[2] - p.padding[2],
+          k_h * p.dilation[1] - p.padding[1],
+          d * p.dilation[0] - p.padding[0]};
+}
+
 /// The plan for a geometry, or nothing if the kernel does not take it: groups, a stride above 8, a coarse
-/// grid that boxes do not fill, boxes beyond the copy engine's limits, or numbers beyond 32 bits.
-std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int multiprocessors);
+/// grid that boxes do not fill, boxes beyond TMA's limits, or numbers beyond 32 bits.
+std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, const Machine& machine);
 
 }  // namespace vox::cuda::conv::dense

@@ -50,22 +50,6 @@ __device__ __forceinline__ uint32_t pair(uint32_t low, uint32_t high) {
   return __byte_perm(low, high, upper ? 0x7632 : 0x5410);
 }
 
-/// Where the cells of a chunk begin in both grids, in the image's first row. For a chunk beyond the last, the
-/// last one's.
-struct Place {
-  int64_t small, big;
-  bool exists;
-};
-__device__ __forceinline__ Place place_of(const Grids& p, int number) {
-  const int last = min(number, p.chunks - 1);
-  const int image = p.by_image.quotient(last), in_image = last - image * p.by_image.divisor;
-  const int row = p.by_row.quotient(in_image), w = in_image - row * p.by_row.divisor;
-  const int d = p.by_height.quotient(row), h = row - d * p.by_height.divisor;
-  return {image * p.small_image + int64_t{in_image} * chunk,
-          image * p.big_image + d * p.plane_step + h * p.row_step + int64_t{w} * (chunk * p.kernel_w),
-          number < p.chunks};
-}
-
 /// `bytes` (8 or 16) as words, or zeros unless `exist`. The address is aligned.
 template <int bytes>
 __device__ __forceinline__ void load(uint32_t (&words)[bytes / 4], const void* from, bool exist) {

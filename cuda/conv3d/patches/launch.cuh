@@ -77,8 +77,7 @@ int blocks_at_once(const char* op, int /*device*/, int threads, int shared_bytes
 template <class T>
 void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
-  const int shared_limit = has_wgmma() ? 200 * 1024 : most_shared;
-  const Planned planned = *recall<make_plan>(g, transposed, shared_limit);
+  const Planned planned = *recall<make_plan>(g, transposed, has_wgmma() ? h200 : since_sm_80);
   const Plan& p = planned.plan;
   const Launch launch(call.op(), output, {&input, &weight, &bias});
   const Aligned<T> from(launch, input), weights(launch, weight);

@@ -1,15 +1,15 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace vox::cuda::conv::patches {
 
 namespace {
 
-constexpr int64_t most_int = std::numeric_limits<int>::max() / 2;
+constexpr int64_t limit = most_int / 2;
 constexpr int most_parts = 8;           // warps of a block with different rows
 constexpr int most_of_two = 72 * 1024;  // bytes of a block, if a multiprocessor is to have two
 
@@ -30,8 +30,8 @@ std::optional<Grids> grids_of(const Conv3dGeometry& g) {
     cells = {1, cells.d * cells.h, cells.w};
   }
   const int64_t big_rows = g.big_channels * kernel.d * kernel.h;
-  if (cells.w % chunk != 0 || g.batch * g.small_cells() / chunk > most_int || g.small_channels > most_int ||
-      g.taps() > most_int || g.big_channels > most_int / g.taps())
+  if (cells.w % chunk != 0 || !product_fits({g.batch, g.small_cells() / chunk}, limit) ||
+      g.small_channels > limit || !product_fits({g.taps(), g.big_channels}, limit))
     return std::nullopt;
   Grids p{};
   p.chunks = narrow(g.batch * g.small_cells() / chunk);
@@ -48,7 +48,8 @@ std::optional<Grids> grids_of(const Conv3dGeometry& g) {
 
 }  // namespace
 
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int shared_limit) {
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+  const int64_t shared_limit = machine.wgmma ? 200 << 10 : any_block_shared_bytes;
   const auto grids = grids_of(g);
   if (!grids) return std::nullopt;
   Planned planned{};
@@ -79,13 +80,13 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int s
            m_tiles * p.out_rows_of_tile * 12;
   };
   set_ahead(planned.ahead);
-  if (p.k_steps > most_shared / tile_bytes) return std::nullopt;
+  if (p.k_steps > any_block_shared_bytes / tile_bytes) return std::nullopt;
   if (wide_in)
     while (planned.m_step > 1 && shared_bytes(planned.m_step) > shared_limit) planned.m_step /= 2;
   if (shared_bytes(planned.m_step) > shared_limit) return std::nullopt;
   // A block that reads big has all rows if possible, because the others would read big again. Smaller blocks
   // are more for a multiprocessor.
-  const int64_t wanted = std::min(wide_in ? 160 * 1024 : most_of_two, shared_limit);
+  const int64_t wanted = std::min<int64_t>(wide_in ? 160 << 10 : most_of_two, shared_limit);
   int64_t groups = 1;  // of m_step tiles
   while (groups * planned.m_step < all_tiles && (planned.resident || groups < most_parts) &&
          shared_bytes((groups + 1) * planned.m_step) <= wanted)
@@ -98,7 +99,7 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int s
   // With few warps in all, a warp has more registers, and loads further ahead.
   const int64_t warps = int64_t{p.tiles} * p.parts * p.m_blocks;
   const bool few = wide_in && planned.m_step == 4 && steps > 4 &&
-                   warps <= most_warps(planned.m_step, 8) * h200_multiprocessors;
+                   warps <= most_warps(planned.m_step, 8) * machine.multiprocessors;
   if (few) {
     set_ahead(8);
     if (shared_bytes(p.m_tiles) > shared_limit) set_ahead(4);
@@ -132,17 +133,17 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   constexpr int64_t most_workspace = int64_t{32} << 20;
   const int teams = block_warps / p.row_warps, sums = groups / 2 * grids->kernel_w * n * 4;
   const int64_t blocks = int64_t{p.small_blocks} * p.big_blocks,
-                wanted = slab_blocks(n) * h200_multiprocessors;
+                wanted = slab_blocks(n) * h200.multiprocessors;
   const int64_t slabs =
       std::min({wanted / blocks, most_workspace / (4 * p.slab), int64_t{ceil_div(p.steps, 4 * teams)}});
   p.slabs = narrow(std::max<int64_t>(slabs, 1));
-  if (blocks * p.slabs > most_int) return std::nullopt;
+  if (!product_fits({blocks, p.slabs}, limit)) return std::nullopt;
   planned.shared_bytes = teams / 2 * p.row_warps * sums * 32 * 4;
   return planned;
 }
 
 bool takes(const Conv3dGeometry& g, bool transposed) {
-  return recall<make_plan>(g, transposed, most_shared).has_value();
+  return recall<make_plan>(g, transposed, since_sm_80).has_value();
 }
 
 bool takes_weight_grad(const Conv3dGeometry& g) { return recall<make_weight_grad_plan>(g).has_value(); }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
 
 #include <cstdint>
 #include <optional>
@@ -17,11 +19,17 @@ namespace vox::cuda::conv::patches {
 // a product of matrices for each image: of small (channels x cells) and big (rows x cells x kernel.w) with
 // the weight (channels of small x rows of big x kernel.w).
 
-constexpr int chunk = 8;                ///< coarse cells that lie together in both grids: 16 bytes of small
-constexpr int block_warps = 8;          ///< of a weight gradient
-constexpr int groups = 4;               ///< of 8 rows of big that a warp of a weight gradient has sums for
-constexpr int tile_bytes = 512;         ///< weights of an instruction: 16 x 16 numbers of 16 bits
-constexpr int most_shared = 96 * 1024;  ///< bytes of a block, which every GPU since sm_80 has
+constexpr int chunk = 8;         ///< coarse cells that lie together in both grids: 16 bytes of small
+constexpr int block_warps = 8;   ///< of a weight gradient
+constexpr int groups = 4;        ///< of 8 rows of big that a warp of a weight gradient has sums for
+constexpr int tile_bytes = 512;  ///< weights of an instruction: 16 x 16 numbers of 16 bits
+
+/// What blocks may count with on every GPU that these kernels run on. (Plans count with the multiprocessors
+/// of an H200.)
+inline constexpr Machine since_sm_80{.multiprocessors = h200.multiprocessors,
+                                     .block_shared_bytes = any_block_shared_bytes,
+                                     .multiprocessor_shared_bytes = 164 << 10,
+                                     .wgmma = false};
 
 /// Where coarse cells lie. Chunks are numbered through all images. An axis whose kernel is 1 is joined with
 /// the next inner one: a kernel of 1 x 1 x 1 has one row per image.
@@ -41,6 +49,22 @@ struct Grids {
     return by_h / kernel_d * big_cells + by_h % kernel_d * tap_d + row % kernel_h * tap_h;
   }
 };
+
+/// Where the cells of a chunk begin in both grids, in the image's first row. For a chunk beyond the last, the
+/// last one's.
+struct Place {
+  int64_t small, big;
+  bool exists;
+};
+constexpr Place place_of(const Grids& p, int number) {
+  const int last = number < p.chunks ? number : p.chunks - 1;
+  const int image = p.by_image.quotient(last), in_image = last - image * p.by_image.divisor;
+  const int row = p.by_row.quotient(in_image), w = in_image - row * p.by_row.divisor;
+  const int d = p.by_height.quotient(row), h = row - d * p.by_height.divisor;
+  return {image * p.small_image + int64_t{in_image} * chunk,
+          image * p.big_image + d * p.plane_step + h * p.row_step + int64_t{w} * (chunk * p.kernel_w),
+          number < p.chunks};
+}
 
 /// conv3d and conv_transpose3d: out (m rows x cells) = weights (m x k) * in (k rows x cells).
 struct Plan {
@@ -69,7 +93,7 @@ struct Planned {
 constexpr int most_warps(int m_step, int ahead) { return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16; }
 
 /// Nothing if the geometry is not one of patches, or the weights of 16 rows exceed shared memory.
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int shared_limit);
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine);
 
 /// dweight (channels of small x rows of big x kernel.w), summed over chunks.
 struct WeightGradPlan {

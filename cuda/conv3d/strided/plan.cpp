@@ -1,48 +1,86 @@
-#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
+#include <voxgrad/cuda/conv3d/model/search.h>
+#include <voxgrad/cuda/conv3d/model/sizes.h>
 #include <voxgrad/cuda/conv3d/strided/plan.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
 #include <bit>
-#include <limits>
+#include <utility>
 #include <vector>
 
 namespace vox::cuda::conv::strided {
 
 namespace {
 
-constexpr int64_t most_int = std::numeric_limits<int>::max();
-constexpr int64_t shared_limit = 227 * 1024 - 1024;  // of a block on Hopper, less barriers and alignment
-constexpr int64_t column_bytes = 32;                 // k of an instruction, for one column or position
-
-Axis strided_axis(const Conv3dGeometry& g, bool transposed, int64_t axis) {
-  const int64_t stride = g.stride[axis], big = g.big[axis], small = g.small[axis];
-  const auto make = [&](int64_t in, int64_t out, int64_t cells, int64_t in_step, int64_t out_step) {
-    return Axis{narrow(in),
-                narrow(out),
-                narrow(cells),
-                narrow(in_step),
-                narrow(out_step),
-                narrow(g.padding[axis]),
-                narrow(g.dilation[axis]),
-                narrow(stride),
-                narrow(g.kernel[axis])};
-  };
-  return transposed ? make(small, big, ceil_div(big, stride), 1, stride) : make(big, small, small, stride, 1);
-}
+constexpr int64_t shared_limit = h200.block_shared_bytes - 1024;  // less barriers and alignment
+constexpr int64_t column_bytes = 32;  // k of an instruction, for one column or position
 
 /// Whether all numbers of the geometry are small enough for the plan's arithmetic.
 bool moderate(const Conv3dGeometry& g, bool transposed) {
-  for (int64_t axis = 0; axis < 3; ++axis) {
+  for (int64_t axis = 0; axis < 3; ++axis)
     if (g.stride[axis] > (transposed ? 2 : 4) || g.kernel[axis] > 64 || g.dilation[axis] > 1024 ||
-        g.padding[axis] > (1 << 20) || g.big[axis] > (1 << 24) || g.small[axis] > (1 << 24))
+        g.padding[axis] > (1 << 20) || !all_fit({g.big[axis], g.small[axis]}, 1 << 24))
       return false;
-  }
-  const int64_t in = transposed ? g.small_cells() : g.big_cells(),
-                out = transposed ? g.big_cells() : g.small_cells();
-  constexpr int64_t most_cells = int64_t{1} << 30;  // the kernel counts a channel's bytes in 32 bits
-  return in <= most_cells && out <= most_cells && g.batch <= most_int && g.big_channels <= 1 << 20 &&
-         g.small_channels <= 1 << 20;
+  // The kernel counts a channel's bytes in 32 bits.
+  return all_fit({g.big_cells(), g.small_cells()}, 1 << 30) && g.batch <= most_int &&
+         all_fit({g.big_channels, g.small_channels}, 1 << 20);
 }
+
+// ---- Taps -------------------------------------------------------------------------------------------------
+
+/// Shifts from `low` to `high`.
+struct Range {
+  int64_t low, high;
+  int64_t count() const { return high - low + 1; }
+};
+
+/// The taps of one axis, as phases and shifts.
+struct AxisTaps {
+  std::vector<Lattice> lattices;  // of the live phases, as conv_transpose3d writes them
+  std::vector<int64_t> alive;     // these phases
+  int64_t phases;                 // that exist on the fine side, with the dead ones
+  bool transposed;
+
+  /// From the coarse cell of an output to that of the input.
+  int64_t shift(const Lattice& phase, int64_t m) const {
+    return transposed ? phase.input_cell(0, m) : -phase.input_cell(0, m);
+  }
+  /// The tap that is this shift seen from this phase, or -1.
+  int64_t tap(int64_t phase, int64_t shift_of_tap) const {
+    for (const Lattice& l : lattices)
+      for (int64_t m = 0; m < l.taps && l.out_first == phase; ++m)
+        if (shift(l, m) == shift_of_tap) return l.tap_first + m * l.tap_step;
+    return -1;
+  }
+  /// The shifts of some phases; 0 if all are dead.
+  Range shifts(const std::vector<int64_t>& of) const {
+    std::vector<int64_t> all;
+    for (const Lattice& l : lattices)
+      if (std::ranges::count(of, l.out_first) > 0) all.insert(all.end(), {shift(l, 0), shift(l, l.taps - 1)});
+    if (all.empty()) return {0, 0};
+    return {std::ranges::min(all), std::ranges::max(all)};
+  }
+  bool has_dead() const { return std::ssize(alive) < phases; }
+};
+
+AxisTaps axis_taps(const Conv3dGeometry& g, bool transposed, int64_t axis) {
+  AxisTaps taps{conv_transpose3d_lattices(g, axis), {}, std::min(g.stride[axis], g.big[axis]), transposed};
+  for (const Lattice& l : taps.lattices) taps.alive.push_back(l.out_first);
+  return taps;
+}
+
+/// The taps along w as items of both phases see them (Form::wide), and the first cell's elements before the
+/// output's row. If more shifts then have taps for both, cells begin with the second phase.
+std::pair<AxisTaps, int> pair_taps(Conv3dGeometry g) {
+  const AxisTaps taps = axis_taps(g, true, 2);
+  --g.padding.w;
+  const AxisTaps moved = axis_taps(g, true, 2);
+  if (moved.shifts({0, 1}).count() < taps.shifts({0, 1}).count()) return {moved, 1};
+  return {taps, 0};
+}
+
+// ---- Kinds and items --------------------------------------------------------------------------------------
 
 /// The largest numbers of shifts along d and h that a kind covers.
 struct Cut {
@@ -50,9 +88,9 @@ struct Cut {
 };
 
 /// Cuts a range of shifts into pieces of at most `most`, as equal as possible.
-std::vector<AxisTaps::Range> pieces(const AxisTaps::Range& all, int64_t most) {
+std::vector<Range> pieces(const Range& all, int64_t most) {
   const int64_t count = ceil_div(all.count(), most);
-  std::vector<AxisTaps::Range> list;
+  std::vector<Range> list;
   for (int64_t i = 0; i < count; ++i)
     list.push_back({all.low + all.count() * i / count, all.low + all.count() * (i + 1) / count - 1});
   return list;
@@ -61,8 +99,7 @@ std::vector<AxisTaps::Range> pieces(const AxisTaps::Range& all, int64_t most) {
 struct Builder {
   const TileShape& tile;
   AxisTaps d, h, w;
-  std::vector<int64_t> alive_d, alive_h, alive_w;
-  AxisTaps::Range range_w;
+  Range range_w = w.shifts(w.alive);
   Cut cut{};
   Planned out{};
   Plan& p = out.plan;
@@ -78,10 +115,10 @@ struct Builder {
   };
 
   /// Adds kinds for input phase (phase_d, phase_h) and shifts of these ranges, cut into pieces.
-  bool add_kinds(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
-                 int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
-    for (const AxisTaps::Range& piece_d : pieces(range_d, cut.d))
-      for (const AxisTaps::Range& piece_h : pieces(range_h, cut.h))
+  bool add_kinds(int64_t phase_d, int64_t phase_h, Range range_d, Range range_h, int64_t in_phases_w,
+                 const std::vector<std::vector<Phases>>& slots) {
+    for (const Range& piece_d : pieces(range_d, cut.d))
+      for (const Range& piece_h : pieces(range_h, cut.h))
         if (!add_kind(phase_d, phase_h, piece_d, piece_h, in_phases_w, slots)) return false;
     return true;
   }
@@ -95,8 +132,8 @@ struct Builder {
 
   /// Adds a kind. `slots` lists what each slot sums over: phases, in the order of the input's phases along w.
   /// An unused slot has none.
-  bool add_kind(int64_t phase_d, int64_t phase_h, AxisTaps::Range range_d, AxisTaps::Range range_h,
-                int64_t in_phases_w, const std::vector<std::vector<Phases>>& slots) {
+  bool add_kind(int64_t phase_d, int64_t phase_h, Range range_d, Range range_h, int64_t in_phases_w,
+                const std::vector<std::vector<Phases>>& slots) {
     if (p.kinds == most_kinds) return false;
     const int64_t cells = 64 * 2 * tile.tiles / p.depths;
     int64_t plane = cells + (range_h.count() - 1) * p.pitch;
@@ -135,7 +172,7 @@ struct Builder {
                                                      b * p.pitch + c),
                                static_cast<uint32_t>(kind.stage_weights / 16)};
               const auto tap = [&](int64_t k) {
-                return k < 0 ? no_tap : static_cast<uint16_t>((tap_d * h.kernel + tap_h) * w.kernel + k);
+                return k < 0 ? no_tap : static_cast<uint16_t>((tap_d * p.h.kernel + tap_h) * p.w.kernel + k);
               };
               out.taps.of[items] = tap(tap_w), out.taps.second[items] = tap(second_w);
               p.half_items |= wide ? (tap_w < 0) | (second_w < 0) << 1 : 0;
@@ -178,11 +215,11 @@ struct Builder {
       }
       return true;
     }
-    for (const int64_t phase_d : alive_d)
-      for (const int64_t phase_h : alive_h) {
+    for (const int64_t phase_d : d.alive)
+      for (const int64_t phase_h : h.alive) {
         std::vector<Phases> phases;
-        for (const int64_t phase_w : alive_w) phases.push_back({phase_d, phase_h, phase_w});
-        if (!add_kinds(phase_d, phase_h, d.shifts(phase_d), h.shifts(phase_h), p.phases_w, {phases}))
+        for (const int64_t phase_w : w.alive) phases.push_back({phase_d, phase_h, phase_w});
+        if (!add_kinds(phase_d, phase_h, d.shifts({phase_d}), h.shifts({phase_h}), p.phases_w, {phases}))
           return false;
       }
     p.first_kind[++p.row_blocks] = p.kinds;
@@ -258,18 +295,16 @@ struct Builder {
 
   /// The depths of a tile for which the fewest positions are loaded.
   bool choose_depths(int64_t positions) {
-    int64_t best = std::numeric_limits<int64_t>::max();
-    int chosen = 0;
+    Least<int, int64_t> best;
     for (const int depths : {1, 2}) {
       if (depths > p.d.cells || !build(depths, 1)) continue;
       const int64_t cells = 128 * tile.tiles;
       int64_t loaded = cells;
       for (int i = 0; i < p.kinds; ++i) loaded += int64_t{p.kind[i].planes} * p.kind[i].plane;
-      const int64_t cost = ceil_div(p.d.cells, depths) * ceil_div(positions, cells / depths) * loaded;
-      if (cost < best) best = cost, chosen = depths;
+      best.offer(depths, ceil_div(p.d.cells, depths) * ceil_div(positions, cells / depths) * loaded);
     }
-    p.depths = chosen;
-    return chosen > 0;
+    p.depths = best.best().value_or(0);
+    return p.depths > 0;
   }
 
   /// Chooses cuts for planes of this many positions. A kind covers all shifts if its window and weights fit
@@ -285,9 +320,9 @@ struct Builder {
 
 /// Whether the wide form is faster for a conv_transpose3d of several phases. It is not for dilations that
 /// keep the phases' taps apart, where most weights of an item are zeros.
-bool wide_pays(const AxisTaps& w, int64_t width, bool dead, Bytes bytes) {
-  return width == 32 && w.stride == 2 && w.phases == 2 && !dead && !bytes.scaled &&
-         2 * w.kernel >= 3 * pair_taps(w).shifts({0, 1}).count();
+bool wide_pays(const Conv3dGeometry& g, int width, bool dead, Bytes bytes) {
+  return width == 32 && g.stride.w == 2 && g.big.w >= 2 && !dead && !bytes.scaled &&
+         2 * g.kernel.w >= 3 * pair_taps(g).first.shifts({0, 1}).count();
 }
 
 }  // namespace
@@ -300,20 +335,19 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
     if (per_block <= w) width = w;
   size_t phases = 1;
   bool dead = false;
-  if (transposed)
-    for (int64_t axis = 0; axis < 3; ++axis) {
-      const AxisTaps taps = axis_taps(g, transposed, axis);
-      phases *= taps.alive().size();
-      dead |= taps.alive().size() < static_cast<size_t>(taps.phases);
-    }
+  for (int64_t axis = 0; axis < 3 && transposed; ++axis) {
+    const AxisTaps taps = axis_taps(g, true, axis);
+    phases *= taps.alive.size();
+    dead |= taps.has_dead();
+  }
   // Runs count a plane's bytes in 31 bits.
   const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
   if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? Form::runs : Form::rows};
-  if (transposed && wide_pays(axis_taps(g, true, 2), width, dead, bytes)) {
+  if (transposed && wide_pays(g, width, dead, bytes)) {
     // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
     // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
     // 0.71 to 0.83 times as fast with 24 cells).
-    const bool few_cells = g.batch * g.groups * g.small_cells() < h200_multiprocessors * 256;
+    const bool few_cells = g.batch * g.groups * g.small_cells() < h200.multiprocessors * 256;
     const int64_t least_row = g.kernel.w <= 2                                      ? 64
                               : !few_cells && (g.kernel.w == 3 || g.kernel.w == 5) ? 32
                                                                                    : 1;
@@ -326,42 +360,35 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
 
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
   if (!moderate(g, transposed)) return std::nullopt;
-  Builder b{
-      tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), axis_taps(g, transposed, 2), {}, {}, {},
-      {}};
-  b.alive_d = b.d.alive(), b.alive_h = b.h.alive(), b.alive_w = b.w.alive();
-  b.range_w = b.w.shifts(b.alive_w);
+  const bool wide = tile.form == Form::wide;
+  auto [taps_w, origin_w] = wide ? pair_taps(g) : std::pair(axis_taps(g, transposed, 2), 0);
+  Builder b{tile, axis_taps(g, transposed, 0), axis_taps(g, transposed, 1), std::move(taps_w)};
   Plan& p = b.p;
-  p.transposed = transposed;
-  p.d = strided_axis(g, transposed, 0);
-  p.h = strided_axis(g, transposed, 1);
-  p.w = strided_axis(g, transposed, 2);
-  if (tile.form == Form::wide) {
-    const int64_t padding = b.w.padding;
-    b.w = pair_taps(b.w);
-    b.range_w = b.w.shifts(b.alive_w);
-    p.origin_w = narrow(padding - b.w.padding);
-    p.w.cells = narrow(ceil_div(g.big.w + p.origin_w, g.stride.w));
+  set_sizes(p, g, transposed);
+  Axis* const axes[]{&p.d, &p.h, &p.w};
+  for (int64_t i = 0; i < 3; ++i) {
+    set_sizes(*axes[i], g, transposed, i);
+    axes[i]->padding = narrow(g.padding[i]), axes[i]->dilation = narrow(g.dilation[i]);
+    axes[i]->stride = narrow(g.stride[i]);
   }
-  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
-  p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
-  p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
+  p.origin_w = origin_w;
+  if (wide) p.w.cells = narrow(ceil_div(g.big.w + origin_w, g.stride.w));
   p.in_channel = narrow(transposed ? g.small_cells() : g.big_cells());
   p.out_channel = narrow(transposed ? g.big_cells() : g.small_cells());
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
-  p.phases_w = narrow(static_cast<int64_t>(b.alive_w.size()));
-  p.lanes_w = transposed ? 1 : static_cast<int>(std::bit_ceil(b.alive_w.size()));
-  for (size_t i = 0; i < b.alive_w.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.alive_w[i]);
+  p.phases_w = narrow(static_cast<int64_t>(b.w.alive.size()));
+  p.lanes_w = transposed ? 1 : static_cast<int>(std::bit_ceil(b.w.alive.size()));
+  for (size_t i = 0; i < b.w.alive.size(); ++i) p.phase_w[i] = static_cast<int8_t>(b.w.alive[i]);
   // The shift of a cell that has an output must read padding zeros where it leaves its row.
   const int64_t in_cells = ceil_div(p.w.in, p.w.in_step), low = b.range_w.low;
   int64_t enough = std::max<int64_t>(p.w.cells, in_cells - low);
-  for (const int64_t phase : b.alive_w) {
+  for (const int64_t phase : b.w.alive) {
     const int64_t last = transposed ? ceil_div(p.w.out + p.origin_w - phase, g.stride.w) : p.w.cells;
-    enough = std::max(enough, last + b.w.shifts(phase).high);
+    enough = std::max(enough, last + b.w.shifts({phase}).high);
   }
   int64_t pitch = std::min(p.w.cells + b.range_w.high - low, enough);
   // Both cells of a thread must lie in one row.
-  if (tile.form == Form::wide) pitch += pitch % 2;
+  if (wide) pitch += pitch % 2;
   if (pitch > 1 << 24 || pitch * p.h.cells > 1 << 30) return std::nullopt;
   p.pitch = narrow(pitch), p.low_w = narrow(low);
   p.per_pitch = (1 << 20) / p.pitch + 1;
@@ -373,13 +400,13 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
     for (const bool alive : {true, false})
       for (int64_t d = 0; d < b.d.phases; ++d)
         for (int64_t h = 0; h < b.h.phases; ++h) {
-          const bool has_taps = !b.alive_w.empty() && contains(b.alive_d, d) && contains(b.alive_h, h);
+          const bool has_taps = !b.w.alive.empty() && contains(b.d.alive, d) && contains(b.h.alive, h);
           if (has_taps != alive) continue;
           p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
           ++(alive ? p.rows : p.dead_rows);
         }
     for (int64_t d = 0; d < b.d.phases; ++d)
-      if (p.rows == 0 || !contains(b.alive_d, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
+      if (p.rows == 0 || !contains(b.d.alive, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
   } else {
     p.rows = 1;
   }
@@ -388,8 +415,8 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
   if (!b.choose(positions)) return std::nullopt;
   p.plane_tiles = narrow(ceil_div(positions, 128 * tile.tiles / p.depths));
   p.depth_blocks = narrow(ceil_div(p.d.cells, p.depths));
-  if (int64_t{p.plane_tiles} * p.depth_blocks * std::max(p.batch, 1) > most_int ||
-      int64_t{p.groups} * p.channel_blocks > 65535)
+  if (!product_fits({p.plane_tiles, p.depth_blocks, p.batch}) ||
+      !product_fits({p.groups, p.channel_blocks}, 65535))
     return std::nullopt;
   return b.out;
 }

@@ -1,5 +1,8 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
+#include <voxgrad/cuda/conv3d/model/search.h>
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
+#include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
 
@@ -7,32 +10,30 @@ namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-constexpr int most_shared = 225 << 10;  // bytes, of the 227 KiB of a block; barriers need some
+constexpr int most_shared = h200.block_shared_bytes - (2 << 10);  // barriers need some
 constexpr int64_t most_workspace = int64_t{32} << 20;
+constexpr int64_t limit = int64_t{1} << 30;
 
 /// Phases and extents of an axis, without those that depend on the tile.
-std::optional<PhasedAxis> phased(const Conv3dGeometry& g, int i) {
+std::optional<PhasedAxis> phased(Conv3dGeometry g, int i) {
+  if (!all_fit({g.big[i], g.small[i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i],
+                g.kernel[i] * g.dilation[i], g.small[i] * g.stride[i]},
+               1 << 24))
+    return std::nullopt;
   PhasedAxis a{};
-  constexpr int64_t limit = int64_t{1} << 24;
-  for (const int64_t size : {g.big[i], g.small[i], g.kernel[i], g.stride[i], g.padding[i], g.dilation[i],
-                             g.kernel[i] * g.dilation[i], g.small[i] * g.stride[i]})
-    if (size > limit) return std::nullopt;
   a.big = narrow(g.big[i]), a.small = narrow(g.small[i]), a.kernel = narrow(g.kernel[i]);
   a.stride = narrow(g.stride[i]), a.padding = narrow(g.padding[i]), a.dilation = narrow(g.dilation[i]);
+  g.big[i] = std::max(g.big[i], g.stride[i]);  // taps of phases beyond a short axis read zeros
+  std::vector<Lattice> lattices = conv_transpose3d_lattices(g, i);
+  if (lattices.size() > most_phases) return std::nullopt;
+  std::ranges::sort(lattices, {}, &Lattice::tap_first);
   int high = 0;
-  for (int k = 0; k < a.kernel; ++k) {
-    const int t = k * a.dilation - a.padding;
-    const int r = (t % a.stride + a.stride) % a.stride, q = (t - r) / a.stride;
-    int p = 0;
-    while (p < a.phases && a.residue[p] != r) ++p;
-    if (p == a.phases) {
-      if (p == most_phases) return std::nullopt;
-      ++a.phases;
-      a.residue[p] = r, a.first[p] = q;
-    }
-    a.span[p] = q - a.first[p] + 1;  // q grows with k
-    a.low = k ? std::min(a.low, q) : q;
-    high = k ? std::max(high, q) : q;
+  for (const Lattice& phase : lattices) {
+    const int n = a.phases++;
+    const int first = narrow(-phase.input_cell(0, 0)), last = narrow(-phase.input_cell(0, phase.taps - 1));
+    a.residue[n] = narrow(phase.out_first), a.first[n] = first, a.span[n] = last - first + 1;
+    a.low = n ? std::min(a.low, first) : first;
+    high = n ? std::max(high, last) : last;
   }
   a.reach = high - a.low;
   return a;
@@ -81,7 +82,7 @@ bool lay_out(Plan& p) {
   const int64_t words = int64_t{d.extent} * p.slot_words + 2 * p.parts * p.tile_words() +
                         2 * (p.big_entries + p.small_entries) + 2 * p.products * 8;
   if (words > most_words) return false;
-  p.shared_bytes = static_cast<int>(4 * words);
+  p.shared_bytes = narrow(4 * words);
   return true;
 }
 
@@ -101,7 +102,7 @@ double cycles(const Plan& p) {
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
   const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
-  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, h200_multiprocessors));
+  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, h200.multiprocessors));
   return waves * (static_cast<double>(ceil_div(p.steps, p.slabs)) * step + per_column + 10000);
 }
 
@@ -111,28 +112,26 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
   Plan p{};
   const bool split = factors == Factors::tf32x3;
   p.parts = split ? 2 : 1, p.per_word = factors == Factors::of_16_bits ? 2 : 1;
+  if (!all_fit({g.batch, g.big_channels, g.small_channels, g.big.h * g.big.w, g.small_cells()}, limit) ||
+      g.taps() > 4096)
+    return std::nullopt;
   for (int i = 0; i < 3; ++i) {
     const auto axis = phased(g, i);
     if (!axis) return std::nullopt;
     p.axis[i] = *axis;
   }
-  constexpr int64_t limit = int64_t{1} << 30;
-  if (g.taps() > 4096 || g.batch > limit || g.big_channels > limit || g.small_channels > limit ||
-      g.big.h * g.big.w > limit || g.small_cells() > limit)
-    return std::nullopt;
-  p.batch = static_cast<int>(g.batch), p.groups = static_cast<int>(g.groups);
-  p.big_per_group = static_cast<int>(g.big_per_group());
-  p.small_per_group = static_cast<int>(g.small_per_group());
+  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
+  p.big_per_group = narrow(g.big_per_group()), p.small_per_group = narrow(g.small_per_group());
   p.big_cells = g.big_cells(), p.small_cells = g.small_cells();
-  p.taps = static_cast<int>(g.taps());
+  p.taps = narrow(g.taps());
   visit_channel_tiles(p.small_per_group, [&](auto tiles) { p.columns = 8 * tiles; });
   p.column_blocks = ceil_div(p.small_per_group, p.columns);
   cut(p.axis[0], 1, [](int span) { return span + 1; });
+  p.deep = std::ranges::any_of(p.axis[0].span, [](int span) { return span > 1; });
   if (PhasedAxis& w = p.axis[2]; p.per_word == 2 && w.stride == 1 && w.low % 2 != 0)
     --w.first[0], ++w.span[0], --w.low, ++w.reach;  // windows begin with a word of memory
 
-  std::optional<Plan> best;
-  double fewest = 0;
+  Least<Plan> best;
   const int all_octets = ceil_div(p.big_per_group, 8);
   const ProductCounts counts = warpgroup_products(p.columns, split);
   const int most_products = *std::ranges::max_element(counts.of);
@@ -160,18 +159,14 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
         if (!lay_out(p)) continue;
         p.steps = int64_t{p.batch} * p.axis[1].tiles * p.axis[2].tiles * p.axis[0].small;
         for (int waves = 1; waves <= 3; ++waves) {
-          p.slabs = std::max<int64_t>(1, std::min({waves * h200_multiprocessors / p.slices, p.steps,
+          p.slabs = std::max<int64_t>(1, std::min({waves * h200.multiprocessors / p.slices, p.steps,
                                                    most_workspace / (4 * p.slices * p.slice_floats())}));
-          if (const double needed = cycles(p); !best || needed < fewest) best = p, fewest = needed;
+          best.offer(p, cycles(p));
         }
       }
     }
   }
-  if (best) {
-    best->deep = false;
-    for (int i = 0; i < best->axis[0].phases; ++i) best->deep |= best->axis[0].span[i] > 1;
-  }
-  return best;
+  return best.best();
 }
 
 }  // namespace vox::cuda::conv::weight_grad

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::weight_grad {
@@ -92,11 +93,8 @@ struct Slice {
   int group, first_column, first_tap, first_octet;
 };
 constexpr Slice slice_of(const Plan& p, int64_t slice) {
-  const int octet_block = static_cast<int>(slice % p.octet_blocks);
-  const int64_t by_taps = slice / p.octet_blocks, by_columns = by_taps / p.tap_blocks;
-  return {static_cast<int>(by_columns / p.column_blocks),
-          static_cast<int>(by_columns % p.column_blocks) * p.columns,
-          static_cast<int>(by_taps % p.tap_blocks) * p.slice_taps, octet_block * p.octets};
+  const auto [group, columns, taps, octets] = digits(slice, {p.column_blocks, p.tap_blocks, p.octet_blocks});
+  return {group, columns * p.columns, taps * p.slice_taps, octets * p.octets};
 }
 
 /// A column of steps: the depths of one tile of coarse rows.
@@ -104,14 +102,13 @@ struct Column {
   int image, h, w;  // the first coarse cell
 };
 constexpr Column column_of(const Plan& p, int64_t i) {
-  const int64_t by_h = i / p.axis[2].tiles;
-  return {static_cast<int>(by_h / p.axis[1].tiles), static_cast<int>(by_h % p.axis[1].tiles) * p.axis[1].tile,
-          static_cast<int>(i % p.axis[2].tiles) * p.axis[2].tile};
+  const auto [image, h, w] = digits(i, {p.axis[1].tiles, p.axis[2].tiles});
+  return {image, h * p.axis[1].tile, w * p.axis[2].tile};
 }
 
 constexpr bool within(int i, int size) { return static_cast<unsigned>(i) < static_cast<unsigned>(size); }
 
-/// An element to bring: where it is in its plane (negative: outside, so it is zero) and where it goes
+/// An element to load: where it is in its plane (negative: outside, so it is zero) and where it goes
 /// (negative: nowhere), both in elements.
 struct Entry {
   int from, to;
@@ -149,8 +146,7 @@ constexpr OctetPlace place_of_octet(const Plan& p, const Slice& slice, int numbe
   const int octet = number < p.octets_in_slice() ? number : p.octets_in_slice() - 1;
   const int in_slice = slice.first_tap + octet % p.slice_taps,
             tap = in_slice < p.taps ? in_slice : p.taps - 1;
-  const int taps[3]{tap / (p.axis[1].kernel * p.axis[2].kernel), tap / p.axis[2].kernel % p.axis[1].kernel,
-                    tap % p.axis[2].kernel};
+  const auto taps = digits(tap, {p.axis[1].kernel, p.axis[2].kernel});
   int phase[3]{}, shift[3]{};
   for (int i = 0; i < 3; ++i) {
     const PhasedAxis& a = p.axis[i];

@@ -109,6 +109,11 @@ class Evaluation {
     stored_[static_cast<size_t>(element)] = true;
   }
 
+  /// Writes every element, where a kernel adds up partial results.
+  void store_all() {
+    for (int64_t i = 0; i < std::ssize(result_); ++i) store(i);
+  }
+
   // ---- What it should have done ---------------------------------------------------------------------------
 
   void expect_definition() {

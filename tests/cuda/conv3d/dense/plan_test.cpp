@@ -4,141 +4,69 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 
-#include "tests/support/conv3d.h"
-
-// How dense evaluates its plan, on the CPU by loops: tiles, steps and their parts, boxes with zeros outside
-// the input, columns, and where outputs go.
+#include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::dense {
 namespace {
 
+using testing::Evaluation;
 using testing::geometry;
+using testing::products_of;
 using testing::Random;
-using testing::Values;
 
-constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr int operand_bytes = 2, row_elements = row_bytes / operand_bytes;
 
-struct Walk {
-  const TileShape& t;
-  const Plan& p;
-  const Values &in, &weight;
-  Values out;
-  int group = 0, first_column = 0, n0 = 0;
-  std::array<int, 3> first{}, phase{};  // cell and phase of the tile, by axis
+const Axis& axis_of(const Plan& p, size_t a) { return a == 0 ? p.d : a == 1 ? p.h : p.w; }
 
-  Walk(const Planned& planned, const Values& input, const Values& weights)
-      : t(planned.tile),
-        p(planned.plan),
-        in(input),
-        weight(weights),
-        out(static_cast<size_t>(p.batch * p.groups * p.out_per_group * p.out_cells), nothing) {
-    EXPECT_EQ(p.blocks % p.split, 0);
-    for (int tile = 0; tile < p.blocks / p.split; ++tile) walk(tile);
-  }
-
-  const Axis& axis(size_t i) const { return i == 0 ? p.d : i == 1 ? p.h : p.w; }
-
-  struct Step {
-    std::array<int, 3> tap;  // in the arrays of the axes
-    int chunk;
-  };
-  Step step_at(int i) const {
-    Step s{};
-    s.chunk = i % p.chunks;
-    i /= p.chunks;
-    for (const size_t a : {2, 1, 0}) {
-      const auto [begin, count] = taps(a);
-      s.tap.at(a) = begin + i % count;
-      i /= count;
-    }
-    return s;
-  }
-  /// The first tap of the tile's phase, and the number of its taps.
-  std::pair<int, int> taps(size_t a) const {
-    const auto* const from = axis(a).first_tap + phase.at(a);
-    return {from[0], from[1] - from[0]};
-  }
-  int steps() const {
-    int all = p.chunks;
-    for (const size_t a : {0, 1, 2}) all *= taps(a).second;
-    return all;
-  }
-
-  /// The input, or 0 outside of it, of a channel of the group.
-  double input_at(const Step& s, const std::array<int, 3>& cell, int n, int channel) const {
-    int64_t index = int64_t{n} * p.groups * p.in_per_group + group * p.in_per_group + channel;
+/// Adds the products of a block's steps to an output of its tile; the first block of a cluster stores it.
+void sum(Evaluation& products, const Plan& p, const Job& j, const std::array<int, 3>& cell, int n, int out,
+         int neighbour) {
+  const std::array<int, 3> phase{j.phase_d, j.phase_h, j.phase_w};
+  Evaluation::Cell to{};
+  for (const size_t a : {0, 1, 2})
+    to.at(a) =
+        cell.at(a) * axis_of(p, a).out_step + axis_of(p, a).first_out[phase.at(a)] + (a == 2 ? neighbour : 0);
+  const int64_t result = products.output(n, j.group * p.out_per_group + out, to);
+  if (result == testing::outside) return;
+  if (j.rank == 0) products.store(result);
+  const Taps d = taps_of(p.d, j.phase_d), h = taps_of(p.h, j.phase_h), w = taps_of(p.w, j.phase_w);
+  for (int i = steps_of(p, j).begin; i < steps_of(p, j).end; ++i) {
+    const auto [at_d, at_h, at_w, chunk] = digits(i, {h.count, w.count, p.chunks});
+    const std::array<int, 3> at{d.first + at_d, h.first + at_h, w.first + at_w};
+    Evaluation::Cell from{}, tap{};
     for (const size_t a : {0, 1, 2}) {
-      const Axis& x = axis(a);
-      const int i = (first.at(a) + cell.at(a)) * x.in_step + x.offset[s.tap.at(a)];
-      if (i < 0 || i >= x.in) return 0;
-      index = index * x.in + i;
+      const Axis& axis = axis_of(p, a);
+      from.at(a) = cell.at(a) * axis.in_step + axis.offset[at.at(a)];
+      tap.at(a) = axis.tap[a == 2 ? neighbour : 0][at.at(a)];
     }
-    return in.at(static_cast<size_t>(index));
+    const int end = std::min((chunk + 1) * row_elements, p.in_per_group);  // the others are zeros
+    for (int c = chunk * row_elements; c < end; ++c)
+      products.add(result, products.input(n, j.group * p.in_per_group + c, from),
+                   products.weight(j.group, c, out, products.tap(tap)));
   }
-  double weight_at(const Step& s, int channel, int o, int neighbour) const {
-    const int tap = (p.d.tap[0][s.tap[0]] * p.h.kernel + p.h.tap[0][s.tap[1]]) * p.w.kernel +
-                    p.w.tap[neighbour][s.tap[2]];
-    const int row = p.transposed ? (group * p.in_per_group + channel) * p.out_per_group + o
-                                 : (group * p.out_per_group + o) * p.in_per_group + channel;
-    return weight.at(static_cast<size_t>(int64_t{row} * p.d.kernel * p.h.kernel * p.w.kernel + tap));
-  }
+}
 
-  void walk(int tile) {
-    const auto next = [&](int extent) { return std::exchange(tile, tile / extent) % extent; };
-    first_column = next(p.column_tiles) * t.columns;
-    group = next(p.groups);
-    for (const size_t a : {2, 1, 0}) first.at(a) = next(axis(a).tiles) * axis(a).box;
-    n0 = next(p.batch_tiles) * p.box_n;
-    for (const size_t a : {2, 1, 0}) phase.at(a) = next(axis(a).phases);
-    EXPECT_EQ(tile, 0);
-    const int joined = 1 << p.joined, all = steps();
+/// As kernel.cuh and windows.cuh: jobs, boxes with zeros outside the input, columns, steps.
+void walk(Evaluation& products, const Planned& planned) {
+  const Plan& p = planned.plan;
+  const int columns = planned.tile.columns, joined = 1 << p.joined;
+  for (int block = 0; block < p.blocks; ++block) {
+    const Job j = job_of(p, block);
+    EXPECT_LT(j.phase_d, p.d.phases);
     for (int row = 0; row < p.box_rows; ++row) {
-      const std::array<int, 3> cell{row / (p.w.box * p.h.box) % p.d.box, row / p.w.box % p.h.box,
-                                    row % p.w.box};
-      const int n = n0 + row / (p.w.box * p.h.box * p.d.box);
-      for (int column = 0; column < t.columns && n < p.batch; ++column) {
-        const int o = (first_column + column) / joined, neighbour = column % joined;
-        int64_t to = (int64_t{n} * p.groups + group) * p.out_per_group + o;
-        bool exists = o < p.out_per_group;
-        for (const size_t a : {0, 1, 2}) {
-          const Axis& x = axis(a);
-          const int i =
-              (first.at(a) + cell.at(a)) * x.out_step + x.first_out[phase.at(a)] + (a == 2 ? neighbour : 0);
-          exists = exists && i >= 0 && i < x.out;
-          to = to * x.out + i;
-        }
-        if (!exists) continue;
-        double sum = 0;
-        for (int rank = 0; rank < p.split; ++rank)
-          for (int i = all * rank / p.split; i < all * (rank + 1) / p.split; ++i) {
-            const Step s = step_at(i);
-            const int end = std::min((s.chunk + 1) * row_elements, p.in_per_group);
-            for (int c = s.chunk * row_elements; c < end; ++c)
-              sum += input_at(s, cell, n, c) * weight_at(s, c, o, neighbour);
-          }
-        EXPECT_TRUE(std::isnan(std::exchange(out.at(static_cast<size_t>(to)), sum)));
-      }
+      const auto [n, d, h, w] = digits(row, {p.d.box, p.h.box, p.w.box});
+      for (int column = 0; column < columns && j.n + n < p.batch; ++column)
+        if (const int out = (j.column_tile * columns + column) / joined; out < p.out_per_group)
+          sum(products, p, j, {j.d + d, j.h + h, j.w + w}, j.n + n, out, column % joined);
     }
   }
-};
+}
 
 void expect_reference(const Planned& planned, const Conv3dGeometry& g) {
-  const bool transposed = planned.plan.transposed;
-  const Values in = testing::integers(testing::numel(transposed ? g.small_shape() : g.big_shape()), 1),
-               weight = testing::integers(testing::numel(g.weight_shape()), 2);
-  const Walk walk(planned, in, weight);
-  const auto r = testing::reference_of(g);
-  EXPECT_TRUE(walk.out ==
-              (transposed ? reference::conv_transpose3d(r, in, weight) : reference::conv3d(r, in, weight)))
-      << "big " << g.big_shape() << " small " << g.small_shape() << " weight " << g.weight_shape()
-      << " groups " << g.groups << " stride " << g.stride << " padding " << g.padding << " dilation "
-      << g.dilation << " transposed " << transposed;
+  testing::evaluate(g, planned.plan.transposed, [&](Evaluation& products) { walk(products, planned); });
 }
 
 /// The properties of a plan that the kernel relies on.
@@ -176,12 +104,11 @@ TEST(Conv3dDensePlan, WalksEqualTheReference) {
     const Shape input{random(1, 3), random(1, most) * o.groups, random(1, 7),
                       random(1, many_channels ? 3 : 9), random(1, many_channels ? 6 : width)};
     const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
-    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 100'000)
-      continue;
+    if (!g || products_of(*g) > 100'000) continue;
     const TileShape tile = tile_shapes[static_cast<size_t>(random(0, std::ssize(tile_shapes) - 1))];
     const int split = splits[static_cast<size_t>(random(0, std::ssize(splits) - 1))];
-    const auto planned = i % 2 ? best_plan(*g, transposed, operand_bytes, 132)
-                               : make_plan(*g, transposed, operand_bytes, tile, split, 132);
+    const auto planned = i % 2 ? best_plan(*g, transposed, operand_bytes, h200)
+                               : make_plan(*g, transposed, operand_bytes, tile, split, h200);
     ASSERT_TRUE(planned);
     expect_fits(*planned);
     expect_reference(*planned, *g);
@@ -226,9 +153,8 @@ TEST(Conv3dDensePlan, WalksOfWindowsEqualTheReference) {
     const int64_t most = (i % 4 ? 8 : 70) / o.groups;
     const Shape input{random(1, 2), random(1, most) * o.groups, random(1, 5), random(1, 20), random(1, 20)};
     const auto g = geometry(transposed, input, random(1, most) * o.groups, kernel, o);
-    if (!g || g->batch * g->small_channels * g->small_cells() * g->big_per_group() * g->taps() > 200'000)
-      continue;
-    const auto planned = make_windows_plan(*g, transposed, operand_bytes, 132);
+    if (!g || products_of(*g) > 200'000) continue;
+    const auto planned = make_windows_plan(*g, transposed, operand_bytes, h200);
     if (!planned) {
       EXPECT_GT(g->dilation.w * (g->kernel.w - 1), 4);
       continue;
@@ -245,7 +171,7 @@ TEST(Conv3dDensePlan, BoxesFillTheirRows) {
     return *geometry(false, {batch, 64, cells.d, cells.h, cells.w}, 64, 3, {.padding = 1});
   };
   const auto boxes = [&](const Triple& cells, int64_t batch) {
-    const Plan p = make_plan(conv(cells, batch), false, 2, {1, 64}, 1, 132)->plan;
+    const Plan p = make_plan(conv(cells, batch), false, 2, {1, 64}, 1, h200)->plan;
     return p.d.tiles * p.h.tiles * p.w.tiles * p.batch_tiles;
   };
   EXPECT_EQ(boxes({32, 32, 32}, 2), 2 * 32 * 32 * 32 / 128);
@@ -257,7 +183,7 @@ TEST(Conv3dDensePlan, BoxesFillTheirRows) {
 
 TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
   const auto plan = [](bool transposed, const Shape& input, const Triple& kernel, const Conv3dOptions& o) {
-    return best_plan(*geometry(transposed, input, 64, kernel, o), transposed, 2, 132).has_value();
+    return best_plan(*geometry(transposed, input, 64, kernel, o), transposed, 2, h200).has_value();
   };
   EXPECT_TRUE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 16}, {.stride = 8}));
   EXPECT_FALSE(plan(false, {1, 64, 20, 20, 20}, {1, 1, 17}, {}));
@@ -268,7 +194,7 @@ TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(plan(false, {1, 64, 512, 512, 512}, {1, 1, 1}, {}));  // 2^33 elements
 
   const auto windows = [](const Shape& input, const Triple& kernel, const Conv3dOptions& o) {
-    return make_windows_plan(*geometry(false, input, 64, kernel, o), false, 2, 132).has_value();
+    return make_windows_plan(*geometry(false, input, 64, kernel, o), false, 2, h200).has_value();
   };
   EXPECT_TRUE(windows({1, 64, 20, 20, 20}, 5, {}));
   EXPECT_FALSE(windows({1, 64, 20, 20, 20}, 7, {}));

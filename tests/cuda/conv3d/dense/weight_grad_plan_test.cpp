@@ -3,86 +3,73 @@
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
 
 #include <array>
-#include <random>
 #include <vector>
 
-#include "tests/support/conv3d.h"
-
-// How dense/weight_grad.cuh evaluates its plan, on the CPU by loops: runs of steps, tiles and slabs, boxes of
-// small, windows of big with zeros outside, and the products of 16 cells at a time.
+#include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::dense {
 namespace {
 
-using testing::Values;
+using testing::Evaluation;
+using testing::outside;
 
-double& at(Values& v, int64_t i) { return v.at(static_cast<size_t>(i)); }
-double at(const Values& v, int64_t i) { return v.at(static_cast<size_t>(i)); }
-
-/// What the copy engine brings: cells `step` apart of a channel, zeros outside. Axes w, h, d, n.
-Values copied(const Values& x, int64_t channels, int64_t channel, const std::array<int64_t, 4>& size,
-              const std::array<int64_t, 4>& from, const std::array<int64_t, 4>& count,
-              const std::array<int64_t, 3>& step) {
-  Values box;
-  for (int64_t n = 0; n < count[3]; ++n)
-    for (int64_t d = 0; d < count[2]; ++d)
-      for (int64_t h = 0; h < count[1]; ++h)
-        for (int64_t w = 0; w < count[0]; ++w) {
-          const std::array<int64_t, 4> cell{from[0] + w * step[0], from[1] + h * step[1],
-                                            from[2] + d * step[2], from[3] + n};
-          bool inside = channel < channels;
-          for (size_t axis = 0; axis < 4; ++axis)
-            inside = inside && cell[axis] >= 0 && cell[axis] < size[axis];
-          const int64_t plane = (cell[3] * channels + channel) * size[2] + cell[2];
-          box.push_back(inside ? at(x, (plane * size[1] + cell[1]) * size[0] + cell[0]) : 0);
-        }
-  return box;
+/// What TMA loads of a tensor's channel: the numbers of the elements of a box of cells (w, h, d, batch),
+/// `step` cells apart.
+template <class Element>
+std::vector<int64_t> loaded(const std::array<int64_t, 4>& from, const std::array<int, 4>& box,
+                            const int (&step)[3], Element element) {
+  std::vector<int64_t> numbers;
+  for (int i = 0; i < box[0] * box[1] * box[2] * box[3]; ++i) {
+    const auto [n, d, h, w] = digits(i, {box[2], box[1], box[0]});
+    const int64_t image = from[3] + n;
+    numbers.push_back(element(image, {from[2] + d * step[0], from[1] + h * step[1], from[0] + w * step[2]}));
+  }
+  return numbers;
 }
 
-/// Adds a step of a tile to dweight.
-void add_step(const WeightGradPlan& p, const Conv3dGeometry& g, int tile, int64_t step, const Values& big,
-              const Values& small, Values& dweight) {
-  const std::array<int64_t, 4> big_size{g.big.w, g.big.h, g.big.d, g.batch},
-      small_size{g.small.w, g.small.h, g.small.d, g.batch};
-  std::array<int64_t, 4> box{}, count{}, from{}, extent{p.window[0], p.window[1], p.box[2], p.box[3]};
-  for (size_t axis = 0; axis < 4; ++axis)
-    box[axis] = step % p.boxes[axis] * p.box[axis], step /= p.boxes[axis], count[axis] = p.box[axis];
+/// The products of a step of a tile, 16 cells at a time. With `stores`, its elements of dweight are stored.
+void add_step(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometry& g, int tile, int64_t step,
+              bool stores) {
+  const auto [in, id, ih, iw] = digits(step, {p.boxes[2], p.boxes[1], p.boxes[0]});
+  const std::array<int64_t, 4> at{iw * p.box[0], ih * p.box[1], id * p.box[2], in * p.box[3]};
   const int first_row = tile / p.window_tiles * p.tile.rows * chunk_channels;
   const int rows_end = std::min(first_row + p.tile.rows * chunk_channels, p.small_channels);
+  const auto of_channel = [&](int64_t channel, auto element) {
+    return [=, &products, &g](int64_t n, const Evaluation::Cell& cell) {
+      return n < g.batch ? (products.*element)(n, channel, cell) : outside;
+    };
+  };
   for (int v = 0; v < p.tile.windows; ++v) {
-    int index = tile % p.window_tiles * p.tile.windows + v;
+    const int index = tile % p.window_tiles * p.tile.windows + v;
     if (index >= p.windows()) continue;
-    const int channel = index % p.chunks * chunk_channels;
-    index /= p.chunks;
-    const int k[3]{index / p.groups[2] / p.groups[1], index / p.groups[2] % p.groups[1] * p.tile.group_h,
-                   index % p.groups[2] * p.tile.group_w};
-    for (size_t axis = 0; axis < 3; ++axis) {
-      const size_t of = 2 - axis;
-      from[axis] = box[axis] * p.stride[of] + k[of] * p.dilation[of] - p.padding[of];
-    }
-    from[3] = box[3];
-    for (int64_t bc = channel; bc < std::min(channel + chunk_channels, p.big_channels); ++bc) {
-      const Values a =
-          copied(big, g.big_channels, bc, big_size, from, extent, {p.stride[2], p.stride[1], p.stride[0]});
-      for (int64_t sc = first_row; sc < rows_end; ++sc) {
-        const Values b = copied(small, g.small_channels, sc, small_size, box, count, {1, 1, 1});
-        for (int h = 0; h < p.tile.group_h; ++h)
-          for (int w = 0; w < p.tile.group_w; ++w) {
-            if (k[1] + h >= p.kernel[1] || k[2] + w >= p.kernel[2]) continue;
-            const int64_t tap = (k[0] * p.kernel[1] + k[1] + h) * p.kernel[2] + k[2] + w;
-            for (int slice = 0; slice < box_cells / 16; ++slice)
-              for (int i = 0; i < 16; ++i)
-                at(dweight, (sc * g.big_channels + bc) * p.taps + tap) +=
-                    at(a, p.slice_cell[slice] + h * p.tap_cell[1] + w * p.tap_cell[0] + i) *
-                    at(b, slice * 16 + i);
-          }
+    const Window window = window_at(p, index);
+    const std::array<int64_t, 4> begin{at[0] * p.stride[2] + window.w, at[1] * p.stride[1] + window.h,
+                                       at[2] * p.stride[0] + window.d, at[3]};
+    for (int bc = window.first_channel; bc < std::min(window.first_channel + chunk_channels, p.big_channels);
+         ++bc) {
+      const auto a = loaded(begin, {p.window[0], p.window[1], p.box[2], p.box[3]}, p.stride,
+                            of_channel(bc, &Evaluation::big));
+      for (int sc = first_row; sc < rows_end; ++sc) {
+        const auto b = loaded(at, {p.box[0], p.box[1], p.box[2], p.box[3]}, {1, 1, 1},
+                              of_channel(sc, &Evaluation::small));
+        for (int part = 0; part < p.tile.group_taps(); ++part) {
+          const auto [h, w] = digits(part, {p.tile.group_w});
+          if (window.k_h + h >= p.kernel[1] || window.k_w + w >= p.kernel[2]) continue;
+          const int64_t weight =
+              products.weight(sc, bc, products.tap({window.k_d, window.k_h + h, window.k_w + w}));
+          if (stores) products.store(weight);
+          const int shift = h * p.tap_cell[1] + w * p.tap_cell[0];
+          for (int i = 0; i < box_cells; ++i)
+            products.multiply(a.at(static_cast<size_t>(p.slice_cell[i / 16] + shift + i % 16)),
+                              b.at(static_cast<size_t>(i)), weight);
+        }
       }
     }
   }
 }
 
-Values evaluated(const WeightGradPlan& p, const Conv3dGeometry& g, const Values& big, const Values& small) {
-  Values dweight(static_cast<size_t>(p.elements()));
+/// As dense/weight_grad.cuh: runs of steps, tiles and slabs.
+void walk(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometry& g) {
   std::vector<int> slabs(static_cast<size_t>(p.tiles()));
   for (int block = 0; block < p.blocks; ++block) {
     EXPECT_LT(p.begin_of(block), p.begin_of(block + 1));
@@ -93,7 +80,7 @@ Values evaluated(const WeightGradPlan& p, const Conv3dGeometry& g, const Values&
       const int slab = block - p.first_block(tile);
       EXPECT_TRUE(slab == known || slab == known - 1);
       known = slab + 1;
-      add_step(p, g, tile, step % p.steps, big, small, dweight);
+      add_step(products, p, g, tile, step % p.steps, step % p.steps == 0);
     }
   }
   EXPECT_EQ(p.begin_of(p.blocks), p.tiles() * p.steps);
@@ -101,31 +88,6 @@ Values evaluated(const WeightGradPlan& p, const Conv3dGeometry& g, const Values&
     EXPECT_EQ(slabs.at(static_cast<size_t>(tile)), p.slabs_of(tile));
     EXPECT_LE(p.slabs_of(tile), p.slabs);
   }
-  return dweight;
-}
-
-Values defined(const Conv3dGeometry& g, const Values& big, const Values& small) {
-  Values dweight(static_cast<size_t>(g.small_channels * g.big_channels * g.taps()));
-  for (int64_t n = 0; n < g.batch; ++n)
-    for (int64_t i = 0; i < g.small_cells(); ++i)
-      for (int64_t k = 0; k < g.taps(); ++k) {
-        const Triple cell{i / g.small.h / g.small.w, i / g.small.w % g.small.h, i % g.small.w},
-            tap{k / g.kernel.h / g.kernel.w, k / g.kernel.w % g.kernel.h, k % g.kernel.w};
-        Triple o;
-        bool inside = true;
-        for (int64_t axis = 0; axis < 3; ++axis) {
-          o[axis] = cell[axis] * g.stride[axis] - g.padding[axis] + tap[axis] * g.dilation[axis];
-          inside = inside && o[axis] >= 0 && o[axis] < g.big[axis];
-        }
-        if (!inside) continue;
-        const int64_t fine = (o.d * g.big.h + o.h) * g.big.w + o.w;
-        for (int64_t sc = 0; sc < g.small_channels; ++sc)
-          for (int64_t bc = 0; bc < g.big_channels; ++bc)
-            at(dweight, (sc * g.big_channels + bc) * g.taps() + k) +=
-                at(small, (n * g.small_channels + sc) * g.small_cells() + i) *
-                at(big, (n * g.big_channels + bc) * g.big_cells() + fine);
-      }
-  return dweight;
 }
 
 TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
@@ -146,23 +108,18 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
       {{1, 64, 1, 4, 48}, {64, 130, 3, 3, 3}, {.padding = 1}, 9},
       {{1, 2, 2, 8, 48}, {2, 2, 3, 3, 3}, {.padding = 1}, 9},
   };
-  std::mt19937 random(1);
-  const auto values = [&](const Shape& shape) {
-    Values v(static_cast<size_t>(checked_numel("plan", shape)));
-    for (double& x : v) x = std::uniform_int_distribution(-3, 3)(random);
-    return v;
-  };
   int uneven = 0;  // some block does a part of one tile and a part of another
   for (const Case& c : cases) {
     const Conv3dGeometry g = detail::conv_transpose3d_geometry("plan", c.input, c.weight, c.options);
     for (const int multiprocessors : {1, 5, 132}) {
-      const auto p = make_weight_grad_plan(g, multiprocessors);
+      Machine machine = h200;
+      machine.multiprocessors = multiprocessors;
+      const auto p = make_weight_grad_plan(g, machine);
       ASSERT_TRUE(p) << c.weight;
       EXPECT_EQ(p->tile.group_taps(), c.group_taps) << c.input << c.weight;
       EXPECT_LE(p->stages * p->stage_bytes, 200 * 1024);
       EXPECT_GE(p->stages, 3);
-      const Values big = values(g.big_shape()), small = values(g.small_shape());
-      EXPECT_EQ(evaluated(*p, g, big, small), defined(g, big, small)) << c.input << c.weight;
+      testing::evaluate(g, Conv3dPass::weight_grad, [&](Evaluation& e) { walk(e, *p, g); });
       uneven += p->blocks % p->tiles() != 0 && p->tiles() % p->blocks != 0;
     }
   }
@@ -171,7 +128,7 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
 
 TEST(DenseWeightGradPlan, RefusesWhatItCannotDo) {
   const auto plan = [](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-    return make_weight_grad_plan(detail::conv_transpose3d_geometry("plan", input, weight, options), 132);
+    return make_weight_grad_plan(detail::conv_transpose3d_geometry("plan", input, weight, options), h200);
   };
   EXPECT_TRUE(plan({1, 64, 4, 4, 4}, {64, 64, 3, 3, 3}, {}));
   EXPECT_FALSE(plan({1, 64, 4, 4, 4}, {64, 32, 3, 3, 3}, {.groups = 2}));
