@@ -1,5 +1,5 @@
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
-#include <voxgrad/cuda/conv3d/model/machine.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/cuda/conv3d/model/search.h>
 #include <voxgrad/ops/conv3d_lattice.h>
 
@@ -113,8 +113,7 @@ double cycles(int64_t jobs, const Work& work, int64_t shared_bytes, int most_blo
 }
 
 bool fits(const Conv3dGeometry& g) {
-  return g.batch > 0 && g.big_per_group() <= most_number / 64 && g.small_per_group() <= most_number / 64 &&
-         g.taps() <= most_number;
+  return g.batch > 0 && all_fit({g.big_per_group() * 64, g.small_per_group() * 64, g.taps()}, most_number);
 }
 
 /// How many of `channels` a thread takes, at most `most`.

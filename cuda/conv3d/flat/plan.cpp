@@ -1,4 +1,5 @@
 #include <voxgrad/cuda/conv3d/flat/plan.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
@@ -97,8 +98,8 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
   const int64_t images = std::min(g.batch, tile.most_window / (pitch_h * pitch_w) + 2);  // in one window
   // The kernel numbers positions in 32 bits, including those that the last tile's taps reach.
   const int64_t most_positions = most_int - 2 * tile.most_window;
-  if (g.batch * pitch_h * pitch_w > most_positions || positions + reach > most_positions ||
-      in_channels > most_int || out_channels > most_int || in_channels * in_channel > most_int / images)
+  if (!all_fit({g.batch * pitch_h * pitch_w, positions + reach}, most_positions) || out_channels > most_int ||
+      !product_fits({in_channels, in_channel, images}))
     return std::nullopt;
 
   p.batch = narrow(g.batch), p.groups = narrow(g.groups);

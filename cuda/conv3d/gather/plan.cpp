@@ -1,6 +1,8 @@
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/gather/plan.h>
+#include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/cuda/conv3d/model/search.h>
+#include <voxgrad/cuda/conv3d/model/sizes.h>
 #include <voxgrad/ops/conv3d_lattice.h>
 
 #include <algorithm>
@@ -70,7 +72,6 @@ std::optional<Plan> plan_of(const Conv3dGeometry& g, bool transposed, const Latt
   const auto& [d, h, w] = of;
   Plan p{};
   p.d = axis_of(d), p.h = axis_of(h), p.w = axis_of(w);
-  p.transposed = transposed;
   p.neighbours = p.w.stride % 2 == 1;
   const int64_t all_cells = int64_t{warpgroups} * tile.tiles * 64;
   const int64_t rows = std::min(
@@ -80,9 +81,7 @@ std::optional<Plan> plan_of(const Conv3dGeometry& g, bool transposed, const Latt
   const int64_t stage_bytes = channel_bytes * 8 + slot_weights * tile.slots;
   const int64_t stages = std::min<int64_t>(shared_limit / stage_bytes, most_stages);
   if (stages < 2) return std::nullopt;
-  p.batch = narrow(g.batch), p.groups = narrow(g.groups);
-  p.in_per_group = narrow(transposed ? g.small_per_group() : g.big_per_group());
-  p.out_per_group = narrow(transposed ? g.big_per_group() : g.small_per_group());
+  set_sizes(p, g, transposed);
   p.in_plane = narrow(h.input * w.input), p.cells = narrow(h.outputs * w.outputs);
   p.in_channel = p.in_plane * p.d.in, p.out_channel = p.cells * p.d.out;
   p.channel_blocks = narrow(ceil_div(p.out_per_group, tile.channels));
@@ -117,12 +116,10 @@ std::optional<Plan> plan_of(const Conv3dGeometry& g, bool transposed, const Latt
 bool moderate(const Conv3dGeometry& g) {
   if (g.kernel.d > 1000 || g.kernel.h > 16 || g.kernel.w > 16) return false;
   if (g.kernel.h * g.kernel.w > most_taps) return false;
-  for (const int64_t n :
-       {g.batch * g.big_channels, g.batch * g.small_channels, g.big_cells(), g.small_cells()})
-    if (n > most_int / 8) return false;
   for (int64_t axis = 0; axis < 3; ++axis)
-    if (std::max({g.stride[axis], g.padding[axis], g.dilation[axis], g.kernel[axis]}) > 1 << 12) return false;
-  return true;
+    if (!all_fit({g.stride[axis], g.padding[axis], g.dilation[axis], g.kernel[axis]}, 1 << 12)) return false;
+  return all_fit({g.batch * g.big_channels, g.batch * g.small_channels, g.big_cells(), g.small_cells()},
+                 most_int / 8);
 }
 
 }  // namespace
