@@ -10,10 +10,6 @@
 
 namespace vox::cuda::conv {
 
-/// Multiprocessors of an H200. Choices count with it on all GPUs, and so do plans of weight gradients, so
-/// that the bits of their sums do not depend on the GPU. (dense counts with the GPU's own.)
-constexpr int h200_multiprocessors = 132;
-
 /// a / b, rounded up, for a >= 0 and b >= 1.
 template <class A, class B>
 constexpr std::common_type_t<A, B> ceil_div(A a, B b) {

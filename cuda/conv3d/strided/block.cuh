@@ -19,27 +19,6 @@ constexpr int most_stages = 8;
 struct Columns {
   int group, channel_block;
 };
-struct Tile {
-  int image, depth, position;
-};
-__device__ __forceinline__ Tile tile_of(int number, int positions, const Plan& p) {
-  // Unsigned, because a signed division takes some thirty dependent instructions.
-  const auto n = static_cast<unsigned>(number), plane_tiles = static_cast<unsigned>(p.plane_tiles),
-             depth_blocks = static_cast<unsigned>(p.depth_blocks);
-  const unsigned plane = n / plane_tiles;
-  return {static_cast<int>(plane / depth_blocks), static_cast<int>(plane % depth_blocks) * p.depths,
-          static_cast<int>(n % plane_tiles) * positions};
-}
-
-/// A position as a row of cells and a column of the pitch.
-struct Place {
-  int row, column;
-};
-__device__ __forceinline__ Place place_of(int position, const Plan& p) {
-  const auto at = static_cast<unsigned>(position), pitch = static_cast<unsigned>(p.pitch);
-  return {static_cast<int>(at / pitch), static_cast<int>(at % pitch)};
-}
-
 /// positions / pitch, for up to 256 positions more than a pitch.
 __device__ __forceinline__ int rows_in(int positions, const Plan& p) {
   return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;

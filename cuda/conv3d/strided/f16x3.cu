@@ -12,49 +12,30 @@
 
 namespace vox::cuda::conv::strided {
 
-/// Packs weights as they lie in a stage: [group and block of channels][kind][slab]([item][part][channel][16
-/// bytes], zeros[channel][16 bytes]), and 1 / the power of two of each channel. A block packs a channel.
-template <int channels>
-__global__ void __launch_bounds__(scaling_threads)
-    pack_scaled_kernel(const float* weight, unsigned char* packed, float* unscale,
-                       const __grid_constant__ Plan p, const __grid_constant__ ItemTaps taps, int items,
-                       int64_t* failed) {
-  constexpr int part = channels * 8;  // numbers
-  const int out_in_block = static_cast<int>(blockIdx.x) % channels,
-            block = static_cast<int>(blockIdx.x) / channels;
-  const int out = block % p.channel_blocks * channels + out_in_block, group = block / p.channel_blocks;
-  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
-  const auto stage_of = [&](const Kind& kind, int slab) {
-    return reinterpret_cast<float16*>(packed + int64_t{block} * p.block_weights + kind.weights +
-                                      int64_t{slab} * kind.stage_weights) +
-           out_in_block * 8;
-  };
-  const auto for_each_granule = [&](auto f) {
-    for (int i = static_cast<int>(threadIdx.x); i < p.slabs * items; i += scaling_threads) {
-      const int slab = i / items, item = i % items;
-      int k = 0;
-      while (item >= p.kind[k].first[most_slots]) ++k;
-      float value[8];
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const int in = slab * 8 + c;
-        value[c] = in < p.in_per_group && out < p.out_per_group
-                       ? weight[weight_row(p, p.transposed, group, in, out) * all_taps + taps.of[item]]
-                       : 0.0f;
-      }
-      f(stage_of(p.kind[k], slab) + p.item[item].weights * 8, value);
-    }
-  };
-  pack_scaled(for_each_granule, part, &unscale[blockIdx.x], failed);
-  for (int i = static_cast<int>(threadIdx.x); i < p.slabs * p.kinds; i += scaling_threads) {
-    const Kind& kind = p.kind[i % p.kinds];
-    if (kind.stage_weights == 0) continue;
-    *reinterpret_cast<uint4*>(stage_of(kind, i / p.kinds) + kind.stage_weights / 2 - part) =
-        uint4{0, 0, 0, 0};
-  }
-}
-
 namespace {
+
+/// Weights as they lie in a stage (common/pack.cuh): [group and block of
+/// channels][kind][k-block]([item][part] [channel][16 bytes], zeros[channel][16 bytes]). The zeros are not
+/// packed.
+template <int channels_of_block>
+struct ScaledLayout {
+  Plan p;
+  ItemTaps taps;
+
+  static constexpr int channels = 8;
+  int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * channels_of_block; }
+  int64_t granules() const { return columns() * p.slabs * p.items(); }
+  constexpr int64_t next_part() const { return channels_of_block * 16; }
+  constexpr Granule at(auto number) const {
+    const auto [slab, item, group, block, channel] =
+        digits(number, {p.items(), p.groups, p.channel_blocks, channels_of_block});
+    return {.group = group,
+            .in = slab * channels,
+            .out = block * channels_of_block + channel,
+            .tap = taps.of[item],
+            .to = p.weights_at(group, block, slab, item) + channel * 16};
+  }
+};
 
 constexpr int tiles_of_64 = 1;  // with several slots: totals and sums both take registers
 
@@ -157,10 +138,9 @@ void run<float, F16x3>(const Conv3dCall& call) {
     auto* const to = packed.as<unsigned char>();
     float* const unscale = reinterpret_cast<float*>(to + packed_bytes);
     int64_t* const failed = vox::detail::mutable_ptr<int64_t>(failed_tensor);
-    const int items = p.kinds == 0 ? 0 : p.kind[p.kinds - 1].first[most_slots];
-    pack_scaled_kernel<Block::channels>
-        <<<static_cast<unsigned>(columns * Block::channels), scaling_threads, 0, launch.stream()>>>(
-            vox::detail::ptr<float>(weight), to, unscale, p, planned->items.taps, items, failed);
+    launch.check(cudaMemsetAsync(to, 0, static_cast<size_t>(packed_bytes), launch.stream()));
+    pack_weights<F16x3>(launch, vox::detail::ptr<float>(weight), to, weights_of(g, transposed),
+                        ScaledLayout<Block::channels>{p, planned->items.taps}, failed, nullptr, unscale);
     launch.allow_shared_memory<scaled_product_kernel<Block>>(p.shared_bytes);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);

@@ -13,37 +13,32 @@
 
 namespace vox::cuda::conv::strided {
 
-/// Packs weights as they lie in a stage: [group and block of
-/// channels][kind][slab][item][k-step][granule][channel] [16 bytes]. In wide form channels are rows of an
+/// Weights as they lie in a stage (common/pack.cuh): [group and block of
+/// channels][kind][k-block][item][k-step] [granule][channel]. In wide form channels are rows of an
 /// instruction: of every 16 rows, eight are eight channels at the first phase along w, and eight the same
-/// channels at the second. blockIdx is (item, slab, group and block of channels).
+/// channels at the second.
 template <class Block>
-__global__ void __launch_bounds__(128)
-    pack_kernel(const typename Block::Storage* weight, unsigned char* packed, const __grid_constant__ Plan p,
-                const __grid_constant__ ItemTaps taps) {
-  using Operand = typename Block::Operand;
-  using Element = typename Operand::Element;
-  constexpr int rows = Block::weight_rows, granule = Block::granule;
-  const int number = blockIdx.x, slab = blockIdx.y;
-  const int group = blockIdx.z / p.channel_blocks, channel_block = blockIdx.z % p.channel_blocks;
-  int k = 0;
-  while (number >= p.kind[k].first[most_slots]) ++k;
-  Element* const to =
-      reinterpret_cast<Element*>(packed + int64_t{blockIdx.z} * p.block_weights + p.kind[k].weights +
-                                 int64_t{slab} * p.kind[k].stage_weights + p.item[number].weights * 16);
-  const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
-  for (int i = threadIdx.x; i < p.k_steps * rows * granule * 2; i += blockDim.x) {
-    const int in = slab * p.k_steps * granule * 2 + i / (rows * granule) * granule + i % granule;
-    const int row = i / granule % rows;
-    const int channel = Block::wide ? wide_channel(row / 8, row % 8) : row;
-    const int out = channel_block * Block::channels + channel;
-    const int tap = Block::wide && row % 16 >= 8 ? taps.second[number] : taps.of[number];
-    float value = 0;
-    if (in < p.in_per_group && out < p.out_per_group && tap != no_tap)
-      value = static_cast<float>(weight[weight_row(p, p.transposed, group, in, out) * all_taps + tap]);
-    to[i] = Operand::part(value);
+struct Layout {
+  Plan p;
+  ItemTaps taps;
+
+  static constexpr int channels = Block::granule, rows = Block::weight_rows;
+  int64_t granules() const {
+    return int64_t{p.groups} * p.channel_blocks * p.slabs * p.items() * p.k_steps * 2 * rows;
   }
-}
+  constexpr Granule at(auto number) const {
+    const auto [group, block, slab, item, granule, row] =
+        digits(number, {p.channel_blocks, p.slabs, p.items(), p.k_steps * 2, rows});
+    const bool second = Block::wide && row % 16 >= 8;
+    const int channel = Block::wide ? wide_channel(row / 8, row % 8) : row;
+    const uint16_t tap = second ? taps.second[item] : taps.of[item];
+    return {.group = group,
+            .in = (slab * p.k_steps * 2 + granule) * channels,
+            .out = block * Block::channels + channel,
+            .tap = tap == no_tap ? Granule::no_tap : tap,
+            .to = p.weights_at(group, block, slab, item) + (granule * rows + row) * 16};
+  }
+};
 
 /// Calls `f` with the Block of a tile.
 template <class Storage, class Operand, class F>
@@ -78,19 +73,14 @@ void run(const Conv3dCall& call) {
   const Plan& p = planned->plan;
   visit_tile<Storage, Operand>(tile, [&](auto block) {
     using Block = decltype(block);
-    const int64_t blocks = int64_t{p.groups} * p.channel_blocks;
-    const Launch launch(call.op(), output, {&input, &weight, &bias});
-    const Workspace packed(launch, blocks * p.block_weights);
-    auto* const to = packed.as<unsigned char>();
-    const int last = p.kinds - 1;
-    const int items = last < 0 ? 0 : p.kind[last].first[most_slots];
-    if (items > 0)
-      pack_kernel<Block>
-          <<<dim3(static_cast<unsigned>(items), static_cast<unsigned>(p.slabs),
-                  static_cast<unsigned>(blocks)),
-             128, 0, launch.stream()>>>(vox::detail::ptr<Storage>(weight), to, p, planned->taps);
-    launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
     const int columns = p.groups * p.channel_blocks;
+    const Launch launch(call.op(), output, {&input, &weight, &bias});
+    const Workspace packed(launch, int64_t{columns} * p.block_weights);
+    auto* const to = packed.as<unsigned char>();
+    if (p.items() > 0)
+      pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), to, weights_of(g, transposed),
+                            Layout<Block>{p, planned->taps});
+    launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
     const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
     const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
     product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),

@@ -14,6 +14,7 @@
 // after row, `pitch` to a row, so a shift by (h, w) is h * pitch + w positions further on for all of them.
 // The pitch is so long that no shift reads data of the next row.
 
+#include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 #include <cstdint>
@@ -90,7 +91,35 @@ struct Plan {
   bool transposed;
   Kind kind[most_kinds];
   Item item[most_items];
+
+  constexpr int items() const { return kinds == 0 ? 0 : kind[kinds - 1].first[most_slots]; }
+  /// Where the weights of an item lie among all packed ones, in bytes.
+  constexpr int64_t weights_at(int group, int block, int k_block, int number) const {
+    int k = 0;
+    while (number >= kind[k].first[most_slots]) ++k;
+    return int64_t{group * channel_blocks + block} * block_weights + kind[k].weights +
+           int64_t{k_block} * kind[k].stage_weights + int64_t{item[number].weights} * 16;
+  }
 };
+
+/// A tile: its image, and its first depth and position. Numbers are unsigned, because a signed division takes
+/// some thirty dependent instructions.
+struct Tile {
+  int image, depth, position;
+};
+constexpr Tile tile_of(int number, int positions, const Plan& p) {
+  const auto [image, depths, tile] = digits(static_cast<unsigned>(number), {p.depth_blocks, p.plane_tiles});
+  return {image, depths * p.depths, tile * positions};
+}
+
+/// A position as a row of cells and a column of the pitch.
+struct Place {
+  int row, column;
+};
+constexpr Place place_of(int position, const Plan& p) {
+  const auto [row, column] = digits(static_cast<unsigned>(position), {p.pitch});
+  return {row, column};
+}
 
 /// The taps of the items, for packing.
 struct ItemTaps {

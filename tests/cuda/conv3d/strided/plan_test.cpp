@@ -3,10 +3,144 @@
 #include <voxgrad/cuda/conv3d/strided/plan.h>
 
 #include <algorithm>
+#include <array>
+#include <random>
+#include <utility>
 #include <vector>
+
+#include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::strided {
 namespace {
+
+using testing::Evaluation;
+using testing::outside;
+using testing::Random;
+
+/// As kernel.cuh: tiles, the windows of kinds in a stage, items as shifts in them, slots, and dead phases.
+struct Walk {
+  Evaluation& products;
+  const Planned& planned;
+  const TileShape& shape;
+  const Plan& p = planned.plan;
+  const int per_row = shape.slots > 1 && shape.form != Form::wide ? 2 : 1, rows = shape.slots / per_row;
+  std::vector<int64_t> window = {};  // numbers of the input's cells, in the order of a stage
+
+  static constexpr int64_t unknown = -2;
+
+  void load(const Tile& tile, const Kind& kind) {
+    window.assign(static_cast<size_t>(kind.granule_pitch) + 4096, unknown);
+    for (int phase = 0; phase < (p.transposed ? 1 : p.phases_w); ++phase)
+      for (int i = 0; i < kind.planes * kind.plane; ++i) {
+        const auto [plane, in_plane] = digits(i, {kind.plane});
+        const Place at = place_of(tile.position + in_plane, p);
+        const int64_t d = (tile.depth + kind.low_d + plane) * p.d.in_step + kind.phase_d,
+                      h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h,
+                      w = (at.column + p.low_w) * p.w.in_step + (p.transposed ? 0 : p.phase_w[phase]);
+        const bool inside = products.input(0, 0, {d, h, w}) != outside;
+        window.at(static_cast<size_t>(phase * kind.phase_pitch + i)) =
+            inside ? (d * p.h.in + h) * p.w.in + w : outside;
+      }
+  }
+
+  int64_t output(int group, int channel, const Tile& tile, const Place& at, const PhasePair& row,
+                 int w) const {
+    if (channel >= p.out_per_group) return outside;
+    return products.output(tile.image, group * p.out_per_group + channel,
+                           {tile.depth * p.d.out_step + row.d, at.row * p.h.out_step + row.h,
+                            at.column * p.w.out_step + w - p.origin_w});
+  }
+
+  /// The outputs of a cell, all phases, each once.
+  void store(int group, int first_channel, const Tile& tile, const Place& at) const {
+    for (int c = first_channel; c < first_channel + shape.channels; ++c)
+      for (int row = 0; row < p.rows + p.dead_rows; ++row)
+        for (int w = 0; w < (p.transposed ? std::min(p.w.stride, p.w.out) : 1); ++w)
+          if (const int64_t element = output(group, c, tile, at, p.row[row], w); element != outside)
+            products.store(element);
+  }
+
+  /// The products of an item with a cell; `w` is the output's phase along w.
+  void multiply(int group, int first_channel, const Tile& tile, const Place& at, const PhasePair& row, int w,
+                int64_t cell, uint16_t tap) const {
+    if (tap == no_tap || cell == outside) return;
+    for (int c = first_channel; c < first_channel + shape.channels; ++c) {
+      const int64_t element = output(group, c, tile, at, row, w);
+      if (element == outside) continue;
+      ASSERT_NE(cell, unknown);
+      for (int in = 0; in < p.in_per_group; ++in) {
+        const int64_t channel = (int64_t{tile.image} * p.groups + group) * p.in_per_group + in;
+        products.add(element, channel * p.in_channel + cell, products.weight(group, in, c, tap));
+      }
+    }
+  }
+
+  void walk(int group, int first_channel, Tile tile) {
+    const int positions = 128 * shape.tiles / p.depths;
+    for (int block = 0; block < p.row_blocks; ++block)
+      for (int k = p.first_kind[block]; k < p.first_kind[block + 1]; ++k) {
+        const Kind& kind = p.kind[k];
+        load(tile, kind);
+        for (int i = 0; i < 128 * shape.tiles; ++i) {
+          const auto [depth, position] = digits(i, {positions});
+          const Tile of{tile.image, tile.depth + depth, tile.position};
+          const Place at = place_of(tile.position + position, p);
+          for (int slot = 0; slot < shape.slots; ++slot)
+            for (int number = kind.first[slot]; number < kind.first[slot + 1]; ++number) {
+              const PhasePair row = p.transposed ? p.row[block * rows + slot / per_row] : PhasePair{};
+              const int w = !p.transposed ? 0 : per_row == 2 ? slot % 2 : p.phase_w[0];
+              const int64_t cell =
+                  window.at(p.item[number].position + static_cast<size_t>(depth * kind.plane + position));
+              multiply(group, first_channel, of, at, row, w, cell, planned.taps.of[number]);
+              multiply(group, first_channel, of, at, row, 1, cell, planned.taps.second[number]);
+            }
+        }
+      }
+    for (int i = 0; i < 128 * shape.tiles; ++i) {
+      const auto [depth, position] = digits(i, {positions});
+      store(group, first_channel, {tile.image, tile.depth + depth, tile.position},
+            place_of(tile.position + position, p));
+    }
+  }
+
+  void all() {
+    for (int column = 0; column < p.groups * p.channel_blocks; ++column)
+      for (int tile = 0; tile < p.batch * p.depth_blocks * p.plane_tiles; ++tile)
+        walk(column / p.channel_blocks, column % p.channel_blocks * shape.channels,
+             tile_of(tile, 128 * shape.tiles / p.depths, p));
+  }
+};
+
+TEST(Conv3dStridedPlan, EvaluatesTheDefinition) {
+  Random random{std::mt19937_64(9)};
+  int compared = 0;
+  std::array<int, 3> of_form{};
+  for (int i = 0; i < 1500; ++i) {
+    const bool transposed = i % 3 > 0, wide = i % 5 == 0;
+    const Conv3dOptions o{.stride = wide ? Triple(random(1, 2), 2, 2) : random.triple(1, transposed ? 2 : 4),
+                          .padding = random.triple(0, 3),
+                          .dilation = i % 4 ? Triple(1) : random.triple(1, 3),
+                          .groups = i % 7 ? 1 : 2};
+    const Shape input{random(1, 2), random(1, wide ? 2 : 9) * o.groups, random(1, 4), random(1, 6),
+                      random(1, wide    ? 40
+                                : i % 6 ? 20
+                                        : 150)};
+    const auto g = testing::geometry(transposed, input, (wide ? 32 : random(1, 20)) * o.groups,
+                                     random.triple(1, i % 4 ? 4 : 6), o);
+    if (!g || testing::products_of(*g) > 200'000) continue;
+    const Bytes bytes = i % 2 ? Bytes{2, 2} : Bytes{4, 4};
+    const TileShape shape = tile_for(*g, transposed, bytes);
+    const auto planned = make_plan(*g, transposed, shape);
+    if (!planned) continue;
+    const Plan& p = planned->plan;
+    EXPECT_GE(p.slabs * p.k_steps * 32 / bytes.operand, p.in_per_group);
+    testing::evaluate(*g, transposed, [&](Evaluation& products) { Walk{products, *planned, shape}.all(); });
+    ++compared;
+    ++of_form.at(static_cast<size_t>(shape.form));
+  }
+  EXPECT_GT(compared, 300);
+  for (const int count : of_form) EXPECT_GT(count, 20);
+}
 
 // CUDA must accept the launch: a block of Hopper has 227 KiB of shared memory, part of which the kernel's
 // barriers and its alignment take.
