@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -78,7 +79,7 @@ struct Window {
   int w, h, d;  // where it begins, for the box at the origin
 };
 constexpr Window window_at(const WeightGradPlan& p, int index) {
-  if (index >= p.windows()) index = p.windows() - 1;
+  index = std::min(index, p.windows() - 1);
   const auto [d, h, w, chunk] = digits(index, {p.groups[1], p.groups[2], p.chunks});
   const int k_h = h * p.tile.group_h, k_w = w * p.tile.group_w;
   return {chunk * chunk_channels,

@@ -2,9 +2,9 @@
 
 // conv3d and conv_transpose3d with stride 1 and many cells: kernel.cuh with less to read from the L2 cache.
 //
-// The taps of a (kh, kw) plane read boxes of cells that overlap. Here one TMA load covers the window that holds
-// them all: a box and a halo. Groups of 8 cells along w, at any row of a swizzled box, are a matrix to wgmma,
-// so each tap multiplies its cells where they lie in the window.
+// The taps of a (kh, kw) plane read boxes of cells that overlap. Here one TMA load covers the window that
+// holds them all: a box and a halo. Groups of 8 cells along w, at any row of a swizzled box, are a matrix to
+// wgmma, so each tap multiplies its cells where they lie in the window.
 //
 // What a block owns, tile after tile: 64 output channels x two slices (along d) of 16 x 16 cells, one slice
 // for each multiplying warpgroup. Output channels are the rows of the product and cells its columns: an

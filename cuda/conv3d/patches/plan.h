@@ -4,6 +4,7 @@
 #include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/cuda/conv3d/model/machine.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -57,7 +58,7 @@ struct Place {
   bool exists;
 };
 constexpr Place place_of(const Grids& p, int number) {
-  const int last = number < p.chunks ? number : p.chunks - 1;
+  const int last = std::min(number, p.chunks - 1);
   const int image = p.by_image.quotient(last), in_image = last - image * p.by_image.divisor;
   const int row = p.by_row.quotient(in_image), w = in_image - row * p.by_row.divisor;
   const int d = p.by_height.quotient(row), h = row - d * p.by_height.divisor;

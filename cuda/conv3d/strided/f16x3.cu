@@ -62,9 +62,7 @@ std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool tran
   if (tile.channels == 64 && tile.slots > 1) tile.tiles = tiles_of_64;
   auto planned = make_plan(g, transposed, tile);
   if (!planned && tile.channels > 32) {  // half of a stage's weights may fit
-    tile.channels = 32;
-    tile.slots = tile.slots > 1 ? 4 : 1;
-    tile.tiles = tile.slots > 1 ? 2 : 4;
+    tile = shape_of(32, tile.slots > 1, tile.bytes);
     planned = make_plan(g, transposed, tile);
   }
   if (!planned) return std::nullopt;

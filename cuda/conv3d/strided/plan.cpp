@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,7 @@ struct AxisTaps {
     if (all.empty()) return {0, 0};
     return {std::ranges::min(all), std::ranges::max(all)};
   }
+  bool is_alive(int64_t phase) const { return std::ranges::count(alive, phase) > 0; }
   bool has_dead() const { return std::ssize(alive) < phases; }
 };
 
@@ -143,18 +145,12 @@ struct Builder {
     // The stores of 8 lanes, all phases of 8 / lanes_w neighbours, fall into different banks.
     if (p.lanes_w > 1) phase_pitch += ((8 / p.lanes_w - phase_pitch) % 8 + 8) % 8;
     if (phase_pitch * in_phases_w > 1 << 14) return false;
-    Kind kind{{},
-              narrow(phase_d),
-              narrow(phase_h),
-              narrow(range_d.low),
-              narrow(range_h.low),
-              narrow(planes),
-              narrow(plane),
-              0,
-              narrow(phase_pitch),
-              narrow(phase_pitch * in_phases_w),
-              p.block_weights,
-              0};
+    Kind kind{};
+    kind.phase_d = narrow(phase_d), kind.phase_h = narrow(phase_h);
+    kind.low_d = narrow(range_d.low), kind.low_h = narrow(range_h.low);
+    kind.planes = narrow(planes), kind.plane = narrow(plane);
+    kind.phase_pitch = narrow(phase_pitch), kind.granule_pitch = narrow(phase_pitch * in_phases_w);
+    kind.weights = p.block_weights;
     for (size_t slot = 0; slot < most_slots; ++slot) {
       kind.first[slot] = static_cast<uint16_t>(items);
       if (slot >= slots.size()) continue;
@@ -238,42 +234,37 @@ struct Builder {
 
   /// Divides shared memory into weights and a ring of at least `least` stages.
   bool divide(bool resident, int least) {
-    int64_t window = 0, stage_weights = 0, table = 0;
-    const int64_t weights = p.block_weights;
-    for (int i = 0; i < p.kinds; ++i) {
-      const Kind& k = p.kind[i];
-      window = std::max(window, int64_t{p.k_steps} * k.granule_pitch * column_bytes);
+    const bool runs = tile.form == Form::runs;
+    const std::span kinds(p.kind, static_cast<size_t>(p.kinds));
+    const auto window = [&](const Kind& k) { return narrow(p.k_steps * k.granule_pitch * column_bytes); };
+    int64_t stage_weights = 0;
+    p.window_bytes = p.table_bytes = 0;
+    for (const Kind& k : kinds) {
+      p.window_bytes = std::max(p.window_bytes, window(k));
       stage_weights = std::max<int64_t>(stage_weights, k.stage_weights);
-      table = std::max(table, 8 * int64_t{k.planes} * k.plane * p.lanes_w);
+      p.table_bytes = std::max(p.table_bytes, ceil_div(8 * k.planes * k.plane * p.lanes_w, 128) * 128);
     }
-    table = ceil_div(table, 128) * 128;  // one for each group of producers
-    const int64_t buffer = tile.form == Form::runs ? buffer_bytes() : 0;
-    int64_t staging = tile.form == Form::runs ? 2 * buffer : staging_bytes(tile);
-    const int64_t others = (tile.channels + 8) * 4 + table + (resident ? weights : 0) +
-                           (tile.bytes.scaled ? tile.channels * 4 : 0);
+    p.weight_bytes = resident ? p.block_weights : 0;
     // What is read behind a window must be finite and the same in every run: its neighbour in the stage, the
     // stage's own weights, or zeros. (Whatever another kernel left there, times zero, may be NaN.)
-    const int64_t zeros =
-        resident && rows_end_with_tiles() ? ceil_div((range_w.count() - 1) * 16, 128) * 128 : 0;
-    const int64_t stage = std::max<int64_t>(window + zeros + (resident ? 0 : stage_weights), 1024);
+    p.zero_bytes =
+        resident && rows_end_with_tiles() ? narrow(ceil_div((range_w.count() - 1) * 16, 128) * 128) : 0;
+    if (p.zero_bytes > 0)
+      for (Kind& k : kinds) k.begin = p.window_bytes - window(k);
+    p.buffer_bytes = runs ? narrow(buffer_bytes()) : 0;
+    int64_t staging = runs ? 2 * p.buffer_bytes : staging_bytes(tile);
+    const int64_t others = int64_t{p.weight_bytes} + (tile.channels + 8) * 4 + p.table_bytes +
+                           (tile.bytes.scaled ? tile.channels * 4 : 0);
+    const int64_t stage =
+        std::max<int64_t>(p.window_bytes + p.zero_bytes + (resident ? 0 : stage_weights), 1024);
     const int64_t left = shared_limit - others - 2 * staging;
-    const int64_t stages = std::min<int64_t>(left / stage, tile.form == Form::runs ? 3 : 8);
+    const int64_t stages = std::min<int64_t>(left / stage, runs ? 3 : 8);
     if (left < 0 || stages < least) return false;
     // The remainder holds more buffers; the kernel can use up to 8.
-    if (tile.form == Form::runs)
-      staging += std::min<int64_t>((left - stages * stage) / (2 * buffer), 6) * buffer;
-    p.stages = narrow(stages);
-    p.stage_bytes = narrow(stage);
-    p.weight_bytes = resident ? narrow(weights) : 0;
-    p.window_bytes = narrow(window);
-    p.zero_bytes = narrow(zeros);
-    if (zeros > 0)
-      for (int i = 0; i < p.kinds; ++i)
-        p.kind[i].begin = narrow(window - int64_t{p.k_steps} * p.kind[i].granule_pitch * column_bytes);
-    p.table_bytes = narrow(table);
-    p.staging_bytes = narrow(staging);
-    p.buffer_bytes = narrow(buffer);
-    p.buffers = tile.form == Form::runs ? narrow(staging / buffer) : 0;
+    if (runs)
+      staging += std::min<int64_t>((left - stages * stage) / (2 * p.buffer_bytes), 6) * p.buffer_bytes;
+    p.stages = narrow(stages), p.stage_bytes = narrow(stage), p.staging_bytes = narrow(staging);
+    p.buffers = runs ? p.staging_bytes / p.buffer_bytes : 0;
     p.shared_bytes = narrow(others + 2 * staging + stages * stage);
     return true;
   }
@@ -341,8 +332,9 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
   }
   // Runs count a plane's bytes in 31 bits.
   const bool runs = dead && !bytes.scaled && g.big.h * g.big.w <= int64_t{1} << 28;
-  if (phases <= 1) return {width, 1, width <= 32 ? 4 : 2, bytes, runs ? Form::runs : Form::rows};
-  if (transposed && wide_pays(g, width, dead, bytes)) {
+  TileShape shape = shape_of(width, phases > 1, bytes);
+  if (phases <= 1 && runs) shape.form = Form::runs;
+  if (phases > 1 && wide_pays(g, width, dead, bytes)) {
     // Smaller tiles where larger ones would not occupy every multiprocessor, or where there is no halo to
     // share. For short rows, several of which fit a tile, kernels of 2, 3 and 5 are slower wide (the sweep:
     // 0.71 to 0.83 times as fast with 24 cells).
@@ -354,7 +346,7 @@ TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
       return few_cells || g.taps() <= 8 ? TileShape{32, 4, 1, bytes, Form::wide}
                                         : TileShape{32, 2, 2, bytes, Form::wide};
   }
-  return {width, width <= 16 ? 8 : width == 32 ? 4 : 2, width == 8 ? 4 : 2, bytes};
+  return shape;
 }
 
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile) {
@@ -392,23 +384,16 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
   p.pitch = narrow(pitch), p.low_w = narrow(low);
   p.per_pitch = (1 << 20) / p.pitch + 1;
 
-  if (transposed) {
-    const auto contains = [](const std::vector<int64_t>& v, int64_t i) {
-      return std::ranges::count(v, i) > 0;
-    };
-    for (const bool alive : {true, false})
-      for (int64_t d = 0; d < b.d.phases; ++d)
-        for (int64_t h = 0; h < b.h.phases; ++h) {
-          const bool has_taps = !b.w.alive.empty() && contains(b.d.alive, d) && contains(b.h.alive, h);
-          if (has_taps != alive) continue;
-          p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
-          ++(alive ? p.rows : p.dead_rows);
-        }
-    for (int64_t d = 0; d < b.d.phases; ++d)
-      if (p.rows == 0 || !contains(b.d.alive, d)) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
-  } else {
-    p.rows = 1;
-  }
+  p.rows = transposed ? 0 : 1;
+  for (const bool alive : {true, false})
+    for (int64_t d = 0; d < b.d.phases && transposed; ++d) {
+      for (int64_t h = 0; h < b.h.phases; ++h) {
+        if ((!b.w.alive.empty() && b.d.is_alive(d) && b.h.is_alive(h)) != alive) continue;
+        p.row[p.rows + p.dead_rows] = {static_cast<int8_t>(d), static_cast<int8_t>(h)};
+        ++(alive ? p.rows : p.dead_rows);
+      }
+      if (!alive && (p.rows == 0 || !b.d.is_alive(d))) p.dead_depth[p.dead_depths++] = static_cast<int8_t>(d);
+    }
 
   const int64_t positions = (p.h.cells - 1) * pitch + p.w.cells;
   if (!b.choose(positions)) return std::nullopt;

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace vox::cuda::conv::strided {
 
@@ -161,24 +162,27 @@ struct Planned {
 };
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const TileShape& tile);
 
+/// The tiles that there are kernels for, apart from the wide ones: `channels` are 8, 16, 32, 48 or 64, with
+/// one phase or several.
+constexpr TileShape shape_of(int channels, bool several, Bytes bytes = {}) {
+  if (!several) return {channels, 1, channels <= 32 ? 4 : 2, bytes};
+  return {channels, channels <= 16 ? 8 : channels == 32 ? 4 : 2, channels == 8 ? 4 : 2, bytes};
+}
+
 /// Calls f.template operator()<channels, slots, tiles>() with the values of a tile. `tiles_of_64` is the
 /// number of tiles for which a kernel has registers with 64 channels and two slots.
 template <int tiles_of_64, class F>
 void visit_tile_shape(const TileShape& t, F f) {
-  const auto one = [&]<int channels, int slots, int tiles>() {
-    if (t.channels == channels && t.slots == slots && t.tiles == tiles)
-      f.template operator()<channels, slots, tiles>();
+  const auto one = [&]<int channels, bool several>() {
+    constexpr TileShape s = shape_of(channels, several);
+    if (t.channels == channels && (t.slots > 1) == several)
+      f.template operator()<channels, s.slots, several && channels == 64 ? tiles_of_64 : s.tiles>();
   };
-  one.template operator()<8, 1, 4>();
-  one.template operator()<16, 1, 4>();
-  one.template operator()<32, 1, 4>();
-  one.template operator()<48, 1, 2>();
-  one.template operator()<64, 1, 2>();
-  one.template operator()<8, 8, 4>();
-  one.template operator()<16, 8, 2>();
-  one.template operator()<32, 4, 2>();
-  one.template operator()<48, 2, 2>();
-  one.template operator()<64, 2, tiles_of_64>();
+  [&]<int... channels>(std::integer_sequence<int, channels...>) {
+    (one.template operator()<channels, false>(), ...);
+    (one.template operator()<channels, true>(), ...);
+  }
+  (std::integer_sequence<int, 8, 16, 32, 48, 64>{});
 }
 
 /// Weights of an item for one k-step, in rows of 32 bytes.
