@@ -3,9 +3,9 @@
 // conv3d and conv_transpose3d of many channels: a matrix product whose operands come as they are multiplied.
 //
 // With channels last, a tap of a box of cells is a box of the input, and 128 bytes of its channels are a row
-// of an operand. The copy engine brings it, with zeros for what lies outside the input, at any offset and
+// of an operand. TMA loads it, with zeros for what lies outside the input, at any offset and
 // stride. Weights are packed as images of the stages they go to. So no thread touches an operand: one thread
-// orders the copies, and two warpgroups multiply.
+// issues the TMA loads, and two warpgroups multiply.
 //
 // What a block owns: a box of cells x some columns (output channels; in conv_transpose3d also the neighbours
 // along w that are joined), in registers. It sums over taps and chunks of 128 bytes of channels, a stage
@@ -45,7 +45,7 @@ struct Block {
 
 // ---- The producer -----------------------------------------------------------------------------------------
 
-/// One thread orders the copies of every step. A stage holds rows of cells, then rows of columns.
+/// One thread issues the TMA loads of every step. A stage holds rows of cells, then rows of columns.
 template <class Block>
 __device__ __forceinline__ void produce(const CUtensorMap& cells, const unsigned char* weights,
                                         unsigned char* stages, Barriers& barriers, const Plan& p,

@@ -71,7 +71,7 @@ inline int packing_blocks(const Plan& p, int columns) {
   return narrow(ceil_div(granules * (p.d.taps() * p.h.taps() * p.w.taps()), tile_threads));
 }
 
-/// Makes both operands: the first blocks pack weights, the others bring the input's channels last.
+/// Makes both operands: the first blocks pack weights, the others copy the input with its channels last.
 template <class Storage, class Operand>
 __global__ void __launch_bounds__(tile_threads)
     operands_kernel(const Storage* __restrict__ input, uint32_t* last, const Storage* __restrict__ weight,

@@ -1,7 +1,7 @@
 #pragma once
 
 // Tensors with their channels last, as tensor cores read them. Everything that has rows of contiguous
-// channels can be brought by the copy engine and multiplied as it lies, at any tap.
+// channels can be loaded by TMA and multiplied as it lies, at any tap.
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/runtime/launch.h>

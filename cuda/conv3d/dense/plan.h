@@ -47,7 +47,7 @@ struct Plan {
   int out_cells;           ///< of a channel
   int box_n, batch_tiles;  ///< samples of a block; with groups 1
   int box_rows;            ///< cells of a box: rows of the product that are used
-  int window_w, window_h;  ///< cells that a copy brings: a box, in windows.cuh with a halo for the taps
+  int window_w, window_h;  ///< cells of a TMA load: a box, in windows.cuh with a halo for the taps
   int chunks;              ///< of 128 bytes of input channels
   int column_tiles;        ///< of a group
   int split;               ///< blocks of a cluster, which share the taps and chunks of one tile

@@ -3,7 +3,7 @@
 // f32 tensors as scaled f16 numbers, for sums of products over cells.
 //
 // TF32 and f16 have the same 11 bits of precision, but f16 has a short range. Each channel is multiplied by
-// the power of two that brings its largest finite value to 2^14 ... 2^15, and the result is divided by the
+// the power of two that scales its largest finite value to 2^14 ... 2^15, and the result is divided by the
 // powers of its two channels. Values down to 2^-29 of their channel's largest then have all their bits, and
 // the error of a smaller one is 2^-40 of the largest, which is nothing in a sum over all cells of the
 // channel. (It would be too much in a convolution, whose results depend on few cells each.) Inf and NaN stay

@@ -8,13 +8,13 @@
 // the coarse cells i are summed over. In a channels-last tensor a cell is a row of channels in memory, so
 // both operands are contiguous along their channels ("MN-major"), which wgmma takes for 16-bit numbers. A box
 // of 64 coarse cells is one tensor copy (TMA) of small for each 64 channels, and one of big, whose start is
-// moved by the tap and which skips cells by the stride. The copy engine writes zeros for cells outside.
+// moved by the tap and which skips cells by the stride. TMA writes zeros for cells outside.
 //
 // What a block owns: a share of the steps, in one tile of dweight or in several. A warpgroup computes several
 // parts (plan) by one instruction, in which each part of big is 64 columns: the columns of the next tap along
 // w are the same rows of shared memory one cell further on. One thread of the last warpgroup starts the
-// copies, of the next tile too while sums are stored. Each block stores its slab of a tile, and
-// sum_slabs_kernel adds the slabs in order. No atomics, and the bits never change.
+// copies, of the next tile too while sums are stored. Each block stores its split of a tile, and
+// sum_splits_kernel adds the splits in order. No atomics, and the bits never change.
 //
 // The three kernels overlap: the second and the third may begin when all blocks of the one before have begun,
 // and wait for its end before they touch memory (runtime/dependent.cuh).
@@ -199,7 +199,7 @@ __device__ __forceinline__ void consume(const WeightGradPlan& p, const unsigned 
 
 #endif
 
-/// partials: [slab][tap][channel of small][channel of big].
+/// partials: [split][tap][channel of small][channel of big].
 template <int rows, int windows, int group_h, int group_w, ptx::Operand operand>
 __global__ void __launch_bounds__(threads_of(WeightGradTile{rows, windows, group_h, group_w}), 1)
     weight_grad_kernel(const __grid_constant__ CUtensorMap big, const __grid_constant__ CUtensorMap small,
@@ -232,7 +232,8 @@ __global__ void __launch_bounds__(threads_of(WeightGradTile{rows, windows, group
 #endif
 }
 
-// ---- The sum of the slabs ---------------------------------------------------------------------------------
+// ---- The sum of the splits
+// ---------------------------------------------------------------------------------
 
 constexpr int sum_channels = 64, sum_threads = 256;
 static_assert(sum_channels == chunk_channels);  // so that a block's numbers of a tap are of one window
@@ -247,41 +248,41 @@ __device__ __forceinline__ int tile_of(const WeightGradPlan& p, int tap, int chu
 }
 
 /// A block writes some taps of dweight of one channel of small and up to 64 of big: reads are contiguous
-/// along channels of big, writes along taps, and in between they are in shared memory. Sums of some 100 slabs
-/// in f32 are more exact than the operands, which have 11 bits.
+/// along channels of big, writes along taps, and in between they are in shared memory. Sums of some 100
+/// splits in f32 are more exact than the operands, which have 11 bits.
 template <class Operand, class T>
 __global__ void __launch_bounds__(sum_threads)
-    sum_slabs_kernel(const float* partials, const float* largest_of_big, const float* largest_of_small,
-                     T* dweight, int taps_of_block, const __grid_constant__ WeightGradPlan p) {
+    sum_splits_kernel(const float* partials, const float* largest_of_big, const float* largest_of_small,
+                      T* dweight, int taps_of_block, const __grid_constant__ WeightGradPlan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ float result[];  // [channel of big][tap], and then the number of slabs of each tap
-  int* const slabs = reinterpret_cast<int*>(result + sum_channels * taps_of_block);
+  extern __shared__ float result[];  // [channel of big][tap], and then the number of splits of each tap
+  int* const splits = reinterpret_cast<int*>(result + sum_channels * taps_of_block);
   const auto chunk = static_cast<int>(blockIdx.x);
   const int first = chunk * sum_channels, channels = min(sum_channels, p.big_channels - first);
   const int first_tap = static_cast<int>(blockIdx.z) * taps_of_block,
             taps = min(taps_of_block, p.taps - first_tap);
-  const int64_t plane = int64_t{p.small_channels} * p.big_channels, slab = p.elements();
+  const int64_t plane = int64_t{p.small_channels} * p.big_channels, split = p.elements();
   const bool quads = p.big_channels % 4 == 0;
   ptx::wait_for_previous_kernel();
   for (int sc = static_cast<int>(blockIdx.y); sc < p.small_channels; sc += static_cast<int>(gridDim.y)) {
     const float* const from = partials + int64_t{sc} * p.big_channels + first;
     for (int tap = static_cast<int>(threadIdx.x); tap < taps; tap += sum_threads)
-      slabs[tap] = p.slabs_of(tile_of(p, first_tap + tap, chunk, sc));
+      splits[tap] = p.splits_of(tile_of(p, first_tap + tap, chunk, sc));
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < taps * sum_channels / 4; i += sum_threads) {
       const int channel = i % (sum_channels / 4) * 4, tap = i / (sum_channels / 4);
       if (channel >= channels) continue;
       const float* at = from + (first_tap + tap) * plane + channel;
-      const int slabs_of_tap = slabs[tap], here = min(channels - channel, 4);
+      const int splits_of_tap = splits[tap], here = min(channels - channel, 4);
       float sum[4]{};
       if (quads) {
 #pragma unroll 4
-        for (int s = 0; s < slabs_of_tap; ++s, at += slab) {
+        for (int s = 0; s < splits_of_tap; ++s, at += split) {
           const float4 x = *reinterpret_cast<const float4*>(at);
           sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
         }
       } else {
-        for (int s = 0; s < slabs_of_tap; ++s, at += slab)
+        for (int s = 0; s < splits_of_tap; ++s, at += split)
           for (int c = 0; c < 4; ++c)
             if (c < here) sum[c] += at[c];
       }
@@ -376,7 +377,7 @@ void run_weight_grad(const WeightGradCall& call) {
   Copy::make(launch, big_cells, small_cells);
   const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
                     small_map = small_cells.boxes({p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
-  const Workspace partials(launch, p.slabs * p.elements() * int64_t{sizeof(float)});
+  const Workspace partials(launch, p.splits * p.elements() * int64_t{sizeof(float)});
 
   const auto launch_if = [&]<size_t index>(std::integral_constant<size_t, index>) {
     constexpr WeightGradTile tile = weight_grad_tiles[index];
@@ -396,10 +397,10 @@ void run_weight_grad(const WeightGradCall& call) {
   const int taps_of_block = ceil_div(
       p.taps, std::clamp(fill / (chunks * rows), 1, ceil_div(p.taps, 4 * sum_threads / sum_channels)));
   const int shared = (sum_channels + 1) * taps_of_block * static_cast<int>(sizeof(float));
-  launch.allow_shared_memory<sum_slabs_kernel<Operand, Storage>>(shared);
+  launch.allow_shared_memory<sum_splits_kernel<Operand, Storage>>(shared);
   const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>(rows),
                     static_cast<unsigned>(ceil_div(p.taps, taps_of_block)));
-  launch_dependent(launch, {blocks, sum_threads, shared}, sum_slabs_kernel<Operand, Storage>,
+  launch_dependent(launch, {blocks, sum_threads, shared}, sum_splits_kernel<Operand, Storage>,
                    partials.as<float>(), big_cells.largest(), small_cells.largest(),
                    vox::detail::mutable_ptr<Storage>(dweight), taps_of_block, p);
 }

@@ -10,7 +10,7 @@ namespace vox::cuda::conv::dense {
 
 namespace {
 
-constexpr int64_t workspace_limit = 64 << 20;  // of the partial results, unless one slab needs more
+constexpr int64_t workspace_limit = 64 << 20;  // of the partial results, unless one split needs more
 constexpr int64_t most_stage_bytes = 200 * 1024;
 constexpr int fewest_stages = 3, most_stages = 8, most_window_cells = 192;
 
@@ -83,12 +83,12 @@ int64_t cut_into_shares(WeightGradPlan& p, const Machine& machine) {
   constexpr int64_t tile_cycles = 3000;  // in which a block begins a tile and ends it
   const int64_t tiles = p.tiles(), steps = tiles * p.steps, step = step_cycles(p);
   Least<std::pair<int64_t, int64_t>, int64_t> best;
-  const auto consider = [&](int64_t blocks, int64_t slabs, int64_t tiles_of_block, int64_t partials) {
-    if (slabs > 1 && slabs * p.elements() * 4 > workspace_limit) return;
+  const auto consider = [&](int64_t blocks, int64_t splits, int64_t tiles_of_block, int64_t partials) {
+    if (splits > 1 && splits * p.elements() * 4 > workspace_limit) return;
     const int64_t waves = ceil_div(blocks, machine.multiprocessors);
     // Partial results are written and read again: 4 bytes each, at 1500 bytes a cycle.
-    best.offer({blocks, slabs}, waves * (ceil_div(steps, blocks) * step + tiles_of_block * tile_cycles) +
-                                    8 * p.elements() * partials / tiles / 1500);
+    best.offer({blocks, splits}, waves * (ceil_div(steps, blocks) * step + tiles_of_block * tile_cycles) +
+                                     8 * p.elements() * partials / tiles / 1500);
   };
   for (int64_t blocks = 1; blocks <= std::min<int64_t>(steps, machine.multiprocessors); ++blocks) {
     if (blocks % tiles == 0)
@@ -99,7 +99,7 @@ int64_t cut_into_shares(WeightGradPlan& p, const Machine& machine) {
       consider(blocks, std::min(p.steps, blocks / tiles + 2), tiles / blocks + 2, tiles + blocks);
   }
   consider(tiles, 1, 1, tiles);
-  p.blocks = narrow(best.best()->first), p.slabs = narrow(best.best()->second);
+  p.blocks = narrow(best.best()->first), p.splits = narrow(best.best()->second);
   return best.time();
 }
 

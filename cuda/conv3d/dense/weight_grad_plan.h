@@ -23,7 +23,7 @@ namespace vox::cuda::conv::dense {
 // or windows.
 //
 // The steps of all tiles, one tile after the other, are cut into shares of equal length, one for each block
-// of threads. A slab is what one block sums of a tile: a tile has a slab, and a partial result, for each
+// of threads. A split is what one block sums of a tile: a tile has a split, and a partial result, for each
 // block that does some of its steps.
 
 constexpr int box_cells = 64;       // of the coarse grid, in a step
@@ -55,7 +55,7 @@ struct WeightGradPlan {
   int big_channels, small_channels, taps;
   int window_tiles, row_tiles;  // tiles of dweight, along windows and along rows
   int64_t steps;                // of a tile
-  int blocks, slabs;            // of threads; slabs of a tile at most
+  int blocks, splits;           // of threads; splits of a tile at most
 
   constexpr int windows() const { return groups[0] * groups[1] * groups[2] * chunks; }
   constexpr int64_t elements() const { return int64_t{taps} * small_channels * big_channels; }  // of dweight
@@ -68,7 +68,7 @@ struct WeightGradPlan {
     return static_cast<int>(((step + 1) * blocks - 1) / (tiles() * steps));
   }
   constexpr int first_block(int tile) const { return block_of(tile * steps); }
-  constexpr int slabs_of(int tile) const { return block_of((tile + 1) * steps - 1) - first_block(tile) + 1; }
+  constexpr int splits_of(int tile) const { return block_of((tile + 1) * steps - 1) - first_block(tile) + 1; }
 };
 
 /// What a window holds: 64 channels of big, and the first tap of its group. Beyond the last window it is the

@@ -2,14 +2,14 @@
 
 // conv3d and conv_transpose3d with stride 1 and many cells: kernel.cuh with less to read from the L2 cache.
 //
-// The taps of a (kh, kw) plane read boxes of cells that overlap. Here one copy brings the window that holds
+// The taps of a (kh, kw) plane read boxes of cells that overlap. Here one TMA load covers the window that holds
 // them all: a box and a halo. Groups of 8 cells along w, at any row of a swizzled box, are a matrix to wgmma,
 // so each tap multiplies its cells where they lie in the window.
 //
 // What a block owns, tile after tile: 64 output channels x two slices (along d) of 16 x 16 cells, one slice
 // for each multiplying warpgroup. Output channels are the rows of the product and cells its columns: an
 // instruction of 128 columns reads 6 KB of shared memory in 64 cycles, which leaves room for the copies. One
-// thread orders the copies, of the next tile too while sums are stored.
+// thread issues the TMA loads, of the next tile too while sums are stored.
 //
 // Sums stay in the tensor core's accumulators (Note [Truncating sums] in common/operands.cuh).
 
@@ -38,7 +38,7 @@ struct WindowRings {
         weights(windows + window_slots * p.window_bytes) {}
 };
 
-/// One thread orders the copies of all tiles: a window for each chunk of channels and tap along d, and the
+/// One thread issues the TMA loads of all tiles: a window for each chunk of channels and tap along d, and the
 /// weights of each tap in it.
 template <class Block>
 __device__ __forceinline__ void produce_windows(const CUtensorMap& cells, const unsigned char* packed,

@@ -20,7 +20,7 @@
 // For conv_transpose3d with kernel.w = 2, rows r and r + 8 of an instruction are the two taps of one row of
 // big. Their sums are in one thread, which packs them into a word.
 //
-// What a block owns: `m_tiles` x 16 rows of the product, and runs of cells, in turn. It brings its weights to
+// What a block owns: `m_tiles` x 16 rows of the product, and runs of cells, in turn. It loads its weights to
 // shared memory once, in the order of the instruction's registers. What a warp owns: 32 or 64 cells, of all
 // rows of the block (`resident`) or `m_step` x 16 of them. It loads the input of `ahead` steps of the
 // sum before it multiplies. Either this is the whole input, which then stays in registers for all rows, or

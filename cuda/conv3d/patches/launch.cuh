@@ -106,12 +106,12 @@ void run(const Conv3dCall& call) {
 // ---- The weight gradient ----------------------------------------------------------------------------------
 
 template <class T, int kernel_w, int n_tiles>
-void launch_slabs(const Launch& launch, const T* big, const T* small, float* partials,
-                  const PlannedWeightGrad& planned) {
-  constexpr auto* kernel = slab_kernel<T, kernel_w, n_tiles>;
+void launch_splits(const Launch& launch, const T* big, const T* small, float* partials,
+                   const PlannedWeightGrad& planned) {
+  constexpr auto* kernel = split_kernel<T, kernel_w, n_tiles>;
   const WeightGradPlan& p = planned.plan;
   launch.allow_shared_memory<kernel>(planned.shared_bytes);
-  kernel<<<static_cast<unsigned>(p.small_blocks * p.big_blocks * p.slabs), wg_threads,
+  kernel<<<static_cast<unsigned>(p.small_blocks * p.big_blocks * p.splits), wg_threads,
            static_cast<size_t>(planned.shared_bytes), launch.stream()>>>(big, small, partials, p);
 }
 
@@ -122,24 +122,25 @@ void run_weight_grad(const WeightGradCall& call) {
   const WeightGradPlan& p = planned.plan;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const Aligned<T> from_big(launch, big), from_small(launch, small);
-  const Workspace partials(launch, p.slabs * p.slab * 4);
-  const auto slabs = [&]<int kernel_w, int n_tiles>() {
-    launch_slabs<T, kernel_w, n_tiles>(launch, from_big.data(), from_small.data(), partials.as<float>(),
-                                       planned);
+  const Workspace partials(launch, p.splits * p.split_floats * 4);
+  const auto splits = [&]<int kernel_w, int n_tiles>() {
+    launch_splits<T, kernel_w, n_tiles>(launch, from_big.data(), from_small.data(), partials.as<float>(),
+                                        planned);
   };
-  const auto slabs_of = [&]<int n_tiles>() {
-    p.grids.kernel_w == 2 ? slabs.template operator()<2, n_tiles>() : slabs.template operator()<1, n_tiles>();
+  const auto splits_of = [&]<int n_tiles>() {
+    p.grids.kernel_w == 2 ? splits.template operator()<2, n_tiles>()
+                          : splits.template operator()<1, n_tiles>();
   };
   if (planned.n_tiles == 1)
-    slabs_of.template operator()<1>();
+    splits_of.template operator()<1>();
   else if (planned.n_tiles == 2)
-    slabs_of.template operator()<2>();
+    splits_of.template operator()<2>();
   else if (planned.n_tiles == 4)
-    slabs_of.template operator()<4>();
+    splits_of.template operator()<4>();
   else
-    slabs_of.template operator()<8>();
-  visit_slab_parts(p.slab, [&](auto parts, unsigned blocks) {
-    sum_kernel<T, parts><<<blocks, slab_threads, 0, launch.stream()>>>(
+    splits_of.template operator()<8>();
+  visit_split_parts(p.split_floats, [&](auto parts, unsigned blocks) {
+    sum_kernel<T, parts><<<blocks, split_threads, 0, launch.stream()>>>(
         partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), p);
   });
   launch.check();

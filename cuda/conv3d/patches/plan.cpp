@@ -127,17 +127,17 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   p.big_blocks = ceil_div(warps, p.row_warps);
   p.steps = ceil_div(grids->chunks, 4);
   p.pitch = int64_t{p.big_blocks} * p.row_warps * groups * 8 * grids->kernel_w;
-  p.slab = int64_t{p.small_blocks} * n * 8 * p.pitch;
+  p.split_floats = int64_t{p.small_blocks} * n * 8 * p.pitch;
 
   // As many blocks as run at once on an H200, with some steps for each warp.
   constexpr int64_t most_workspace = int64_t{32} << 20;
   const int teams = block_warps / p.row_warps, sums = groups / 2 * grids->kernel_w * n * 4;
   const int64_t blocks = int64_t{p.small_blocks} * p.big_blocks,
-                wanted = slab_blocks(n) * h200.multiprocessors;
-  const int64_t slabs =
-      std::min({wanted / blocks, most_workspace / (4 * p.slab), int64_t{ceil_div(p.steps, 4 * teams)}});
-  p.slabs = narrow(std::max<int64_t>(slabs, 1));
-  if (!product_fits({blocks, p.slabs}, limit)) return std::nullopt;
+                wanted = split_blocks(n) * h200.multiprocessors;
+  const int64_t splits = std::min(
+      {wanted / blocks, most_workspace / (4 * p.split_floats), int64_t{ceil_div(p.steps, 4 * teams)}});
+  p.splits = narrow(std::max<int64_t>(splits, 1));
+  if (!product_fits({blocks, p.splits}, limit)) return std::nullopt;
   planned.shared_bytes = teams / 2 * p.row_warps * sums * 32 * 4;
   return planned;
 }

@@ -14,7 +14,7 @@ namespace vox::cuda::conv::patches {
 // How the kernels for patches (kernel.cuh, weight_grad.cuh) see a convolution whose kernel equals its stride:
 // a coarse cell and its patch of kernel.d x kernel.h x kernel.w fine cells touch each other and nothing else.
 //
-// A *row of big* is a channel of big with a tap (kd, kh): the cells that this tap meets, as a function of the
+// A *row of big* is, for a channel of big, the strided view of the fine grid read by tap (kd, kh), indexed by
 // coarse cell. Its number is (channel * kernel.d + kd) * kernel.h + kh, as in the weight. So the operation is
 // a product of matrices for each image: of small (channels x cells) and big (rows x cells x kernel.w) with
 // the weight (channels of small x rows of big x kernel.w).
@@ -100,8 +100,8 @@ struct WeightGradPlan {
   Grids grids;
   int small_blocks, big_blocks;  ///< blocks that share the channels of small, and the rows of big
   int row_warps;                 ///< warps that share the rows of a block; the others share its cells
-  int steps, slabs;              ///< of 4 chunks; blocks that share the steps
-  int64_t pitch, slab;           ///< floats from a channel of small to the next, and of a slab's result
+  int steps, splits;             ///< of 4 chunks; blocks that share the steps
+  int64_t pitch, split_floats;   ///< floats from a channel of small to the next, and of a split's result
 };
 struct PlannedWeightGrad {
   WeightGradPlan plan;
@@ -110,7 +110,7 @@ struct PlannedWeightGrad {
 };
 
 /// Blocks that a multiprocessor has registers for.
-constexpr int slab_blocks(int n_tiles) { return n_tiles == 1 ? 3 : n_tiles <= 4 ? 2 : 1; }
+constexpr int split_blocks(int n_tiles) { return n_tiles == 1 ? 3 : n_tiles <= 4 ? 2 : 1; }
 
 std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g);
 

@@ -10,15 +10,15 @@
 // is the same in both operands. Of big with kernel.w = 2 it loads 32 bytes, and sorts the two taps into the
 // operands of two instructions.
 //
-// What a block owns: 8 x `n_tiles` channels of small, all or some rows of big, and a slab of the cells. What
-// a warp owns: `groups` x 8 of the rows of big, and 32 cells of the slab in turn. At the end the warps with
+// What a block owns: 8 x `n_tiles` channels of small, all or some rows of big, and a split of the cells. What
+// a warp owns: `groups` x 8 of the rows of big, and 32 cells of the split in turn. At the end the warps with
 // the same rows add their sums in a tree through shared memory. Each block writes its own partial result;
 // sum_kernel adds them in order. No atomics, and the bits depend on the sizes only.
 //
 // Values that are not finite: cells and rows that do not exist are zeros in both operands, or their sums are
 // dropped.
 
-#include <voxgrad/cuda/conv3d/common/slabs.cuh>
+#include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/conv3d/patches/kernel.cuh>
 
 namespace vox::cuda::conv::patches {
@@ -26,9 +26,9 @@ namespace vox::cuda::conv::patches {
 constexpr int wg_threads = 32 * block_warps;
 
 template <class T, int kernel_w, int n_tiles>
-__global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
-    slab_kernel(const T* __restrict__ big, const T* __restrict__ small, float* __restrict__ partials,
-                const __grid_constant__ WeightGradPlan p) {
+__global__ void __launch_bounds__(wg_threads, split_blocks(n_tiles))
+    split_kernel(const T* __restrict__ big, const T* __restrict__ small, float* __restrict__ partials,
+                 const __grid_constant__ WeightGradPlan p) {
   constexpr int depth = n_tiles <= 2 ? 2 : 1;  // steps that are loaded together
   constexpr int m_tiles = groups / 2 * kernel_w, sums = m_tiles * n_tiles * 4;
   extern __shared__ __align__(16) float added[];  // [warp][sum][lane]
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
   const int of_rows = warp % p.row_warps, team = warp / p.row_warps, teams = block_warps / p.row_warps;
   const int small_block = static_cast<int>(blockIdx.x) % p.small_blocks,
             job = static_cast<int>(blockIdx.x) / p.small_blocks;
-  const int big_block = job % p.big_blocks, slab = job / p.big_blocks;
+  const int big_block = job % p.big_blocks, split = job / p.big_blocks;
   const int first_small = small_block * n_tiles * 8;
   const int first_big = (big_block * p.row_warps + of_rows) * groups * 8;
 
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
   }
 
   float sum[m_tiles][n_tiles][4] = {};
-  const int length = ceil_div(p.steps, p.slabs);
-  const int begin = slab * length, end = min(p.steps, begin + length);
+  const int length = ceil_div(p.steps, p.splits);
+  const int begin = split * length, end = min(p.steps, begin + length);
 #pragma unroll 1
   for (int step = begin + team; step < end; step += depth * teams) {
     uint32_t of_big[depth][groups][kernel_w][4], of_small[depth][n_tiles][4];
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
     for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int j = 0; j < groups; ++j) {
-        float* const to = partials + slab * p.slab + (first_small + 8 * n + 2 * t + e) * p.pitch +
+        float* const to = partials + split * p.split_floats + (first_small + 8 * n + 2 * t + e) * p.pitch +
                           (first_big + 8 * j + g) * kernel_w;
         const int m = j / 2 * kernel_w, i = j % 2 * 2 + e;
         if constexpr (kernel_w == 1)
@@ -127,12 +127,12 @@ __global__ void __launch_bounds__(wg_threads, slab_blocks(n_tiles))
       }
 }
 
-/// dweight = the sum of the slabs, which have padding at the end of every row, and rows of padding.
+/// dweight = the sum of the splits, which have padding at the end of every row, and rows of padding.
 template <class T, int parts>
-__global__ void __launch_bounds__(slab_threads)
+__global__ void __launch_bounds__(split_threads)
     sum_kernel(const float* partials, T* dweight, const __grid_constant__ WeightGradPlan p) {
   const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w;
-  sum_slabs<parts>(partials, p.slab, p.slabs, [&](int64_t i, double sum) {
+  sum_splits<parts>(partials, p.split_floats, p.splits, [&](int64_t i, double sum) {
     const Division by_row = divide(i, p.pitch);
     if (by_row.quotient < p.grids.small_rows && by_row.remainder < row_length)
       dweight[by_row.quotient * row_length + by_row.remainder] = static_cast<T>(sum);

@@ -24,16 +24,17 @@ struct ScaledLayout {
 
   static constexpr int channels = 8;
   int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * channels_of_block; }
-  int64_t granules() const { return columns() * p.slabs * p.items(); }
+  int64_t granules() const { return columns() * p.k_blocks * p.items(); }
   constexpr int64_t next_part() const { return channels_of_block * 16; }
+  constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
-    const auto [slab, item, group, block, channel] =
+    const auto [k_block, item, group, block, channel] =
         digits(number, {p.items(), p.groups, p.channel_blocks, channels_of_block});
     return {.group = group,
-            .in = slab * channels,
+            .in = k_block * channels,
             .out = block * channels_of_block + channel,
             .tap = taps.of[item],
-            .to = p.weights_at(group, block, slab, item) + channel * 16};
+            .to = p.weights_at(group, block, k_block, item) + channel * 16};
   }
 };
 

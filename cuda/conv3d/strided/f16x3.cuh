@@ -98,15 +98,15 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
       const int own_position = share.phase * kind.phase_pitch + share.first;
       const int part_bytes = kind.granule_pitch * 16;
       bool located = false;
-      for (int slab = 0; slab < p.slabs; ++slab, ring.advance(), turn ^= 1) {
+      for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
           locate(table, share, 4, tile, kind, p);
           located = true;
         }
         unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
-        const int left = p.in_per_group - slab * 8;
-        const char* const from = image + slab * 8 * channel_bytes;
+        const int left = p.in_per_group - k_block * 8;
+        const char* const from = image + k_block * 8 * channel_bytes;
         float least;  // of the largest values of each position that are not 0
         bool waited = false;
         for (;;) {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
               if (thread == 0 && !p.weight_bytes) {
                 ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
                 ptx::bulk_copy(stage + 2 * part_bytes,
-                               weights + kind.weights + int64_t{slab} * kind.stage_weights,
+                               weights + kind.weights + int64_t{k_block} * kind.stage_weights,
                                kind.stage_weights, shared.full[ring.slot]);
               }
             }
@@ -247,10 +247,10 @@ struct ScaledProducts {
           const Kind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
-          for (int slab = 0; slab < p.slabs; ++slab) {
+          for (int k_block = 0; k_block < p.k_blocks; ++k_block) {
             const unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
             const unsigned char* const weights =
-                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                p.weight_bytes ? shared.weights + kind.weights + k_block * kind.stage_weights
                                : stage + kind.granule_pitch * 32;
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
             // For the producers' stores; in the producers the fence would wait for all of their loads.

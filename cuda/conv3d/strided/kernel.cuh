@@ -28,7 +28,7 @@
 //   registers.cuh   the same rows straight from registers, where a pair of phases has few channels
 //   wide.cuh        32 channels at both phases are the rows of an instruction, and cells its columns;
 //                   sums then have the order of the output, and leave registers 16 bytes at a time
-//   runs.cuh        one live phase among others without taps: runs of sums and bias, by the copy engine
+//   runs.cuh        one live phase among others without taps: runs of sums and bias, by TMA
 //
 // Values that are not finite: Note [Values that are not finite] in common/operands.cuh; for wide,
 // store/wide.cuh.
@@ -53,7 +53,7 @@ namespace vox::cuda::conv::strided {
 
 // ---- The producers ----------------------------------------------------------------------------------------
 
-// Producers bring input from global memory to the stages, and round it.
+// Producers load input from global memory to the stages, and round it.
 
 /// The format of 8 channels of a position as loaded and in a stage: a granule of 16-bit numbers, or two of
 /// TF32.
@@ -96,7 +96,7 @@ struct Octet {
   }
 };
 
-/// Which positions of a window a thread of a group brings: `first` and every `step`-th further on, in one of
+/// Which positions of a window a thread of a group loads: `first` and every `step`-th further on, in one of
 /// the input's phases along w.
 struct Share {
   int lanes, phase, first, step;
@@ -110,7 +110,7 @@ __device__ __forceinline__ Share share_of(int thread, int lanes, const Plan& p) 
 }
 
 /// Fills the table of a thread with the offsets in bytes, in an input channel, of the positions that it
-/// brings for a kind's window; ~0 outside. Only this thread reads it.
+/// loads for a kind's window; ~0 outside. Only this thread reads it.
 __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int number_bytes,
                                        const Tile& tile, const Kind& kind, const Plan& p) {
   if (share.phase >= p.phases_w) return;
@@ -139,19 +139,19 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   }
 }
 
-/// A thread's part of a window's rest: the positions beyond whole rounds of a group, if they are so few that
-/// each thread can bring a single element of them. (In a full round most threads would load nothing.)
-struct Rest {
+/// A thread's part of a window's remainder: the positions beyond whole rounds of a group, if they are so few
+/// that each thread can load a single element of them. (In a full round most threads would load nothing.)
+struct Remainder {
   int position, channel;  // -1: none
   uint32_t offset;        // as in the table
 };
-/// How many of a window's `count` positions, the last ones, are brought as single elements.
+/// How many of a window's `count` positions, the last ones, are loaded as single elements.
 __device__ __forceinline__ int single_positions(int count) {
   const int beyond = count % producers;
   return count >= producers && beyond <= producers / 8 ? beyond : 0;
 }
-__device__ __forceinline__ Rest locate_rest(int thread, int positions, int number_bytes, const Tile& tile,
-                                            const Kind& kind, const Plan& p) {
+__device__ __forceinline__ Remainder locate_remainder(int thread, int positions, int number_bytes,
+                                                      const Tile& tile, const Kind& kind, const Plan& p) {
   if (thread / 8 >= positions) return {-1, 0, ~0u};
   const int in_plane = kind.plane - positions + thread / 8;
   const Place at = place_of(tile.position + in_plane, p);
@@ -210,35 +210,36 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
       int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
       const int singles = Block::trims ? single_positions(count) : 0;
       count -= singles;
-      Rest rest{-1, 0, ~0u};
+      Remainder remainder{-1, 0, ~0u};
       const int own_position = share.phase * kind.phase_pitch + share.first;
       const int granule_bytes = kind.granule_pitch * 16;
       const unsigned char* stage_weights = weights + kind.weights;
       bool located = false;
-      for (int slab = 0; slab < p.slabs;
-           ++slab, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
+      for (int k_block = 0; k_block < p.k_blocks;
+           ++k_block, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
           // Warps that drift apart share fewer lines in L1: the barrier gains 3 % of conv3d.
           if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
-          if constexpr (Block::trims) rest = locate_rest(thread, singles, number_bytes, tile, kind, p);
+          if constexpr (Block::trims)
+            remainder = locate_remainder(thread, singles, number_bytes, tile, kind, p);
           located = true;
         }
         unsigned char* const stage =
             shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
         bool waited = false;
         for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
-          const int channel = (slab * p.k_steps * Octet::in_step + octet) * 8,
+          const int channel = (k_block * p.k_steps * Octet::in_step + octet) * 8,
                     left = p.in_per_group - channel;
           const char* const from = image + channel * channel_bytes;
           unsigned char* const of_octet = stage + octet * Octet::granules * granule_bytes;
           unsigned char* to = of_octet + own_position * 16;
           typename Octet::Number single{};
           if constexpr (Block::trims)
-            if (rest.offset != ~0u && rest.channel < left)
-              single = __ldg(reinterpret_cast<const typename Octet::Number*>(from + rest.offset +
-                                                                             rest.channel * channel_bytes));
+            if (remainder.offset != ~0u && remainder.channel < left)
+              single = __ldg(reinterpret_cast<const typename Octet::Number*>(
+                  from + remainder.offset + remainder.channel * channel_bytes));
           for (int first = thread; first < count; first += batch * producers) {
             uint32_t offset[batch];
             typename Octet::Number v[batch][8];
@@ -266,8 +267,8 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
             to += batch * share.step * 16;
           }
           if constexpr (Block::trims)
-            if (rest.position >= 0)
-              Octet::store_one(of_octet + rest.position * 16, granule_bytes, rest.channel, single);
+            if (remainder.position >= 0)
+              Octet::store_one(of_octet + remainder.position * 16, granule_bytes, remainder.channel, single);
         }
         if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // lanes without a phase
         // Every lane arrives: racecheck does not follow lane 0 arriving for the others, and it costs nothing.
@@ -387,11 +388,11 @@ struct Products {
           const Kind& kind = p.kind[k];
           if (kind.stage_weights == 0) continue;
           const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
-          for (int slab = 0; slab < p.slabs; ++slab) {
+          for (int k_block = 0; k_block < p.k_blocks; ++k_block) {
             const unsigned char* const stage =
                 shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
             const unsigned char* const weights =
-                p.weight_bytes ? shared.weights + kind.weights + slab * kind.stage_weights
+                p.weight_bytes ? shared.weights + kind.weights + k_block * kind.stage_weights
                                : stage + p.k_steps * kind.granule_pitch * 32;
             ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
             // For the producers' stores; in the producers the fence would wait for all of their loads.

@@ -24,19 +24,20 @@ struct Layout {
 
   static constexpr int channels = Block::granule, rows = Block::weight_rows;
   int64_t granules() const {
-    return int64_t{p.groups} * p.channel_blocks * p.slabs * p.items() * p.k_steps * 2 * rows;
+    return int64_t{p.groups} * p.channel_blocks * p.k_blocks * p.items() * p.k_steps * 2 * rows;
   }
+  constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
-    const auto [group, block, slab, item, granule, row] =
-        digits(number, {p.channel_blocks, p.slabs, p.items(), p.k_steps * 2, rows});
+    const auto [group, block, k_block, item, granule, row] =
+        digits(number, {p.channel_blocks, p.k_blocks, p.items(), p.k_steps * 2, rows});
     const bool second = Block::wide && row % 16 >= 8;
     const int channel = Block::wide ? wide_channel(row / 8, row % 8) : row;
     const uint16_t tap = second ? taps.second[item] : taps.of[item];
     return {.group = group,
-            .in = (slab * p.k_steps * 2 + granule) * channels,
+            .in = (k_block * p.k_steps * 2 + granule) * channels,
             .out = block * Block::channels + channel,
             .tap = tap == no_tap ? Granule::no_tap : tap,
-            .to = p.weights_at(group, block, slab, item) + (granule * rows + row) * 16};
+            .to = p.weights_at(group, block, k_block, item) + (granule * rows + row) * 16};
   }
 };
 

@@ -184,7 +184,7 @@ struct Builder {
     }
     kind.first[most_slots] = static_cast<uint16_t>(items);
     if (kind.stage_weights > 0) kind.stage_weights += narrow(part_bytes);  // zeros
-    const int64_t weights = p.block_weights + int64_t{kind.stage_weights} * p.slabs;
+    const int64_t weights = p.block_weights + int64_t{kind.stage_weights} * p.k_blocks;
     if (weights > most_int) return false;
     p.block_weights = narrow(weights);
     p.kind[p.kinds++] = kind;
@@ -195,8 +195,7 @@ struct Builder {
   bool build(int depths, int k_steps) {
     p.depths = depths;
     p.k_steps = k_steps;
-    p.slabs = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * step_channels));
-    if (p.slabs > 65535) return false;  // blocks of the packing kernel along an axis
+    p.k_blocks = narrow(ceil_div(p.in_per_group, int64_t{k_steps} * step_channels));
     p.row_blocks = p.kinds = p.block_weights = items = 0;
     if (p.transposed) {
       const int per_row = tile.slots > 1 && !wide ? 2 : 1, rows = tile.slots / per_row;

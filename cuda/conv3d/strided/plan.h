@@ -79,7 +79,7 @@ struct Plan {
   int channel_blocks;
   int depths;  ///< number of depths of a tile
   int plane_tiles, depth_blocks;
-  int k_steps, slabs;                     ///< k-steps (one instruction each) in a stage; stages of a kind
+  int k_steps, k_blocks;                  ///< k-steps (one instruction each) in a stage; stages of a kind
   int stages, stage_bytes, weight_bytes;  ///< the ring; resident weights, 0 if they come with the stages
   int window_bytes, zero_bytes;           ///< in a stage: where windows end, and zeros from there on
   int block_weights;                      ///< bytes of all weights of a (group, block of channels)

@@ -16,9 +16,9 @@
 // channels of small, whose tile lies as [granule][channel][4 or 8 positions] and is addressed by a
 // descriptor.
 //
-// What a block owns: a slice of dweight in registers (plan.h). It sums the slice over a slab of positions,
+// What a block owns: a slice of dweight in registers (plan.h). It sums the slice over a split of positions,
 // and writes its own partial result; a second kernel adds the partial results in order. No atomics, and the
-// bits never change. Its first two warpgroups multiply, the other two bring the tiles (produce.cuh). A step
+// bits never change. Its first two warpgroups multiply, the other two load the tiles (produce.cuh). A step
 // is one depth of a tile of coarse rows; the planes of big stay in a ring for the steps that share them.
 //
 // Reading order: plan.h, block.cuh, produce.cuh, and this file.
@@ -162,7 +162,7 @@ __device__ __forceinline__ void consume(const Plan& p, const Shared& s, int firs
 /// truncate, so they are added to f32 sums after 32 positions, and the small products go first. The products
 /// of 64 rows are made one after the other.
 template <int columns, int count>
-__device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, int first, int steps,
+__device__ __forceinline__ void consume_pairs(const Plan& p, const Shared& s, int first, int steps,
                                               float* to) {
   const int thread = threadIdx.x % group_threads, lane = thread % 32, warp = thread / 32;
   const int row = lane / 4, k = lane % 4;
@@ -243,14 +243,14 @@ __device__ __forceinline__ void consume_split(const Plan& p, const Shared& s, in
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
-/// dweight = the partial results of p.slabs slabs, added in order.
-void add_slabs(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p);
+/// dweight = the partial results of p.splits splits, added in order.
+void add_splits(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p);
 
 /// Registers of a consumer thread: accumulators, fragments and their addresses, and others. Producers, of as
 /// many warpgroups, get the remainder (256 for both); the more they have, the more loads are in flight.
 constexpr int consumer_registers(int columns, int count, Factors factors) {
-  const bool split = factors == Factors::tf32x3;
-  const int sums = (count + split) * columns / 2, fragments = split ? 26 : count * 6;
+  const bool paired = factors == Factors::tf32x3;
+  const int sums = (count + paired) * columns / 2, fragments = paired ? 26 : count * 6;
   const int others = factors == Factors::of_16_bits ? 36 : 44;
   return std::clamp((sums + fragments + others + 7) / 8 * 8, 128, 208);  // 128 at the start
 }
@@ -264,14 +264,14 @@ constexpr int loads_at_once(int columns, int count, Factors factors) {
 template <class Operand, int columns, int count>
 __device__ __forceinline__ void consume_by(const Plan& p, const Shared& s, int first, int steps, float* to) {
   if constexpr (Operand::parts > 1)
-    consume_split<columns, count>(p, s, first, steps, to);
+    consume_pairs<columns, count>(p, s, first, steps, to);
   else
     consume<Operand, columns, count>(p, s, first, steps, to);
 }
 #endif
 
-/// A block computes one slice for one slab. The first warpgroup computes `count` products, the second as many
-/// or one fewer.
+/// A block computes one slice for one split. The first warpgroup computes `count` products, the second as
+/// many or one fewer.
 template <class Operand, int columns, int count>
 __global__ void __launch_bounds__(block_threads, 1)
     partial_kernel(const Stored<Operand>* __restrict__ big, const Stored<Operand>* __restrict__ small,
@@ -289,17 +289,17 @@ __global__ void __launch_bounds__(block_threads, 1)
   __syncthreads();
 
   // Slices run fastest: blocks that read the same cells run at the same time.
-  const int64_t slab = blockIdx.x / p.slices;
-  const int64_t begin = slab * p.steps / p.slabs, end = (slab + 1) * p.steps / p.slabs;
+  const int64_t split = blockIdx.x / p.slices;
+  const int64_t begin = split * p.steps / p.splits, end = (split + 1) * p.steps / p.splits;
   const int steps = static_cast<int>(end - begin);
   const int warpgroup = threadIdx.x / group_threads;
-  constexpr bool split = Operand::parts > 1;
+  constexpr bool paired = Operand::parts > 1;
   constexpr int registers = consumer_registers(columns, count, factors_of<Operand>);
   if (warpgroup >= consumers) {
     ptx::shrink_registers_to<256 - registers>();
     const bool fails = produce<Operand, loads_at_once(columns, count, factors_of<Operand>)>(
         p, s, slice_of(p, blockIdx.x % p.slices), big, small, pairs, quads, begin, steps);
-    if (split && fails) *failed = 1;
+    if (paired && fails) *failed = 1;
   } else {
     ptx::grow_registers_to<registers>();
     float* const to = partials + blockIdx.x * p.slice_floats();
@@ -329,7 +329,7 @@ void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small
   const bool quads = w.small % 4 == 0 && is_packet_aligned<T, 4>(from_small);
   constexpr auto* kernel = partial_kernel<Operand, columns, count>;
   launch.allow_shared_memory<kernel>(p.shared_bytes);
-  kernel<<<static_cast<unsigned>(p.slices * p.slabs), block_threads, static_cast<size_t>(p.shared_bytes),
+  kernel<<<static_cast<unsigned>(p.slices * p.splits), block_threads, static_cast<size_t>(p.shared_bytes),
            launch.stream()>>>(from_big, from_small, pairs, quads, partials, failed, p);
 }
 
@@ -341,16 +341,16 @@ bool takes(const Conv3dGeometry& g) {
 /// dweight by the plan, in two launches.
 template <class Operand>
 void run(const WeightGradCall& call) {
-  constexpr bool split = Operand::parts > 1;
+  constexpr bool paired = Operand::parts > 1;
   const auto& [big, small, dweight, g, only_if, failed_tensor] = call;
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed_tensor});
   const Plan p = *recall<make_plan>(g, factors_of<Operand>);
-  int64_t* const failed = split ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
-  const Workspace partials(launch, p.slabs * p.slices * p.slice_floats() * int64_t{sizeof(float)});
+  int64_t* const failed = paired ? vox::detail::mutable_ptr<int64_t>(failed_tensor) : nullptr;
+  const Workspace partials(launch, p.splits * p.slices * p.slice_floats() * int64_t{sizeof(float)});
   visit_channel_tiles(p.small_per_group, [&](auto tiles) {
     constexpr int columns = 8 * tiles;
     const auto launch_if = [&](auto choice) {
-      constexpr int count = warpgroup_products(columns, split).of[choice];
+      constexpr int count = warpgroup_products(columns, paired).of[choice];
       if constexpr (count > 0)
         if (p.first_products == count)
           launch_partial<Operand, columns, count>(launch, big, small, partials.as<float>(), failed, p);
@@ -360,7 +360,7 @@ void run(const WeightGradCall& call) {
     launch_if(std::integral_constant<int, 2>{});
     launch_if(std::integral_constant<int, 3>{});
   });
-  add_slabs(launch, partials.as<float>(), dweight, p);
+  add_splits(launch, partials.as<float>(), dweight, p);
   launch.check();
 }
 

@@ -102,16 +102,16 @@ double cycles(const Plan& p) {
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
   const double per_column = more * plane / 3 + multiply + 2000;
   const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
-  const double waves = static_cast<double>(ceil_div(p.slices * p.slabs, h200.multiprocessors));
-  return waves * (static_cast<double>(ceil_div(p.steps, p.slabs)) * step + per_column + 10000);
+  const double waves = static_cast<double>(ceil_div(p.slices * p.splits, h200.multiprocessors));
+  return waves * (static_cast<double>(ceil_div(p.steps, p.splits)) * step + per_column + 10000);
 }
 
 }  // namespace
 
 std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
   Plan p{};
-  const bool split = factors == Factors::tf32x3;
-  p.parts = split ? 2 : 1, p.per_word = factors == Factors::of_16_bits ? 2 : 1;
+  const bool paired = factors == Factors::tf32x3;
+  p.parts = paired ? 2 : 1, p.per_word = factors == Factors::of_16_bits ? 2 : 1;
   if (!all_fit({g.batch, g.big_channels, g.small_channels, g.big.h * g.big.w, g.small_cells()}, limit) ||
       g.taps() > 4096)
     return std::nullopt;
@@ -133,7 +133,7 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
 
   Least<Plan> best;
   const int all_octets = ceil_div(p.big_per_group, 8);
-  const ProductCounts counts = warpgroup_products(p.columns, split);
+  const ProductCounts counts = warpgroup_products(p.columns, paired);
   const int most_products = *std::ranges::max_element(counts.of);
   for (p.octet_blocks = all_octets; p.octet_blocks > 0; --p.octet_blocks) {
     p.octets = ceil_div(all_octets, p.octet_blocks);
@@ -159,8 +159,8 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
         if (!lay_out(p)) continue;
         p.steps = int64_t{p.batch} * p.axis[1].tiles * p.axis[2].tiles * p.axis[0].small;
         for (int waves = 1; waves <= 3; ++waves) {
-          p.slabs = std::max<int64_t>(1, std::min({waves * h200.multiprocessors / p.slices, p.steps,
-                                                   most_workspace / (4 * p.slices * p.slice_floats())}));
+          p.splits = std::max<int64_t>(1, std::min({waves * h200.multiprocessors / p.slices, p.steps,
+                                                    most_workspace / (4 * p.slices * p.slice_floats())}));
           best.offer(p, cycles(p));
         }
       }

@@ -13,7 +13,7 @@ namespace vox::cuda::conv::weight_grad {
 //   dweight[sc, (bc, k)] = sum over n, i of small[n, sc, i] * big[n, bc, i * stride - padding + k * dilation]
 //
 // Rows of the product come in octets: 8 channels of big at one tap. Columns are channels of small. A slice is
-// what one block keeps in registers: some octets of channels x some taps x up to 64 columns. A slab is what
+// what one block keeps in registers: some octets of channels x some taps x up to 64 columns. A split is what
 // it sums over: a number of steps. A step is one coarse depth of a tile of coarse rows.
 //
 // Phases. Along an axis, tap k reads cell i * stride + t of big, t = k * dilation - padding, which is cell
@@ -41,15 +41,15 @@ struct PhasedAxis {
 };
 
 /// Products of 64 rows that a warpgroup can hold, for each number of columns that has a kernel, ascending;
-/// unused entries are zero. With split factors there are further accumulators.
+/// unused entries are zero. With pairs of factors there are further accumulators.
 struct ProductCounts {
   int of[4];
 };
-constexpr ProductCounts warpgroup_products(int columns, bool split) {
+constexpr ProductCounts warpgroup_products(int columns, bool paired) {
   if (columns <= 24) return {1, 4, 7};
-  if (columns <= 32) return split ? ProductCounts{1, 4, 5} : ProductCounts{1, 4, 5, 7};
-  if (columns <= 48) return split ? ProductCounts{1, 4} : ProductCounts{1, 4, 6};
-  return split ? ProductCounts{1, 3} : ProductCounts{1, 3, 4};
+  if (columns <= 32) return paired ? ProductCounts{1, 4, 5} : ProductCounts{1, 4, 5, 7};
+  if (columns <= 48) return paired ? ProductCounts{1, 4} : ProductCounts{1, 4, 6};
+  return paired ? ProductCounts{1, 3} : ProductCounts{1, 3, 4};
 }
 
 struct Plan {
@@ -59,17 +59,17 @@ struct Plan {
   int taps;
 
   // Slices.
-  int columns, column_blocks;    // channels of small in a block; blocks in a group
-  int octets, octet_blocks;      // octets of channels of big in a block; blocks in a group
-  int slice_taps, tap_blocks;    // taps in a block
-  int first_products, products;  // of 64 rows: of the first warpgroup, of both
-  int64_t slices, steps, slabs;  // steps of a slice, in all its slabs
+  int columns, column_blocks;     // channels of small in a block; blocks in a group
+  int octets, octet_blocks;       // octets of channels of big in a block; blocks in a group
+  int slice_taps, tap_blocks;     // taps in a block
+  int first_products, products;   // of 64 rows: of the first warpgroup, of both
+  int64_t slices, steps, splits;  // steps of a slice, in all its splits
 
   // Shared memory, in words of 4 bytes.
   int per_word;                    // numbers in a word
   int copy_words;                  // from a row to its shifted copy; 0: there is none
   int channel_pitch, slot_words;   // of big, [slot][channel][row][column]
-  int parts;                       // of an element of small: 1, or 2 if it is split
+  int parts;                       // of an element of small: 1, or 2 if factors are pairs
   int plane_words;                 // of small, [granule of positions][column, and one more][4 words]
   int across;                      // elements of big in a row of a slot, of all phases
   int big_entries, small_entries;  // elements of a slot, of a tile of small, a channel

@@ -30,12 +30,11 @@ __device__ __forceinline__ bool store_factor(Stored<Operand> x, Stored<Operand>*
   return false;
 }
 
-/// Brings a plane of big, `channels` of which exist, to its slot. An entry is `positions` neighbours, 1 or a
+/// Loads one depth plane into its slot; missing channels are zero. An entry is `positions` neighbours, 1 or a
 /// word of 2. Several entries of 8 channels each are in flight at once.
 template <class Operand, int positions, int at_once>
-__device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, const Stored<Operand>* from,
-                                            bool exists, int channels, uint32_t* to, int thread,
-                                            bool& fails) {
+__device__ __forceinline__ void load_plane(const Plan& p, const Shared& s, const Stored<Operand>* from,
+                                           bool exists, int channels, uint32_t* to, int thread, bool& fails) {
   using T = Stored<Operand>;
   using Neighbours = std::conditional_t<positions == 2, uint32_t, T>;
   constexpr int per_word = 4 / sizeof(T);
@@ -90,10 +89,10 @@ __device__ __forceinline__ void bring_plane(const Plan& p, const Shared& s, cons
   }
 }
 
-/// Brings a tile of small, 4 channels of an entry at a time. An entry is `positions` neighbours, 1 or 4.
+/// Loads a tile of small, 4 channels of an entry at a time. An entry is `positions` neighbours, 1 or 4.
 template <class Operand, int positions, int at_once>
-__device__ __forceinline__ void bring_tile(const Plan& p, const Shared& s, const Stored<Operand>* from,
-                                           int channels, uint32_t* to, int thread, bool& fails) {
+__device__ __forceinline__ void load_tile(const Plan& p, const Shared& s, const Stored<Operand>* from,
+                                          int channels, uint32_t* to, int thread, bool& fails) {
   using T = Stored<Operand>;
   using Neighbours = Packet<T, positions>;
   constexpr int granule = 16 / sizeof(T);
@@ -147,7 +146,7 @@ __device__ __forceinline__ void bring_tile(const Plan& p, const Shared& s, const
   }
 }
 
-/// Brings the tiles of all steps. Returns whether this thread met a value that cannot be split.
+/// Loads the tiles of all steps. Returns whether this thread met a value that cannot be split.
 template <class Operand, int at_once>
 __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Slice& slice,
                                         const Stored<Operand>* big, const Stored<Operand>* small, bool pairs,
@@ -194,18 +193,18 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
     const T* const from_big =
         big + ((int64_t{column.image} * p.groups + slice.group) * p.big_per_group + slice.first_octet * 8) *
                   p.big_cells;
-    const auto bring = [&](int phase, int plane) {
+    const auto load = [&](int phase, int plane) {
       const int z = (d + depth.first[phase] + plane) * depth.stride + depth.residue[phase];
       uint32_t* const slot = s.big + slot_of(p, phase, plane, step) * p.slot_words;
       const T* const plane_of_big = from_big + z * big_plane;
       const bool exists = within(z, depth.big);
       if (sizeof(T) == 2 && pairs)
-        bring_plane<Operand, 4 / sizeof(T), at_once>(p, s, plane_of_big, exists, big_channels, slot, thread,
-                                                     fails);
+        load_plane<Operand, 4 / sizeof(T), at_once>(p, s, plane_of_big, exists, big_channels, slot, thread,
+                                                    fails);
       else
-        bring_plane<Operand, 1, at_once>(p, s, plane_of_big, exists, big_channels, slot, thread, fails);
+        load_plane<Operand, 1, at_once>(p, s, plane_of_big, exists, big_channels, slot, thread, fails);
     };
-    for (int phase = 0; phase < depth.phases; ++phase) bring(phase, depth.span[phase] - 1);
+    for (int phase = 0; phase < depth.phases; ++phase) load(phase, depth.span[phase] - 1);
     const T* const from_small =
         small +
         ((int64_t{column.image} * p.groups + slice.group) * p.small_per_group + slice.first_column) *
@@ -213,14 +212,14 @@ __device__ __forceinline__ bool produce(const Plan& p, const Shared& s, const Sl
         d * small_plane;
     uint32_t* const tile = s.small + buffer * buffer_words;
     if (quads)
-      bring_tile<Operand, 4, (at_once * 4 / sizeof(T) + 1) / 3>(p, s, from_small, small_channels, tile,
-                                                                thread, fails);
+      load_tile<Operand, 4, (at_once * 4 / sizeof(T) + 1) / 3>(p, s, from_small, small_channels, tile, thread,
+                                                               fails);
     else
-      bring_tile<Operand, 1, at_once>(p, s, from_small, small_channels, tile, thread, fails);
+      load_tile<Operand, 1, at_once>(p, s, from_small, small_channels, tile, thread, fails);
     if (fresh && p.deep) {  // the previous step may still use the other planes' slots
       if (step >= 1) ptx::mbarrier_wait(s.empty[1 - buffer], (step - 1) / 2 % 2);
       for (int phase = 0; phase < depth.phases; ++phase)
-        for (int plane = 0; plane + 1 < depth.span[phase]; ++plane) bring(phase, plane);
+        for (int plane = 0; plane + 1 < depth.span[phase]; ++plane) load(phase, plane);
     }
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive(s.full[buffer]);

@@ -1,22 +1,22 @@
 // kernel.cuh for f32 rounded to TF32, and the kernel that adds partial results.
 //
-// Sums stay in the tensor core's accumulators for the whole slab. They truncate (Note [Truncating sums] in
+// Sums stay in the tensor core's accumulators for the whole split. They truncate (Note [Truncating sums] in
 // common/operands.cuh), which on data of one sign adds an error of the order of TF32's own after some 10^4
 // cells.
 
-#include <voxgrad/cuda/conv3d/common/slabs.cuh>
+#include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/conv3d/weight_grad/kernel.cuh>
 
 namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-/// Adds the slabs, which lie like the accumulators of the threads of partial_kernel.
+/// Adds the splits, which lie like the accumulators of the threads of partial_kernel.
 template <class T, int parts>
-__global__ void __launch_bounds__(slab_threads)
-    add_slabs_kernel(const float* partials, T* dweight, const __grid_constant__ Plan p) {
+__global__ void __launch_bounds__(split_threads)
+    add_splits_kernel(const float* partials, T* dweight, const __grid_constant__ Plan p) {
   const int64_t each = p.slice_floats();
-  sum_slabs<parts>(partials, p.slices * each, p.slabs, [&](int64_t i, double sum) {
+  sum_splits<parts>(partials, p.slices * each, p.splits, [&](int64_t i, double sum) {
     const int at = static_cast<int>(i % each), thread = at % group_threads, lane = thread % 32;
     const int accumulator = at / group_threads % (p.columns / 2),
               product = at / group_threads / (p.columns / 2);
@@ -33,11 +33,11 @@ __global__ void __launch_bounds__(slab_threads)
 
 }  // namespace
 
-void add_slabs(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p) {
+void add_splits(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p) {
   const auto add = [&]<class T>(T) {
     T* const to = vox::detail::mutable_ptr<T>(dweight);
-    visit_slab_parts(p.slices * p.slice_floats(), [&](auto parts, unsigned blocks) {
-      add_slabs_kernel<T, parts><<<blocks, slab_threads, 0, launch.stream()>>>(partials, to, p);
+    visit_split_parts(p.slices * p.slice_floats(), [&](auto parts, unsigned blocks) {
+      add_splits_kernel<T, parts><<<blocks, split_threads, 0, launch.stream()>>>(partials, to, p);
     });
   };
   if (dweight.dtype() == bf16)

@@ -1,7 +1,7 @@
 #pragma once
 
 // Results of the strided kernel where one phase is live among dead ones (Form::runs): from registers to the
-// output, by the copy engine.
+// output, by TMA.
 //
 // Most of what is written there is the bias. A warpgroup's elements of a channel are a few long runs. They
 // are staged whole, sums and the bias between them, four channels at a time (those that four lanes have in
@@ -178,7 +178,7 @@ struct RunRows {
   }
 
   /// What a lane sends of a channel: bytes from an address in the buffer to one in the plane; 16 or more by
-  /// the copy engine, 8, 4 or 2 by a store; or nothing.
+  /// TMA, 8, 4 or 2 by a store; or nothing.
   struct Parcel {
     int from;
     uint32_t to;

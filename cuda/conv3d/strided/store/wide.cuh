@@ -30,9 +30,9 @@ __device__ __forceinline__ int read_by(int out, int k, const Axis& axis) {
 
 /// The element (d, h, w) of output channel `out` of a group. `input` begins at that group of the image.
 template <class Block>
-__device__ __forceinline__ float defined(const typename Block::Storage* input, int group, int out, int d,
-                                         int h, int w, float bias, const Operands<Block>& from,
-                                         const Plan& p) {
+__device__ __forceinline__ float by_definition(const typename Block::Storage* input, int group, int out,
+                                               int d, int h, int w, float bias, const Operands<Block>& from,
+                                               const Plan& p) {
   const int all_taps = p.d.kernel * p.h.kernel * p.w.kernel;
   float sum = bias;
 #pragma unroll 1
@@ -51,9 +51,10 @@ __device__ __forceinline__ float defined(const typename Block::Storage* input, i
 
 /// Recomputes what a warp has written that is not finite, for cells from `position` on.
 template <class Block>
-__device__ __forceinline__ void mend(int position, int depth, int image, const Columns& columns,
-                                     int row_block, const float* bias, const Operands<Block>& from,
-                                     typename Block::Storage* output, const Plan& p) {
+__device__ __forceinline__ void recompute_non_finite(int position, int depth, int image,
+                                                     const Columns& columns, int row_block, const float* bias,
+                                                     const Operands<Block>& from,
+                                                     typename Block::Storage* output, const Plan& p) {
   using Storage = typename Block::Storage;
   using Bits = std::conditional_t<sizeof(Storage) == 4, uint32_t, uint16_t>;
   // All exponent bits set: Inf or NaN.
@@ -77,8 +78,8 @@ __device__ __forceinline__ void mend(int position, int depth, int image, const C
       Storage* const to = output + (int64_t{image_group} * p.out_per_group + out) * p.out_channel +
                           (int64_t{d} * p.h.out + h) * p.w.out + w;
       if ((*reinterpret_cast<volatile Bits*>(to) & not_finite) != not_finite) continue;
-      *to = Storage(defined<Block>(from.input + int64_t{image_group} * p.in_per_group * p.in_channel,
-                                   columns.group, out, d, h, w, bias[in_block], from, p));
+      *to = Storage(by_definition<Block>(from.input + int64_t{image_group} * p.in_per_group * p.in_channel,
+                                         columns.group, out, d, h, w, bias[in_block], from, p));
     }
   }
 }
@@ -327,7 +328,8 @@ struct WideRows {
 #pragma unroll
     for (int i = 1; i < 8; ++i) nothing[0] += nothing[i];
     if (__any_sync(0xffffffff, nothing[0] != 0))
-      mend<Block>(position, depth, tile.image, columns, row_block, shared.bias, from, output, p);
+      recompute_non_finite<Block>(position, depth, tile.image, columns, row_block, shared.bias, from, output,
+                                  p);
   }
 };
 

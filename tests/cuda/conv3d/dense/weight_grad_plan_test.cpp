@@ -68,25 +68,25 @@ void add_step(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometr
   }
 }
 
-/// As dense/weight_grad.cuh: runs of steps, tiles and slabs.
+/// As dense/weight_grad.cuh: runs of steps, tiles and splits.
 void walk(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometry& g) {
-  std::vector<int> slabs(static_cast<size_t>(p.tiles()));
+  std::vector<int> splits(static_cast<size_t>(p.tiles()));
   for (int block = 0; block < p.blocks; ++block) {
     EXPECT_LT(p.begin_of(block), p.begin_of(block + 1));
     for (int64_t step = p.begin_of(block); step < p.begin_of(block + 1); ++step) {
       const auto tile = static_cast<int>(step / p.steps);
-      int& known =
-          slabs.at(static_cast<size_t>(tile));  // a block's slab is the next one, or that of its step before
-      const int slab = block - p.first_block(tile);
-      EXPECT_TRUE(slab == known || slab == known - 1);
-      known = slab + 1;
+      int& known = splits.at(
+          static_cast<size_t>(tile));  // a block's split is the next one, or that of its step before
+      const int split = block - p.first_block(tile);
+      EXPECT_TRUE(split == known || split == known - 1);
+      known = split + 1;
       add_step(products, p, g, tile, step % p.steps, step % p.steps == 0);
     }
   }
   EXPECT_EQ(p.begin_of(p.blocks), p.tiles() * p.steps);
   for (int tile = 0; tile < p.tiles(); ++tile) {
-    EXPECT_EQ(slabs.at(static_cast<size_t>(tile)), p.slabs_of(tile));
-    EXPECT_LE(p.slabs_of(tile), p.slabs);
+    EXPECT_EQ(splits.at(static_cast<size_t>(tile)), p.splits_of(tile));
+    EXPECT_LE(p.splits_of(tile), p.splits);
   }
 }
 

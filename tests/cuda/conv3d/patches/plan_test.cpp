@@ -106,7 +106,7 @@ TEST(Conv3dPatchesPlan, OwnsAllRowsWithinItsMemory) {
           }
 }
 
-TEST(Conv3dPatchesPlan, AWeightGradientHasSlabsOfEqualWork) {
+TEST(Conv3dPatchesPlan, AWeightGradientHasSplitsOfEqualWork) {
   for (const int64_t small : {1, 2, 9, 20, 64, 256})
     for (const int64_t big : {1, 3, 32, 70, 128, 1000})
       for (const Triple& kernel : {Triple(1), {2, 2, 1}, {2, 2, 2}})
@@ -118,7 +118,7 @@ TEST(Conv3dPatchesPlan, AWeightGradientHasSlabsOfEqualWork) {
           EXPECT_GE(p.big_blocks * p.row_warps * groups * 8, p.grids.big_rows);
           EXPECT_EQ(block_warps % p.row_warps, 0);
           EXPECT_GE(int64_t{p.steps} * 4, p.grids.chunks);
-          EXPECT_TRUE(p.slabs == 1 || p.slabs * p.slab * 4 <= int64_t{32} << 20);
+          EXPECT_TRUE(p.splits == 1 || p.splits * p.split_floats * 4 <= int64_t{32} << 20);
           EXPECT_LE(planned->shared_bytes, any_block_shared_bytes);
         }
 }

@@ -133,7 +133,7 @@ TEST(Conv3dStridedPlan, EvaluatesTheDefinition) {
     const auto planned = make_plan(*g, transposed, shape);
     if (!planned) continue;
     const Plan& p = planned->plan;
-    EXPECT_GE(p.slabs * p.k_steps * 32 / bytes.operand, p.in_per_group);
+    EXPECT_GE(p.k_blocks * p.k_steps * 32 / bytes.operand, p.in_per_group);
     testing::evaluate(*g, transposed, [&](Evaluation& products) { Walk{products, *planned, shape}.all(); });
     ++compared;
     ++of_form.at(static_cast<size_t>(shape.form));
@@ -282,8 +282,7 @@ TEST(Conv3dStridedPlan, IsForChannelsOfAtMost4GiB) {
   }
 }
 
-// The packed weights of a block of channels are counted in 31 bits, and slabs of channels are blocks of a
-// launch.
+// The packed weights of a block of channels are counted in 31 bits.
 TEST(Conv3dStridedPlan, IsForWeightsThatFitItsNumbers) {
   const auto has_plan = [](int64_t channels, const Triple& kernel) {
     const auto g = detail::conv3d_geometry("test", {1, channels, 8, 8, 8},
@@ -291,9 +290,9 @@ TEST(Conv3dStridedPlan, IsForWeightsThatFitItsNumbers) {
     return make_plan(g, false, tile_for(g, false)).has_value();
   };
   EXPECT_TRUE(has_plan(1 << 16, 3));
-  EXPECT_TRUE(has_plan(65535 * 8, Triple(1)));
-  EXPECT_FALSE(has_plan(65535 * 8 + 1, Triple(1)));
-  EXPECT_TRUE(has_plan(300'000, 3));   // 37,500 slabs x 64 channels x 27 taps x 32 bytes: 2.07e9
+  EXPECT_TRUE(has_plan(1 << 20, Triple(1)));
+  EXPECT_FALSE(has_plan((1 << 20) + 1, Triple(1)));
+  EXPECT_TRUE(has_plan(300'000, 3));   // 37,500 k-blocks x 64 channels x 27 taps x 32 bytes: 2.07e9
   EXPECT_FALSE(has_plan(320'000, 3));  // 2.2e9
 }
 

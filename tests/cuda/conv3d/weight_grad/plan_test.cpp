@@ -16,7 +16,7 @@ void expect_sound(const Plan& p) {
   EXPECT_GT(p.shared_bytes, 0);
   EXPECT_LE(p.shared_bytes, 227 * 1024 - 512);
   for (const int64_t entry : {int64_t{p.channel_pitch}, int64_t{p.slot_words}, int64_t{p.plane_words},
-                              int64_t{p.big_entries}, int64_t{p.small_entries}, p.slices, p.steps, p.slabs})
+                              int64_t{p.big_entries}, int64_t{p.small_entries}, p.slices, p.steps, p.splits})
     EXPECT_GT(entry, 0);
   int64_t words = int64_t{p.axis[0].extent} * p.slot_words + int64_t{2} * p.parts * p.tile_words();
   words += 2 * (int64_t{p.big_entries} + p.small_entries) + int64_t{2} * p.products * 8;
@@ -93,8 +93,8 @@ struct SharedBig {
   }
 };
 
-/// The products of a slice in a slab, as kernel.cuh and produce.cuh: its steps, one coarse depth of a tile of
-/// coarse rows each; the planes that a step adds to the ring; its octets and columns.
+/// The products of a slice in a split, as kernel.cuh and produce.cuh: its steps, one coarse depth of a tile
+/// of coarse rows each; the planes that a step adds to the ring; its octets and columns.
 void walk(Evaluation& products, const Plan& p, const Slice& slice, int64_t begin, int64_t end,
           int neighbours) {
   const auto& [depth, h, w] = p.axis;
@@ -130,10 +130,10 @@ void walk(Evaluation& products, const Plan& p, const Slice& slice, int64_t begin
 
 void expect_definition(const Conv3dGeometry& g, const Plan& p, int neighbours) {
   testing::evaluate(g, Conv3dPass::weight_grad, [&](Evaluation& products) {
-    for (int64_t block = 0; block < p.slices * p.slabs; ++block) {
+    for (int64_t block = 0; block < p.slices * p.splits; ++block) {
       const Slice slice = slice_of(p, block % p.slices);
-      const int64_t slab = block / p.slices;
-      walk(products, p, slice, slab * p.steps / p.slabs, (slab + 1) * p.steps / p.slabs, neighbours);
+      const int64_t split = block / p.slices;
+      walk(products, p, slice, split * p.steps / p.splits, (split + 1) * p.steps / p.splits, neighbours);
     }
     products.store_all();
   });

@@ -5,27 +5,27 @@
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
 
-// The last step of weight gradients whose sum was cut into slabs of cells, each with a partial result.
+// The last step of weight gradients whose sum was cut into splits of cells, each with a partial result.
 
 namespace vox::cuda::conv {
 
-constexpr int slab_threads = 256;  // of a block
+constexpr int split_threads = 256;  // of a block
 
-/// Calls store(i, sum) for this block's numbers i < size, the sum over all slabs of partials[slab * size +
-/// i]. `parts` warps share the slabs of 32 numbers, so that many loads are in flight even for few numbers.
+/// Calls store(i, sum) for this block's numbers i < size, the sum over all splits of partials[split * size +
+/// i]. `parts` warps share the splits of 32 numbers, so that many loads are in flight even for few numbers.
 /// The order depends on the arguments only.
 template <int parts, class F>
-__device__ __forceinline__ void sum_slabs(const float* __restrict__ partials, int64_t size, int64_t slabs,
-                                          const F& store) {
+__device__ __forceinline__ void sum_splits(const float* __restrict__ partials, int64_t size, int64_t splits,
+                                           const F& store) {
   static_assert(parts == 1 || parts == 8);
-  constexpr int each = slab_threads / parts;  // numbers of a block
+  constexpr int each = split_threads / parts;  // numbers of a block
   __shared__ double of_part[parts][32];
   const int part = parts == 1 ? 0 : static_cast<int>(threadIdx.x / 32);
   const int64_t i = int64_t{blockIdx.x} * each + threadIdx.x % each;
   double sum = 0;  // in f32 the rounding of some 100 additions would exceed all other errors
   if (i < size) {
 #pragma unroll 8
-    for (int64_t slab = part; slab < slabs; slab += parts) sum += partials[slab * size + i];
+    for (int64_t split = part; split < splits; split += parts) sum += partials[split * size + i];
   }
   if constexpr (parts > 1) {
     of_part[part][threadIdx.x % 32] = sum;
@@ -40,12 +40,12 @@ __device__ __forceinline__ void sum_slabs(const float* __restrict__ partials, in
 /// std::integral_constant. Measured: 28,672 numbers take 8.4 us in parts and 13.0 without; 65,536 take 13.4
 /// and 9.5. One grid holds all: 2^31 blocks of 32 numbers are more than memory holds.
 template <class F>
-void visit_slab_parts(int64_t size, const F& launch) {
+void visit_split_parts(int64_t size, const F& launch) {
   const auto blocks = [&](int each) { return static_cast<unsigned>(ceil_div(size, each)); };
   if (size <= 40'000)
-    launch(std::integral_constant<int, 8>{}, blocks(slab_threads / 8));
+    launch(std::integral_constant<int, 8>{}, blocks(split_threads / 8));
   else
-    launch(std::integral_constant<int, 1>{}, blocks(slab_threads));
+    launch(std::integral_constant<int, 1>{}, blocks(split_threads));
 }
 
 }  // namespace vox::cuda::conv
