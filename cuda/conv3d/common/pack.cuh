@@ -9,7 +9,7 @@
 //     int64_t granules() const;                         // their number
 //     int64_t columns() const;                          // F16x3 only; see pack_kernel
 //     constexpr Granule at(auto number) const;          // 0 <= number < granules()
-//     constexpr int channel(int c) const { return c; }  // channel c of a granule, from `in` on
+//     constexpr int channel(int c) const;               // channel c of a granule, from `in` on; else c
 //     constexpr int64_t next_part() const;              // parts only: bytes from one to the next
 //   };
 //
@@ -78,7 +78,8 @@ __device__ __forceinline__ void load_granule(float (&value)[Layout::channels], c
   const int64_t step = (w.transposed ? w.out_per_group : 1) * w.taps;
 #pragma unroll
   for (int c = 0; c < Layout::channels; ++c) {
-    const int channel = layout.channel(c);
+    int channel = c;
+    if constexpr (requires { layout.channel(c); }) channel = layout.channel(c);
     value[c] = channel < channels ? static_cast<float>(from[channel * step]) : 0.0f;
   }
 }

@@ -18,20 +18,18 @@ void product(const Conv3dCall& call, const Plan& p);
 template <class T>
 void weight_grad(const WeightGradCall& call, const WeightGradPlan& p);
 
-/// Calls `f` with the kernel's parameters as std::integral_constants: taps and stride along h.
-template <class F>
+/// Calls `f` with the kernel's parameters as std::integral_constants: taps and stride along h, or 0 for any.
+template <int t = 5, int s = 2, class F>
 void visit_column(int taps, int step, int tap_step, F f) {
-  const auto with = [&]<int t, int s>() {
-    f(std::integral_constant<int, t>{}, std::integral_constant<int, s>{});
-  };
-  if (tap_step != 1 || !shares_column(taps, step)) return with.template operator()<0, 0>();
-  if (step == 1 && taps == 2) return with.template operator()<2, 1>();
-  if (step == 1 && taps == 3) return with.template operator()<3, 1>();
-  if (step == 1 && taps == 4) return with.template operator()<4, 1>();
-  if (step == 1) return with.template operator()<5, 1>();
-  if (taps == 2) return with.template operator()<2, 2>();
-  if (taps == 3) return with.template operator()<3, 2>();
-  with.template operator()<4, 2>();
+  if constexpr (t > 0) {
+    constexpr int next_t = s > 1 ? t : t - 1, next_s = s > 1 ? 1 : 2;
+    if constexpr (shares_column(t, s))
+      if (taps == t && step == s && tap_step == 1)
+        return f(std::integral_constant<int, t>{}, std::integral_constant<int, s>{});
+    visit_column<next_t, next_s>(taps, step, tap_step, f);
+  } else {
+    f(std::integral_constant<int, 0>{}, std::integral_constant<int, 0>{});
+  }
 }
 
 /// Calls `f` with `block` (1, 2, 4, ..., `most`) as a std::integral_constant.

@@ -105,7 +105,6 @@ struct Layout {
   int64_t granules() const {
     return columns() * p.k_blocks * Tile::k_block_granules * p.d.taps * p.h.taps * p.w.taps;
   }
-  constexpr int channel(int c) const { return c; }
   constexpr int64_t next_part() const { return Tile::part_bytes; }
   constexpr Granule at(auto number) const {
     const auto [k_block, granule, d, h, w, group, block, column] = digits(
@@ -326,17 +325,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   unsigned char* const zeros = planes + p.planes * p.window * 16 * Tile::plane_granules;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < p.planes; ++s) {
-      ptx::mbarrier_init(plane_barriers.full[s], lanes);
-      ptx::mbarrier_init(plane_barriers.empty[s], consumer_warps * lanes);
-    }
-    for (int s = 0; s < p.stages; ++s) {
-      ptx::mbarrier_init(stage_barriers.full[s], 1);
-      ptx::mbarrier_init(stage_barriers.empty[s], consumer_warps * lanes);
-    }
-    ptx::mbarrier_init_done();
-  }
+  init_barriers(plane_barriers, stage_barriers, p);
   if constexpr (Tile::scaled) {
     if (threadIdx.x < Tile::zero_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
     ptx::fence_proxy_async();

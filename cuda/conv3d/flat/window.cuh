@@ -23,6 +23,20 @@ namespace vox::cuda::conv::flat {
 constexpr int consumer_warps = 8, loader_warps = 7;
 constexpr int block_threads = 32 * (consumer_warps + loader_warps + 1);
 
+/// One thread makes the barriers of both rings. Lanes load a plane; one thread loads a stage.
+__device__ __forceinline__ void init_barriers(Barriers& planes, Barriers& stages, const Product& p) {
+  if (threadIdx.x > 0) return;
+  for (int s = 0; s < p.planes; ++s) {
+    ptx::mbarrier_init(planes.full[s], lanes);
+    ptx::mbarrier_init(planes.empty[s], consumer_warps * lanes);
+  }
+  for (int s = 0; s < p.stages; ++s) {
+    ptx::mbarrier_init(stages.full[s], 1);
+    ptx::mbarrier_init(stages.empty[s], consumer_warps * lanes);
+  }
+  ptx::mbarrier_init_done();
+}
+
 // ---- Order ------------------------------------------------------------------------------------------------
 
 template <class F, int... q>

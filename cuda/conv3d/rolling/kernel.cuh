@@ -120,7 +120,6 @@ struct Layout {
     return int64_t{p.groups} * p.channel_blocks * Tile::taps_d * p.k_blocks * p.h.taps * p.w.taps *
            (Tile::tap_bytes / 16);
   }
-  constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
     const auto [group, block, turn, k_block, h, w, granule, slot, column] =
         digits(number, {p.channel_blocks, Tile::taps_d, p.k_blocks, p.h.taps, p.w.taps,
@@ -324,17 +323,7 @@ __global__ void __launch_bounds__(flat::block_threads, 1)
   unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < p.planes; ++s) {
-      ptx::mbarrier_init(plane_barriers.full[s], lanes);
-      ptx::mbarrier_init(plane_barriers.empty[s], flat::consumer_warps * lanes);
-    }
-    for (int s = 0; s < p.stages; ++s) {
-      ptx::mbarrier_init(stage_barriers.full[s], 1);
-      ptx::mbarrier_init(stage_barriers.empty[s], flat::consumer_warps * lanes);
-    }
-    ptx::mbarrier_init_done();
-  }
+  flat::init_barriers(plane_barriers, stage_barriers, p);
   __syncthreads();
 
   if (warp < flat::consumer_warps) {
