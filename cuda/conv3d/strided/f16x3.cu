@@ -26,7 +26,6 @@ struct ScaledLayout {
   int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * channels_of_block; }
   int64_t granules() const { return columns() * p.k_blocks * p.items(); }
   constexpr int64_t next_part() const { return channels_of_block * 16; }
-  constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
     const auto [k_block, item, group, block, channel] =
         digits(number, {p.items(), p.groups, p.channel_blocks, channels_of_block});

@@ -26,7 +26,6 @@ struct Layout {
   int64_t granules() const {
     return int64_t{p.groups} * p.channel_blocks * p.k_blocks * p.items() * p.k_steps * 2 * rows;
   }
-  constexpr int channel(int c) const { return c; }
   constexpr Granule at(auto number) const {
     const auto [group, block, k_block, item, granule, row] =
         digits(number, {p.channel_blocks, p.k_blocks, p.items(), p.k_steps * 2, rows});
