@@ -62,7 +62,9 @@ Window window(int d, int h, int w, int step) {
           .pitch = strip_rows * strips + 1,
           .step = step,
           .residue_columns = ceil_div(w, step),
-          .by_unit = {divisor_of(d), divisor_of(strips), divisor_of(w)},
+          .by_w = divisor_of(w),
+          .by_strip = divisor_of(strips),
+          .by_d = divisor_of(d),
           .by_step = divisor_of(step)};
 }
 
@@ -266,7 +268,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
   });
   if (!least.best()) return std::nullopt;
   p = *least.best();
-  p.by_item[0] = divisor_of(p.h.tile / short_run), p.by_item[1] = divisor_of(p.w.tile);
+  p.by_column = divisor_of(p.w.tile), p.by_run = divisor_of(p.h.tile / short_run);
 
   // Some blocks for each multiprocessor of an H200.
   const int64_t blocks = g.groups * p.out_blocks * p.row_jobs;

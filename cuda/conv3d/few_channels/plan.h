@@ -45,8 +45,7 @@ struct Window {
   int d, h, w;
   int strips, pitch;  ///< pitch: floats from one column to the next; odd, so that columns use all banks
   int step, residue_columns;  ///< step: the stride; columns of each remainder modulo it
-  Divisor by_unit[3];         ///< of the number of a strip: d, strip, column
-  Divisor by_step;
+  Divisor by_w, by_strip, by_d, by_step;
 
   constexpr int columns() const { return step * residue_columns; }
   constexpr int plane() const { return columns() * pitch; }  ///< floats
@@ -93,8 +92,8 @@ struct WeightGradPlan {
   int row_jobs, teams;  ///< blocks for all rows; warps of a block that share its cells
   int channels;         ///< of big in shared memory
   Window big, small;
-  int items;                    ///< of threads: column x run x depth
-  Divisor by_item[2];           ///< run, column
+  int items;  ///< of threads: column x run x depth
+  Divisor by_column, by_run;
   int64_t tiles, splits, jobs;  ///< tiles of all images; a split has ceil(tiles / splits)
   int threads, shared_bytes;
 };

@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(most_threads, 2)
                   Cell{p.d.out_cells, p.h.out_cells, p.w.out_cells}, p.small, tile, small_tile);
       __syncthreads();
       for (int item = team * 32 + lane; item < p.items; item += p.teams * 32) {
-        const auto [d, run, w] = digits(item, p.by_item);
-        const int h = short_run * run;
+        const int by_column = p.by_column.quotient(item), w = item - by_column * p.by_column.divisor;
+        const int d = p.by_run.quotient(by_column), h = short_run * (by_column - d * p.by_run.divisor);
         const float* const y = small_tile + d * p.small.plane() + w * p.small.pitch + h;
         float factor[short_run][outs];
 #pragma unroll

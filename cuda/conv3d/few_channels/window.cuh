@@ -27,8 +27,9 @@ __device__ __forceinline__ void load_window(const T* from, int channels, int64_t
   const int first_h = max(0, -at.h), heights = max(0, min(window.h, grid.h - at.h) - first_h);
 #pragma unroll 2
   for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += static_cast<int>(blockDim.x)) {
-    const auto [channel, d, strip_of_column, w] = digits(unit, window.by_unit);
-    const int h = strip_rows * strip_of_column;
+    const int by_w = window.by_w.quotient(unit), w = unit - by_w * window.w;
+    const int by_strip = window.by_strip.quotient(by_w), h = strip_rows * (by_w - by_strip * window.strips);
+    const int channel = window.by_d.quotient(by_strip), d = by_strip - channel * window.d;
     const bool inside = within(at.d + d, grid.d) && within(at.w + w, grid.w);
     const int rows = inside ? heights : 0;
     const T* cell = corner + channel * cells + (d * plane + h * grid.w + w);
@@ -36,9 +37,9 @@ __device__ __forceinline__ void load_window(const T* from, int channels, int64_t
 #pragma unroll
     for (int i = 0; i < strip_rows; ++i, cell += grid.w)
       values[i] = within(h - first_h + i, rows) ? static_cast<float>(*cell) : 0.0f;
-    const auto [in_residue, residue] = digits(w, {window.by_step});
-    const int column = residue * window.residue_columns + in_residue;
-    float* const strip = to + ((channel * window.d + d) * window.columns() + column) * window.pitch + h;
+    const int by_step = window.by_step.quotient(w), residue = w - by_step * window.step;
+    const int column = residue * window.residue_columns + by_step;
+    float* const strip = to + (by_strip * window.columns() + column) * window.pitch + h;
 #pragma unroll
     for (int i = 0; i < strip_rows; ++i) strip[i] = values[i];
   }
