@@ -123,26 +123,17 @@ void run_weight_grad(const WeightGradCall& call) {
   const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
   const Aligned<T> from_big(launch, big), from_small(launch, small);
   const Workspace partials(launch, p.splits * p.split_floats * 4);
-  const auto splits = [&]<int kernel_w, int n_tiles>() {
-    launch_splits<T, kernel_w, n_tiles>(launch, from_big.data(), from_small.data(), partials.as<float>(),
-                                        planned);
+  const auto one = [&]<int n_tiles>() {
+    if (planned.n_tiles != n_tiles) return;
+    const auto start = p.grids.kernel_w == 2 ? launch_splits<T, 2, n_tiles> : launch_splits<T, 1, n_tiles>;
+    start(launch, from_big.data(), from_small.data(), partials.as<float>(), planned);
   };
-  const auto splits_of = [&]<int n_tiles>() {
-    p.grids.kernel_w == 2 ? splits.template operator()<2, n_tiles>()
-                          : splits.template operator()<1, n_tiles>();
-  };
-  if (planned.n_tiles == 1)
-    splits_of.template operator()<1>();
-  else if (planned.n_tiles == 2)
-    splits_of.template operator()<2>();
-  else if (planned.n_tiles == 4)
-    splits_of.template operator()<4>();
-  else
-    splits_of.template operator()<8>();
-  visit_split_parts(p.split_floats, [&](auto parts, unsigned blocks) {
-    sum_kernel<T, parts><<<blocks, split_threads, 0, launch.stream()>>>(
-        partials.as<float>(), vox::detail::mutable_ptr<T>(dweight), p);
-  });
+  one.template operator()<1>();
+  one.template operator()<2>();
+  one.template operator()<4>();
+  one.template operator()<8>();
+  sum_splits(launch, partials.as<float>(), p.split_floats, p.splits,
+             StoreSum<T>{p, vox::detail::mutable_ptr<T>(dweight)});
   launch.check();
 }
 

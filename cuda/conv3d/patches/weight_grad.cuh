@@ -127,16 +127,18 @@ __global__ void __launch_bounds__(wg_threads, split_blocks(n_tiles))
       }
 }
 
-/// dweight = the sum of the splits, which have padding at the end of every row, and rows of padding.
-template <class T, int parts>
-__global__ void __launch_bounds__(split_threads)
-    sum_kernel(const float* partials, T* dweight, const __grid_constant__ WeightGradPlan p) {
-  const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w;
-  sum_splits<parts>(partials, p.split_floats, p.splits, [&](int64_t i, double sum) {
+/// Stores sums. A split has padding at the end of every row, and rows of padding.
+template <class T>
+struct StoreSum {
+  WeightGradPlan p;
+  T* dweight;
+
+  __device__ __forceinline__ void operator()(int64_t i, double sum) const {
+    const int64_t row_length = int64_t{p.grids.big_rows} * p.grids.kernel_w;
     const Division by_row = divide(i, p.pitch);
     if (by_row.quotient < p.grids.small_rows && by_row.remainder < row_length)
       dweight[by_row.quotient * row_length + by_row.remainder] = static_cast<T>(sum);
-  });
-}
+  }
+};
 
 }  // namespace vox::cuda::conv::patches

@@ -11,12 +11,14 @@ namespace vox::cuda::conv::weight_grad {
 
 namespace {
 
-/// Adds the splits, which lie like the accumulators of the threads of partial_kernel.
-template <class T, int parts>
-__global__ void __launch_bounds__(split_threads)
-    add_splits_kernel(const float* partials, T* dweight, const __grid_constant__ Plan p) {
-  const int64_t each = p.slice_floats();
-  sum_splits<parts>(partials, p.slices * each, p.splits, [&](int64_t i, double sum) {
+/// Stores sums, which lie like the accumulators of the threads of partial_kernel.
+template <class T>
+struct StoreSum {
+  Plan p;
+  T* dweight;
+
+  __device__ __forceinline__ void operator()(int64_t i, double sum) const {
+    const int64_t each = p.slice_floats();
     const int at = static_cast<int>(i % each), thread = at % group_threads, lane = thread % 32;
     const int accumulator = at / group_threads % (p.columns / 2),
               product = at / group_threads / (p.columns / 2);
@@ -28,17 +30,15 @@ __global__ void __launch_bounds__(split_threads)
     if (octet < p.octets_in_slice() && tap < p.taps && b < p.big_per_group && column < p.small_per_group)
       dweight[((int64_t{slice.group} * p.small_per_group + column) * p.big_per_group + b) * p.taps + tap] =
           static_cast<T>(sum);
-  });
-}
+  }
+};
 
 }  // namespace
 
 void add_splits(const Launch& launch, const float* partials, const Tensor& dweight, const Plan& p) {
   const auto add = [&]<class T>(T) {
-    T* const to = vox::detail::mutable_ptr<T>(dweight);
-    visit_split_parts(p.slices * p.slice_floats(), [&](auto parts, unsigned blocks) {
-      add_splits_kernel<T, parts><<<blocks, split_threads, 0, launch.stream()>>>(partials, to, p);
-    });
+    sum_splits(launch, partials, p.slices * p.slice_floats(), p.splits,
+               StoreSum<T>{p, vox::detail::mutable_ptr<T>(dweight)});
   };
   if (dweight.dtype() == bf16)
     add(bfloat16{});

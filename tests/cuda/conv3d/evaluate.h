@@ -85,10 +85,11 @@ class Evaluation {
   void multiply(int64_t big, int64_t small, int64_t weight) {
     if (big == outside || small == outside || weight == outside || failed()) return;
     if (!within(big, big_) || !within(small, small_) || !within(weight, weight_))
-      return fail("an element beyond its tensor", big, small, weight);
-    if (big != defined_big(small, weight)) return fail("not a product of the definition", big, small, weight);
+      return fail_product("an element beyond its tensor", big, small, weight);
+    if (big != defined_big(small, weight))
+      return fail_product("not a product of the definition", big, small, weight);
     const auto number = static_cast<size_t>(small * per_small_channel() + weight % per_small_channel());
-    if (done_[number]) return fail("a product for the second time", big, small, weight);
+    if (done_[number]) return fail_product("a product for the second time", big, small, weight);
     done_[number] = true;
     if (pass_ == Pass::conv3d)
       at(result_, small) += at(big_, big) * at(weight_, weight);
@@ -104,8 +105,8 @@ class Evaluation {
   /// Writes an element of the result.
   void store(int64_t element) {
     if (failed()) return;
-    if (!within(element, result_)) return fail("stored beyond the result", element);
-    if (stored_[static_cast<size_t>(element)]) return fail("stored for the second time", element);
+    if (!within(element, result_)) return fail("stored beyond the result: element ", element);
+    if (stored_[static_cast<size_t>(element)]) return fail("stored for the second time: element ", element);
     stored_[static_cast<size_t>(element)] = true;
   }
 
@@ -118,12 +119,12 @@ class Evaluation {
 
   void expect_definition() {
     for (size_t i = 0; i < result_.size(); ++i)
-      if (!stored_[i]) fail("never stored", static_cast<int64_t>(i));
+      if (!stored_[i]) fail("never stored: element ", i);
     for (int64_t small = 0; small < std::ssize(small_); ++small)
       for (int64_t k = 0; k < per_small_channel() && !failed(); ++k) {
         const int64_t weight = channel_of(small) * per_small_channel() + k, big = defined_big(small, weight);
         if (big != outside && !done_[static_cast<size_t>(small * per_small_channel() + k)])
-          fail("a product is missing", big, small, weight);
+          fail_product("a product is missing", big, small, weight);
       }
     EXPECT_TRUE(error_.empty()) << error_;
     EXPECT_TRUE(failed() || result_ == reference_values());
@@ -170,12 +171,12 @@ class Evaluation {
                                              : reference::weight_grad(r, big_, small_);
   }
 
-  void fail(const char* what, int64_t result) { fail(str(what, ": element ", result)); }
-  void fail(const char* what, int64_t big, int64_t small, int64_t weight) {
-    fail(str(what, ": elements ", big, " of big, ", small, " of small, ", weight, " of the weight"));
+  void fail_product(const char* what, int64_t big, int64_t small, int64_t weight) {
+    fail(what, ": elements ", big, " of big, ", small, " of small, ", weight, " of the weight");
   }
-  void fail(const std::string& error) {
-    if (!failed()) error_ = error;
+  template <class... T>
+  void fail(const T&... what) {
+    if (!failed()) error_ = str(what...);
   }
 
   Conv3dGeometry g_;

@@ -181,6 +181,19 @@ TEST(Conv3dDensePlan, BoxesFillTheirRows) {
   EXPECT_EQ(boxes({1, 1, 1}, 300), 3);
 }
 
+// A part of a GPU may have no room for a cluster.
+TEST(Conv3dDensePlan, IsForAnyNumberOfMultiprocessors) {
+  const auto g = *geometry(false, {1, 256, 4, 4, 4}, 64, 3, {.padding = 1});
+  for (const int multiprocessors : {1, 2, 7, 9, 132}) {
+    Machine machine = h200;
+    machine.multiprocessors = multiprocessors;
+    const auto planned = best_plan(g, false, 2, machine);
+    ASSERT_TRUE(planned);
+    EXPECT_LE(planned->plan.split, multiprocessors);
+    expect_fits(*planned);
+  }
+}
+
 TEST(Conv3dDensePlan, RefusesWhatDoesNotFit) {
   const auto plan = [](bool transposed, const Shape& input, const Triple& kernel, const Conv3dOptions& o) {
     return best_plan(*geometry(transposed, input, 64, kernel, o), transposed, 2, h200).has_value();

@@ -39,6 +39,10 @@ void add_step(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometr
       return n < g.batch ? (products.*element)(n, channel, cell) : outside;
     };
   };
+  std::vector<std::vector<int64_t>> rows;  // of small
+  for (int sc = first_row; sc < rows_end; ++sc)
+    rows.push_back(
+        loaded(at, {p.box[0], p.box[1], p.box[2], p.box[3]}, {1, 1, 1}, of_channel(sc, &Evaluation::small)));
   for (int v = 0; v < p.tile.windows; ++v) {
     const int index = tile % p.window_tiles * p.tile.windows + v;
     if (index >= p.windows()) continue;
@@ -50,8 +54,7 @@ void add_step(Evaluation& products, const WeightGradPlan& p, const Conv3dGeometr
       const auto a = loaded(begin, {p.window[0], p.window[1], p.box[2], p.box[3]}, p.stride,
                             of_channel(bc, &Evaluation::big));
       for (int sc = first_row; sc < rows_end; ++sc) {
-        const auto b = loaded(at, {p.box[0], p.box[1], p.box[2], p.box[3]}, {1, 1, 1},
-                              of_channel(sc, &Evaluation::small));
+        const auto& b = rows[static_cast<size_t>(sc - first_row)];
         for (int part = 0; part < p.tile.group_taps(); ++part) {
           const auto [h, w] = digits(part, {p.tile.group_w});
           if (window.k_h + h >= p.kernel[1] || window.k_w + w >= p.kernel[2]) continue;
