@@ -2,6 +2,8 @@
 #include <voxgrad/cuda/runtime/device.h>
 #include <voxgrad/cuda/runtime/guard.h>
 
+#include <utility>
+
 namespace vox::cuda::conv {
 
 namespace {
@@ -31,9 +33,15 @@ bool build_has_wgmma() {
          attributes.maxThreadsPerBlock == with_wgmma;
 }
 
+thread_local std::optional<bool> assumed;
+
 }  // namespace
 
+AssumeWgmma::AssumeWgmma(bool value) : previous_(std::exchange(assumed, value)) {}
+AssumeWgmma::~AssumeWgmma() { assumed = previous_; }
+
 bool has_wgmma() {
+  if (assumed) return *assumed;
   static const bool on_all = [] {
     for (int i = 0; i < device_count(); ++i)
       if (!is_hopper(i)) return false;

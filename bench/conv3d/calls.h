@@ -1,15 +1,134 @@
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/cuda/conv3d/select.h>
+#include "problems.h"
 
-/// The geometries of the sweep (bench/conv3d/sweep.cu).
-namespace sweep {
+// The geometries that bench_conv3d_sweep measures: those of KernelBench, the layers of the networks of
+// bench/networks, and lines of geometries that differ in one parameter.
 
 using vox::Triple;
+
+/// A geometry, with the names of all problems and layers that have it: "group/name", the first is the key.
+struct Call {
+  std::vector<std::string> names;
+  vox::Conv3dGeometry geometry;
+  std::optional<vox::cuda::Conv3dPass> unused = {};  // the gradient of a network's input is not needed
+};
+
+/// The geometry of a Problem or a Point.
+inline vox::Conv3dGeometry geometry_of(const auto& p) {
+  return vox::detail::conv_transpose3d_geometry("bench_conv3d", input_shape(p), weight_shape(p), p.options);
+}
+
+// ---- KernelBench level 2 --------------------------------------------------------------------------------
+
+/// The convolution with which a problem begins; bench/level2/problems.py has what follows it. That of problem
+/// 38 reads a pooled input.
+struct Level2 {
+  int number;
+  int64_t batch, c_in, c_out;
+  Triple input;
+  int64_t kernel, stride, padding, output_padding;
+};
+constexpr Level2 level2[]{
+    {3, 32, 32, 64, {16, 32, 32}, 3, 2, 1, 1},    {13, 16, 16, 64, {32, 128, 128}, 3, 1, 1, 0},
+    {15, 16, 16, 32, {16, 32, 32}, 3, 2, 1, 0},   {20, 16, 32, 64, {16, 32, 32}, 3, 2, 1, 1},
+    {26, 128, 32, 64, {16, 16, 16}, 3, 2, 1, 1},  {34, 32, 32, 64, {16, 32, 32}, 4, 2, 1, 0},
+    {38, 32, 32, 64, {16, 32, 32}, 3, 2, 1, 1},   {49, 16, 32, 64, {16, 32, 32}, 3, 2, 1, 1},
+    {50, 128, 3, 16, {16, 32, 32}, 3, 2, 1, 0},   {58, 128, 3, 16, {16, 32, 32}, 3, 2, 1, 0},
+    {60, 128, 3, 16, {16, 32, 32}, 3, 2, 1, 0},   {61, 16, 64, 128, {32, 32, 32}, 3, 1, 0, 0},
+    {72, 64, 3, 16, {32, 32, 32}, 3, 2, 1, 0},    {74, 16, 16, 32, {16, 32, 32}, 3, 2, 1, 1},
+    {77, 16, 64, 128, {16, 32, 32}, 5, 1, 0, 0},  {78, 16, 32, 64, {32, 32, 32}, 5, 2, 2, 0},
+    {89, 128, 3, 16, {16, 32, 32}, 3, 2, 1, 1},   {96, 128, 3, 16, {16, 32, 32}, 3, 2, 1, 0},
+    {100, 16, 64, 128, {24, 48, 48}, 3, 2, 1, 0},
+};
+
+inline vox::Conv3dGeometry geometry_of(const Level2& p) {
+  return geometry_of(
+      Problem{.number = p.number,
+              .batch = p.batch,
+              .c_in = p.c_in,
+              .c_out = p.c_out,
+              .input = p.input,
+              .kernel = p.kernel,
+              .options = {.stride = p.stride, .padding = p.padding, .output_padding = p.output_padding}});
+}
+
+// ---- Networks: the layers of bench/networks/models.py ---------------------------------------------------
+
+/// A layer of a network; `cells` of its input along each axis.
+struct Layer {
+  bool transposed;
+  int64_t in, out, cells, kernel = 3, stride = 1, padding = 1;
+};
+
+inline Call call_of(const std::string& network, int64_t batch, const Layer& l, bool first) {
+  using enum vox::cuda::Conv3dPass;
+  const vox::Shape input{batch, l.in, l.cells, l.cells, l.cells};
+  const std::string name = vox::str(network, l.transposed ? "/up " : "/conv ", l.in, "-", l.out, " k",
+                                    l.kernel, l.stride > 1 ? vox::str(" s", l.stride) : "", " @", l.cells);
+  if (l.transposed)
+    return {{name},
+            vox::detail::conv_transpose3d_geometry("bench_conv3d", input,
+                                                   {l.in, l.out, l.kernel, l.kernel, l.kernel},
+                                                   {.stride = l.stride, .padding = l.padding}),
+            first ? std::optional(conv3d) : std::nullopt};
+  return {{name},
+          vox::detail::conv3d_geometry("bench_conv3d", input, {l.out, l.in, l.kernel, l.kernel, l.kernel},
+                                       {.stride = l.stride, .padding = l.padding}),
+          first ? std::optional(conv_transpose3d) : std::nullopt};
+}
+
+/// Two convolutions a level on the way down and up. Levels begin with a strided convolution, or with pooling.
+inline std::vector<Layer> unet(const std::vector<int64_t>& channels, int64_t cells, bool strided) {
+  std::vector<Layer> layers;
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const int64_t c = channels[i], here = cells >> i;
+    const bool down = strided && i > 0;
+    layers.push_back({false, i > 0 ? channels[i - 1] : 1, c, down ? 2 * here : here, 3, down ? 2 : 1});
+    layers.push_back({false, c, c, here});
+    if (i + 1 == channels.size()) break;
+    layers.push_back({true, channels[i + 1], c, here / 2, 2, 2, 0});
+    layers.push_back({false, 2 * c, c, here});
+  }
+  layers.push_back({false, channels[0], 2, cells, 1, 1, 0});
+  return layers;
+}
+
+inline std::vector<Layer> decoder(const std::vector<int64_t>& channels, int64_t cells) {
+  std::vector<Layer> layers;
+  for (size_t i = 0; i + 1 < channels.size(); ++i)
+    layers.push_back({true, channels[i], channels[i + 1], cells << i, 4, 2});
+  return layers;
+}
+
+inline std::vector<Call> network_calls() {
+  struct Network {
+    std::string name;
+    int64_t batch;
+    std::vector<Layer> layers;
+  };
+  const Network networks[] = {
+      {"unet128", 2, unet({32, 64, 128, 256}, 128, false)},
+      {"unet64", 2, unet({32, 64, 128, 256}, 64, false)},
+      {"decoder", 16, decoder({256, 128, 64, 32, 1}, 4)},
+      {"example04", 8, {{false, 1, 16, 16}, {false, 16, 16, 16}, {true, 16, 1, 16, 4, 2}}},
+      {"nnunet128", 2, unet({32, 64, 128, 256, 320, 320}, 128, true)},
+  };
+  std::vector<Call> calls;
+  for (const Network& network : networks)
+    for (const Layer& layer : network.layers)
+      calls.push_back(call_of(network.name, network.batch, layer, &layer == network.layers.data()));
+  return calls;
+}
+
+// ---- Lines of neighbours --------------------------------------------------------------------------------
 
 /// A transposed convolution like Problem in problems.h, with default values that the lines vary.
 struct Point {
@@ -41,6 +160,8 @@ Line line(const std::string& name, const Point& base, std::initializer_list<T> v
   }
   return made;
 }
+
+inline std::string name_of(const Line& l, size_t i) { return "sweep/" + l.name + "/" + l.labels[i]; }
 
 inline std::vector<Line> all_lines() {
   const auto cin = [](Point& p, int64_t c) { p.c_in = c; };
@@ -140,4 +261,22 @@ inline std::vector<Line> all_lines() {
   };
 }
 
-}  // namespace sweep
+// ---- All of them ----------------------------------------------------------------------------------------
+
+/// Every geometry once, the most important ones first.
+inline std::vector<Call> all_calls() {
+  std::vector<Call> calls;
+  const auto add = [&](const Call& call) {
+    const auto same = std::ranges::find(calls, call.geometry, &Call::geometry);
+    if (same == calls.end()) return calls.push_back(call);
+    if (std::ranges::find(same->names, call.names[0]) == same->names.end())
+      same->names.push_back(call.names[0]);
+    if (same->unused != call.unused) same->unused.reset();
+  };
+  for (const Problem& p : problems) add({{vox::str("level1/", p.number)}, geometry_of(p)});
+  for (const Call& call : network_calls()) add(call);
+  for (const Level2& p : level2) add({{vox::str("level2/", p.number)}, geometry_of(p)});
+  for (const Line& l : all_lines())
+    for (size_t i = 0; i < l.points.size(); ++i) add({{name_of(l, i)}, geometry_of(l.points[i])});
+  return calls;
+}
