@@ -65,7 +65,7 @@ class Table:
 
 
 def read(path):
-    """The table in a file. Lines of several runs may stand behind each other; the last time of a row counts."""
+    """The table in a file. Lines of several runs may stand behind each other; the least time of a row counts."""
     with open(path, encoding="utf-8") as file:
         return parse(file, path)
 
@@ -104,6 +104,6 @@ def _add_time(table, columns):
     for precision in takes.split(","):
         call = Call(key, table.geometries[key].names, pass_, dtype if precision == "any" else precision)
         call = table.calls.setdefault(call.id, call)
-        call.us[row] = None if us == "-" else float(us)
+        call.us[row] = None if us == "-" else min(float(us), call.us.get(row, math.inf))
         if precision in chosen.split(","):
             call.chosen = row

@@ -215,7 +215,8 @@ def main():
         text += report_smallest(calls, args.families, args.smallest)
     broken = [f"{call}: the chosen row {call.chosen} was not measured" for call in unknown]
     broken += broken_limits(calls, args)
-    print("\n".join([*text, "", *broken, f"{len(broken)} limits broken"]))
+    more = [f"and {len(broken) - args.count} more"] if len(broken) > args.count else []
+    print("\n".join([*text, "", *broken[:args.count], *more, f"{len(broken)} limits broken"]))
     sys.exit(1 if broken else 0)
 
 

@@ -55,6 +55,10 @@ class Reading(unittest.TestCase):
         self.assertEqual(call.groups, ["level1", "unet64"])
         self.assertEqual(call.arithmetic, "bf16")
 
+    def test_the_least_time_of_several_runs_counts(self):
+        call, = read(*(line("level1/58", "mma", us) for us in (30, 20, 25))).calls.values()
+        self.assertEqual(call.us, {"mma": 20})
+
     def test_a_list_has_no_times(self):
         call, = read(line("level1/58", "mma", "-", chosen="any")).calls.values()
         self.assertEqual(call.us, {"mma": None})
