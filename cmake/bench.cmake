@@ -1,8 +1,7 @@
 # The programs bench_<name>, and voxgrad_bench, the library that the comparisons with PyTorch load; the target `bench`
 # builds them all. They may measure private kernels too.
 
-set(shims common/shim.cpp vs_pytorch/shim.cpp networks/shim.cpp networks/layers.cpp level2/shim.cpp
-  memory_bound/shim.cpp)
+set(shims common/shim.cpp common/conv.cpp vs_pytorch/shim.cpp networks/shim.cpp level2/shim.cpp memory_bound/shim.cpp)
 list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
 add_library(voxgrad_bench MODULE ${shims})
 voxgrad_options(voxgrad_bench)
