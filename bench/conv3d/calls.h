@@ -73,16 +73,15 @@ inline Call call_of(const std::string& network, int64_t batch, const Layer& l, b
   const vox::Shape input{batch, l.in, l.cells, l.cells, l.cells};
   const std::string name = vox::str(network, l.transposed ? "/up " : "/conv ", l.in, "-", l.out, " k",
                                     l.kernel, l.stride > 1 ? vox::str(" s", l.stride) : "", " @", l.cells);
-  if (l.transposed)
-    return {{name},
-            vox::detail::conv_transpose3d_geometry("bench_conv3d", input,
-                                                   {l.in, l.out, l.kernel, l.kernel, l.kernel},
-                                                   {.stride = l.stride, .padding = l.padding}),
-            first ? std::optional(conv3d) : std::nullopt};
-  return {{name},
-          vox::detail::conv3d_geometry("bench_conv3d", input, {l.out, l.in, l.kernel, l.kernel, l.kernel},
-                                       {.stride = l.stride, .padding = l.padding}),
-          first ? std::optional(conv_transpose3d) : std::nullopt};
+  const int64_t k = l.kernel;
+  Call call{{name}, {}};
+  if (first) call.unused = l.transposed ? conv3d : conv_transpose3d;
+  call.geometry = l.transposed
+                      ? vox::detail::conv_transpose3d_geometry("bench_conv3d", input, {l.in, l.out, k, k, k},
+                                                               {.stride = l.stride, .padding = l.padding})
+                      : vox::detail::conv3d_geometry("bench_conv3d", input, {l.out, l.in, k, k, k},
+                                                     {.stride = l.stride, .padding = l.padding});
+  return call;
 }
 
 /// Two convolutions a level on the way down and up. Levels begin with a strided convolution, or with pooling.
@@ -142,11 +141,6 @@ struct Line {
   std::string name;
   std::vector<std::string> labels = {};
   std::vector<Point> points = {};
-
-  void add(const std::string& label, const Point& point) {
-    labels.push_back(label);
-    points.push_back(point);
-  }
 };
 
 /// The line along which `change(point, value)` changes one parameter of `base`.
@@ -156,7 +150,8 @@ Line line(const std::string& name, const Point& base, std::initializer_list<T> v
   for (const T& value : values) {
     Point point = base;
     change(point, value);
-    made.add(vox::str(value), point);
+    made.labels.push_back(vox::str(value));
+    made.points.push_back(point);
   }
   return made;
 }
