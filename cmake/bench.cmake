@@ -1,9 +1,7 @@
-# bench/<name>.cpp and bench/conv3d/<name>.cpp (and .cu in CUDA builds): one Google Benchmark program each, named
-# bench_<name> and bench_conv3d_<name>; the target `bench` builds them all. They may measure private kernels too.
-# The comparisons with PyTorch need no Google Benchmark, only the library that they load.
+# The programs bench_<name>, and voxgrad_bench, the library that the comparisons with PyTorch load; the target `bench`
+# builds them all. They may measure private kernels too.
 
-set(shims common/shim.cpp vs_pytorch/shim.cpp networks/shim.cpp networks/layers.cpp level2/shim.cpp
-  memory_bound/shim.cpp)
+set(shims common/shim.cpp common/conv.cpp vs_pytorch/shim.cpp networks/shim.cpp level2/shim.cpp memory_bound/shim.cpp)
 list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
 add_library(voxgrad_bench MODULE ${shims})
 voxgrad_options(voxgrad_bench)
@@ -24,7 +22,7 @@ endif()
 if(VOXGRAD_BUILD_TESTS)
   find_package(Python3 COMPONENTS Interpreter)
   if(Python3_FOUND)
-    foreach(name IN ITEMS vs_pytorch conv3d_sweep)
+    foreach(name IN ITEMS vs_pytorch conv3d_sweep conv3d_regret)
       add_test(NAME bench.${name}
         COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/bench/${name}_test.py)
       set_tests_properties(bench.${name} PROPERTIES LABELS cpu)
@@ -45,25 +43,33 @@ if(VOXGRAD_BUILD_TESTS)
   endif()
 endif()
 
+function(add_bench name source)
+  add_executable(bench_${name} ${PROJECT_SOURCE_DIR}/bench/${source})
+  voxgrad_options(bench_${name})
+  voxgrad_private_access(bench_${name})
+  target_link_libraries(bench_${name} PRIVATE ${ARGN})
+  set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+  add_dependencies(bench bench_${name})
+endfunction()
+
+add_bench(conv3d_memory conv3d/memory.cpp)
+if(VOXGRAD_HAS_CUDA)
+  add_bench(conv3d_sweep conv3d/sweep.cu)
+  add_bench(conv3d_host conv3d/host.cu)
+  # The choice of kernels, judged by the times that an H200 took: the program needs no GPU to say what it chooses.
+  set(measured ${PROJECT_SOURCE_DIR}/bench/conv3d/measured.tsv)
+  if(VOXGRAD_BUILD_TESTS AND Python3_FOUND AND EXISTS ${measured})
+    add_test(NAME bench.conv3d_choices
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bench/conv3d/regret.py ${measured}
+        --program $<TARGET_FILE:bench_conv3d_sweep>)
+    set_tests_properties(bench.conv3d_choices PROPERTIES LABELS cpu)
+  endif()
+endif()
+
 find_package(benchmark)
 if(NOT benchmark_FOUND)
   message(STATUS "bench: Google Benchmark not found (Debian: libbenchmark-dev), its benchmarks left out")
   return()
 endif()
-
-set(folder ${PROJECT_SOURCE_DIR}/bench)
-set(patterns ${folder}/*.cpp ${folder}/conv3d/*.cpp)
-if(VOXGRAD_HAS_CUDA)
-  list(APPEND patterns ${folder}/*.cu ${folder}/conv3d/*.cu)
-endif()
-file(GLOB bench_sources CONFIGURE_DEPENDS RELATIVE ${folder} ${patterns})
-foreach(source IN LISTS bench_sources)
-  string(REGEX REPLACE "\\.[a-z]+$" "" name ${source})
-  string(REPLACE "/" "_" name ${name})
-  add_executable(bench_${name} ${folder}/${source})
-  voxgrad_options(bench_${name})
-  voxgrad_private_access(bench_${name})
-  target_link_libraries(bench_${name} PRIVATE benchmark::benchmark_main)
-  set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-  add_dependencies(bench bench_${name})
-endforeach()
+add_bench(cpu_ops cpu_ops.cpp benchmark::benchmark_main)
+add_bench(conv3d_passes conv3d/passes.cpp benchmark::benchmark_main)

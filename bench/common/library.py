@@ -74,6 +74,12 @@ class Library:
         return Task(self, benchmark, name, pass_, operands, options, names)
 
 
+def conv_options(stride=1, padding=0, dilation=1, groups=1, output_padding=0):
+    """The options of the tasks "conv"; numbers along each axis, or one for all."""
+    triples = ((v,) * 3 if isinstance(v, int) else tuple(v) for v in (stride, padding, dilation, output_padding))
+    return [*sum(triples, ()), groups]
+
+
 class Task:
     """Prepared work on `operands`; a call runs it once. It holds memory: use it as a context manager."""
 
@@ -99,6 +105,20 @@ class Task:
             self._library.call("task_result", self._handle, c_int(index), byref(_tensor(copy)))
             copies.append(copy)
         return copies
+
+    def poison(self, count):
+        """Writes NaN over the `count` results of the last run and gives their memory back. Returns where they lay."""
+        addresses = self.addresses(count)
+        self._library.call("task_poison", self._handle)
+        return addresses
+
+    def addresses(self, count):
+        found = []
+        for index in range(count):
+            address = c_void_p()
+            self._library.call("task_address", self._handle, c_int(index), byref(address))
+            found.append(address.value)
+        return found
 
     def kernel(self):
         """The kernel that voxgrad's conv3d table chose, or ""."""

@@ -22,17 +22,20 @@ def names(allowed):
     return parse
 
 
-def add_arguments(parser, seconds):
-    """Adds the arguments of all benchmarks; `seconds` is the default of --seconds."""
-    parser.add_argument("--library", help="libvoxgrad_bench.so (default: the newest under build/)")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--threads", type=int, help="CPU threads of both (default: torch's)")
-    parser.add_argument("--seconds", type=float, default=seconds,
-                        help=f"for the timed runs of each (default {seconds:g})")
-    parser.add_argument("--seed", type=int, help="of the operands (default: from the clock)")
-    parser.add_argument("--commit", help="what is measured (default: ask git)")
-    parser.add_argument("--json", help="write everything there, after each row")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+def parser(program, description, seconds, precisions):
+    """A parser with the arguments that all these benchmarks have; `seconds` is the default of --seconds."""
+    a = argparse.ArgumentParser(prog="bench/" + program, description=description)
+    a.add_argument("--library", help="libvoxgrad_bench.so (default: the newest under build/)")
+    a.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    a.add_argument("--threads", type=int, help="CPU threads of both (default: torch's)")
+    a.add_argument("--seconds", type=float, default=seconds, help=f"for the timed runs of each (default {seconds:g})")
+    a.add_argument("--seed", type=int, help="of the operands (default: from the clock)")
+    a.add_argument("--commit", help="what is measured (default: ask git)")
+    a.add_argument("--json", help="write everything there, after each row")
+    a.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    a.add_argument("--precisions", type=names(precisions), help="of " + ",".join(precisions))
+    a.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no row starts")
+    return a
 
 
 def set_up(torch, library, args):

@@ -1,6 +1,5 @@
-"""A run of a benchmark against PyTorch: its command line, both libraries, and the rows that it measures."""
+"""A run of a benchmark against PyTorch: both libraries, and the rows that it measures."""
 
-import argparse
 import gc
 import sys
 import time
@@ -8,30 +7,23 @@ import time
 from . import machine, table
 from .clock import FLUSH_BYTES, Clock
 from .library import Library, find
+from .machine import parser  # noqa: F401
 from .passes import set_precision
 from .pytorch import torch
 
 
-def parser(program, description, seconds, precisions):
-    """A parser with the arguments that all these benchmarks have; `seconds` is the default of --seconds."""
-    a = argparse.ArgumentParser(prog="bench/" + program, description=description)
-    machine.add_arguments(a, seconds)
-    a.add_argument("--precisions", type=machine.names(precisions), help="of " + ",".join(precisions))
-    a.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no row starts")
-    return a
-
-
 class Run:
-    def __init__(self, program, args, flush_bytes=FLUSH_BYTES):
+    def __init__(self, program, args, repeats=20, flush_bytes=FLUSH_BYTES, announce=True):
         self.args, self.program, self.cuda = args, program, args.device == "cuda"
         self.voxgrad = Library(find(args.library))
-        stream = machine.set_up(torch, self.voxgrad, args)
-        self.clock = Clock(torch, args.device, stream, repeats=20, seconds=args.seconds, flush_bytes=flush_bytes)
+        self.stream = machine.set_up(torch, self.voxgrad, args)
+        self.clock = Clock(torch, args.device, self.stream, repeats, args.seconds, flush_bytes)
         torch.backends.cudnn.benchmark = True
         self._end = time.monotonic() + args.budget
         self.results = {"meta": machine.meta(torch, args, program), "rows": []}
         self._lines = []
-        print("\n".join(table.describe(self.results["meta"], args.markdown)), flush=True)
+        if announce:
+            print("\n".join(table.describe(self.results["meta"], args.markdown)), flush=True)
 
     def late(self):
         return time.monotonic() > self._end

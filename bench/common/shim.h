@@ -45,7 +45,7 @@ struct Spec {
   std::vector<std::string> names;  ///< of the operands
 };
 
-// Each is defined in the shim.cpp of one benchmark, except conv, which is in networks/layers.cpp.
+// Each is defined in the shim.cpp of one benchmark, except conv, which is in common/conv.cpp.
 Task level2(const Spec& spec);
 Task network(const Spec& spec);
 Task conv(const Spec& spec);

@@ -27,7 +27,7 @@ int64_t status(const std::string& key) {
 }
 
 void measure(const Problem& p, const Pass& pass) {
-  const Convolution convolution(one_of(p), pass, vox::Device::cpu());
+  const Convolution convolution(one_of(p), pass);
   const int64_t idle = vox::detail::idle_host_bytes();
   std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak
   const int64_t before = status("VmRSS");

@@ -70,11 +70,11 @@ inline const Pass passes[] = {{"forward", false, false, false},
                               {"grad_weight", false, true, false},
                               {"grad_bias", false, false, true}};
 
-/// A pass of a problem by the public functions, with its operands.
+/// A pass of a problem on the CPU by the public functions, with its operands.
 class Convolution {
  public:
-  Convolution(const Problem& p, const Pass& pass, vox::Device device)
-      : options_(p.options), pass_(pass), operands_(operands_of(p, pass, device)) {
+  Convolution(const Problem& p, const Pass& pass)
+      : options_(p.options), pass_(pass), operands_(operands_of(p, pass)) {
     const auto& [x, weight, bias] = operands_;
     if (pass.input) wanted_.push_back(x);
     if (pass.weight) wanted_.push_back(weight);
@@ -102,11 +102,10 @@ class Convolution {
   struct Operands {
     vox::Tensor x, weight, bias;
   };
-  static Operands operands_of(const Problem& p, const Pass& pass, vox::Device device) {
-    const vox::TensorOptions options{.device = device};
-    return {vox::randn(input_shape(p), options).set_requires_grad(pass.input),
-            vox::randn(weight_shape(p), options).set_requires_grad(pass.weight),
-            vox::randn({p.c_out}, options).set_requires_grad(pass.bias)};
+  static Operands operands_of(const Problem& p, const Pass& pass) {
+    return {vox::randn(input_shape(p)).set_requires_grad(pass.input),
+            vox::randn(weight_shape(p)).set_requires_grad(pass.weight),
+            vox::randn({p.c_out}).set_requires_grad(pass.bias)};
   }
 
   vox::ConvTranspose3dOptions options_;

@@ -1,117 +1,331 @@
-// A sweep over neighbouring geometries of the conv3d family on a GPU, to find jumps in time. A line is a list
-// of geometries that differ in one parameter. Each geometry runs in the three passes with the kernel that the
-// table chooses or, with --all-kernels, with every kernel that takes the problem. Times are measured by
-// events, with the L2 cache flushed before each run.
+// Times the kernels of the conv3d family on a GPU: every geometry of calls.h, in all passes and dtypes, by
+// the kernel that the table chooses or by all that take the problem.
 //
-//   bench_conv3d_sweep [--all-kernels] [arithmetic...] > sweep.json
-//   python3 bench/conv3d/sweep.py sweep.json --svg docs/conv3d_sweep.svg
-//   python3 bench/conv3d/sweep.py sweep.json --table
+//   bench_conv3d_sweep [--list] [--all-rows] [--row NAME]... [--without-wgmma] [--seconds N] [SELECTION]...
 //
-// `arithmetic` is high (default), highest, medium, bf16 or f16. The second command finds the jumps and draws
-// the picture; the third, after --all-kernels, shows how much each kernel of the table gains.
+// --all-rows        every row of the table that takes the problem; without it the chosen ones
+// --row NAME        these rows only
+// --without-wgmma   choose as on a GPU that has no wgmma
+// --list            print the same lines without times; needs no GPU, and chooses as on one that has wgmma
+// --seconds N       begin no geometry after so many seconds
+// SELECTION         f32, bf16, f16 or f64, or the beginning of a name in calls.h, as level1/ or unet128/
+//
+// A line of the output has a geometry's name, pass, dtype, row, microseconds, the precisions at which the row
+// takes the problem, and those at which it is chosen, separated by tabs. (A row's time does not depend on the
+// precision.) Lines with # describe the run and the geometries. regret.py and sweep.py read it.
 
+#include <cuda_runtime.h>
+
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 
-#include "on_gpu.h"
-#include "sweep_lines.h"
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/ops/kernels.h>
+#include "calls.h"
 
 namespace {
 
-using sweep::Line;
+using vox::Tensor;
 using vox::cuda::Conv3dPass;
+using vox::cuda::Conv3dProblem;
 
-/// Useful operations: two for every pair of channels and every coarse cell and tap that meet a fine cell.
-double operations(const vox::Conv3dGeometry& g) {
-  double pairs = 1;
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    int64_t meet = 0;
-    for (int64_t i = 0; i < g.small[axis]; ++i)
-      for (int64_t k = 0; k < g.kernel[axis]; ++k) {
-        const int64_t o = i * g.stride[axis] - g.padding[axis] + k * g.dilation[axis];
-        meet += o >= 0 && o < g.big[axis];
-      }
-    pairs *= static_cast<double>(meet);
+/// Times work in the current stream by events, in milliseconds. Before each run the L2 cache is flushed,
+/// which also gives the host time to submit the run before the GPU begins it.
+class EventClock {
+ public:
+  EventClock() : flush_(vox::empty({int64_t{1} << 27}, {.device = vox::Device::cuda()})) {
+    cudaEventCreate(&begin_), cudaEventCreate(&end_);
   }
-  return 2 * pairs * static_cast<double>(g.batch * g.small_channels * g.big_per_group());
-}
+  ~EventClock() { cudaEventDestroy(begin_), cudaEventDestroy(end_); }
+  EventClock(const EventClock&) = delete;
+  EventClock& operator=(const EventClock&) = delete;
 
-constexpr const char* pass_names[]{"conv3d", "conv_transpose3d", "weight_grad"};
+  template <class Run>
+  double once(Run run) {
+    const auto stream = static_cast<cudaStream_t>(vox::cuda::current_stream().native_handle());
+    flush_.zero_();
+    cudaEventRecord(begin_, stream);
+    run();
+    cudaEventRecord(end_, stream);
+    cudaEventSynchronize(end_);
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin_, end_);
+    return ms;
+  }
 
-/// The median time of 5 runs, or the time of one run if it takes more than 20 ms.
-template <class Run>
-double milliseconds(EventClock& clock, Run run) {
-  const double first = clock.once(run);
-  return first > 20 ? first : clock.median(5, run);
-}
-
-/// Prints the results for one geometry, each after the contents of `separator`.
-void measure(EventClock& clock, const Line& l, size_t i, const Arithmetic& in, bool all_kernels,
-             const char*& separator) {
-  const vox::Conv3dGeometry g = geometry_of(l.points[i]);
-  KernelCalls calls(g, in);
-  const double elements = static_cast<double>(calls.big.numel() + calls.small.numel() + calls.weight.numel());
-  for (const Conv3dPass pass : kernel_passes) {
-    const vox::cuda::Conv3dProblem problem{pass, g, in.dtype, in.precision};
-    const std::string_view chosen = vox::cuda::chosen_conv3d_kernel(problem);
-    for (const std::string_view kernel : vox::cuda::conv3d_kernel_names()) {
-      const bool runs = kernel == chosen || (all_kernels && kernel != "direct");
-      if (!runs || !vox::cuda::conv3d_kernel_takes(kernel, problem)) continue;
-      const vox::cuda::ForceConv3dKernel only(kernel);
-      const double ms = milliseconds(clock, [&] { calls.run(pass); });
-      std::printf(
-          "%s\n  {\"line\": \"%s\", \"point\": \"%s\", \"pass\": \"%s\", \"precision\": \"%s\", "
-          "\"kernel\": \"%s\", \"chosen\": %s, \"ms\": %.6g, \"operations\": %.9g, \"bytes\": %.9g, "
-          "\"shape\": \"%s\"}",
-          separator, l.name.c_str(), l.labels[i].c_str(), pass_names[static_cast<int>(pass)],
-          std::string(in.name).c_str(), std::string(kernel).c_str(), kernel == chosen ? "true" : "false", ms,
-          operations(g), elements * static_cast<double>(vox::size_of(in.dtype)),
-          vox::str(g.small_shape(), " ", g.weight_shape(), " ", g.big_shape()).c_str());
-      separator = ",";
+  /// The median of at least 3 runs, and of up to 9 within 3 ms. A long run, or one above the limit, is the
+  /// only one.
+  template <class Run>
+  double median(double limit_ms, Run run) {
+    const double first = once(run);  // plans on the host
+    if (first > 100 || (first > 20 && first > limit_ms)) return first;
+    std::vector<double> times;
+    for (double sum = 0; times.size() < 3 || (times.size() < 9 && sum < 3); sum += times.back()) {
+      times.push_back(once(run));
+      if (times[0] > limit_ms) break;
     }
+    std::ranges::sort(times);
+    const size_t half = times.size() / 2;
+    return times.size() % 2 ? times[half] : (times[half - 1] + times[half]) / 2;
   }
-  std::fflush(stdout);
+
+ private:
+  Tensor flush_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+/// The passes of a geometry, without bias, on random operands. Nothing overwrites them.
+class Operands {
+ public:
+  Operands(const vox::Conv3dGeometry& g, vox::DType dtype)
+      : geometry_(g), options_{.dtype = dtype, .device = vox::Device::cuda()} {}
+
+  double milliseconds(EventClock& clock, Conv3dPass pass, vox::Float32Precision precision, double limit_ms) {
+    const bool of_big = pass == Conv3dPass::conv_transpose3d, of_small = pass == Conv3dPass::conv3d;
+    Tensor output = vox::empty_like(of_big ? big_ : of_small ? small_ : weight_), none;
+    return clock.median(limit_ms, [&] {
+      if (of_small)
+        vox::cuda::conv3d(big_, weight_, {}, output, geometry_, precision);
+      else if (of_big)
+        vox::cuda::conv_transpose3d(small_, weight_, {}, output, geometry_, precision);
+      else
+        vox::cuda::conv3d_weight_grad(big_, small_, output, none, vox::Grid::big, geometry_, precision);
+    });
+  }
+
+ private:
+  vox::Conv3dGeometry geometry_;
+  vox::TensorOptions options_;
+  Tensor big_ = vox::randn(geometry_.big_shape(), options_);
+  Tensor small_ = vox::randn(geometry_.small_shape(), options_);
+  Tensor weight_ = vox::randn(geometry_.weight_shape(), options_);
+};
+
+struct Precision {
+  const char* name;
+  vox::Float32Precision value;
+};
+constexpr Precision of_f32[]{{"highest", vox::Float32Precision::highest},
+                             {"high", vox::Float32Precision::high},
+                             {"medium", vox::Float32Precision::medium}};
+constexpr Precision of_others[]{{"any", vox::Float32Precision::highest}};
+
+constexpr vox::DType dtypes[]{vox::f32, vox::bf16, vox::f16, vox::f64};
+constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad};
+const char* name_of(Conv3dPass pass) {
+  constexpr const char* names[]{"conv3d", "conv_transpose3d", "weight_grad"};
+  return names[static_cast<int>(pass)];
+}
+
+/// A row of the table that takes a problem at some precisions.
+struct Row {
+  std::string_view name;
+  std::vector<Precision> takes = {}, chosen = {};
+};
+
+/// Those that the table chooses come first.
+std::vector<Row> rows_of(Conv3dPass pass, const vox::Conv3dGeometry& g, vox::DType dtype) {
+  std::vector<Row> rows;
+  for (const std::string_view name : vox::cuda::conv3d_kernel_names()) {
+    Row row{name};
+    for (const Precision& precision : dtype == vox::f32 ? std::span<const Precision>(of_f32) : of_others) {
+      const Conv3dProblem problem{pass, g, dtype, precision.value};
+      if (vox::cuda::conv3d_kernel_takes(name, problem)) row.takes.push_back(precision);
+      if (vox::cuda::chosen_conv3d_kernel(problem) == name) row.chosen.push_back(precision);
+    }
+    if (!row.takes.empty()) rows.push_back(row);
+  }
+  std::ranges::stable_partition(rows, [](const Row& row) { return !row.chosen.empty(); });
+  return rows;
+}
+
+struct Arguments {
+  bool list = false, all_rows = false, without_wgmma = false;
+  double seconds = std::numeric_limits<double>::infinity();
+  std::vector<std::string_view> rows, names;
+  std::vector<vox::DType> dtypes;
+
+  bool wants(const Row& row) const {
+    if (!rows.empty()) return std::ranges::find(rows, row.name) != rows.end();
+    return all_rows || !row.chosen.empty();
+  }
+  bool wants(vox::DType dtype) const {
+    return dtypes.empty() || std::ranges::find(dtypes, dtype) != dtypes.end();
+  }
+  bool wants(const Call& call) const {
+    return names.empty() || std::ranges::any_of(call.names, [&](const std::string& name) {
+             return std::ranges::any_of(names, [&](std::string_view n) { return name.starts_with(n); });
+           });
+  }
+};
+
+Arguments parsed(int argc, char** argv) {
+  Arguments a;
+  const auto value = [&](int& i) {
+    vox::check<vox::ValueError>(i + 1 < argc, "bench_conv3d_sweep: ", argv[i], " needs a value");
+    return std::string_view(argv[++i]);
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const auto* dtype = std::ranges::find(dtypes, word, [](vox::DType d) { return vox::str(d); });
+    if (dtype != std::end(dtypes))
+      a.dtypes.push_back(*dtype);
+    else if (word == "--list")
+      a.list = true;
+    else if (word == "--all-rows")
+      a.all_rows = true;
+    else if (word == "--without-wgmma")
+      a.without_wgmma = true;
+    else if (word == "--row")
+      a.rows.push_back(value(i));
+    else if (word == "--seconds")
+      a.seconds = std::stod(std::string(value(i)));
+    else
+      a.names.push_back(word);
+  }
+  const auto known = vox::cuda::conv3d_kernel_names();
+  for (const std::string_view row : a.rows)
+    vox::check<vox::ValueError>(std::ranges::find(known, row) != known.end(), "bench_conv3d_sweep: no row \"",
+                                row, "\" in the table");
+  return a;
+}
+
+/// Multiply-adds times two, with those on padding.
+double operations(const vox::Conv3dGeometry& g) {
+  return 2.0 * static_cast<double>(g.batch * g.small_cells() * g.taps()) *
+         static_cast<double>(g.small_channels * g.big_per_group());
+}
+
+template <class T, class Name = std::identity>
+std::string joined(const std::vector<T>& values, char separator, Name name = {}) {
+  std::string text;
+  for (const T& value : values) {
+    if (!text.empty()) text += separator;
+    text += std::invoke(name, value);
+  }
+  return text.empty() ? "-" : text;
+}
+
+/// The least time so far at each precision, in milliseconds.
+class Best {
+ public:
+  void note(const Row& row, double ms) {
+    for (const Precision& p : row.takes) ms_[p.name] = std::min(ms, at(p));
+  }
+  /// A row that takes longer cannot be a good choice at any precision.
+  double limit(const Row& row) const {
+    double limit = 0;
+    for (const Precision& p : row.takes) limit = std::max(limit, 4 * at(p));
+    return limit;
+  }
+
+ private:
+  double at(const Precision& p) const {
+    const auto found = ms_.find(p.name);
+    return found == ms_.end() ? std::numeric_limits<double>::infinity() : found->second;
+  }
+  std::map<std::string_view, double> ms_;
+};
+
+/// Prints the lines of one pass and dtype.
+void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass pass, vox::DType dtype,
+             std::optional<Operands>& operands) {
+  const std::vector<Row> rows = rows_of(pass, call.geometry, dtype);
+  if (rows.size() == 1 && rows[0].name == "direct") return;  // no choice
+  Best best;
+  for (const Row& row : rows) {
+    // It would take longer than the others together.
+    const bool slow = row.name == "direct" && row.chosen.empty() && operations(call.geometry) > 1e9;
+    if (!a.wants(row) || slow) continue;
+    char time[32] = "-";
+    if (clock) {
+      if (!operands) operands.emplace(call.geometry, dtype);
+      const vox::cuda::ForceConv3dKernel only(row.name);
+      const double ms = operands->milliseconds(*clock, pass, row.takes[0].value, best.limit(row));
+      best.note(row, ms);
+      std::snprintf(time, sizeof time, "%.5g", 1e3 * ms);
+    }
+    std::printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", call.names[0].c_str(), name_of(pass), vox::str(dtype).c_str(),
+                std::string(row.name).c_str(), time, joined(row.takes, ',', &Precision::name).c_str(),
+                joined(row.chosen, ',', &Precision::name).c_str());
+  }
+}
+
+/// # geometry <tab> names <tab> batch, big, small, weight, stride, padding, dilation, groups
+void describe(const Call& call) {
+  const vox::Conv3dGeometry& g = call.geometry;
+  std::puts(vox::str("# geometry\t", joined(call.names, ';'), "\t", g.big_shape(), " ", g.small_shape(), " ",
+                     g.weight_shape(), " ", g.stride, " ", g.padding, " ", g.dilation, " ", g.groups)
+                .c_str());
+}
+
+/// # line <tab> its name <tab> the labels of its points, in order
+void describe(const Line& line) {
+  std::printf("# line\t%s\t%s\n", line.name.c_str(), joined(line.labels, ';').c_str());
 }
 
 __global__ void empty_kernel() {}
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::vector<Arithmetic> chosen;
-  bool all_kernels = false;
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--all-kernels") {
-      all_kernels = true;
-      continue;
-    }
-    const auto* found = std::ranges::find(arithmetics, std::string_view(argv[i]), &Arithmetic::name);
-    if (found == std::end(arithmetics)) {
-      std::fprintf(stderr, "arithmetic: got %s, allowed are high, highest, medium, bf16 and f16\n", argv[i]);
-      return 1;
-    }
-    chosen.push_back(*found);
-  }
-  if (chosen.empty()) chosen.push_back(arithmetics[0]);
-  const std::vector<Line> lines = sweep::all_lines();
-  size_t count = 0;
-  for (const Line& l : lines) count += l.points.size();
-  if (!vox::cuda::is_available()) {
-    std::fprintf(stderr, "no GPU here; the sweep has %zu geometries\n", count);
-    return 0;
-  }
-
+/// Describes the run. The time of a kernel that does nothing is a part of every floor.
+void head(EventClock* clock) {
+  if (!clock) return (void)std::puts("# list");
   cudaDeviceProp properties;
   cudaGetDeviceProperties(&properties, 0);
-  EventClock clock;
-  // Part of the floor: the time of a kernel that does nothing.
   const auto stream = static_cast<cudaStream_t>(vox::cuda::current_stream().native_handle());
-  const double launch_ms = milliseconds(clock, [&] { empty_kernel<<<1, 32, 0, stream>>>(); });
-  std::printf("{\"device\": \"%s\", \"geometries\": %zu, \"launch_ms\": %.6g, \"rows\": [", properties.name,
-              count, launch_ms);
-  const char* separator = "";
-  for (const Arithmetic& in : chosen)
-    for (const Line& l : lines)
-      for (size_t i = 0; i < l.points.size(); ++i) measure(clock, l, i, in, all_kernels, separator);
-  std::printf("\n]}\n");
+  const double ms = clock->median(1, [&] { empty_kernel<<<1, 32, 0, stream>>>(); });
+  std::printf("# device\t%s\t%.3g\n", properties.name, 1e3 * ms);
+}
+
+/// Without a clock nothing is timed.
+void sweep(EventClock* clock, const Arguments& a) {
+  std::vector<Call> calls = all_calls();
+  std::erase_if(calls, [&](const Call& call) { return !a.wants(call); });
+  vox::check<vox::ValueError>(!calls.empty(), "bench_conv3d_sweep: no geometry has a name that begins with ",
+                              a.names.empty() ? "" : a.names[0]);
+  const auto begin = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (seconds.count() > a.seconds)
+      return (void)std::printf("# stopped after %.0f s, %zu of %zu geometries\n", seconds.count(), i,
+                               calls.size());
+    if (clock)
+      std::fprintf(stderr, "%.0f s, %zu of %zu: %s\n", seconds.count(), i, calls.size(),
+                   calls[i].names[0].c_str());
+    describe(calls[i]);
+    for (const vox::DType dtype : dtypes) {
+      std::optional<Operands> operands;
+      for (const Conv3dPass pass : all_passes)
+        if (a.wants(dtype) && pass != calls[i].unused) measure(clock, a, calls[i], pass, dtype, operands);
+    }
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const Arguments a = parsed(argc, argv);
+  std::optional<vox::cuda::conv::AssumeWgmma> assumed;
+  if (a.list || a.without_wgmma) assumed.emplace(!a.without_wgmma);
+  std::optional<EventClock> clock;
+  if (!a.list) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // else the first call of each kernel takes milliseconds
+    if (!vox::cuda::is_available()) return std::puts("no GPU here; --list needs none"), 0;
+    clock.emplace();
+  }
+  head(clock ? &*clock : nullptr);
+  for (const Line& line : all_lines()) describe(line);
+  sweep(clock ? &*clock : nullptr, a);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

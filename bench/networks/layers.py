@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from common import table
+from common.library import conv_options
 from common.optimisers import optimiser_of
 from common.passes import dtype_of, pytorch_pass
 from memory_bound.cases import CASES
@@ -83,7 +84,7 @@ def profile(library, clock, network, precision, device, markdown):
                 return call(x, weight, stride=stride, padding=padding)
 
             done = both_ms("convolution", count, "conv", name, function, [x, weight],
-                           ["forward" if pass_ == "forward" else "backward"], [stride, padding])
+                           ["forward" if pass_ == "forward" else "backward"], conv_options(stride, padding))
             rows.extend({**row, "pass": pass_, "shape": shape, "weight": weight_shape, "stride": stride,
                          "layer": name} for row in done)
 

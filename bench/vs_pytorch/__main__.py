@@ -6,21 +6,20 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from common import library, machine, table  # noqa: E402
-from common.machine import names  # noqa: E402
+from common import table  # noqa: E402
+from common.machine import names, parser  # noqa: E402
 from vs_pytorch import report  # noqa: E402
 from vs_pytorch.problems import PASSES, PRECISIONS, problems  # noqa: E402
 
 
 def arguments():
     numbers = [str(p.number) for p in problems("cuda", False)]
-    a = argparse.ArgumentParser(prog="bench/vs_pytorch", description=__doc__)
-    machine.add_arguments(a, seconds=1.0)
+    a = parser("vs_pytorch", __doc__, 1.0, PRECISIONS)
     a.add_argument("--problems", type=names(numbers), default=numbers, help="e.g. 58,61")
     a.add_argument("--passes", type=names(PASSES), default=list(PASSES), help="of " + ",".join(PASSES))
-    a.add_argument("--precisions", type=names(PRECISIONS), help="of " + ",".join(PRECISIONS))
     a.add_argument("--repeats", type=int, default=30, help="timed runs of each, at most (default 30)")
-    a.add_argument("--minutes", type=float, help="start no row after that; the rest is printed as not run")
+    a.add_argument("--minutes", type=lambda minutes: 60 * float(minutes), dest="budget", metavar="MINUTES",
+                   default=argparse.SUPPRESS, help="--budget in minutes; what was not run is printed as such")
     a.add_argument("--compile", action="store_true", help="torch.compile too, in forward")
     a.add_argument("--no-strict-search", action="store_true",
                    help="cudnn.benchmark off for PyTorch's strict f32, whose search takes half a minute a row")
@@ -30,36 +29,26 @@ def arguments():
 
 
 def measure(args):
-    import torch  # here: --merge needs none
-    from common.clock import Clock
-    from vs_pytorch.library import Voxgrad
-    from vs_pytorch.measure import Bench
+    from common.run import Run, reason  # here: --merge needs no torch
+    from vs_pytorch.measure import measured_row
 
-    voxgrad = Voxgrad(library.find(args.library))
-    stream = machine.set_up(torch, voxgrad, args)
-    meta = {**machine.meta(torch, args, "vs_pytorch"), "smoke": args.smoke}
-    run, start = {"meta": meta, "rows": []}, time.monotonic()
-    clock = Clock(torch, args.device, stream, args.repeats, args.seconds)
-    bench = Bench(torch, voxgrad, args.device, stream, clock, args.compile, not args.no_strict_search)
-    precisions = args.precisions or (["highest"] if args.device == "cpu" else PRECISIONS)
-    for precision in precisions:
+    run = Run("vs_pytorch", args, args.repeats, announce=False)
+    run.results["meta"]["smoke"] = args.smoke
+    for precision in args.precisions or (["highest"] if args.device == "cpu" else PRECISIONS):
         for p in problems(args.device, args.smoke):
             for pass_ in args.passes:
-                late = args.minutes and time.monotonic() - start > 60 * args.minutes
-                if str(p.number) not in args.problems or late:
+                if str(p.number) not in args.problems or run.late():
                     continue
                 begin = time.monotonic()
                 try:
-                    row = bench.row(p, pass_, precision)
+                    row = measured_row(run, p, pass_, precision)
                 except RuntimeError as error:
-                    row = {"problem": p.number, "pass": pass_, "precision": precision,
-                           "failed": (str(error).splitlines() or ["?"])[0][:200]}
+                    row = {"problem": p.number, "pass": pass_, "precision": precision, "failed": reason(error)}
                 row["seconds"] = round(time.monotonic() - begin, 1)
                 print(f"{precision} {pass_} {p.number}: {row['seconds']} s", file=sys.stderr, flush=True)
-                run["rows"].append(row)
-                if args.json:
-                    table.save(run, args.json)
-    return run
+                run.results["rows"].append(row)
+                run.save()
+    return run.results
 
 
 def main():

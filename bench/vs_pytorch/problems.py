@@ -6,15 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.floors import BYTES_PER_SECOND, ELEMENT_BYTES, floor_ms, touching_pairs  # noqa: F401
+
 PASSES = ("forward", "grad-input", "grad-weight", "step")
 PRECISIONS = ("high", "highest", "medium", "bf16", "f16")
-
-# Measured ceilings of an H200: FLOP/s of matrix products of 8192^3, and bytes/s of a copy (read + written).
-# `highest` has the TF32 ceiling: its products of split operands run on the same units.
-FLOPS = {"high": 356e12, "highest": 356e12, "medium": 672e12, "bf16": 672e12, "f16": 672e12}
-BYTES_PER_SECOND = 4.3e12
-ELEMENT_BYTES = {"high": 4, "highest": 4, "medium": 4, "bf16": 2, "f16": 2}
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -50,21 +45,16 @@ class Problem:
         return (self.batch, self.c_out, *self.output)
 
     def flops(self):
-        """Operations of one pass: two for every (input, tap) pair that meets an output; padding crops some of them."""
-        pairs = 1
-        for axis in range(3):
-            pairs *= sum(0 <= i * self.stride - self.padding[axis] + k * self.dilation < self.output[axis]
-                         for i in range(self.input[axis]) for k in range(self.kernel[axis]))
-        return 2 * self.batch * self.c_in * (self.c_out // self.groups) * pairs
+        """Operations of one pass: two for every (input, tap) pair that meets an output."""
+        return 2 * self.batch * self.c_in * (self.c_out // self.groups) * touching_pairs(
+            self.output, self.input, self.kernel, (self.stride,) * 3, self.padding, (self.dilation,) * 3)
 
     def elements(self):
         """Elements of input, weight and output together: every pass reads two of them and writes the third."""
         return math.prod(self.input_shape) + math.prod(self.weight_shape) + math.prod(self.output_shape)
 
     def floor_ms(self, pass_, precision):
-        bytes_ = self.elements() * ELEMENT_BYTES[precision]
-        one = 1e3 * max(self.flops() / FLOPS[precision], bytes_ / BYTES_PER_SECOND)
-        return one * (3 if pass_ == "step" else 1)
+        return floor_ms(self.flops(), self.elements(), precision) * (3 if pass_ == "step" else 1)
 
     def least_step_bytes(self, precision):
         """Bytes that a training step must hold: operands, output, and a gradient of each, bias included."""

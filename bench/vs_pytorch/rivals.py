@@ -4,6 +4,8 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
+from common.pytorch import torch
+
 from .tensors import Tensors
 
 
@@ -15,7 +17,7 @@ class Rival:
     turned: bool = False  # the weight's gradient, if among the results, has its taps reversed
 
 
-def in_fresh_thread(torch, stream, rival, f):
+def in_fresh_thread(stream, rival, f):
     """f() with the rival's settings. PyTorch caches cuDNN's plans per thread, whether they were benchmarked or
     guessed; in a new thread no rival uses the plan of another."""
     outcome = []
@@ -40,7 +42,7 @@ def in_fresh_thread(torch, stream, rival, f):
     return outcome[0]
 
 
-def rivals(torch, p, pass_, precision, t, compile_, search=True):
+def rivals(p, pass_, precision, t, compile_, search=True):
     """The plain call comes first. Without `search`, cudnn.benchmark stays off and the names say so."""
     def cast(tensors, dtype=None, memory_format=None):
         def one(v):
@@ -50,20 +52,20 @@ def rivals(torch, p, pass_, precision, t, compile_, search=True):
 
     last = torch.channels_last_3d
     forms = {"NCDHW": t, "channels_last_3d": cast(t, memory_format=last)}
-    found = [Rival("call", _transposed(torch, p, pass_, t), benchmark=False)]
+    found = [Rival("call", _transposed(p, pass_, t), benchmark=False)]
     for name, tensors in forms.items():
-        found.append(Rival("transposed, " + name, _transposed(torch, p, pass_, tensors)))
+        found.append(Rival("transposed, " + name, _transposed(p, pass_, tensors)))
         if _can_flip(p):
-            found.append(Rival("flipped conv3d, " + name, _flipped(torch, p, pass_, tensors), turned=True))
+            found.append(Rival("flipped conv3d, " + name, _flipped(p, pass_, tensors), turned=True))
         if compile_ and pass_ == "forward":
             make = _flipped if _can_flip(p) else _transposed
-            compiled = torch.compile(make(torch, p, pass_, tensors), mode="max-autotune-no-cudagraphs",
+            compiled = torch.compile(make(p, pass_, tensors), mode="max-autotune-no-cudagraphs",
                                      dynamic=False)
             found.append(Rival("torch.compile, " + name, compiled))
     if precision == "medium":  # f32 tensors through bf16: what autocast does, with its casts
         for name, tensors in forms.items():
             def through_bf16(tensors=tensors):
-                run = _transposed(torch, p, pass_, cast(tensors, dtype=torch.bfloat16))
+                run = _transposed(p, pass_, cast(tensors, dtype=torch.bfloat16))
                 return [v.float() for v in run()]
             found.append(Rival("bf16 casts, " + name, through_bf16))
     if not search:
@@ -71,7 +73,7 @@ def rivals(torch, p, pass_, precision, t, compile_, search=True):
     return found
 
 
-def _passes(torch, pass_, forward, backward):
+def _passes(pass_, forward, backward):
     """`backward(mask)` gives the gradients of input, weight and bias that the mask asks for."""
     if pass_ == "forward":
         return lambda: [forward()]
@@ -82,7 +84,7 @@ def _passes(torch, pass_, forward, backward):
     return lambda: [forward(), *backward([True, True, True])]
 
 
-def _transposed(torch, p, pass_, t):
+def _transposed(p, pass_, t):
     options = (p.stride,) * 3, p.padding, (p.output_padding,) * 3
     dilation = (p.dilation,) * 3
     bias = t.bias if pass_ == "step" else None
@@ -94,7 +96,7 @@ def _transposed(torch, p, pass_, t):
         stride, padding, output_padding = options
         return torch.ops.aten.convolution_backward(t.gy, t.x, t.weight, [p.c_out], stride, padding, dilation,
                                                    True, output_padding, p.groups, mask)
-    return _passes(torch, pass_, forward, backward)
+    return _passes(pass_, forward, backward)
 
 
 def _can_flip(p):
@@ -102,7 +104,7 @@ def _can_flip(p):
     return p.stride == 1 and p.output_padding == 0 and full
 
 
-def _flipped(torch, p, pass_, t):
+def _flipped(p, pass_, t):
     """At stride 1 a transposed convolution is a convolution with reversed taps. The weight is reversed
     beforehand, and the gradient of the weight stays reversed, so that neither is timed."""
     g = p.groups
@@ -121,4 +123,4 @@ def _flipped(torch, p, pass_, t):
     def backward(mask):
         return torch.ops.aten.convolution_backward(t.gy, t.x, weight, [p.c_out], (1,) * 3, padding, dilation,
                                                    False, (0,) * 3, g, mask)
-    return _passes(torch, pass_, forward, backward)
+    return _passes(pass_, forward, backward)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from common.pytorch import torch
+
 SAMPLES = 48  # elements of a weight's gradient that are computed in f64
 LIMITS = {"highest": 1e-5, "high": 2e-3, "medium": 2e-2, "bf16": 2e-2, "f16": 4e-3}  # relative, Frobenius
 # Measured errors of PyTorch's strict weight gradients: 2e-5 for sums over a million products and more (61, 73), 4e-5
@@ -24,7 +26,7 @@ class Tensors:
     gy: Any
 
 
-def random_tensors(torch, p, device, dtype):
+def random_tensors(p, device, dtype):
     def randn(*shape):
         return torch.randn(*shape, device=device).to(dtype)
 
@@ -39,8 +41,8 @@ class Reference:
     """The right results of a pass on the elements that `sample` picks: the batch's first entry, or for the
     gradient of the weight some elements drawn at random. `scale` is the same sum over absolute values."""
 
-    def __init__(self, torch, p, pass_, t):
-        self._p, self._pass, self._torch = p, pass_, torch
+    def __init__(self, p, pass_, t):
+        self._p, self._pass = p, pass_
         x, weight, gy = (v.detach() for v in (t.x, t.weight, t.gy))
         if pass_ == "grad-weight":
             draw = [torch.randint(n, (SAMPLES,)).tolist() for n in p.weight_shape]
@@ -65,7 +67,7 @@ class Reference:
         return relative.item(), scaled.max().item(), scaled.square().mean().sqrt().item()
 
     def _convolve(self, x, weight, gy):
-        f = self._torch.nn.functional
+        f = torch.nn.functional
         if self._pass == "grad-input":
             return f.conv3d(gy, weight, **_conv_options(self._p))[(..., *map(slice, self._p.input))]
         return f.conv_transpose3d(x, weight, output_padding=self._p.output_padding, **_conv_options(self._p))
@@ -86,7 +88,7 @@ class Reference:
         return products.sum(), products.abs().sum()
 
 
-def agreement(torch, ours, theirs):
+def agreement(ours, theirs):
     """The largest relative difference of a batch entry (of an input channel, for a weight), over all results. It
     covers the elements that are not in the f64 sample. NaN if any difference is NaN."""
     differences = []
