@@ -1,6 +1,7 @@
 #pragma once
 
-// All of voxgrad's public interface.
+// All of voxgrad's public interface, except those of its other libraries: voxgrad/watch/watch.h (voxgrad::watch)
+// and voxgrad/dist/ (voxgrad::dist).
 
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/checkpoint.h>
@@ -9,7 +10,6 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/autograd/tape.h>
-#include <voxgrad/autograd/watch.h>
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/core/dlpack.h>
 #include <voxgrad/core/factories.h>

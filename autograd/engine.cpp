@@ -3,7 +3,7 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
-#include <voxgrad/autograd/watched_run.h>
+#include <voxgrad/autograd/running.h>
 #include <voxgrad/core/factories.h>
 
 #include <map>
@@ -43,8 +43,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
          GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
   const AutocastGuard no_autocast(std::nullopt);
-  const RunningPlan running(plan);
-  WatchedRun watched(roots, plan != nullptr);
+  const Run observed(roots, plan);
   Pending pending;
   for (size_t i = 0; i < roots.size(); ++i) {
     if (!plan || plan->wants(*roots[i].node)) send(pending, roots[i], std::move(gradients[i]), "the caller");
@@ -54,7 +53,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     pending.erase(pending.begin());
     if (plan && plan->stops_at(*job.node, job.gradients)) continue;
     job.node->run_hooks(job.gradients);
-    watched.arrived(*job.node, job.gradients);
+    observed.arrived(*job.node, job.gradients);
     if (plan) {
       plan->capture(*job.node, job.gradients);
       if (plan->ends_at(*job.node)) continue;
@@ -66,7 +65,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     check<GradError>(results.size() == edges.size(), "backward of ", *job.node, ": returned ", results.size(),
                      " gradients for ", edges.size(), " inputs");
     if (!options.retain_graph && !options.create_graph) job.node->release();
-    watched.ran(*job.node, results);
+    observed.ran(*job.node, results);
     for (size_t i = 0; i < edges.size(); ++i) {
       if (results[i] && job.node->needs_grad(static_cast<int64_t>(i)))
         send(pending, edges[i], std::move(*results[i]), *job.node);

@@ -83,19 +83,4 @@ class GradPlan {
   std::unordered_set<const Node*> leads_to_request_;
 };
 
-/// The plan of the vox::grad that runs on this thread. Null in backward(), which needs every gradient.
-inline thread_local const GradPlan* running_plan = nullptr;
-
-/// Sets running_plan while it lives.
-class RunningPlan {
- public:
-  explicit RunningPlan(const GradPlan* plan) : previous_(running_plan) { running_plan = plan; }
-  ~RunningPlan() { running_plan = previous_; }
-  RunningPlan(const RunningPlan&) = delete;
-  RunningPlan& operator=(const RunningPlan&) = delete;
-
- private:
-  const GradPlan* previous_;
-};
-
 }  // namespace vox::autograd

@@ -2,8 +2,8 @@
 #include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/node.h>
+#include <voxgrad/autograd/running.h>
 #include <voxgrad/autograd/saved_tensor.h>
-#include <voxgrad/autograd/watched_run.h>
 #include <voxgrad/ops/elementwise.h>  // add: gradients add up, and under create_graph that is recorded
 
 #include <atomic>
@@ -46,7 +46,7 @@ Node::Node() : number_(next_number.fetch_add(1, std::memory_order_relaxed)) {}
 
 bool Node::needs_grad(int64_t i) const {
   const Edge& edge = edges_[static_cast<size_t>(i)];
-  return edge.node && (!running_plan || running_plan->wants(*edge.node));
+  return edge.node && (!running.plan || running.plan->wants(*edge.node));
 }
 
 void Node::add_output(const Tensor& t) {
@@ -54,7 +54,7 @@ void Node::add_output(const Tensor& t) {
   meta.node = shared_from_this();
   meta.output = static_cast<int64_t>(outputs_.size());
   outputs_.push_back(spec_of(t));
-  if (running_watch) watch_output(*this, t);
+  if (running.observer) running.observer->recorded(*this, t);
 }
 
 void Node::release() {
@@ -72,13 +72,17 @@ std::string Node::output_name(int64_t output) const {
   return i < hooks_.size() && hooks_[i] ? hooks_[i]->name : "";
 }
 
-std::ostream& operator<<(std::ostream& out, const Node& node) {
-  out << node.name() << " #" << node.number();
+std::string quoted_names(const Node& node) {
+  std::string text;
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (const std::string name = node.output_name(static_cast<int64_t>(i)); !name.empty())
-      out << " \"" << name << '"';
+      text += " \"" + name + '"';
   }
-  return out;
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Node& node) {
+  return out << node.name() << " #" << node.number() << quoted_names(node);
 }
 
 void Node::run_hooks(Gradients& gradients) {

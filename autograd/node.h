@@ -128,6 +128,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<SavedTensor*> saved_;               // members of the derived class
 };
 
+/// The names of the node's outputs, each with a blank in front: ` "y"`. Empty if they have none.
+std::string quoted_names(const Node& node);
 /// The node in messages: `mul #2`, or `mul #2 "y"` if its output has a name.
 std::ostream& operator<<(std::ostream& out, const Node& node);
 

@@ -22,9 +22,6 @@ namespace vox {
 /// says so.
 std::string tape(const Tensor& output);
 
-/// The same graph for Graphviz: `dot -Tsvg`.
-std::string tape_dot(const Tensor& output);
-
 namespace autograd {
 /// All nodes that `root` leads to, highest number first. `root` keeps them alive.
 std::vector<Node*> nodes_of(const Edge& root);
@@ -32,8 +29,13 @@ std::vector<Node*> nodes_of(const Edge& root);
 /// The memory that the node's saved tensors keep alive, each block once.
 std::set<const Storage*> saved_memory(const Node& node);
 
-/// Text inside the quotes of a Graphviz label.
-std::string dot_escaped(const std::string& text);
+/// What a line of the tape says about its node.
+struct TapeLine {
+  explicit TapeLine(const Node* node);
+  const Node* node;
+  std::string title, shapes;  ///< the op with its outputs' names, and their shapes
+  int64_t saved_bytes = 0;
+};
 }  // namespace autograd
 
 }  // namespace vox

@@ -8,7 +8,7 @@ foreach(source IN LISTS sources)
   get_filename_component(name ${source} NAME_WE)
   add_executable(book_${name} ${source})
   voxgrad_options(book_${name})
-  target_link_libraries(book_${name} PRIVATE voxgrad::voxgrad)
+  target_link_libraries(book_${name} PRIVATE voxgrad::voxgrad voxgrad::watch)
   set_target_properties(book_${name} PROPERTIES
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/book)
   add_dependencies(book book_${name})

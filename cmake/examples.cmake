@@ -8,7 +8,7 @@ list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)  # FindNIfTI
 function(voxgrad_example name)
   add_executable(${name} ${ARGN})
   voxgrad_options(${name})
-  target_link_libraries(${name} PRIVATE voxgrad::voxgrad)
+  target_link_libraries(${name} PRIVATE voxgrad::voxgrad voxgrad::watch)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
 endfunction()
 

@@ -4,7 +4,7 @@
 
 set(VOXGRAD_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
 set(VOXGRAD_PRIVATE_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include_private)
-set(VOXGRAD_PUBLIC_FOLDERS core autograd ops nn)
+set(VOXGRAD_PUBLIC_FOLDERS core autograd ops nn watch)
 if(VOXGRAD_DIST)
   list(APPEND VOXGRAD_PUBLIC_FOLDERS dist)
 endif()

@@ -11,6 +11,7 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       PATTERN "cpu" EXCLUDE
       REGEX "ops/(broadcast|conv3d_lattice|conv3d_recorded|dispatch|elementwise_ops|in_f32)\\.h$" EXCLUDE
       REGEX "ops/(interpolate_axis|kernels|layout|pool3d_window|reduce_ops)\\.h$" EXCLUDE
+      REGEX "watch/node_sources\\.h$" EXCLUDE
       REGEX "dist/(control|engine|server|socket)\\.h$" EXCLUDE)
   endif()
 endforeach()
@@ -21,7 +22,7 @@ install(FILES
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/voxgrad)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/voxgrad)
-set(installed voxgrad)
+set(installed voxgrad voxgrad_watch)
 if(TARGET voxgrad_dist)
   list(APPEND installed voxgrad_dist)
 endif()
@@ -52,9 +53,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/voxgradConfig.cmake ${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# Relative to voxgrad.pc, so that the prefix of `cmake --install` counts.
+# Relative to the .pc files, so that the prefix of `cmake --install` counts.
 string(REGEX REPLACE "[^/]+" ".." VOXGRAD_PC_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-configure_file(cmake/voxgrad.pc.in ${PROJECT_BINARY_DIR}/voxgrad.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/voxgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name IN ITEMS voxgrad voxgrad-watch)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

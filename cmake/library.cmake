@@ -19,18 +19,6 @@ if(VOXGRAD_HAS_CUDA)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/core/cuda_absent.cpp)
 endif()
 
-# The code of the nodes, which the pages of vox::write_html quote.
-file(GLOB node_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
-set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
-set(page ${PROJECT_SOURCE_DIR}/autograd/watch_page.html)
-add_custom_command(OUTPUT ${node_sources}
-  COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} "-DFILES=${node_files}" -DPAGE=${page}
-    -DOUTPUT=${node_sources} -P ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
-  DEPENDS ${node_files} ${page} ${PROJECT_SOURCE_DIR}/cmake/node_sources.cmake
-  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
-list(APPEND sources ${node_sources})
-
 include(cmake/isa.cmake)
 foreach(isa IN LISTS VOXGRAD_ISAS)
   list(APPEND sources $<TARGET_OBJECTS:voxgrad_simd_${isa}>)
@@ -49,11 +37,16 @@ target_include_directories(voxgrad
   PRIVATE ${VOXGRAD_PRIVATE_INCLUDE_DIR})
 
 get_target_property(voxgrad_type voxgrad TYPE)
-if(voxgrad_type STREQUAL "SHARED_LIBRARY")
-  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
-  target_link_options(voxgrad PRIVATE -Wl,--version-script=${exports})
-  set_target_properties(voxgrad PROPERTIES LINK_DEPENDS ${exports})
-endif()
+
+# voxgrad_exports(target): as a shared library it exports the names of namespace vox and no others.
+function(voxgrad_exports target)
+  if(voxgrad_type STREQUAL "SHARED_LIBRARY")
+    set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    target_link_options(${target} PRIVATE -Wl,--version-script=${exports})
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${exports})
+  endif()
+endfunction()
+voxgrad_exports(voxgrad)
 
 # BUILD_INTERFACE: a program that links the installed library needs neither Eigen nor nlohmann_json.
 target_link_libraries(voxgrad PRIVATE

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include <voxgrad/voxgrad.h>
+#include <voxgrad/watch/watch.h>
 
 int main(int argc, char** argv) {
   const vox::Watch watch;  // from here on, this thread's tape is recorded

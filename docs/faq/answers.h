@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include <voxgrad/voxgrad.h>
+#include <voxgrad/watch/watch.h>
 
 // The programs of docs/faq.md, one function each, in its order.
 

@@ -2,7 +2,7 @@
 #   consumer.subdirectory      add_subdirectory: configured only, to see what is compiled with which flags
 #   consumer.fetch             FetchContent, a shared library, CPU only; it compiles the library again (through ccache if
 #                              available, without optimisation, and kept for the next run)
-#   consumer.exports           the names that this shared library exports
+#   consumer.exports           the names that the shared libraries export
 #   consumer.installed_cpu     the installed CPU package, for a program of project(x CXX)
 #   consumer.installed_cuda    the installed CUDA package, likewise (in CUDA builds)
 #   consumer.pkg_config        the installed package, for a program compiled by hand
@@ -52,7 +52,7 @@ if(VOXGRAD_CCACHE_PROGRAM)
     "CMAKE_CXX_COMPILER_LAUNCHER=${VOXGRAD_CCACHE_PROGRAM};CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1")
 endif()
 set(fetched ${consumer_dir}/fetch/_deps/voxgrad-build)
-add_test(NAME consumer.exports COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DLIBRARY=${fetched}/libvoxgrad.so
+add_test(NAME consumer.exports COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DFOLDER=${fetched}
   -P ${CMAKE_CURRENT_LIST_DIR}/exports.cmake)
 set_tests_properties(consumer.exports PROPERTIES LABELS consumer FIXTURES_REQUIRED consumer_fetch)
 
@@ -71,7 +71,7 @@ mark_as_advanced(VOXGRAD_PKG_CONFIG)
 if(VOXGRAD_PKG_CONFIG AND NOT BUILD_SHARED_LIBS)
   add_test(NAME consumer.pkg_config COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DFLAGS=${CMAKE_CXX_FLAGS}
     -DPKG_CONFIG=${VOXGRAD_PKG_CONFIG} -DPC_DIR=${consumer_dir}/${own}_prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig
-    -DSOURCE=${CMAKE_CURRENT_LIST_DIR}/main.cpp -DPROGRAM=${consumer_dir}/by_pkg_config
+    -DSOURCES=${CMAKE_CURRENT_LIST_DIR} -DPROGRAM=${consumer_dir}/by_pkg_config
     -P ${CMAKE_CURRENT_LIST_DIR}/pkg_config.cmake)
   set_tests_properties(consumer.pkg_config PROPERTIES LABELS consumer FIXTURES_REQUIRED ${own})
 endif()

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <voxgrad/voxgrad.h>
+#include <voxgrad/watch/watch.h>
 
 int main(int argc, char**) {
   vox::Tensor x = vox::full({2}, 1).set_requires_grad(true).set_name("x");

@@ -1,5 +1,5 @@
 # cmake -DSOURCE_DIR=... -DFILES=... -DPAGE=... -DOUTPUT=... -P node_sources.cmake
-# Writes a C++ file that holds, as text, watch_page.html and the code of every node of the tape: its struct, and its
+# Writes a C++ file that holds, as text, watch/page.html and the code of every node of the tape: its struct, and its
 # backward if that is defined outside. The pages of vox::write_html show this code, so it is the code that was compiled.
 
 # A raw string literal holds no more than 64 KiB with some compilers, so none of them is a whole file of ops.
@@ -39,10 +39,10 @@ foreach(file IN LISTS FILES)
 endforeach()
 
 file(READ "${PAGE}" page)
-file(WRITE "${OUTPUT}" "// Written by cmake/node_sources.cmake.
-#include <voxgrad/autograd/node_sources.h>
+file(WRITE "${OUTPUT}" "// Written by watch/node_sources.cmake.
+#include <voxgrad/watch/node_sources.h>
 
-namespace vox::autograd {
+namespace vox::detail {
 
 const std::vector<NodeSource>& node_sources() {
   static const std::vector<NodeSource> sources = {
@@ -52,5 +52,5 @@ ${entries}  };
 
 const char* const watch_page = R\"voxgrad(${page})voxgrad\";
 
-}  // namespace vox::autograd
+}  // namespace vox::detail
 ")

@@ -1,6 +1,6 @@
 // A recording in words: text, problems, and why a gradient is what it is.
 #include <voxgrad/autograd/meta.h>
-#include <voxgrad/autograd/watch.h>
+#include <voxgrad/watch/watch.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -9,21 +9,21 @@
 
 namespace vox {
 
-std::ostream& operator<<(std::ostream& out, const Glimpse& glimpse) {
+std::ostream& operator<<(std::ostream& out, const TensorSummary& summary) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
-  text << glimpse.shape << std::setprecision(4);
-  if (!glimpse.known) return out << text.str();
-  const bool one = glimpse.shape.rank() == 0;
+  text << summary.shape << std::setprecision(4);
+  if (!summary.known) return out << text.str();
+  const bool one = summary.shape.rank() == 0;
   text << (one ? " " : " [");
-  for (size_t i = 0; i < glimpse.first.size(); ++i) text << (i ? ", " : "") << glimpse.first[i];
-  if (glimpse.numel > static_cast<int64_t>(glimpse.first.size())) text << ", ...";
+  for (size_t i = 0; i < summary.first.size(); ++i) text << (i ? ", " : "") << summary.first[i];
+  if (summary.numel > static_cast<int64_t>(summary.first.size())) text << ", ...";
   if (!one) text << "]";
-  if (glimpse.numel > 1) {
-    text << ", norm " << glimpse.norm;
-    if (glimpse.nans) text << ", " << glimpse.nans << " NaN";
-    if (glimpse.infs) text << ", " << glimpse.infs << " inf";
-    if (glimpse.zeros) text << ", " << glimpse.zeros << " of " << glimpse.numel << " zero";
+  if (summary.numel > 1) {
+    text << ", norm " << summary.norm;
+    if (summary.nans) text << ", " << summary.nans << " NaN";
+    if (summary.infs) text << ", " << summary.infs << " inf";
+    if (summary.zeros) text << ", " << summary.zeros << " of " << summary.numel << " zero";
   }
   return out << text.str();
 }
@@ -49,13 +49,14 @@ std::string listed(const Range& range, F text_of) {
 }
 
 template <class P>
-bool any(const std::vector<Glimpse>& glimpses, P p) {
-  return std::any_of(glimpses.begin(), glimpses.end(), [&](const Glimpse& g) { return g.known && p(g); });
+bool any(const std::vector<TensorSummary>& summaries, P p) {
+  return std::any_of(summaries.begin(), summaries.end(),
+                     [&](const TensorSummary& g) { return g.known && p(g); });
 }
-bool has_nan(const Glimpse& g) { return g.nans > 0; }
-bool has_inf(const Glimpse& g) { return g.infs > 0; }
-bool not_finite(const Glimpse& g) { return !g.finite(); }
-bool not_zero(const Glimpse& g) { return g.zeros < g.numel; }
+bool has_nan(const TensorSummary& g) { return g.nans > 0; }
+bool has_inf(const TensorSummary& g) { return g.infs > 0; }
+bool not_finite(const TensorSummary& g) { return !g.finite(); }
+bool not_zero(const TensorSummary& g) { return g.zeros < g.numel; }
 
 /// What a recording implies about the paths of gradients.
 class Paths {
@@ -88,7 +89,7 @@ class Paths {
     uint64_t node;
     size_t input;
     const Event* step;
-    const Glimpse& gradient() const { return step->out[input]; }
+    const TensorSummary& gradient() const { return step->out[input]; }
   };
   /// What arrived at output `output` of `node`.
   std::vector<Sent> sent_to(uint64_t node, int64_t output) const {
@@ -160,12 +161,12 @@ class Paths {
                 " sent to " + r_.label(to) + " are not, but their sum, or what a hook made of it, is";
       for (const Sent& s : all) {
         if (!bad(s.gradient())) continue;
-        const std::vector<Glimpse>& in = s.step->in;
+        const std::vector<TensorSummary>& in = s.step->in;
         const bool born =
-            std::none_of(in.begin(), in.end(), [&](const Glimpse& g) { return g.known && bad(g); });
+            std::none_of(in.begin(), in.end(), [&](const TensorSummary& g) { return g.known && bad(g); });
         if (born) {
           text += "; it comes from " + r_.label(s.node) + ", which takes " +
-                  listed(in, [](const Glimpse& g) { return g.known ? str(g) : "nothing"; }) +
+                  listed(in, [](const TensorSummary& g) { return g.known ? str(g) : "nothing"; }) +
                   " and returns " + str(s.gradient()) + values_of(s.node);
         }
         for (size_t i = 0; !born && i < in.size(); ++i) {
@@ -184,7 +185,7 @@ class Paths {
     std::string text;
     for (const Recording::Input& input : node.inputs) {
       if (!input.node) continue;
-      const Glimpse& value = r_.nodes.at(input.node).values[static_cast<size_t>(input.output)];
+      const TensorSummary& value = r_.nodes.at(input.node).values[static_cast<size_t>(input.output)];
       if (value.known) text += "; its input " + r_.label(input.node) + " is " + str(value);
     }
     if (node.values[0].known) text += "; its output is " + str(node.values[0]);
@@ -198,8 +199,8 @@ class Paths {
   bool threw_ = false, partial_ = false;
 };
 
-void add_new(const std::vector<Glimpse>& before, const std::vector<Glimpse>& after, const char* verb,
-             std::vector<std::string>& texts) {
+void add_new(const std::vector<TensorSummary>& before, const std::vector<TensorSummary>& after,
+             const char* verb, std::vector<std::string>& texts) {
   const bool nan = any(after, has_nan) && !any(before, has_nan);
   const bool inf = any(after, has_inf) && !any(before, not_finite);
   if (nan || inf) texts.push_back(str(nan ? "NaN" : "infinity", " first ", verb, " here"));
@@ -215,7 +216,7 @@ std::vector<Recording::Problem> Recording::problems() const {
     const Event& event = events[e];
     std::vector<std::string> texts;
     if (event.kind == Kind::made) {
-      std::vector<Glimpse> inputs;
+      std::vector<TensorSummary> inputs;
       for (const Input& input : nodes.at(event.node).inputs) {
         if (input.node) inputs.push_back(nodes.at(input.node).values[static_cast<size_t>(input.output)]);
       }
@@ -251,7 +252,7 @@ std::ostream& operator<<(std::ostream& out, const Recording& r) {
       const Recording::Node& node = r.nodes.at(event.node);
       text << "made " << label(event.node) << " of "
            << listed(node.inputs, [&](const auto& i) { return i.node ? label(i.node) : std::string("-"); })
-           << ": " << listed(node.values, [](const Glimpse& g) { return str(g); });
+           << ": " << listed(node.values, [](const TensorSummary& g) { return str(g); });
     } else if (event.kind == Kind::begin) {
       text << (event.partial ? "grad" : "backward") << " from " << listed(event.pending, label) << "; "
            << event.saved_bytes << " B saved";
@@ -260,7 +261,7 @@ std::ostream& operator<<(std::ostream& out, const Recording& r) {
     } else {
       const auto& inputs = r.nodes.at(event.node).inputs;
       text << "  " << label(event.node) << " takes "
-           << listed(event.in, [](const Glimpse& g) { return g.known ? str(g) : "nothing"; });
+           << listed(event.in, [](const TensorSummary& g) { return g.known ? str(g) : "nothing"; });
       for (size_t i = 0; i < event.out.size(); ++i) {
         if (event.out[i].known && inputs[i].node)
           text << "\n    -> " << label(inputs[i].node) << ": " << event.out[i];
@@ -296,7 +297,7 @@ std::string Recording::why(const Tensor& x) const {
   const std::string who = label(number);
   const Event* step = paths.step(number);
   if (!step) return who + " got no gradient: " + paths.not_reached(number);
-  const Glimpse& gradient = step->in[output];
+  const TensorSummary& gradient = step->in[output];
   if (!gradient.known) return who + " got no gradient: only other outputs of its op did";
   const auto slot = static_cast<int64_t>(output);
   if (!gradient.finite())
@@ -305,7 +306,7 @@ std::string Recording::why(const Tensor& x) const {
   if (gradient.all_zero())
     return who + " got a zero gradient, " + str(gradient) +
            paths.origin(
-               number, slot, [](const Glimpse& g) { return g.all_zero(); }, "zero");
+               number, slot, [](const TensorSummary& g) { return g.all_zero(); }, "zero");
   std::string text = who + " got the gradient " + str(gradient);
   if (!x.grad().defined())
     text += step->ran ? "; " + vox::why(x) : "; vox::grad returned it and keeps no grad()";
@@ -316,11 +317,11 @@ std::string why(const Tensor& t) {
   if (!t.defined()) return "the tensor is undefined";
   const std::string who = str("the tensor", autograd::Quoted{t});
   if (const Tensor g = t.grad(); g.defined()) {
-    const Glimpse glimpse = autograd::glimpse_of(g);
-    if (!glimpse.finite() || glimpse.all_zero())
-      return who + " has the gradient " + str(glimpse) +
+    const TensorSummary summary = autograd::summary_of(g);
+    if (!summary.finite() || summary.all_zero())
+      return who + " has the gradient " + str(summary) +
              "; a vox::Watch around forward and backward knows where " + "that began";
-    return who + " has the gradient " + str(glimpse);
+    return who + " has the gradient " + str(summary);
   }
   if (!is_floating(t.dtype()))
     return who + " has no gradient: its dtype is " + str(t.dtype()) + ", not floating";

@@ -9,8 +9,9 @@
 #include <sstream>
 #include <thread>
 
-#include <voxgrad/autograd/node_sources.h>
 #include <voxgrad/voxgrad.h>
+#include <voxgrad/watch/node_sources.h>
+#include <voxgrad/watch/watch.h>
 
 #include "tests/data_dir.h"
 
@@ -31,16 +32,16 @@ Tensor leaf(std::vector<float> values, const std::string& name) {
 }
 
 /// The text with node numbers counted from 1.
-std::string renumbered(const std::string& text) {
+std::string renumbered(const std::string& text, const std::string& mark = "#") {
   std::set<int> numbers;
-  const std::regex number("#([0-9]+)");
+  const std::regex number(mark + "([0-9]+)");
   for (std::sregex_iterator i(text.begin(), text.end(), number), end; i != end; ++i)
     numbers.insert(stoi((*i)[1]));
   std::string out;
   size_t last = 0;
   for (std::sregex_iterator i(text.begin(), text.end(), number), end; i != end; ++i) {
     out += text.substr(last, static_cast<size_t>(i->position()) - last);
-    out += "#" + std::to_string(1 + std::distance(numbers.begin(), numbers.find(stoi((*i)[1]))));
+    out += mark + std::to_string(1 + std::distance(numbers.begin(), numbers.find(stoi((*i)[1]))));
     last = static_cast<size_t>(i->position() + i->length());
   }
   return out + text.substr(last);
@@ -100,6 +101,21 @@ TEST(Names, TheTapeExplainsItsColumns) {
   const std::string text = renumbered(vox::tape(x * vox::ones({1})));
   EXPECT_CONTAINS(text, "-> #1 -\n");
   EXPECT_CONTAINS(text, "\"-\" for an input that needs none");
+}
+
+TEST(TapeDot, DrawsTheTape) {
+  const Tensor x = leaf({1, 2}, "x"), unused = leaf({1}, "unused");
+  EXPECT_EQ(renumbered(renumbered(vox::tape_dot((x * x).sum())), "n"), R"dot(digraph tape {
+  node [shape=box, fontname="monospace"];
+  n3 [label="#3 sum\n()"];
+  n3 -> n2;
+  n2 [label="#2 mul\n(2,)\nsaves 8 B"];
+  n2 -> n1;
+  n2 -> n1;
+  n1 [label="#1 AccumulateGrad \"x\"\n(2,)"];
+}
+)dot");
+  EXPECT_CONTAINS(vox::tape_dot(unused), "AccumulateGrad");
 }
 
 TEST(Names, AreEscapedForGraphviz) {
@@ -393,7 +409,7 @@ TEST(Why, NamesTheReasonThatTheTensorKnows) {
 TEST(NodeSources, AreInTheTree) {
   const fs::path root = fs::path(vox::testing::data_dir).parent_path().parent_path();
   std::set<std::string> types;
-  for (const vox::autograd::NodeSource& source : vox::autograd::node_sources()) {
+  for (const vox::detail::NodeSource& source : vox::detail::node_sources()) {
     types.insert(source.type);
     const std::string where = source.where;
     const size_t colon = where.find(':');
@@ -418,7 +434,7 @@ class WatchPage : public ::testing::Test {
  protected:
   void SetUp() override {
     if (std::system("dot -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "Graphviz (dot) is not installed";
-    // tests/autograd/watch_page.cmake opens the pages that are written here in a browser.
+    // tests/watch/watch_page.cmake opens the pages that are written here in a browser.
     const char* given = std::getenv("VOXGRAD_WATCH_PAGES");
     folder_ = given ? fs::path(given) : fs::temp_directory_path() / "voxgrad_watch_pages";
     fs::create_directories(folder_);

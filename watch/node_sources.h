@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace vox::autograd {
+namespace vox::detail {
 
-/// The code of one type of node, as cmake/node_sources.cmake found it in the sources of this build.
+/// The code of one type of node, as watch/node_sources.cmake found it in the sources of this build.
 struct NodeSource {
   const char* type;   ///< "SiluNode"
   const char* where;  ///< "ops/unary.cpp:170"
@@ -13,7 +13,7 @@ struct NodeSource {
 };
 const std::vector<NodeSource>& node_sources();
 
-/// The text of autograd/watch_page.html.
+/// The text of watch/page.html.
 extern const char* const watch_page;
 
-}  // namespace vox::autograd
+}  // namespace vox::detail

@@ -1,7 +1,9 @@
-// A recording as one HTML page: Graphviz draws the graph, watch_page.html steps through the events.
-#include <voxgrad/autograd/node_sources.h>
+// The tape as a graph, and a recording as one HTML page: Graphviz draws the graph, page.html steps through
+// the events.
+#include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/tape.h>
-#include <voxgrad/autograd/watch.h>
+#include <voxgrad/watch/node_sources.h>
+#include <voxgrad/watch/watch.h>
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -35,7 +37,15 @@ std::string script_text(const json& data) {
 std::string in_label(const std::string& text) {
   const std::string valid =
       json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
-  return autograd::dot_escaped(valid);
+  std::string escaped;
+  for (const char c : valid) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    if (c == '&')
+      escaped += "&amp;";  // Graphviz reads entities such as &lt; in labels
+    else
+      escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return escaped;
 }
 
 /// The graph in the direction of the data, from leaves to outputs. The page fills the lines of `room`.
@@ -51,7 +61,7 @@ std::string dot_of(const Recording& recording) {
   for (const auto& [number, node] : recording.nodes) {
     const std::string id = std::to_string(number);
     std::string shapes;
-    for (const Glimpse& value : node.values) shapes += (shapes.empty() ? "" : " ") + str(value.shape);
+    for (const TensorSummary& value : node.values) shapes += (shapes.empty() ? "" : " ") + str(value.shape);
     dot += "  n" + id + " [id=\"n" + id + "\", label=\"" + in_label(recording.label(number)) + "\\n" +
            shapes + "\\n" + room + "\\n" + room + "\"];\n";
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -108,26 +118,26 @@ std::string svg_of(const std::string& dot) {
   return svg.substr(start);
 }
 
-json json_of(const Glimpse& glimpse) {
-  if (!glimpse.known) return nullptr;
+json json_of(const TensorSummary& summary) {
+  if (!summary.known) return nullptr;
   std::vector<std::string> first;  // as text: JSON has no NaN
-  for (const double value : glimpse.first) {
+  for (const double value : summary.first) {
     char text[32];
     std::snprintf(text, sizeof text, "%.4g", value);
     first.emplace_back(text);
   }
-  return {{"shape", str(glimpse.shape)},
+  return {{"shape", str(summary.shape)},
           {"first", first},
-          {"norm", str(std::setprecision(4), glimpse.norm)},
-          {"numel", glimpse.numel},
-          {"nans", glimpse.nans},
-          {"infs", glimpse.infs},
-          {"zeros", glimpse.zeros}};
+          {"norm", str(std::setprecision(4), summary.norm)},
+          {"numel", summary.numel},
+          {"nans", summary.nans},
+          {"infs", summary.infs},
+          {"zeros", summary.zeros}};
 }
 
-json json_of(const std::vector<Glimpse>& glimpses) {
+json json_of(const std::vector<TensorSummary>& summaries) {
   json list = json::array();
-  for (const Glimpse& glimpse : glimpses) list.push_back(json_of(glimpse));
+  for (const TensorSummary& summary : summaries) list.push_back(json_of(summary));
   return list;
 }
 
@@ -136,7 +146,7 @@ std::pair<std::string, std::string> source_of(const std::string& type) {
   const bool is_template = type.find('<') != std::string::npos;
   const std::string name = type.substr(0, type.find('<'));
   std::string where, code;
-  for (const autograd::NodeSource& source : autograd::node_sources()) {
+  for (const detail::NodeSource& source : detail::node_sources()) {
     const std::string found = source.code;
     if (source.type != name || (found.rfind("struct", 0) == 0 && is_template)) continue;
     if (found.rfind("template", 0) == 0 && !is_template) continue;
@@ -190,11 +200,25 @@ json json_of(const Recording& recording) {
 
 }  // namespace
 
+std::string tape_dot(const Tensor& output) {
+  const autograd::Edge root = autograd::gradient_edge(output);
+  std::string dot = "digraph tape {\n  node [shape=box, fontname=\"monospace\"];\n";
+  for (const autograd::Node* node : autograd::nodes_of(root)) {
+    const autograd::TapeLine line(node);
+    dot += str("  n", node->number(), " [label=\"#", node->number(), ' ', in_label(line.title), "\\n",
+               line.shapes, line.saved_bytes ? str("\\nsaves ", line.saved_bytes, " B") : "", "\"];\n");
+    for (const autograd::Edge& edge : node->edges()) {
+      if (edge.node) dot += str("  n", node->number(), " -> n", edge.node->number(), ";\n");
+    }
+  }
+  return dot + "}\n";
+}
+
 void write_html(const Recording& recording, const std::string& path) {
   check<ValueError>(!recording.events.empty(), "write_html: the recording is empty");
   check<ValueError>(recording.nodes.size() <= most_nodes, "write_html: the recording has ",
                     recording.nodes.size(), " nodes; at most ", most_nodes, " can be drawn");
-  const std::string page = autograd::watch_page, graph_mark = "{{GRAPH}}", data_mark = "{{DATA}}";
+  const std::string page = detail::watch_page, graph_mark = "{{GRAPH}}", data_mark = "{{DATA}}";
   const size_t graph = page.find(graph_mark), data = page.find(data_mark);
   const std::string svg = svg_of(dot_of(recording)), json_data = script_text(json_of(recording));
   std::ofstream file(path, std::ios::binary);

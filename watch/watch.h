@@ -24,12 +24,12 @@
 //     vox::write_html(watch.recording(), "run.html");  // as a page to step through
 //     std::cout << watch.recording().why(x);         // why x.grad() is undefined, zero or NaN
 //
-// Without a Watch, an op that is recorded and a backward each test one pointer (watched_run.h).
+// Without a Watch, an op that is recorded and a backward each test one pointer (autograd/running.h).
 
 namespace vox {
 
 /// What a recording keeps of a tensor.
-struct Glimpse {
+struct TensorSummary {
   bool known = false;  ///< if false, the elements were not read
   Shape shape = {};
   std::vector<double> first = {};  ///< the first elements in row-major order, at most `shown`
@@ -40,11 +40,12 @@ struct Glimpse {
   bool finite() const { return nans + infs == 0; }
   bool all_zero() const { return known && numel > 0 && zeros == numel; }
 };
-std::ostream& operator<<(std::ostream& out, const Glimpse& glimpse);
+std::ostream& operator<<(std::ostream& out, const TensorSummary& summary);
 
 namespace autograd {
+class Observer;
 class Recorder;
-Glimpse glimpse_of(const Tensor& t);
+TensorSummary summary_of(const Tensor& t);
 }  // namespace autograd
 
 /// What happened on a thread's tape. Nodes are named by their numbers, which are never used twice.
@@ -54,20 +55,20 @@ struct Recording {
     int64_t output = 0;
   };
   struct Node {
-    std::string op, name;          ///< name: of its first output with a name
-    std::string type;              ///< the C++ type of the node
-    bool is_leaf = false;          ///< an AccumulateGrad
-    std::vector<Input> inputs;     ///< of the op
-    std::vector<Glimpse> values;   ///< of its outputs; known if the Watch saw the forward, or of leaves
-    std::set<uint64_t> constants;  ///< nodes whose outputs it saved under detach()
+    std::string op, name;               ///< name: of its first output with a name
+    std::string type;                   ///< the C++ type of the node
+    bool is_leaf = false;               ///< an AccumulateGrad
+    std::vector<Input> inputs;          ///< of the op
+    std::vector<TensorSummary> values;  ///< of its outputs; known if the Watch saw the forward, or of leaves
+    std::set<uint64_t> constants;       ///< nodes whose outputs it saved under detach()
     std::weak_ptr<TensorImpl> leaf;
   };
   enum class Kind { made, begin, step, end };
   struct Event {
     Kind kind = Kind::made;
     uint64_t node = 0;  ///< made, step: the node
-    std::vector<Glimpse> in = {},
-                         out = {};  ///< step: gradients of the node's outputs, and those of its inputs
+    std::vector<TensorSummary> in = {},
+                               out = {};  ///< step: gradients of the node's outputs, and those of its inputs
     std::vector<uint64_t> pending =
         {};  ///< nodes that have a gradient and wait, the next one first; for a step at most 16
     size_t pending_total = 0;
@@ -101,6 +102,9 @@ struct Recording {
 /// Text: one line per event and gradient, then the problems.
 std::ostream& operator<<(std::ostream& out, const Recording& recording);
 
+/// The graph of vox::tape for Graphviz: `dot -Tsvg`.
+std::string tape_dot(const Tensor& output);
+
 /// Writes one HTML page that needs no other file and no network: the graph, stepped with arrow keys, values
 /// and gradients, the code of each node, memory over time, problems. Graphviz (`dot`) draws the graph. Throws
 /// IoError if it is not installed or the file cannot be written, and ValueError for more than 500 nodes.
@@ -122,7 +126,7 @@ class Watch {
 
  private:
   std::shared_ptr<autograd::Recorder> recorder_;
-  std::shared_ptr<autograd::Recorder>* previous_;
+  autograd::Observer* outer_;  // what observed this thread before
 };
 
 }  // namespace vox

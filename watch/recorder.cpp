@@ -1,57 +1,154 @@
 // The recorder behind a Watch: Note [Watching].
 #include <voxgrad/autograd/accumulate_grad.h>
 #include <voxgrad/autograd/grad_plan.h>
+#include <voxgrad/autograd/running.h>
 #include <voxgrad/autograd/saved_tensor.h>
 #include <voxgrad/autograd/tape.h>
-#include <voxgrad/autograd/watch.h>
-#include <voxgrad/autograd/watched_run.h>
 #include <voxgrad/core/type_name.h>
+#include <voxgrad/watch/watch.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <exception>
-#include <map>
 #include <typeinfo>
 #include <unordered_map>
 
 namespace vox {
 namespace autograd {
 
-Glimpse glimpse_of(const Tensor& t) {
-  Glimpse glimpse{.known = true, .shape = t.shape(), .numel = t.numel()};
+TensorSummary summary_of(const Tensor& t) {
+  TensorSummary summary{.known = true, .shape = t.shape(), .numel = t.numel()};
   const Tensor host = t.detach().to(Device::cpu()).contiguous();
   double squares = 0;
   visit_dtype(host.dtype(), [&]<class T>(T) {
     const T* elements = detail::ptr<T>(host);
-    for (int64_t i = 0; i < glimpse.numel; ++i) {
+    for (int64_t i = 0; i < summary.numel; ++i) {
       double value = static_cast<double>(elements[i]);
       if (std::isnan(value)) value = std::nan("");  // its sign says nothing
-      if (glimpse.first.size() < Glimpse::shown) glimpse.first.push_back(value);
-      glimpse.nans += std::isnan(value);
-      glimpse.infs += std::isinf(value);
-      glimpse.zeros += value == 0;
+      if (summary.first.size() < TensorSummary::shown) summary.first.push_back(value);
+      summary.nans += std::isnan(value);
+      summary.infs += std::isinf(value);
+      summary.zeros += value == 0;
       squares += value * value;
     }
   });
-  glimpse.norm = glimpse.nans ? std::nan("") : std::sqrt(squares);
-  return glimpse;
+  summary.norm = summary.nans ? std::nan("") : std::sqrt(squares);
+  return summary;
 }
 
 namespace {
 
-std::vector<Glimpse> glimpses_of(const Gradients& gradients) {
-  std::vector<Glimpse> glimpses;
-  for (const Gradient& g : gradients) glimpses.push_back(g && g->defined() ? glimpse_of(*g) : Glimpse());
-  return glimpses;
+std::vector<TensorSummary> summaries_of(const Gradients& gradients) {
+  std::vector<TensorSummary> summaries;
+  for (const Gradient& g : gradients)
+    summaries.push_back(g && g->defined() ? summary_of(*g) : TensorSummary());
+  return summaries;
 }
 
 }  // namespace
 
 /// Writes a Recording, and counts the memory that saved tensors keep.
-class Recorder {
+class Recorder final : public Observer {
  public:
   Recording recording;
-  int depth = 0;  // number of engine runs that are active, one inside the other
+
+  void recorded(Node& maker, const Tensor& t) override {
+    account_for_last();
+    const bool is_first = maker.outputs().size() == 1;
+    Recording::Node& record = node(maker);
+    record.values.resize(maker.outputs().size());
+    record.values.back() = summary_of(t);
+    note_memory(t, maker.number());
+    if (!is_first) return;
+    last_ = maker.weak_from_this();
+    add_event({.kind = Recording::Kind::made, .node = maker.number(), .depth = depth()});
+  }
+
+  void began(const std::vector<Edge>& roots, const GradPlan* plan) override {
+    account_for_last();
+    take_stock(roots);
+    Run run{.exceptions = std::uncaught_exceptions()};
+    for (const Edge& root : roots) {
+      if (!plan || plan->wants(*root.node)) run.pending.insert(root.node->number());
+    }
+    add_event({.kind = Recording::Kind::begin,
+               .pending = {run.pending.begin(), run.pending.end()},
+               .pending_total = run.pending.size(),
+               .partial = plan != nullptr,
+               .depth = depth()});
+    runs_.push_back(std::move(run));
+  }
+
+  void arrived(Node& node, const Gradients& gradients) override {
+    account_for_last();
+    Run& run = runs_.back();
+    run.pending.erase(node.number());
+    run.step = recording.events.size();
+    add_event({.kind = Recording::Kind::step,
+               .node = node.number(),
+               .in = summaries_of(gradients),
+               .depth = depth() - 1});
+    note_pending(run);
+  }
+
+  void ran(Node& node, const Gradients& results) override {
+    account_for_last();
+    Run& run = runs_.back();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i] && node.needs_grad(static_cast<int64_t>(i)))
+        run.pending.insert(node.edges()[i].node->number());
+    }
+    const int64_t before = live_;
+    account_for_release(node);
+    Recording::Event& step = recording.events[run.step];
+    step.ran = true;
+    step.out = summaries_of(results);
+    step.saved_bytes = live_;
+    step.freed_bytes = before - live_;
+    note_pending(run);
+  }
+
+  void ended() override {
+    account_for_last();
+    const bool threw = std::uncaught_exceptions() > runs_.back().exceptions;
+    runs_.pop_back();
+    add_event({.kind = Recording::Kind::end, .threw = threw, .depth = depth()});
+  }
+
+  /// Brings the recording up to date: the memory that the last op saves, and names, which may be given at any
+  /// time.
+  void finish() {
+    account_for_last();
+    refresh([](Node&) {});
+  }
+
+ private:
+  struct Maker {
+    std::weak_ptr<Storage> memory;
+    uint64_t node;
+  };
+  /// A run of the engine that has not ended.
+  struct Run {
+    std::set<uint64_t, std::greater<>> pending = {};
+    size_t step = 0;  // the event of the node that runs
+    int exceptions = 0;
+  };
+
+  int depth() const { return static_cast<int>(runs_.size()); }
+
+  void add_event(Recording::Event event) {
+    event.saved_bytes = live_;
+    recording.events.push_back(std::move(event));
+  }
+
+  void note_pending(const Run& run) {
+    Recording::Event& step = recording.events[run.step];
+    step.pending_total = run.pending.size();
+    step.pending.clear();
+    for (const uint64_t number : run.pending) {
+      if (step.pending.size() == 16) break;
+      step.pending.push_back(number);
+    }
+  }
 
   Recording::Node& node(Node& node) {
     const auto [found, is_new] = recording.nodes.try_emplace(node.number());
@@ -66,19 +163,6 @@ class Recorder {
       record.inputs.push_back({edge.node ? edge.node->number() : 0, edge.output});
     }
     return record;
-  }
-
-  void made(Node& maker, const Tensor& t) {
-    account_for_last();
-    const bool is_first = maker.outputs().size() == 1;
-    Recording::Node& record = node(maker);
-    record.values.resize(maker.outputs().size());
-    record.values.back() = glimpse_of(t);
-    note_memory(t, maker.number());
-    if (!is_first) return;
-    last_ = maker.weak_from_this();
-    recording.events.push_back(
-        {.kind = Recording::Kind::made, .node = maker.number(), .saved_bytes = live_, .depth = depth});
   }
 
   /// Counts the saved memory of all living nodes again, because nodes may have been deleted since.
@@ -128,7 +212,7 @@ class Recorder {
   void account_for_last() {
     if (const std::shared_ptr<Node> last = last_.lock()) {
       account_for(*last);
-      recording.events[last_event()].saved_bytes = live_;
+      recording.events.back().saved_bytes = live_;
     }
     last_.reset();
   }
@@ -143,14 +227,6 @@ class Recorder {
     entry->second.clear();
   }
 
-  int64_t live() const { return live_; }
-
- private:
-  struct Maker {
-    std::weak_ptr<Storage> memory;
-    uint64_t node;
-  };
-
   void note_memory(const Tensor& t, uint64_t maker) {
     Maker& first = makers_[t.impl()->storage.get()];
     if (first.memory.expired()) first = {t.impl()->storage, maker};  // else t is a view of what `first` made
@@ -164,11 +240,9 @@ class Recorder {
     const std::shared_ptr<TensorImpl> leaf = accumulator->leaf_if_alive();
     if (!leaf) return;
     record.leaf = leaf;
-    record.values[0] = glimpse_of(Tensor(leaf));
+    record.values[0] = summary_of(Tensor(leaf));
     note_memory(Tensor(leaf), n.number());
   }
-
-  size_t last_event() const { return recording.events.size() - 1; }
 
   std::vector<std::weak_ptr<Node>> alive_;            // all nodes of the recording that may be alive
   std::weak_ptr<Node> last_;                          // the node of the last event, if that is `made`
@@ -176,87 +250,19 @@ class Recorder {
   std::unordered_map<uint64_t, std::vector<std::pair<const Storage*, int64_t>>> saved_;  // by node
   std::unordered_map<const Storage*, int64_t> users_;  // how many nodes save it
   int64_t live_ = 0;
+  std::vector<Run> runs_;  // the innermost last
 };
-
-void watch_output(Node& node, const Tensor& t) {
-  const std::shared_ptr<Recorder> recorder = *running_watch;
-  recorder->made(node, t);
-}
-
-void WatchedRun::begin(const std::vector<Edge>& roots, bool partial) {
-  const std::shared_ptr<Recorder> recorder = *running_watch;
-  recorder->account_for_last();
-  recorder->take_stock(roots);
-  for (const Edge& root : roots) {
-    if (!running_plan || running_plan->wants(*root.node)) pending_.insert(root.node->number());
-  }
-  recorder->recording.events.push_back({.kind = Recording::Kind::begin,
-                                        .pending = {pending_.begin(), pending_.end()},
-                                        .pending_total = pending_.size(),
-                                        .saved_bytes = recorder->live(),
-                                        .partial = partial,
-                                        .depth = recorder->depth++});
-  exceptions_ = std::uncaught_exceptions();
-  recorder_ = recorder;
-}
-
-void WatchedRun::end() {
-  recorder_->account_for_last();
-  recorder_->recording.events.push_back({.kind = Recording::Kind::end,
-                                         .saved_bytes = recorder_->live(),
-                                         .threw = std::uncaught_exceptions() > exceptions_,
-                                         .depth = --recorder_->depth});
-}
-
-void WatchedRun::record_arrived(Node& node, const Gradients& gradients) {
-  recorder_->account_for_last();
-  pending_.erase(node.number());
-  step_ = recorder_->recording.events.size();
-  recorder_->recording.events.push_back({.kind = Recording::Kind::step,
-                                         .node = node.number(),
-                                         .in = glimpses_of(gradients),
-                                         .saved_bytes = recorder_->live(),
-                                         .depth = recorder_->depth - 1});
-  note_pending();
-}
-
-void WatchedRun::record_ran(Node& node, const Gradients& results) {
-  recorder_->account_for_last();
-  Recording::Event& step = recorder_->recording.events[step_];
-  step.ran = true;
-  step.out = glimpses_of(results);
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i] && node.needs_grad(static_cast<int64_t>(i)))
-      pending_.insert(node.edges()[i].node->number());
-  }
-  const int64_t before = recorder_->live();
-  recorder_->account_for_release(node);
-  step.saved_bytes = recorder_->live();
-  step.freed_bytes = before - step.saved_bytes;
-  note_pending();
-}
-
-void WatchedRun::note_pending() {
-  Recording::Event& step = recorder_->recording.events[step_];
-  step.pending_total = pending_.size();
-  step.pending.clear();
-  for (const uint64_t number : pending_) {
-    if (step.pending.size() == 16) break;
-    step.pending.push_back(number);
-  }
-}
 
 }  // namespace autograd
 
-Watch::Watch() : recorder_(std::make_shared<autograd::Recorder>()), previous_(autograd::running_watch) {
-  autograd::running_watch = &recorder_;
-}
+Watch::Watch()
+    : recorder_(std::make_shared<autograd::Recorder>()),
+      outer_(std::exchange(autograd::running.observer, recorder_.get())) {}
 
-Watch::~Watch() { autograd::running_watch = previous_; }
+Watch::~Watch() { autograd::running.observer = outer_; }
 
 const Recording& Watch::recording() const {
-  recorder_->account_for_last();
-  recorder_->refresh([](autograd::Node&) {});
+  recorder_->finish();
   return recorder_->recording;
 }
 

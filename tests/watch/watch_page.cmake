@@ -1,4 +1,4 @@
-# cmake -DTESTS=<test_autograd> -DBROWSER=<chromium> -DFOLDER=<folder> -P watch_page.cmake
+# cmake -DTESTS=<test_watch> -DBROWSER=<chromium> -DFOLDER=<folder> -P watch_page.cmake
 # Lets the tests of vox::write_html write their pages, opens each in a browser, which steps through it (#selftest), and
 # reads the result. A page fails if a script throws or writes an error to the console.
 
