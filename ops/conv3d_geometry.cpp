@@ -27,11 +27,12 @@ void check_at_least(const Caller& function, const char* argument, const Triple& 
 
 /// The cells of an input or weight: (D,H,W) of a shape of rank 5. Throws if one is 0.
 Triple extents(const Caller& function, const char* argument, const Shape& shape,
-               const Caller::Sizes& spoken) {
+               const Caller::Sizes& as_written_by_caller) {
   check<ShapeError>(shape.rank() == 5, function, ": ", argument, " must have 5 dimensions, got shape ",
                     shape);
   check<ShapeError>(std::min({shape[1], shape[2], shape[3], shape[4]}) >= 1, function, ": ", argument,
-                    " must have at least one channel and one cell on every axis, got shape ", spoken);
+                    " must have at least one channel and one cell on every axis, got shape ",
+                    as_written_by_caller);
   return {shape[2], shape[3], shape[4]};
 }
 

@@ -28,17 +28,6 @@ def is_main(call):
     return any(group not in ELSEWHERE for group in call.groups)
 
 
-def with_choices(table, choices):
-    """Replaces the choices in the table. Returns the calls whose choice was not measured."""
-    unknown = []
-    for call in table.calls.values():
-        if call.id in choices.calls:
-            call.chosen = choices.calls[call.id].chosen
-        if call.chosen not in call.us:
-            unknown.append(call)
-    return unknown
-
-
 def by_group(calls):
     """group -> its calls, of all groups in order, "all" last."""
     groups = {}
@@ -202,7 +191,7 @@ def arguments():
 def main():
     args = arguments()
     table = measured.read(args.measured)
-    unknown = with_choices(table, measured.choices(args.program)) if args.program else []
+    unknown = measured.with_choices(table, measured.choices(args.program)) if args.program else []
     calls = [call for call in table.calls.values() if call.chosen in call.us and None not in call.us.values()
              and (not args.arithmetic or call.arithmetic in args.arithmetic.split(","))]
     if not calls:

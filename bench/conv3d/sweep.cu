@@ -1,18 +1,19 @@
 // Times the kernels of the conv3d family on a GPU: every geometry of calls.h, in all passes and dtypes, by
-// the kernel that the table chooses or by all that take the problem.
+// the kernel that is chosen or by all that support the problem.
 //
 //   bench_conv3d_sweep [--list] [--all-rows] [--row NAME]... [--without-wgmma] [--seconds N] [SELECTION]...
 //
-// --all-rows        every row of the table that takes the problem; without it the chosen ones
+// --all-rows        every row of the table that supports the problem; without it the chosen ones
 // --row NAME        these rows only
 // --without-wgmma   choose as on a GPU that has no wgmma
-// --list            print the same lines without times; needs no GPU, and chooses as on one that has wgmma
+// --list            print the same lines without times, but with the work of each row (Work in
+//                   cuda/conv3d/model/time.h); needs no GPU, and chooses as on an H200
 // --seconds N       begin no geometry after so many seconds
 // SELECTION         f32, bf16, f16 or f64, or the beginning of a name in calls.h, as level1/ or unet128/
 //
 // A line of the output has a geometry's name, pass, dtype, row, microseconds, the precisions at which the row
-// takes the problem, and those at which it is chosen, separated by tabs. (A row's time does not depend on the
-// precision.) Lines with # describe the run and the geometries. regret.py and sweep.py read it.
+// supports the problem, and those at which it is chosen, separated by tabs. (A row's time does not depend on
+// the precision.) Lines with # describe the run and the geometries. regret.py, fit.py and sweep.py read it.
 
 #include <cuda_runtime.h>
 
@@ -27,7 +28,6 @@
 #include <string>
 #include <string_view>
 
-#include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/ops/kernels.h>
 #include "calls.h"
 
@@ -125,23 +125,25 @@ const char* name_of(Conv3dPass pass) {
   return names[static_cast<int>(pass)];
 }
 
-/// A row of the table that takes a problem at some precisions.
+/// A row of the table that supports a problem at some precisions, and the work that the problem is for it.
 struct Row {
   std::string_view name;
-  std::vector<Precision> takes = {}, chosen = {};
+  vox::cuda::conv::Work work;
+  std::vector<Precision> supports = {}, chosen = {};
 };
 
-/// Those that the table chooses come first.
-std::vector<Row> rows_of(Conv3dPass pass, const vox::Conv3dGeometry& g, vox::DType dtype) {
+/// Those that are chosen on a machine come first.
+std::vector<Row> rows_of(Conv3dPass pass, const vox::Conv3dGeometry& g, vox::DType dtype,
+                         const vox::cuda::conv::Machine& machine) {
   std::vector<Row> rows;
-  for (const std::string_view name : vox::cuda::conv3d_kernel_names()) {
-    Row row{name};
-    for (const Precision& precision : dtype == vox::f32 ? std::span<const Precision>(of_f32) : of_others) {
-      const Conv3dProblem problem{pass, g, dtype, precision.value};
-      if (vox::cuda::conv3d_kernel_takes(name, problem)) row.takes.push_back(precision);
-      if (vox::cuda::chosen_conv3d_kernel(problem) == name) row.chosen.push_back(precision);
+  for (const Precision& precision : dtype == vox::f32 ? std::span<const Precision>(of_f32) : of_others) {
+    const auto candidates = vox::cuda::conv3d_candidates({pass, g, dtype, precision.value}, machine);
+    for (const auto& [kernel, work, microseconds] : candidates) {
+      auto row = std::ranges::find(rows, kernel, &Row::name);
+      if (row == rows.end()) row = rows.insert(rows.end(), {kernel, work});
+      row->supports.push_back(precision);
+      if (kernel == candidates[0].kernel) row->chosen.push_back(precision);
     }
-    if (!row.takes.empty()) rows.push_back(row);
   }
   std::ranges::stable_partition(rows, [](const Row& row) { return !row.chosen.empty(); });
   return rows;
@@ -153,6 +155,10 @@ struct Arguments {
   std::vector<std::string_view> rows, names;
   std::vector<vox::DType> dtypes;
 
+  /// What is chosen for.
+  const vox::cuda::conv::Machine& machine() const {
+    return without_wgmma ? vox::cuda::conv::since_sm_80 : vox::cuda::conv::h200;
+  }
   bool wants(const Row& row) const {
     if (!rows.empty()) return std::ranges::find(rows, row.name) != rows.end();
     return all_rows || !row.chosen.empty();
@@ -218,12 +224,12 @@ std::string joined(const std::vector<T>& values, char separator, Name name = {})
 class Best {
  public:
   void note(const Row& row, double ms) {
-    for (const Precision& p : row.takes) ms_[p.name] = std::min(ms, at(p));
+    for (const Precision& p : row.supports) ms_[p.name] = std::min(ms, at(p));
   }
   /// A row that takes longer cannot be a good choice at any precision.
   double limit(const Row& row) const {
     double limit = 0;
-    for (const Precision& p : row.takes) limit = std::max(limit, 4 * at(p));
+    for (const Precision& p : row.supports) limit = std::max(limit, 4 * at(p));
     return limit;
   }
 
@@ -238,7 +244,7 @@ class Best {
 /// Prints the lines of one pass and dtype.
 void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass pass, vox::DType dtype,
              std::optional<Operands>& operands) {
-  const std::vector<Row> rows = rows_of(pass, call.geometry, dtype);
+  const std::vector<Row> rows = rows_of(pass, call.geometry, dtype, a.machine());
   if (rows.size() == 1 && rows[0].name == "direct") return;  // no choice
   Best best;
   for (const Row& row : rows) {
@@ -249,13 +255,18 @@ void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass
     if (clock) {
       if (!operands) operands.emplace(call.geometry, dtype);
       const vox::cuda::ForceConv3dKernel only(row.name);
-      const double ms = operands->milliseconds(*clock, pass, row.takes[0].value, best.limit(row));
+      const double ms = operands->milliseconds(*clock, pass, row.supports[0].value, best.limit(row));
       best.note(row, ms);
       std::snprintf(time, sizeof time, "%.5g", 1e3 * ms);
     }
-    std::printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", call.names[0].c_str(), name_of(pass), vox::str(dtype).c_str(),
-                std::string(row.name).c_str(), time, joined(row.takes, ',', &Precision::name).c_str(),
+    std::printf("%s\t%s\t%s\t%s\t%s\t%s\t%s", call.names[0].c_str(), name_of(pass), vox::str(dtype).c_str(),
+                std::string(row.name).c_str(), time, joined(row.supports, ',', &Precision::name).c_str(),
                 joined(row.chosen, ',', &Precision::name).c_str());
+    const vox::cuda::conv::Work& w = row.work;
+    if (!clock)
+      for (const double amount : {w.products, w.loads, w.rounds, w.stages, w.stores, w.bytes, w.weights})
+        std::printf("\t%.6g", amount);
+    std::puts("");
   }
 }
 
@@ -313,8 +324,6 @@ void sweep(EventClock* clock, const Arguments& a) {
 
 int main(int argc, char** argv) try {
   const Arguments a = parsed(argc, argv);
-  std::optional<vox::cuda::conv::AssumeWgmma> assumed;
-  if (a.list || a.without_wgmma) assumed.emplace(!a.without_wgmma);
   std::optional<EventClock> clock;
   if (!a.list) {
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // else the first call of each kernel takes milliseconds

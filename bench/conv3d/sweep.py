@@ -161,11 +161,14 @@ def _panel(title, key, curves, decades, jumps):
 def main():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("measured", help="what bench_conv3d_sweep printed")
+    a.add_argument("--program", help="asks this bench_conv3d_sweep for today's choices (default: those in `measured`)")
     a.add_argument("--svg", help="draw the sweep there")
     a.add_argument("--arithmetic", help="only these, such as high,bf16")
     a.add_argument("--note", default="", help="a few words for the picture's title, such as the commit")
     args = a.parse_args()
     table = measured.read(args.measured)
+    if args.program:
+        measured.with_choices(table, measured.choices(args.program))
     found = {key: points for key, points in lines(table).items()
              if not args.arithmetic or key[0] in args.arithmetic.split(",")}
     jumps = cliffs(found)

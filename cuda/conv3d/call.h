@@ -55,8 +55,6 @@ struct F16x3;
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
-bool takes(const Conv3dGeometry& g, bool transposed);
-bool takes_weight_grad(const Conv3dGeometry& g);
 void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
@@ -65,8 +63,6 @@ void run_weight_grad(const WeightGradCall& call);
 /// workspace of a weight gradient is 32 MiB, or one padded copy of dweight in f32; an operand or result that
 /// does not begin at a multiple of 16 bytes is copied.
 namespace patches {
-bool takes(const Conv3dGeometry& g, bool transposed);
-bool takes_weight_grad(const Conv3dGeometry& g);
 template <class Storage>
 void run(const Conv3dCall& call);
 template <class Storage>
@@ -80,22 +76,13 @@ void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace mma
 
-/// 16-bit numbers on Hopper (of tensors, or f32 rounded to bf16 or split in pairs), cells that step by one.
+/// f32 at `highest` on Hopper, split into pairs of f16 numbers; cells that step by one.
 namespace flat {
-template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed);
-template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 }  // namespace flat
 
 /// Hopper; stride 1, and 2, 3 or 5 taps along d with dilation 1.
 namespace rolling {
-template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed);
-/// Whether it is faster than flat, by the cycles of both. (Of TF32 strided has the place of flat, and its
-/// time.)
-template <class Storage, class Operand>
-bool pays(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 }  // namespace rolling
@@ -103,21 +90,13 @@ void run(const Conv3dCall& call);
 /// Hopper; strides of 1 and 2, in conv3d also 3 and 4.
 namespace strided {
 template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed);
-template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 template <>
-bool takes<float, F16x3>(const Conv3dGeometry& g, bool transposed);
-template <>
 void run<float, F16x3>(const Conv3dCall& call);
-/// Whether there is work for enough multiprocessors.
-bool f16x3_pays(const Conv3dGeometry& g, bool transposed);
 }  // namespace strided
 
 /// f32 on Hopper; conv3d with any stride, conv_transpose3d with stride 1.
 namespace gather {
-template <class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed);
 template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
@@ -125,8 +104,6 @@ void run(const Conv3dCall& call);
 /// Hopper. Tf32, Tf32x3: f32; Bf16, F16: that dtype. The workspace is 32 MiB at most, or one padded copy of
 /// dweight in f32 if that is larger.
 namespace weight_grad {
-template <class Operand>
-bool takes(const Conv3dGeometry& g);
 template <class Operand>
 void run(const WeightGradCall& call);
 }  // namespace weight_grad

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include <voxgrad/core/dtype.h>
+#include <voxgrad/cuda/conv3d/model/machine.h>
+#include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 #include <voxgrad/ops/precision.h>
 
@@ -23,20 +25,29 @@ struct Conv3dProblem {
   friend bool operator==(const Conv3dProblem&, const Conv3dProblem&) = default;
 };
 
-/// The names in the table, the first choice first. Every kernel is correct for the problems it takes; the
-/// order is by speed.
+/// The names of all kernels.
 std::vector<std::string_view> conv3d_kernel_names();
 
-/// Whether the kernel can compute the problem (it may not be the one chosen for it). Throws ValueError for a
-/// name that is not in the table.
-bool conv3d_kernel_takes(std::string_view name, const Conv3dProblem& problem);
+/// A kernel that supports a problem: the work that the problem is for it, and the predicted time.
+struct Conv3dCandidate {
+  std::string_view kernel;
+  conv::Work work;
+  double microseconds;
+};
 
-/// The kernel that runs for the problem on this thread now: the forced one, or the first in the table that
-/// takes it and pays. Throws ValueError if the forced one cannot take it.
+/// The kernels that support the problem on a machine, the fastest by prediction first. It needs no GPU: the
+/// machine may be described by hand.
+std::vector<Conv3dCandidate> conv3d_candidates(const Conv3dProblem& problem, const conv::Machine& machine);
+
+/// Whether the kernel is among them here. Throws ValueError for a name that is not in the table.
+bool conv3d_kernel_supports(std::string_view name, const Conv3dProblem& problem);
+
+/// The kernel that runs for the problem on this thread now: the forced one, or the first of the candidates.
+/// Throws ValueError if the forced one does not support it.
 std::string_view chosen_conv3d_kernel(const Conv3dProblem& problem);
 
 /// For tests and benchmarks: while the guard lives, this thread computes the passes with the named kernel
-/// only. A problem that it cannot take is then a ValueError, as is a name that is not in the table.
+/// only. A problem that it does not support is then a ValueError, as is a name that is not in the table.
 class ForceConv3dKernel {
  public:
   explicit ForceConv3dKernel(std::string_view name,

@@ -84,7 +84,7 @@ class Regret(unittest.TestCase):
         table = read(*TABLE)
         today = read(line("level1/58", "flat_bf16", "-", chosen="any"),
                      line("sweep/volume/8", "dense_bf16", "-", chosen="any"))
-        unknown = regret.with_choices(table, today)
+        unknown = measured.with_choices(table, today)
         self.assertEqual([call.chosen for call in table.calls.values()], ["flat_bf16", "dense_bf16"])
         self.assertEqual([call.key for call in unknown], ["sweep/volume/8"])
 

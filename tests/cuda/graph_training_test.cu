@@ -168,7 +168,7 @@ TEST_F(CudaGraphConv3d, EveryKernelOfTheTableReplays) {
         Tensor weight = normal(g.weight_shape(), on_gpu, 2);
         Tensor big_bias = normal({g.big_channels}, on_gpu, 3);
         const auto takes = [&](cuda::Conv3dPass pass) {
-          return cuda::conv3d_kernel_takes(name, {pass, g, f32, precision});
+          return cuda::conv3d_kernel_supports(name, {pass, g, f32, precision});
         };
         const cuda::ForceConv3dKernel only(name);
         if (takes(cuda::Conv3dPass::conv_transpose3d))

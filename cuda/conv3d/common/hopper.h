@@ -11,6 +11,9 @@ namespace vox::cuda::conv {
 /// has machine code for it (architecture 90a; its PTX for other GPUs leaves their bodies empty).
 bool has_wgmma();
 
+/// What choices and plans count with here.
+inline Machine this_machine() { return has_wgmma() ? h200 : since_sm_80; }
+
 /// The number of multiprocessors of the launch's device.
 inline int multiprocessors(const Launch& launch) {
   int device = 0, count = 0;

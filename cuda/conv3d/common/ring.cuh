@@ -4,6 +4,7 @@
 // them. Barriers count lanes, not warps: every lane arrives by itself, so a warp needs neither a __syncwarp
 // nor a branch for one of its lanes.
 
+#include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/cuda/ptx/barriers.cuh>
 
 namespace vox::cuda::conv {
@@ -15,7 +16,6 @@ constexpr uint32_t lanes = 32;  // of a warp, all of which arrive
 struct Barriers {
   ptx::Mbarrier full[most_slots], empty[most_slots];
 };
-constexpr int barrier_bytes = 1024;
 static_assert(2 * sizeof(Barriers) <= barrier_bytes);
 
 /// The next slot of one side of a ring.

@@ -4,10 +4,7 @@
 
 namespace vox::cuda::conv::dense {
 
-template bool takes<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<bfloat16, Bf16>(const Conv3dCall& call);
-template bool takes_windows<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
-template bool windows_pay<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run_windows<bfloat16, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

@@ -4,10 +4,7 @@
 
 namespace vox::cuda::conv::dense {
 
-template bool takes<float, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<float, Bf16>(const Conv3dCall& call);
-template bool takes_windows<float, Bf16>(const Conv3dGeometry& g, bool transposed);
-template bool windows_pay<float, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run_windows<float, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

@@ -9,25 +9,14 @@ namespace vox::cuda::conv::dense {
 
 /// Any stride up to 8, in conv_transpose3d 4.
 template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed);
-template <class Storage, class Operand>
 void run(const Conv3dCall& call);
 
 /// Stride 1; windows that fit in shared memory, as those of 5 taps along h and w do (windows.cuh).
-template <class Storage, class Operand>
-bool takes_windows(const Conv3dGeometry& g, bool transposed);
-/// Whether it is faster than dense, by the cycles of both.
-template <class Storage, class Operand>
-bool windows_pay(const Conv3dGeometry& g, bool transposed);
-/// Whether nearly all cells of its tiles are outputs, which can be stored four at a time.
-bool fills_windows(const Conv3dGeometry& g, bool transposed);
 template <class Storage, class Operand>
 void run_windows(const Conv3dCall& call);
 
 /// Bf16, F16, and ScaledF16 for f32. No groups; any stride up to 8.
 struct ScaledF16;
-template <class Operand>
-bool takes_weight_grad(const Conv3dGeometry& g);
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call);
 

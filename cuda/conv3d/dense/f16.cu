@@ -4,10 +4,7 @@
 
 namespace vox::cuda::conv::dense {
 
-template bool takes<float16, F16>(const Conv3dGeometry& g, bool transposed);
 template void run<float16, F16>(const Conv3dCall& call);
-template bool takes_windows<float16, F16>(const Conv3dGeometry& g, bool transposed);
-template bool windows_pay<float16, F16>(const Conv3dGeometry& g, bool transposed);
 template void run_windows<float16, F16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::dense

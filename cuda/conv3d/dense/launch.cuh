@@ -89,16 +89,6 @@ __global__ void __launch_bounds__(tile_threads)
 
 // ---- The launch -------------------------------------------------------------------------------------------
 
-template <class Operand>
-const auto& plan_for(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
-  return recall<best_plan>(g, transposed, int{sizeof(typename Operand::Element)}, machine);
-}
-
-template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed) {
-  return plan_for<Operand>(g, transposed, h200).has_value();
-}
-
 /// Calls f with the Block of a tile.
 template <class Storage, class Operand, class F>
 void visit_block(const TileShape& tile, F f) {
@@ -169,34 +159,23 @@ void run_planned(const Launch& launch, const Conv3dCall& call, const Planned& pl
   launch.check();
 }
 
+/// The convolution by the plan that `make` makes.
+template <class Storage, class Operand, auto make>
+void run_with(const Conv3dCall& call) {
+  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
+  constexpr int operand_bytes = sizeof(typename Operand::Element);
+  run_planned<Storage, Operand>(
+      launch, call, *recall<make>(call.geometry, call.transposed, operand_bytes, machine_of(launch)));
+}
+
 template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
-  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
-  run_planned<Storage, Operand>(launch, call,
-                                *plan_for<Operand>(call.geometry, call.transposed, machine_of(launch)));
-}
-
-template <class Operand>
-const auto& windows_plan_for(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
-  return recall<make_windows_plan>(g, transposed, int{sizeof(typename Operand::Element)}, machine);
-}
-
-template <class Storage, class Operand>
-bool takes_windows(const Conv3dGeometry& g, bool transposed) {
-  return windows_plan_for<Operand>(g, transposed, h200).has_value();
-}
-
-template <class Storage, class Operand>
-bool windows_pay(const Conv3dGeometry& g, bool transposed) {
-  const auto& boxes = plan_for<Operand>(g, transposed, h200);
-  return !boxes || windows_plan_for<Operand>(g, transposed, h200)->cycles < boxes->cycles;
+  run_with<Storage, Operand, best_plan>(call);
 }
 
 template <class Storage, class Operand>
 void run_windows(const Conv3dCall& call) {
-  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias});
-  run_planned<Storage, Operand>(
-      launch, call, *windows_plan_for<Operand>(call.geometry, call.transposed, machine_of(launch)));
+  run_with<Storage, Operand, make_windows_plan>(call);
 }
 
 }  // namespace vox::cuda::conv::dense

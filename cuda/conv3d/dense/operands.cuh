@@ -13,11 +13,12 @@
 
 namespace vox::cuda::conv::dense {
 
-/// A channel count, rounded up so that a cell's channels begin at a multiple of 16 bytes.
+/// A channel count, rounded up so that a cell's channels begin at a multiple of 32 bytes, a sector. (TMA
+/// needs 16, but then `dense` takes 1.5 times as long: NOTES.md.)
 template <class Operand>
 constexpr int64_t padded_channels(int64_t channels) {
-  constexpr int64_t granule = 16 / sizeof(typename Operand::Element);
-  return ceil_div(channels, granule) * granule;
+  constexpr int64_t of_sector = 32 / sizeof(typename Operand::Element);
+  return ceil_div(channels, of_sector) * of_sector;
 }
 
 /// Bytes of a tensor with its channels last.
@@ -106,7 +107,7 @@ __device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x
 #pragma unroll
   for (int i = threadIdx.x; i < tile_cells * tile_words / 4; i += tile_threads) {
     const int cell = i / (tile_words / 4), word = i % (tile_words / 4) * 4;
-    if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 4 words
+    if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 8 words
     const uint32_t* const from = &tile[cell][word];
     *reinterpret_cast<uint4*>(to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
         make_uint4(from[0], from[1], from[2], from[3]);

@@ -14,7 +14,6 @@ namespace vox::cuda::conv::dense {
 
 namespace {
 
-constexpr int barrier_bytes = 1024;
 constexpr int most_stages = 8;
 constexpr int most_box = 256;  // elements along an axis that a TMA load covers, with gaps
 
@@ -245,14 +244,6 @@ std::optional<Planned> make_windows_plan(const Conv3dGeometry& g, bool transpose
   p.resident = 1;
   const bool half_rows = 2 * p.in_per_group * operand_bytes <= row_bytes;
   return Planned{windows_tile, p, windows_cycles_of(p, half_rows, machine)};
-}
-
-bool fills_windows(const Conv3dGeometry& g, bool transposed) {
-  const auto planned = make_windows_plan(g, transposed, 2, h200);  // boxes do not depend on these numbers
-  if (!planned) return false;
-  const Plan& p = planned->plan;
-  const int64_t of_boxes = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.box_rows;
-  return p.quads && 100 * int64_t{p.out_cells} >= 95 * of_boxes;
 }
 
 }  // namespace vox::cuda::conv::dense

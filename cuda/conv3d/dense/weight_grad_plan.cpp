@@ -127,8 +127,8 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, con
     p.stage_bytes = tile.windows * p.window_bytes + tile.rows * chunk_channels * box_cells * 2;
     p.stages = narrow(std::min<int64_t>(most_stage_bytes / p.stage_bytes, most_stages));
     if (p.stages < fewest_stages) continue;
-    const int64_t cycles = cut_into_shares(p, machine);
-    best.offer(p, cycles);
+    p.cycles = cut_into_shares(p, machine);
+    best.offer(p, p.cycles);
   }
   return best.best();
 }

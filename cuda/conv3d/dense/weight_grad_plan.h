@@ -56,6 +56,7 @@ struct WeightGradPlan {
   int big_channels, small_channels, taps;
   int window_tiles, row_tiles;  // tiles of dweight, along windows and along rows
   int64_t steps;                // of a tile
+  int64_t cycles;               // predicted
   int blocks, splits;           // of threads; splits of a tile at most
 
   constexpr int windows() const { return groups[0] * groups[1] * groups[2] * chunks; }

@@ -19,10 +19,6 @@ void visit_storage(DType dtype, F f) {
 
 }  // namespace
 
-bool takes(const Conv3dGeometry& g, bool transposed) { return recall<make_plan>(g, transposed).has_value(); }
-
-bool takes_weight_grad(const Conv3dGeometry& g) { return recall<make_weight_grad_plan>(g).has_value(); }
-
 void run(const Conv3dCall& call) {
   visit_storage(call.output.dtype(),
                 [&]<class T>(T) { product<T>(call, *recall<make_plan>(call.geometry, call.transposed)); });

@@ -98,20 +98,29 @@ void visit_tiles(Axis& d, Axis& h, Axis& w, int run, F f) {
 
 /// What a block does for one job: instructions of warps (a multiprocessor starts four in a cycle), loads and
 /// stores of warps in shared memory (one in a cycle), and bytes from and to memory.
-struct Work {
+struct BlockWork {
   double instructions, shared, bytes;
+
+  double issue_cycles() const { return instructions / 4; }
+  double memory_cycles() const { return bytes / 20; }
+  double cycles() const {
+    const double all = issue_cycles() + shared + memory_cycles(),
+                 longest = std::max({issue_cycles(), shared, memory_cycles()});
+    return longest + 0.3 * (all - longest);
+  }
 };
 
-/// Cycles of an H200 for all jobs. `most_blocks` jobs run at once on a multiprocessor if shared memory
-/// suffices. A job that runs alone spends most of its time waiting.
-double cycles(int64_t jobs, const Work& work, int64_t shared_bytes, int most_blocks) {
-  const double issue = work.instructions / 4, memory = work.bytes / 20;
-  const double longest = std::max({issue, work.shared, memory});
-  const double job = longest + 0.3 * (issue + work.shared + memory - longest);
+/// The jobs of a multiprocessor of an H200, one after the other, if it runs `most_blocks` at once or as many
+/// as shared memory suffices for. A job that runs alone spends most of its time waiting: it counts as 2.5.
+struct Turns {
+  double rounds, jobs;
+};
+Turns turns_of(int64_t jobs, int64_t shared_bytes, int most_blocks) {
   const auto at_once =
       static_cast<double>(std::min<int64_t>(most_blocks, h200.block_shared_bytes / (shared_bytes + 1024)));
   const auto each = static_cast<double>(ceil_div(jobs, h200.multiprocessors));
-  return std::ceil(each / at_once) * job * std::max(std::min(each, at_once), 2.5);
+  const double rounds = std::ceil(each / at_once);
+  return {rounds, rounds * std::max(std::min(each, at_once), 2.5)};
 }
 
 bool fits(const Conv3dGeometry& g) {
@@ -131,17 +140,13 @@ double warps(int64_t units, int threads = most_threads) {
 }
 
 /// The work of loading a window. Rows come in whole sectors of 8 numbers.
-Work loading(const Window& w, int64_t channels, int threads) {
+BlockWork loading(const Window& w, int64_t channels, int threads) {
   const double strips = warps(channels * w.d * w.strips * w.w, threads);
   return {70 * strips, strip_rows * strips, 4.0 * static_cast<double>(channels * w.d * w.h * (w.w + 8))};
 }
 
-/// The jobs and the time of a plan whose tiles, window and channels are set.
-struct Cost {
-  int64_t jobs;
-  double cycles;
-};
-Cost cost(const Plan& p, int64_t batch) {
+/// For a plan whose tiles, window and channels are set.
+BlockWork block_work(const Plan& p) {
   const int64_t chunks = ceil_div(p.in_per_group, p.channels);
   const auto stagings = static_cast<double>(chunks > 1 ? chunks * ceil_div(p.items, most_threads) : 1);
   const bool shares = p.h.tap_step == 1 && shares_column(p.h.taps, p.h.in_step);
@@ -152,15 +157,14 @@ Cost cost(const Plan& p, int64_t batch) {
   const int row = p.w.tile * p.w.phases;
   const bool whole_sectors = p.w.tiles == 1 || (row % 8 == 0 && p.w.out_cells % 8 == 0);
   const double written = 4.0 * p.items * results * (whole_sectors ? 1 : 1 + 16.0 / row);
-  const Work window = loading(p.window, p.channels, most_threads);
-  const Work work{
-      1500 + stagings * (window.instructions + 40 * warps(p.weight_words) + 300) +
-          items * (80 + rows_of_taps * (column + p.h.taps * p.outs * (0.5 + p.run) + 8) + 5 * results),
-      stagings * window.shared + items * rows_of_taps * (column + p.h.taps * p.outs),
-      stagings * window.bytes + written};
-  const int64_t jobs = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.out_blocks * p.groups * batch;
-  return {jobs, cycles(jobs, work, p.shared_bytes, p.outs == 8 ? 2 : 3)};
+  const BlockWork window = loading(p.window, p.channels, most_threads);
+  return {1500 + stagings * (window.instructions + 40 * warps(p.weight_words) + 300) +
+              items * (80 + rows_of_taps * (column + p.h.taps * p.outs * (0.5 + p.run) + 8) + 5 * results),
+          stagings * window.shared + items * rows_of_taps * (column + p.h.taps * p.outs),
+          stagings * window.bytes + written};
 }
+
+Turns turns_of(const Plan& p) { return turns_of(p.jobs, p.shared_bytes, p.outs == 8 ? 2 : 3); }
 
 }  // namespace
 
@@ -193,9 +197,9 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
       if (bytes <= most_shared) {
         p.channels = narrow(channels), p.items = narrow(items);
         p.weight_words = narrow(weights), p.total_words = narrow(totals), p.shared_bytes = narrow(bytes);
-        const Cost c = cost(p, g.batch);
-        p.jobs = narrow(c.jobs);
-        if (c.jobs < most_number) least.offer(p, c.cycles);
+        const int64_t jobs = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * p.out_blocks * p.groups * g.batch;
+        p.jobs = narrow(jobs);
+        if (jobs < most_number) least.offer(p, turns_of(p).jobs * block_work(p).cycles());
       }
       if (channels == 1) break;
     }
@@ -215,6 +219,12 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed) {
   divide_by(p.by_item, p.h.phases, p.d.tile, p.h.tile / p.run, p.w.tile, p.w.phases);
   divide_by(p.by_job, p.groups, p.out_blocks, p.d.tiles, p.h.tiles, p.w.tiles);
   return p;
+}
+
+Work work_of(const Plan& p) {
+  const BlockWork block = block_work(p);
+  const auto [rounds, jobs] = turns_of(p);
+  return {.products = jobs * block.issue_cycles(), .loads = jobs * block.memory_cycles(), .rounds = rounds};
 }
 
 std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
@@ -255,16 +265,18 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g) {
     const int64_t bytes = 4 * std::max(p.channels * floats(p.big) + p.outs * floats(p.small), sums);
     if (bytes > most_shared) return;
     const int64_t items = int64_t{p.w.tile} * (p.h.tile / short_run) * p.d.tile;
-    const Work big = loading(p.big, p.channels, p.threads), small = loading(p.small, p.outs, p.threads);
+    const BlockWork big = loading(p.big, p.channels, p.threads), small = loading(p.small, p.outs, p.threads);
     const double of_items = static_cast<double>(ceil_div(items, 32 * p.teams)) * (p.threads / 32);
     const double products = short_run * p.taps_h * p.outs;
-    const Work work{1000 + big.instructions + small.instructions +
-                        of_items * (40 + short_run * p.outs + p.rows_of_thread * (3 + column + products)),
-                    big.shared + small.shared + of_items * (short_run * p.outs + p.rows_of_thread * column),
-                    big.bytes + small.bytes};
+    const BlockWork work{
+        1000 + big.instructions + small.instructions +
+            of_items * (40 + short_run * p.outs + p.rows_of_thread * (3 + column + products)),
+        big.shared + small.shared + of_items * (short_run * p.outs + p.rows_of_thread * column),
+        big.bytes + small.bytes};
     p.tiles = int64_t{p.d.tiles} * p.h.tiles * p.w.tiles * g.batch;
     p.items = narrow(items), p.shared_bytes = narrow(bytes);
-    least.offer(p, cycles(p.tiles * g.groups * p.out_blocks * p.row_jobs, work, bytes, 2));
+    p.cycles = turns_of(p.tiles * g.groups * p.out_blocks * p.row_jobs, bytes, 2).jobs * work.cycles();
+    least.offer(p, p.cycles);
   });
   if (!least.best()) return std::nullopt;
   p = *least.best();

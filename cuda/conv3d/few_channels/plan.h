@@ -1,6 +1,7 @@
 #pragma once
 
 #include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/model/time.h>
 
 #include <cstdint>
 #include <optional>
@@ -78,6 +79,9 @@ struct Plan {
 /// or numbers exceed 32 bits.
 std::optional<Plan> make_plan(const Conv3dGeometry& g, bool transposed);
 
+/// Its products are all instructions, its loads the cycles of memory.
+Work work_of(const Plan& p);
+
 /// dweight[sc, bc, k] = sum over n, i of big[n, bc, i * stride - padding + k * dilation] * small[n, sc, i].
 /// A row is a channel of big and a tap along d and w (and along h, unless `taps_h` taps share what a thread
 /// reads). A thread has `rows` of them, and `outs` channels of small.
@@ -96,6 +100,7 @@ struct WeightGradPlan {
   Divisor by_column, by_run;
   int64_t tiles, splits, jobs;  ///< tiles of all images; a split has ceil(tiles / splits)
   int threads, shared_bytes;
+  double cycles;  ///< predicted
 };
 
 std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g);

@@ -1,5 +1,5 @@
-// kernel.cuh for f32 split into two f16 numbers (f16x3.cuh): as accurate as f32 arithmetic, at half the cost
-// of two TF32 numbers. It fails (sets `failed`) on values that f16 cannot represent.
+// Launches kernel.cuh, for f32 split into two f16 numbers (f16x3.cuh): as accurate as f32 arithmetic, at half
+// the cost of two TF32 numbers. It fails (sets `failed`) on values that f16 cannot represent.
 //
 // Guarantee. If the kernel does not fail,
 //
@@ -19,11 +19,81 @@
 // 2^-47 of the larger one, which shows where the larger one meets weights that are 0 or much smaller. The
 // same holds for a weight whose larger neighbours among the 8 channels meet zeros of the input.
 
-#include <voxgrad/cuda/conv3d/flat/launch.cuh>
+#include <voxgrad/cuda/conv3d/call.h>
+#include <voxgrad/cuda/conv3d/common/hopper.h>
+#include <voxgrad/cuda/conv3d/common/recent.h>
+#include <voxgrad/cuda/conv3d/flat/kernel.cuh>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace vox::cuda::conv::flat {
 
-template bool takes<float, F16x3>(const Conv3dGeometry& g, bool transposed);
-template void run<float, F16x3>(const Conv3dCall& call);
+namespace {
+
+__global__ void __launch_bounds__(256)
+    fill_dead_kernel(float* output, const float* bias, int64_t numel, int channels, Triple extent,
+                     Triple stride, LiveResidues live) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < numel;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t w = i % extent.w, rows = i / extent.w, h = rows % extent.h, planes = rows / extent.h,
+                  d = planes % extent.d;
+    if (live.contain(d, h, w, stride)) continue;
+    output[i] = bias ? bias[planes / extent.d % channels] : 0.0f;
+  }
+}
+
+void fill_dead(const Launch& launch, const Tensor& bias, const Tensor& output, const Conv3dGeometry& g,
+               const std::vector<Axes>& products) {
+  if (static_cast<int64_t>(products.size()) == g.stride.d * g.stride.h * g.stride.w) return;
+  fill_dead_kernel<<<grid_for(output.numel(), 256), 256, 0, launch.stream()>>>(
+      vox::detail::mutable_ptr<float>(output), vox::detail::ptr_or_null<float>(bias), output.numel(),
+      static_cast<int>(g.big_channels), g.big, g.stride, live_residues(products));
+  launch.check();
+}
+
+template <class Tile>
+void launch_product(const Launch& launch, const Conv3dCall& call, const Product& p) {
+  const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;
+  int64_t* const failed = vox::detail::mutable_ptr<int64_t>(failed_tensor);
+  const Layout<Tile> layout{p, static_cast<int>(g.kernel.h), static_cast<int>(g.kernel.w)};
+  const int64_t bytes = packed_bytes<F16x3>(layout);  // a multiple of 16
+  const Workspace packed(launch, bytes + layout.columns() * int64_t{sizeof(float)});
+  float* const unscale = reinterpret_cast<float*>(packed.as<unsigned char>() + bytes);
+  pack_weights<F16x3>(launch, vox::detail::ptr<float>(weight), packed.as<unsigned char>(),
+                      weights_of(g, transposed), layout, failed, nullptr, unscale);
+  const int shared = barrier_bytes + static_cast<int>(shared_bytes(p, Tile::host)) + zero_bytes(Tile::host);
+  launch.allow_shared_memory<product_kernel<Tile>>(shared);
+  const unsigned grid = static_cast<unsigned>(std::min<int64_t>(p.jobs(), multiprocessors(launch)));
+  product_kernel<Tile><<<grid, block_threads, static_cast<size_t>(shared), launch.stream()>>>(
+      vox::detail::ptr<float>(input), packed.as<float16>(), vox::detail::ptr_or_null<float>(bias),
+      vox::detail::mutable_ptr<float>(output), unscale, p, failed);
+  launch.check();
+}
+
+/// Calls f with the Tile of a shape.
+template <class F>
+void visit_tile(const TileShape& shape, F f) {
+  const auto one = [&]<int channels, int depths, int taps_d>() {
+    if (shape == tile_of(channels, depths, taps_d)) f(Tile<channels, depths, taps_d>{});
+  };
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    (one.template operator()<tile_sizes[i].channels, tile_sizes[i].depths, 1>(), ...);
+    (one.template operator()<tile_sizes[i].channels, tile_sizes[i].depths, 2>(), ...);
+    (one.template operator()<tile_sizes[i].channels, tile_sizes[i].depths, 3>(), ...);
+  }
+  (std::make_index_sequence<std::size(tile_sizes)>{});
+}
+
+}  // namespace
+
+void run(const Conv3dCall& call) {
+  const Launch launch(call.op(), call.output, {&call.input, &call.weight, &call.bias, &call.failed});
+  if (call.transposed)
+    fill_dead(launch, call.bias, call.output, call.geometry, *products_of(call.geometry, true));
+  for (const auto& [shape, product] : *recall<make_plan>(call.geometry, call.transposed, machine_of(launch)))
+    visit_tile(shape, [&](auto tile) { launch_product<decltype(tile)>(launch, call, product); });
+}
 
 }  // namespace vox::cuda::conv::flat

@@ -1,6 +1,7 @@
 #pragma once
 
-// conv3d and conv_transpose3d on Hopper where cells have stride 1: the flat product (plan.h) by wgmma.
+// conv3d and conv_transpose3d of f32 on Hopper where cells have stride 1: the flat product (plan.h) by wgmma,
+// with operands split into two scaled f16 numbers (f16x3.cuh). It is as accurate as f32 arithmetic.
 //
 // What a block owns: a block of 16 warps is persistent and takes one job after the other, a tile of 256 flat
 // positions x `depths` outputs along d x `channels`. Warps 0 to 7, two warpgroups, multiply: each owns 128 of
@@ -9,8 +10,7 @@
 // stores of later planes run while the tensor cores work, also across jobs. Blocks share no results: no
 // atomics, and the bits never change.
 //
-// Input: planes of a window (window.cuh). 16-bit tensors are read as words of two positions where their rows
-// allow it.
+// Input: planes of a window (window.cuh).
 //
 // Products: a plane is multiplied once for each output depth that it serves, by instructions of `channels`
 // columns. All have one shape, so those on the same sums run in order without waits in between; a warpgroup
@@ -25,7 +25,6 @@
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/flat/f16x3.cuh>
 #include <voxgrad/cuda/conv3d/flat/store.cuh>
-#include <voxgrad/cuda/conv3d/flat/tile.cuh>
 #include <voxgrad/cuda/conv3d/flat/window.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
@@ -35,17 +34,38 @@
 
 namespace vox::cuda::conv::flat {
 
+// ---- What a block owns ------------------------------------------------------------------------------------
+
+/// A tile of plan.h, and what follows from it.
+template <int channels_, int depths_, int taps_d_>
+struct Tile {
+  using Storage = float;
+  using Operand = F16x3;
+  using Element = float16;
+  static constexpr bool scaled = true;
+  static constexpr TileShape host = tile_of(channels_, depths_, taps_d_);
+  static constexpr int positions = host.positions, channels = channels_, depths = depths_, taps_d = taps_d_;
+  static constexpr int parts = Operand::parts, granule = 16 / sizeof(Element);  // channels
+  static constexpr int k_block_channels = granule, plane_granules = parts;
+  static constexpr int planes = depths + taps_d - 1;  // that a tile reads at one group of taps
+  static constexpr int part_bytes = zero_bytes(host), tap_bytes = part_bytes * 3;  // of the weights of a tap
+
+  static constexpr int sums = depths * channels * parts;  // of a thread: two 64 x (depths * channels) tiles
+  static constexpr int consumer_registers = sums > 176 ? 216 : sums > 144 ? 208 : 192;
+  static constexpr int producer_registers = 256 - consumer_registers;
+  static constexpr int loads = producer_registers < 64 ? 16 : 32;  // in flight per lane; limited by registers
+  static_assert(sums <= 192 && channels % 8 == 0);
+};
+
 // ---- The producers of input -------------------------------------------------------------------------------
 
 /// A warp's share of all planes. Warps take planes in turn, so as many planes are in flight as there are
-/// warps. No more warps than slots take part, because two must not wait for the same slot. `Window` says what
-/// a lane loads (window.cuh).
-template <class Tile, class Window>
-__device__ void load_input(const typename Tile::Storage* input, unsigned char* planes_memory,
-                           Barriers& barriers, float* unscale, int warp, int lane, const Product& p,
-                           int64_t* failed) {
+/// warps. No more warps than slots take part, because two must not wait for the same slot.
+template <class Tile>
+__device__ void load_input(const float* input, unsigned char* planes_memory, Barriers& barriers,
+                           float* unscale, int warp, int lane, const Product& p, int64_t* failed) {
   bool all_fit = true;
-  Window window;
+  LaneWindow<Tile> window;
   float scale = 1;  // kept while it fits, so that planes have the same scale
   Ring ring{p.planes};
   const int loaders = min(loader_warps, p.planes);
@@ -56,7 +76,7 @@ __device__ void load_input(const typename Tile::Storage* input, unsigned char* p
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at(i, Tile::depths, p);
     const int first_position = job.tile * Tile::positions, first_image = place_of(first_position, p).image;
-    const typename Tile::Storage* const source =
+    const float* const source =
         input + (int64_t{first_image} * p.groups + job.group) * p.in_per_group * p.in_channel;
     int located = -1;  // the group of rows that `window` is for
     for_each_pass(p, [&](int k_block, int depth_group, int row_group) {
@@ -70,17 +90,13 @@ __device__ void load_input(const typename Tile::Storage* input, unsigned char* p
         located = row_group;
         const int64_t cell = int64_t{planes.cell + q * p.d.tap_step} * p.h.in_cells * p.w.in_cells;
         const int channel = k_block * Tile::k_block_channels;
-        const typename Tile::Storage* const from = source + channel * p.in_channel + cell;
+        const float* const from = source + channel * p.in_channel + cell;
         const int left = p.in_per_group - channel;
         uint4* const to =
             reinterpret_cast<uint4*>(planes_memory + ring.slot * p.window * 16 * Tile::plane_granules);
         const auto wait = [&] { ring.wait_empty(barriers); };
-        if constexpr (Tile::scaled) {
-          all_fit &= window.load_scaled(from, left, to, lane, p, wait, scale);
-          if (lane == 0) unscale[ring.slot] = Tile::Operand::inverse(scale);
-        } else {
-          window.load(from, left, to, lane, p, wait);
-        }
+        all_fit &= window.load_scaled(from, left, to, lane, p, wait, scale);
+        if (lane == 0) unscale[ring.slot] = F16x3::inverse(scale);
         ptx::fence_proxy_async();
         ptx::mbarrier_arrive(barriers.full[ring.slot]);
       }
@@ -91,10 +107,10 @@ __device__ void load_input(const typename Tile::Storage* input, unsigned char* p
 
 // ---- The weights ------------------------------------------------------------------------------------------
 
-// A separate kernel packs the weights, and one thread loads them. Those of a tap lie as [granule][column][16
+// A separate kernel packs the weights, and one thread loads them. Those of a tap lie as [part][column][16
 // bytes], columns being (tap along d, descending) x (channel).
 
-/// [group][block of channels][k-block][group of taps along d][tap (h, w)]([part])[granule][column][16 bytes].
+/// [group][block of channels][k-block][group of taps along d][tap (h, w)][part][column][16 bytes].
 template <class Tile>
 struct Layout {
   Product p;
@@ -102,30 +118,27 @@ struct Layout {
 
   static constexpr int channels = Tile::granule;
   int64_t columns() const { return int64_t{p.groups} * p.channel_blocks * Tile::channels; }
-  int64_t granules() const {
-    return columns() * p.k_blocks * Tile::k_block_granules * p.d.taps * p.h.taps * p.w.taps;
-  }
+  int64_t granules() const { return columns() * p.k_blocks * p.d.taps * p.h.taps * p.w.taps; }
   constexpr int64_t next_part() const { return Tile::part_bytes; }
   constexpr Granule at(auto number) const {
-    const auto [k_block, granule, d, h, w, group, block, column] = digits(
-        number,
-        {Tile::k_block_granules, p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
+    const auto [k_block, d, h, w, group, block, column] =
+        digits(number, {p.d.taps, p.h.taps, p.w.taps, p.groups, p.channel_blocks, Tile::channels});
     const int64_t first_tap =
         ((int64_t{group} * p.channel_blocks + block) * p.k_blocks + k_block) * p.depth_groups +
         d / Tile::taps_d;
     const int td = Tile::taps_d - 1 - d % Tile::taps_d;
     return {.group = group,
-            .in = k_block * Tile::k_block_channels + granule * channels,
+            .in = k_block * Tile::k_block_channels,
             .out = block * Tile::channels + column,
             .tap = kernel_tap(p, kernel_h, kernel_w, d, h, w),
             .to = ((first_tap * p.h.taps + h) * p.w.taps + w) * Tile::tap_bytes +
-                  ((granule * Tile::taps_d + td) * Tile::channels + column) * 16};
+                  (td * Tile::channels + column) * 16};
   }
 };
 
 /// One thread loads all chunks of weights, in the order in which they are used.
 template <class Tile>
-__device__ void load_weights(const typename Tile::Element* packed, unsigned char* stages, Barriers& barriers,
+__device__ void load_weights(const float16* packed, unsigned char* stages, Barriers& barriers,
                              const Product& p) {
   Ring ring{p.stages};
   const int64_t all_jobs = p.jobs();
@@ -144,60 +157,24 @@ __device__ void load_weights(const typename Tile::Element* packed, unsigned char
 
 // ---- The consumers ----------------------------------------------------------------------------------------
 
-/// What a warpgroup has added up, in the tensor cores' order. (Scaled: ScaledSums of f16x3.cuh.)
-template <class Tile>
-struct Sums {
-  float total[2][Tile::depths][Tile::channels / 2];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int j = 0; j < Tile::depths; ++j) {
-#pragma unroll
-        for (int s = 0; s < Tile::channels / 2; ++s) total[half][j][s] = 0;
-      }
-    }
-  }
-  /// Waits for all products.
-  __device__ __forceinline__ void move() { ptx::wgmma_wait<0>(); }
-};
-
 /// A warpgroup's half of every tile. Its positions are blocks of 8, even ones in one accumulator and odd ones
 /// in the other, so that a warp's rows of both are 32 neighbours.
 template <class Tile>
 __device__ void multiply(const unsigned char* planes_memory, const unsigned char* stages,
                          const unsigned char* zeros, Barriers& plane_barriers, Barriers& stage_barriers,
-                         const float* plane_unscale, const float* column_unscale,
-                         const typename Tile::Storage* bias, typename Tile::Storage* output, int warpgroup,
-                         int warp, int lane, const Product& p) {
-  using Storage = typename Tile::Storage;
+                         const float* plane_unscale, const float* column_unscale, const float* bias,
+                         float* output, int warpgroup, int warp, int lane, const Product& p) {
   constexpr int channels = Tile::channels, depths = Tile::depths;
   constexpr int own_positions = Tile::positions / 2;
   Ring plane_ring{p.planes}, stage_ring{p.stages};
   Released old_plane{plane_barriers}, old_stage{stage_barriers};
-  std::conditional_t<Tile::scaled, ScaledSums<Tile>, Sums<Tile>> sums;
+  ScaledSums<Tile> sums;
   auto& total = sums.total;
-  [[maybe_unused]] const int most_taps = Tile::scaled ? most_taps_in_sum(p) : 0;
+  const int most_taps = most_taps_in_sum(p);
 
   const int64_t all_jobs = p.jobs();
   for (int64_t i = blockIdx.x; i < all_jobs; i += gridDim.x) {
     const Job job = job_at(i, Tile::depths, p);
-    const int first_channel = job.channel_block * channels + lane % 4 * 2;
-    float first[channels / 8][2];  // bias of the thread's columns, two of every 8
-    const auto load_bias = [&] {
-#pragma unroll
-      for (int n = 0; n < channels / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int channel = first_channel + n * 8 + e;
-          first[n][e] = bias && channel < p.out_per_group
-                            ? static_cast<float>(bias[job.group * p.out_per_group + channel])
-                            : 0.0f;
-        }
-      }
-    };
-    if constexpr (!Tile::scaled) load_bias();  // early, unless sums need all registers
     sums.clear();
 
     for_each_pass(p, [&](int, int depth_group, int row_group) {
@@ -222,32 +199,8 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
           const unsigned char* const plane =
               planes_memory +
               (at.slot * p.window * Tile::plane_granules + warpgroup * own_positions + first_shift) * 16;
-          if constexpr (Tile::scaled) {
-            multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
-                                                      plane_unscale[at.slot], most_taps, p);
-          } else {
-            uint64_t a = ptx::shared_matrix(plane, p.window * 16, 2 * 8 * 16);
-            uint64_t b = ptx::shared_matrix(stage, Tile::taps_d * channels * 16, 128);
-            int column = first_column;
-            ptx::wgmma_fence();
-            for (int tap = 0; tap < chunk; ++tap) {
-#pragma unroll
-              for (int j = low; j <= high; ++j) {
-                const uint64_t weights = ptx::moved(b, (Tile::taps_d - 1 - (q - j)) * channels * 16);
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                  ptx::wgmma<Tile::Operand::operand, channels>(total[half][j], ptx::moved(a, half * 8 * 16),
-                                                               weights);
-              }
-              b = ptx::moved(b, Tile::tap_bytes);
-              a += p.column_shift;  // positions, which are as long as the unit of addresses
-              if (++column == p.w.taps) {
-                column = 0;
-                a += p.row_shift - p.w.taps * p.column_shift;
-              }
-            }
-            ptx::wgmma_commit();
-          }
+          multiply_scaled_plane<Tile, q, low, high>(sums, plane, stage, zeros, chunk, first_column,
+                                                    plane_unscale[at.slot], most_taps, p);
           ptx::wgmma_wait<1>();
           old_plane.now();
           old_stage.now();
@@ -263,22 +216,30 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     sums.move();
     old_plane.now();
     old_stage.now();
-    if constexpr (Tile::scaled) {
-      load_bias();
-      const float* const unscale =
-          column_unscale + (job.group * p.channel_blocks + job.channel_block) * channels + lane % 4 * 2;
+    // The bias comes late, because sums need all registers.
+    const int first_channel = job.channel_block * channels + lane % 4 * 2;
+    float first[channels / 8][2];  // bias of the thread's columns, two of every 8
 #pragma unroll
-      for (int n = 0; n < channels / 8; ++n) {
-        const float2 columns = *reinterpret_cast<const float2*>(unscale + n * 8);
+    for (int n = 0; n < channels / 8; ++n) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+      for (int e = 0; e < 2; ++e) {
+        const int channel = first_channel + n * 8 + e;
+        first[n][e] = bias && channel < p.out_per_group ? bias[job.group * p.out_per_group + channel] : 0.0f;
+      }
+    }
+    const float* const unscale =
+        column_unscale + (job.group * p.channel_blocks + job.channel_block) * channels + lane % 4 * 2;
 #pragma unroll
-          for (int j = 0; j < depths; ++j) {
+    for (int n = 0; n < channels / 8; ++n) {
+      const float2 columns = *reinterpret_cast<const float2*>(unscale + n * 8);
 #pragma unroll
-            for (int row = 0; row < 2; ++row) {
-              total[half][j][n * 4 + row * 2] *= columns.x;
-              total[half][j][n * 4 + row * 2 + 1] *= columns.y;
-            }
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < depths; ++j) {
+#pragma unroll
+          for (int row = 0; row < 2; ++row) {
+            total[half][j][n * 4 + row * 2] *= columns.x;
+            total[half][j][n * 4 + row * 2 + 1] *= columns.y;
           }
         }
       }
@@ -287,11 +248,11 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;
     const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
     const int channel = job.channel_block * channels;
-    const RunStore<Storage> store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
-                                      (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
-                                  p.out_per_group - channel,
-                                  job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32,
-                                  lane, p);
+    const RunStore<float> store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
+                                    (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
+                                p.out_per_group - channel,
+                                job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32, lane,
+                                p);
 #pragma unroll
     for (int j = 0; j < depths; ++j) {
       if (j >= job.depths) break;
@@ -309,12 +270,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
 
 template <class Tile>
 __global__ void __launch_bounds__(block_threads, 1)
-    product_kernel(const typename Tile::Storage* __restrict__ input,
-                   const typename Tile::Element* __restrict__ packed, const typename Tile::Storage* bias,
-                   typename Tile::Storage* output, const float* column_unscale,
-                   const __grid_constant__ Product p, int64_t* failed, const int64_t* only_if) {
+    product_kernel(const float* __restrict__ input, const float16* __restrict__ packed, const float* bias,
+                   float* output, const float* column_unscale, const __grid_constant__ Product p,
+                   int64_t* failed) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  if (only_if && *only_if == 0) return;
   extern __shared__ __align__(1024) unsigned char memory[];
   Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
   Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
@@ -326,10 +285,8 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 
   init_barriers(plane_barriers, stage_barriers, p);
-  if constexpr (Tile::scaled) {
-    if (threadIdx.x < Tile::zero_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
-    ptx::fence_proxy_async();
-  }
+  if (threadIdx.x < Tile::part_bytes / 16) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{0, 0, 0, 0};
+  ptx::fence_proxy_async();
   __syncthreads();
 
   if (warp < consumer_warps) {
@@ -339,10 +296,7 @@ __global__ void __launch_bounds__(block_threads, 1)
   } else {
     ptx::shrink_registers_to<Tile::producer_registers>();
     if (warp < consumer_warps + loader_warps) {
-      with_window<Tile>(p, [&]<class Window>() {
-        load_input<Tile, Window>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane, p,
-                                 failed);
-      });
+      load_input<Tile>(input, planes, plane_barriers, plane_unscale, warp - consumer_warps, lane, p, failed);
     } else if (lane == 0) {
       load_weights<Tile>(packed, stages, stage_barriers, p);
     }

@@ -134,4 +134,26 @@ std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, con
   return p;
 }
 
+std::optional<std::vector<Planned>> make_plan(const Conv3dGeometry& g, bool transposed,
+                                              const Machine& machine) {
+  const auto products = products_of(g, transposed);
+  if (!products) return std::nullopt;
+  // The fewest blocks of channels, and then the least padding; the largest group of taps along d that divides
+  // their number.
+  const int64_t eighths = ceil_div(transposed ? g.big_per_group() : g.small_per_group(), 8);
+  const int64_t channels = ceil_div(eighths, ceil_div(eighths, 8)) * 8;
+  const auto* const size = std::ranges::find_if(tile_sizes, [&](auto t) { return channels <= t.channels; });
+  std::vector<Planned> planned;
+  for (const Axes& axes : *products) {
+    const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
+    const TileShape tile = tile_of(size->channels, size->depths, taps_d);
+    const auto p =
+        cut_product(g, transposed, axes, tile, machine.block_shared_bytes - barrier_bytes - zero_bytes(tile));
+    // The second tap of a pair must lie behind the first, also from the end of a row of taps to the next.
+    if (!p || (p->h.taps > 1 && p->row_shift <= (p->w.taps - 1) * p->column_shift)) return std::nullopt;
+    planned.push_back({tile, *p});
+  }
+  return planned;
+}
+
 }  // namespace vox::cuda::conv::flat

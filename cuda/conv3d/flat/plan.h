@@ -50,7 +50,18 @@ struct TileShape {
   bool of_16_bits = false;  ///< the input has 16-bit elements
   bool pairs = false;       ///< two taps at once: chunks are even, and weights take 16 bytes more
   int most_window = 640;    ///< the most positions that a window may have
+
+  friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
 };
+
+/// The tiles of kernel.cuh: as many depths as registers hold sums for, of the tensor cores and in f32.
+constexpr TileShape tile_of(int channels, int depths, int taps_d) {
+  return {256, depths, channels, taps_d, 8, 1, false, true};
+}
+inline constexpr struct { int channels, depths; } tile_sizes[]{{16, 4}, {24, 3}, {32, 2}, {48, 2}, {64, 1}};
+
+/// Shared memory beyond that of the product: zeros as long as a part of a tap's weights.
+constexpr int zero_bytes(const TileShape& t) { return t.taps_d * t.channels * 16; }
 
 struct Product {
   Axis d, h, w;
@@ -168,5 +179,16 @@ std::optional<Product> cut_in_tiles(const Conv3dGeometry& g, bool transposed, co
 /// The same with `shared` bytes of shared memory divided; nothing also if it does not fit.
 std::optional<Product> cut_product(const Conv3dGeometry& g, bool transposed, const Axes& axes,
                                    const TileShape& tile, int64_t shared);
+
+/// The products of a convolution for kernel.cuh, each with its tile. Nothing if one of them cannot be cut.
+struct Planned {
+  TileShape tile;
+  Product product;
+};
+std::optional<std::vector<Planned>> make_plan(const Conv3dGeometry& g, bool transposed,
+                                              const Machine& machine);
+
+/// Cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k: measured.
+constexpr int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
 
 }  // namespace vox::cuda::conv::flat

@@ -54,11 +54,6 @@ template <class Operand>
 constexpr bool is_split = Operand::parts > 1;
 
 template <class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed) {
-  return recall<make_plan>(g, transposed, is_split<Operand>, h200).has_value();
-}
-
-template <class Operand>
 void run(const Conv3dCall& call) {
   constexpr bool split = is_split<Operand>;
   const auto& [transposed, input, weight, bias, output, g, only_if, failed_tensor] = call;

@@ -4,7 +4,6 @@
 
 namespace vox::cuda::conv::gather {
 
-template bool takes<Tf32>(const Conv3dGeometry& g, bool transposed);
 template void run<Tf32>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::gather

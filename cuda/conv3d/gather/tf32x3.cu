@@ -6,7 +6,6 @@
 
 namespace vox::cuda::conv::gather {
 
-template bool takes<Tf32x3>(const Conv3dGeometry& g, bool transposed);
 template void run<Tf32x3>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::gather

@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(block_threads, split          ? 3
       const Division by_w = divide(by_phase.remainder, p.axis[2].phases);
       const Division by_h = divide(by_w.quotient, p.axis[1].phases);
       const int64_t number = thread == 0 ? by_h.quotient : thread == 1 ? by_h.remainder : by_w.remainder;
-      (&phase_memory.d)[thread] = phase_axis(p.axis[thread], p.transposed, static_cast<int>(number));
+      PhaseAxis& own = thread == 0 ? phase_memory.d : thread == 1 ? phase_memory.h : phase_memory.w;
+      own = phase_axis(p.axis[thread], p.transposed, static_cast<int>(number));
     }
     __syncthreads();
     const Phase& phase = phase_memory;

@@ -21,7 +21,7 @@
 // it, with its halo, in shared memory.
 
 #include <voxgrad/cuda/conv3d/call.h>
-#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/ptx/mma.cuh>
 
@@ -35,21 +35,8 @@ namespace {
 
 constexpr int warps = 4;
 constexpr int block_threads = 32 * warps;
-constexpr int block_rows = 32 * warps;
-constexpr int step_cells = 32;
+static_assert(block_rows == 32 * warps);
 constexpr int pitch = step_cells + 8;
-
-struct Axis {
-  int big, small, kernel, stride, padding, dilation;
-};
-
-struct Problem {
-  Axis axis[3];
-  int64_t batch, groups, big_per_group, small_per_group;
-  int64_t big_cells, small_cells, taps;
-  int64_t row_blocks, column_blocks;  // in a group
-  int64_t steps, splits;              // of 32 cells, in all; a split has ceil(steps / splits)
-};
 
 /// A row's channel, and its tap as offsets from a cell.
 struct Row {
@@ -66,7 +53,7 @@ __device__ __forceinline__ bool within(int i, int size) {
 template <int n_tiles>
 __global__ void __launch_bounds__(block_threads)
     partial_kernel(const float* __restrict__ big, const float* __restrict__ small, float* partials,
-                   const __grid_constant__ Problem p) {
+                   const __grid_constant__ WeightGradProblem p) {
   constexpr int columns = 8 * n_tiles;
   __shared__ __align__(8) uint32_t big_tile[block_rows][pitch];  // [row][cell]
   __shared__ __align__(8) uint32_t small_tile[columns][pitch];   // [column][cell]
@@ -191,40 +178,13 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// ---- Launchers --------------------------------------------------------------------------------------------
-
-constexpr int64_t most_workspace = int64_t{32} << 20;  // bytes
-constexpr int64_t wanted_blocks = 1024;  // some waves on any GPU; a constant, because the bits depend on it
-
-Problem problem(const Conv3dGeometry& g, int n_tiles) {
-  Problem p{};
-  for (int axis = 0; axis < 3; ++axis)  // select.cpp: axes fit 32 bits
-    p.axis[axis] = {narrow(g.big[axis]),    narrow(g.small[axis]),   narrow(g.kernel[axis]),
-                    narrow(g.stride[axis]), narrow(g.padding[axis]), narrow(g.dilation[axis])};
-  p.batch = g.batch;
-  p.groups = g.groups;
-  p.big_per_group = g.big_per_group();
-  p.small_per_group = g.small_per_group();
-  p.big_cells = g.big_cells();
-  p.small_cells = g.small_cells();
-  p.taps = g.taps();
-  p.row_blocks = ceil_div(p.big_per_group * p.taps, block_rows);
-  p.column_blocks = ceil_div(p.small_per_group, 8 * n_tiles);
-  p.steps = ceil_div(p.batch * p.small_cells, step_cells);
-  const int64_t blocks = p.groups * p.row_blocks * p.column_blocks;
-  const int64_t bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  p.splits =
-      std::max<int64_t>(1, std::min({ceil_div(wanted_blocks, blocks), most_workspace / bytes, p.steps}));
-  return p;
-}
-
 }  // namespace
 
 void run_weight_grad(const WeightGradCall& call) {
   const auto& [big, small, dweight, g, only_if, failed] = call;
   visit_channel_tiles(g.small_per_group(), [&](auto tiles) {
     constexpr int n_tiles = tiles;
-    const Problem p = problem(g, n_tiles);
+    const WeightGradProblem p = weight_grad_problem(g, n_tiles);
     const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
     const Workspace partials(launch, p.splits > 1 ? p.splits * dweight.numel() * 4 : 0);
     float* const to = p.splits > 1 ? partials.as<float>() : vox::detail::mutable_ptr<float>(dweight);

@@ -27,6 +27,15 @@ inline constexpr Machine h200{.multiprocessors = 132,
 /// 164 KB or more.
 inline constexpr int64_t any_block_shared_bytes = 96 << 10;
 
+/// What blocks may count with on every GPU since sm_80.
+inline constexpr Machine since_sm_80{.multiprocessors = 132,
+                                     .block_shared_bytes = any_block_shared_bytes,
+                                     .multiprocessor_shared_bytes = 164 << 10,
+                                     .wgmma = false};
+
+/// Shared memory of a block that its barriers take.
+inline constexpr int barrier_bytes = 1024;
+
 /// The largest number of kernels that count in 32 bits.
 inline constexpr int64_t most_int = std::numeric_limits<int>::max();
 

@@ -67,7 +67,7 @@ void visit_kernel(const Planned& planned, F f) {
 
 /// How many blocks of `kernel` a multiprocessor of the current device runs at once. `device` is for recall().
 template <auto* kernel>
-int blocks_at_once(const char* op, int /*device*/, int threads, int shared_bytes) {
+int resident_blocks(const char* op, int /*device*/, int threads, int shared_bytes) {
   int blocks = 0;
   check_cuda(op, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads,
                                                                static_cast<size_t>(shared_bytes)));
@@ -77,7 +77,7 @@ int blocks_at_once(const char* op, int /*device*/, int threads, int shared_bytes
 template <class T>
 void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
-  const Planned planned = *recall<make_plan>(g, transposed, has_wgmma() ? h200 : since_sm_80);
+  const Planned planned = *recall<make_plan>(g, transposed, this_machine());
   const Plan& p = planned.plan;
   const Launch launch(call.op(), output, {&input, &weight, &bias});
   const Aligned<T> from(launch, input), weights(launch, weight);
@@ -90,7 +90,7 @@ void run(const Conv3dCall& call) {
     launch.allow_shared_memory<kernel>(planned.shared_bytes);
     const int threads = 32 * planned.warps;
     const int at_once =
-        recall<blocks_at_once<kernel>>(call.op(), output.device().index, threads, planned.shared_bytes);
+        recall<resident_blocks<kernel>>(call.op(), output.device().index, threads, planned.shared_bytes);
     const int most = std::max(1, multiprocessors(launch) * at_once / p.m_blocks);
     const int workers = std::min(most, ceil_div(p.tiles, planned.warps / p.parts));
     kernel<<<static_cast<unsigned>(workers * p.m_blocks), static_cast<unsigned>(threads),

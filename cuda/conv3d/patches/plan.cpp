@@ -10,8 +10,7 @@ namespace vox::cuda::conv::patches {
 namespace {
 
 constexpr int64_t limit = most_int / 2;
-constexpr int most_parts = 8;           // warps of a block with different rows
-constexpr int most_of_two = 72 * 1024;  // bytes of a block, if a multiprocessor is to have two
+constexpr int most_parts = 8;  // warps of a block with different rows
 
 std::optional<Grids> grids_of(const Conv3dGeometry& g) {
   if (g.batch == 0 || g.groups != 1 || g.kernel.w > 2) return std::nullopt;
@@ -141,11 +140,5 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   planned.shared_bytes = teams / 2 * p.row_warps * sums * 32 * 4;
   return planned;
 }
-
-bool takes(const Conv3dGeometry& g, bool transposed) {
-  return recall<make_plan>(g, transposed, since_sm_80).has_value();
-}
-
-bool takes_weight_grad(const Conv3dGeometry& g) { return recall<make_weight_grad_plan>(g).has_value(); }
 
 }  // namespace vox::cuda::conv::patches

@@ -25,13 +25,6 @@ constexpr int block_warps = 8;   ///< of a weight gradient
 constexpr int groups = 4;        ///< of 8 rows of big that a warp of a weight gradient has sums for
 constexpr int tile_bytes = 512;  ///< weights of an instruction: 16 x 16 numbers of 16 bits
 
-/// What blocks may count with on every GPU that these kernels run on. (Plans count with the multiprocessors
-/// of an H200.)
-inline constexpr Machine since_sm_80{.multiprocessors = h200.multiprocessors,
-                                     .block_shared_bytes = any_block_shared_bytes,
-                                     .multiprocessor_shared_bytes = 164 << 10,
-                                     .wgmma = false};
-
 /// Where coarse cells lie. Chunks are numbered through all images. An axis whose kernel is 1 is joined with
 /// the next inner one: a kernel of 1 x 1 x 1 has one row per image.
 struct Grids {
@@ -92,6 +85,10 @@ struct Planned {
 
 /// The warps of a multiprocessor, which share its registers: with more sums and input each, fewer.
 constexpr int most_warps(int m_step, int ahead) { return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16; }
+
+/// Bytes of a block, if a multiprocessor is to have two; how many it has then, roughly.
+inline constexpr int most_of_two = 72 << 10;
+constexpr int blocks_at_once(const Planned& planned) { return planned.shared_bytes > most_of_two ? 1 : 2; }
 
 /// Nothing if the geometry is not one of patches, or the weights of 16 rows exceed shared memory.
 std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine);

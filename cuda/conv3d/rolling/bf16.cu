@@ -4,12 +4,7 @@
 
 namespace vox::cuda::conv::rolling {
 
-template bool takes<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
-template bool pays<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<bfloat16, Bf16>(const Conv3dCall& call);
-
-template bool takes<float, Bf16>(const Conv3dGeometry& g, bool transposed);
-template bool pays<float, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<float, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::rolling

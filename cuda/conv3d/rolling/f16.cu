@@ -4,8 +4,6 @@
 
 namespace vox::cuda::conv::rolling {
 
-template bool takes<float16, F16>(const Conv3dGeometry& g, bool transposed);
-template bool pays<float16, F16>(const Conv3dGeometry& g, bool transposed);
 template void run<float16, F16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::rolling

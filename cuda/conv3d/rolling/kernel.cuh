@@ -49,17 +49,16 @@ struct Tile {
   // Loads of a lane in flight (16 for 16-bit tensors): as many as registers hold, if the products are quick.
   // (Narrow products of TF32 are limited by shared memory, and more loads cost time.)
   static constexpr int loads = sums > 144 || (granule == 4 && columns <= 48) ? 20 : 32;
-  // Producers keep the addresses of a window's positions in registers.
-  static constexpr int most_window = tiles == 4 ? 800 : tiles == 3 ? 704 : 640;
-  static constexpr flat::TileShape host{
-      positions, 1, channels, taps_d, k_block_channels, parts, is_16_bit_v<Storage>, false, most_window};
+  static constexpr flat::TileShape host =
+      shape_of({channels, taps_d, tiles}, sizeof(Storage), sizeof(Element));
+  static constexpr int most_window = host.most_window;
   static_assert(sums <= 192 && channels % 8 == 0 && columns <= 256 && positions < most_window);
 
   // Results of a warp before they are stored: [channel of 8][position], with a pitch that avoids bank
   // conflicts, and the bias.
   static constexpr int warp_positions = 16 * tiles, results_pitch = warp_positions + 4;
   static constexpr int warp_results = 8 * results_pitch + channels;
-  static constexpr int results_bytes = flat::consumer_warps * warp_results * 4;
+  static_assert(results_bytes(host) == flat::consumer_warps * warp_results * 4);
 };
 
 // ---- The producers of input -------------------------------------------------------------------------------
@@ -319,7 +318,7 @@ __global__ void __launch_bounds__(flat::block_threads, 1)
   Barriers& plane_barriers = reinterpret_cast<Barriers*>(memory)[0];
   Barriers& stage_barriers = reinterpret_cast<Barriers*>(memory)[1];
   unsigned char* const results = memory + barrier_bytes;
-  unsigned char* const stages = results + Tile::results_bytes;
+  unsigned char* const stages = results + results_bytes(Tile::host);
   unsigned char* const planes = stages + p.stages * p.chunk * Tile::tap_bytes;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // uniform
 

@@ -25,9 +25,6 @@ bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t sha
   return false;
 }
 
-/// The measured cycles of a wgmma with this many columns, for 64 rows and 32 bytes of k.
-int64_t instruction_cycles(int64_t columns) { return std::max(columns / 2, 16 + columns / 4); }
-
 /// The planes of the marches from number `step` to `end`.
 int64_t planes_of(int64_t step, int64_t end, const flat::Product& p) {
   const int64_t cells = p.d.cells, tiles = end / cells - step / cells, in_last = end % cells;
@@ -64,7 +61,7 @@ std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transpose
   return p;
 }
 
-Plan make_plan(const flat::Product& p, const Machine& machine) {
+Plan cut_steps(const flat::Product& p, const Machine& machine) {
   Plan plan{p, 0, 0, {}};
   const int most = std::min(machine.multiprocessors, Plan::most_blocks);
   // Each cut costs up to taps - 1 planes, and a piece may leave as many unused.
@@ -73,22 +70,21 @@ Plan make_plan(const flat::Product& p, const Machine& machine) {
   return plan;
 }
 
-int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles) {
-  const flat::Product& p = plan.product;
-  const int64_t taps = int64_t{p.h.taps} * p.w.taps, loads = int64_t{p.row_groups} * p.window * load_cycles;
-  // A short march takes as long as one of `taps` planes: its costs beside the products are not counted.
-  return std::max<int64_t>(plan.planes, p.d.taps) * p.k_blocks *
-         std::max(taps * tile.positions / 64 * instruction_cycles(tile.taps_d * tile.channels), loads);
-}
-
-int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, const Machine& machine,
-                    int load_cycles) {
-  const int64_t depths = std::min(tile.depths, p.d.cells), taps = int64_t{p.h.taps} * p.w.taps;
-  const int64_t products = depths * std::min(p.d.taps, p.d.in_cells) * taps * tile.positions / 64;
-  const int64_t planes = p.depth_groups * std::min<int64_t>(depths + tile.taps_d - 1, p.d.in_cells),
-                loads = planes * p.row_groups * p.window * load_cycles;
-  return ceil_div(p.jobs(), machine.multiprocessors) * p.k_blocks *
-         std::max(products * instruction_cycles(tile.channels), loads);
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int storage_bytes,
+                                 int operand_bytes, const Machine& machine) {
+  const int64_t channels = transposed ? g.big_per_group() : g.small_per_group();
+  const bool in_32s =
+      channels > 48 && ceil_div(channels, 32) * 2 < ceil_div(channels, 48) * 3;  // padded less
+  const TileSize* size = nullptr;  // the smallest with room for the channels, or else the largest
+  for (const TileSize& t : tile_sizes)
+    if (t.taps_d == g.kernel.d && (!size || size->channels < channels) && !(in_32s && t.channels > 32))
+      size = &t;
+  if (g.batch == 0 || !size) return std::nullopt;
+  const flat::TileShape tile = shape_of(*size, storage_bytes, operand_bytes);
+  const auto product =
+      cut_product(g, transposed, tile, machine.block_shared_bytes - barrier_bytes - results_bytes(tile));
+  if (!product) return std::nullopt;
+  return Planned{tile, cut_steps(*product, machine)};
 }
 
 }  // namespace vox::cuda::conv::rolling

@@ -26,6 +26,34 @@ struct Plan {
   int64_t cuts[most_blocks + 1];  ///< block b has the steps cuts[b] .. cuts[b + 1] - 1
 };
 
+/// A tile that there is a kernel for: `tiles` of 64 positions for each of two warpgroups. It has as many
+/// positions as registers hold sums for, because all weights are loaded once for each plane of a tile.
+struct TileSize {
+  int channels, taps_d, tiles;
+};
+inline constexpr TileSize tile_sizes[]{{16, 2, 4}, {32, 2, 4}, {48, 2, 3}, {16, 3, 4}, {24, 3, 4},
+                                       {32, 3, 3}, {48, 3, 2}, {16, 5, 3}, {32, 5, 2}};
+constexpr flat::TileShape shape_of(const TileSize& t, int storage_bytes, int operand_bytes) {
+  // Producers keep the addresses of a window's positions in registers.
+  return {128 * t.tiles,
+          1,
+          t.channels,
+          t.taps_d,
+          2 * 16 / operand_bytes,
+          1,
+          storage_bytes == 2,
+          false,
+          t.tiles == 4   ? 800
+          : t.tiles == 3 ? 704
+                         : 640};
+}
+
+/// Shared memory where results lie before they are stored: for each of 8 warps [channel of 8][position], with
+/// a pitch that avoids bank conflicts, and the bias.
+constexpr int results_bytes(const flat::TileShape& t) {
+  return 8 * (8 * (t.positions / 8 + 4) + t.channels) * 4;
+}
+
 /// The product of conv3d, or of conv_transpose3d, with `shared` bytes of shared memory divided. Nothing if it
 /// does not fit, has a stride or dilation along d, or has another number of taps along d than the tile.
 std::optional<flat::Product> cut_product(const Conv3dGeometry& g, bool transposed,
@@ -36,15 +64,15 @@ constexpr int64_t steps_of(const flat::Product& p) {
 }
 
 /// The steps of a product, cut for a machine.
-Plan make_plan(const flat::Product& p, const Machine& machine);
+Plan cut_steps(const flat::Product& p, const Machine& machine);
 
-/// The cycles that a plan's products take with operands in shared memory, or its loads if those take longer,
-/// at `load_cycles` for a position of a window.
-int64_t cycles(const Plan& plan, const flat::TileShape& tile, int load_cycles);
-
-/// The same for the flat kernel, whose blocks take tiles of some depths in turn.
-int64_t flat_cycles(const flat::Product& p, const flat::TileShape& tile, const Machine& machine,
-                    int load_cycles);
+/// A plan and its tile. Nothing for an empty batch, or if there is no tile or no product.
+struct Planned {
+  flat::TileShape tile;
+  Plan plan;
+};
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int storage_bytes,
+                                 int operand_bytes, const Machine& machine);
 
 /// The part of a piece of steps that lies in one tile.
 struct March {

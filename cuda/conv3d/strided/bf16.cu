@@ -4,7 +4,6 @@
 
 namespace vox::cuda::conv::strided {
 
-template bool takes<bfloat16, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<bfloat16, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::strided

@@ -5,7 +5,6 @@
 
 namespace vox::cuda::conv::strided {
 
-template bool takes<float, Bf16>(const Conv3dGeometry& g, bool transposed);
 template void run<float, Bf16>(const Conv3dCall& call);
 
 }  // namespace vox::cuda::conv::strided

@@ -31,11 +31,6 @@ struct ScaledBlock : Block<float, F16x3, channels_, slots_, tiles_> {
   static constexpr int batch = producer_registers < 72 ? 3 : 4;
 };
 
-/// How many instructions a sum may hold before it moves, for each kind and slot.
-struct MostInSum {
-  uint8_t of[most_kinds][most_slots];
-};
-
 /// The largest value that each warp of a group of producers has seen, for two stages, because a warp may be a
 /// stage ahead of those that still read.
 struct LargestValues {

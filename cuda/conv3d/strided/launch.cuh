@@ -61,17 +61,11 @@ template <class Storage, class Operand>
 constexpr Bytes bytes_of{sizeof(typename Operand::Element), sizeof(Storage)};
 
 template <class Storage, class Operand>
-bool takes(const Conv3dGeometry& g, bool transposed) {
-  return recall<make_plan>(g, transposed, tile_for(g, transposed, bytes_of<Storage, Operand>)).has_value();
-}
-
-template <class Storage, class Operand>
 void run(const Conv3dCall& call) {
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
-  const TileShape tile = tile_for(g, transposed, bytes_of<Storage, Operand>);
-  const auto& planned = recall<make_plan>(g, transposed, tile);
+  const auto& planned = recall<make_tiled_plan>(g, transposed, bytes_of<Storage, Operand>);
   const Plan& p = planned->plan;
-  visit_tile<Storage, Operand>(tile, [&](auto block) {
+  visit_tile<Storage, Operand>(planned->tile, [&](auto block) {
     using Block = decltype(block);
     const int columns = p.groups * p.channel_blocks;
     const Launch launch(call.op(), output, {&input, &weight, &bias});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <span>
 #include <utility>
 #include <vector>
@@ -315,6 +316,12 @@ bool wide_pays(const Conv3dGeometry& g, int width, bool dead, Bytes bytes) {
          2 * g.kernel.w >= 3 * pair_taps(g).first.shifts({0, 1}).count();
 }
 
+/// How many taps a sum may hold: truncation (Note [Truncating sums] in common/operands.cuh) is then about as
+/// large as f32's own error. An even number, so that all taps except the last have partners.
+int most_taps_in_sum(double products) {
+  return std::clamp(static_cast<int>(std::sqrt(products) / 4) * 2, 2, 20);
+}
+
 }  // namespace
 
 TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes) {
@@ -402,7 +409,63 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
   if (!product_fits({p.plane_tiles, p.depth_blocks, p.batch}) ||
       !product_fits({p.groups, p.channel_blocks}, 65535))
     return std::nullopt;
+  b.out.tile = tile;
   return b.out;
+}
+
+std::optional<Planned> make_tiled_plan(const Conv3dGeometry& g, bool transposed, const Bytes& bytes) {
+  return make_plan(g, transposed, tile_for(g, transposed, bytes));
+}
+
+std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed) {
+  TileShape tile = tile_for(g, transposed, {.operand = 4, .storage = 4, .scaled = true});
+  if (tile.channels == 64 && tile.slots > 1) tile.tiles = scaled_tiles_of_64;
+  auto planned = make_plan(g, transposed, tile);
+  if (!planned && tile.channels > 32) {  // half of a stage's weights may fit
+    tile = shape_of(32, tile.slots > 1, tile.bytes);
+    planned = make_plan(g, transposed, tile);
+  }
+  if (!planned) return std::nullopt;
+  ScaledPlanned scaled{*planned, planned->plan, {}};
+  const Plan& p = scaled.items.plan;
+  Plan& to = scaled.instructions;
+  int count = 0;
+  const auto add = [&](uint32_t position, uint32_t input_distance, uint32_t weights, uint32_t distance) {
+    if (count < most_items) to.item[count] = {position | input_distance << 16, weights | distance << 16};
+    ++count;
+  };
+  const auto part = static_cast<uint32_t>(tile.channels);  // of an item's weights, in units of 16 bytes
+  for (int k = 0; k < p.kinds; ++k) {
+    const Kind& kind = p.kind[k];
+    const auto to_low = static_cast<uint32_t>(kind.granule_pitch),
+               zeros = static_cast<uint32_t>(kind.stage_weights) / 16 - part;
+    for (int slot = 0; slot < most_slots; ++slot) {
+      const int first = kind.first[slot], last = kind.first[slot + 1], taps = last - first;
+      const int of_output = transposed ? taps : p.kind[p.kinds - 1].first[most_slots];
+      const int most = most_taps_in_sum(static_cast<double>(of_output) * p.in_per_group);
+      const int chunks = std::max(ceil_div(taps, most), 1);
+      const int chunk = std::max(ceil_div(taps, 2 * chunks) * 2, 2);
+      scaled.most_in_sum.of[k][slot] = static_cast<uint8_t>(chunk + chunk / 2);
+      to.kind[k].first[slot] = static_cast<uint16_t>(count);
+      for (int begin = first; begin < last; begin += chunk) {
+        const int end = std::min(begin + chunk, last);
+        for (int i = begin; i < end; ++i) add(p.item[i].position, to_low, p.item[i].weights, part);
+        for (int i = begin; i < end; i += 2) {
+          const auto [position, weights] = p.item[i];
+          const uint32_t high = weights + 2 * part;
+          if (i + 1 == end) {
+            add(position, to_low, high, zeros - high);
+          } else {
+            if (p.item[i + 1].position < position) return std::nullopt;
+            add(position, p.item[i + 1].position - position, high, 3 * part);
+          }
+        }
+      }
+    }
+    to.kind[k].first[most_slots] = static_cast<uint16_t>(count);
+  }
+  if (count >= most_items) return std::nullopt;  // the kernel reads one beyond the end
+  return scaled;
 }
 
 }  // namespace vox::cuda::conv::strided

@@ -157,6 +157,7 @@ struct TileShape {
 /// A plan and its tile. There is none if a stride is longer than the kernel's limit, if the window of a tile
 /// does not fit shared memory, or if numbers do not fit their types.
 struct Planned {
+  TileShape tile;
   Plan plan;
   ItemTaps taps;
 };
@@ -190,8 +191,32 @@ constexpr int weight_rows_of(const TileShape& t) {
   return t.form == Form::wide ? 2 * t.channels : t.channels;
 }
 
-/// The tile for a geometry.
+/// The tile for a geometry, and the plan with it.
 TileShape tile_for(const Conv3dGeometry& g, bool transposed, Bytes bytes = {});
+std::optional<Planned> make_tiled_plan(const Conv3dGeometry& g, bool transposed, const Bytes& bytes);
+
+// ---- Scaled pairs of f16 numbers (f16x3.cuh) --------------------------------------------------------------
+
+inline constexpr int scaled_tiles_of_64 = 1;  ///< with several slots: totals and sums both take registers
+
+/// How many instructions a sum may hold before it moves, for each kind and slot.
+struct MostInSum {
+  uint8_t of[most_kinds][most_slots];
+};
+
+/// A plan, with and without instructions in place of items.
+struct ScaledPlanned {
+  Planned items;
+  Plan instructions;
+  MostInSum most_in_sum;
+};
+
+/// Every tap is one instruction for high low' + low high'. Two taps share one instruction for high high'; a
+/// last odd one is paired with zeros. In a sum the small products come first, because each addition truncates
+/// the sum so far. Nothing if there are too many instructions, or if a partner does not lie behind its tap.
+std::optional<ScaledPlanned> make_scaled_plan(const Conv3dGeometry& g, bool transposed);
+
+// ---- Memory -----------------------------------------------------------------------------------------------
 
 /// Whether sums go through shared memory on their way out: not if a pair of phases has few channels. The
 /// staging memory of a warpgroup is [channel][cell][phase along w], for 16 bits always with space for two

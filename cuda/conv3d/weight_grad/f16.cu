@@ -4,7 +4,6 @@
 
 namespace vox::cuda::conv::weight_grad {
 
-template bool takes<F16>(const Conv3dGeometry& g);
 template void run<F16>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::weight_grad

@@ -333,11 +333,6 @@ void launch_partial(const Launch& launch, const Tensor& big, const Tensor& small
            launch.stream()>>>(from_big, from_small, pairs, quads, partials, failed, p);
 }
 
-template <class Operand>
-bool takes(const Conv3dGeometry& g) {
-  return recall<make_plan>(g, factors_of<Operand>).has_value();
-}
-
 /// dweight by the plan, in two launches.
 template <class Operand>
 void run(const WeightGradCall& call) {

@@ -86,10 +86,21 @@ bool lay_out(Plan& p) {
   return true;
 }
 
-/// Roughly the cycles of a plan. Each step takes the longer of its products (bound by shared memory) and its
-/// loads, and some more because the two slow each other down. A row in memory costs a few words more than it
-/// has, because it begins and ends within sectors of 32 bytes.
-double cycles(const Plan& p) {
+/// Cycles of a plan. Each step takes the longer of its products (bound by shared memory) and its loads, and
+/// some more because the two slow each other down. A row in memory costs a few words more than it has,
+/// because it begins and ends within sectors of 32 bytes.
+struct Cycles {
+  double multiply, load;  // of a step
+  double column;          // of the beginning of a column, the depths of one tile
+  double steps, waves;    // of a split; of splits
+
+  double all(const Plan& p) const {
+    const double step =
+        std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + column / p.axis[0].small;
+    return waves * (steps * step + column + 10000);
+  }
+};
+Cycles cycles_of(const Plan& p) {
   const auto& [d, h, w] = p.axis;
   const double rows = static_cast<double>(h.small) / h.tiles, chunks = ceil_div(w.small, 16 * w.tiles);
   const double product =
@@ -100,13 +111,21 @@ double cycles(const Plan& p) {
   const double load = d.phases * plane / 3 + tile / 6;
   double more = 0;  // planes at the beginning of a column (the depths of one tile)
   for (int i = 0; i < d.phases; ++i) more += d.span[i] - 1;
-  const double per_column = more * plane / 3 + multiply + 2000;
-  const double step = std::max(multiply, load) + std::min(multiply, load) / 3 + 500 + per_column / d.small;
-  const double waves = static_cast<double>(ceil_div(p.slices * p.splits, h200.multiprocessors));
-  return waves * (static_cast<double>(ceil_div(p.steps, p.splits)) * step + per_column + 10000);
+  return {multiply, load, more * plane / 3 + multiply + 2000,
+          static_cast<double>(ceil_div(p.steps, p.splits)),
+          static_cast<double>(ceil_div(p.slices * p.splits, h200.multiprocessors))};
 }
 
 }  // namespace
+
+Work work_of(const Plan& p) {
+  const Cycles c = cycles_of(p);
+  return {.products = c.waves * c.steps * c.multiply,
+          .loads = c.waves * (c.steps * (c.load + c.column / p.axis[0].small) + c.column),
+          .rounds = c.waves,
+          .stages = c.waves * c.steps,
+          .stores = static_cast<double>(p.splits * p.slices * p.slice_floats())};
+}
 
 std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
   Plan p{};
@@ -161,7 +180,7 @@ std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors) {
         for (int waves = 1; waves <= 3; ++waves) {
           p.splits = std::max<int64_t>(1, std::min({waves * h200.multiprocessors / p.slices, p.steps,
                                                     most_workspace / (4 * p.slices * p.slice_floats())}));
-          best.offer(p, cycles(p));
+          best.offer(p, cycles_of(p).all(p));
         }
       }
     }

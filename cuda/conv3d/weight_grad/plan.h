@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <voxgrad/cuda/conv3d/model/jobs.h>
+#include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 
 namespace vox::cuda::conv::weight_grad {
@@ -85,6 +86,8 @@ struct Plan {
 /// The plan for a geometry, or nothing if the kernel does not take it: its window does not fit in shared
 /// memory, there are more than 8 live phases on an axis, or numbers exceed 32 bits.
 std::optional<Plan> make_plan(const Conv3dGeometry& g, Factors factors);
+
+Work work_of(const Plan& p);
 
 // ---- Addresses --------------------------------------------------------------------------------------------
 

@@ -48,7 +48,6 @@ void add_splits(const Launch& launch, const float* partials, const Tensor& dweig
     add(float{});
 }
 
-template bool takes<Tf32>(const Conv3dGeometry& g);
 template void run<Tf32>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::weight_grad

@@ -6,7 +6,6 @@
 
 namespace vox::cuda::conv::weight_grad {
 
-template bool takes<Tf32x3>(const Conv3dGeometry& g);
 template void run<Tf32x3>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::weight_grad

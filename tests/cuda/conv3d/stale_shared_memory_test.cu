@@ -53,7 +53,7 @@ TEST(StaleSharedMemoryCuda, NoKernelsResultsDependOnIt) {
         for (const std::string_view name : cuda::conv3d_kernel_names()) {
           const auto g = detail::conv_transpose3d_geometry("test", c.input, c.weight, c.options);
           const auto same = [&](cuda::Conv3dPass pass, auto f) {
-            if (!cuda::conv3d_kernel_takes(name, {pass, g, dtype, precision})) return;
+            if (!cuda::conv3d_kernel_supports(name, {pass, g, dtype, precision})) return;
             const cuda::ForceConv3dKernel forced(name, {pass});
             ++runs;
             leave_in_shared_memory(0, x);

@@ -85,7 +85,7 @@ inline std::string mode_name(const ::testing::TestParamInfo<KernelMode>& info) {
 }
 
 inline bool takes(const KernelMode& mode, Conv3dPass pass, const Conv3dGeometry& g) {
-  return cuda::conv3d_kernel_takes(mode.kernel, {pass, g, mode.dtype, mode.precision});
+  return cuda::conv3d_kernel_supports(mode.kernel, {pass, g, mode.dtype, mode.precision});
 }
 
 /// Whether it takes only geometries with stride 1 and few taps along d.

@@ -24,9 +24,9 @@ Conv3dGeometry patches(int64_t batch, int64_t in, int64_t out, const Triple& cel
 }
 
 bool taken(const Conv3dGeometry& g) {
-  EXPECT_EQ(takes(g, false), takes(g, true));
-  EXPECT_EQ(takes(g, false), takes_weight_grad(g));
-  return takes(g, false);
+  EXPECT_EQ(make_plan(g, false, since_sm_80).has_value(), make_plan(g, true, since_sm_80).has_value());
+  EXPECT_EQ(make_plan(g, false, since_sm_80).has_value(), make_weight_grad_plan(g).has_value());
+  return make_plan(g, false, since_sm_80).has_value();
 }
 
 TEST(Conv3dPatchesPlan, TakesKernelsThatEqualTheirStride) {

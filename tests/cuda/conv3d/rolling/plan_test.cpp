@@ -94,7 +94,7 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
     EXPECT_LE(p->window, tile.most_window);
     EXPECT_GE(p->planes, 2);
     EXPECT_GE(p->stages, 2);
-    const Plan plan = make_plan(*p, with_multiprocessors(static_cast<int>(random(1, 9))));
+    const Plan plan = cut_steps(*p, with_multiprocessors(static_cast<int>(random(1, 9))));
     testing::evaluate(*g, transposed, [&](Evaluation& products) {
       for (int b = 0; b < plan.blocks; ++b)
         for_each_march(plan, b, [&](const March& m) {
@@ -121,7 +121,7 @@ TEST(Conv3dRollingPlan, PiecesAreEven) {
     p.d.cells = between(1, i % 3 ? 30 : 400);
     p.d.in_cells = std::max(1, p.d.cells + p.d.base + between(-2, p.d.taps));
     const int most = i % 2 ? 132 : between(1, 40);
-    const Plan plan = make_plan(p, with_multiprocessors(most));
+    const Plan plan = cut_steps(p, with_multiprocessors(most));
     ASSERT_GE(plan.blocks, 1);
     ASSERT_LE(plan.blocks, most);
     EXPECT_EQ(plan.cuts[0], 0);
@@ -178,7 +178,7 @@ TEST(Conv3dRollingPlan, NoCutHasAShorterLongestPiece) {
     p.d.in_cells = static_cast<int>(std::max<int64_t>(1, p.d.cells + p.d.base + random(-2, p.d.taps)));
     if (march_at(0, p.d.cells, p).planes() == 0) continue;  // some output reads the input
     const int blocks = static_cast<int>(random(1, 6));
-    EXPECT_EQ(make_plan(p, with_multiprocessors(blocks)).planes, best_longest(p, blocks))
+    EXPECT_EQ(cut_steps(p, with_multiprocessors(blocks)).planes, best_longest(p, blocks))
         << "tiles " << p.tiles << " cells " << p.d.cells << " taps " << p.d.taps << " base " << p.d.base
         << " in_cells " << p.d.in_cells << " blocks " << blocks;
     ++compared;
