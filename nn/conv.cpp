@@ -3,42 +3,26 @@
 #include <voxgrad/nn/layer.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 
+#include <array>
+#include <tuple>
+
 namespace vox::nn {
 
 namespace {
 
 /// The ops that the layers call, and the layers' names in messages.
 template <int dims>
-struct Ops;
-
-template <>
-struct Ops<1> {
-  static constexpr auto conv = conv1d;
-  static constexpr auto conv_transpose = conv_transpose1d;
-  using Options = Conv1dOptions;
-  using TransposeOptions = ConvTranspose1dOptions;
-  static constexpr const char* layer = "nn::Conv1d";
-  static constexpr const char* transpose_layer = "nn::ConvTranspose1d";
-};
-
-template <>
-struct Ops<2> {
-  static constexpr auto conv = conv2d;
-  static constexpr auto conv_transpose = conv_transpose2d;
-  using Options = Conv2dOptions;
-  using TransposeOptions = ConvTranspose2dOptions;
-  static constexpr const char* layer = "nn::Conv2d";
-  static constexpr const char* transpose_layer = "nn::ConvTranspose2d";
-};
-
-template <>
-struct Ops<3> {
-  static constexpr auto conv = conv3d;
-  static constexpr auto conv_transpose = conv_transpose3d;
-  using Options = Conv3dOptions;
-  using TransposeOptions = ConvTranspose3dOptions;
-  static constexpr const char* layer = "nn::Conv3d";
-  static constexpr const char* transpose_layer = "nn::ConvTranspose3d";
+struct Ops {
+  static constexpr auto conv = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
+  static constexpr auto conv_transpose =
+      std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
+  template <class... Each>
+  using Select = std::tuple_element_t<dims - 1, std::tuple<Each...>>;
+  using Options = Select<Conv1dOptions, Conv2dOptions, Conv3dOptions>;
+  using TransposeOptions = Select<ConvTranspose1dOptions, ConvTranspose2dOptions, ConvTranspose3dOptions>;
+  static constexpr const char* layer = std::array{"nn::Conv1d", "nn::Conv2d", "nn::Conv3d"}[dims - 1];
+  static constexpr const char* transpose_layer =
+      std::array{"nn::ConvTranspose1d", "nn::ConvTranspose2d", "nn::ConvTranspose3d"}[dims - 1];
 };
 
 /// The part of the layer's options that the op takes.
@@ -56,31 +40,30 @@ auto op_options(const typename ConvTranspose<dims>::Options& o) {
                                               .dilation = o.dilation};
 }
 
-void check_channels(const char* layer, int64_t in_channels, int64_t out_channels, int64_t groups) {
-  check<ValueError>(groups > 0 && in_channels > 0 && out_channels > 0, layer,
-                    ": in_channels, out_channels and groups must be positive, got ", in_channels, ", ",
-                    out_channels, " and ", groups);
-  check<ValueError>(in_channels % groups == 0 && out_channels % groups == 0, layer, ": groups = ", groups,
-                    " must divide in_channels = ", in_channels, " and out_channels = ", out_channels);
-}
-
 Shape weight_shape(int64_t from, int64_t to, int64_t k) { return {from, to, k}; }
 Shape weight_shape(int64_t from, int64_t to, const Pair& k) { return {from, to, k.h, k.w}; }
 Shape weight_shape(int64_t from, int64_t to, const Triple& k) { return {from, to, k.d, k.h, k.w}; }
 
-/// A weight with PyTorch's initial distribution.
-Tensor make_weight(const char* layer, const Shape& shape, const TensorOptions& options) {
-  for (int64_t size : shape)
-    check<ValueError>(size > 0, layer, ": the weight's sizes must be positive, got ", shape);
-  detail::check_dtype(layer, options.dtype);
-  Tensor weight = vox::detail::empty_for(layer, shape, options);
-  return init::default_uniform_(weight, init::fan_in(weight));
-}
-
-/// A bias with the same bound as `weight`.
-Tensor make_bias(const char* layer, int64_t out_channels, const Tensor& weight) {
-  Tensor bias = vox::detail::empty_for(layer, {out_channels}, weight.options());
-  return init::default_uniform_(bias, init::fan_in(weight));
+/// Checks the options of a layer, and makes its weight and bias with PyTorch's initial distribution.
+/// `transposed` says whether the first size of the weight counts inputs.
+template <class Options, class OpOptions>
+std::pair<Tensor, Tensor> make_parameters(const char* layer, const Options& o, const OpOptions& of_op,
+                                          bool transposed) {
+  check<ValueError>(o.groups > 0 && o.in_channels > 0 && o.out_channels > 0, layer,
+                    ": in_channels, out_channels and groups must be positive, got ", o.in_channels, ", ",
+                    o.out_channels, " and ", o.groups);
+  check<ValueError>(o.in_channels % o.groups == 0 && o.out_channels % o.groups == 0, layer,
+                    ": groups = ", o.groups, " must divide in_channels = ", o.in_channels,
+                    " and out_channels = ", o.out_channels);
+  vox::detail::check_options(layer, o.kernel_size, of_op);
+  const Shape shape = transposed ? weight_shape(o.in_channels, o.out_channels / o.groups, o.kernel_size)
+                                 : weight_shape(o.out_channels, o.in_channels / o.groups, o.kernel_size);
+  detail::check_dtype(layer, o.tensor.dtype);
+  Tensor weight = vox::detail::empty_for(layer, shape, o.tensor);
+  init::default_uniform_(weight, init::fan_in(weight));
+  if (!o.bias) return {weight, Tensor()};
+  Tensor bias = vox::detail::empty_for(layer, {o.out_channels}, o.tensor);
+  return {weight, init::default_uniform_(bias, init::fan_in(weight))};
 }
 
 /// Throws, naming `layer`, unless it fits `input`.
@@ -99,12 +82,9 @@ void check_input(const char* layer, const Tensor& input, int64_t channels, const
 
 template <int dims>
 Conv<dims>::Conv(const Options& o) : options(o) {
-  constexpr const char* layer = Ops<dims>::layer;
-  check_channels(layer, o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options(layer, o.kernel_size, op_options<dims>(o));
-  const Shape shape = weight_shape(o.out_channels, o.in_channels / o.groups, o.kernel_size);
-  weight = register_parameter("weight", make_weight(layer, shape, o.tensor));
-  if (o.bias) bias = register_parameter("bias", make_bias(layer, o.out_channels, weight));
+  const auto [w, b] = make_parameters(Ops<dims>::layer, o, op_options<dims>(o), false);
+  weight = register_parameter("weight", w);
+  bias = register_parameter("bias", b);
 }
 
 template <int dims>
@@ -115,12 +95,9 @@ Tensor Conv<dims>::forward(const Tensor& input) {
 
 template <int dims>
 ConvTranspose<dims>::ConvTranspose(const Options& o) : options(o) {
-  constexpr const char* layer = Ops<dims>::transpose_layer;
-  check_channels(layer, o.in_channels, o.out_channels, o.groups);
-  vox::detail::check_options(layer, o.kernel_size, op_options<dims>(o));
-  const Shape shape = weight_shape(o.in_channels, o.out_channels / o.groups, o.kernel_size);
-  weight = register_parameter("weight", make_weight(layer, shape, o.tensor));
-  if (o.bias) bias = register_parameter("bias", make_bias(layer, o.out_channels, weight));
+  const auto [w, b] = make_parameters(Ops<dims>::transpose_layer, o, op_options<dims>(o), true);
+  weight = register_parameter("weight", w);
+  bias = register_parameter("bias", b);
 }
 
 template <int dims>

@@ -44,12 +44,12 @@ void check_writable(const std::string& name, const Tensor& value) {
 namespace {
 
 /// The addresses of all modules. It is never destroyed, because modules may be static.
-struct Places {
+struct ModuleAddresses {
   std::mutex mutex;
   std::set<const void*> all;
 };
-Places& places() {
-  static auto* const only = new Places;
+ModuleAddresses& module_addresses() {
+  static auto* const only = new ModuleAddresses;
   return *only;
 }
 
@@ -57,14 +57,14 @@ Places& places() {
 
 namespace detail {
 
-Place::Place() {
-  const std::lock_guard lock(places().mutex);
-  places().all.insert(this);
+ModuleAddress::ModuleAddress() {
+  const std::lock_guard lock(module_addresses().mutex);
+  module_addresses().all.insert(this);
 }
 
-Place::~Place() {
-  const std::lock_guard lock(places().mutex);
-  places().all.erase(this);
+ModuleAddress::~ModuleAddress() {
+  const std::lock_guard lock(module_addresses().mutex);
+  module_addresses().all.erase(this);
 }
 
 }  // namespace detail
@@ -72,13 +72,13 @@ Place::~Place() {
 /// Throws if a module lies inside this one and is not among those `below` it.
 void Module::check_members(const Children& children, std::span<const Node> below) const {
   const auto* const begin = static_cast<const char*>(children.begin_);
-  std::set<const void*> listed{&place_};
-  for (const Node& node : below) listed.insert(&node.module->place_);
+  std::set<const void*> listed{&address_};
+  for (const Node& node : below) listed.insert(&node.module->address_);
   const bool all_listed = [&] {
-    const std::lock_guard lock(places().mutex);
-    const auto& all = places().all;
+    const std::lock_guard lock(module_addresses().mutex);
+    const auto& all = module_addresses().all;
     return std::all_of(all.lower_bound(begin), all.lower_bound(begin + children.size_),
-                       [&](const void* place) { return listed.contains(place); });
+                       [&](const void* address) { return listed.contains(address); });
   }();
   check<ValueError>(all_listed, describe(),
                     ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "

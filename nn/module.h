@@ -22,12 +22,12 @@ class Module;
 
 namespace detail {
 /// A member of every module. It enters its own address, and so the module's, in the table of all modules.
-class Place {
+class ModuleAddress {
  public:
-  Place();
-  Place(Place&&) : Place() {}
-  Place& operator=(Place&&) { return *this; }
-  ~Place();
+  ModuleAddress();
+  ModuleAddress(ModuleAddress&&) : ModuleAddress() {}
+  ModuleAddress& operator=(ModuleAddress&&) { return *this; }
+  ~ModuleAddress();
 };
 }  // namespace detail
 
@@ -216,7 +216,7 @@ class Module {
   std::map<int64_t, ForwardHook> hooks_;
   int64_t next_hook_ = 0;
   bool training_ = true;
-  detail::Place place_;
+  detail::ModuleAddress address_;
 };
 
 /// The module as a tree: a line each with options, shapes of parameters, and number of parameters.

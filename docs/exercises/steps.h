@@ -7,8 +7,8 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/tensor.h>
 
-// The test of an exercise is a list of steps. Each step names one thing that the student's code must do, and
-// says what it expected and what it got.
+// The test of an exercise is a list of steps (STEP, below). Each step names one thing that the student's code
+// must do, and says what it expected and what it got.
 
 namespace exercise {
 
@@ -35,9 +35,18 @@ struct Step {
   const char* name;
   void (*run)();
 };
+/// Adds a step to the list of this program, and returns true.
+bool list(const Step& step);
+/// f runs after the steps if all pass, except when CTest runs the program. Returns true.
+bool list_afterwards(void (*f)());
 
-/// Runs the steps, prints one line each, and returns the exit status: 0 if all pass. With the argument
-/// `--stub` it is 0 if some step fails and none throws anything except Failed.
-int run(int argc, char** argv, const std::vector<Step>& steps);
+/// `STEP("what the code must do") { expect(...); }` defines a step. The steps run in the order of the file.
+#define STEP(name)                                              \
+  static void EXERCISE_JOIN(step_, __LINE__)();                 \
+  static const bool EXERCISE_JOIN(is_listed_, __LINE__) =       \
+      ::exercise::list({name, EXERCISE_JOIN(step_, __LINE__)}); \
+  static void EXERCISE_JOIN(step_, __LINE__)()
+#define EXERCISE_JOIN(a, b) EXERCISE_JOIN_EXPANDED(a, b)
+#define EXERCISE_JOIN_EXPANDED(a, b) a##b
 
 }  // namespace exercise

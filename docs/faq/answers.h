@@ -1,11 +1,12 @@
 #pragma once
 
 #include <iostream>
+#include <map>
 
 #include <voxgrad/voxgrad.h>
 #include <voxgrad/watch/watch.h>
 
-// The programs of docs/faq.md, one function each, in its order.
+// The programs of docs/faq.md, one function each.
 
 namespace faq {
 
@@ -24,36 +25,13 @@ void attempt(F f) {
   }
 }
 
-// gradients.cpp
-void second_backward();
-void undefined_gradient();
-void zero_gradient();
-void nan_gradient();
-void twice_too_large();
-void in_place();
-void what_ops_keep();
-void detach_or_no_grad();
-void parameter_does_not_train();
-void create_graph();
+/// The answers, by the number of their question.
+inline std::map<int, void (*)()> answers;
 
-// convolutions.cpp
-void transposed_is_not_inverse();
-void output_padding();
-void shared_sizes();
-void groups();
-void checkerboard();
-
-// numbers.cpp
-void sums();
-void tf32();
-void dtypes();
-void seeds();
-
-// programs.cpp
-void item_waits();
-void memory();
-void train_and_eval();
-void save_and_load();
-void threads();
+/// `ANSWER(3, zero_gradient) { ... }` defines the answer to question 3.
+#define ANSWER(number, name)                                                        \
+  static void name();                                                               \
+  static const bool name##_is_listed = ::faq::answers.emplace(number, name).second; \
+  static void name()
 
 }  // namespace faq

@@ -2,7 +2,7 @@
 
 namespace faq {
 
-void transposed_is_not_inverse() {
+ANSWER(11, transposed_is_not_inverse) {
   const vox::Tensor x = vox::from_vector<float>({1, 2, 3, 4}, {1, 4});
   const vox::Tensor weight = vox::from_vector<float>({1, 1}, {1, 1, 2});
   const vox::Tensor y = vox::conv1d(x, weight), back = vox::conv_transpose1d(y, weight);
@@ -13,7 +13,7 @@ void transposed_is_not_inverse() {
             << ", <x, conv_transpose(z)> = " << (x * vox::conv_transpose1d(z, weight)).sum().item() << "\n";
 }
 
-void output_padding() {
+ANSWER(12, output_padding) {
   const vox::Tensor weight = vox::ones({1, 1, 3});
   for (const int64_t size : {7, 8})
     std::cout << "conv1d: " << size << " -> "
@@ -25,7 +25,7 @@ void output_padding() {
   attempt([&] { vox::conv_transpose1d(small, weight, {}, {.stride = 2, .output_size = 9}); });
 }
 
-void shared_sizes() {
+ANSWER(13, shared_sizes) {
   const vox::Tensor weight = vox::ones({1, 1, 3});
   for (const int64_t size : {7, 8, 9}) {
     const vox::Tensor x = vox::ones({1, size}).set_requires_grad();
@@ -35,7 +35,7 @@ void shared_sizes() {
   }
 }
 
-void groups() {
+ANSWER(14, groups) {
   for (const int64_t groups : {1, 2, 4}) {
     const vox::nn::Conv3d conv({.in_channels = 4, .out_channels = 8, .kernel_size = 3, .groups = groups});
     const vox::nn::ConvTranspose3d transposed(
@@ -44,7 +44,7 @@ void groups() {
   }
 }
 
-void checkerboard() {
+ANSWER(15, checkerboard) {
   const vox::Tensor x = vox::ones({1, 5});
   for (const int64_t kernel : {3, 4})
     std::cout << "kernel " << kernel << ": "

@@ -2,7 +2,7 @@
 
 namespace faq {
 
-void second_backward() {
+ANSWER(1, second_backward) {
   const vox::Tensor x = leaf({1, 2, 3});
   vox::Tensor sum = (x + x).sum();
   sum.backward();
@@ -19,7 +19,7 @@ void second_backward() {
   std::cout << "x.grad() = " << x.grad() << "\n";
 }
 
-void undefined_gradient() {
+ANSWER(2, undefined_gradient) {
   const vox::Tensor x = leaf({1, 2, 3}), unused = leaf({1, 2, 3}), input = vox::ones({3});
   const vox::Tensor y = x * input;
   y.sum().backward();
@@ -27,7 +27,7 @@ void undefined_gradient() {
     std::cout << (t.grad().defined() ? "defined  " : "undefined") << "  " << vox::why(t) << "\n";
 }
 
-void zero_gradient() {
+ANSWER(3, zero_gradient) {
   const vox::Watch watch;
   const vox::Tensor w = leaf({-1, -2}).set_name("w"), u = leaf({-1, 2}).set_name("u");
   const vox::Tensor rectified = vox::relu(w), signs = vox::sign(u);
@@ -38,7 +38,7 @@ void zero_gradient() {
     std::cout << recording.label(node) << ": " << text << "\n";
 }
 
-void nan_gradient() {
+ANSWER(4, nan_gradient) {
   const vox::Tensor x = leaf({0, 4}), positive = vox::gt(x, 0);
   vox::where(positive, vox::sqrt(x), x).sum().backward();
   std::cout << "where(x > 0, sqrt(x), x)        has gradient " << x.grad() << "\n";
@@ -48,7 +48,7 @@ void nan_gradient() {
   std::cout << "where(x > 0, sqrt(safe), x)     has gradient " << z.grad() << "\n";
 }
 
-void twice_too_large() {
+ANSWER(5, twice_too_large) {
   vox::Tensor w = leaf({1, 2, 3});
   for (int step = 0; step < 2; ++step) {
     (5 * w).sum().backward();  // adds to w.grad()
@@ -59,7 +59,7 @@ void twice_too_large() {
   std::cout << "after zero_grad(): " << w.grad() << "\n";
 }
 
-void in_place() {
+ANSWER(6, in_place) {
   vox::Tensor x = leaf({0, 1});
   attempt([&] { x.add_(1); });
 
@@ -71,12 +71,12 @@ void in_place() {
   attempt([&] { y.sum().backward(); });
 }
 
-void what_ops_keep() {
+ANSWER(7, what_ops_keep) {
   const vox::Tensor a = leaf({1, 2, 3}).set_name("a"), b = leaf({4, 5, 6}).set_name("b");
   std::cout << vox::tape(vox::exp(a * b + a));
 }
 
-void detach_or_no_grad() {
+ANSWER(8, detach_or_no_grad) {
   vox::Tensor x = leaf({3});
   const vox::Tensor y = x * x;
   (y * y).sum().backward();
@@ -91,7 +91,7 @@ void detach_or_no_grad() {
             << y.detach().requires_grad() << "\n";
 }
 
-void parameter_does_not_train() {
+ANSWER(9, parameter_does_not_train) {
   vox::Tensor w = leaf({1});
   (w * w).sum().backward();
   vox::Tensor moved = w - 0.1 * w.grad();  // a new tensor, made by recorded ops
@@ -108,7 +108,7 @@ void parameter_does_not_train() {
   std::cout << "w: leaf " << w.is_leaf() << ", value " << w.item() << "\n";
 }
 
-void create_graph() {
+ANSWER(10, create_graph) {
   const vox::Tensor x = leaf({1, 2, 3}).set_name("x"), loss = vox::exp(x).sum();
   const vox::Tensor plain = vox::grad({loss}, {x}, {.retain_graph = true})[0];
   const vox::Tensor recorded = vox::grad({loss}, {x}, {.create_graph = true})[0];

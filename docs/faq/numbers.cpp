@@ -5,7 +5,7 @@
 
 namespace faq {
 
-void sums() {
+ANSWER(16, sums) {
   const vox::Tensor x = vox::full({1000000}, 0.1f);
   float in_order = 0;
   for (const float value : x.to_vector<float>()) in_order += value;
@@ -23,7 +23,7 @@ float to_tf32(float value) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & ~0x1fffu);
 }
 
-void tf32() {
+ANSWER(17, tf32) {
   const bool highest = vox::float32_precision() == vox::Float32Precision::highest;
   std::cout << "the default is highest: " << std::boolalpha << highest << "\n";
   for (const float value : {1000.3f, 0.1f, 1.0f / 3})
@@ -31,7 +31,7 @@ void tf32() {
   const vox::PrecisionGuard guard(vox::Float32Precision::high);  // TF32 on this thread, until the block ends
 }
 
-void dtypes() {
+ANSWER(18, dtypes) {
   const vox::Tensor a = vox::ones({2}), b = vox::ones({2}, {.dtype = vox::f64});
   const vox::Tensor i = vox::arange(2, {.dtype = vox::i64});
   attempt([&] { a + b; });
@@ -40,7 +40,7 @@ void dtypes() {
   std::cout << a.to(vox::f64) + b << "\n" << 0.5 * i.to(vox::f32) << "\n";
 }
 
-void seeds() {
+ANSWER(19, seeds) {
   vox::manual_seed(1);
   const vox::Tensor first = vox::rand({3});
   const vox::GeneratorState place = vox::default_generator().state();

@@ -5,7 +5,7 @@
 
 namespace faq {
 
-void item_waits() {
+ANSWER(20, item_waits) {
   const vox::Tensor w = leaf({1, 2, 3});
   vox::Tensor total = vox::zeros({});
   for (int step = 0; step < 4; ++step) {
@@ -19,7 +19,7 @@ int64_t nodes(const vox::Tensor& t) {
   return static_cast<int64_t>(vox::autograd::nodes_of(vox::autograd::gradient_edge(t)).size());
 }
 
-void memory() {
+ANSWER(21, memory) {
   const vox::Tensor x = leaf({1, 2, 3});
   vox::Tensor kept = vox::zeros({}), detached = vox::zeros({});
   for (int step = 0; step < 3; ++step) {
@@ -32,7 +32,7 @@ void memory() {
   std::cout << "\none step:\n" << vox::tape(vox::exp(x * x).sum());
 }
 
-void train_and_eval() {
+ANSWER(22, train_and_eval) {
   vox::nn::Sequential net{vox::nn::Dropout({.p = 0.5})};
   const vox::Tensor x = leaf({1, 2, 3, 4});
   net.train();
@@ -42,7 +42,7 @@ void train_and_eval() {
             << "\n";
 }
 
-void save_and_load() {
+ANSWER(23, save_and_load) {
   const auto make = [] {
     return vox::nn::Sequential{vox::nn::Conv3d({.in_channels = 1, .out_channels = 2, .kernel_size = 3}),
                                vox::nn::ReLU()};
@@ -60,7 +60,7 @@ void save_and_load() {
   std::filesystem::remove(path);
 }
 
-void threads() {
+ANSWER(24, threads) {
   const vox::Tensor w = leaf({1, 2, 3});
   const auto work = [&w](float factor) { (factor * w).sum().backward(); };  // a tape of its own
   std::thread a(work, 2.0f), b(work, 5.0f);

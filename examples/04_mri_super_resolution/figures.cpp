@@ -43,17 +43,15 @@ Box detail_box(const Comparison& c, const Box& head, int64_t d, int64_t edge) {
     for (int64_t w = head.begin[2]; w + edge <= head.end[2]; w += 8) {
       double sum = 0;
       int64_t outside = 0;
-      for (int64_t i = h; i < h + edge; ++i) {
-        for (int64_t j = w; j < w + edge; ++j) {
-          sum += std::abs(c.trilinear.at(d, i, j) - c.truth.at(d, i, j));
-          outside += c.truth.at(d, i, j) <= kAir;
-        }
-      }
+      const Box box{{d, h, w}, {d + 1, h + edge, w + edge}};
+      for_each_voxel(box, [&](int64_t, int64_t i, int64_t j) {
+        sum += std::abs(c.trilinear.at(d, i, j) - c.truth.at(d, i, j));
+        outside += c.truth.at(d, i, j) <= kAir;
+      });
       if (outside * 50 > edge * edge) sum *= 1e-6;
       if (sum <= most) continue;
       most = sum;
-      best.begin = {d, h, w};
-      best.end = {d + 1, h + edge, w + edge};
+      best = box;
     }
   }
   return best;

@@ -1,6 +1,5 @@
 #include "metrics.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -9,7 +8,6 @@
 namespace mri {
 namespace {
 
-constexpr int64_t kDilation = 2;
 constexpr int64_t kWindow = 7;
 
 void check_same_size(const char* function, const Volume& truth, const Volume& image, const Mask* mask) {
@@ -20,71 +18,27 @@ void check_same_size(const char* function, const Volume& truth, const Volume& im
   }
 }
 
-// Windows are cubes, so their sums and maxima are computed axis by axis. A volume is `outer` blocks of
-// `length` rows of `inner` voxels each; neighbours along the axis are `inner` voxels apart.
-struct Axis {
-  int64_t outer, length, inner;
-};
-Axis axis_of(const Size& size, int axis) {
-  Axis a{1, size[axis], 1};
-  for (int i = 0; i < axis; ++i) a.outer *= size[i];
-  for (int i = axis + 1; i < 3; ++i) a.inner *= size[i];
-  return a;
+/// 1 for the voxels that count.
+vox::Tensor to_tensor(const Mask* mask, const Size& size) {
+  const vox::Shape shape{1, 1, size[0], size[1], size[2]};
+  return mask ? vox::from_vector<uint8_t>(*mask, shape).to(vox::f64) : vox::ones(shape, {.dtype = vox::f64});
 }
 
-Mask dilate_axis(const Mask& mask, Axis axis) {
-  Mask wider(mask.size(), 0);
-  for (int64_t o = 0; o < axis.outer; ++o) {
-    for (int64_t i = 0; i < axis.length; ++i) {
-      uint8_t* out = wider.data() + (o * axis.length + i) * axis.inner;
-      const int64_t last = std::min(i + kDilation, axis.length - 1);
-      for (int64_t n = std::max<int64_t>(i - kDilation, 0); n <= last; ++n) {
-        const uint8_t* in = mask.data() + (o * axis.length + n) * axis.inner;
-        for (int64_t j = 0; j < axis.inner; ++j) out[j] |= in[j];
-      }
-    }
-  }
-  return wider;
-}
-
-// Sums of kWindow neighbours; the axis gets shorter by kWindow - 1.
-std::vector<double> window_sum_axis(const std::vector<double>& values, Axis axis) {
-  const int64_t shorter = axis.length - kWindow + 1;
-  std::vector<double> sums(static_cast<size_t>(axis.outer * shorter * axis.inner), 0.0);
-  for (int64_t o = 0; o < axis.outer; ++o) {
-    for (int64_t i = 0; i < shorter; ++i) {
-      double* out = sums.data() + (o * shorter + i) * axis.inner;
-      for (int64_t k = 0; k < kWindow; ++k) {
-        const double* in = values.data() + (o * axis.length + i + k) * axis.inner;
-        for (int64_t j = 0; j < axis.inner; ++j) out[j] += in[j];
-      }
-    }
-  }
-  return sums;
-}
-
-// The mean of `a * b`, or of `a` if `b` is null, over every window inside the volume.
-std::vector<double> window_mean(const Volume& a, const Volume* b) {
-  std::vector<double> values(a.voxels.begin(), a.voxels.end());
-  if (b) {
-    for (size_t i = 0; i < values.size(); ++i) values[i] *= b->voxels[i];
-  }
-  Size size = a.size;
-  for (int axis = 2; axis >= 0; --axis) {
-    values = window_sum_axis(values, axis_of(size, axis));
-    size[axis] -= kWindow - 1;
-  }
-  for (double& value : values) value /= kWindow * kWindow * kWindow;
-  return values;
+/// The mean over every window inside the volume, axis by axis.
+vox::Tensor window_mean(vox::Tensor x) {
+  for (const vox::Triple& window : {vox::Triple(1, 1, kWindow), {1, kWindow, 1}, {kWindow, 1, 1}})
+    x = vox::avg_pool3d(x, {.kernel_size = window, .stride = 1});
+  return x;
 }
 
 }  // namespace
 
 Mask foreground(const Volume& truth) {
-  Mask mask(truth.voxels.size());
-  for (size_t i = 0; i < mask.size(); ++i) mask[i] = truth.voxels[i] > kAir;
-  for (int axis = 0; axis < 3; ++axis) mask = dilate_axis(mask, axis_of(truth.size, axis));
-  return mask;
+  constexpr int64_t kDilation = 2;
+  const vox::Tensor head = vox::gt(to_tensor(truth), kAir).to(vox::f32);
+  return vox::max_pool3d(head, {.kernel_size = 2 * kDilation + 1, .stride = 1, .padding = kDilation})
+      .to(vox::u8)
+      .to_vector<uint8_t>();
 }
 
 double psnr(const Volume& truth, const Volume& image, const Mask* mask) {
@@ -103,35 +57,24 @@ double psnr(const Volume& truth, const Volume& image, const Mask* mask) {
 
 double ssim(const Volume& truth, const Volume& image, const Mask* mask) {
   check_same_size("ssim", truth, image, mask);
-  Size windows{};
+  vox::Tensor counts = to_tensor(mask, truth.size);
   for (int axis = 0; axis < 3; ++axis) {
-    windows[axis] = truth.size[axis] - kWindow + 1;
-    if (windows[axis] < 1) throw std::invalid_argument("ssim: every axis needs at least 7 voxels");
+    if (truth.size[axis] < kWindow) throw std::invalid_argument("ssim: every axis needs at least 7 voxels");
+    counts = counts.slice(2 + axis, kWindow / 2, truth.size[axis] - kWindow / 2);  // centres of windows
   }
-  const std::vector<double> mean_x = window_mean(truth, nullptr), mean_y = window_mean(image, nullptr);
-  const std::vector<double> mean_xx = window_mean(truth, &truth), mean_yy = window_mean(image, &image);
-  const std::vector<double> mean_xy = window_mean(truth, &image);
+  const auto count = counts.sum().item<double>();
+  if (count == 0) throw std::invalid_argument("ssim: no window counts");
 
   constexpr double c1 = 0.01 * 0.01, c2 = 0.03 * 0.03;
   constexpr double n = kWindow * kWindow * kWindow, sample = n / (n - 1);
-  constexpr int64_t margin = kWindow / 2;
-  double sum = 0;
-  int64_t count = 0;
-  size_t i = 0;
-  for (int64_t d = 0; d < windows[0]; ++d) {
-    for (int64_t h = 0; h < windows[1]; ++h) {
-      for (int64_t w = 0; w < windows[2]; ++w, ++i) {
-        if (mask && !(*mask)[truth.index(d + margin, h + margin, w + margin)]) continue;
-        const double x = mean_x[i], y = mean_y[i];
-        const double var_x = sample * (mean_xx[i] - x * x), var_y = sample * (mean_yy[i] - y * y);
-        const double cov = sample * (mean_xy[i] - x * y);
-        sum += (2 * x * y + c1) * (2 * cov + c2) / ((x * x + y * y + c1) * (var_x + var_y + c2));
-        ++count;
-      }
-    }
-  }
-  if (count == 0) throw std::invalid_argument("ssim: no window counts");
-  return sum / static_cast<double>(count);
+  const vox::Tensor x = to_tensor(truth).to(vox::f64), y = to_tensor(image).to(vox::f64);
+  const vox::Tensor mean_x = window_mean(x), mean_y = window_mean(y);
+  const vox::Tensor var_x = sample * (window_mean(x * x) - mean_x * mean_x),
+                    var_y = sample * (window_mean(y * y) - mean_y * mean_y),
+                    cov = sample * (window_mean(x * y) - mean_x * mean_y);
+  const vox::Tensor each = (2 * mean_x * mean_y + c1) * (2 * cov + c2) /
+                           ((mean_x * mean_x + mean_y * mean_y + c1) * (var_x + var_y + c2));
+  return (counts * each).sum().item<double>() / count;
 }
 
 Scores score(const Volume& truth, const Volume& image, const Mask* mask) {

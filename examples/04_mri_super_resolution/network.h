@@ -66,9 +66,8 @@ inline Volume super_resolve(SuperResolution& network, const Volume& low, Range r
     const int64_t first = std::max<int64_t>(begin - SuperResolution::kReach, 0);
     const int64_t last = std::min(end + SuperResolution::kReach, low.size[0]);
     const Volume tile = crop(low, {first, 0, 0}, {last - first, low.size[1], low.size[2]});
-    const vox::Tensor input =
-        vox::from_vector<float>(tile.voxels, {1, 1, tile.size[0], tile.size[1], tile.size[2]}, device);
-    const vox::Tensor output = network(input).slice(2, 2 * (begin - first), 2 * (end - first));
+    const vox::Tensor output =
+        network(to_tensor(tile).to(device)).slice(2, 2 * (begin - first), 2 * (end - first));
     const std::vector<float> values = output.to_vector<float>();
     out = std::copy(values.begin(), values.end(), out);
   }

@@ -32,12 +32,8 @@ PatchSampler::PatchSampler(const Volume& low, const Volume& truth, const Split& 
 
 bool PatchSampler::has_head(Size origin) const {
   int64_t count = 0;
-  for (int64_t d = 0; d < patch_; ++d) {
-    for (int64_t h = 0; h < patch_; ++h) {
-      for (int64_t w = 0; w < patch_; ++w)
-        count += low_.at(origin[0] + d, origin[1] + h, origin[2] + w) > kAir;
-    }
-  }
+  for_each_voxel({origin, {origin[0] + patch_, origin[1] + patch_, origin[2] + patch_}},
+                 [&](int64_t d, int64_t h, int64_t w) { count += low_.at(d, h, w) > kAir; });
   return static_cast<double>(count) >= kLeastHead * static_cast<double>(patch_ * patch_ * patch_);
 }
 

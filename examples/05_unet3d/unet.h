@@ -116,8 +116,7 @@ inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box&
       origin[axis] = std::clamp<int64_t>(place[axis] * core - core / 2, 0, scan.size[axis] - patch);
     }
     const mri::Volume cube = mri::crop(scan, origin, {patch, patch, patch});
-    const vox::Tensor input = vox::from_vector<float>(cube.voxels, {1, 1, patch, patch, patch}, device);
-    vox::Tensor scores = network(input.to(dtype)).to(vox::f32);
+    vox::Tensor scores = network(to_tensor(cube).to(device).to(dtype)).to(vox::f32);
     for (int axis = 0; axis < 3; ++axis)
       scores = scores.slice(2 + axis, kept.begin[axis] - origin[axis], kept.end[axis] - origin[axis]);
     const std::vector<float> lead = (scores.select(1, 1) - scores.select(1, 0)).to_vector<float>();

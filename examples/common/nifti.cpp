@@ -191,15 +191,11 @@ Volume to_volume(const nifti_image& image, double slope, double intercept) {
   Volume volume(size);
   volume.spacing = edges;
   size_t next = 0;
-  for (int64_t d = 0; d < size[0]; ++d) {
-    for (int64_t h = 0; h < size[1]; ++h) {
-      for (int64_t w = 0; w < size[2]; ++w) {
-        const auto raw = static_cast<double>(stored[origin + d * step[0] + h * step[1] + w * step[2]]);
-        const auto value = static_cast<float>(raw * slope + intercept);
-        volume.voxels[next++] = std::isfinite(value) ? value : 0.0f;
-      }
-    }
-  }
+  for_each_voxel(whole(size), [&](int64_t d, int64_t h, int64_t w) {
+    const auto raw = static_cast<double>(stored[origin + d * step[0] + h * step[1] + w * step[2]]);
+    const auto value = static_cast<float>(raw * slope + intercept);
+    volume.voxels[next++] = std::isfinite(value) ? value : 0.0f;
+  });
   return volume;
 }
 
@@ -216,32 +212,17 @@ Scan read_nifti(const std::string& path) {
       image->scl_slope != 0 && std::isfinite(image->scl_slope) && std::isfinite(image->scl_inter);
   const double slope = scaled ? image->scl_slope : 1;
   const double intercept = scaled ? image->scl_inter : 0;
-  switch (image->datatype) {
-    case DT_UINT8:
-      return {to_volume<uint8_t>(*image, slope, intercept), slope == 1 && intercept == 0};
-    case DT_INT8:
-      return {to_volume<int8_t>(*image, slope, intercept)};
-    case DT_UINT16:
-      return {to_volume<uint16_t>(*image, slope, intercept)};
-    case DT_INT16:
-      return {to_volume<int16_t>(*image, slope, intercept)};
-    case DT_UINT32:
-      return {to_volume<uint32_t>(*image, slope, intercept)};
-    case DT_INT32:
-      return {to_volume<int32_t>(*image, slope, intercept)};
-    case DT_UINT64:
-      return {to_volume<uint64_t>(*image, slope, intercept)};
-    case DT_INT64:
-      return {to_volume<int64_t>(*image, slope, intercept)};
-    case DT_FLOAT32:
-      return {to_volume<float>(*image, slope, intercept)};
-    case DT_FLOAT64:
-      return {to_volume<double>(*image, slope, intercept)};
-    default:
-      throw std::runtime_error("read_nifti: " + path + ": voxel type " +
-                               nifti_datatype_string(image->datatype) +
-                               " is not scalar; 8- to 64-bit integers, float32 and float64 are read");
+  const std::pair<int, Volume (*)(const nifti_image&, double, double)> types[] = {
+      {DT_UINT8, to_volume<uint8_t>},   {DT_INT8, to_volume<int8_t>},     {DT_UINT16, to_volume<uint16_t>},
+      {DT_INT16, to_volume<int16_t>},   {DT_UINT32, to_volume<uint32_t>}, {DT_INT32, to_volume<int32_t>},
+      {DT_UINT64, to_volume<uint64_t>}, {DT_INT64, to_volume<int64_t>},   {DT_FLOAT32, to_volume<float>},
+      {DT_FLOAT64, to_volume<double>}};
+  for (const auto& [type, convert] : types) {
+    if (image->datatype != type) continue;
+    return {convert(*image, slope, intercept), type == DT_UINT8 && slope == 1 && intercept == 0};
   }
+  refuse(path, std::string("voxel type ") + nifti_datatype_string(image->datatype) +
+                   " is not scalar; 8- to 64-bit integers, float32 and float64 are read");
 }
 
 }  // namespace mri

@@ -45,14 +45,10 @@ template <class From, class To>
 void append_box(const std::vector<From>& from, const Size& size, const Size& origin, int64_t edge,
                 const bool* mirror, std::vector<To>& to) {
   const auto place = [&](int axis, int64_t i) { return origin[axis] + (mirror[axis] ? edge - 1 - i : i); };
-  for (int64_t d = 0; d < edge; ++d) {
-    for (int64_t h = 0; h < edge; ++h) {
-      for (int64_t w = 0; w < edge; ++w) {
-        const int64_t index = (place(0, d) * size[1] + place(1, h)) * size[2] + place(2, w);
-        to.push_back(static_cast<To>(from[static_cast<std::size_t>(index)]));
-      }
-    }
-  }
+  for_each_voxel(whole({edge, edge, edge}), [&](int64_t d, int64_t h, int64_t w) {
+    const int64_t index = (place(0, d) * size[1] + place(1, h)) * size[2] + place(2, w);
+    to.push_back(static_cast<To>(from[static_cast<std::size_t>(index)]));
+  });
 }
 
 }  // namespace mri

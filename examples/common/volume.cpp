@@ -5,7 +5,21 @@
 #include <numbers>
 #include <stdexcept>
 
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/interpolate.h>
+
 namespace mri {
+
+vox::Tensor to_tensor(const Volume& volume) {
+  return vox::from_vector<float>(volume.voxels, {1, 1, volume.size[0], volume.size[1], volume.size[2]});
+}
+
+Volume to_volume(const vox::Tensor& tensor) {
+  Volume volume;
+  volume.size = {tensor.size(2), tensor.size(3), tensor.size(4)};
+  volume.voxels = tensor.to_vector<float>();
+  return volume;
+}
 
 Box bounding_box(const Mask& mask, const Size& size) {
   Box box{size, {0, 0, 0}};
@@ -31,12 +45,10 @@ Volume crop(const Volume& volume, Size begin, Size size) {
   }
   Volume box(size);
   box.spacing = volume.spacing;
-  for (int64_t d = 0; d < size[0]; ++d) {
-    for (int64_t h = 0; h < size[1]; ++h) {
-      const auto row = volume.voxels.begin() + volume.index(begin[0] + d, begin[1] + h, begin[2]);
-      std::copy(row, row + size[2], box.voxels.begin() + box.index(d, h, 0));
-    }
-  }
+  for_each_voxel({{0, 0, 0}, {size[0], size[1], 1}}, [&](int64_t d, int64_t h, int64_t) {
+    const auto row = volume.voxels.begin() + volume.index(begin[0] + d, begin[1] + h, begin[2]);
+    std::copy(row, row + size[2], box.voxels.begin() + box.index(d, h, 0));
+  });
   return box;
 }
 
@@ -91,31 +103,29 @@ bool inside(const Ellipsoid& e, double x, double y, double z) {
 
 // Adds the ellipsoid's intensity to the voxels inside it, and a fraction of it to those on its surface.
 void add(Volume& head, const Ellipsoid& e) {
-  const double reach = std::max({e.a, e.b, e.c});
+  const double reach = std::max({e.a, e.b, e.c}), centre[] = {e.z0, e.y0, e.x0};
   const auto position = [&](int axis, double index) {
     return 2 * index / static_cast<double>(head.size[axis]) - 1;
   };
-  const auto first = [&](int axis, double centre) {
-    const double n = static_cast<double>(head.size[axis]);
-    return std::clamp<int64_t>(static_cast<int64_t>((centre - reach + 1) / 2 * n) - 1, 0, head.size[axis]);
-  };
-  const auto last = [&](int axis, double centre) {
-    const double n = static_cast<double>(head.size[axis]);
-    return std::clamp<int64_t>(static_cast<int64_t>((centre + reach + 1) / 2 * n) + 2, 0, head.size[axis]);
-  };
-  for (int64_t d = first(0, e.z0); d < last(0, e.z0); ++d) {
-    for (int64_t h = first(1, e.y0); h < last(1, e.y0); ++h) {
-      for (int64_t w = first(2, e.x0); w < last(2, e.x0); ++w) {
-        int hits = 0;
-        for (int point = 0; point < 8; ++point) {
-          hits +=
-              inside(e, position(2, w + (point & 1 ? 0.75 : 0.25)),
-                     position(1, h + (point & 2 ? 0.75 : 0.25)), position(0, d + (point & 4 ? 0.75 : 0.25)));
-        }
-        head.at(d, h, w) += static_cast<float>(e.intensity * hits / 8);
-      }
-    }
+  Box box;
+  for (int axis = 0; axis < 3; ++axis) {
+    const auto cell = [&](double at, int64_t margin) {
+      const auto index = static_cast<int64_t>((at + 1) / 2 * static_cast<double>(head.size[axis])) + margin;
+      return std::clamp<int64_t>(index, 0, head.size[axis]);
+    };
+    box.begin[axis] = cell(centre[axis] - reach, -1);
+    box.end[axis] = cell(centre[axis] + reach, 2);
   }
+  for_each_voxel(box, [&](int64_t d, int64_t h, int64_t w) {
+    int hits = 0;
+    for (int point = 0; point < 8; ++point) {
+      const auto sample = [&](int axis, int64_t index, int bit) {
+        return position(axis, index + (point & bit ? 0.75 : 0.25));
+      };
+      hits += inside(e, sample(2, w, 1), sample(1, h, 2), sample(0, d, 4));
+    }
+    head.at(d, h, w) += static_cast<float>(e.intensity * hits / 8);
+  });
 }
 
 }  // namespace
@@ -165,38 +175,6 @@ Volume normalise(const Scan& scan) {
 
 // ---- Resolution ----------------------------------------------------------------------------------------
 
-namespace {
-
-// Doubles one axis. Its neighbours are `inner` voxels apart: the innermost loop is contiguous for every axis.
-Volume upsample_axis(const Volume& volume, int axis) {
-  const int64_t length = volume.size[axis];
-  int64_t inner = 1;
-  for (int later = axis + 1; later < 3; ++later) inner *= volume.size[later];
-  const int64_t outer = volume.numel() / (length * inner);
-
-  Size size = volume.size;
-  size[axis] *= 2;
-  Volume doubled(size);
-  doubled.spacing = volume.spacing;
-  doubled.spacing[axis] /= 2;
-  for (int64_t o = 0; o < outer; ++o) {
-    const float* block = volume.voxels.data() + o * length * inner;
-    float* out = doubled.voxels.data() + o * length * inner * 2;
-    for (int64_t i = 0; i < length; ++i) {
-      const float* here = block + i * inner;
-      const float* before = block + std::max<int64_t>(i - 1, 0) * inner;
-      const float* after = block + std::min(i + 1, length - 1) * inner;
-      for (int64_t j = 0; j < inner; ++j) {
-        out[2 * i * inner + j] = 0.25f * before[j] + 0.75f * here[j];
-        out[(2 * i + 1) * inner + j] = 0.75f * here[j] + 0.25f * after[j];
-      }
-    }
-  }
-  return doubled;
-}
-
-}  // namespace
-
 Volume downsample(const Volume& high) {
   Size half{};
   for (int axis = 0; axis < 3; ++axis) {
@@ -208,22 +186,20 @@ Volume downsample(const Volume& high) {
   }
   Volume low(half);
   for (int axis = 0; axis < 3; ++axis) low.spacing[axis] = 2 * high.spacing[axis];
-  for (int64_t d = 0; d < half[0]; ++d) {
-    for (int64_t h = 0; h < half[1]; ++h) {
-      for (int64_t w = 0; w < half[2]; ++w) {
-        float sum = 0;
-        for (int64_t corner = 0; corner < 8; ++corner) {
-          sum += high.at(2 * d + (corner >> 2), 2 * h + (corner >> 1 & 1), 2 * w + (corner & 1));
-        }
-        low.at(d, h, w) = sum / 8;
-      }
-    }
-  }
+  for_each_voxel(whole(half), [&](int64_t d, int64_t h, int64_t w) {
+    float sum = 0;
+    for (int64_t corner = 0; corner < 8; ++corner)
+      sum += high.at(2 * d + (corner >> 2), 2 * h + (corner >> 1 & 1), 2 * w + (corner & 1));
+    low.at(d, h, w) = sum / 8;
+  });
   return low;
 }
 
 Volume upsample_trilinear(const Volume& low) {
-  return upsample_axis(upsample_axis(upsample_axis(low, 2), 1), 0);
+  Volume high = to_volume(vox::interpolate(
+      to_tensor(low), {.scale_factor = 2, .mode = vox::InterpolateOptions::Mode::trilinear}));
+  for (int axis = 0; axis < 3; ++axis) high.spacing[axis] = low.spacing[axis] / 2;
+  return high;
 }
 
 }  // namespace mri

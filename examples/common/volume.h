@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <voxgrad/core/tensor.h>
+
 namespace mri {
 
 /// Sizes, offsets and voxel edges always stand in D, H, W order.
@@ -32,6 +34,10 @@ struct Volume {
   float& at(int64_t d, int64_t h, int64_t w) { return voxels[index(d, h, w)]; }
   float at(int64_t d, int64_t h, int64_t w) const { return voxels[index(d, h, w)]; }
 };
+
+/// The voxels as a tensor (1, 1, D, H, W), and back. Spacing is not part of a tensor.
+vox::Tensor to_tensor(const Volume& volume);
+Volume to_volume(const vox::Tensor& tensor);
 
 /// Air is at most this, once intensities are normalised.
 constexpr float kAir = 0.02f;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/errors.h"
+
 namespace vox {
 namespace {
 
@@ -28,12 +30,8 @@ TEST(DType, VisitFloatingRefusesTheOthers) {
   EXPECT_EQ(visit_floating("mean", f32, size), 4u);
   EXPECT_EQ(visit_floating("mean", f64, size), 8u);
   for (DType dtype : {i64, u8, boolean}) EXPECT_THROW(visit_floating("mean", dtype, size), DTypeError);
-  try {
-    visit_floating("mean", i64, size);
-  } catch (const DTypeError& error) {
-    EXPECT_STREQ(error.what(),
-                 "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
-  }
+  EXPECT_EQ(testing::message_of<DTypeError>([&] { visit_floating("mean", i64, size); }),
+            "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
 }
 
 TEST(DType, SixteenBitsAreStorage) {

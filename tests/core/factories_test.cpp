@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <voxgrad/voxgrad.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/ops/elementwise.h>
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
 
@@ -23,10 +24,7 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
 
-class Factories : public vox::testing::DeviceTest {
- protected:
-  vox::TensorOptions on(vox::DType dtype) const { return {dtype, device()}; }
-};
+class Factories : public vox::testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, Factories, vox::testing::devices(), vox::testing::device_name);
 
 TEST_P(Factories, FromVectorKeepsValuesShapeAndDtype) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <voxgrad/voxgrad.h>
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/generator.h>
+#include <voxgrad/core/parallel.h>
 #include "tests/support/devices.h"
 
 #include <cmath>
@@ -19,10 +21,7 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
 
-class Random : public vox::testing::DeviceTest {
- protected:
-  vox::TensorOptions on(vox::DType dtype) const { return {dtype, device()}; }
-};
+class Random : public vox::testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, Random, vox::testing::devices(), vox::testing::device_name);
 
 // Block 0 of seed 0 is Random123's known answer 6627e8d5 e169c58d bc57ac4c 9b00dbd8.

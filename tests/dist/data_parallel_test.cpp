@@ -8,6 +8,8 @@
 #include <voxgrad/dist/sync_batch_norm.h>
 #include <voxgrad/voxgrad.h>
 
+#include "tests/support/errors.h"
+
 namespace {
 
 using namespace vox;
@@ -22,7 +24,7 @@ double largest(const Tensor& t) {
   return m;
 }
 
-class DataParallelTest : public testing::TestWithParam<Device> {
+class DataParallelTest : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override {
     if (GetParam().is_cuda()) {
@@ -79,10 +81,10 @@ class DataParallelTest : public testing::TestWithParam<Device> {
   Device device = Device::cpu();
 };
 
-std::string name_of(const testing::TestParamInfo<Device>& info) {
+std::string name_of(const ::testing::TestParamInfo<Device>& info) {
   return info.param.is_cuda() ? "cuda" : "cpu";
 }
-INSTANTIATE_TEST_SUITE_P(Dist, DataParallelTest, testing::Values(Device::cpu(), Device::cuda()), name_of);
+INSTANTIATE_TEST_SUITE_P(Dist, DataParallelTest, ::testing::Values(Device::cpu(), Device::cuda()), name_of);
 
 TEST_P(DataParallelTest, StartsWithRank0sParametersAndBuffers) {
   nn::BatchNorm3d norm({.num_features = 3, .tensor = {.device = device}});
@@ -102,25 +104,17 @@ TEST_P(DataParallelTest, RefusesNetworksThatDiffer) {
   if (size == 1) GTEST_SKIP() << "needs two ranks";
   nn::Sequential net{nn::Linear({.in_features = 2, .out_features = 3}),
                      nn::Linear({.in_features = 3, .out_features = rank == 1 ? 4 : 5})};
-  try {
-    DataParallel parallel(net);
-    FAIL() << "no error";
-  } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(),
-                 "DataParallel: the networks differ: rank 0 has parameter \"1.weight\" of f32 (5,3), where "
-                 "rank 1 has "
-                 "parameter \"1.weight\" of f32 (4,3)");
-  }
+  const auto message = [](nn::Sequential& n) {
+    return vox::testing::message_of<ValueError>([&] { DataParallel parallel(n); });
+  };
+  EXPECT_EQ(
+      message(net),
+      "DataParallel: the networks differ: rank 0 has parameter \"1.weight\" of f32 (5,3), where rank 1 has "
+      "parameter \"1.weight\" of f32 (4,3)");
   nn::Sequential shorter{nn::Linear({.in_features = 2, .out_features = 3, .bias = rank != 1})};
-  try {
-    DataParallel parallel(shorter);
-    FAIL() << "no error";
-  } catch (const ValueError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "DataParallel: the networks differ: rank 0 has parameter \"0.bias\" of f32 (3,), where rank 1 has "
-        "nothing");
-  }
+  EXPECT_EQ(message(shorter),
+            "DataParallel: the networks differ: rank 0 has parameter \"0.bias\" of f32 (3,), where rank 1 "
+            "has nothing");
 }
 
 // Sums of whole numbers are not rounded, so every order of summation gives the same bits.

@@ -15,30 +15,23 @@ namespace {
 double ssim_by_definition(const Volume& x, const Volume& y, const Mask* mask) {
   double total = 0;
   int count = 0;
-  for (int64_t d = 3; d + 3 < x.size[0]; ++d) {
-    for (int64_t h = 3; h + 3 < x.size[1]; ++h) {
-      for (int64_t w = 3; w + 3 < x.size[2]; ++w) {
-        if (mask && !(*mask)[x.index(d, h, w)]) continue;
-        const auto mean_over_window = [&](auto value) {
-          double sum = 0;
-          for (int64_t i = -3; i <= 3; ++i) {
-            for (int64_t j = -3; j <= 3; ++j) {
-              for (int64_t k = -3; k <= 3; ++k)
-                sum += value(x.at(d + i, h + j, w + k), y.at(d + i, h + j, w + k));
-            }
-          }
-          return sum;
-        };
-        const double mx = mean_over_window([](double a, double) { return a; }) / 343;
-        const double my = mean_over_window([](double, double b) { return b; }) / 343;
-        const double vx = mean_over_window([&](double a, double) { return (a - mx) * (a - mx); }) / 342;
-        const double vy = mean_over_window([&](double, double b) { return (b - my) * (b - my); }) / 342;
-        const double cov = mean_over_window([&](double a, double b) { return (a - mx) * (b - my); }) / 342;
-        total += (2 * mx * my + 1e-4) * (2 * cov + 9e-4) / ((mx * mx + my * my + 1e-4) * (vx + vy + 9e-4));
-        ++count;
-      }
-    }
-  }
+  for_each_voxel({{3, 3, 3}, {x.size[0] - 3, x.size[1] - 3, x.size[2] - 3}}, [&](int64_t d, int64_t h,
+                                                                                 int64_t w) {
+    if (mask && !(*mask)[x.index(d, h, w)]) return;
+    const auto mean_over_window = [&](auto value) {
+      double sum = 0;
+      for_each_voxel({{d - 3, h - 3, w - 3}, {d + 4, h + 4, w + 4}},
+                     [&](int64_t i, int64_t j, int64_t k) { sum += value(x.at(i, j, k), y.at(i, j, k)); });
+      return sum;
+    };
+    const double mx = mean_over_window([](double a, double) { return a; }) / 343;
+    const double my = mean_over_window([](double, double b) { return b; }) / 343;
+    const double vx = mean_over_window([&](double a, double) { return (a - mx) * (a - mx); }) / 342;
+    const double vy = mean_over_window([&](double, double b) { return (b - my) * (b - my); }) / 342;
+    const double cov = mean_over_window([&](double a, double b) { return (a - mx) * (b - my); }) / 342;
+    total += (2 * mx * my + 1e-4) * (2 * cov + 9e-4) / ((mx * mx + my * my + 1e-4) * (vx + vy + 9e-4));
+    ++count;
+  });
   return total / count;
 }
 
@@ -48,15 +41,11 @@ TEST(MriMetrics, ForegroundIsThresholdAndDilationByTwo) {
   truth.at(0, 0, 0) = 0.021f;
   truth.at(8, 9, 0) = 0.02f;  // not above the threshold
   const Mask mask = foreground(truth);
-  for (int64_t d = 0; d < 9; ++d) {
-    for (int64_t h = 0; h < 10; ++h) {
-      for (int64_t w = 0; w < 11; ++w) {
-        const bool near_first = std::max({std::abs(d - 4), std::abs(h - 5), std::abs(w - 6)}) <= 2;
-        const bool near_second = std::max({d, h, w}) <= 2;
-        EXPECT_EQ(mask[truth.index(d, h, w)], near_first || near_second) << d << ' ' << h << ' ' << w;
-      }
-    }
-  }
+  for_each_voxel(whole(truth.size), [&](int64_t d, int64_t h, int64_t w) {
+    const bool near_first = std::max({std::abs(d - 4), std::abs(h - 5), std::abs(w - 6)}) <= 2;
+    const bool near_second = std::max({d, h, w}) <= 2;
+    EXPECT_EQ(mask[truth.index(d, h, w)], near_first || near_second) << d << ' ' << h << ' ' << w;
+  });
 }
 
 TEST(MriMetrics, PsnrOfAConstantError) {

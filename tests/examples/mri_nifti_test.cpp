@@ -1,7 +1,6 @@
 // Reading valid NIfTI files, and refusing invalid ones.
 #include <gtest/gtest.h>
 #include <nifti2_io.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "tests/support/temporary_folder.h"
 #include "volume.h"
 
 namespace mri {
@@ -19,10 +19,7 @@ namespace fs = std::filesystem;
 
 class MriNifti : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "voxgrad_nifti_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+  MriNifti() {
     header_.sizeof_hdr = 348;
     std::memcpy(header_.magic, "n+1", 4);
     header_.vox_offset = 352;
@@ -34,7 +31,6 @@ class MriNifti : public ::testing::Test {
     voxels_.resize(24);
     for (int i = 0; i < 24; ++i) voxels_[i] = static_cast<char>(i);
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   template <class Header>
   std::string bytes_of(const Header& header) const {
@@ -43,7 +39,7 @@ class MriNifti : public ::testing::Test {
     return bytes + std::string(voxels_.begin(), voxels_.end());
   }
   std::string write(const std::string& name, const std::string& bytes, bool compress = false) const {
-    const std::string path = (folder_ / name).string();
+    const std::string path = (folder_ / name.c_str()).string();
     znzFile file = znzopen(path.c_str(), "wb", compress);
     znzwrite(bytes.data(), 1, bytes.size(), file);
     znzclose(file);
@@ -74,7 +70,7 @@ class MriNifti : public ::testing::Test {
     EXPECT_NE(message.find(path), std::string::npos) << message;
   }
 
-  fs::path folder_;
+  vox::testing::TemporaryFolder folder_;
   nifti_1_header header_{};
   std::vector<char> voxels_;
 };
@@ -183,8 +179,7 @@ TEST_F(MriNifti, RefusesTruncatedAndDamagedFiles) {
   expect_refused(write("cut.nii.gz", bytes.substr(0, bytes.size() - 1), true), "truncated");
 
   const std::string whole = write("whole.nii.gz", bytes, true);
-  std::ifstream file(whole, std::ios::binary);
-  const std::string packed((std::istreambuf_iterator<char>(file)), {});
+  const std::string packed = vox::testing::read_bytes(whole);
   for (size_t length = 1; length < packed.size(); ++length) {
     EXPECT_NE(refusal(write("cut_stream.nii.gz", packed.substr(0, length))), "was read") << length;
   }
@@ -194,44 +189,28 @@ TEST_F(MriNifti, RefusesTruncatedAndDamagedFiles) {
 }
 
 TEST_F(MriNifti, RefusesImpossibleHeaders) {
-  const auto refused = [&](const char* name, auto change, const char* reason) {
+  const auto refused = [&](const char* name, const char* reason, auto change) {
     nifti_1_header header = header_;
     change(header);
     expect_refused(write(name, bytes_of(header)), reason);
   };
-  refused(
-      "huge.nii", [](auto& h) { h.dim[1] = h.dim[2] = h.dim[3] = 32767; }, "limit");
-  refused(
-      "large.nii", [](auto& h) { h.dim[1] = h.dim[2] = h.dim[3] = 1000; }, "truncated");
-  refused(
-      "2d.nii", [](auto& h) { h.dim[0] = 2; }, "not a 3-D image");
-  refused(
-      "slice.nii", [](auto& h) { h.dim[3] = 1; }, "not a 3-D image");
-  refused(
-      "4d.nii", [](auto& h) { h.dim[0] = 4, h.dim[4] = 2; }, "not a 3-D image");
-  refused(
-      "negative.nii", [](auto& h) { h.dim[2] = -3; }, "not a 3-D image");
-  refused(
-      "dim0.nii", [](auto& h) { h.dim[0] = 0; }, "dim[0]");
-  refused(
-      "dim8.nii", [](auto& h) { h.dim[0] = 8; }, "dim[0]");
-  refused(
-      "type.nii", [](auto& h) { h.datatype = 77; }, "voxel type");
-  refused(
-      "none.nii", [](auto& h) { h.datatype = 0; }, "voxel type");
-  refused(
-      "binary.nii", [](auto& h) { h.datatype = 1; }, "voxel type");
-  refused(
-      "rgb.nii", [](auto& h) { h.datatype = DT_RGB24, h.dim[1] = 1, h.dim[1] = 2, h.dim[2] = 2; },
-      "not scalar");
-  refused(
-      "nan.nii", [](auto& h) { h.vox_offset = std::nanf(""); }, "vox_offset");
-  refused(
-      "offset.nii", [](auto& h) { h.vox_offset = -1e30f; }, "vox_offset");
-  refused(
-      "beyond.nii", [](auto& h) { h.vox_offset = 1e9f; }, "truncated");
-  refused(
-      "pair.nii", [](auto& h) { std::memcpy(h.magic, "ni1", 4); }, "not a single-file NIfTI");
+  refused("huge.nii", "limit", [](auto& h) { h.dim[1] = h.dim[2] = h.dim[3] = 32767; });
+  refused("large.nii", "truncated", [](auto& h) { h.dim[1] = h.dim[2] = h.dim[3] = 1000; });
+  refused("2d.nii", "not a 3-D image", [](auto& h) { h.dim[0] = 2; });
+  refused("slice.nii", "not a 3-D image", [](auto& h) { h.dim[3] = 1; });
+  refused("4d.nii", "not a 3-D image", [](auto& h) { h.dim[0] = 4, h.dim[4] = 2; });
+  refused("negative.nii", "not a 3-D image", [](auto& h) { h.dim[2] = -3; });
+  refused("dim0.nii", "dim[0]", [](auto& h) { h.dim[0] = 0; });
+  refused("dim8.nii", "dim[0]", [](auto& h) { h.dim[0] = 8; });
+  refused("type.nii", "voxel type", [](auto& h) { h.datatype = 77; });
+  refused("none.nii", "voxel type", [](auto& h) { h.datatype = 0; });
+  refused("binary.nii", "voxel type", [](auto& h) { h.datatype = 1; });
+  refused("rgb.nii", "not scalar",
+          [](auto& h) { h.datatype = DT_RGB24, h.dim[1] = 1, h.dim[1] = 2, h.dim[2] = 2; });
+  refused("nan.nii", "vox_offset", [](auto& h) { h.vox_offset = std::nanf(""); });
+  refused("offset.nii", "vox_offset", [](auto& h) { h.vox_offset = -1e30f; });
+  refused("beyond.nii", "truncated", [](auto& h) { h.vox_offset = 1e9f; });
+  refused("pair.nii", "not a single-file NIfTI", [](auto& h) { std::memcpy(h.magic, "ni1", 4); });
 }
 
 // Any single wrong byte in the header is read or refused, and never more.

@@ -1,19 +1,19 @@
 // The command line, the files written and the report.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "metrics.h"
 #include "mri_images.h"
 #include "options.h"
 #include "pictures.h"
+#include "tests/support/errors.h"
+#include "tests/support/temporary_folder.h"
 #include "training.h"
 
 namespace mri {
@@ -85,26 +85,18 @@ TEST(MriOptions, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(parse({"--threads", "0"}), UsageError);
   EXPECT_THROW(parse({"--minutes", "nan"}), UsageError);
   EXPECT_THROW(parse({"--phantom", "--volume", "file.nii"}), UsageError);
-  try {
-    parse({"--minutes", "0"});
-    FAIL() << "0 minutes are too few";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "--minutes: '0' is not a number from 0.01 to 100000");
-  }
+  const auto message = [](const char* option, const char* value) {
+    return vox::testing::message_of<UsageError>([&] { parse({option, value}); });
+  };
+  EXPECT_EQ(message("--minutes", "0"), "--minutes: '0' is not a number from 0.01 to 100000");
+  EXPECT_EQ(message("--threads", "9999"), "--threads: '9999' is not a number from 1 to 1024");
   EXPECT_THROW(parse({"--minutes", "-2"}), UsageError);
   EXPECT_THROW(parse({"--device", "gpu"}), UsageError);
-  try {
-    parse({"--threads", "9999"});
-    FAIL() << "must throw";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "--threads: '9999' is not a number from 1 to 1024");
-  }
 }
 
 TEST(MriFiles, LeaveNothingBehindOnFailure) {
-  std::string folder = (std::filesystem::temp_directory_path() / "voxgrad_files_XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::filesystem::path path = std::filesystem::path(folder) / "result.json";
+  const vox::testing::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "result.json";
   write_text(path, "old");
   const auto fails = [](const std::filesystem::path& temporary) {
     EXPECT_EQ(temporary.extension(), ".json");
@@ -112,13 +104,10 @@ TEST(MriFiles, LeaveNothingBehindOnFailure) {
     throw std::runtime_error("disk full");
   };
   EXPECT_THROW(write_atomically(path, fails), std::runtime_error);
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  EXPECT_EQ(text.str(), "old");
-  const auto entries = std::filesystem::directory_iterator(folder);
+  EXPECT_EQ(vox::testing::read_bytes(path), "old");
+  const auto entries = std::filesystem::directory_iterator(folder.path());
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
-  EXPECT_THROW(write_text(std::filesystem::path(folder) / "no" / "such", "x"), std::runtime_error);
-  std::filesystem::remove_all(folder);
+  EXPECT_THROW(write_text(folder / "no/such", "x"), std::runtime_error);
 }
 
 TEST(MriReport, HasTheAgreedKeys) {

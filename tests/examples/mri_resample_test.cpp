@@ -44,27 +44,23 @@ TEST(MriResample, TrilinearEqualsItsDefinition) {
   const Volume low = noise({3, 4, 5}, 7);
   const Volume high = upsample_trilinear(low);
   ASSERT_EQ(high.size, (Size{6, 8, 10}));
-  for (int64_t d = 0; d < 6; ++d) {
-    for (int64_t h = 0; h < 8; ++h) {
-      for (int64_t w = 0; w < 10; ++w) {
-        const Size out{d, h, w};
-        double sum = 0;
-        for (int corner = 0; corner < 8; ++corner) {
-          double weight = 1;
-          Size at{};
-          for (int axis = 0; axis < 3; ++axis) {
-            const double x = std::clamp((out[axis] + 0.5) / 2 - 0.5, 0.0, low.size[axis] - 1.0);
-            const auto below = static_cast<int64_t>(x);
-            const bool upper = corner >> axis & 1;
-            at[axis] = std::min(below + upper, low.size[axis] - 1);
-            weight *= upper ? x - below : 1 - (x - below);
-          }
-          sum += weight * low.at(at[0], at[1], at[2]);
-        }
-        EXPECT_NEAR(high.at(d, h, w), sum, 1e-6);
+  for_each_voxel(whole(high.size), [&](int64_t d, int64_t h, int64_t w) {
+    const Size out{d, h, w};
+    double sum = 0;
+    for (int corner = 0; corner < 8; ++corner) {
+      double weight = 1;
+      Size at{};
+      for (int axis = 0; axis < 3; ++axis) {
+        const double x = std::clamp((out[axis] + 0.5) / 2 - 0.5, 0.0, low.size[axis] - 1.0);
+        const auto below = static_cast<int64_t>(x);
+        const bool upper = corner >> axis & 1;
+        at[axis] = std::min(below + upper, low.size[axis] - 1);
+        weight *= upper ? x - below : 1 - (x - below);
       }
+      sum += weight * low.at(at[0], at[1], at[2]);
     }
-  }
+    EXPECT_NEAR(high.at(d, h, w), sum, 1e-6);
+  });
 }
 
 TEST(MriResample, CropToEvenDropsLastPlanes) {

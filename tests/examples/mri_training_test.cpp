@@ -1,7 +1,6 @@
 // What training relies on: planes that stay apart, patches that are a function of the step, a network whose
 // receptive field is what it says, tiles that fit together, checkpoints that restore everything.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "mri_images.h"
 #include "network.h"
 #include "patches.h"
+#include "tests/support/temporary_folder.h"
 #include "training.h"
 
 namespace mri {
@@ -148,13 +148,7 @@ TEST(MriNetwork, SeesAsFarAsItSaysAndNoFarther) {
 
 class MriCheckpoint : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "voxgrad_checkpoint_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  vox::testing::TemporaryFolder folder_;
 };
 
 // A network and its optimiser, and the training of both.

@@ -16,11 +16,7 @@ namespace unet {
 namespace {
 
 void fill(mri::Volume& volume, const Box& box, float value) {
-  for (int64_t d = box.begin[0]; d < box.end[0]; ++d) {
-    for (int64_t h = box.begin[1]; h < box.end[1]; ++h) {
-      for (int64_t w = box.begin[2]; w < box.end[2]; ++w) volume.at(d, h, w) = value;
-    }
-  }
+  for_each_voxel(box, [&](int64_t d, int64_t h, int64_t w) { volume.at(d, h, w) = value; });
 }
 
 Mask box_mask(const Size& size, const Box& box) {
@@ -208,12 +204,9 @@ TEST(Unet, SegmentPutsCubesTogether) {
   const mri::Volume two = mri::noise({16, 40, 16}, 2);
   const Mask all = segment(network, two, mri::whole(two.size), 16, vox::Device::cpu(), vox::f32);
   const Mask part = segment(network, two, {{0, 11, 0}, {16, 23, 16}}, 16, vox::Device::cpu(), vox::f32);
-  for (int64_t d = 0; d < 16; ++d) {
-    for (int64_t h = 0; h < 40; ++h) {
-      for (int64_t w = 0; w < 16; ++w)
-        ASSERT_EQ(part[two.index(d, h, w)], h >= 11 && h < 23 && all[two.index(d, h, w)]);
-    }
-  }
+  for_each_voxel(mri::whole(two.size), [&](int64_t d, int64_t h, int64_t w) {
+    ASSERT_EQ(part[two.index(d, h, w)], h >= 11 && h < 23 && all[two.index(d, h, w)]);
+  });
 }
 
 }  // namespace

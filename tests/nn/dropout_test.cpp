@@ -68,14 +68,5 @@ TEST_P(DropoutTest, TheGradientPassesWhereTheValueDid) {
   EXPECT_EQ(x.grad().to_vector<double>(), y.to_vector<double>());
 }
 
-TEST(DropoutRefusalTest, PAndDType) {
-  EXPECT_THROW(Dropout({.p = -0.1}), ValueError);
-  EXPECT_THROW(Dropout({.p = 1.1}), ValueError);
-  EXPECT_THROW(Dropout({.p = NAN}), ValueError);
-  Dropout layer;
-  EXPECT_THROW(layer(ones({2}, {.dtype = i64})), DTypeError);
-  EXPECT_THROW(layer(Tensor()), ValueError);
-}
-
 }  // namespace
 }  // namespace vox

@@ -1,5 +1,6 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/conv.h>
+#include <voxgrad/nn/dropout.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
 #include <voxgrad/nn/norm.h>
@@ -8,52 +9,68 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
+#include <tuple>
 #include <typeinfo>
-#include <utility>
 
 #include "tests/support/errors.h"
 
-// Layers refuse impossible options at construction, with the messages of their ops.
+// Layers refuse impossible options at construction, with the messages of their ops, and inputs that do not
+// fit.
 
 namespace vox {
 namespace {
 
+constexpr int64_t huge = std::numeric_limits<int64_t>::max();
+
 TEST(LayersRefusalTest, ImpossibleOptions) {
-  using nn::Conv3d, nn::ConvTranspose3d, nn::Conv1d, nn::ConvTranspose2d, nn::Linear;
-  EXPECT_THROW(Conv3d({.in_channels = 0, .out_channels = 1, .kernel_size = 1}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 1, .out_channels = -1, .kernel_size = 1}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = {1, 0, 1}}), ValueError);
-  EXPECT_THROW(Conv3d({.in_channels = 3, .out_channels = 2, .kernel_size = 1, .groups = 2}), ValueError);
-  EXPECT_THROW(ConvTranspose3d({.in_channels = 2, .out_channels = 3, .kernel_size = 1, .groups = 2}),
-               ValueError);
-  EXPECT_THROW(ConvTranspose2d({.in_channels = 2, .out_channels = 2, .kernel_size = 1, .groups = 0}),
-               ValueError);
-  EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}), ValueError);
-  EXPECT_THROW(Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}}),
-               DTypeError);
-  EXPECT_THROW(Linear({.in_features = -1, .out_features = 1}), ValueError);
-  EXPECT_THROW(Linear({.in_features = 1, .out_features = -1}), ValueError);
-  EXPECT_THROW(Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}), DTypeError);
-  const std::string rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
-  EXPECT_EQ(
-      testing::message_of([] { Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = i64}}); }),
-      "nn::Linear" + rule);
-  EXPECT_EQ(testing::message_of([] {
-              Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = {.dtype = i64}});
-            }),
-            "nn::Conv3d" + rule);
+  const TensorOptions ints{.dtype = i64};
+  const char* const positive = ": in_channels, out_channels and groups must be positive, got ";
+  EXPECT_REFUSED(ValueError, nn::Conv3d({0, 1, 1}), str("nn::Conv3d", positive, "0, 1 and 1"));
+  EXPECT_REFUSED(ValueError, nn::Conv3d({1, -1, 1}), str("nn::Conv3d", positive, "1, -1 and 1"));
+  EXPECT_REFUSED(ValueError, nn::ConvTranspose2d({2, 2, 1, 1, 0, 0, 0}),
+                 str("nn::ConvTranspose2d", positive, "2, 2 and 0"));
+  EXPECT_REFUSED(ValueError, nn::Conv3d({3, 2, 1, 1, 0, 1, 2}),
+                 "nn::Conv3d: groups = 2 must divide in_channels = 3 and out_channels = 2");
+  EXPECT_REFUSED(ValueError, nn::ConvTranspose3d({2, 3, 1, 1, 0, 0, 2}),
+                 "nn::ConvTranspose3d: groups = 2 must divide in_channels = 2 and out_channels = 3");
+  EXPECT_REFUSED(ValueError, nn::Conv3d({1, 1, {1, 0, 1}}),
+                 "nn::Conv3d: kernel_size must be >= 1 on every axis");
+  EXPECT_REFUSED(ValueError, nn::Conv1d({1, 1, -3}), "nn::Conv1d: kernel_size must be >= 1");
+  EXPECT_REFUSED(ValueError, nn::Linear({-1, 1}),
+                 "nn::Linear: in_features and out_features must be >= 0, got -1 and 1");
+  EXPECT_REFUSED(ValueError, nn::Linear({1, -1}),
+                 "nn::Linear: in_features and out_features must be >= 0, got 1 and -1");
+
+  EXPECT_REFUSED(ValueError, nn::GroupNorm({3, 4}),
+                 "nn::GroupNorm: num_groups and num_channels must be positive");
+  EXPECT_REFUSED(ValueError, nn::GroupNorm({0, 4}), "divisible by num_groups, got 0 and 4");
+  EXPECT_REFUSED(ShapeError, nn::LayerNorm({Shape{}}),
+                 "nn::LayerNorm: normalized_shape must name at least one");
+  EXPECT_REFUSED(ValueError, nn::LayerNorm({{2}, -1}), "nn::LayerNorm: eps must be >= 0, got -1");
+  EXPECT_REFUSED(ValueError, nn::InstanceNorm2d({0}),
+                 "nn::InstanceNorm2d: num_features must be positive, got 0");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({0}), "nn::BatchNorm3d: num_features must be positive, got 0");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, -1}), "nn::BatchNorm3d: eps must be >= 0, got -1");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, 1e-5, NAN}),
+                 "nn::BatchNorm3d: momentum must be finite, got nan");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, 1e-5, INFINITY}),
+                 "nn::BatchNorm3d: momentum must be finite, got inf");
+  for (const double p : {-0.1, 1.1, std::nan("")})
+    EXPECT_REFUSED(ValueError, nn::Dropout({p}), "nn::Dropout: p must be in [0, 1], got ");
+
+  const char* const rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
+  EXPECT_REFUSED(DTypeError, nn::Linear({1, 1, true, ints}), str("nn::Linear", rule));
+  EXPECT_REFUSED(DTypeError, nn::Linear({1, 1, true, {.dtype = u8}}),
+                 "nn::Linear: needs a floating dtype, got u8");
+  EXPECT_REFUSED(DTypeError, nn::Conv1d({1, 1, 1, 1, 0, 1, 1, true, ints}), str("nn::Conv1d", rule));
+  EXPECT_REFUSED(DTypeError, nn::Conv3d({1, 1, 1, 1, 0, 1, 1, true, ints}), str("nn::Conv3d", rule));
+  EXPECT_REFUSED(DTypeError, nn::InstanceNorm2d({.num_features = 1, .tensor = ints}),
+                 str("nn::InstanceNorm2d", rule));
+  EXPECT_REFUSED(DTypeError, nn::BatchNorm3d({.num_features = 1, .tensor = ints}),
+                 str("nn::BatchNorm3d", rule));
 }
 
-TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {
-  nn::Linear linear({.in_features = 2, .out_features = 1});
-  nn::Conv3d conv({.in_channels = 2, .out_channels = 1, .kernel_size = 1});
-  const nn::Linear other_linear = std::move(linear);
-  const nn::Conv3d other_conv = std::move(conv);
-  const std::string reason = "argument 'weight' is an undefined tensor (default-constructed or moved from)";
-  EXPECT_EQ(testing::message_of([&] { linear.forward(ones({2})); }), "nn::Linear: " + reason);
-  EXPECT_EQ(testing::message_of([&] { conv.forward(ones({2, 1, 1, 1})); }), "nn::Conv3d: " + reason);
-}
+// ---- The errors of ops ------------------------------------------------------------------------------------
 
 /// The type of the error that f throws, and its message after the function's name.
 template <class F>
@@ -70,206 +87,180 @@ std::pair<std::string, std::string> refusal(const std::string& function, F f) {
 }
 
 /// The constructor throws the same error as the op, each with its own name.
-template <class Layer, class Op>
-void expect_same_refusal(const char* layer, Layer construct, const char* op, Op call) {
-  EXPECT_EQ(refusal(layer, construct), refusal(op, call));
+template <class L, class Options, class Op>
+void expect_same_refusal(const char* layer, const Options& options, const char* op, Op call) {
+  EXPECT_EQ(refusal(layer, [&] { L l(options); }), refusal(op, call));
 }
 
-constexpr int64_t huge = std::numeric_limits<int64_t>::max();
+/// `value` on the axis `at` (counted cyclically), `others` on the others.
+template <int dims>
+nn::Spatial<dims> on_axis(int at, int64_t value, int64_t others) {
+  if constexpr (dims == 1) return value;
+  if constexpr (dims == 2) return at % 2 == 0 ? Pair(value, others) : Pair(others, value);
+  if constexpr (dims == 3) {
+    Triple t = others;
+    t[at % 3] = value;
+    return t;
+  }
+}
 
-TEST(LayersRefusalTest, ConvolutionsRefuseStepsAsTheirOpsDo) {
-  const Tensor x1 = zeros({1, 1, 9}), x2 = zeros({1, 1, 9, 9}), x3 = zeros({1, 1, 9, 9, 9});
-  const Tensor w1 = zeros({1, 1, 2}), w2 = zeros({1, 1, 2, 2}), w3 = zeros({1, 1, 2, 2, 2});
-  struct Steps {
-    int64_t stride = 1, padding = 0, dilation = 1;
+template <int dims>
+void check_convolutions() {
+  const Tensor x = zeros(dims == 1 ? Shape{1, 1, 9} : dims == 2 ? Shape{1, 1, 9, 9} : Shape{1, 1, 9, 9, 9});
+  const Tensor w = zeros(dims == 1 ? Shape{1, 1, 2} : dims == 2 ? Shape{1, 1, 2, 2} : Shape{1, 1, 2, 2, 2});
+  const auto conv = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
+  const auto transposed =
+      std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
+  using Conv = nn::Conv<dims>;
+  using Transposed = nn::ConvTranspose<dims>;
+  const std::string axes = std::to_string(dims) + "d";
+  const auto check_both = [&](const typename Conv::Options& o) {
+    expect_same_refusal<Conv>(("nn::Conv" + axes).c_str(), o, ("conv" + axes).c_str(), [&] {
+      conv(x, w, {}, {o.stride, o.padding, o.dilation});
+    });
+    const typename Transposed::Options t{1, 1, 2, o.stride, o.padding, 0, 1, true, o.dilation};
+    expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(), t,
+                                    ("conv_transpose" + axes).c_str(), [&] {
+                                      transposed(x, w, {}, {t.stride, t.padding, 0, 1, t.dilation});
+                                    });
   };
-  for (const auto& [s, p, d] :
-       {Steps{.stride = 0}, Steps{.stride = -2}, Steps{.padding = -1}, Steps{.dilation = 0},
-        Steps{.dilation = -1}, Steps{.padding = huge}, Steps{.padding = huge / 2 + 1}}) {
-    expect_same_refusal(
-        "nn::Conv1d",
-        [&] {
-          nn::Conv1d({1, 1, 2, s, p, d});
-        },  //
-        "conv1d",
-        [&] {
-          conv1d(x1, w1, {}, {s, p, d});
-        });
-    expect_same_refusal(
-        "nn::Conv2d",
-        [&] {
-          nn::Conv2d({1, 1, 2, {s, 1}, {p, 0}, {1, d}});
-        },  //
-        "conv2d",
-        [&] {
-          conv2d(x2, w2, {}, {{s, 1}, {p, 0}, {1, d}});
-        });
-    expect_same_refusal(
-        "nn::Conv3d",
-        [&] {
-          nn::Conv3d({1, 1, 2, {1, s, 1}, {0, 0, p}, {d, 1, 1}});
-        },  //
-        "conv3d",
-        [&] {
-          conv3d(x3, w3, {}, {{1, s, 1}, {0, 0, p}, {d, 1, 1}});
-        });
-    expect_same_refusal(
-        "nn::ConvTranspose1d",
-        [&] {
-          nn::ConvTranspose1d({.in_channels = 1,
-                               .out_channels = 1,
-                               .kernel_size = 2,
-                               .stride = s,
-                               .padding = p,
-                               .dilation = d});
-        },
-        "conv_transpose1d",
-        [&] { conv_transpose1d(x1, w1, {}, {.stride = s, .padding = p, .dilation = d}); });
-    expect_same_refusal(
-        "nn::ConvTranspose2d",
-        [&] {
-          nn::ConvTranspose2d({.in_channels = 1,
-                               .out_channels = 1,
-                               .kernel_size = 2,
-                               .stride = {1, s},
-                               .padding = {0, p},
-                               .dilation = {d, 1}});
-        },
-        "conv_transpose2d",
-        [&] {
-          conv_transpose2d(x2, w2, {}, {.stride = {1, s}, .padding = {0, p}, .dilation = {d, 1}});
-        });
-    expect_same_refusal(
-        "nn::ConvTranspose3d",
-        [&] {
-          nn::ConvTranspose3d({.in_channels = 1,
-                               .out_channels = 1,
-                               .kernel_size = 2,
-                               .stride = s,
-                               .padding = p,
-                               .dilation = d});
-        },
-        "conv_transpose3d",
-        [&] { conv_transpose3d(x3, w3, {}, {.stride = s, .padding = p, .dilation = d}); });
+  for (int at = 0; at < dims; ++at) {
+    for (const int64_t stride : {0, -2}) check_both({1, 1, 2, on_axis<dims>(at, stride, 1)});
+    for (const int64_t padding : {int64_t{-1}, huge, huge / 2 + 1})
+      check_both({1, 1, 2, 1, on_axis<dims>(at, padding, 0)});
+    for (const int64_t dilation : {0, -1}) check_both({1, 1, 2, 1, 0, on_axis<dims>(at, dilation, 1)});
+    for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge}) {
+      const auto stride = on_axis<dims>(at, 3, 2), output_padding = on_axis<dims>(at, padding, 0);
+      expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(),
+                                      typename Transposed::Options{1, 1, 2, stride, 0, output_padding},
+                                      ("conv_transpose" + axes).c_str(), [&] {
+                                        transposed(x, w, {}, {stride, 0, output_padding});
+                                      });
+    }
   }
-  EXPECT_THROW(nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 3, .dilation = huge}),
-               ShapeError);  // so large that no tap can be addressed
-  EXPECT_NO_THROW(
-      nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .stride = huge, .dilation = huge}));
 }
 
-TEST(LayersRefusalTest, TransposedConvolutionsRefuseOutputPaddingAsTheirOpsDo) {
-  const Tensor x1 = zeros({1, 1, 9}), x2 = zeros({1, 1, 9, 9}), x3 = zeros({1, 1, 9, 9, 9});
-  const Tensor w1 = zeros({1, 1, 2}), w2 = zeros({1, 1, 2, 2}), w3 = zeros({1, 1, 2, 2, 2});
-  for (const int64_t p : {int64_t{-1}, int64_t{3}, huge}) {
-    expect_same_refusal(
-        "nn::ConvTranspose1d",
-        [&] {
-          nn::ConvTranspose1d(
-              {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .stride = 3, .output_padding = p});
-        },
-        "conv_transpose1d", [&] { conv_transpose1d(x1, w1, {}, {.stride = 3, .output_padding = p}); });
-    expect_same_refusal(
-        "nn::ConvTranspose2d",
-        [&] {
-          nn::ConvTranspose2d(
-              {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .stride = 3, .output_padding = {0, p}});
-        },  //
-        "conv_transpose2d",
-        [&] {
-          conv_transpose2d(x2, w2, {}, {.stride = 3, .output_padding = {0, p}});
-        });
-    expect_same_refusal(
-        "nn::ConvTranspose3d",
-        [&] {
-          nn::ConvTranspose3d({.in_channels = 1,
-                               .out_channels = 1,
-                               .kernel_size = 2,
-                               .stride = {3, 1, 2},
-                               .output_padding = {p, 0, 0}});
-        },
-        "conv_transpose3d",
-        [&] {
-          conv_transpose3d(x3, w3, {}, {.stride = {3, 1, 2}, .output_padding = {p, 0, 0}});
-        });
-  }
-  EXPECT_NO_THROW(nn::ConvTranspose3d(
-      {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .output_padding = 2, .dilation = 3}));
+TEST(LayersRefusalTest, ConvolutionsRefuseOptionsAsTheirOpsDo) {
+  check_convolutions<1>();
+  check_convolutions<2>();
+  check_convolutions<3>();
+  EXPECT_THROW(nn::Conv3d({1, 1, 3, 1, 0, huge}), ShapeError);  // so large that no tap can be addressed
+  EXPECT_NO_THROW(nn::Conv3d({1, 1, 1, huge, 0, huge}));
+  EXPECT_NO_THROW(nn::ConvTranspose3d({1, 1, 2, 1, 0, 2, 1, true, 3}));
 }
 
 TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
   const Tensor x = zeros({1, 1, 9, 9, 9});
   using Max = MaxPool3dOptions;
+  using Avg = AvgPool3dOptions;
+  const auto check_avg = [&](const Avg& o) {
+    expect_same_refusal<nn::AvgPool3d>("nn::AvgPool3d", o, "avg_pool3d", [&] { avg_pool3d(x, o); });
+  };
   for (const Max& o :
        {Max{.kernel_size = {2, 0, 2}}, Max{.kernel_size = 2, .stride = {1, 0, 1}},
         Max{.kernel_size = 2, .dilation = 0}, Max{.kernel_size = 3, .padding = {0, 2, 0}},
         Max{.kernel_size = 3, .padding = -1}, Max{.kernel_size = huge, .padding = huge / 2},
         Max{.kernel_size = 3, .dilation = huge / 2}, Max{.kernel_size = 2, .stride = Triple(huge)}}) {
-    expect_same_refusal(
-        "nn::MaxPool3d", [&] { nn::MaxPool3d{o}; }, "max_pool3d", [&] { max_pool3d(x, o); });
-    if (o.dilation != Triple(1)) continue;
-    const AvgPool3dOptions avg{o.kernel_size, o.stride, o.padding};
-    expect_same_refusal(
-        "nn::AvgPool3d", [&] { nn::AvgPool3d{avg}; }, "avg_pool3d", [&] { avg_pool3d(x, avg); });
+    expect_same_refusal<nn::MaxPool3d>("nn::MaxPool3d", o, "max_pool3d", [&] { max_pool3d(x, o); });
+    if (o.dilation == Triple(1)) check_avg({o.kernel_size, o.stride, o.padding});
   }
-  const AvgPool3dOptions avg{.kernel_size = 2, .divisor_override = 0};
-  expect_same_refusal(
-      "nn::AvgPool3d", [&] { nn::AvgPool3d{avg}; }, "avg_pool3d", [&] { avg_pool3d(x, avg); });
+  check_avg({.kernel_size = 2, .divisor_override = 0});
   for (const Triple& size : {Triple(0), Triple(1, -1, 1)}) {
-    expect_same_refusal(
-        "nn::AdaptiveAvgPool3d", [&] { nn::AdaptiveAvgPool3d{size}; }, "adaptive_avg_pool3d",
-        [&] { adaptive_avg_pool3d(x, size); });
-    expect_same_refusal(
-        "nn::AdaptiveMaxPool3d", [&] { nn::AdaptiveMaxPool3d{size}; }, "adaptive_max_pool3d",
-        [&] { adaptive_max_pool3d(x, size); });
+    expect_same_refusal<nn::AdaptiveAvgPool3d>("nn::AdaptiveAvgPool3d", size, "adaptive_avg_pool3d",
+                                               [&] { adaptive_avg_pool3d(x, size); });
+    expect_same_refusal<nn::AdaptiveMaxPool3d>("nn::AdaptiveMaxPool3d", size, "adaptive_max_pool3d",
+                                               [&] { adaptive_max_pool3d(x, size); });
   }
   using Size = InterpolateOptions;
-  for (const Size& o : {Size{}, Size{.size = 3, .scale_factor = 2}, Size{.scale_factor = {1, -1, 1}},
-                        Size{.scale_factor = std::nan("")}, Size{.size = {1, 0, 1}},
-                        Size{.size = 3, .align_corners = true}}) {
-    expect_same_refusal(
-        "nn::Upsample", [&] { nn::Upsample{o}; }, "interpolate", [&] { interpolate(x, o); });
-  }
+  for (const Size& o :
+       {Size{}, Size{.size = 3, .scale_factor = 2}, Size{.scale_factor = {1, -1, 1}},
+        Size{.scale_factor = std::nan("")}, Size{.size = {1, 0, 1}}, Size{.size = 3, .align_corners = true}})
+    expect_same_refusal<nn::Upsample>("nn::Upsample", o, "interpolate", [&] { interpolate(x, o); });
 }
 
+// ---- Inputs -----------------------------------------------------------------------------------------------
+
 TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
-  const auto message = [](auto&& layer, const Tensor& input) -> std::string {
-    try {
-      layer(input);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
-  };
-  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});
+  nn::Conv3d conv({2, 4, 1});
+  nn::ConvTranspose1d transposed({2, 1, 2});
+  nn::Linear linear({2, 1});
+  nn::BatchNorm1d batch1({2});
+  nn::BatchNorm2d batch2({2});
+  nn::BatchNorm3d batch3({2});
+  nn::InstanceNorm2d instance({2});
+  nn::GroupNorm group({1, 2});
+  nn::LayerNorm layer({.normalized_shape = {2}});
+  nn::Dropout dropout;
   const std::string rule = "nn::Conv3d: the input must be (N, 2, D, H, W) or (2, D, H, W), got ";
-  EXPECT_EQ(message(conv, ones({5, 5, 5})), rule + "(5,5,5)");
-  EXPECT_EQ(message(conv, ones({1, 5, 5, 5})), rule + "(1,5,5,5)");
-  EXPECT_EQ(message(conv, ones({1, 3, 5, 5, 5})), rule + "(1,3,5,5,5)");
-  EXPECT_EQ(message(conv, ones({2})), rule + "(2,)");
-  EXPECT_EQ(
-      message(conv, ones({1, 2, 5, 5, 5}, {.dtype = f64})),
-      "nn::Conv3d: the input has dtype f64, the layer's parameters have f32; cast one: input.to(f32) or "
-      "layer.to(f64)");
-  EXPECT_EQ(message(conv, ones({1, 2, 5, 5, 5}, {.dtype = i64})),
-            "nn::Conv3d: the input has dtype i64, the layer's parameters have f32; cast it: input.to(f32)");
-  EXPECT_EQ(message(nn::ConvTranspose1d({.in_channels = 2, .out_channels = 1, .kernel_size = 2}), ones({5})),
-            "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
-  EXPECT_EQ(
-      message(nn::Linear({.in_features = 2, .out_features = 1}), ones({2}, {.dtype = f64})),
-      "nn::Linear: the input has dtype f64, the layer's parameters have f32; cast one: input.to(f32) or "
-      "layer.to(f64)");
+  EXPECT_REFUSED(ShapeError, conv(ones({5, 5, 5})), rule + "(5,5,5)");
+  EXPECT_REFUSED(ShapeError, conv(ones({1, 5, 5, 5})), rule + "(1,5,5,5)");
+  EXPECT_REFUSED(ShapeError, conv(ones({1, 3, 5, 5, 5})), rule + "(1,3,5,5,5)");
+  EXPECT_REFUSED(ShapeError, conv(ones({2})), rule + "(2,)");
+  EXPECT_REFUSED(ShapeError, transposed(ones({5})),
+                 "nn::ConvTranspose1d: the input must be (N, 2, L) or (2, L), got (5,)");
+  const std::string last = "nn::Linear: the input's last size must be in_features = 2, got shape ";
+  EXPECT_REFUSED(ShapeError, linear(ones({4})), last + "(4,)");
+  EXPECT_REFUSED(ShapeError, linear(ones({})), last + "()");
+
+  EXPECT_REFUSED(ShapeError, batch1(ones({2, 2, 2, 2})),
+                 "nn::BatchNorm1d: the input must be (N, 2, L) or without L, got (2,2,2,2)");
+  EXPECT_REFUSED(ShapeError, batch2(ones({2, 2})),
+                 "nn::BatchNorm2d: the input must be (N, 2, H, W), got (2,2)");
+  EXPECT_REFUSED(ShapeError, batch3(ones({2, 2, 2, 2})),
+                 "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
+  EXPECT_REFUSED(ShapeError, batch3(ones({2, 3, 2, 2, 2})),
+                 "nn::BatchNorm3d: the input must be (N, 2, D, H, W), got ");
+  EXPECT_REFUSED(ShapeError, batch3(ones({1, 2, 1, 1, 1})), "nn::BatchNorm3d: ");
+  EXPECT_EQ(batch3.num_batches_tracked.item<int64_t>(), 0);
+  batch3.eval();
+  EXPECT_EQ(batch3(ones({1, 2, 1, 1, 1})).numel(), 2);
+  EXPECT_REFUSED(ShapeError, instance(ones({2, 3, 4, 4})),
+                 "nn::InstanceNorm2d: the input must be (N, 2, H, W), or without N, got (2,3,4,4)");
+  EXPECT_REFUSED(ShapeError, instance(ones({2, 2})), "nn::InstanceNorm2d: the input must be (N, 2, H, W)");
+  EXPECT_REFUSED(ShapeError, instance(ones({1, 2, 1, 1})), "nn::InstanceNorm2d: ");
+  EXPECT_REFUSED(ShapeError, group(ones({2, 3, 4})),
+                 "nn::GroupNorm: the input must be (N, 2, ...), got (2,3,4)");
+  EXPECT_REFUSED(ShapeError, layer(ones({2, 3})), "nn::LayerNorm: ");
+
+  EXPECT_REFUSED(ValueError, linear(Tensor()), "nn::Linear: argument 'input' is an undefined tensor");
+  EXPECT_REFUSED(ValueError, batch3(Tensor()), "nn::BatchNorm3d: argument 'input' is an undefined tensor");
+  EXPECT_REFUSED(ValueError, dropout(Tensor()), "nn::Dropout: argument 'input' is an undefined tensor");
+}
+
+TEST(LayersRefusalTest, InputsOfAnotherDtype) {
+  const auto rule = [](const char* layer, const char* dtype, const char* advice) {
+    return str(layer, ": the input has dtype ", dtype, ", the layer's parameters have f32; cast ", advice);
+  };
+  const TensorOptions wide{.dtype = f64}, ints{.dtype = i64};
+  nn::Conv3d conv({2, 4, 1});
+  nn::Linear linear({2, 1});
+  nn::BatchNorm3d norm({1});
+  nn::Dropout dropout;
+  EXPECT_REFUSED(DTypeError, conv(ones({1, 2, 5, 5, 5}, wide)),
+                 rule("nn::Conv3d", "f64", "one: input.to(f32) or layer.to(f64)"));
+  EXPECT_REFUSED(DTypeError, conv(ones({1, 2, 5, 5, 5}, ints)),
+                 rule("nn::Conv3d", "i64", "it: input.to(f32)"));
+  EXPECT_REFUSED(DTypeError, linear(ones({2}, wide)),
+                 rule("nn::Linear", "f64", "one: input.to(f32) or layer.to(f64)"));
+  EXPECT_REFUSED(DTypeError, norm(ones({2, 1, 1, 1, 1}, wide)), "nn::BatchNorm3d: ");
+  EXPECT_EQ(norm.num_batches_tracked.item<int64_t>(), 0) << "it is refused before it is counted";
+  EXPECT_REFUSED(DTypeError, dropout(ones({2}, ints)), "nn::Dropout: ");
+}
+
+TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {
+  nn::Linear linear({2, 1});
+  nn::Conv3d conv({2, 1, 1});
+  const nn::Linear other_linear = std::move(linear);
+  const nn::Conv3d other_conv = std::move(conv);
+  const std::string reason = "argument 'weight' is an undefined tensor (default-constructed or moved from)";
+  EXPECT_REFUSED(ValueError, linear.forward(ones({2})), "nn::Linear: " + reason);
+  EXPECT_REFUSED(ValueError, conv.forward(ones({2, 1, 1, 1})), "nn::Conv3d: " + reason);
 }
 
 TEST(LayersRefusalTest, BatchNormRefusesAResultThatIsTooLargeBeforeItComputesStatistics) {
-  nn::BatchNorm3d layer({.num_features = 1});
+  nn::BatchNorm3d layer({1});
   const Tensor x = zeros({1, 1, 1, 1, 1}).expand({int64_t{1} << 45, 1, 1, 1, 1});
-  try {
-    layer.forward(x);
-    FAIL() << "nothing was thrown";
-  } catch (const OutOfMemoryError& error) {
-    EXPECT_EQ(std::string(error.what()).find("nn::BatchNorm3d: "), 0u) << error.what();
-  }
+  EXPECT_REFUSED(OutOfMemoryError, layer.forward(x), "nn::BatchNorm3d: ");
   EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
 }
 

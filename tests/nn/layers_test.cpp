@@ -1,302 +1,551 @@
+#include <voxgrad/autograd/grad_mode.h>
+#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/norm.h>
+#include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/norm.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
 
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <tuple>
+
+// The layers as a table: how each is made and printed, PyTorch's names of its parameters and buffers, and the
+// op that it stands for. Every check below runs on every row. layers_refusal_test.cpp has the options and
+// inputs that layers refuse, norm_test.cpp and dropout_test.cpp what only norms and Dropout do.
 
 namespace vox {
 namespace {
 
-class LayersTest : public testing::DeviceTest {
- protected:
-  TensorOptions f32_here() const { return {.dtype = f32, .device = device()}; }
-  TensorOptions f64_here() const { return {.dtype = f64, .device = device()}; }
-  Tensor tensor(const std::vector<float>& values, const Shape& shape) const {
-    return from_vector<float>(values, shape, device());
-  }
+// ---- The ops that layers stand for ------------------------------------------------------------------------
+
+template <int dims>
+Tensor op_of(const nn::Conv<dims>& l, const Tensor& x) {
+  const auto& o = l.options;
+  const auto op = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
+  return op(x, l.weight, l.bias, {o.stride, o.padding, o.dilation, o.groups});
+}
+
+template <int dims>
+Tensor op_of(const nn::ConvTranspose<dims>& l, const Tensor& x) {
+  const auto& o = l.options;
+  const auto op = std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
+  return op(x, l.weight, l.bias, {o.stride, o.padding, o.output_padding, o.groups, o.dilation});
+}
+
+Tensor op_of(const nn::Linear& l, const Tensor& x) {
+  Shape shape = x.shape();
+  shape[shape.rank() - 1] = l.options.out_features;
+  const Tensor rows = x.reshape({x.numel() / l.options.in_features, l.options.in_features});
+  const Tensor y = matmul(rows, l.weight.transpose(0, 1));
+  return (l.bias.defined() ? y + l.bias : y).reshape(shape);
+}
+
+template <int dims>
+Tensor op_of(const nn::BatchNorm<dims>& l, const Tensor& x) {
+  const auto& o = l.options;
+  const bool training = l.is_training() || !o.track_running_stats;
+  return batch_norm(x, training ? Tensor() : l.running_mean, training ? Tensor() : l.running_var, l.weight,
+                    l.bias, {.training = training, .eps = o.eps, .activation = o.activation});
+}
+
+template <int dims>
+Tensor op_of(const nn::InstanceNorm<dims>& l, const Tensor& x) {
+  const auto& o = l.options;
+  const bool training = l.is_training() || !o.track_running_stats, batched = x.rank() == dims + 2;
+  const Tensor y = instance_norm(batched ? x : x.unsqueeze(0), training ? Tensor() : l.running_mean,
+                                 training ? Tensor() : l.running_var, l.weight, l.bias,
+                                 {.use_input_stats = training, .eps = o.eps, .activation = o.activation});
+  return batched ? y : y.squeeze(0);
+}
+
+Tensor op_of(const nn::GroupNorm& l, const Tensor& x) {
+  return group_norm(x, l.options.num_groups, l.weight, l.bias, l.options.eps, l.activation);
+}
+Tensor op_of(const nn::LayerNorm& l, const Tensor& x) {
+  return layer_norm(x, l.options.normalized_shape, l.weight, l.bias, l.options.eps, l.activation);
+}
+
+// ---- The table --------------------------------------------------------------------------------------------
+
+using Names = std::vector<std::pair<std::string, Shape>>;
+using Shapes = std::vector<std::pair<Shape, Shape>>;
+
+struct Layer {
+  std::string printed;
+  std::function<std::shared_ptr<nn::Module>(const TensorOptions&)> make;
+  std::function<Tensor(nn::Module&, const Tensor&)> call, op;
+  Names parameters, buffers;
+  /// Of inputs and the outputs that they have in PyTorch; the first is small enough for gradcheck.
+  Shapes shapes;
 };
+
+/// A layer with parameters; their dtype and device come from the check.
+template <class L>
+Layer layer(std::string printed, const typename L::Options& options, Names parameters, Shapes shapes,
+            Names buffers = {}) {
+  const auto make = [options](const TensorOptions& t) {
+    auto o = options;
+    o.tensor = t;
+    return std::make_shared<L>(o);
+  };
+  return {std::move(printed),
+          make,
+          [](nn::Module& m, const Tensor& x) { return static_cast<L&>(m)(x); },
+          [](nn::Module& m, const Tensor& x) { return op_of(static_cast<L&>(m), x); },
+          std::move(parameters),
+          std::move(buffers),
+          std::move(shapes)};
+}
+
+/// A layer without parameters, which is `op`.
+template <class L, class Op>
+Layer plain(std::string printed, L layer, const Shape& in, const Shape& out, Op op) {
+  const auto only = std::make_shared<L>(std::move(layer));
+  return {std::move(printed),
+          [only](const TensorOptions&) { return only; },
+          [only](nn::Module&, const Tensor& x) { return (*only)(x); },
+          [op](nn::Module&, const Tensor& x) { return op(x); },
+          {},
+          {},
+          {{in, out}}};
+}
+
+std::vector<Layer> convolutions() {
+  return {
+      layer<nn::Conv1d>("Conv1d(4, 6, kernel_size=3, stride=2, padding=1, dilation=2, groups=2)",
+                        {4, 6, 3, 2, 1, 2, 2}, {{"weight", {6, 2, 3}}, {"bias", {6}}},
+                        {{{2, 4, 7}, {2, 6, 3}}, {{5, 4, 11}, {5, 6, 5}}, {{4, 11}, {6, 5}}}),
+      layer<nn::Conv2d>("Conv2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), dilation=(1,2), "
+                        "groups=2, bias=false)",
+                        {4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 2, false}, {{"weight", {6, 2, 3, 2}}},
+                        {{{1, 4, 3, 3}, {1, 6, 2, 1}}, {{5, 4, 7, 8}, {5, 6, 4, 6}}}),
+      layer<nn::Conv2d>("Conv2d(2, 3, kernel_size=(2,3), stride=(1,2), padding=(1,0))",
+                        {2, 3, {2, 3}, {1, 2}, {1, 0}}, {{"weight", {3, 2, 2, 3}}, {"bias", {3}}},
+                        {{{1, 2, 3, 5}, {1, 3, 4, 2}}}),
+      layer<nn::Conv3d>(
+          "Conv3d(4, 6, kernel_size=(3,2,1), stride=(2,1,3), padding=(1,0,2), dilation=(1,2,1), groups=2)",
+          {4, 6, {3, 2, 1}, {2, 1, 3}, {1, 0, 2}, {1, 2, 1}, 2}, {{"weight", {6, 2, 3, 2, 1}}, {"bias", {6}}},
+          {{{1, 4, 2, 3, 1}, {1, 6, 1, 1, 2}}, {{2, 4, 7, 8, 9}, {2, 6, 4, 6, 5}}}),
+      layer<nn::Conv3d>("Conv3d(2, 2, kernel_size=(2,1,3), stride=(1,2,1), padding=(0,0,1))",
+                        {2, 2, {2, 1, 3}, {1, 2, 1}, {0, 0, 1}}, {{"weight", {2, 2, 2, 1, 3}}, {"bias", {2}}},
+                        {{{1, 2, 3, 3, 2}, {1, 2, 2, 2, 2}}}),
+      layer<nn::ConvTranspose1d>(
+          "ConvTranspose1d(4, 6, kernel_size=3, stride=2, padding=1, output_padding=1, dilation=2, groups=2)",
+          {4, 6, 3, 2, 1, 1, 2, true, 2}, {{"weight", {4, 3, 3}}, {"bias", {6}}},
+          {{{2, 4, 3}, {2, 6, 8}}, {{5, 4, 7}, {5, 6, 16}}, {{4, 7}, {6, 16}}}),
+      layer<nn::ConvTranspose2d>(
+          "ConvTranspose2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), output_padding=(1,0), "
+          "dilation=(1,2), groups=2, bias=false)",
+          {4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}}, {{"weight", {4, 3, 3, 2}}},
+          {{{1, 4, 2, 2}, {1, 6, 4, 4}}, {{5, 4, 7, 8}, {5, 6, 14, 10}}}),
+      layer<nn::ConvTranspose2d>("ConvTranspose2d(2, 1, kernel_size=(2,3), stride=(1,2), dilation=(2,1))",
+                                 {2, 1, {2, 3}, {1, 2}, 0, 0, 1, true, {2, 1}},
+                                 {{"weight", {2, 1, 2, 3}}, {"bias", {1}}}, {{{1, 2, 2, 3}, {1, 1, 4, 7}}}),
+      layer<nn::ConvTranspose3d>(
+          "ConvTranspose3d(2, 4, kernel_size=(3,3,3), stride=(1,2,3), padding=(1,1,1), groups=2)",
+          {2, 4, 3, {1, 2, 3}, 1, 0, 2}, {{"weight", {2, 2, 3, 3, 3}}, {"bias", {4}}},
+          {{{1, 2, 1, 2, 2}, {1, 4, 1, 3, 4}}, {{1, 2, 3, 4, 5}, {1, 4, 3, 7, 13}}}),
+      layer<nn::ConvTranspose3d>(
+          "ConvTranspose3d(2, 2, kernel_size=(1,2,3), stride=(1,2,2), padding=(0,0,1))",
+          {2, 2, {1, 2, 3}, {1, 2, 2}, {0, 0, 1}}, {{"weight", {2, 2, 1, 2, 3}}, {"bias", {2}}},
+          {{{1, 2, 2, 2, 2}, {1, 2, 2, 4, 3}}}),
+      layer<nn::Linear>("Linear(5, 3)", {5, 3}, {{"weight", {3, 5}}, {"bias", {3}}},
+                        {{{2, 2, 5}, {2, 2, 3}},
+                         {{5}, {3}},
+                         {{7, 5}, {7, 3}},
+                         {{2, 3, 4, 5}, {2, 3, 4, 3}},
+                         {{0, 5}, {0, 3}},
+                         {{0, 2, 5}, {0, 2, 3}}}),
+      layer<nn::Linear>("Linear(3, 2, bias=false)", {3, 2, false}, {{"weight", {2, 3}}},
+                        {{{2, 2, 3}, {2, 2, 2}}})};
+}
+
+/// Inputs whose outputs have their shapes.
+Shapes kept(const std::vector<Shape>& inputs) {
+  Shapes shapes;
+  for (const Shape& in : inputs) shapes.emplace_back(in, in);
+  return shapes;
+}
+
+std::vector<Layer> norms() {
+  const Names tracked{{"running_mean", {4}}, {"running_var", {4}}, {"num_batches_tracked", {}}};
+  const Names affine{{"weight", {4}}, {"bias", {4}}};
+  const auto relu = Activation::relu(), leaky = Activation::leaky_relu(0.25);
+  return {
+      layer<nn::BatchNorm1d>("BatchNorm1d(4)", {4}, affine, kept({{3, 4, 2}, {7, 4}}), tracked),
+      layer<nn::BatchNorm2d>("BatchNorm2d(4, relu)", {4, 0.5, 0.1, true, true, relu}, affine,
+                             kept({{2, 4, 3, 2}}), tracked),
+      layer<nn::BatchNorm3d>("BatchNorm3d(4, affine=false)", {4, 1e-5, 0.1, false}, {},
+                             kept({{2, 4, 1, 2, 2}}), tracked),
+      layer<nn::BatchNorm3d>("BatchNorm3d(4)", {4, 1e-5, 0.1, true, false}, affine, kept({{2, 4, 1, 2, 2}})),
+      layer<nn::InstanceNorm1d>("InstanceNorm1d(4, affine=true)", {4, 1e-5, 0.1, true, true}, affine,
+                                kept({{2, 4, 3}, {4, 3}}), tracked),
+      layer<nn::InstanceNorm2d>("InstanceNorm2d(4, relu, affine=true)", {4, 0.5, 0.1, true, false, relu},
+                                affine, kept({{2, 4, 3, 2}, {4, 3, 5}})),
+      layer<nn::InstanceNorm3d>("InstanceNorm3d(4)", {4}, {}, kept({{2, 4, 1, 3, 2}})),
+      layer<nn::GroupNorm>("GroupNorm(2, 4, relu)", {2, 4, 0.5, true, relu}, affine,
+                           kept({{2, 4, 3}, {2, 4, 3, 5}})),
+      layer<nn::GroupNorm>("GroupNorm(2, 4, leaky_relu 0.25, affine=false)", {2, 4, 1e-5, false, leaky}, {},
+                           kept({{2, 4, 3}})),
+      layer<nn::LayerNorm>("LayerNorm((3,5), relu)", {{3, 5}, 0.5, true, true, relu},
+                           {{"weight", {3, 5}}, {"bias", {3, 5}}}, kept({{2, 3, 5}, {2, 4, 3, 5}})),
+      layer<nn::LayerNorm>("LayerNorm((2,))", {{2}, 1e-5, true, false}, {{"weight", {2}}}, kept({{3, 2}})),
+      layer<nn::LayerNorm>("LayerNorm((2,), affine=false)", {{2}, 1e-5, false}, {}, kept({{3, 2}}))};
+}
+
+std::vector<Layer> layers_without_parameters() {
+  const Shape v{2, 3}, pair{1, 1, 1, 1, 2}, cube{1, 1, 3, 3, 3}, two{1, 1, 2, 2, 2};
+  const MaxPool3dOptions max{.kernel_size = 2, .padding = 1};
+  const AvgPool3dOptions avg{.kernel_size = 2, .stride = 1};
+  const Triple size(1, 2, 2);
+  const InterpolateOptions nearest{.size = {{1, 2, 4}}},
+      linear{.scale_factor = {{2, 1, 1.5}}, .mode = InterpolateOptions::Mode::trilinear};
+  return {
+      plain("ReLU", nn::ReLU(), v, v, relu),
+      plain("LeakyReLU(0.5)", nn::LeakyReLU(0.5), v, v, [](auto& x) { return leaky_relu(x, 0.5); }),
+      plain("GELU", nn::GELU(), v, v, gelu),
+      plain("SiLU", nn::SiLU(), v, v, silu),
+      plain("Sigmoid", nn::Sigmoid(), v, v, sigmoid),
+      plain("Tanh", nn::Tanh(), v, v, tanh),
+      plain("Mish", nn::Mish(), v, v, mish),
+      plain("ReLU6", nn::ReLU6(), v, v, relu6),
+      plain("Hardsigmoid", nn::Hardsigmoid(), v, v, hardsigmoid),
+      plain("Hardswish", nn::Hardswish(), v, v, hardswish),
+      plain("ELU(0.5)", nn::ELU(0.5), v, v, [](auto& x) { return elu(x, 0.5); }),
+      plain("Softplus(2, 5)", nn::Softplus(2, 5), v, v, [](auto& x) { return softplus(x, 2, 5); }),
+      plain("Hardtanh(-3, 2)", nn::Hardtanh(-3, 2), v, v, [](auto& x) { return hardtanh(x, -3, 2); }),
+      plain("Softmax(0)", nn::Softmax(0), v, v, [](auto& x) { return softmax(x, 0); }),
+      plain("MaxPool3d(kernel_size=(2,2,2), padding=(1,1,1))", nn::MaxPool3d(max), cube, two,
+            [=](auto& x) { return max_pool3d(x, max); }),
+      plain("AvgPool3d(kernel_size=(2,2,2), stride=(1,1,1))", nn::AvgPool3d(avg), cube, two,
+            [=](auto& x) { return avg_pool3d(x, avg); }),
+      plain("AdaptiveAvgPool3d((1,2,2))", nn::AdaptiveAvgPool3d(size), cube, {1, 1, 1, 2, 2},
+            [=](auto& x) { return adaptive_avg_pool3d(x, size); }),
+      plain("AdaptiveMaxPool3d((1,2,2))", nn::AdaptiveMaxPool3d(size), cube, {1, 1, 1, 2, 2},
+            [=](auto& x) { return adaptive_max_pool3d(x, size); }),
+      plain("Upsample(scale_factor=(2,1,1.5), trilinear)", nn::Upsample(linear), two, {1, 1, 4, 2, 3},
+            [=](auto& x) { return interpolate(x, linear); }),
+      plain("Upsample(size=(1,2,4), nearest)", nn::Upsample(nearest), pair, {1, 1, 1, 2, 4},
+            [=](auto& x) { return interpolate(x, nearest); }),
+      plain("Flatten(1, -1)", nn::Flatten(), cube, {1, 27}, [](auto& x) { return x.flatten(1, -1); }),
+      plain("Flatten(0, 1)", nn::Flatten(0, 1), {2, 3, 2}, {6, 2}, [](auto& x) { return x.flatten(0, 1); }),
+      plain("Identity", nn::Identity(), v, v, [](auto& x) { return x; })};
+}
+
+std::vector<Layer> layers() {
+  std::vector<Layer> all = convolutions();
+  for (const auto& more : {norms(), layers_without_parameters()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// ---- The checks -------------------------------------------------------------------------------------------
+
+constexpr DType floating[] = {f32, f64, bf16, f16};
+
+class LayersTest : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, LayersTest, testing::devices(), testing::device_name);
 
-int64_t parameter_count(const nn::Module& m) {
-  int64_t count = 0;
-  for (const Tensor& p : m.parameters()) count += p.numel();
-  return count;
-}
-
-// ---- Shapes of weight, output, and the number of parameters, as torch.nn gives them -----------------------
-
-TEST_P(LayersTest, Conv1dShapes) {
-  nn::Conv1d layer({.in_channels = 4,
-                    .out_channels = 6,
-                    .kernel_size = 3,
-                    .stride = 2,
-                    .padding = 1,
-                    .dilation = 2,
-                    .groups = 2,
-                    .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({6, 2, 3}));
-  EXPECT_EQ(layer.bias.shape(), Shape({6}));
-  EXPECT_EQ(parameter_count(layer), 42);
-  EXPECT_EQ(layer(rand({5, 4, 11}, f32_here())).shape(), Shape({5, 6, 5}));
-  EXPECT_EQ(layer(rand({4, 11}, f32_here())).shape(), Shape({6, 5}));
-}
-
-TEST_P(LayersTest, Conv2dShapes) {
-  nn::Conv2d layer({.in_channels = 4,
-                    .out_channels = 6,
-                    .kernel_size = {3, 2},
-                    .stride = {2, 1},
-                    .padding = {1, 0},
-                    .dilation = {1, 2},
-                    .groups = 2,
-                    .bias = false,
-                    .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({6, 2, 3, 2}));
-  EXPECT_FALSE(layer.bias.defined());
-  EXPECT_EQ(parameter_count(layer), 72);
-  EXPECT_EQ(layer(rand({5, 4, 7, 8}, f32_here())).shape(), Shape({5, 6, 4, 6}));
-}
-
-TEST_P(LayersTest, Conv3dShapes) {
-  nn::Conv3d layer({.in_channels = 4,
-                    .out_channels = 6,
-                    .kernel_size = {3, 2, 1},
-                    .stride = {2, 1, 3},
-                    .padding = {1, 0, 2},
-                    .dilation = {1, 2, 1},
-                    .groups = 2,
-                    .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({6, 2, 3, 2, 1}));
-  EXPECT_EQ(parameter_count(layer), 78);
-  EXPECT_EQ(layer(rand({2, 4, 7, 8, 9}, f32_here())).shape(), Shape({2, 6, 4, 6, 5}));
-}
-
-TEST_P(LayersTest, ConvTranspose1dShapes) {
-  nn::ConvTranspose1d layer({.in_channels = 4,
-                             .out_channels = 6,
-                             .kernel_size = 3,
-                             .stride = 2,
-                             .padding = 1,
-                             .output_padding = 1,
-                             .groups = 2,
-                             .dilation = 2,
-                             .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({4, 3, 3}));
-  EXPECT_EQ(layer.bias.shape(), Shape({6}));
-  EXPECT_EQ(parameter_count(layer), 42);
-  EXPECT_EQ(layer(rand({5, 4, 7}, f32_here())).shape(), Shape({5, 6, 16}));
-  EXPECT_EQ(layer.forward(rand({5, 4, 7}, f32_here()), 15).shape(), Shape({5, 6, 15}));
-  EXPECT_THROW(layer.forward(rand({5, 4, 7}, f32_here()), 20), ShapeError);
-}
-
-TEST_P(LayersTest, ConvTranspose2dShapes) {
-  nn::ConvTranspose2d layer({.in_channels = 4,
-                             .out_channels = 6,
-                             .kernel_size = {3, 2},
-                             .stride = {2, 1},
-                             .padding = {1, 0},
-                             .output_padding = {1, 0},
-                             .groups = 2,
-                             .bias = false,
-                             .dilation = {1, 2},
-                             .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({4, 3, 3, 2}));
-  EXPECT_EQ(parameter_count(layer), 72);
-  EXPECT_EQ(layer(rand({5, 4, 7, 8}, f32_here())).shape(), Shape({5, 6, 14, 10}));
-  EXPECT_EQ(layer.forward(rand({5, 4, 7, 8}, f32_here()), {13, 10}).shape(), Shape({5, 6, 13, 10}));
-}
-
-TEST_P(LayersTest, ConvTranspose3dShapes) {
-  nn::ConvTranspose3d layer(
-      {.in_channels = 64, .out_channels = 32, .kernel_size = 4, .stride = 2, .padding = 1});
-  EXPECT_EQ(layer.weight.shape(), Shape({64, 32, 4, 4, 4}));
-  EXPECT_EQ(parameter_count(layer), 64 * 32 * 64 + 32);
-  nn::ConvTranspose3d small({.in_channels = 2,
-                             .out_channels = 4,
-                             .kernel_size = 3,
-                             .stride = {1, 2, 3},
-                             .padding = 1,
-                             .groups = 2,
-                             .tensor = f32_here()});
-  EXPECT_EQ(small.weight.shape(), Shape({2, 2, 3, 3, 3}));
-  EXPECT_EQ(small(rand({1, 2, 3, 4, 5}, f32_here())).shape(), Shape({1, 4, 3, 7, 13}));
-  EXPECT_EQ(small.forward(rand({1, 2, 3, 4, 5}, f32_here()), {3, 8, 15}).shape(), Shape({1, 4, 3, 8, 15}));
-}
-
-TEST_P(LayersTest, LinearShapes) {
-  nn::Linear layer({.in_features = 5, .out_features = 3, .tensor = f32_here()});
-  EXPECT_EQ(layer.weight.shape(), Shape({3, 5}));
-  EXPECT_EQ(parameter_count(layer), 18);
-  for (const Shape& batch : {Shape{}, Shape{7}, Shape{2, 7}, Shape{2, 3, 4}, Shape{0}, Shape{0, 2}}) {
-    Shape in = batch, out = batch;
-    in.push_back(5);
-    out.push_back(3);
-    EXPECT_EQ(layer(rand(in, f32_here())).shape(), out);
+/// Gives parameters and buffers random values; variances are positive.
+void randomise(nn::Module& m) {
+  const auto guard = no_grad();
+  unsigned seed = 1;
+  for (auto [name, t] : m.state_dict()) {
+    const Tensor values = testing::normal(t.shape(), {f64, t.device()}, ++seed);
+    if (is_floating(t.dtype())) t.copy_((name == "running_var" ? abs(values) + 0.5 : values).to(t.dtype()));
   }
-  EXPECT_THROW(layer(rand({4}, f32_here())), ShapeError);
-  EXPECT_THROW(layer(rand({}, f32_here())), ShapeError);
-  EXPECT_THROW(layer(Tensor()), ValueError);
-  EXPECT_THROW(layer(rand({5}, f64_here())), DTypeError);
 }
 
-TEST_P(LayersTest, LinearWithoutFeatures) {
-  nn::Linear none_in({.in_features = 0, .out_features = 2, .tensor = f32_here()});
-  EXPECT_EQ(none_in.bias.to_vector<float>(), (std::vector<float>{0, 0}));
-  none_in.bias.detach().fill_(3);
-  Tensor y = none_in(ones({2, 0}, f32_here()));
-  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
-  y.sum().backward();
-  EXPECT_EQ(none_in.weight.grad().shape(), Shape({2, 0}));
-  EXPECT_EQ(none_in.bias.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+TEST_P(LayersTest, PrintTheirOptions) {
+  for (const Layer& layer : layers()) EXPECT_EQ(layer.make({.device = device()})->describe(), layer.printed);
+}
 
-  nn::Linear none_out({.in_features = 2, .out_features = 0, .tensor = f32_here()});
-  Tensor x = ones({1, 3, 2}, f32_here()).set_requires_grad();
-  Tensor z = none_out(x);
-  EXPECT_EQ(z.shape(), Shape({1, 3, 0}));
-  z.sum().backward();
-  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(6));
+TEST_P(LayersTest, StatesHavePyTorchsNamesAndShapes) {
+  for (const Layer& layer : layers()) {
+    for (const DType dtype : floating) {
+      SCOPED_TRACE(str(layer.printed, " ", dtype));
+      const auto m = layer.make(on(dtype));
+      EXPECT_EQ(m->state_dict().size(), layer.parameters.size() + layer.buffers.size());
+      const auto check_all = [&](const std::vector<nn::Module::Named>& got, const Names& expected,
+                                 bool trained) {
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+          const auto& [name, t] = got[i];
+          EXPECT_EQ(name, expected[i].first);
+          EXPECT_EQ(t.shape(), expected[i].second) << name;
+          EXPECT_EQ(t.dtype(), name == "num_batches_tracked" ? i64 : dtype) << name;
+          EXPECT_EQ(t.device(), device()) << name;
+          EXPECT_TRUE(t.is_leaf() && t.requires_grad() == trained) << name;
+          EXPECT_EQ(m->state_dict().at(name).impl(), t.impl()) << name;
+        }
+      };
+      check_all(m->named_parameters(), layer.parameters, true);
+      check_all(m->named_buffers(), layer.buffers, false);
+    }
+  }
+}
+
+TEST_P(LayersTest, ForwardIsTheOpInBothModes) {
+  for (const Layer& layer : layers()) {
+    for (const DType dtype : floating) {
+      const auto m = layer.make(on(dtype));
+      randomise(*m);
+      for (const bool training : {true, false}) {
+        m->train(training);
+        EXPECT_EQ(m->is_training(), training);
+        for (const auto& [in, out] : layer.shapes) {
+          SCOPED_TRACE(str(layer.printed, " ", dtype, " ", in, training ? " training" : ""));
+          const Tensor x = testing::normal(in, on(dtype));
+          const Tensor expected = layer.op(*m, x), y = layer.call(*m, x);
+          EXPECT_EQ(y.shape(), out);
+          EXPECT_EQ(y.device(), device());
+          EXPECT_TRUE(testing::same_bits(y, expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LayersTest, ALoadedStateGivesTheSameBits) {
+  for (const Layer& layer : layers()) {
+    for (const DType dtype : floating) {
+      SCOPED_TRACE(str(layer.printed, " ", dtype));
+      const auto from = layer.make(on(dtype)), to = layer.make(on(dtype));
+      randomise(*from);
+      const auto result = to->load_state_dict(from->state_dict());
+      EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
+      for (const auto& [name, t] : from->state_dict()) {
+        EXPECT_TRUE(testing::same_bits(t, to->state_dict().at(name))) << name;
+        EXPECT_NE(t.impl()->storage, to->state_dict().at(name).impl()->storage) << name;
+      }
+      from->eval(), to->eval();
+      const Tensor x = testing::normal(layer.shapes[0].first, on(dtype));
+      EXPECT_TRUE(testing::same_bits(layer.call(*from, x), layer.call(*to, x)));
+    }
+  }
+}
+
+TEST_P(LayersTest, ToMovesAndRoundsOnceBehindTheHandles) {
+  for (const Layer& layer : layers()) {
+    for (const DType dtype : floating) {
+      SCOPED_TRACE(str(layer.printed, " ", dtype));
+      const auto m = layer.make({}), wide = layer.make({}), other = layer.make(on(dtype));
+      randomise(*m);
+      wide->load_state_dict(m->state_dict());
+      const nn::StateDict handles = m->state_dict();
+      m->to(dtype).to(device());
+      other->load_state_dict(wide->state_dict());  // rounds in the same way
+      for (const auto& [name, before] : wide->state_dict()) {
+        const Tensor& t = handles.at(name);
+        const Tensor expected = is_floating(before.dtype()) ? before.detach().to(dtype) : before;
+        EXPECT_EQ(m->state_dict().at(name).impl(), t.impl()) << name;
+        EXPECT_EQ(t.device(), device()) << name;
+        EXPECT_EQ(t.requires_grad(), before.requires_grad()) << name;
+        EXPECT_TRUE(testing::same_bits(t, expected)) << name;
+        EXPECT_TRUE(testing::same_bits(other->state_dict().at(name), expected)) << name;
+      }
+      EXPECT_EQ(layer.call(*m, testing::normal(layer.shapes[0].first, on(dtype))).dtype(), dtype);
+    }
+  }
+}
+
+TEST_P(LayersTest, InitialValuesAreThoseOfF32Rounded) {
+  for (const Layer& layer : layers()) {
+    const auto make = [&](DType dtype) {
+      default_generator().set_seed(5);
+      return layer.make(on(dtype))->state_dict();
+    };
+    const nn::StateDict wide = make(f32);
+    for (const DType half : {bf16, f16}) {
+      for (const auto& [name, t] : make(half))
+        EXPECT_TRUE(testing::same_bits(t, wide.at(name).detach().to(t.dtype()))) << layer.printed << name;
+    }
+  }
+}
+
+TEST_P(LayersTest, Gradients) {
+  for (const Layer& layer : layers()) {
+    SCOPED_TRACE(layer.printed);
+    const auto m = layer.make(on(f64));
+    std::vector<Tensor> inputs = m->parameters();
+    inputs.push_back(testing::normal(layer.shapes[0].first, on(f64)).set_requires_grad());
+    EXPECT_TRUE(autograd::gradcheck(
+        [&](const std::vector<Tensor>& all) { return layer.call(*m, all.back()); }, inputs));
+  }
+}
+
+// ---- Initial values ---------------------------------------------------------------------------------------
+
+/// All elements within +-bound, their extremes near it, their mean and variance those of the uniform
+/// distribution within 5 standard errors.
+void expect_uniform(const Tensor& t, double bound) {
+  const std::vector<double> v = t.detach().to(f64).to_vector<double>();
+  const auto n = static_cast<double>(v.size());
+  double sum = 0, square = 0, largest = 0;
+  for (double x : v) {
+    ASSERT_LE(std::abs(x), bound);
+    sum += x, square += x * x, largest = std::max(largest, std::abs(x));
+  }
+  EXPECT_GT(largest, bound * (1 - 20 / n));
+  EXPECT_LT(std::abs(sum / n), 5 * bound / std::sqrt(3 * n));
+  EXPECT_LT(std::abs(square / n - bound * bound / 3), 5 * bound * bound * std::sqrt(4 / (45 * n)));
+}
+
+TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
+  manual_seed(7);
+  const TensorOptions o = on(f32);
+  const nn::Linear linear({64, 500, true, o});
+  const nn::Conv3d conv({8, 400, {3, 2, 3}, 1, 0, 1, 2, true, o});
+  const nn::ConvTranspose3d up({8, 400, {3, 2, 3}, 1, 0, 0, 2, true, 1, o});
+  expect_uniform(linear.weight, 1 / 8.0);
+  expect_uniform(linear.bias, 1 / 8.0);
+  expect_uniform(conv.weight, 1 / std::sqrt(4 * 18));
+  expect_uniform(conv.bias, 1 / std::sqrt(4 * 18));
+  expect_uniform(up.weight, 1 / std::sqrt(200 * 18));  // shape[1] counts, as in PyTorch, not the sums' length
+  expect_uniform(up.bias, 1 / std::sqrt(200 * 18));
+  expect_uniform(nn::Conv1d({9, 300, 4, 1, 0, 1, 1, true, o}).weight, 1 / 6.0);
+  expect_uniform(nn::ConvTranspose2d({300, 9, {2, 2}, 1, 0, 0, 1, true, 1, o}).weight, 1 / 6.0);
+}
+
+TEST_P(LayersTest, NormsStartWithPyTorchsValues) {
+  for (const Layer& layer : norms()) {
+    for (const auto& [name, t] : layer.make({.device = device()})->state_dict()) {
+      const int value = name == "weight" || name == "running_var" ? 1 : 0;
+      EXPECT_TRUE(testing::same_bits(t, full(t.shape(), value, t.options()))) << layer.printed << name;
+    }
+  }
+}
+
+TEST(LayersSeedTest, SameSeedSameWeightsAndOtherSeedOthers) {
+  const auto weight = [](uint64_t seed) {
+    manual_seed(seed);
+    return nn::Linear({.in_features = 5, .out_features = 5}).weight;
+  };
+  EXPECT_TRUE(testing::same_bits(weight(1), weight(1)));
+  EXPECT_FALSE(testing::same_bits(weight(1), weight(2)));
 }
 
 // ---- Values by hand -----------------------------------------------------------------------------------
 
-TEST_P(LayersTest, LinearByHand) {
-  nn::Linear layer({.in_features = 3, .out_features = 2});
-  layer.load_state_dict({{"weight", from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})},
-                         {"bias", from_vector<float>({10, 20}, {2})}});
-  layer.to(device());
+using Floats = std::vector<float>;
+
+/// The layer with the values of `state`, on the device of x, gives `expected`.
+template <class L>
+void expect_values(L layer, const nn::StateDict& state, const Tensor& x, const Floats& expected) {
+  layer.load_state_dict(state);
+  layer.to(x.device());
+  EXPECT_EQ(Tensor(layer(x)).template to_vector<float>(), expected) << layer.describe();
+}
+
+TEST_P(LayersTest, ConvolutionsByHand) {
+  const auto tensor = [](const Floats& values, const Shape& shape) {
+    return from_vector<float>(values, shape, device());
+  };
   // 1*1 + 0*2 - 1*3 + 10, 1*4 + 0*5 - 1*6 + 20; 2*(1+2+3) + 10, 2*(4+5+6) + 20
+  const nn::StateDict matrix{{"weight", tensor({1, 2, 3, 4, 5, 6}, {2, 3})}, {"bias", tensor({10, 20}, {2})}};
   const Tensor x = tensor({1, 0, -1, 2, 2, 2}, {2, 3});
-  EXPECT_EQ(layer(x).to_vector<float>(), (std::vector<float>{8, 18, 22, 50}));
-  EXPECT_EQ(layer(x.reshape({1, 2, 1, 3})).to_vector<float>(), (std::vector<float>{8, 18, 22, 50}));
-  EXPECT_EQ(layer(x.select(0, 0)).to_vector<float>(), (std::vector<float>{8, 18}));
-}
-
-TEST_P(LayersTest, Conv1dByHand) {
-  nn::Conv1d layer({.in_channels = 1,
-                    .out_channels = 1,
-                    .kernel_size = 2,
-                    .stride = 2,
-                    .padding = 1,
-                    .tensor = f32_here()});
-  layer.load_state_dict(
-      {{"weight", from_vector<float>({10, 1}, {1, 1, 2})}, {"bias", from_vector<float>({100}, {1})}});
+  expect_values(nn::Linear({3, 2}), matrix, x, {8, 18, 22, 50});
+  expect_values(nn::Linear({3, 2}), matrix, x.reshape({1, 2, 1, 3}), {8, 18, 22, 50});
+  expect_values(nn::Linear({3, 2}), matrix, x.select(0, 0), {8, 18});
   // (0,1) (2,3) (4,0) times (10,1), plus 100
-  EXPECT_EQ(layer(tensor({1, 2, 3, 4}, {1, 1, 4})).to_vector<float>(), (std::vector<float>{101, 123, 140}));
-}
-
-TEST_P(LayersTest, Conv2dByHand) {
-  nn::Conv2d layer({.in_channels = 1,
-                    .out_channels = 1,
-                    .kernel_size = {1, 2},
-                    .stride = {2, 1},
-                    .bias = false,
-                    .tensor = f32_here()});
-  layer.load_state_dict({{"weight", from_vector<float>({10, 1}, {1, 1, 1, 2})}});
+  expect_values(nn::Conv1d({1, 1, 2, 2, 1}),
+                {{"weight", tensor({10, 1}, {1, 1, 2})}, {"bias", tensor({100}, {1})}},
+                tensor({1, 2, 3, 4}, {1, 1, 4}), {101, 123, 140});
   // rows 0 and 2 of (1,2,3 / 4,5,6 / 7,8,9)
-  EXPECT_EQ(layer(tensor({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3})).to_vector<float>(),
-            (std::vector<float>{12, 23, 78, 89}));
+  expect_values(nn::Conv2d({1, 1, {1, 2}, {2, 1}, 0, 1, 1, false}),
+                {{"weight", tensor({10, 1}, {1, 1, 1, 2})}},
+                tensor({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}), {12, 23, 78, 89});
+  expect_values(nn::Conv3d({2, 1, {2, 1, 1}}),
+                {{"weight", tensor({1, 10, 100, 1000}, {1, 2, 2, 1, 1})}, {"bias", tensor({5}, {1})}},
+                tensor({1, 2, 3, 4}, {1, 2, 2, 1, 1}), {4326});
+  // Golden case G6: x = (1,2), w = (10,20,30), stride 2, padding 1, output_padding 1.
+  const Floats g6 = {20, 50, 40, 60}, w = {10, 20, 30};
+  expect_values(nn::ConvTranspose1d({1, 1, 3, 2, 1, 1, 1, false}), {{"weight", tensor(w, {1, 1, 3})}},
+                tensor({1, 2}, {1, 1, 2}), g6);
+  expect_values(nn::ConvTranspose2d({1, 1, {3, 1}, {2, 1}, {1, 0}, {1, 0}, 1, false}),
+                {{"weight", tensor(w, {1, 1, 3, 1})}}, tensor({1, 2}, {1, 1, 2, 1}), g6);
+  expect_values(nn::ConvTranspose3d({1, 1, {1, 3, 1}, {1, 2, 1}, {0, 1, 0}, {0, 1, 0}}),
+                {{"weight", tensor(w, {1, 1, 1, 3, 1})}, {"bias", tensor({0}, {1})}},
+                tensor({1, 2}, {1, 1, 1, 2, 1}), g6);
 }
 
-TEST_P(LayersTest, Conv3dByHand) {
-  nn::Conv3d layer({.in_channels = 2, .out_channels = 1, .kernel_size = {2, 1, 1}, .tensor = f32_here()});
-  layer.load_state_dict({{"weight", from_vector<float>({1, 10, 100, 1000}, {1, 2, 2, 1, 1})},
-                         {"bias", from_vector<float>({5}, {1})}});
-  EXPECT_EQ(layer(tensor({1, 2, 3, 4}, {1, 2, 2, 1, 1})).to_vector<float>(), (std::vector<float>{4326}));
+TEST_P(LayersTest, OutputSizesOfTransposedConvolutions) {
+  const TensorOptions here{.device = device()};
+  nn::ConvTranspose1d one({4, 6, 3, 2, 1, 1, 2, true, 2, here}), by_hand({1, 1, 3, 2, 1, 1, 1, false});
+  EXPECT_EQ(one.forward(rand({5, 4, 7}, here), 15).shape(), Shape({5, 6, 15}));
+  EXPECT_THROW(one.forward(rand({5, 4, 7}, here), 20), ShapeError);
+  nn::ConvTranspose2d two({4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}, here});
+  EXPECT_EQ(two.forward(rand({5, 4, 7, 8}, here), {13, 10}).shape(), Shape({5, 6, 13, 10}));
+  nn::ConvTranspose3d three({2, 4, 3, {1, 2, 3}, 1, 0, 2, true, 1, here});
+  EXPECT_EQ(three.forward(rand({1, 2, 3, 4, 5}, here), {3, 8, 15}).shape(), Shape({1, 4, 3, 8, 15}));
+  by_hand.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3})}});
+  by_hand.to(device());
+  EXPECT_EQ(by_hand.forward(from_vector<float>({1, 2}, {1, 1, 2}, device()), 3).to_vector<float>(),
+            (Floats{20, 50, 40}));
 }
 
-// Golden case G6: x = (1,2), w = (10,20,30), stride 2, padding 1, output_padding 1.
-const std::vector<float> g6 = {20, 50, 40, 60};
-
-TEST_P(LayersTest, ConvTranspose1dByHand) {
-  nn::ConvTranspose1d layer({.in_channels = 1,
-                             .out_channels = 1,
-                             .kernel_size = 3,
-                             .stride = 2,
-                             .padding = 1,
-                             .output_padding = 1,
-                             .bias = false,
-                             .tensor = f32_here()});
-  layer.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3})}});
-  EXPECT_EQ(layer(tensor({1, 2}, {1, 1, 2})).to_vector<float>(), g6);
-  EXPECT_EQ(layer.forward(tensor({1, 2}, {1, 1, 2}), 3).to_vector<float>(), (std::vector<float>{20, 50, 40}));
+TEST_P(LayersTest, PoolingAndUpsamplingByHand) {
+  const Tensor x = from_vector<float>({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}, device());
+  expect_values(nn::MaxPool3d({.kernel_size = 2}), {}, x, {8});
+  expect_values(nn::AvgPool3d({.kernel_size = {1, 2, 2}, .stride = 1}), {}, x, {2.5, 6.5});
+  const Tensor two = from_vector<float>({0, 8}, {1, 1, 1, 1, 2}, device());
+  expect_values(nn::Upsample({.scale_factor = {{1, 1, 2}}}), {}, two, {0, 0, 8, 8});
+  expect_values(nn::Upsample({.size = {{1, 2, 4}}, .mode = InterpolateOptions::Mode::trilinear}), {}, two,
+                {0, 2, 6, 8, 0, 2, 6, 8});
 }
 
-TEST_P(LayersTest, ConvTranspose2dByHand) {
-  nn::ConvTranspose2d layer({.in_channels = 1,
-                             .out_channels = 1,
-                             .kernel_size = {3, 1},
-                             .stride = {2, 1},
-                             .padding = {1, 0},
-                             .output_padding = {1, 0},
-                             .bias = false,
-                             .tensor = f32_here()});
-  layer.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3, 1})}});
-  EXPECT_EQ(layer(tensor({1, 2}, {1, 1, 2, 1})).to_vector<float>(), g6);
-}
+TEST_P(LayersTest, LinearWithoutFeatures) {
+  const TensorOptions here{.device = device()};
+  nn::Linear none_in({0, 2, true, here}), none_out({2, 0, true, here});
+  EXPECT_EQ(none_in.bias.to_vector<float>(), (Floats{0, 0}));
+  none_in.bias.detach().fill_(3);
+  Tensor y = none_in(ones({2, 0}, here));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{3, 3, 3, 3}));
+  y.sum().backward();
+  EXPECT_EQ(none_in.weight.grad().shape(), Shape({2, 0}));
+  EXPECT_EQ(none_in.bias.grad().to_vector<float>(), (Floats{2, 2}));
 
-TEST_P(LayersTest, ConvTranspose3dByHand) {
-  nn::ConvTranspose3d layer({.in_channels = 1,
-                             .out_channels = 1,
-                             .kernel_size = {1, 3, 1},
-                             .stride = {1, 2, 1},
-                             .padding = {0, 1, 0},
-                             .output_padding = {0, 1, 0},
-                             .tensor = f32_here()});
-  layer.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 1, 3, 1})},
-                         {"bias", from_vector<float>({0}, {1})}});
-  EXPECT_EQ(layer(tensor({1, 2}, {1, 1, 1, 2, 1})).to_vector<float>(), g6);
-}
-
-TEST_P(LayersTest, PoolingByHand) {
-  const Tensor x = tensor({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2});
-  nn::MaxPool3d max({.kernel_size = 2});
-  nn::AvgPool3d avg({.kernel_size = {1, 2, 2}, .stride = 1});
-  EXPECT_EQ(max(x).to_vector<float>(), (std::vector<float>{8}));
-  EXPECT_EQ(avg(x).to_vector<float>(), (std::vector<float>{2.5, 6.5}));
-  EXPECT_TRUE(max.parameters().empty() && avg.state_dict().empty());
-}
-
-TEST_P(LayersTest, UpsampleByHand) {
-  const Tensor x = tensor({0, 8}, {1, 1, 1, 1, 2});
-  nn::Upsample nearest({.scale_factor = {{1, 1, 2}}});
-  nn::Upsample linear({.size = {{1, 2, 4}}, .mode = InterpolateOptions::Mode::trilinear});
-  EXPECT_EQ(nearest(x).to_vector<float>(), (std::vector<float>{0, 0, 8, 8}));
-  EXPECT_EQ(linear(x).to_vector<float>(), (std::vector<float>{0, 2, 6, 8, 0, 2, 6, 8}));
+  Tensor x = ones({1, 3, 2}, here).set_requires_grad();
+  Tensor z = none_out(x);
+  EXPECT_EQ(z.shape(), Shape({1, 3, 0}));
+  z.sum().backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), Floats(6));
 }
 
 TEST_P(LayersTest, ActivationsByHand) {
-  const Tensor x = tensor({-2, 0, 3}, {3});
-  EXPECT_EQ(nn::ReLU()(x).to_vector<float>(), (std::vector<float>{0, 0, 3}));
-  EXPECT_EQ(nn::LeakyReLU(0.5)(x).to_vector<float>(), (std::vector<float>{-1, 0, 3}));
-  const auto near = [&](auto layer, double at_minus_2, double at_0, double at_3) {
-    const std::vector<double> y = Tensor(layer(x.to(f64))).to_vector<double>();
-    EXPECT_NEAR(y[0], at_minus_2, 1e-12);
-    EXPECT_NEAR(y[1], at_0, 1e-12);
-    EXPECT_NEAR(y[2], at_3, 1e-12);
-  };
   const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
   const auto phi = [](double v) { return (1 + std::erf(v / std::sqrt(2.0))) / 2; };
-  near(nn::Sigmoid(), sigmoid(-2), 0.5, sigmoid(3));
-  near(nn::Tanh(), std::tanh(-2), 0, std::tanh(3));
-  near(nn::SiLU(), -2 * sigmoid(-2), 0, 3 * sigmoid(3));
-  near(nn::GELU(), -2 * phi(-2), 0, 3 * phi(3));
   const auto softplus = [](double v) { return std::log1p(std::exp(v)); };
-  near(nn::Mish(), -2 * std::tanh(softplus(-2)), 0, 3 * std::tanh(softplus(3)));
-  near(nn::ELU(), std::exp(-2) - 1, 0, 3);
-  near(nn::ELU(0.5), (std::exp(-2) - 1) / 2, 0, 3);
-  near(nn::Softplus(), softplus(-2), softplus(0), softplus(3));
-  near(nn::Softplus(2, 5), softplus(-4) / 2, softplus(0) / 2, 3);
-  near(nn::Hardtanh(), -1, 0, 1);
-  near(nn::Hardtanh(-3, 2), -2, 0, 2);
-  near(nn::ReLU6(), 0, 0, 3);
-  near(nn::Hardsigmoid(), 1. / 6, 0.5, 1);
-  near(nn::Hardswish(), -2. / 6, 0, 3);
   const double total = std::exp(-2) + 1 + std::exp(3);
-  near(nn::Softmax(0), std::exp(-2) / total, 1 / total, std::exp(3) / total);
+  const Tensor x = from_vector<double>({-2, 0, 3}, {3}, device());
+  const auto near = [&](auto layer, std::array<double, 3> at) {  // at -2, 0 and 3
+    const std::vector<double> y = Tensor(layer(x)).template to_vector<double>();
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(y[i], at[i], 1e-12) << layer.describe() << i;
+  };
+  near(nn::ReLU(), {0, 0, 3});
+  near(nn::LeakyReLU(0.5), {-1, 0, 3});
+  near(nn::Sigmoid(), {sigmoid(-2), 0.5, sigmoid(3)});
+  near(nn::Tanh(), {std::tanh(-2), 0, std::tanh(3)});
+  near(nn::SiLU(), {-2 * sigmoid(-2), 0, 3 * sigmoid(3)});
+  near(nn::GELU(), {-2 * phi(-2), 0, 3 * phi(3)});
+  near(nn::Mish(), {-2 * std::tanh(softplus(-2)), 0, 3 * std::tanh(softplus(3))});
+  near(nn::ELU(), {std::exp(-2) - 1, 0, 3});
+  near(nn::ELU(0.5), {(std::exp(-2) - 1) / 2, 0, 3});
+  near(nn::Softplus(), {softplus(-2), softplus(0), softplus(3)});
+  near(nn::Softplus(2, 5), {softplus(-4) / 2, softplus(0) / 2, 3});
+  near(nn::Hardtanh(), {-1, 0, 1});
+  near(nn::Hardtanh(-3, 2), {-2, 0, 2});
+  near(nn::ReLU6(), {0, 0, 3});
+  near(nn::Hardsigmoid(), {1. / 6, 0.5, 1});
+  near(nn::Hardswish(), {-2. / 6, 0, 3});
+  near(nn::Softmax(0), {std::exp(-2) / total, 1 / total, std::exp(3) / total});
 }
 
 }  // namespace

@@ -107,12 +107,7 @@ TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {
     auto epoch = loader.epoch();
     EXPECT_TRUE(epoch.next().has_value());
     EXPECT_TRUE(epoch.next().has_value());
-    try {
-      epoch.next();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const std::runtime_error& error) {
-      EXPECT_STREQ(error.what(), "no example 5");
-    }
+    EXPECT_EQ(testing::message_of<std::runtime_error>([&] { epoch.next(); }), "no example 5");
     EXPECT_FALSE(epoch.next().has_value());
   }
 }

@@ -2,7 +2,7 @@
 #include <voxgrad/nn/safetensors.h>
 #include <voxgrad/nn/serialize.h>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -27,18 +27,8 @@ std::string file(const std::string& header, size_t data = 0) {
   return with_length(header.size(), header + std::string(data, '\0'));
 }
 
-/// The message of the IoError with which loading `bytes` fails, or a note that it succeeded.
 std::string refusal(const std::filesystem::path& path, const std::string& bytes) {
-  std::filesystem::remove(path);  // a new file: file systems flush one that is cut and written again
-  write_bytes(path, bytes);
-  try {
-    nn::load(path);
-  } catch (const IoError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("(another exception) ") + error.what();
-  }
-  return "(it was loaded)";
+  return testing::refusal_of_file<IoError>([](const auto& p) { nn::load(p); }, path, bytes);
 }
 
 std::string tensor(const std::string& dtype, const std::string& shape, const std::string& offsets) {

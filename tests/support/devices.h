@@ -32,6 +32,7 @@ class DeviceTest : public ::testing::TestWithParam<Device> {
     if (device().is_cuda() && !has_cuda()) GTEST_SKIP() << "no CUDA device";
   }
   static Device device() { return GetParam(); }
+  static TensorOptions on(DType dtype) { return {dtype, device()}; }
 };
 
 inline auto devices() { return ::testing::Values(Device::cpu(), Device::cuda()); }

@@ -21,3 +21,8 @@ std::string message_of(F f) {
 }
 
 }  // namespace vox::testing
+
+/// Expects that `statement` throws an error of this type, and that its message contains `text`.
+#define EXPECT_REFUSED(type, statement, text)                    \
+  EXPECT_PRED_FORMAT2(::testing::IsSubstring, std::string(text), \
+                      ::vox::testing::message_of<type>([&] { static_cast<void>(statement); }))

@@ -20,34 +20,34 @@ Tensor numbers(const std::vector<double>& values, const Shape& shape) {
   return vox::from_vector(values, shape);
 }
 
-void same_shape() {
+STEP("nothing was repeated") {
   const Tensor x = counting({2, 3});
   expect_close("sum_to((2,3) -> (2,3))", sum_to(x, {2, 3}), x);
 }
 
-void size_one() {
+STEP("a dimension of size 1 was repeated") {
   // 0 1 2
   // 3 4 5
   expect_close("sum_to((2,3) -> (2,1))", sum_to(counting({2, 3}), {2, 1}), numbers({3, 12}, {2, 1}));
   expect_close("sum_to((2,3) -> (1,3))", sum_to(counting({2, 3}), {1, 3}), numbers({3, 5, 7}, {1, 3}));
 }
 
-void added_dimension() {
+STEP("dimensions were added in front") {
   expect_close("sum_to((2,3) -> (3,))", sum_to(counting({2, 3}), {3}), numbers({3, 5, 7}, {3}));
   expect_close("sum_to((2,3) -> ())", sum_to(counting({2, 3}), {}), numbers({15}, {}));
 }
 
-void both() {
+STEP("both") {
   // Of shape (2,2,3), the first dimension is added and the last one is repeated.
   expect_close("sum_to((2,2,3) -> (2,1))", sum_to(counting({2, 2, 3}), {2, 1}), numbers({24, 42}, {2, 1}));
 }
 
-void size_one_in_both() {
+STEP("a size of 1 on both sides is not a repetition") {
   expect_close("sum_to((1,3) -> (1,3))", sum_to(counting({1, 3}), {1, 3}), counting({1, 3}));
   expect_close("sum_to((2,1,3) -> (1,3))", sum_to(counting({2, 1, 3}), {1, 3}), numbers({3, 5, 7}, {1, 3}));
 }
 
-void adjoint() {
+STEP("sum_to is the adjoint of expand") {
   const Tensor a = vox::randn({4, 1, 2}, {.dtype = vox::f64}),
                x = vox::randn({3, 4, 5, 2}, {.dtype = vox::f64});
   const Tensor reduced = sum_to(x, a.shape());
@@ -74,21 +74,10 @@ struct Mul : vox::Function<Mul> {
   }
 };
 
-void gradient_of_mul() {
+STEP("the gradient of a broadcast product") {
   const auto f = [](const std::vector<Tensor>& inputs) { return Mul().apply(inputs); };
   const Tensor a = counting({2, 1, 3}).set_requires_grad(), b = counting({4, 1}).set_requires_grad();
   exercise::expect_gradients(f, {a, b});
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"nothing was repeated", same_shape},
-                        {"a dimension of size 1 was repeated", size_one},
-                        {"dimensions were added in front", added_dimension},
-                        {"both", both},
-                        {"a size of 1 on both sides is not a repetition", size_one_in_both},
-                        {"sum_to is the adjoint of expand", adjoint},
-                        {"the gradient of a broadcast product", gradient_of_mul}});
-}

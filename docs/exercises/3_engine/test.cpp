@@ -44,32 +44,32 @@ struct Sum : vox::Function<Sum> {
 };
 Tensor counted_sum(const Tensor& a, const Tensor& b) { return Sum().apply({a, b}); }
 
-void chain() {
+STEP("a chain") {
   const Tensor x = leaf(2);
   backward(vox::exp(3 * x), number(1));
   expect_close("the gradient of exp(3x) at 2", x.grad(), 3 * vox::exp(number(6)));
 }
 
-void start() {
+STEP("the caller's gradient is where it starts") {
   const Tensor x = leaf(2);
   backward(3 * x, number(10));
   expect_close("the gradient of 3x for the incoming gradient 10", x.grad(), number(30));
 }
 
-void unneeded() {
+STEP("an edge that needs no gradient") {
   const Tensor x = leaf(2), constant = number(5);
   backward(constant * x, number(1));
   expect_close("the gradient of 5x", x.grad(), number(5));
   expect(!constant.grad().defined(), "a tensor that does not require grad got a gradient");
 }
 
-void diamond() {
+STEP("a diamond: two paths to one node") {
   const Tensor x = leaf(3), y = 2 * x;
   backward(y * y + y, number(1));  // 4x^2 + 2x
   expect_close("the gradient of y * y + y with y = 2x, at 3", x.grad(), number(26));
 }
 
-void uneven_arms() {
+STEP("a diamond with a long and a short arm") {
   Sum::reset(2);
   const Tensor x = leaf(1), y = counted_sum(x, x);
   const Tensor far = vox::exp(vox::sqrt(y * y));  // y reaches the end by one edge, and by three ops
@@ -78,7 +78,7 @@ void uneven_arms() {
                2 * (vox::exp(number(2)) + 1));
 }
 
-void many_paths() {
+STEP("a graph with 2^30 paths takes 30 steps") {
   Sum::reset(30);
   const Tensor x = leaf(1);
   Tensor y = x;
@@ -87,7 +87,7 @@ void many_paths() {
   expect_close("the gradient of 2^30 x", x.grad(), number(1 << 30));
 }
 
-void two_outputs() {
+STEP("a node with two outputs") {
   const Tensor x = vox::from_vector<double>({1, 2, 6}, {3}).set_requires_grad();
   const vox::VarMean both = vox::var_mean(x);  // one node: output 0 is the variance, output 1 the mean
   backward(both.var + 3 * both.mean, number(1));
@@ -98,14 +98,14 @@ void two_outputs() {
   expect_close("the gradient of 3 mean(x)", z.grad(), vox::ones_like(z));
 }
 
-void adds_up() {
+STEP("a second backward adds to grad()") {
   const Tensor x = leaf(2);
   backward(3 * x, number(1));
   backward(4 * x, number(1));
   expect_close("grad() after the backward of 3x and of 4x", x.grad(), number(7));
 }
 
-void flat_stack() {
+STEP("the stack stays flat on a long chain") {
   Sum::reset(1000);
   const Tensor x = leaf(1), zero = number(0);
   Tensor y = x;
@@ -116,7 +116,7 @@ void flat_stack() {
          " bytes over a chain of 1000 nodes: a longer chain would overflow it; use a loop");
 }
 
-void releases() {
+STEP("a node that has run is released") {
   const Tensor x = leaf(2), y = x * x;
   backward(y, number(1));
   expect_close("the gradient of x * x at 2", x.grad(), number(4));
@@ -129,17 +129,3 @@ void releases() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"a chain", chain},
-                        {"the caller's gradient is where it starts", start},
-                        {"an edge that needs no gradient", unneeded},
-                        {"a diamond: two paths to one node", diamond},
-                        {"a diamond with a long and a short arm", uneven_arms},
-                        {"a graph with 2^30 paths takes 30 steps", many_paths},
-                        {"a node with two outputs", two_outputs},
-                        {"a second backward adds to grad()", adds_up},
-                        {"the stack stays flat on a long chain", flat_stack},
-                        {"a node that has run is released", releases}});
-}

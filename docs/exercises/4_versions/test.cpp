@@ -22,7 +22,7 @@ bool throws(const Saved& saved) {
   return false;
 }
 
-void returns_it() {
+STEP("get() returns the tensor, on the same memory") {
   const Tensor t = numbers();
   Saved saved;
   saved.save(t);
@@ -31,7 +31,7 @@ void returns_it() {
          "get() is a copy: it must share the tensor's memory");
 }
 
-void notices_write() {
+STEP("a write is noticed") {
   Tensor t = numbers();
   Saved saved;
   saved.save(t);
@@ -39,7 +39,7 @@ void notices_write() {
   expect(throws(saved), "t.add_(1) after save(t): get() must throw vox::GradError");
 }
 
-void notices_view() {
+STEP("a write to a view is noticed") {
   const Tensor t = numbers();
   Saved saved;
   saved.save(t);
@@ -47,7 +47,7 @@ void notices_view() {
   expect(throws(saved), "a view of t was written after save(t): get() must throw vox::GradError");
 }
 
-void notices_base() {
+STEP("a write to the base of a saved view is noticed") {
   Tensor t = numbers();
   Saved saved;
   saved.save(t.slice(0, 0, 1));
@@ -55,7 +55,7 @@ void notices_base() {
   expect(throws(saved), "a view of t was saved and t was written: get() must throw vox::GradError");
 }
 
-void allows_earlier_write() {
+STEP("writes before save() do not count") {
   Tensor t = numbers();
   t.add_(1);
   Saved saved;
@@ -66,7 +66,7 @@ void allows_earlier_write() {
   expect(!throws(saved), "t was saved again after the write: get() must not throw");
 }
 
-void allows_copy() {
+STEP("writes to a clone do not count") {
   const Tensor t = numbers();
   Saved saved;
   saved.save(t);
@@ -94,14 +94,14 @@ void break_cycle(const std::shared_ptr<vox::autograd::Node>& node) {
   if (node) static_cast<ExpNode&>(*node).saved_y_ = {};
 }
 
-void in_a_node() {
+STEP("a node computes its gradient from it") {
   const Tensor x = numbers().set_requires_grad(), y = exp_op(x);
   y.sum().backward();
   break_cycle(y.impl()->autograd->node);
   exercise::expect_close("the gradient of exp", x.grad(), vox::exp(numbers()));
 }
 
-void no_cycle() {
+STEP("a node that saves its own output can be freed") {
   const Tensor x = numbers().set_requires_grad();
   Tensor y = exp_op(x);
   const std::weak_ptr<vox::autograd::Node> node = y.impl()->autograd->node;
@@ -113,15 +113,3 @@ void no_cycle() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"get() returns the tensor, on the same memory", returns_it},
-                        {"a write is noticed", notices_write},
-                        {"a write to a view is noticed", notices_view},
-                        {"a write to the base of a saved view is noticed", notices_base},
-                        {"writes before save() do not count", allows_earlier_write},
-                        {"writes to a clone do not count", allows_copy},
-                        {"a node computes its gradient from it", in_a_node},
-                        {"a node that saves its own output can be freed", no_cycle}});
-}

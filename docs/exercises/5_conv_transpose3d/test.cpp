@@ -27,7 +27,7 @@ void expect_same(const Tensor& input, const Tensor& weight, const vox::ConvTrans
                vox::conv_transpose3d(input, weight, {}, options), 1e-10);
 }
 
-void sizes() {
+STEP("the shape of the result") {
   expect_shape({1, 1, 4, 5, 6}, {1, 1, 3, 3, 3}, {});
   expect_shape({1, 1, 4, 5, 6}, {1, 1, 3, 2, 4}, {.stride = {1, 2, 3}});
   expect_shape({1, 1, 4, 5, 6}, {1, 1, 3, 2, 4}, {.stride = 2, .padding = {1, 0, 2}});
@@ -37,7 +37,7 @@ void sizes() {
   expect_shape({2, 6, 4, 5, 6}, {6, 5, 3, 2, 4}, {.stride = 2, .groups = 3});
 }
 
-void one_cell() {
+STEP("one cell writes one kernel") {
   // One cell writes the whole kernel, multiplied by its value.
   const Tensor kernel = random({1, 1, 2, 3, 2});
   expect_close("conv_transpose3d of one cell of value 5",
@@ -45,19 +45,19 @@ void one_cell() {
                5 * kernel);
 }
 
-void values() {
+STEP("the values, with stride, padding and dilation") {
   const Tensor input = random({2, 3, 3, 4, 2}), weight = random({3, 2, 3, 2, 4});
   expect_same(input, weight, {});
   expect_same(input, weight, {.stride = {1, 2, 3}, .padding = {1, 0, 1}, .dilation = {1, 3, 1}});
 }
 
-void output_padding() {
+STEP("output_padding") {
   expect_same(random({1, 2, 3, 2, 4}), random({2, 3, 3, 2, 4}), {.stride = 3, .output_padding = {0, 1, 2}});
 }
 
-void groups() { expect_same(random({1, 6, 3, 2, 4}), random({6, 2, 2, 3, 2}), {.stride = 2, .groups = 3}); }
+STEP("groups") { expect_same(random({1, 6, 3, 2, 4}), random({6, 2, 2, 3, 2}), {.stride = 2, .groups = 3}); }
 
-void adjoint() {
+STEP("it is the adjoint of conv3d") {
   const Tensor big = random({1, 2, 7, 8, 5}), weight = random({3, 2, 3, 2, 3}),
                small = random({1, 3, 3, 4, 2});
   const Tensor left = (vox::conv3d(big, weight, {}, {.stride = 2}) * small).sum();
@@ -68,7 +68,7 @@ void adjoint() {
                (big * transposed).sum(), left, 1e-10);
 }
 
-void without_tape() {
+STEP("it works under no_grad(), and leaves no tape there") {
   const Tensor input = random({1, 1, 2, 2, 2}), weight = random({1, 1, 2, 2, 2}).set_requires_grad();
   const auto guard = vox::no_grad();
   const Tensor output = exercise::conv_transpose3d(input, weight, {});
@@ -76,7 +76,7 @@ void without_tape() {
   expect_close("conv_transpose3d under no_grad()", output, vox::conv_transpose3d(input, weight), 1e-10);
 }
 
-void gradients() {
+STEP("its gradients: gradcheck and gradgradcheck") {
   const auto f = [](const std::vector<Tensor>& inputs) {
     return exercise::conv_transpose3d(inputs[0], inputs[1], {.stride = 2, .padding = 1});
   };
@@ -87,15 +87,3 @@ void gradients() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"the shape of the result", sizes},
-                        {"one cell writes one kernel", one_cell},
-                        {"the values, with stride, padding and dilation", values},
-                        {"output_padding", output_padding},
-                        {"groups", groups},
-                        {"it is the adjoint of conv3d", adjoint},
-                        {"it works under no_grad(), and leaves no tape there", without_tape},
-                        {"its gradients: gradcheck and gradgradcheck", gradients}});
-}

@@ -26,7 +26,7 @@ void compute_gradient(Tensor p) {
   (error * error).sum().backward();
 }
 
-void first_step() {
+STEP("the first step has length lr") {
   Tensor p = leaf({1, 1, 1});
   p.set_grad(vox::from_vector<double>({5, -0.01, 0}, {3}));
   Adam adam({p}, {.lr = 0.1});
@@ -35,7 +35,7 @@ void first_step() {
                vox::from_vector<double>({0.9, 1.1, 1}, {3}), 1e-6);
 }
 
-void many_steps() {
+STEP("20 steps equal those of vox::optim::Adam") {
   const Tensor p = leaf({1, 1, 1}), q = leaf({1, 1, 1});
   Adam adam({p}, {.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-4});
   vox::optim::Adam expected({q}, {.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-4});
@@ -48,7 +48,7 @@ void many_steps() {
   expect_close("p after 20 steps", p.detach(), q.detach(), 1e-10);
 }
 
-void without_gradient() {
+STEP("a parameter without a gradient keeps value, moments and t") {
   Tensor p = leaf({1}), q = leaf({1});
   Adam adam({p, q}, {.lr = 0.1});
   for (int step = 0; step < 3; ++step) {
@@ -61,7 +61,7 @@ void without_gradient() {
   expect_close("its first update, after 3 steps of the other one", q.detach(), vox::full_like(q, 0.9), 1e-6);
 }
 
-void in_place() {
+STEP("the update is in place") {
   const Tensor p = leaf({1}), handle = p;
   const double* memory = p.data<double>();
   Tensor(p).set_grad(vox::ones_like(p));
@@ -71,7 +71,7 @@ void in_place() {
          ": write into the parameter's memory");
 }
 
-void off_the_tape() {
+STEP("the update is not on the tape") {
   const Tensor p = leaf({1});
   Tensor(p).set_grad(vox::ones_like(p));
   Adam({p}, {.lr = 0.1}).step();
@@ -80,7 +80,7 @@ void off_the_tape() {
   expect(vox::grad_enabled(), "after step() grad mode is off");
 }
 
-void converges() {
+STEP("it finds a minimum") {
   const Tensor p = leaf({0, 0, 0});
   Adam adam({p}, {.lr = 0.05});
   for (int step = 0; step < 2000; ++step) {
@@ -91,13 +91,3 @@ void converges() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"the first step has length lr", first_step},
-                        {"20 steps equal those of vox::optim::Adam", many_steps},
-                        {"a parameter without a gradient keeps value, moments and t", without_gradient},
-                        {"the update is in place", in_place},
-                        {"the update is not on the tape", off_the_tape},
-                        {"it finds a minimum", converges}});
-}

@@ -41,7 +41,7 @@ auto cube(const Tensor& factor, const Tensor& shift) {
 }
 const auto right_factor = matrix({1, 1, 1, 1}), no_shift = matrix({0, 0, 0, 0});
 
-void accepts() {
+STEP("right gradients are accepted") {
   expect(exercise::gradcheck(cube(right_factor, no_shift), point()), "the right gradient of x^3 was refused");
   expect(exercise::gradcheck([](const Tensor& x) { return vox::exp(x).sum(); }, point()),
          "the gradient of exp(x).sum() was refused");
@@ -49,18 +49,18 @@ void accepts() {
          "the gradient of matmul(x, x) was refused");
 }
 
-void wrong_factor() {
+STEP("a wrong factor is found") {
   expect(!exercise::gradcheck(cube(2 * right_factor, no_shift), point()),
          "a gradient of x^3 that is twice too large was accepted");
 }
 
-void one_element() {
+STEP("an error of 1 % in one element is found") {
   expect(!exercise::gradcheck(cube(matrix({1, 1, 1, 1.01}), no_shift), point()),
          "a gradient of x^3 that is 1 % too large at the last element was accepted");
 }
 
 /// (x, -x), with a gradient that is twice too large for both. In a sum over the outputs both vanish.
-void cancels() {
+STEP("errors that cancel in the sum of the outputs are found") {
   const auto twice = cube(2 * right_factor, no_shift);
   expect(!exercise::gradcheck(
              [&](const Tensor& x) {
@@ -77,13 +77,13 @@ void cancels() {
          "each element of the output alone");
 }
 
-void not_a_number() {
+STEP("a NaN is found") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect(!exercise::gradcheck(cube(right_factor, matrix({0, nan, 0, 0})), point()),
          "a gradient with a NaN was accepted");
 }
 
-void restores() {
+STEP("x and its gradient stay as they were") {
   Tensor x = point();
   x.set_grad(vox::full_like(x, 7));
   const std::vector<double> before = x.to_vector<double>();
@@ -94,13 +94,3 @@ void restores() {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return exercise::run(argc, argv,
-                       {{"right gradients are accepted", accepts},
-                        {"a wrong factor is found", wrong_factor},
-                        {"an error of 1 % in one element is found", one_element},
-                        {"errors that cancel in the sum of the outputs are found", cancels},
-                        {"a NaN is found", not_a_number},
-                        {"x and its gradient stay as they were", restores}});
-}

@@ -25,19 +25,19 @@ Tensor composed(const Tensor& x, const Tensor& scale, const Tensor& shift) {
 
 Tensor row() { return numbers({-3, -1, 0, 0.5, 2, 7}); }
 
-void forward() {
+STEP("forward_row") {
   Tensor y = vox::full({6}, std::numeric_limits<float>::quiet_NaN());
   exercise::forward_row(row().data<float>(), 2, 1, y.mutable_data<float>(), 6);
   expect_close("relu(2x + 1) at -3, -1, 0, 0.5, 2, 7", y, numbers({0, 0, 1, 2, 5, 15}), 0);
 }
 
-void in_place() {
+STEP("forward_row may write where it reads") {
   Tensor x = row();
   exercise::forward_row(x.data<float>(), 2, 1, x.mutable_data<float>(), 6);
   expect_close("relu(2x + 1), written over x", x, numbers({0, 0, 1, 2, 5, 15}), 0);
 }
 
-void backward() {
+STEP("backward_row") {
   const Tensor grad_y = numbers({100, 200, 1, 2, 3, -4});
   Tensor grad_x = vox::full({6}, std::numeric_limits<float>::quiet_NaN());
   const exercise::ParameterGradients sums = exercise::backward_row(
@@ -47,7 +47,7 @@ void backward() {
   expect_close("the gradient of shift", numbers({sums.shift}), numbers({1 + 2 + 3 - 4}), 0);
 }
 
-void whole_op() {
+STEP("values and gradients equal those of three ops") {
   const Tensor g = vox::randn({5, 1000});
   std::vector<Tensor> a = {vox::randn({5, 1000}), vox::randn({5}), vox::randn({5})}, b;
   for (Tensor& t : a) {
@@ -63,7 +63,7 @@ void whole_op() {
   expect_close("the gradient of shift", a[2].grad(), b[2].grad(), 1e-4);
 }
 
-void long_sum() {
+STEP("a long sum keeps its small terms") {
   // f32 has 24 significant bits: 2^24 + 1 rounds to 2^24.
   const Tensor x = vox::ones({4097}), grad_y = vox::ones({4097});
   grad_y.slice(0, 0, 1).fill_(1 << 24);
@@ -100,16 +100,6 @@ void print_comparison() {
             << vox::tape(composed(inputs[0], inputs[1], inputs[2])) << "\n"
             << vox::tape(exercise::scale_shift_relu(inputs[0], inputs[1], inputs[2]));
 }
+const bool is_listed = exercise::list_afterwards(print_comparison);
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  const int status = exercise::run(argc, argv,
-                                   {{"forward_row", forward},
-                                    {"forward_row may write where it reads", in_place},
-                                    {"backward_row", backward},
-                                    {"values and gradients equal those of three ops", whole_op},
-                                    {"a long sum keeps its small terms", long_sum}});
-  if (status == 0 && argc == 1) print_comparison();
-  return status;
-}

@@ -13,7 +13,7 @@ namespace vox::testing {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "voxgrad_nn_XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "voxgrad_test_XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }
@@ -37,6 +37,22 @@ inline std::string read_bytes(const std::filesystem::path& path) {
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// The message of the Refusal with which load(path) refuses a file of these bytes, or a note that it does
+/// not.
+template <class Refusal, class Load>
+std::string refusal_of_file(Load load, const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // a new file: file systems flush one that is cut and written again
+  write_bytes(path, bytes);
+  try {
+    load(path);
+  } catch (const Refusal& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("(another exception) ") + error.what();
+  }
+  return "(it was loaded)";
 }
 
 }  // namespace vox::testing
