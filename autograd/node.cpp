@@ -7,6 +7,7 @@
 #include <voxgrad/ops/elementwise.h>  // add: gradients add up, and under create_graph that is recorded
 
 #include <atomic>
+#include <utility>
 
 namespace vox::autograd {
 
@@ -109,21 +110,18 @@ void Node::retain_gradients(const Gradients& gradients) const {
 }
 
 // Deleting a node may drop the last reference to other nodes, through its edges or its tensors. Their
-// deleters run inside this one and only append to the list of the outermost call, so the stack stays flat.
+// deleters run inside this one and only add to the list of the outermost call, so the stack stays flat. The
+// list goes through the nodes themselves: memory may have run out, which is why they are deleted.
 void reclaim(Node* node) noexcept {
-  thread_local std::vector<Node*>* running = nullptr;
-  if (running) {
-    running->push_back(node);
+  thread_local Node** outermost = nullptr;
+  if (outermost) {
+    node->next_doomed_ = std::exchange(*outermost, node);
     return;
   }
-  std::vector<Node*> doomed{node};
-  running = &doomed;
-  while (!doomed.empty()) {
-    Node* next = doomed.back();
-    doomed.pop_back();
-    delete next;
-  }
-  running = nullptr;
+  Node* doomed = node;
+  outermost = &doomed;
+  while (doomed) delete std::exchange(doomed, doomed->next_doomed_);
+  outermost = nullptr;
 }
 
 }  // namespace vox::autograd

@@ -30,6 +30,9 @@ namespace vox::autograd {
 class Node;
 class SavedTensor;
 
+/// Deletes a node, and all nodes that it alone kept alive, without recursion and without allocating.
+void reclaim(Node* node) noexcept;
+
 /// The gradient of one tensor, or nothing if none has arrived or none is needed.
 using Gradient = std::optional<Tensor>;
 using Gradients = std::vector<Gradient>;
@@ -120,21 +123,20 @@ class Node : public std::enable_shared_from_this<Node> {
 
  private:
   friend class SavedTensor;
+  friend void reclaim(Node* node) noexcept;
 
   uint64_t number_;
   std::vector<Edge> edges_;
   std::vector<TensorSpec> outputs_;
   std::vector<std::shared_ptr<HookList>> hooks_;  // by output; mostly empty
   std::vector<SavedTensor*> saved_;               // members of the derived class
+  Node* next_doomed_ = nullptr;                   // in the list of reclaim()
 };
 
 /// The names of the node's outputs, each with a blank in front: ` "y"`. Empty if they have none.
 std::string quoted_names(const Node& node);
 /// The node in messages: `mul #2`, or `mul #2 "y"` if its output has a name.
 std::ostream& operator<<(std::ostream& out, const Node& node);
-
-/// Deletes a node, and all nodes that it alone kept alive, without recursion.
-void reclaim(Node* node) noexcept;
 
 /// Makes a node. All nodes are made here, so that reclaim() deletes them all.
 template <class N, class... Args>

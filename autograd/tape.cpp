@@ -49,7 +49,7 @@ std::string tape(const Tensor& output) {
     title_width = std::max(title_width, line.title.size());
     shape_width = std::max(shape_width, line.shapes.size());
   }
-  std::ostringstream out;
+  TextStream out;
   const int number_width = static_cast<int>(std::to_string(nodes.front()->number()).size());
   for (const autograd::TapeLine& line : lines) {
     out << '#' << std::left << std::setw(number_width) << line.node->number() << ' '

@@ -54,11 +54,19 @@ struct IoError : detail::ErrorOf<IoError> {
   using ErrorOf::ErrorOf;
 };  ///< files: missing, corrupt, not writable
 
-/// Streams all arguments into one string, in the C locale, so that messages do not depend on the program's.
+/// A stream into a string, in the C locale, so that texts do not depend on the program's. If memory runs out
+/// it throws std::bad_alloc, where std::ostringstream cuts the text and goes on.
+struct TextStream : std::ostringstream {
+  TextStream() {
+    imbue(std::locale::classic());
+    exceptions(std::ios::badbit);
+  }
+};
+
+/// Streams all arguments into one string.
 template <class... Args>
 std::string str(const Args&... args) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
+  TextStream out;
   out << std::boolalpha;
   (out << ... << args);
   return out.str();

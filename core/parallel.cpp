@@ -9,6 +9,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -254,10 +255,18 @@ void detail::parallel_for(int64_t n, int64_t grain, RangeFunction f) {
 
   const int64_t chunks = (n - 1) / grain + 1;
   const auto workers = inside_parallel_for ? nullptr : team().workers();
-  const auto job = std::make_shared<Job>(n, grain, chunks, f);
-  if (workers) workers->offer(job, chunks - 1);
-  job->work();
-  job->wait();
+  std::shared_ptr<Job> shared;  // with helpers
+  if (workers) {
+    try {
+      shared = std::make_shared<Job>(n, grain, chunks, f);
+      workers->offer(shared, chunks - 1);
+    } catch (const std::bad_alloc&) {  // this thread works alone
+    }
+  }
+  Job own(n, grain, chunks, f);
+  Job& job = shared ? *shared : own;
+  job.work();
+  job.wait();
 }
 
 }  // namespace vox

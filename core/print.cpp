@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <locale>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,8 +36,7 @@ struct FloatFormat {
   std::string operator()(double value) const {
     if (std::isnan(value)) return "nan";
     if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-    std::ostringstream text;
-    text.imbue(std::locale::classic());
+    TextStream text;
     if (scientific)
       text << std::scientific << std::setprecision(decimals) << value;
     else
@@ -156,8 +153,7 @@ class Brackets {
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.defined()) return out << "tensor(undefined)";
   const Tensor host = tensor.detach().to(Device::cpu());
-  std::ostringstream text;  // so that the formatting flags of `out` do not apply
-  text.imbue(std::locale::classic());
+  TextStream text;  // so that the formatting flags of `out` do not apply
   text << "tensor(";
   if (host.numel() == 0)
     text << "[]";

@@ -14,8 +14,9 @@ void check_cpu_index(Device device) {
 
 std::shared_ptr<Storage> Storage::allocate(int64_t bytes, Device device) {
   check_cpu_index(device);
-  void* data = bytes > 0 ? detail::allocate(bytes, device) : nullptr;
-  return std::shared_ptr<Storage>(new Storage(data, bytes, device, nullptr, false));
+  std::shared_ptr<Storage> storage(new Storage(nullptr, bytes, device, nullptr, false));
+  if (bytes > 0) storage->data_ = detail::allocate(bytes, device);  // last: what was made before owns it
+  return storage;
 }
 
 std::shared_ptr<Storage> Storage::adopt(void* data, int64_t bytes, Device device,

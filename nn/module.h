@@ -19,8 +19,11 @@ namespace vox::nn {
 using StateDict = std::map<std::string, Tensor>;
 
 class Module;
+struct Summary;
 
 namespace detail {
+Summary summarize(Module& network, const std::function<void()>& call);
+
 /// A member of every module. It enters its own address, and so the module's, in the table of all modules.
 class ModuleAddress {
  public:
@@ -202,6 +205,8 @@ class Module {
     size_t depth;
     Module* module;
   };
+  friend Summary detail::summarize(Module& network, const std::function<void()>& call);
+
   std::vector<Node> tree() const;
   void collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
                std::vector<Node>& nodes) const;

@@ -45,12 +45,13 @@ Summary detail::summarize(Module& network, const std::function<void()>& call) {
   struct AllHooked : std::vector<Hooked> {
     ~AllHooked() {
       for (const Hooked& h : *this) {
-        h.module->train(h.was_training);  // parents first: a child that differs comes later
+        h.module->training_ = h.was_training;  // not train(), which allocates
         h.module->remove_forward_hook(h.hook);
       }
     }
   } hooked;
   const auto modules = network.named_modules();
+  hooked.reserve(modules.size());  // so that a hook that was added is in the list
   std::set<const TensorImpl*> seen;
   Summary summary;
   summary.rows.reserve(modules.size());  // the hooks refer to rows

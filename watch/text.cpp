@@ -10,8 +10,7 @@
 namespace vox {
 
 std::ostream& operator<<(std::ostream& out, const TensorSummary& summary) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
+  TextStream text;
   text << summary.shape << std::setprecision(4);
   if (!summary.known) return out << text.str();
   const bool one = summary.shape.rank() == 0;
@@ -247,7 +246,7 @@ std::vector<Recording::Problem> Recording::problems() const {
 std::ostream& operator<<(std::ostream& out, const Recording& r) {
   const auto label = [&](uint64_t n) { return r.label(n); };
   for (const Event& event : r.events) {
-    std::ostringstream text;
+    TextStream text;
     if (event.kind == Kind::made) {
       const Recording::Node& node = r.nodes.at(event.node);
       text << "made " << label(event.node) << " of "

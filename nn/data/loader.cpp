@@ -93,6 +93,7 @@ struct Loader::Epoch::State {
   std::map<int64_t, Prepared> prepared;
   int64_t begun, taken;  // numbers of the next batch to begin, and of the next that a caller gets
   bool stopped = false;
+  std::exception_ptr broken;  // what a thread threw outside of the examples
   std::vector<std::thread> threads;
   std::optional<Staging> staging;  // of the callers, if there are no threads
 
@@ -166,7 +167,12 @@ struct Loader::Epoch::State {
       lock.unlock();
       Prepared result = prepare(batch, own);
       lock.lock();
-      prepared.emplace(batch, std::move(result));
+      try {
+        prepared.emplace(batch, std::move(result));
+      } catch (...) {  // no memory for the map
+        broken = std::current_exception();
+        stopped = true;
+      }
       changed.notify_all();
     }
   }
@@ -176,9 +182,15 @@ struct Loader::Epoch::State {
     Prepared result;
     {
       std::unique_lock lock(mutex);
-      if (!threads.empty()) changed.wait(lock, [&] { return taken == batches || prepared.contains(taken); });
+      if (!threads.empty())
+        changed.wait(lock, [&] { return taken == batches || prepared.contains(taken) || broken; });
       if (taken == batches) return std::nullopt;
-      result = threads.empty() ? prepare(taken, staging) : std::move(prepared.extract(taken).mapped());
+      if (threads.empty())
+        result = prepare(taken, staging);
+      else if (auto ready = prepared.extract(taken))
+        result = std::move(ready.mapped());
+      else
+        result.error = broken;
       taken = result.error ? batches : taken + 1;
       stopped = stopped || result.error;
     }

@@ -1,6 +1,7 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/optim/optimizer.h>
+#include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -85,7 +86,7 @@ void Optimizer::step() {
     if (p.grad().defined()) detail::begin_in_place("Optimizer::step", p);
   }
   for (const auto& [key, list] : items) update(key.first, list[0].parameter.device(), list);
-  for (auto& [p, dense] : copies) p.copy_(dense);
+  for (auto& [p, dense] : copies) detail::copy_kernel.on(p.device())(dense, p);
   ++steps_;
 }
 
