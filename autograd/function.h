@@ -17,8 +17,11 @@ class FunctionContext {
   /// derivatives treat an intermediate result as a constant. To get them right, recompute it in backward.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
 
-  /// In backward: the saved tensors. Throws GradError if one was written in place since.
+  /// In backward: the saved tensors. Throws GradError if one was written in place since, and if none was
+  /// saved.
   std::vector<Tensor> saved() const {
+    check<GradError>(!saved_.empty(), "FunctionContext::saved: nothing was saved (call save_for_backward in ",
+                     "forward, and saved in backward)");
     std::vector<Tensor> tensors;
     for (const autograd::SavedTensor& s : saved_) tensors.push_back(s.get());
     return tensors;
@@ -139,7 +142,9 @@ struct FunctionNode final : autograd::Node {
   }
 
   autograd::Gradients backward(autograd::Gradients gradients) override {
-    std::vector<Tensor> results = function->backward(context, *gradients[0]);
+    std::vector<Tensor> results = autograd::call_on_gradient(
+        "backward of ", *this, *gradients[0],
+        [&](const Tensor& g) { return std::vector<Tensor>(function->backward(context, g)); });
     check<GradError>(results.size() == edges().size(), name(), ": backward returned ", results.size(),
                      " gradients for ", edges().size(), " inputs");
     autograd::Gradients out;

@@ -92,7 +92,7 @@ void Node::run_hooks(Gradients& gradients) {
     Tensor& gradient = *gradients[i];
     const auto hooks = hooks_[i]->hooks;  // a copy: a hook may add or remove hooks
     for (const auto& [id, hook] : hooks) {
-      if (std::optional<Tensor> replacement = hook(gradient)) {
+      if (std::optional<Tensor> replacement = call_on_gradient("hook on ", *this, gradient, hook)) {
         check_replacement(*this, gradient, *replacement);
         gradient = *replacement;
       }

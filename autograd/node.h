@@ -138,6 +138,19 @@ std::string quoted_names(const Node& node);
 /// The node in messages: `mul #2`, or `mul #2 "y"` if its output has a name.
 std::ostream& operator<<(std::ostream& out, const Node& node);
 
+/// f(gradient), where f is a user's. Throws GradError if f writes into the gradient, because other nodes may
+/// share its memory.
+template <class F>
+auto call_on_gradient(const char* what, const Node& node, const Tensor& gradient, F&& f) {
+  const std::shared_ptr<Storage> storage = gradient.impl()->storage;
+  const uint64_t version = storage->version();
+  auto result = f(gradient);
+  check<GradError>(storage->version() == version, what, node,
+                   ": must not write into its gradient, which other ",
+                   "parts of the graph may share; return a new tensor instead, such as g * 2");
+  return result;
+}
+
 /// Makes a node. All nodes are made here, so that reclaim() deletes them all.
 template <class N, class... Args>
 std::shared_ptr<N> make_node(Args&&... args) {

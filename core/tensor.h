@@ -68,6 +68,15 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
+  /// `a[0] = b` would rebind the handle that a[0] returned, and change no element.
+  template <class T>
+  void operator=(T&&) && {
+    static_assert(sizeof(T) == 0, "to write into a part of a tensor, use copy_ or fill_: a[0].copy_(b)");
+  }
 
   // ---- What it is -----------------------------------------------------------------------------------
   bool defined() const { return impl_ != nullptr; }

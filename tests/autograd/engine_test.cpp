@@ -5,6 +5,8 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "tests/support/errors.h"
+
 // The engine: which node receives which gradient, how often, and which gradients share memory.
 
 namespace {
@@ -249,6 +251,13 @@ TEST(Hooks, AReplacementMustFit) {
   y.register_hook([](const Tensor&) { return std::optional<Tensor>(vox::zeros({3})); });
   EXPECT_THROW(y.sum().backward(), vox::GradError);
   EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), vox::GradError);
+}
+
+TEST(Hooks, MustNotWriteIntoTheGradient) {
+  Tensor x = leaf({1, 2}), y = x * 3, z = y + y * 1;
+  y.register_hook([](const Tensor& g) { Tensor(g).mul_(2); });
+  EXPECT_REFUSED(vox::GradError, z.sum().backward(),
+                 "must not write into its gradient, which other parts of the graph may share; return a new");
 }
 
 TEST(Hooks, AnEmptyFunctionIsRefusedAtTheCall) {

@@ -2,6 +2,8 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "tests/support/errors.h"
+
 namespace {
 
 using vox::from_vector;
@@ -118,13 +120,13 @@ struct ReturnsAnIndex : vox::Function<ReturnsAnIndex> {
 };
 
 struct AsksTooEarly : vox::Function<AsksTooEarly> {
-  [[maybe_unused]] static constexpr const char* name = "asks_too_early";
+  static constexpr const char* name = "asks_too_early";
   Tensor forward(FunctionContext& ctx, const Tensors& inputs) { return inputs[0] * ctx.needs_grad(0); }
   Tensors backward(FunctionContext&, const Tensor& g) { return {g}; }
 };
 
 struct AsksTooFar : vox::Function<AsksTooFar> {
-  [[maybe_unused]] static constexpr const char* name = "asks_too_far";
+  static constexpr const char* name = "asks_too_far";
   Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
   Tensors backward(FunctionContext& ctx, const Tensor& g) { return {ctx.needs_grad(1) ? g : Tensor()}; }
 };
@@ -146,6 +148,32 @@ TEST(Function, WholeNumbersAreNotRecorded) {
 
 TEST(Function, NeedsGradIsCheckedInsteadOfUndefined) {
   Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  EXPECT_REFUSED(vox::GradError, AsksTooEarly().apply({x}), "needs_grad: may be called only in backward");
+  EXPECT_REFUSED(vox::ValueError, AsksTooFar().apply({x}).backward(), "needs_grad: input 1 of 1");
+}
+
+struct SavesNothing : vox::Function<SavesNothing> {
+  static constexpr const char* name = "saves_nothing";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext& ctx, const Tensor&) { return {ctx.saved()[0]}; }
+};
+
+struct WritesItsGradient : vox::Function<WritesItsGradient> {
+  static constexpr const char* name = "writes_its_gradient";
+  Tensor forward(FunctionContext&, const Tensors& inputs) { return inputs[0] * 2; }
+  Tensors backward(FunctionContext&, const Tensor& g) { return {Tensor(g).mul_(2)}; }
+};
+
+TEST(Function, WhatWasNotSavedIsRefused) {
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  EXPECT_REFUSED(vox::GradError, SavesNothing().apply({x}).backward(),
+                 "FunctionContext::saved: nothing was saved (call save_for_backward in forward");
+}
+
+TEST(Function, MustNotWriteIntoItsGradient) {
+  Tensor x = from_vector<float>({1}, {1}).set_requires_grad(true);
+  EXPECT_REFUSED(vox::GradError, (WritesItsGradient().apply({x}) + x).backward(),
+                 "must not write into its gradient, which other parts of the graph may share; return a new");
 }
 
 TEST(Function, MayReturnItsInput) {
