@@ -30,9 +30,8 @@ void fill_with(const char* element, char* to, int64_t n, int64_t size) {
   fill(uint64_t{});
 }
 
-}  // namespace
-
-void copy_streaming(const Tensor& source, const Tensor& target, bool stream) {
+/// copy() within one dtype.
+void copy_same(const Tensor& source, const Tensor& target) {
   const auto kernel = kernels.here().copy;
   const auto copy_run = [=, size = size_of(target.dtype())](const Run& r) {
     if (r.step[1] == 1)
@@ -40,11 +39,13 @@ void copy_streaming(const Tensor& source, const Tensor& target, bool stream) {
     else
       fill_with(r.at[1], r.at[0], r.n, size);
   };
-  for_runs(copy_run, stream, target, source);
+  for_runs(copy_run, target, source);
 }
 
+}  // namespace
+
 void copy(const Tensor& source, const Tensor& target) {
-  if (source.dtype() == target.dtype()) return copy_streaming(source, target, false);
+  if (source.dtype() == target.dtype()) return copy_same(source, target);
   visit_dtype(source.dtype(), [&]<class From>(From) {
     visit_dtype(target.dtype(), [&]<class To>(To) {
       for_runs(

@@ -2,13 +2,11 @@
 // (outer, out, inner). Both directions gather through the same table of taps, so they are exact transposes of
 // each other. An element of the forward costs two reads, one write and at most three operations.
 //
-// Many small planes are resized one by one, so that intermediate results stay in the cache, or, if they lie
-// interleaved, several at a time (InterleavedPasses). Otherwise a pass takes the whole tensor. The bits are
-// the same.
+// Many small planes are resized one by one, so that intermediate results stay in the cache. Otherwise a pass
+// takes the whole tensor. The bits are the same.
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/cpu/interleaved_passes.h>
 #include <voxgrad/ops/cpu/interpolate_pass.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/kernels.h>
@@ -43,25 +41,9 @@ bool goes_plane_by_plane(const Tensor& x, const Tensor& y) {
   return planes >= enough && std::max(x.numel(), y.numel()) / planes <= most_elements;
 }
 
-/// False, and nothing done, unless the planes of x are interleaved and reading them so pays.
 template <template <class> class Pass>
-bool interleaved_passes(const char* function, const Tensor& x, const std::vector<int64_t>& order,
-                        const InterpolateAxes& axes, const Tensor& y) {
-  if (!has_interleaved_planes(x) || x.numel() < y.numel()) return false;
-  bool pays = false;
-  visit_floating(function, y.dtype(), [&]<class T>(T) {
-    InterleavedPasses<T, Pass<T>> passes(x, y);
-    for (const int64_t dim : order) passes.add(dim, Pass<T>(axes[static_cast<size_t>(dim)]));
-    pays = passes.reads_rows();
-    if (pays) passes.run();
-  });
-  return pays;
-}
-
-template <template <class> class Pass>
-void passes_by_plane(const char* function, const Tensor& x_of_any_strides, const std::vector<int64_t>& order,
+void passes_by_plane(const char* function, const Tensor& x, const std::vector<int64_t>& order,
                      const InterpolateAxes& axes, Tensor& y) {
-  const Tensor x = x_of_any_strides.contiguous();
   visit_floating(function, y.dtype(), [&]<class T>(T) {
     std::vector<Pass<T>> passes;
     for (const int64_t dim : order) passes.emplace_back(axes[static_cast<size_t>(dim)]);
@@ -106,12 +88,8 @@ template <template <class> class Pass>
 void all_passes(const char* function, const Tensor& input, const std::vector<int64_t>& order,
                 const InterpolateAxes& axes, int64_t InterpolateAxis::*to, Tensor& output) {
   if (order.empty()) return copy(input, output);
-  if (goes_plane_by_plane(input, output)) {
-    if (!interleaved_passes<Pass>(function, input, order, axes, output))
-      passes_by_plane<Pass>(function, input, order, axes, output);
-    return;
-  }
   Tensor x = input.contiguous();
+  if (goes_plane_by_plane(x, output)) return passes_by_plane<Pass>(function, x, order, axes, output);
   for (const int64_t i : order) {
     const InterpolateAxis& axis = axes[static_cast<size_t>(i)];
     Shape shape = x.shape();

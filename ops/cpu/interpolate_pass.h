@@ -1,6 +1,5 @@
 #pragma once
 
-#include <voxgrad/ops/cpu/cell_ring.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/interpolate.h>
 #include <voxgrad/ops/interpolate_axis.h>
@@ -43,17 +42,8 @@ class ForwardPass {
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
 
-  /// After this call only rows() may be used.
-  CellRing use_ring() {
-    CellRing ring;
-    for (size_t o = 0; o < index_.size(); ++o) ring.add({index_[o], next_index_[o] + 1});
-    ring.number(index_);
-    ring.number(next_index_);
-    return ring;
-  }
-
   /// Computes outputs [begin, end) of one axis; rows have n elements.
-  void rows(simd::CellRows<T> x, T* y, int64_t begin, int64_t end, int64_t n, bool stream = false) const {
+  void rows(const T* x, T* y, int64_t begin, int64_t end, int64_t n, bool stream) const {
     interpolate_loops.of<T>().blend_rows(x, index_.data() + begin, next_index_.data() + begin,
                                          weight_.data() + begin, next_weight_.data() + begin, y, end - begin,
                                          n, stream);
@@ -71,7 +61,7 @@ class ForwardPass {
                                               weight_.data() + o, next_weight_.data() + o, y + row, count);
         count *= axes;
       } else {
-        rows({from, inner}, y + row * inner, o, o + count, inner, stream);
+        rows(from, y + row * inner, o, o + count, inner, stream);
       }
       row += count;
     }
@@ -111,17 +101,7 @@ class AdjointPass {
   int64_t in() const { return out_; }
   int64_t out() const { return in_; }
 
-  CellRing use_ring() {
-    CellRing ring;
-    for (size_t i = 0; i + 1 < begins_.size(); ++i) {
-      const auto first = static_cast<size_t>(begins_[i]), end = static_cast<size_t>(begins_[i + 1]);
-      ring.add(first == end ? CellRange{0, 0} : CellRange{outputs_[first], outputs_[end - 1] + 1});
-    }
-    ring.number(outputs_);
-    return ring;
-  }
-
-  void rows(simd::CellRows<T> grad_y, T* grad_x, int64_t begin, int64_t end, int64_t n) const {
+  void rows(const T* grad_y, T* grad_x, int64_t begin, int64_t end, int64_t n) const {
     interpolate_loops.of<T>().sum_rows(grad_y, begins_.data() + begin, outputs_.data(), weights_.data(),
                                        grad_x, end - begin, n);
   }
@@ -137,7 +117,7 @@ class AdjointPass {
         row += whole * in_;
       } else {
         const int64_t count = std::min(in_ - i, end - row);
-        rows({from, inner}, grad_x + row * inner, i, i + count, inner);
+        rows(from, grad_x + row * inner, i, i + count, inner);
         row += count;
       }
     }

@@ -7,7 +7,6 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/pool3d_interleaved.h>
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
@@ -114,8 +113,6 @@ void max_pool3d_one_by_one(const Tensor& x, const Pool3dGeometry& g, Tensor& y, 
 }  // namespace
 
 void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y, Tensor& indices) {
-  if (!indices.defined() && !g.adaptive && is_interleaved(x_of_any_strides) && windows_are_short(g))
-    return max_pool3d_interleaved(x_of_any_strides, g, y);
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating("max_pool3d", y.dtype(), [&]<class T>(T) {
     const bool is_huge = g.cells() >= std::numeric_limits<simd::PoolIndex<T>>::max();
@@ -187,7 +184,6 @@ void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometr
 }
 
 void avg_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor& y) {
-  if (!g.adaptive && is_interleaved(x_of_any_strides)) return avg_pool3d_interleaved(x_of_any_strides, g, y);
   const Tensor x = x_of_any_strides.contiguous();
   visit_floating("avg_pool3d", y.dtype(), [&]<class T>(T) {
     if (g.adaptive) {

@@ -186,9 +186,8 @@ void copy_elements(int64_t element, const char* from, int64_t from_stride, char*
   copy_strided<uint64_t>(from, from_stride, to, to_stride, n);
 }
 
-void walk(const Tensor* const* operands, int count, RunFunction function, const void* f, bool stream) {
+void walk(const Tensor* const* operands, int count, RunFunction function, const void* f) {
   Layout w = layout_of(operands, count);
-  w.stream = w.stream || stream;
   if (w.numel == 0) return;
   bool direct = w.is_run(0) && (w.rank == 1 || w.sizes[0] >= shortest_direct);
   for (int k = 1; k < count; ++k) direct = direct && (w.is_run(k) || w.repeats(k));

@@ -45,25 +45,18 @@ inline constexpr int64_t stream_bytes = int64_t{16} << 20;
 void finish_streaming();
 
 using RunFunction = void (*)(const void* f, const Run& run);
-void walk(const Tensor* const* operands, int count, RunFunction function, const void* f, bool stream);
+void walk(const Tensor* const* operands, int count, RunFunction function, const void* f);
 
 /// Calls f(run) for runs of the output and the inputs, in parallel; together they cover every element once.
 /// All have one shape. The output does not overlap itself, and an input is the output itself or does not
-/// overlap it. `stream` writes past the cache even if the output is small.
+/// overlap it.
 template <class F, class... Inputs>
-void for_runs(const F& f, bool stream, const Tensor& output, const Inputs&... inputs) {
+void for_runs(const F& f, const Tensor& output, const Inputs&... inputs) {
   const Tensor* operands[] = {&output, &inputs...};
   static_assert(sizeof...(inputs) < Run::max_operands);
   walk(
       operands, 1 + static_cast<int>(sizeof...(inputs)),
-      [](const void* body, const Run& run) { (*static_cast<const F*>(body))(run); }, &f, stream);
+      [](const void* body, const Run& run) { (*static_cast<const F*>(body))(run); }, &f);
 }
-template <class F, class... Inputs>
-void for_runs(const F& f, const Tensor& output, const Inputs&... inputs) {
-  for_runs(f, false, output, inputs...);
-}
-
-/// copy() within one dtype; `stream` as above.
-void copy_streaming(const Tensor& source, const Tensor& target, bool stream);
 
 }  // namespace vox::cpu

@@ -211,89 +211,51 @@ TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
   }
 }
 
+// NaN included, in views whose planes lie side by side, backwards, cut or repeated.
 TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
-  const Tensor base = integers({5, 4, 3, 2, 2}, vox::f32) * 0.1;
-  const Tensor view = base.permute({4, 3, 2, 1, 0});
-  const InterpolateOptions options{.size = Triple{5, 7, 3}, .mode = trilinear};
-  const Values expected = values(vox::interpolate(view.contiguous(), options));
-  EXPECT_EQ(values(vox::interpolate(view, options)), expected);
+  const auto comparable = [](const Tensor& t) {
+    Values all = values(t);
+    for (double& v : all) v = std::isnan(v) ? 1234.5 : v;
+    return all;
+  };
+  const Triple size{3, 5, 4};
   const int threads = vox::get_num_threads();
-  for (const int n : {1, 3}) {
-    vox::set_num_threads(n);
-    EXPECT_EQ(values(vox::interpolate(view, options)), expected);
-  }
-  vox::set_num_threads(threads);
-}
-
-// Planes whose cells lie side by side are read as they lie, if the result is smaller (on the CPU).
-TEST_P(Interpolate, InterleavedPlanesGiveWhatDenseOnesGive) {
-  const std::vector<Shape> orders{{0, 2, 3, 4, 1}, {4, 3, 2, 1, 0}, {2, 0, 4, 3, 1}, {3, 4, 2, 0, 1},
-                                  {2, 3, 4, 1, 0}, {0, 3, 2, 4, 1}, {0, 4, 2, 3, 1}, {1, 2, 4, 3, 0}};
-  struct Case {
-    Shape shape;
-    Triple size;  // smaller than D, H, W, so that forward and, of a growing map, adjoint take this way
-  };
-  const auto same = [](const Tensor& a, const Tensor& b, const char* what) {
-    const Values x = values(a), y = values(b);
-    ASSERT_EQ(x.size(), y.size());
-    for (size_t i = 0; i < x.size(); ++i)
-      ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << what << " " << i;
-  };
-  for (const auto& [shape, size] : {Case{{2, 9, 7, 6, 10}, {3, 5, 4}},
-                                    {{1, 33, 6, 5, 9}, {6, 2, 5}},
-                                    {{17, 1, 4, 12, 6}, {2, 12, 3}},
-                                    {{3, 16, 6, 7, 8}, {2, 7, 8}},
-                                    {{4, 8, 5, 6, 21}, {5, 6, 8}},
-                                    {{2, 24, 1, 11, 5}, {1, 4, 7}},
-                                    {{1, 17, 40, 3, 40}, {9, 2, 19}}}) {
-    for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
-      Tensor dense = vox::randn(shape, {.dtype = dtype}).to(device());
-      dense.slice(2, 0, 1).slice(3, 1, 2).slice(4, 2, 3).copy_(vox::full({1}, std::nan("")).to(dtype));
-      for (const Shape& order : orders) {
-        Shape back = order;
-        for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-        const Tensor x = dense.permute(order).contiguous().permute(back);
-        const Tensor part = x.slice(1, shape[1] / 3, shape[1]).slice(4, shape[4] / 3, shape[4]);
-        const Tensor repeated = x.slice(0, 0, 1).expand({3, shape[1], shape[2], shape[3], shape[4]});
-        for (const Tensor& view : {x, part, x.slice(0, 0, 1), x.slice(2, 0, 1), repeated}) {
-          const Triple in{view.size(2), view.size(3), view.size(4)};
-          for (const auto& options :
-               {InterpolateOptions{.size = size, .mode = nearest},
-                {.size = size, .mode = trilinear},
-                InterpolateOptions{.size = size, .mode = trilinear, .align_corners = true}}) {
-            same(vox::interpolate(view, options), vox::interpolate(view.contiguous(), options), "forward");
+  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+    Tensor dense = vox::randn({2, 9, 7, 6, 10}, {.dtype = dtype}).to(device());
+    dense.slice(2, 0, 1).slice(3, 1, 2).slice(4, 2, 3).copy_(vox::full({1}, std::nan("")).to(dtype));
+    for (const Shape& order : {Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0}, Shape{2, 0, 4, 3, 1}}) {
+      Shape back = order;
+      for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
+      const Tensor x = dense.permute(order).contiguous().permute(back);
+      for (const Tensor& view : {x, x.slice(1, 3, 9).slice(4, 3, 10), x.slice(2, 0, 1),
+                                 x.slice(0, 0, 1).expand({20, 9, 7, 6, 10})}) {
+        const auto same = [&](const auto& f, const char* what) {
+          const Values expected = comparable(f(view.contiguous()));
+          for (const int n : {1, 3}) {
+            vox::set_num_threads(n);
+            EXPECT_EQ(comparable(f(view)), expected) << what << dtype << view.shape() << view.strides();
           }
-          // The adjoint reads a tensor of the view's shape.
-          for (const auto mode : {nearest, trilinear}) {
-            const auto gradient = [&](const Tensor& g) {
-              const Tensor zero =
-                  vox::zeros({view.size(0), view.size(1), size.d, size.h, size.w}, {dtype, device()})
-                      .set_requires_grad();
-              const Tensor y = vox::interpolate(zero, {.size = in, .mode = mode});
-              return vox::grad({y}, {zero}, {.grad_outputs = {g}})[0];
-            };
-            same(gradient(view), gradient(view.contiguous()), "adjoint");
-          }
+          vox::set_num_threads(threads);
+        };
+        for (const auto& options :
+             {InterpolateOptions{.size = size, .mode = nearest},
+              {.size = size, .mode = trilinear},
+              InterpolateOptions{.size = size, .mode = trilinear, .align_corners = true}})
+          same([&](const Tensor& t) { return vox::interpolate(t, options); }, "forward");
+        // The adjoint reads a tensor of the view's shape.
+        const Triple in{view.size(2), view.size(3), view.size(4)};
+        const Tensor zero =
+            vox::zeros({view.size(0), view.size(1), size.d, size.h, size.w}, {dtype, device()})
+                .set_requires_grad();
+        for (const auto mode : {nearest, trilinear}) {
+          const Tensor y = vox::interpolate(zero, {.size = in, .mode = mode});
+          const auto gradient = [&](const Tensor& g) {
+            return vox::grad({y}, {zero}, {.grad_outputs = {g}, .retain_graph = true})[0];
+          };
+          same(gradient, "adjoint");
         }
       }
     }
-  }
-}
-
-TEST_P(Interpolate, InterleavedPlanesAndThreads) {
-  const Tensor x = vox::randn({3, 24, 20, 16, 26}, {.device = device()});
-  const int threads = vox::get_num_threads();
-  for (const Shape& order : {Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0}, Shape{0, 3, 4, 2, 1}}) {
-    Shape back = order;
-    for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-    const Tensor view = x.permute(order).contiguous().permute(back);
-    const InterpolateOptions options{.size = Triple{11, 9, 13}, .mode = trilinear};
-    const Values expected = values(vox::interpolate(x, options));
-    for (const int n : {1, 2, 8, 16}) {
-      vox::set_num_threads(n);
-      EXPECT_EQ(values(vox::interpolate(view, options)), expected) << n;
-    }
-    vox::set_num_threads(threads);
   }
 }
 

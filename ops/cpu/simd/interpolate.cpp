@@ -9,15 +9,10 @@ namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
 template <class T>
-[[gnu::always_inline]] inline const T* row_of(const CellRows<T>& x, int64_t cell) {
-  return x.x + cell * x.pitch;
-}
-
-template <class T>
-void blend_rows(CellRows<T> x, const int64_t* index, const int64_t* next, const T* weights,
+void blend_rows(const T* x, const int64_t* index, const int64_t* next, const T* weights,
                 const T* next_weights, T* y, int64_t rows, int64_t n, bool stream) {
   for (int64_t r = 0; r < rows; ++r, y += n) {
-    const T *a = row_of(x, index[r]), *b = row_of(x, next[r]);
+    const T *a = x + index[r] * n, *b = x + next[r] * n;
     const T weight = weights[r], next_weight = next_weights[r];
     if (next_weight == 0) {  // avoids 0 * inf, and there may be no next row
       copy_run(reinterpret_cast<const char*>(a), reinterpret_cast<char*>(y),
@@ -73,11 +68,11 @@ void blend_along(const T* x, int64_t rows, int64_t in, const int32_t* index, con
 
 /// Adds weights[0] * row 0 + ... to y, or to 0 if `begins`; meanwhile prefetches what the next rows read.
 template <class T, int count>
-[[gnu::always_inline]] inline void add_rows(CellRows<T> x, const int64_t* outputs, const T* weights, T* y,
+[[gnu::always_inline]] inline void add_rows(const T* x, const int64_t* outputs, const T* weights, T* y,
                                             int64_t n, bool begins, const T* ahead, const T* ahead_too) {
   const T* row[count];
   Vec<T> weight[count];
-  for (int k = 0; k < count; ++k) row[k] = row_of(x, outputs[k]), weight[k] = Vec<T>{} + weights[k];
+  for (int k = 0; k < count; ++k) row[k] = x + outputs[k] * n, weight[k] = Vec<T>{} + weights[k];
   int64_t i = 0;
   for (; i + lanes<T> <= n; i += lanes<T>) {
     __builtin_prefetch(ahead + i);
@@ -94,10 +89,10 @@ template <class T, int count>
 }
 
 template <class T>
-void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y,
-              int64_t rows, int64_t n) {
-  // Distance of the prefetches: two rows, if these are contiguous, but at least a page.
-  const int64_t page = 4096 / sizeof(T), far = x.pitch == n && 2 * n > page ? 2 * n : page;
+void sum_rows(const T* x, const int64_t* begins, const int64_t* outputs, const T* weights, T* y, int64_t rows,
+              int64_t n) {
+  // Distance of the prefetches: two rows, but at least a page.
+  const int64_t page = 4096 / sizeof(T), far = 2 * n > page ? 2 * n : page;
   for (int64_t r = 0; r < rows; ++r, y += n) {
     int64_t k = begins[r];
     const int64_t end = begins[r + 1];
@@ -106,11 +101,8 @@ void sum_rows(CellRows<T> x, const int64_t* begins, const int64_t* outputs, cons
       continue;
     }
     // Only the last two rows are new; earlier sums have read the others.
-    const T *const ahead = row_of(x, outputs[end - 1]) + far, *const ahead_too =
-                                                                  row_of(
-                                                                      x,
-                                                                      outputs[end - (end - k > 1 ? 2 : 1)]) +
-                                                                  far;
+    const int64_t last = outputs[end - 1], other = outputs[end - (end - k > 1 ? 2 : 1)];
+    const T *const ahead = x + last * n + far, *const ahead_too = x + other * n + far;
     bool is_first = true;
     while (k < end) {
       const auto add = [&]<int count>() __attribute__((always_inline)) {

@@ -303,66 +303,8 @@ void mean_adjoint(const PoolAxes& g, int64_t d_begin, int64_t d_end, const T* y,
   }
 }
 
-// ---- Interleaved planes ----------------------------------------------------------------------------------
-
-/// Two vectors, used like one.
 template <class T>
-struct Pair {
-  Vec<T> low, high;
-  [[gnu::always_inline]] void operator+=(const Pair& other) { low += other.low, high += other.high; }
-  [[gnu::always_inline]] void operator+=(T number) { low += number, high += number; }
-  [[gnu::always_inline]] friend Pair operator/(const Pair& a, T divisor) {
-    return {a.low / divisor, a.high / divisor};
-  }
-};
-
-/// y[o * planes + p] = of_cells(at) for window o; at(cell) loads the planes from p on: two vectors, one, or a
-/// number.
-template <class T, class F>
-[[gnu::always_inline]] inline void for_planes(const T* x, int64_t step, int64_t windows, int64_t planes, T* y,
-                                              F of_cells) {
-  const T* later = x + step * (1 + ahead<T> / (step + 1));
-  for (int64_t o = 0; o < windows; ++o, x += step, later += step, y += planes) {
-    int64_t p = 0;
-    // Two vectors at a time, because their sums do not wait for each other.
-    for (; p + 2 * lanes<T> <= planes; p += 2 * lanes<T>) {
-      const Pair<T> pair = of_cells([=](int64_t cell) {
-        const T *const at = x + cell + p, *const next = later + cell + p;
-        __builtin_prefetch(next);
-        __builtin_prefetch(next + lanes<T>);
-        return Pair<T>{load(at), load(at + lanes<T>)};
-      });
-      store(y + p, pair.low);
-      store(y + p + lanes<T>, pair.high);
-    }
-    for (; p + lanes<T> <= planes; p += lanes<T>) {
-      store(y + p, of_cells([=](int64_t cell) {
-              __builtin_prefetch(later + cell + p);
-              return load(x + cell + p);
-            }));
-    }
-    for (; p < planes; ++p) y[p] = of_cells([=](int64_t cell) { return x[cell + p]; });
-  }
-}
-
-template <class T>
-void mean_interleaved(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
-                      bool padded, T divisor, int64_t windows, int64_t planes, T* y) {
-  for_planes(x, step, windows, planes, y, [=](auto at) {
-    const auto of_column = [=](int64_t i) {
-      auto sum = at(cells[i]);
-      for (int64_t k = 1; k < column; ++k) sum += at(cells[i + k]);
-      return sum;
-    };
-    auto sum = of_column(0);
-    for (int64_t i = column; i < count; i += column) sum += of_column(i);
-    if (padded) sum += T(0);  // turns -0 into +0
-    return sum / divisor;
-  });
-}
-
-template <class T>
-constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>, max_rows<T>, mean_interleaved<T>};
+constexpr Pool3dOf<T> table{max<T>, mean<T>, mean_adjoint<T>};
 
 }  // namespace
 

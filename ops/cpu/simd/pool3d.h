@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/cpu/simd/cell_rows.h>
 
 namespace vox::cpu::simd {
 
@@ -55,15 +54,6 @@ struct Pool3dOf {
   /// room for a row of windows, `slice` for the cells of one depth. `stream` writes past the cache.
   void (*mean_adjoint)(const PoolAxes& axes, int64_t d_begin, int64_t d_end, const T* y, const T* divisor_w,
                        T* x, T* column, T* slice, bool stream);
-
-  /// For r < rows: y[r] = the maximum of rows cells[b] of x, for b from begins[r] to begins[r + 1], or
-  /// -infinity if there are none; rows have n elements.
-  void (*max_rows)(CellRows<T> x, const int64_t* begins, const int64_t* cells, T* y, int64_t rows, int64_t n);
-
-  /// For `windows` windows of `planes` planes that lie side by side: y[o * planes + p] = the mean of x[o *
-  /// step + cells[i] + p], i < count. The first `column` cells are those of the first column, and so on.
-  void (*mean_interleaved)(const T* x, int64_t step, const int64_t* cells, int64_t count, int64_t column,
-                           bool padded, T divisor, int64_t windows, int64_t planes, T* y);
 };
 
 struct Pool3dKernels {

@@ -66,45 +66,4 @@ template <class T, int known>
   }
 }
 
-/// y = the maximum of some rows and, unless `begins`, of y. Prefetches what follows the last of the rows.
-template <class T, int count>
-[[gnu::always_inline]] inline void larger_of(const T* const* rows, T* y, int64_t n, bool begins) {
-  constexpr int64_t page = 4096 / sizeof(T);
-  const T* row[count];
-  for (int k = 0; k < count; ++k) row[k] = rows[k];
-  const auto of_all = [&](auto at) __attribute__((always_inline)) {
-    auto v = at(row[0]);
-    for (int k = 1; k < count; ++k) v = larger(v, at(row[k]));
-    return begins ? v : larger(at(y), v);
-  };
-  int64_t i = 0;
-  for (; i + lanes<T> <= n; i += lanes<T>) {
-    for (int k = count > 2 ? count - 2 : 0; k < count; ++k) __builtin_prefetch(row[k] + i + page);
-    store(y + i, of_all([=](const T* from) __attribute__((always_inline)) { return load(from + i); }));
-  }
-  for (; i < n; ++i) y[i] = of_all([=](const T* from) { return from[i]; });
-}
-
-template <class T>
-void max_rows(CellRows<T> x, const int64_t* begins, const int64_t* cells, T* y, int64_t rows, int64_t n) {
-  for (int64_t r = 0; r < rows; ++r, y += n) {
-    int64_t k = begins[r];
-    const int64_t end = begins[r + 1];
-    for (int64_t i = 0; k == end && i < n; ++i) y[i] = lowest<T>;
-    for (bool is_first = true; k < end; is_first = false) {
-      constexpr int most = 3;
-      const T* row[most];
-      const int64_t count = end - k < most ? end - k : most;
-      for (int64_t j = 0; j < count; ++j) row[j] = x.x + cells[k + j] * x.pitch;
-      if (count == 3)
-        larger_of<T, 3>(row, y, n, is_first);
-      else if (count == 2)
-        larger_of<T, 2>(row, y, n, is_first);
-      else
-        larger_of<T, 1>(row, y, n, is_first);
-      k += count;
-    }
-  }
-}
-
 }  // namespace vox::cpu::simd::VOXGRAD_ISA
