@@ -13,8 +13,8 @@
 //   16 bits      convolutions, matmul, nn::Linear
 //   f32          softmax, log_softmax, logsumexp, exp, log, pow, rsqrt, softplus, sum, norm, layer_norm,
 //                group_norm, and all losses
-//   the wider    add, sub, mul, div, where, cat and stack of an f32 and a 16-bit tensor
-//   unchanged    everything else; batch_norm and instance_norm take 16-bit x with f32 weights
+//   the wider    add, sub, mul, div, maximum, minimum, clamp, where, cat and stack of an f32 and a 16-bit
+//   tensor unchanged    everything else; batch_norm and instance_norm take 16-bit x with f32 weights
 //
 //     {
 //       const auto guard = vox::autocast(vox::bf16);

@@ -135,7 +135,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   }
 
   GradPlan plan(roots, std::move(requested));
-  run(roots, std::move(seeds), {options.retain_graph, options.create_graph}, &plan);
+  run(roots, std::move(seeds), {.retain_graph = options.retain_graph, .create_graph = options.create_graph},
+      &plan);
 
   std::vector<Tensor> results;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -7,6 +7,7 @@
 namespace vox {
 
 struct GradOptions {
+  detail::ByName by_name{};
   std::vector<Tensor> grad_outputs = {};  ///< one per output; may be left out for outputs of one element
   bool retain_graph = false;              ///< keep saved tensors for another backward
   bool create_graph = false;              ///< record the backward itself; implies retain_graph

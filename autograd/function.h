@@ -28,7 +28,7 @@ class FunctionContext {
   }
 
   /// In backward: whether the gradient of input i of forward is needed.
-  bool needs_grad(int64_t i) const {
+  bool needs_grad(Int i) const {
     check<GradError>(owner_ != nullptr, "FunctionContext::needs_grad: may be called only in backward");
     const auto inputs = static_cast<int64_t>(owner_->edges().size());
     check<ValueError>(i >= 0 && i < inputs, "FunctionContext::needs_grad: input ", i, " of ", inputs);

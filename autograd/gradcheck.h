@@ -11,6 +11,7 @@ namespace vox::autograd {
 using TensorFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
 struct GradcheckOptions {
+  vox::detail::ByName by_name{};
   double eps = 1e-6;   ///< distance of the central difference to each side
   double atol = 1e-5;  ///< allowed: |analytic - numeric| <= atol + rtol * |numeric|
   double rtol = 1e-3;

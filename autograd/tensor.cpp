@@ -93,7 +93,7 @@ int64_t Tensor::add_hook(Hook hook) {
   return id;
 }
 
-void Tensor::remove_hook(int64_t id) {
+void Tensor::remove_hook(Int id) {
   check<ValueError>(hook_list("remove_hook", *this).hooks.erase(id) == 1,
                     "remove_hook: no hook has the number ", id);
 }

@@ -159,7 +159,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
 
 Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
 
-Tensor linspace(double start, double end, int64_t steps, TensorOptions options) {
+Tensor linspace(Real start, Real end, Int steps, TensorOptions options) {
   check<ValueError>(steps >= 0, "linspace: steps must be >= 0, got ", steps);
   check<ValueError>(std::isfinite(start) && std::isfinite(end), "linspace: needs finite numbers, got start ",
                     start, " and end ", end);
@@ -176,7 +176,7 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options) 
   return in_the_name_of("linspace", [&] { return t.to(options.device); });
 }
 
-Tensor eye(int64_t n, TensorOptions options) {
+Tensor eye(Int n, TensorOptions options) {
   const Tensor t = filled("eye", {n, n}, 0, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);

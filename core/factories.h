@@ -85,10 +85,10 @@ Tensor arange(Scalar end, TensorOptions options = {});
 
 /// `steps` numbers from start to end, both included, in equal distances; computed in double. ValueError if
 /// steps is negative or a number is not finite; DTypeError unless the dtype is floating.
-Tensor linspace(double start, double end, int64_t steps, TensorOptions options = {});
+Tensor linspace(Real start, Real end, Int steps, TensorOptions options = {});
 
 /// The n x n identity matrix.
-Tensor eye(int64_t n, TensorOptions options = {});
+Tensor eye(Int n, TensorOptions options = {});
 
 // ---- Random numbers (ops/random.cpp) ----------------------------------------------------------------
 // Each call takes the next place in `generator`'s stream. All devices give the same bits.
@@ -102,9 +102,9 @@ Tensor rand(const Shape& shape, TensorOptions options = {}, Generator& generator
 Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
 /// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype can hold all of them.
-Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {.dtype = i64},
+Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64},
                Generator& generator = default_generator());
-inline Tensor randint(int64_t low, int64_t high, const Shape& shape, Device device,
+inline Tensor randint(Int low, Int high, const Shape& shape, Device device,
                       Generator& generator = default_generator()) {
   return randint(low, high, shape, {i64, device}, generator);
 }
@@ -114,6 +114,6 @@ inline Tensor randint(int64_t low, int64_t high, const Shape& shape, Device devi
 Tensor bernoulli(const Tensor& p, Generator& generator = default_generator());
 
 /// 0 to n - 1 in random order (i64).
-Tensor randperm(int64_t n, Device device = Device::cpu(), Generator& generator = default_generator());
+Tensor randperm(Int n, Device device = Device::cpu(), Generator& generator = default_generator());
 
 }  // namespace vox

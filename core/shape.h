@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
@@ -10,6 +9,7 @@
 #include <ostream>
 #include <vector>
 
+#include <voxgrad/core/arguments.h>
 #include <voxgrad/core/check.h>
 
 namespace vox {
@@ -17,12 +17,6 @@ namespace vox {
 /// The largest number of dimensions a tensor may have. Fixed, so that a shape is a plain value that kernels
 /// take as an argument and that costs no allocation.
 inline constexpr int64_t max_rank = 8;
-
-namespace detail {
-/// An integer that is a size, a dimension or an index; a bool is none.
-template <class T>
-concept Integer = std::integral<T> && !std::same_as<T, bool>;
-}  // namespace detail
 
 /// Sizes, strides or dimensions of a tensor: a short list of int64_t, kept inside the object. One integer
 /// stands for a list of one: `sum(x, 2)`.

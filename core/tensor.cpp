@@ -54,7 +54,7 @@ const TensorImpl& Tensor::checked(const char* function) const {
 const Shape& Tensor::shape() const { return checked("shape").shape; }
 const Shape& Tensor::strides() const { return checked("strides").strides; }
 int64_t Tensor::rank() const { return checked("rank").shape.rank(); }
-int64_t Tensor::size(int64_t dim) const {
+int64_t Tensor::size(Int dim) const {
   const Shape& s = checked("size").shape;
   return s[normalize_dim("size", dim, s.rank())];
 }
@@ -101,11 +101,27 @@ std::vector<T> Tensor::elements() const {
   }
 }
 
-void Tensor::copy_item(DType dtype, void* to) const {
+Scalar Tensor::element() const {
   checked("item");
   check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
-  checked_data("item", dtype);
-  std::memcpy(to, detach().to(Device::cpu()).impl()->data(), static_cast<size_t>(size_of(dtype)));
+  const Tensor host = detach().to(Device::cpu());
+  return visit_dtype(dtype(), [&](auto type) { return Scalar(*detail::ptr<decltype(type)>(host)); });
+}
+
+int64_t Tensor::whole_element(int64_t lowest, int64_t highest) const {
+  const Scalar value = element();
+  const double whole = std::trunc(value.as_real());
+  const bool counts = value.is_integer() || (whole >= -0x1p63 && whole < 0x1p63);  // false for NaN
+  const int64_t i = value.is_integer() ? value.as_integer() : counts ? static_cast<int64_t>(whole) : 0;
+  check<ValueError>(counts && i >= lowest && i <= highest, "item: the element is ", value.as_real(),
+                    "; the type asked for holds ", lowest, " to ", highest);
+  return i;
+}
+
+double Tensor::item() const {
+  check<DTypeError>(is_floating(dtype()), "item: the tensor holds ", dtype(),
+                    "; item() is for floating dtypes, write item<int64_t>() or item<bool>()");
+  return element().as_real();
 }
 
 template std::vector<float> Tensor::elements() const;

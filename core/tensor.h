@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <voxgrad/core/arguments.h>
 #include <voxgrad/core/device.h>
 #include <voxgrad/core/dtype.h>
 #include <voxgrad/core/shape.h>
@@ -29,6 +30,8 @@ class Scalar {
       : is_integer_(std::is_integral_v<T> && (std::is_signed_v<T> || static_cast<int64_t>(value) >= 0)),
         integer_(is_integer_ ? static_cast<int64_t>(value) : 0),
         real_(static_cast<double>(value)) {}
+  constexpr Scalar(Int value) : Scalar(int64_t{value}) {}
+  constexpr Scalar(Real value) : Scalar(double{value}) {}
 
   constexpr bool is_integer() const { return is_integer_; }
   constexpr int64_t as_integer() const { return integer_; }
@@ -50,6 +53,7 @@ constexpr Device::operator TensorOptions() const { return {.device = *this}; }
 
 /// The elements start, start + step, ... below end of a dimension, as in `x[{.start = 2, .end = 5}]`.
 struct Slice {
+  detail::ByName by_name{};
   int64_t start = 0, end = std::numeric_limits<int64_t>::max(), step = 1;
 };
 
@@ -81,10 +85,10 @@ class Tensor {
   // ---- What it is -----------------------------------------------------------------------------------
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const;
-  const Shape& strides() const;     ///< in elements
-  int64_t rank() const;             ///< number of dimensions
-  int64_t size(int64_t dim) const;  ///< size of one dimension
-  int64_t numel() const;            ///< number of elements
+  const Shape& strides() const;  ///< in elements
+  int64_t rank() const;          ///< number of dimensions
+  int64_t size(Int dim) const;   ///< size of one dimension
+  int64_t numel() const;         ///< number of elements
   DType dtype() const;
   Device device() const;
   TensorOptions options() const { return {dtype(), device()}; }
@@ -109,12 +113,21 @@ class Tensor {
     (void)dtype_of<T>();  // refuses types that no tensor holds
     return elements<T>();
   }
-  /// The only element of a tensor with numel() == 1, as T, which must be the dtype's type.
-  template <class T = float>
+  /// The only element of a tensor with numel() == 1 and a floating dtype.
+  double item() const;
+  /// The only element of a tensor with numel() == 1, of any dtype, cast to the number type T: rounded if T is
+  /// floating, without its fraction if T is an integer type. ValueError if that cannot hold it.
+  template <detail::Number T>
   T item() const {
-    T element{};
-    copy_item(dtype_of<T>(), &element);
-    return element;
+    using Limits = std::numeric_limits<T>;
+    constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if constexpr (std::is_same_v<T, bool>)
+      return element().as_real() != 0;
+    else if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(whole_element(static_cast<int64_t>(Limits::min()),
+                                          static_cast<int64_t>(std::min<uint64_t>(Limits::max(), most))));
+    else
+      return static_cast<T>(element().as_real());
   }
 
   // ---- Copies (ops/copy.cpp) ------------------------------------------------------------------------
@@ -130,26 +143,26 @@ class Tensor {
   // ---- Views: they share memory (ops/views.cpp) -----------------------------------------------------
   /// Elements start, start+step, ... below end of one dimension, or to its end; bounds clamp as in Python,
   /// step >= 1.
-  Tensor slice(int64_t dim, int64_t start, std::optional<int64_t> end = {}, int64_t step = 1) const;
-  Tensor operator[](int64_t index) const;              ///< select(0, index)
-  Tensor operator[](const Slice& range) const;         ///< slice(0, ...)
-  Tensor select(int64_t dim, int64_t index) const;     ///< one index of `dim`, which disappears
-  Tensor permute(const Shape& dims) const;             ///< dimension i of the result is dims[i]
-  Tensor transpose(int64_t dim0, int64_t dim1) const;  ///< swaps two dimensions
-  Tensor expand(const Shape& shape) const;             ///< repeats size-1 dimensions with stride 0; -1 keeps
-  Tensor reshape(const Shape& shape) const;  ///< a view where the strides allow it, else a copy; one -1
-  Tensor squeeze() const;                    ///< drops all dimensions of size 1
-  Tensor squeeze(int64_t dim) const;         ///< drops this one if its size is 1, as PyTorch does
-  Tensor unsqueeze(int64_t dim) const;       ///< adds a dimension of size 1
-  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
+  Tensor slice(Int dim, Int start, std::optional<Int> end = {}, Int step = 1) const;
+  Tensor operator[](Int index) const;           ///< select(0, index)
+  Tensor operator[](const Slice& range) const;  ///< slice(0, ...)
+  Tensor select(Int dim, Int index) const;      ///< one index of `dim`, which disappears
+  Tensor permute(const Shape& dims) const;      ///< dimension i of the result is dims[i]
+  Tensor transpose(Int dim0, Int dim1) const;   ///< swaps two dimensions
+  Tensor expand(const Shape& shape) const;      ///< repeats size-1 dimensions with stride 0; -1 keeps
+  Tensor reshape(const Shape& shape) const;     ///< a view where the strides allow it, else a copy; one -1
+  Tensor squeeze() const;                       ///< drops all dimensions of size 1
+  Tensor squeeze(Int dim) const;                ///< drops this one if its size is 1, as PyTorch does
+  Tensor unsqueeze(Int dim) const;              ///< adds a dimension of size 1
+  Tensor flatten(Int start_dim = 0, Int end_dim = -1) const;
 
   // ---- Reductions (ops/reduce.cpp); no dims means all of them ---------------------------------------
-  Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
-  Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
-  Tensor max(const Shape& dims = {}, bool keepdim = false) const;
-  Tensor min(const Shape& dims = {}, bool keepdim = false) const;
-  ValuesAndIndices max(detail::Integer auto dim, bool keepdim = false) const;
-  ValuesAndIndices min(detail::Integer auto dim, bool keepdim = false) const;
+  Tensor sum(const Shape& dims = {}, Flag keepdim = false) const;
+  Tensor mean(const Shape& dims = {}, Flag keepdim = false) const;
+  Tensor max(const Shape& dims = {}, Flag keepdim = false) const;
+  Tensor min(const Shape& dims = {}, Flag keepdim = false) const;
+  ValuesAndIndices max(detail::Integer auto dim, Flag keepdim = false) const;
+  ValuesAndIndices min(detail::Integer auto dim, Flag keepdim = false) const;
 
   // ---- In place (ops/inplace.cpp): in grad mode, GradError if an operand requires grad --------------
   // They return this handle, so that calls chain. Do not bind the result to a reference when called on a
@@ -207,13 +220,14 @@ class Tensor {
       return add_hook(std::move(hook));
     }
   }
-  void remove_hook(int64_t id);
+  void remove_hook(Int id);
   /// Names this tensor, for all its handles, in tapes, recordings and errors; "" removes the name. Views,
   /// copies and detach() have no name. Throws ValueError for control characters.
   Tensor& set_name(const std::string& name);
   std::string name() const;  ///< "" if it has none
 
   struct BackwardOptions {
+    detail::ByName by_name{};
     bool retain_graph = false;  ///< keep saved tensors for another backward
     bool create_graph = false;  ///< record the backward itself; implies retain_graph
   };
@@ -231,7 +245,8 @@ class Tensor {
   void* checked_mutable_data(DType dtype);
   template <class T>
   std::vector<T> elements() const;
-  void copy_item(DType dtype, void* to) const;
+  Scalar element() const;
+  int64_t whole_element(int64_t lowest, int64_t highest) const;
   int64_t add_hook(Hook hook);
 
   std::shared_ptr<TensorImpl> impl_;

@@ -12,6 +12,7 @@
 namespace vox::dist {
 
 struct DataParallelOptions {
+  vox::detail::ByName by_name{};
   int64_t bucket_bytes = 5'000'000;  ///< about as many bytes of gradients are reduced in one call
   /// The dtype in which gradients are sent and added, such as bf16. Parameters and grad() keep their dtypes.
   std::optional<DType> gradient_dtype = {};
@@ -50,6 +51,7 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   struct BackwardOptions {
+    vox::detail::ByName by_name{};
     std::optional<double> share = {};  ///< of the whole batch; 1 / size() by default
     /// Only adds to this rank's grad(), without communication. The next backward without it reduces the sum.
     bool accumulate = false;

@@ -27,6 +27,7 @@ struct DistError : Error {
 namespace vox::dist {
 
 struct InitOptions {
+  vox::detail::ByName by_name{};
   /// Seconds that ranks wait for each other in one call, at most 1e6. 0 means the environment variable
   /// VOXGRAD_DIST_TIMEOUT or, if that is not set, 600.
   double timeout = 0;

@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <vector>
 
+#include <voxgrad/core/arguments.h>
+
 namespace vox::dist {
 
 struct SamplerOptions {
+  vox::detail::ByName by_name{};
   int64_t count;       ///< samples of the data set
   int64_t batch_size;  ///< samples of a batch, of all ranks together
   bool shuffle = true;

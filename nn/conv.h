@@ -21,6 +21,7 @@ template <int dims>
 class Conv final : public Module {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     int64_t in_channels, out_channels;
     Spatial<dims> kernel_size;
     Spatial<dims> stride = 1, padding = 0, dilation = 1;
@@ -47,6 +48,7 @@ template <int dims>
 class ConvTranspose final : public Module {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     int64_t in_channels, out_channels;
     Spatial<dims> kernel_size;
     Spatial<dims> stride = 1, padding = 0, output_padding = 0;

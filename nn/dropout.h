@@ -10,6 +10,7 @@ namespace vox::nn {
 class Dropout final : public Module {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     double p = 0.5;
   };
   /// Throws ValueError unless 0 <= p <= 1.

@@ -18,13 +18,13 @@ int64_t kernel_volume(const Tensor& weight) {
 
 }  // namespace
 
-Tensor& uniform_(Tensor& t, double low, double high) {
+Tensor& uniform_(Tensor& t, Real low, Real high) {
   check<ValueError>(low <= high, "uniform_: low must be <= high, got ", low, " and ", high);
   const auto guard = no_grad();
   return t.copy_(rand(t.shape(), {opmath(t.dtype()), t.device()}) * (high - low) + low);
 }
 
-Tensor& normal_(Tensor& t, double mean, double std) {
+Tensor& normal_(Tensor& t, Real mean, Real std) {
   check<ValueError>(std >= 0, "normal_: std must be >= 0, got ", std);
   const auto guard = no_grad();
   return t.copy_(randn(t.shape(), {opmath(t.dtype()), t.device()}) * std + mean);
@@ -33,7 +33,7 @@ Tensor& normal_(Tensor& t, double mean, double std) {
 int64_t fan_in(const Tensor& weight) { return kernel_volume(weight) * weight.shape()[1]; }
 int64_t fan_out(const Tensor& weight) { return kernel_volume(weight) * weight.shape()[0]; }
 
-Tensor& default_uniform_(Tensor& t, int64_t fan) {
+Tensor& default_uniform_(Tensor& t, Int fan) {
   const double bound = fan > 0 ? 1 / std::sqrt(static_cast<double>(fan)) : 0;
   return uniform_(t, -bound, bound);
 }

@@ -6,8 +6,8 @@
 /// default generator.
 namespace vox::nn::init {
 
-Tensor& uniform_(Tensor& t, double low, double high);
-Tensor& normal_(Tensor& t, double mean, double std);
+Tensor& uniform_(Tensor& t, Real low, Real high);
+Tensor& normal_(Tensor& t, Real mean, Real std);
 
 /// Number of inputs that are summed for one output element, as PyTorch counts it: weight.shape[1] * kernel
 /// volume.
@@ -16,7 +16,7 @@ int64_t fan_in(const Tensor& weight);
 int64_t fan_out(const Tensor& weight);
 
 /// Uniform in +-1/sqrt(fan): the default of weights and biases in PyTorch's Linear, Conv and ConvTranspose.
-Tensor& default_uniform_(Tensor& t, int64_t fan);
+Tensor& default_uniform_(Tensor& t, Int fan);
 /// Normal with std sqrt(2 / fan_in), for relu networks (He et al., arXiv 1502.01852).
 Tensor& kaiming_normal_(Tensor& weight);
 /// Uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).

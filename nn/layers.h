@@ -26,7 +26,7 @@ struct ReLU final : Rectifier {
 };
 
 struct LeakyReLU final : Rectifier {
-  explicit LeakyReLU(double slope = 0.01) : negative_slope(slope) {}
+  explicit LeakyReLU(Real slope = 0.01) : negative_slope(slope) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return leaky_relu(input, negative_slope); }
   std::string describe() const override { return str("LeakyReLU(", negative_slope, ")"); }
@@ -51,7 +51,7 @@ VOXGRAD_ACTIVATION(Hardswish, hardswish)
 #undef VOXGRAD_ACTIVATION
 
 struct ELU final : Module {
-  explicit ELU(double alpha = 1) : alpha(alpha) {}
+  explicit ELU(Real alpha = 1) : alpha(alpha) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return elu(input, alpha); }
   std::string describe() const override { return str("ELU(", alpha, ")"); }
@@ -59,7 +59,7 @@ struct ELU final : Module {
 };
 
 struct Softplus final : Module {
-  explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
+  explicit Softplus(Real beta = 1, Real threshold = 20) : beta(beta), threshold(threshold) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return softplus(input, beta, threshold); }
   std::string describe() const override { return str("Softplus(", beta, ", ", threshold, ")"); }
@@ -67,7 +67,7 @@ struct Softplus final : Module {
 };
 
 struct Hardtanh final : Module {
-  explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
+  explicit Hardtanh(Real min_val = -1, Real max_val = 1) : min_val(min_val), max_val(max_val) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return hardtanh(input, min_val, max_val); }
   std::string describe() const override { return str("Hardtanh(", min_val, ", ", max_val, ")"); }
@@ -76,7 +76,7 @@ struct Hardtanh final : Module {
 
 /// Softmax along `dim` (ops/reduce.h).
 struct Softmax final : Module {
-  explicit Softmax(int64_t dim) : dim(dim) {}
+  explicit Softmax(Int dim) : dim(dim) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return softmax(input, dim); }
   std::string describe() const override { return str("Softmax(", dim, ")"); }
@@ -150,7 +150,7 @@ struct Identity final : Module {
 
 /// Joins the dimensions start_dim to end_dim into one: by default (N, C, D, H, W) -> (N, C*D*H*W).
 struct Flatten final : Module {
-  explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
+  explicit Flatten(Int start_dim = 1, Int end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
   VOXGRAD_MODULE()
   Tensor forward(const Tensor& input) { return input.flatten(start_dim, end_dim); }
   std::string describe() const override { return str("Flatten(", start_dim, ", ", end_dim, ")"); }

@@ -10,6 +10,7 @@ namespace vox::nn {
 class Linear final : public Module {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     int64_t in_features, out_features;
     bool bias = true;
     TensorOptions tensor = {};  ///< dtype and device of the parameters

@@ -80,9 +80,11 @@ void Module::check_members(const Children& children, std::span<const Node> below
     return std::all_of(all.lower_bound(begin), all.lower_bound(begin + children.size_),
                        [&](const void* address) { return listed.contains(address); });
   }();
-  check<ValueError>(all_listed, describe(),
-                    ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "
-                    "trained, moved or saved (to exclude it on purpose, hold it by a std::unique_ptr)");
+  check<ValueError>(
+      all_listed, describe(),
+      ": VOXGRAD_MODULE does not list all members that are modules; one of them would not be "
+      "trained, moved or saved (to exclude it on purpose, hold it by a std::unique_ptr and call its own "
+      "eval() or train() once)");
 }
 
 std::string Children::take_name(std::string_view& names) {
@@ -93,6 +95,83 @@ std::string Children::take_name(std::string_view& names) {
   if (name.ends_with('_')) name.pop_back();
   return name;
 }
+
+// ---- Calls ---------------------------------------------------------------------------------------------
+
+namespace {
+thread_local detail::Call* innermost = nullptr;
+
+std::string class_of(const Module& module) {
+  const std::string text = module.describe();
+  return text.substr(0, text.find('('));
+}
+
+/// `error`, which is being handled, with another message; the same if its class has no Error::with.
+std::exception_ptr with_message(const Error& error, const std::string& message) {
+  const std::exception_ptr other = error.with(message);
+  try {
+    std::rethrow_exception(other);
+  } catch (const Error& thrown) {
+    if (typeid(thrown) == typeid(error)) return other;
+  }
+  return std::current_exception();
+}
+}  // namespace
+
+namespace detail {
+
+Call::Call(Module& module)
+    : module_(module),
+      outer_(innermost),
+      is_known_(module.address_.is_known || (outer_ && outer_->is_known_)) {
+  const bool has_tensors = !module.parameters_.empty() || !module.buffers_.empty();
+  if (has_tensors && is_known_ && !module.address_.is_known) {
+    for (const Call* call = outer_; call; call = call->outer_) {
+      if (call->module_.address_.is_known) call->module_.known_tree();  // it may have been added since
+    }
+    check<ValueError>(
+        module.address_.is_known, module.describe(),
+        " is called, but no VOXGRAD_MODULE or list_children() names it: it is not trained, moved "
+        "or saved (to leave it out on purpose, call its own eval() or train() once)");
+  }
+  innermost = this;
+}
+
+Call::~Call() { innermost = outer_; }
+
+std::string Call::place() const try {
+  std::vector<const Call*> calls;
+  for (const Call* call = this; call; call = call->outer_) calls.push_back(call);
+  std::string path;
+  for (size_t i = calls.size() - 1; i > 0; --i) {
+    for (const Module::Node& node : calls[i]->module_.tree()) {
+      if (node.module != &calls[i - 1]->module_) continue;
+      path += (path.empty() || node.path.empty() ? "" : ".") + node.path;
+      break;
+    }
+  }
+  if (!path.empty()) return str("in ", path, " (", class_of(module_), "): ");
+  return module_.tree().size() > 1 ? str("in ", class_of(module_), ": ") : "";  // a layer names itself
+} catch (const Error&) {
+  return "";  // a list is wrong, which is not the error to report here
+}
+
+void Call::rethrow(const Error& error) {
+  const bool is_named = !named_.empty() && std::string_view(error.what()).find(named_) != std::string::npos;
+  if (!is_named) named_ = place();
+  if (outer_) outer_->named_ = named_;
+  if (is_named || named_.empty()) throw;
+  std::rethrow_exception(with_message(error, named_ + error.what()));
+}
+
+void Results::cannot_see(const std::type_info& type) const {
+  throw ValueError(str(module.describe(), ": a forward hook cannot see the tensors of the ",
+                       vox::detail::type_name(type),
+                       " that forward() returned; give it a member `auto tensors() "
+                       "{ return std::tie(a, b); }` that names them"));
+}
+
+}  // namespace detail
 
 // ---- The tree ------------------------------------------------------------------------------------------
 
@@ -128,6 +207,13 @@ std::vector<Module::Node> Module::tree() const {
   std::vector<Node> nodes;
   std::vector<const Module*> parents;
   collect("", "", parents, nodes);
+  return nodes;
+}
+
+/// The same for those who will read, set or keep what they find.
+std::vector<Module::Node> Module::known_tree() const {
+  std::vector<Node> nodes = tree();
+  for (const Node& node : nodes) node.module->address_.is_known = true;
   return nodes;
 }
 
@@ -179,7 +265,7 @@ Tensor Module::register_buffer(std::string name, Tensor value) {
 
 std::vector<Named> Module::tensors(std::vector<Named> Module::*kind) const {
   std::vector<Named> all;
-  for (const Node& node : tree()) {
+  for (const Node& node : known_tree()) {
     for (const auto& [name, t] : node.module->*kind)
       all.emplace_back(node.path.empty() ? name : node.path + "." + name, t);
   }
@@ -200,7 +286,7 @@ void Module::name_parameters() {
 }
 
 Module& Module::train(bool on) {
-  for (const Node& node : tree()) node.module->training_ = on;
+  for (const Node& node : known_tree()) node.module->training_ = on;
   return *this;
 }
 
@@ -272,7 +358,7 @@ int64_t Module::register_forward_hook(ForwardHook hook) {
   return next_hook_++;
 }
 
-void Module::remove_forward_hook(int64_t id) {
+void Module::remove_forward_hook(Int id) {
   check<ValueError>(hooks_.erase(id) == 1, "Module::remove_forward_hook: there is no hook ", id);
 }
 

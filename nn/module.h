@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <ostream>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,43 @@ class ModuleAddress {
   ModuleAddress(ModuleAddress&&) : ModuleAddress() {}
   ModuleAddress& operator=(ModuleAddress&&) { return *this; }
   ~ModuleAddress();
+
+  /// Whether the parameters, or the mode, of the module or of one above it were asked for or set: whoever did
+  /// so knows this module.
+  mutable std::atomic<bool> is_known{false};
 };
+
+/// A call of a module, on top of the calls that led to it on this thread.
+class Call {
+ public:
+  /// Throws ValueError if the module has parameters or buffers and is not known, but one that called it is.
+  explicit Call(Module& module);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  /// Throws `error`, which is being handled, again. Its message begins with the path to the innermost module
+  /// in whose call it was thrown: "in encoder.2.conv (Conv3d): ".
+  [[noreturn]] void rethrow(const Error& error);
+
+ private:
+  std::string place() const;
+
+  Module& module_;
+  Call* const outer_;
+  const bool is_known_;  // this module, or one that led to it
+  std::string named_;    // what a call inside this one put in front of its error
+};
+
+/// f(), as a call of `module`.
+template <class F>
+decltype(auto) as_call_of(Module& module, F f) {
+  Call call(module);
+  try {
+    return f();
+  } catch (const Error& error) {
+    call.rethrow(error);
+  }
+}
 }  // namespace detail
 
 /// The members of a module that are modules, by name (see Module::list_children).
@@ -88,7 +126,7 @@ class Children {
 ///
 ///     struct Block : nn::Module {
 ///       nn::Conv3d a{{.in_channels = 8, .out_channels = 4, .kernel_size = 3, .padding = 1}};
-///       nn::BatchNorm3d n{{4}};
+///       nn::BatchNorm3d n{{.num_features = 4}};
 ///       Tensor gain = register_parameter("gain", ones({1}));
 ///       VOXGRAD_MODULE(a, n)  // all members that are modules
 ///       Tensor forward(const Tensor& x, const Tensor& skip) { return gain * relu(n(a(cat({x, skip}, 1)))); }
@@ -173,14 +211,15 @@ class Module {
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
 
   // ---- Hooks ----------------------------------------------------------------------------------------
-  /// Receives the tensors among a call's arguments, also those inside pairs, tuples and ranges, and the
-  /// tensors of the result, which it may replace.
+  /// Receives the tensors among a call's arguments and those of the result, which it may replace; also those
+  /// inside pairs, tuples, ranges and optionals. Of a struct it sees what a member `auto tensors() { return
+  /// std::tie(mean, variance); }` names. A call throws ValueError if it has hooks and returns another class.
   using ForwardHook =
       std::function<void(Module& module, std::span<const Tensor> inputs, std::span<Tensor> outputs)>;
   /// Calls `hook` after each call of this module; a call of `forward` itself runs no hooks. Returns a number
   /// for remove_forward_hook(). Throws ValueError for an empty function.
   int64_t register_forward_hook(ForwardHook hook);
-  void remove_forward_hook(int64_t id);
+  void remove_forward_hook(Int id);
   bool has_forward_hooks() const { return !hooks_.empty(); }
   /// Runs the hooks. The operator() of VOXGRAD_MODULE calls it.
   void run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor> outputs);
@@ -192,6 +231,12 @@ class Module {
   virtual int64_t multiply_adds(const Tensor& /*input*/, const Tensor& /*output*/) const { return 0; }
 
  protected:
+  template <class... Arguments>
+  auto register_module(Arguments&&...) {
+    static_assert(sizeof...(Arguments) > sizeof...(Arguments),
+                  "a child is a plain member, which a line lists: `nn::Conv3d conv{{...}}; "
+                  "VOXGRAD_MODULE(conv)`; register_module is not needed");
+  }
   /// Registers `value`, and returns the handle to keep as a member. An undefined tensor (a missing bias) is
   /// returned and not registered.
   Tensor register_parameter(std::string name, Tensor value);
@@ -206,8 +251,10 @@ class Module {
     Module* module;
   };
   friend Summary detail::summarize(Module& network, const std::function<void()>& call);
+  friend class detail::Call;
 
   std::vector<Node> tree() const;
+  std::vector<Node> known_tree() const;
   void collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
                std::vector<Node>& nodes) const;
   void check_members(const Children& children, std::span<const Node> below) const;
@@ -229,20 +276,40 @@ std::ostream& operator<<(std::ostream& out, const Module& module);
 
 namespace detail {
 
-/// Calls f for every tensor in `value`: a tensor, or pairs, tuples and ranges of tensors.
+/// Calls f for every tensor in `value`: a tensor, what a member tensors() returns, or pairs, tuples, ranges
+/// and optionals of these. An object of any other class goes to f.cannot_see, if f has that.
 template <class F, class Value>
 void for_each_tensor(const F& f, Value& value) {
   using Plain = std::remove_const_t<Value>;
   if constexpr (std::is_same_v<Plain, Tensor>) {
     f(value);
+  } else if constexpr (requires { const_cast<Plain&>(value).tensors(); }) {
+    auto tensors = const_cast<Plain&>(value).tensors();
+    for_each_tensor(f, tensors);
   } else if constexpr (requires { std::tuple_size<Plain>::value; }) {
     std::apply([&](auto&... parts) { (for_each_tensor(f, parts), ...); }, value);
   } else if constexpr (requires { value.begin(), value.end(); }) {
     for (auto&& part : value) {
       if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(part)>, Plain>) for_each_tensor(f, part);
     }
+  } else if constexpr (std::is_class_v<Plain> && requires { *value, value ? 1 : 0; }) {
+    if (value) for_each_tensor(f, *value);
+  } else if constexpr (std::is_class_v<Plain> && requires { f.cannot_see(value); }) {
+    f.cannot_see(value);
   }
 }
+
+/// Collects the tensors of a result for the hooks of `module`.
+struct Results {
+  const Module& module;
+  std::vector<Tensor>& all;
+  void operator()(const Tensor& t) const { all.push_back(t); }
+  template <class Value>
+  void cannot_see(const Value&) const {
+    cannot_see(typeid(Value));
+  }
+  [[noreturn]] void cannot_see(const std::type_info& type) const;
+};
 
 template <class... Inputs>
 void refuse_const_call() {
@@ -253,7 +320,7 @@ void refuse_const_call() {
 
 }  // namespace detail
 
-/// m.forward(inputs...), then the forward hooks.
+/// m.forward(inputs...), then the forward hooks. An error names the path to m.
 template <class M, class... Inputs>
 decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
   constexpr bool fits = requires { m.forward(std::forward<Inputs>(inputs)...); };
@@ -261,25 +328,31 @@ decltype(auto) call_with_hooks(M& m, Inputs&&... inputs) {
   if constexpr (fits) {
     using Output = decltype(m.forward(std::forward<Inputs>(inputs)...));
     static_assert(!std::is_reference_v<Output>, "a module's forward() returns a value, not a reference");
-    if constexpr (!std::is_void_v<Output>) {
-      if (m.has_forward_hooks()) {
-        std::vector<Tensor> given, results;
-        (detail::for_each_tensor([&](const Tensor& t) { given.push_back(t); }, inputs), ...);
-        Output output = m.forward(std::forward<Inputs>(inputs)...);
-        detail::for_each_tensor([&](const Tensor& t) { results.push_back(t); }, output);
-        m.run_forward_hooks(given, results);
-        size_t i = 0;
-        detail::for_each_tensor([&](Tensor& t) { t = results[i++]; }, output);
-        return output;
+    return detail::as_call_of(m, [&]() -> Output {
+      if constexpr (!std::is_void_v<Output>) {
+        if (m.has_forward_hooks()) {
+          std::vector<Tensor> given, results;
+          (detail::for_each_tensor([&](const Tensor& t) { given.push_back(t); }, inputs), ...);
+          Output output = m.forward(std::forward<Inputs>(inputs)...);
+          detail::for_each_tensor(detail::Results{m, results}, output);
+          m.run_forward_hooks(given, results);
+          size_t i = 0;
+          detail::for_each_tensor([&](Tensor& t) { t = results[i++]; }, output);
+          return output;
+        }
       }
-    }
-    return m.forward(std::forward<Inputs>(inputs)...);
+      return m.forward(std::forward<Inputs>(inputs)...);
+    });
   }
 }
 
 /// A line that every module class needs: it lists the members that are modules (Children::add says which
 /// types they may have) and makes the module callable. Members declared after it are public. If the list
 /// lacks a member that is a module, parameters(), train() and all others that need the list throw ValueError.
+/// They cannot see one in memory of its own, as in a std::vector or std::unique_ptr. That one throws
+/// ValueError when it is called below a module on which they were called, if it has parameters or buffers.
+/// Nothing notices that eval() does not reach a Dropout there, or that a module which is never called is not
+/// saved. To leave a module out on purpose, call its own eval() or train() once.
 #define VOXGRAD_MODULE(...)                                                    \
  public:                                                                       \
   template <class... Inputs>                                                   \

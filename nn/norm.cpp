@@ -33,12 +33,12 @@ void Norm::register_affine(const Shape& shape, bool has_bias) {
   if (has_bias) bias = register_parameter("bias", zeros(shape, tensor_));
 }
 
-std::string Norm::describe_as(const std::string& sizes, bool usually_affine) const {
+std::string Norm::describe_as(const std::string& sizes, double eps, bool usually_affine) const {
   const double slope = activation.negative_slope;
   const std::string following = activation == Activation::none()   ? ""
                                 : activation == Activation::relu() ? ", relu"
                                                                    : str(", leaky_relu ", slope);
-  return str(layer_ + std::string_view("nn::").size(), "(", sizes, following,
+  return str(layer_ + std::string_view("nn::").size(), "(", sizes, ", eps=", eps, following,
              detail::option("affine", weight.defined(), usually_affine), ")");
 }
 

@@ -26,7 +26,7 @@ class Norm : public Module {
  protected:
   Norm(const char* layer, double eps, Activation activation, TensorOptions tensor);
   void register_affine(const Shape& shape, bool has_bias = true);
-  std::string describe_as(const std::string& sizes, bool usually_affine = true) const;
+  std::string describe_as(const std::string& sizes, double eps, bool usually_affine = true) const;
 
   const char* layer_;
   TensorOptions tensor_;
@@ -47,8 +47,9 @@ class TrackingNorm : public Norm {
   void check_shape(const Tensor& input, int64_t num_features, int dims) const;
 };
 
-/// BatchNorm::Options. It is not nested because GCC 12 would crash on a member `BatchNorm3d n{{8}};`.
+/// BatchNorm::Options. It is not nested because GCC 12 would crash on a member `BatchNorm3d n{{.eps = 1}};`.
 struct BatchNormOptions {
+  vox::detail::ByName by_name{};
   int64_t num_features;
   double eps = 1e-5;
   std::optional<double> momentum = 0.1;  ///< finite; std::nullopt: the plain average over all batches
@@ -74,7 +75,7 @@ class BatchNorm final : public TrackingNorm {
   /// channel has one element. A batch without elements gives an empty result and updates no statistics, but
   /// counts.
   Tensor normalize(const Tensor& input, Activation activation) override;
-  std::string describe() const override { return describe_as(str(options.num_features)); }
+  std::string describe() const override { return describe_as(str(options.num_features), options.eps); }
 
   Options options;
 };
@@ -86,6 +87,7 @@ template <int dims>
 class InstanceNorm final : public TrackingNorm {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     int64_t num_features;
     double eps = 1e-5;
     double momentum = 0.1;  ///< finite
@@ -98,7 +100,7 @@ class InstanceNorm final : public TrackingNorm {
   /// Throws ShapeError for other ranks and numbers of channels, and if it needs the input's statistics but a
   /// channel has one cell.
   Tensor normalize(const Tensor& input, Activation activation) override;
-  std::string describe() const override { return describe_as(str(options.num_features), false); }
+  std::string describe() const override { return describe_as(str(options.num_features), options.eps, false); }
 
   Options options;
 };
@@ -107,6 +109,7 @@ class InstanceNorm final : public TrackingNorm {
 class GroupNorm final : public Norm {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     int64_t num_groups, num_channels;  ///< num_channels is divisible by num_groups
     double eps = 1e-5;
     bool affine = true;
@@ -116,7 +119,7 @@ class GroupNorm final : public Norm {
   explicit GroupNorm(const Options& options);
   Tensor normalize(const Tensor& input, Activation activation) override;
   std::string describe() const override {
-    return describe_as(str(options.num_groups, ", ", options.num_channels));
+    return describe_as(str(options.num_groups, ", ", options.num_channels), options.eps);
   }
 
   Options options;
@@ -126,6 +129,7 @@ class GroupNorm final : public Norm {
 class LayerNorm final : public Norm {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     Shape normalized_shape;
     double eps = 1e-5;
     bool elementwise_affine = true;  ///< whether there are weight and bias
@@ -135,7 +139,7 @@ class LayerNorm final : public Norm {
   };
   explicit LayerNorm(const Options& options);
   Tensor normalize(const Tensor& input, Activation activation) override;
-  std::string describe() const override { return describe_as(str(options.normalized_shape)); }
+  std::string describe() const override { return describe_as(str(options.normalized_shape), options.eps); }
 
   Options options;
 };

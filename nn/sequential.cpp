@@ -6,7 +6,7 @@
 namespace vox::nn {
 
 void Sequential::append(Layer layer) {
-  check<ValueError>(layer.module != nullptr, "Sequential: layer ", size(), " is null");
+  check<ValueError>(layer.module != nullptr, "Sequential: layer ", layer.name, " is null");
   layers_.push_back(std::move(layer));
   try {
     named_modules();  // refuses a module that would contain itself
@@ -16,18 +16,19 @@ void Sequential::append(Layer layer) {
   }
 }
 
-Tensor Sequential::forward(const Tensor& input) {
+Tensor Sequential::forward(const Tensor& input, const Tap& tap) {
   Tensor x = input;
   for (size_t i = 0; i < layers_.size(); ++i) {
     auto* norm = dynamic_cast<Norm*>(layers_[i].module.get());
     const bool joins = norm && norm->activation == Activation::none() && i + 1 < layers_.size();
     auto* next = joins ? dynamic_cast<Rectifier*>(layers_[i + 1].module.get()) : nullptr;
     if (next && !norm->has_forward_hooks() && !next->has_forward_hooks()) {
-      x = norm->normalize(x, next->activation());
+      x = detail::as_call_of(*norm, [&] { return norm->normalize(x, next->activation()); });
       ++i;
     } else {
       x = layers_[i].call(*layers_[i].module, x);
     }
+    if (tap) tap(layers_[i].name, x);
   }
   return x;
 }

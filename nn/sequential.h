@@ -28,9 +28,30 @@ struct Lambda final : Module {
 /// Layers applied one after the other: `Sequential net{Conv3d({...}), ReLU(), ConvTranspose3d({...})};` The
 /// children are named "0", "1", ... Use braces: C++ reads `Sequential net(ReLU(), ReLU());` as the
 /// declaration of a function. A Sequential made of one Sequential alone is that one, moved; push_back() makes
-/// it a child.
+/// it a child. Children may have names of their own: `Sequential net{{"conv", Conv3d({...})}, {"act",
+/// ReLU()}};`
 class Sequential final : public Module {
+  struct Layer {
+    std::string name;
+    std::shared_ptr<Module> module;
+    Tensor (*call)(Module&, const Tensor&);
+  };
+
  public:
+  /// A layer with its name. The layer is moved, or shared, as by push_back().
+  class Named {
+   public:
+    template <class Child>
+    Named(std::string name, Child&& layer) : layer_(make(std::move(name), std::forward<Child>(layer))) {}
+
+   private:
+    friend class Sequential;
+    Layer layer_;
+  };
+
+  Sequential(std::initializer_list<Named> layers) {
+    for (const Named& named : layers) append(named.layer_);
+  }
   template <class... Layers>
   requires(!(std::same_as<std::remove_cvref_t<Layers>, Sequential> || ...) ||
            sizeof...(Layers) > 1) explicit Sequential(Layers&&... layers) {
@@ -42,22 +63,14 @@ class Sequential final : public Module {
   /// Appends a layer: a module whose forward takes a Tensor and returns one, which is moved; a
   /// std::shared_ptr to one, which is shared with the caller, or a std::unique_ptr; or a function of a
   /// Tensor.
-  template <class Layer>
-  void push_back(Layer&& layer) {
-    using M = std::remove_cvref_t<Layer>;
-    if constexpr (std::derived_from<M, Module>) {
-      static_assert(!std::is_lvalue_reference_v<Layer>,
-                    "a layer is moved into its Sequential: push_back(std::move(layer))");
-      if constexpr (!std::is_lvalue_reference_v<Layer>) add(std::make_shared<M>(std::move(layer)));
-    } else if constexpr (requires { typename M::element_type; }) {
-      add(std::shared_ptr<typename M::element_type>(std::forward<Layer>(layer)));
-    } else {
-      static_assert(
-          std::is_invocable_r_v<Tensor, M&, const Tensor&>,
-          "a layer of a Sequential is a module, a std::shared_ptr to one, or a function that takes a "
-          "Tensor and returns one");
-      if constexpr (std::is_invocable_r_v<Tensor, M&, const Tensor&>) add(std::make_shared<Lambda>(layer));
-    }
+  template <class Child>
+  void push_back(Child&& layer) {
+    push_back(std::to_string(size()), std::forward<Child>(layer));
+  }
+  /// The same under a name of its own, instead of the number of layers before it.
+  template <class Child>
+  void push_back(std::string name, Child&& layer) {
+    append(make(std::move(name), std::forward<Child>(layer)));
   }
 
   size_t size() const { return layers_.size(); }
@@ -66,27 +79,48 @@ class Sequential final : public Module {
     return *layers_[i].module;
   }
 
+  /// Sees the output of the layer of this name.
+  using Tap = std::function<void(const std::string& name, const Tensor& output)>;
+
   void list_children(Children& children) override {
-    for (size_t i = 0; i < size(); ++i) children.add(std::to_string(i), *layers_[i].module);
+    for (const Layer& layer : layers_) children.add(layer.name, *layer.module);
   }
   Tensor operator()(const Tensor& input) { return call_with_hooks(*this, input); }
+  Tensor operator()(const Tensor& input, const Tap& tap) { return call_with_hooks(*this, input, tap); }
   /// A norm and a ReLU or LeakyReLU that follows it are one pass over memory. The result is that of both
   /// layers, except that LeakyReLU rounds 16-bit elements once instead of twice. Forward hooks on one of them
-  /// keep them apart.
-  Tensor forward(const Tensor& input);
+  /// keep them apart; `tap` does not. It sees the output of each layer in turn, but not that of a norm whose
+  /// activation is applied in the same pass.
+  Tensor forward(const Tensor& input, const Tap& tap = {});
 
  private:
-  struct Layer {
-    std::shared_ptr<Module> module;
-    Tensor (*call)(Module&, const Tensor&);
-  };
+  template <class Child>
+  static Layer make(std::string name, Child&& layer) {
+    using M = std::remove_cvref_t<Child>;
+    if constexpr (std::derived_from<M, Module>) {
+      static_assert(!std::is_lvalue_reference_v<Child>,
+                    "a layer is moved into its Sequential: push_back(std::move(layer))");
+      if constexpr (!std::is_lvalue_reference_v<Child>)
+        return of(std::move(name), std::make_shared<M>(std::move(layer)));
+    } else if constexpr (requires { typename M::element_type; }) {
+      return of(std::move(name), std::shared_ptr<typename M::element_type>(std::forward<Child>(layer)));
+    } else {
+      static_assert(
+          std::is_invocable_r_v<Tensor, M&, const Tensor&>,
+          "a layer of a Sequential is a module, a std::shared_ptr to one, or a function that takes a "
+          "Tensor and returns one");
+      if constexpr (std::is_invocable_r_v<Tensor, M&, const Tensor&>)
+        return of(std::move(name), std::make_shared<Lambda>(layer));
+    }
+  }
   template <class M>
-  void add(std::shared_ptr<M> module) {
+  static Layer of(std::string name, std::shared_ptr<M> module) {
     constexpr bool fits = detail::OneTensorModule<M>;
     static_assert(fits,
                   "a layer of a Sequential needs a public forward() that takes a Tensor and returns one");
     if constexpr (fits)
-      append({std::move(module), [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }});
+      return {std::move(name), std::move(module),
+              [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }};
   }
   void append(Layer layer);
 

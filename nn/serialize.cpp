@@ -84,6 +84,11 @@ LoadedFile load(const std::filesystem::path& path, Device device) {
 
   unsigned char first[8];
   read(in, file, first, 8);
+  const bool is_zip = std::equal(first, first + 4, "PK\3\4"), is_pickle = first[0] == 0x80 && first[1] == 2;
+  check<IoError>(
+      !is_zip && !is_pickle, "nn::load: ", file, ": this is a file of ",
+      is_zip ? "torch.save (or another zip archive)" : "torch.save before PyTorch 1.6",
+      "; convert it in Python with safetensors.torch.save_file(torch.load(...), ...): see docs/porting.md");
   std::string json(static_cast<size_t>(detail::parse_header_length(file, first, file_bytes)), '\0');
   read(in, file, json.data(), static_cast<int64_t>(json.size()));
   const int64_t data_bytes = file_bytes - 8 - static_cast<int64_t>(json.size());

@@ -75,7 +75,7 @@ bool equal(const Tensor& a, const Tensor& b) {
   return in_the_name_of("equal", [&] { return all(eq(a, b)).item<bool>(); });
 }
 
-bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+bool allclose(const Tensor& a, const Tensor& b, Real rtol, Real atol, Flag equal_nan) {
   return in_the_name_of("allclose", [&] {
     const auto guard = no_grad();
     detail::check_arithmetic("allclose", "a", a);
@@ -195,6 +195,7 @@ struct ExtremumNode final : Node {
 
 template <class N>
 Tensor extremum(const char* function, Binary op, const Tensor& a, const Tensor& b) {
+  if (detail::autocast_mixes(a, b)) return extremum<N>(function, op, a.to(f32), b.to(f32));
   Tensor y = detail::binary(function, op, a, b);
   if (auto node = record<N>({a, b}, y)) {
     node->saved_a_.save(a);

@@ -13,11 +13,13 @@
 namespace vox {
 
 struct Conv3dOptions {
+  detail::ByName by_name{};
   Triple stride = 1, padding = 0, dilation = 1;
   int64_t groups = 1;
 };
 
 struct ConvTranspose3dOptions {
+  detail::ByName by_name{};
   Triple stride = 1, padding = 0, output_padding = 0;
   int64_t groups = 1;
   Triple dilation = 1;
@@ -42,18 +44,22 @@ Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, Triple kernel_
 // ---- One and two dimensions: views of the above -----------------------------------------------------------
 
 struct Conv1dOptions {
+  detail::ByName by_name{};
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
 struct ConvTranspose1dOptions {
+  detail::ByName by_name{};
   int64_t stride = 1, padding = 0, output_padding = 0, groups = 1, dilation = 1;
   std::optional<int64_t> output_size = {};
 };
 
 struct Conv2dOptions {
+  detail::ByName by_name{};
   Pair stride = 1, padding = 0, dilation = 1;
   int64_t groups = 1;
 };
 struct ConvTranspose2dOptions {
+  detail::ByName by_name{};
   Pair stride = 1, padding = 0, output_padding = 0;
   int64_t groups = 1;
   Pair dilation = 1;

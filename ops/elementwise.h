@@ -66,7 +66,7 @@ Tensor erf(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);  ///< gradient at 0 is 0, at NaN 1; NaN stays NaN
-Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor leaky_relu(const Tensor& x, Real negative_slope = 0.01);
 /// Exact: x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel, arXiv 1606.08415).
 Tensor gelu(const Tensor& x);
 /// Its approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2; PyTorch's approximate='tanh'.
@@ -76,20 +76,22 @@ Tensor silu(const Tensor& x);  ///< x * sigmoid(x); like gelu, NaN at -inf
 Tensor clamp(const Tensor& x, Scalar min, Scalar max);
 /// With one bound or both: `clamp(x, {.min = -1})`.
 struct ClampOptions {
+  detail::ByName by_name{};
   std::optional<Scalar> min = {}, max = {};
 };
 Tensor clamp(const Tensor& x, const ClampOptions& bounds);
-/// With a bound for each element; all broadcast, and one bound may be undefined. max where min > max. A bound
-/// gets the gradient of the elements that it replaces.
+/// With a bound for each element; all broadcast, and one bound may be undefined. max where min > max; NaN
+/// where an operand is. A bound gets the gradient of the elements that it replaces, as in PyTorch: no operand
+/// gets one at a NaN, and none where x is below min == max.
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max);
 /// As clamp, but the gradient at min and max is 0, and at NaN 1, as in PyTorch.
 Tensor hardtanh(const Tensor& x, Scalar min = -1, Scalar max = 1);
-Tensor relu6(const Tensor& x);                  ///< hardtanh(x, 0, 6)
-Tensor hardsigmoid(const Tensor& x);            ///< relu6(x + 3) / 6
-Tensor hardswish(const Tensor& x);              ///< x * hardsigmoid(x); NaN at -inf
-Tensor elu(const Tensor& x, double alpha = 1);  ///< x for x > 0, else alpha * (exp(x) - 1)
+Tensor relu6(const Tensor& x);                ///< hardtanh(x, 0, 6)
+Tensor hardsigmoid(const Tensor& x);          ///< relu6(x + 3) / 6
+Tensor hardswish(const Tensor& x);            ///< x * hardsigmoid(x); NaN at -inf
+Tensor elu(const Tensor& x, Real alpha = 1);  ///< x for x > 0, else alpha * (exp(x) - 1)
 /// log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold.
-Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor softplus(const Tensor& x, Real beta = 1, Real threshold = 20);
 Tensor mish(const Tensor& x);  ///< x * tanh(softplus(x)); NaN at -inf
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
@@ -131,8 +133,7 @@ Tensor logical_not(const Tensor& x);
 bool equal(const Tensor& a, const Tensor& b);
 /// Whether |a - b| <= atol + rtol * |b| everywhere; infinities must be equal. Shapes broadcast. Any dtype
 /// except bool. Throws ValueError for a negative or NaN tolerance.
-bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
-              bool equal_nan = false);
+bool allclose(const Tensor& a, const Tensor& b, Real rtol = 1e-5, Real atol = 1e-8, Flag equal_nan = false);
 
 /// condition ? a : b, elementwise; condition is bool, all three broadcast. Gradients: where(c, g, 0),
 /// where(c, 0, g).

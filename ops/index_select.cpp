@@ -79,7 +79,7 @@ Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t si
 
 }  // namespace detail
 
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
+Tensor index_select(const Tensor& x, Int dim, const Tensor& indices) {
   detail::check_defined("index_select", "x", x);
   detail::check_defined("index_select", "indices", indices);
   dim = normalize_dim("index_select", dim, x.rank());

@@ -12,8 +12,8 @@ namespace vox {
 struct OptionalScale : std::optional<std::array<double, 3>> {
   using std::optional<std::array<double, 3>>::optional;
   template <class T>
-  requires std::is_arithmetic_v<T>
-  constexpr OptionalScale(T all) : OptionalScale(all, all, all) {}
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) constexpr OptionalScale(T all)
+      : OptionalScale(all, all, all) {}
   template <class A, class B, class C>
   constexpr OptionalScale(A depth, B height, C width)
       : std::optional<std::array<double, 3>>(std::array<double, 3>{
@@ -21,6 +21,7 @@ struct OptionalScale : std::optional<std::array<double, 3>> {
 };
 
 struct InterpolateOptions {
+  detail::ByName by_name{};
   enum class Mode { nearest, trilinear, bilinear = trilinear, linear = trilinear };
   OptionalTriple size = {};         ///< (D,H,W) of the output; or:
   OptionalScale scale_factor = {};  ///< size = floor(input size * scale)

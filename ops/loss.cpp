@@ -145,7 +145,7 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& target,
   const DType wide = opmath(input.dtype());
   Tensor q = target.to(wide) * (1 - o.label_smoothing);
   if (o.label_smoothing != 0) q = q + o.label_smoothing / static_cast<double>(input.size(1));
-  if (o.weight.defined()) q = q * along_classes(o.weight.detach().to(wide), input.rank());
+  if (o.weight.defined()) q = q * along_classes(o.weight.to(wide), input.rank());
   return reduced(-sum(q * log_softmax(input.to(wide), 1), {1}), o.reduction).to(result_dtype(input));
 }
 
@@ -181,7 +181,7 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   });
 }
 
-Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, Real beta) {
   check<ValueError>(beta >= 0, "smooth_l1_loss: beta must be >= 0, got ", beta);
   return in_the_name_of("smooth_l1_loss", [&] {
     Tensor loss = quadratic_near_zero("smooth_l1_loss", input, target, beta);
@@ -190,7 +190,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduc
   });
 }
 
-Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
+Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, Real delta) {
   check<ValueError>(delta > 0, "huber_loss: delta must be > 0, got ", delta);
   return in_the_name_of("huber_loss", [&] {
     return reduced(quadratic_near_zero("huber_loss", input, target, delta), reduction)
@@ -226,6 +226,10 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
                       " (probabilities), got ", target.shape());
     check<DTypeError>(target.dtype() == i64, function, ": a target of classes needs dtype i64, got ",
                       target.dtype());
+    check<GradError>(
+        !autograd::is_recorded(options.weight), function,
+        ": weight has no gradient beside a target of classes; pass weight.detach(), or a target of "
+        "probabilities");
   }
   return in_the_name_of(function, [&] {
     const bool batched = input.rank() > 1;
@@ -260,7 +264,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
   });
 }
 
-Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims, double smooth) {
+Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims, Real smooth) {
   check_pair("soft_dice_loss", "probability", probability, "target", target);
   check<ValueError>(smooth >= 0, "soft_dice_loss: smooth must be >= 0, got ", smooth);
   return in_the_name_of("soft_dice_loss", [&] {

@@ -16,13 +16,14 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = 
 /// With d = input - target: d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; beta >= 0. Operands
 /// and result as for mse_loss.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
-                      double beta = 1);
+                      Real beta = 1);
 /// delta * smooth_l1_loss for beta = delta > 0: d^2 / 2 where |d| < delta, delta (|d| - delta / 2) elsewhere.
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
-                  double delta = 1);
+                  Real delta = 1);
 
 struct CrossEntropyOptions {
-  Tensor weight = {};           ///< (C), of input's dtype: one constant factor per class
+  detail::ByName by_name{};
+  Tensor weight = {};           ///< (C), of input's dtype: one factor per class
   int64_t ignore_index = -100;  ///< targets of this class are left out
   Reduction reduction = Reduction::mean;
   double label_smoothing = 0;  ///< in [0, 1]: this part of each target is spread evenly over all classes
@@ -38,7 +39,8 @@ struct CrossEntropyOptions {
 /// Before the reduction the loss has the shape (N, ...). For classes the mean is the sum divided by the sum
 /// of weight[target]; NaN if no target counts. For probabilities it is the mean over all, and ignore_index
 /// does nothing. The gradient of input is (softmax(input)_c sum(q) - q_c) times that of the loss. For
-/// classes, the loss and the gradient each take one pass over memory.
+/// classes, the loss and the gradient each take one pass over memory, and a weight that requires grad throws
+/// GradError; for probabilities, gradients reach target and weight too.
 ///
 /// On the CPU a class out of range throws ValueError. On CUDA, reading the values would stall the stream.
 /// There a class out of range makes its loss, and so the mean or sum, NaN, and its scores get no gradient;
@@ -50,6 +52,7 @@ inline Tensor cross_entropy(const Tensor& input, const Tensor& target,
 }
 
 struct BinaryCrossEntropyOptions {
+  detail::ByName by_name{};
   Tensor weight = {};      ///< factors of the losses; broadcasts to input
   Tensor pos_weight = {};  ///< factors of target's part; broadcasts to input
   Reduction reduction = Reduction::mean;
@@ -64,6 +67,6 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 /// over everything if that is empty; the mean over the others is the loss. It ignores how much background
 /// there is, which is most of a scan. `smooth` keeps the gradient finite where the structure is absent.
 Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims = {},
-                      double smooth = 1);
+                      Real smooth = 1);
 
 }  // namespace vox

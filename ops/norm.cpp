@@ -330,12 +330,12 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
                      const Tensor& weight, const Tensor& bias, const InstanceNormOptions& options) {
   return detail::instance_norm("instance_norm", x, running_mean, running_var, weight, bias, options);
 }
-Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps,
+Tensor group_norm(const Tensor& x, Int num_groups, const Tensor& weight, const Tensor& bias, Real eps,
                   Activation activation) {
   return detail::group_norm("group_norm", x, num_groups, weight, bias, eps, activation);
 }
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
-                  double eps, Activation activation) {
+                  Real eps, Activation activation) {
   return detail::layer_norm("layer_norm", x, normalized_shape, weight, bias, eps, activation);
 }
 

@@ -29,6 +29,7 @@ namespace vox {
 ///
 /// Otherwise they are the running ones, as constants. Running statistics have the dtype of the weights.
 struct BatchNormOptions {
+  detail::ByName by_name{};
   bool training = false;
   double momentum = 0.1;
   double eps = 1e-5;
@@ -41,6 +42,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 /// x has 3 to 5 dimensions; all other operands have C elements. The running statistics, if they are defined,
 /// are updated by the mean over the samples. If use_input_stats is false, it is batch_norm in evaluation.
 struct InstanceNormOptions {
+  detail::ByName by_name{};
   bool use_input_stats = true;
   double momentum = 0.1;
   double eps = 1e-5;
@@ -52,13 +54,13 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Ten
 
 /// By the statistics of each group of C / num_groups neighbouring channels of each sample, over them and the
 /// spatial axes (Wu & He, arXiv 1803.08494). x has at least 2 dimensions; weight and bias have C elements.
-Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
-                  double eps = 1e-5, Activation activation = {});
+Tensor group_norm(const Tensor& x, Int num_groups, const Tensor& weight = {}, const Tensor& bias = {},
+                  Real eps = 1e-5, Activation activation = {});
 
 /// By the statistics over the last dimensions, whose sizes are normalized_shape (Ba et al., arXiv
 /// 1607.06450). Weight and bias have that shape.
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
-                  const Tensor& bias = {}, double eps = 1e-5, Activation activation = {});
+                  const Tensor& bias = {}, Real eps = 1e-5, Activation activation = {});
 
 namespace detail {
 // The same, with errors that name `function`.

@@ -19,7 +19,7 @@ struct Activation {
 
   static constexpr Activation none() { return {1}; }
   static constexpr Activation relu() { return {0}; }
-  static constexpr Activation leaky_relu(double negative_slope = 0.01) { return {negative_slope}; }
+  static constexpr Activation leaky_relu(Real negative_slope = 0.01) { return {negative_slope}; }
   bool operator==(const Activation&) const = default;
 };
 

@@ -305,13 +305,21 @@ OptionalTriple lift(const std::optional<Size>& stride) {
 
 template <class Size>
 MaxPool3dOptions lift(const MaxPoolOptions<Size>& o) {
-  return {lift(o.kernel_size, 1), lift(o.stride), lift(o.padding, 0), lift(o.dilation, 1), o.ceil_mode};
+  return {.kernel_size = lift(o.kernel_size, 1),
+          .stride = lift(o.stride),
+          .padding = lift(o.padding, 0),
+          .dilation = lift(o.dilation, 1),
+          .ceil_mode = o.ceil_mode};
 }
 
 template <class Size>
 AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
-  return {lift(o.kernel_size, 1), lift(o.stride),    lift(o.padding, 0), o.ceil_mode,
-          o.count_include_pad,    o.divisor_override};
+  return {.kernel_size = lift(o.kernel_size, 1),
+          .stride = lift(o.stride),
+          .padding = lift(o.padding, 0),
+          .ceil_mode = o.ceil_mode,
+          .count_include_pad = o.count_include_pad,
+          .divisor_override = o.divisor_override};
 }
 
 /// The output_size of an adaptive pool, checked here, where it is as the caller wrote it.
@@ -359,7 +367,7 @@ Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
   return avg_pooled("avg_pool3d", input, options);
 }
 
-Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size) {
+Tensor adaptive_max_pool1d(const Tensor& input, Int output_size) {
   return lowered("adaptive_max_pool1d", 1, input, adaptive_max_pooled,
                  lift_output("adaptive_max_pool1d", output_size));
 }
@@ -371,7 +379,7 @@ Tensor adaptive_max_pool3d(const Tensor& input, const Triple& output_size) {
   return adaptive_max_pooled("adaptive_max_pool3d", input, output_size);
 }
 
-Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size) {
+Tensor adaptive_avg_pool1d(const Tensor& input, Int output_size) {
   return lowered("adaptive_avg_pool1d", 1, input, adaptive_avg_pooled,
                  lift_output("adaptive_avg_pool1d", output_size));
 }

@@ -24,6 +24,7 @@ namespace vox {
 /// `Size` is an int64_t, a Pair or a Triple.
 template <class Size, class OptionalSize = std::optional<Size>>
 struct MaxPoolOptions {
+  detail::ByName by_name{};
   Size kernel_size = 1;
   OptionalSize stride = {};  ///< kernel_size if not given
   Size padding = 0, dilation = 1;
@@ -31,6 +32,7 @@ struct MaxPoolOptions {
 };
 template <class Size, class OptionalSize = std::optional<Size>>
 struct AvgPoolOptions {
+  detail::ByName by_name{};
   Size kernel_size = 1;
   OptionalSize stride = {};  ///< kernel_size if not given
   Size padding = 0;
@@ -61,13 +63,13 @@ Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options);
 
 /// Maximum of each of output_size windows, which must be >= 1 on each axis. The gradient as above, except
 /// that of a single window of all cells it goes to the first NaN.
-Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size);
+Tensor adaptive_max_pool1d(const Tensor& input, Int output_size);
 Tensor adaptive_max_pool2d(const Tensor& input, const Pair& output_size);
 Tensor adaptive_max_pool3d(const Tensor& input, const Triple& output_size);
 
 /// Mean of each of output_size windows, which must be >= 1 on each axis. `adaptive_avg_pool3d(x, 1)` is
 /// `mean(x, {-3, -2, -1}, true)`.
-Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size);
+Tensor adaptive_avg_pool1d(const Tensor& input, Int output_size);
 Tensor adaptive_avg_pool2d(const Tensor& input, const Pair& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& input, const Triple& output_size);
 

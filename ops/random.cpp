@@ -56,7 +56,7 @@ Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
   return output;
 }
 
-Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator& generator) {
+Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options, Generator& generator) {
   constexpr ByDevice kernel{"randint", &cpu::randint, VOX_CUDA(&cuda::randint)};
   check<ValueError>(low < high, "randint: needs low < high, got low = ", low, ", high = ", high);
   check<ValueError>(holds_all(options.dtype, low, high - 1), "randint: dtype ", options.dtype,
@@ -77,12 +77,12 @@ Tensor bernoulli(const Tensor& p, Generator& generator) {
   });
 }
 
-Tensor randperm(int64_t n, Device device, Generator& generator) {
+Tensor randperm(Int n, Device device, Generator& generator) {
   check<ValueError>(n >= 0, "randperm: n must be >= 0, got ", n);
   detail::check_device("randperm", device);
   return in_the_name_of("randperm", [&] {
     const Tensor order = arange(n, {.dtype = i64});
-    const Tensor draws = randint(0, std::numeric_limits<int64_t>::max(), n, {.dtype = i64}, generator);
+    const Tensor draws = randint(0, std::numeric_limits<int64_t>::max(), {n}, {.dtype = i64}, generator);
     int64_t* const out = detail::mutable_ptr<int64_t>(order);
     // Fisher & Yates: swaps element i with a random one of the elements 0 to i.
     for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[detail::ptr<int64_t>(draws)[i] % (i + 1)]);

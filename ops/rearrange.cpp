@@ -99,7 +99,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode) {
   });
 }
 
-Tensor one_hot(const Tensor& classes, int64_t num_classes) {
+Tensor one_hot(const Tensor& classes, Int num_classes) {
   detail::check_defined("one_hot", "classes", classes);
   check<DTypeError>(classes.dtype() == i64, "one_hot: classes must have dtype i64, got ", classes.dtype());
   check<ValueError>(num_classes >= 1, "one_hot: num_classes must be >= 1, got ", num_classes);

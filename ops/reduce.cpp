@@ -151,11 +151,11 @@ Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool kee
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor sum(const Tensor& x, const Shape& dims, Flag keepdim) {
   return sum_as("sum", detail::autocast_widens(x) ? x.to(f32) : x, dims, keepdim);
 }
 
-Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor mean(const Tensor& x, const Shape& dims, Flag keepdim) {
   const Plan plan = plan_of("mean", x, dims, keepdim);
   detail::check_floating("mean", "x", x);
   Tensor y = run("mean", ReduceKind::mean, x, plan, x.dtype());
@@ -252,16 +252,16 @@ Tensor arg_extremum(ReduceKind kind, const char* function, const Tensor& x, cons
 
 }  // namespace
 
-Tensor max(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor max(const Tensor& x, const Shape& dims, Flag keepdim) {
   return extremum(ReduceKind::max, "max", x, dims, keepdim);
 }
-Tensor min(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor min(const Tensor& x, const Shape& dims, Flag keepdim) {
   return extremum(ReduceKind::min, "min", x, dims, keepdim);
 }
-Tensor argmax(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor argmax(const Tensor& x, const Shape& dims, Flag keepdim) {
   return arg_extremum(ReduceKind::argmax, "argmax", x, dims, keepdim);
 }
-Tensor argmin(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor argmin(const Tensor& x, const Shape& dims, Flag keepdim) {
   return arg_extremum(ReduceKind::argmin, "argmin", x, dims, keepdim);
 }
 
@@ -274,7 +274,7 @@ ValuesAndIndices detail::extremum_along(bool largest, const Tensor& x, int64_t d
 
 // ---- prod, any, all -------------------------------------------------------------------------------------
 
-Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor prod(const Tensor& x, const Shape& dims, Flag keepdim) {
   const Plan plan = plan_of("prod", x, dims, keepdim);
   return in_the_name_of("prod", [&] {
     Shape rows =
@@ -294,13 +294,13 @@ Tensor prod(const Tensor& x, const Shape& dims, bool keepdim) {
   });
 }
 
-Tensor any(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor any(const Tensor& x, const Shape& dims, Flag keepdim) {
   const Plan plan = plan_of("any", x, dims, keepdim);
   return in_the_name_of("any",
                         [&] { return ne(run("any", ReduceKind::sum, logical_or(x, x), plan, i64), 0); });
 }
 
-Tensor all(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor all(const Tensor& x, const Shape& dims, Flag keepdim) {
   const Plan plan = plan_of("all", x, dims, keepdim);
   return in_the_name_of("all", [&] { return eq(run("all", ReduceKind::sum, logical_not(x), plan, i64), 0); });
 }
@@ -457,22 +457,22 @@ struct LogSumExpNode final : autograd::Node {
 
 }  // namespace
 
-VarMean var_mean(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+VarMean var_mean(const Tensor& x, const Shape& dims, Real correction, Flag keepdim) {
   return var_mean_as("var_mean", x, dims, correction, keepdim);
 }
 
-Tensor var(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+Tensor var(const Tensor& x, const Shape& dims, Real correction, Flag keepdim) {
   return var_mean_as("var", x, dims, correction, keepdim).var;
 }
 
-Tensor std(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+Tensor std(const Tensor& x, const Shape& dims, Real correction, Flag keepdim) {
   detail::check_floating("std", "x", x);
   // In f32, because the square of a 16-bit number may not fit 16 bits.
   const Tensor squares = var_mean_as("std", x.to(opmath(x.dtype())), dims, correction, keepdim).var;
   return sqrt_of_sum(squares).to(x.dtype());
 }
 
-Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+Tensor norm(const Tensor& x, Real p, const Shape& dims, Flag keepdim) {
   if (detail::autocast_widens(x)) return norm(x.to(f32), p, dims, keepdim);
   detail::check_floating("norm", "x", x);
   if (p == std::numeric_limits<double>::infinity())
@@ -482,7 +482,7 @@ Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
                     plan_of("norm", x, dims, keepdim), x.dtype());
 }
 
-Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
+Tensor logsumexp(const Tensor& x, const Shape& dims, Flag keepdim) {
   if (detail::autocast_widens(x)) return logsumexp(x.to(f32), dims, keepdim);
   const Plan plan = plan_of("logsumexp", x, dims, keepdim);
   detail::check_floating("logsumexp", "x", x);
@@ -497,10 +497,10 @@ Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
   return y;
 }
 
-Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return vox::sum(*this, dims, keepdim); }
-Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return vox::mean(*this, dims, keepdim); }
-Tensor Tensor::max(const Shape& dims, bool keepdim) const { return vox::max(*this, dims, keepdim); }
-Tensor Tensor::min(const Shape& dims, bool keepdim) const { return vox::min(*this, dims, keepdim); }
+Tensor Tensor::sum(const Shape& dims, Flag keepdim) const { return vox::sum(*this, dims, keepdim); }
+Tensor Tensor::mean(const Shape& dims, Flag keepdim) const { return vox::mean(*this, dims, keepdim); }
+Tensor Tensor::max(const Shape& dims, Flag keepdim) const { return vox::max(*this, dims, keepdim); }
+Tensor Tensor::min(const Shape& dims, Flag keepdim) const { return vox::min(*this, dims, keepdim); }
 
 // ---- What the kernels walk ------------------------------------------------------------------------------
 

@@ -69,9 +69,9 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int64_t di
 
 }  // namespace
 
-Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return join("cat", tensors, dim); }
+Tensor cat(const std::vector<Tensor>& tensors, Int dim) { return join("cat", tensors, dim); }
 
-Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
+Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
   check<ValueError>(!tensors.empty(), "stack: needs at least one tensor, got none");
   detail::check_defined("stack", "tensors", tensors[0]);
   const Shape& shape = tensors[0].shape();

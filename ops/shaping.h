@@ -13,9 +13,9 @@ namespace vox {
 /// Joins one or more tensors along `dim`; all other sizes, dtypes and devices must be equal. Gradient: slices
 /// of g. Throws ValueError for no tensors, and ShapeError, DTypeError or DeviceError for tensors that do not
 /// match.
-Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
+Tensor cat(const std::vector<Tensor>& tensors, Int dim = 0);
 /// The same along a new dimension: tensors of equal shape, `dim` from -rank-1 to rank.
-Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
+Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
 
 /// Pads with `value`. `padding` lists (before, after) from the LAST dimension backwards, like
 /// torch.nn.functional.pad; entries are >= 0 (use slice() to crop). Gradient: the slice of g. Throws
@@ -35,7 +35,7 @@ Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims = {});
 
 /// For classes (i64, in [0, num_classes)) of any shape: an i64 tensor with one more dimension of num_classes,
 /// 1 at the class and 0 elsewhere. The check waits for the classes. Not differentiable.
-Tensor one_hot(const Tensor& classes, int64_t num_classes);
+Tensor one_hot(const Tensor& classes, Int num_classes);
 
 /// Takes the slices `indices` (i64, one dimension, each in [0, size), on x's device) of dimension `dim`. The
 /// gradient adds up slices that were taken more than once, in the order of `indices`, without atomics, so it
@@ -44,7 +44,7 @@ Tensor one_hot(const Tensor& classes, int64_t num_classes);
 /// An index outside [0, size) throws ShapeError. On CUDA this check waits for the indices. It cannot wait
 /// while a CUDA graph is captured: then such an index reads as NaN (0 in other dtypes), gets no gradient, and
 /// never touches memory outside x.
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices);
+Tensor index_select(const Tensor& x, Int dim, const Tensor& indices);
 
 namespace detail {
 

@@ -75,7 +75,7 @@ Tensor softmax_of(const Tensor& x, int64_t dim) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim) { return softmax_of<false>(x, dim); }
-Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_of<true>(x, dim); }
+Tensor softmax(const Tensor& x, Int dim) { return softmax_of<false>(x, dim); }
+Tensor log_softmax(const Tensor& x, Int dim) { return softmax_of<true>(x, dim); }
 
 }  // namespace vox

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
-#include <type_traits>
+
+#include <voxgrad/core/arguments.h>
 
 namespace vox {
 
@@ -13,14 +14,10 @@ struct Triple {
   int64_t d = 0, h = 0, w = 0;
 
   constexpr Triple() = default;
-  template <class T>
-  requires std::is_integral_v<T>
+  template <detail::Integer T>
   constexpr Triple(T all) : d(all), h(all), w(all) {}
-  template <class A, class B, class C>
-  requires(std::is_integral_v<A>&& std::is_integral_v<B>&& std::is_integral_v<C>) constexpr Triple(A depth,
-                                                                                                   B height,
-                                                                                                   C width)
-      : d(depth), h(height), w(width) {}
+  template <detail::Integer A, detail::Integer B, detail::Integer C>
+  constexpr Triple(A depth, B height, C width) : d(depth), h(height), w(width) {}
 
   constexpr int64_t operator[](int64_t axis) const { return axis == 0 ? d : axis == 1 ? h : w; }
   constexpr int64_t& operator[](int64_t axis) { return axis == 0 ? d : axis == 1 ? h : w; }
@@ -31,12 +28,10 @@ struct Triple {
 struct Pair {
   int64_t h = 0, w = 0;
   constexpr Pair() = default;
-  template <class T>
-  requires std::is_integral_v<T>
+  template <detail::Integer T>
   constexpr Pair(T both) : h(both), w(both) {}
-  template <class A, class B>
-  requires(std::is_integral_v<A>&& std::is_integral_v<B>) constexpr Pair(A height, B width)
-      : h(height), w(width) {}
+  template <detail::Integer A, detail::Integer B>
+  constexpr Pair(A height, B width) : h(height), w(width) {}
   friend constexpr bool operator==(const Pair&, const Pair&) = default;
 };
 

@@ -3,6 +3,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/reduce.h>
 
 #include <cmath>
 #include <limits>
@@ -121,6 +122,30 @@ struct ClampNode final : ComposedOfInput {
   }
 };
 
+/// The gradient goes to the operand whose element is the result: to x at a bound, and to none where one is
+/// NaN or x is below equal bounds, as in PyTorch.
+struct ClampByTensorsNode final : Node {
+  SavedTensor x_{this}, min_{this}, max_{this};
+  const char* name() const override { return "clamp"; }
+  Gradients backward(Gradients g) override {
+    const Tensor x = x_.get(), min = min_.get(), max = max_.get();
+    const bool both = min.defined() && max.defined();
+    const auto where_true = [&](const Tensor& mask, const Tensor& operand) {
+      return sum_to(where(mask, *g[0], 0), operand.shape());
+    };
+    return {
+        if_needed(0,
+                  [&] {
+                    if (both) return where_true(logical_and(ge(x, min), le(x, max)), x);
+                    return where_true(min.defined() ? ge(x, min) : le(x, max), x);
+                  }),
+        if_needed(1,
+                  [&] { return where_true(both ? logical_and(lt(x, min), lt(min, max)) : lt(x, min), min); }),
+        if_needed(2,
+                  [&] { return where_true(both ? logical_or(gt(x, max), lt(max, min)) : gt(x, max), max); })};
+  }
+};
+
 /// Checks the bounds of clamp and hardtanh.
 template <class N>
 Tensor bounded(const char* function, Unary op, const Tensor& x, Scalar min, Scalar max) {
@@ -158,10 +183,20 @@ Tensor clamp(const Tensor& x, const ClampOptions& bounds) {
 
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
   check<ValueError>(min.defined() || max.defined(), "clamp: needs min, max or both, got neither");
+  detail::check_defined("clamp", "x", x);
   return in_the_name_of("clamp", [&] {
-    Tensor y = x;  // at a bound the gradient goes to x
-    if (min.defined()) y = where(logical_or(lt(y, min), isnan(min)), min, y);
-    if (max.defined()) y = where(logical_or(gt(y, max), isnan(max)), max, y);
+    using detail::autocast_mixes;
+    const auto wide = [](const Tensor& t) { return t.defined() ? t.to(f32) : t; };
+    if (autocast_mixes(x, min) || autocast_mixes(x, max) || autocast_mixes(min, max))
+      return clamp(wide(x), wide(min), wide(max));
+    Tensor y = x.detach();
+    {
+      const auto guard = no_grad();
+      if (min.defined()) y = where(logical_or(lt(y, min), isnan(min)), min, y);
+      if (max.defined()) y = where(logical_or(gt(y, max), isnan(max)), max, y);
+    }
+    if (auto node = record<ClampByTensorsNode>({x, min, max}, y))
+      node->x_.save(x), node->min_.save(min), node->max_.save(max);
     return y;
   });
 }
@@ -305,7 +340,7 @@ struct MishNode final : ComposedOfInput {
 Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, x); }
 Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, x); }
-Tensor leaky_relu(const Tensor& x, double negative_slope) {
+Tensor leaky_relu(const Tensor& x, Real negative_slope) {
   return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, x, negative_slope);
 }
 Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
@@ -318,8 +353,8 @@ Tensor gelu_tanh(const Tensor& x) {
 }
 Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
 Tensor mish(const Tensor& x) { return unary<MishNode>("mish", Unary::mish, x); }
-Tensor elu(const Tensor& x, double alpha) { return unary<EluNode>("elu", Unary::elu, x, alpha); }
-Tensor softplus(const Tensor& x, double beta, double threshold) {
+Tensor elu(const Tensor& x, Real alpha) { return unary<EluNode>("elu", Unary::elu, x, alpha); }
+Tensor softplus(const Tensor& x, Real beta, Real threshold) {
   return unary<SoftplusNode>("softplus", Unary::softplus, x, beta, threshold);
 }
 Tensor hardtanh(const Tensor& x, Scalar min, Scalar max) {

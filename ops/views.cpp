@@ -71,7 +71,7 @@ Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
 
 }  // namespace detail
 
-Tensor Tensor::slice(int64_t dim, int64_t start, std::optional<int64_t> end, int64_t step) const {
+Tensor Tensor::slice(Int dim, Int start, std::optional<Int> end, Int step) const {
   checked("slice");
   dim = normalize_dim("slice", dim, rank());
   check<ValueError>(step >= 1, "slice: step must be >= 1, got ", step);
@@ -80,10 +80,10 @@ Tensor Tensor::slice(int64_t dim, int64_t start, std::optional<int64_t> end, int
   start = clamp(start);
   const int64_t length = std::max<int64_t>(clamp(end.value_or(size)) - start, 0);
   const int64_t count = length / step + (length % step != 0);
-  return detail::slice_range(*this, {dim, start, count, count > 1 ? step : 1});
+  return detail::slice_range(*this, {dim, start, count, count > 1 ? int64_t{step} : 1});
 }
 
-Tensor Tensor::select(int64_t dim, int64_t index) const {
+Tensor Tensor::select(Int dim, Int index) const {
   checked("select");
   dim = normalize_dim("select", dim, rank());
   const int64_t size = shape()[dim];
@@ -91,11 +91,11 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
                                             dim, " of size ", size, "; allowed are ", size> 0
                         ? str(-size, " to ", size - 1)
                         : "none");
-  if (index < 0) index += size;
-  return slice(dim, index, index + 1).squeeze(dim);
+  const int64_t from = index < 0 ? index + size : int64_t{index};
+  return slice(dim, from, from + 1).squeeze(dim);
 }
 
-Tensor Tensor::operator[](int64_t index) const { return select(0, index); }
+Tensor Tensor::operator[](Int index) const { return select(0, index); }
 Tensor Tensor::operator[](const Slice& range) const { return slice(0, range.start, range.end, range.step); }
 
 // ---- permute ----------------------------------------------------------------------------------------------
@@ -124,12 +124,13 @@ Tensor Tensor::permute(const Shape& dims) const {
   return y;
 }
 
-Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
+Tensor Tensor::transpose(Int dim0, Int dim1) const {
   checked("transpose");
   dim0 = normalize_dim_or_0("transpose", dim0, rank());
   dim1 = normalize_dim_or_0("transpose", dim1, rank());
   Shape dims;
-  for (int64_t i = 0; i < rank(); ++i) dims.push_back(i == dim0 ? dim1 : i == dim1 ? dim0 : i);
+  for (int64_t i = 0; i < rank(); ++i)
+    dims.push_back(i == dim0 ? int64_t{dim1} : i == dim1 ? int64_t{dim0} : i);
   return permute(dims);
 }
 
@@ -232,7 +233,7 @@ Tensor Tensor::reshape(const Shape& target) const {
   return restride(contiguous(), new_shape, contiguous_strides(new_shape));
 }
 
-Tensor Tensor::squeeze(int64_t dim) const {
+Tensor Tensor::squeeze(Int dim) const {
   checked("squeeze");
   dim = normalize_dim_or_0("squeeze", dim, rank());
   Shape new_shape = shape(), new_strides = strides();
@@ -254,7 +255,7 @@ Tensor Tensor::squeeze() const {
   return restride(*this, new_shape, new_strides);
 }
 
-Tensor Tensor::unsqueeze(int64_t dim) const {
+Tensor Tensor::unsqueeze(Int dim) const {
   checked("unsqueeze");
   dim = normalize_place("unsqueeze", dim, rank(), rank() + 1);
   check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
@@ -265,7 +266,7 @@ Tensor Tensor::unsqueeze(int64_t dim) const {
   return restride(*this, new_shape, new_strides);
 }
 
-Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim) const {
+Tensor Tensor::flatten(Int start_dim, Int end_dim) const {
   checked("flatten");
   if (rank() == 0) return reshape({1});
   start_dim = normalize_dim("flatten", start_dim, rank());

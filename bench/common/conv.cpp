@@ -25,9 +25,15 @@ struct Convolution {
     stride = triple(0), padding = triple(3), dilation = triple(6), output_padding = triple(9);
   }
 
-  vox::Conv3dOptions options() const { return {stride, padding, dilation, groups}; }
+  vox::Conv3dOptions options() const {
+    return {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups};
+  }
   vox::ConvTranspose3dOptions transposed_options() const {
-    return {stride, padding, output_padding, groups, dilation};
+    return {.stride = stride,
+            .padding = padding,
+            .output_padding = output_padding,
+            .groups = groups,
+            .dilation = dilation};
   }
 
   vox::Tensor operator()(const Tensors& t) const {

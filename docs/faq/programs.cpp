@@ -69,4 +69,38 @@ ANSWER(24, threads) {
   std::cout << "w.grad() = " << w.grad() << "\n";
 }
 
+ANSWER(26, fine_tuning) {
+  const auto make = [](int64_t classes) {
+    return vox::nn::Sequential{{"body", vox::nn::Linear({.in_features = 3, .out_features = 4})},
+                               {"head", vox::nn::Linear({.in_features = 4, .out_features = classes})}};
+  };
+  const vox::nn::StateDict trained = make(10).state_dict();
+  vox::nn::Sequential net = make(2);
+
+  vox::nn::StateDict fitting;  // weights of the same name and shape
+  for (const auto& [name, own] : net.state_dict()) {
+    const auto found = trained.find(name);
+    if (found != trained.end() && found->second.shape() == own.shape()) fitting.insert(*found);
+  }
+  for (const std::string& name : net.load_state_dict(fitting, false).missing)
+    std::cout << "new: " << name << "\n";
+
+  for (auto& [name, parameter] : net.named_parameters()) {
+    if (name.starts_with("body.")) parameter.set_requires_grad(false);  // frozen
+  }
+  vox::optim::SGD sgd(net.parameters(), {.lr = 0.1});  // skips what is frozen
+  net(vox::ones({5, 3})).sum().backward();
+  sgd.step();
+  const vox::nn::StateDict now = net.state_dict();
+  std::cout << std::boolalpha
+            << "the body is as before: " << vox::equal(now.at("body.weight"), trained.at("body.weight"))
+            << "\n";
+
+  const auto guard = vox::no_grad();
+  vox::Tensor bias = now.at("head.bias");  // a handle: writing changes the network
+  bias.fill_(1);
+  bias.slice(0, 0, 1).fill_(-1);  // a part of it
+  std::cout << "head.bias = " << bias << "\n";
+}
+
 }  // namespace faq

@@ -19,6 +19,7 @@ Sample random_crop(const Sample& sample, Triple size, Generator& random);
 Sample random_flip(const Sample& sample, Generator& random, std::initializer_list<int> axes = {0, 1, 2});
 
 struct IntensityOptions {
+  vox::detail::ByName by_name{};
   std::pair<double, double> scale = {1, 1}, shift = {0, 0};  ///< ranges
   std::pair<double, double> gamma = {1, 1};  ///< range of the exponent; x must not be negative
   double noise = 0;                          ///< the largest standard deviation of the noise

@@ -200,7 +200,7 @@ struct Loader::Epoch::State {
   }
 };
 
-Loader::Loader(int64_t size, Get get, const LoaderOptions& options)
+Loader::Loader(Int size, Get get, const LoaderOptions& options)
     : size_(size), get_(std::move(get)), options_(options) {
   vox::detail::check_callable("Loader", "get", get_);
   check<ValueError>(size >= 0, "Loader: size must be >= 0, got ", size);
@@ -215,7 +215,7 @@ int64_t Loader::batches() const {
   return size_ / options_.batch_size + (!options_.drop_last && size_ % options_.batch_size != 0);
 }
 
-Loader::Epoch Loader::epoch(int64_t number, int64_t first) const {
+Loader::Epoch Loader::epoch(Int number, Int first) const {
   check<ValueError>(number >= 0, "Loader::epoch: the number must be >= 0, got ", number);
   check<ValueError>(first >= 0 && first <= batches(), "Loader::epoch: the first batch must be from 0 to ",
                     batches(), ", got ", first);

@@ -16,6 +16,7 @@ namespace vox::data {
 using Sample = std::vector<Tensor>;
 
 struct LoaderOptions {
+  vox::detail::ByName by_name{};
   int64_t batch_size = 1;
   bool shuffle = false;    ///< a new order in each epoch
   bool drop_last = false;  ///< leave out a last batch that is smaller
@@ -43,7 +44,7 @@ class Loader {
   using Get = std::function<Sample(int64_t index, Generator& random)>;
 
   /// Throws ValueError for numbers outside their range.
-  Loader(int64_t size, Get get, const LoaderOptions& options = {});
+  Loader(Int size, Get get, const LoaderOptions& options = {});
 
   int64_t batches() const;  ///< of an epoch
 
@@ -82,7 +83,7 @@ class Loader {
 
   /// Batches from number `first` on. Throws ValueError for negative numbers, Error if threads cannot be
   /// started, OutOfMemoryError if there is no memory for a shuffled order.
-  Epoch epoch(int64_t number = 0, int64_t first = 0) const;
+  Epoch epoch(Int number = 0, Int first = 0) const;
 
  private:
   int64_t size_;

@@ -17,6 +17,7 @@ template <bool decoupled>
 class BasicAdam final : public Optimizer {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     double lr = 1e-3;
     double beta1 = 0.9, beta2 = 0.999;
     double eps = 1e-8;

@@ -9,6 +9,7 @@
 namespace vox::optim {
 
 struct GradScalerOptions {
+  vox::detail::ByName by_name{};
   double init_scale = 65536;
   double growth_factor = 2, backoff_factor = 0.5;
   int64_t growth_interval = 2000;  ///< steps without overflow before the scale grows

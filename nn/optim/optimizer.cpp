@@ -40,7 +40,6 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters, double lr) {
     check<ValueError>(seen.insert(p.impl().get()).second, which,
                       " is given twice; each step would update it twice");
     check<GradError>(p.is_leaf(), which, " must be a leaf, but is the result of an op");
-    check<GradError>(p.requires_grad(), which, " must require grad; call set_requires_grad()");
     detail::check_writable("Optimizer", str("parameter ", parameters_.size() + i, name).c_str(), p);
   }
   groups_.resize(groups_.size() + parameters.size(), lr_.size());
@@ -54,12 +53,12 @@ double Optimizer::lr(size_t group) const {
   return lr_[group];
 }
 
-void Optimizer::set_lr(double lr) {
+void Optimizer::set_lr(Real lr) {
   check_lr(lr);
   std::fill(lr_.begin(), lr_.end(), lr);
 }
 
-void Optimizer::set_lr(double lr, size_t group) {
+void Optimizer::set_lr(Real lr, size_t group) {
   check<ValueError>(group < lr_.size(), "Optimizer::set_lr: group ", group, " of ", lr_.size());
   check_lr(lr);
   lr_[group] = lr;
@@ -73,7 +72,7 @@ void Optimizer::step() {
   std::vector<std::pair<Tensor, Tensor>> copies;  // parameters that are not dense
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &p = parameters_[i], g = p.grad();
-    if (!g.defined()) continue;
+    if (!g.defined() || !p.requires_grad()) continue;
     auto& item = items[{groups_[i], str(p.device())}].emplace_back(this->item(i));
     item.parameter = p.detach().contiguous();
     item.gradient = written.contains(g.impl()->storage.get()) ? g.detach().clone() : g.detach().contiguous();
@@ -83,7 +82,7 @@ void Optimizer::step() {
                    " parameters has a gradient; call backward() on a loss that depends on them first");
   // All memory is allocated. From here on parameters change.
   for (const Tensor& p : parameters_) {
-    if (p.grad().defined()) detail::begin_in_place("Optimizer::step", p);
+    if (p.grad().defined() && p.requires_grad()) detail::begin_in_place("Optimizer::step", p);
   }
   for (const auto& [key, list] : items) update(key.first, list[0].parameter.device(), list);
   for (auto& [p, dense] : copies) detail::copy_kernel.on(p.device())(dense, p);
@@ -129,6 +128,8 @@ Optimizer::State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const Tensor &step_entry = entry(state, "step"), &updates_entry = entry(state, "updates");
+  check<DTypeError>(step_entry.dtype() == i64, "Optimizer::load_state_dict: 'step' must have dtype i64, got ",
+                    step_entry.dtype());
   const int64_t steps =
       in_the_name_of("Optimizer::load_state_dict: 'step'", [&] { return step_entry.item<int64_t>(); });
   constexpr int64_t most_steps = int64_t{1} << 62;  // more than any run has, and far from overflow
@@ -177,7 +178,7 @@ void Optimizer::load_state_dict(const State& state) {
   steps_ = steps;
 }
 
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
+double clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm, const ClipOptions& options) {
   check<ValueError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got ", max_norm);
   const auto guard = no_grad();
   std::vector<Tensor> gradients, norms;  // norms stay on the device: one wait instead of one per parameter

@@ -11,8 +11,8 @@
 namespace vox::optim {
 
 /// Changes parameters according to their gradients. All optimisers work under no_grad() and element by
-/// element, so every run gives the same bits. Parameters without a gradient do not change. If memory runs
-/// out in step(), nothing has changed.
+/// element, so every run gives the same bits. Parameters without a gradient do not change, nor do those that
+/// do not require grad (are frozen). If memory runs out in step(), nothing has changed.
 ///
 /// Parameters with options of their own make a group, with a learning rate of its own too:
 ///
@@ -37,8 +37,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Throws GradError if no parameter has a gradient, which means that backward() has not been called, or
-  /// did not reach them.
+  /// Throws GradError if no parameter that requires grad has a gradient, which means that backward() has not
+  /// been called, or did not reach them.
   void step();
   void zero_grad();
 
@@ -46,8 +46,8 @@ class Optimizer {
 
   /// The learning rate of a group; the constructor's parameters are group 0.
   double lr(size_t group = 0) const;
-  void set_lr(double lr);  ///< of all groups
-  void set_lr(double lr, size_t group);
+  void set_lr(Real lr);  ///< of all groups
+  void set_lr(Real lr, size_t group);
 
   /// Number of calls of step(). Launches of a captured step are not counted here.
   int64_t steps() const { return steps_; }
@@ -61,7 +61,7 @@ class Optimizer {
 
  protected:
   Optimizer() = default;
-  /// Adds a group. Throws GradError unless all are leaves that require grad, ValueError for no parameters,
+  /// Adds a group. Throws GradError unless all are leaves, ValueError for no parameters,
   /// duplicates, or a parameter several elements of which share one place in memory.
   void add_parameters(std::vector<Tensor> parameters, double lr);
 
@@ -86,11 +86,11 @@ class Optimizer {
 };
 
 struct ClipOptions {
+  vox::detail::ByName by_name{};
   bool error_if_nonfinite = false;  ///< throw ValueError, and leave the gradients as they are
 };
 /// Multiplies the gradients by max_norm / (norm + 1e-6) if that is below 1, or NaN, where norm is the L2 norm
 /// of all of them together, and returns the norm. Waits for the device.
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
-                       const ClipOptions& options = {});
+double clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm, const ClipOptions& options = {});
 
 }  // namespace vox::optim

@@ -12,6 +12,7 @@ namespace vox::optim {
 class SGD final : public Optimizer {
  public:
   struct Options {
+    vox::detail::ByName by_name{};
     double lr = 1e-3;
     double momentum = 0, weight_decay = 0;
     bool nesterov = false;  ///< needs momentum > 0

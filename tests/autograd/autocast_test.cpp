@@ -76,7 +76,8 @@ TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
     }
     // The wider one.
     for (const Tensor& y : {x + half, half - x, x * half, half / x, where(gt(x, 0), half, x),
-                            cat({half, x}, 0), stack({x, half}, 0)})
+                            cat({half, x}, 0), stack({x, half}, 0), maximum(x, half), minimum(half, x),
+                            clamp(half, x, {}), clamp(x, {}, half), clamp(half, half, x)})
       EXPECT_EQ(y.dtype(), f32);
     EXPECT_EQ((half + half).dtype(), bf16);
     // Unchanged.

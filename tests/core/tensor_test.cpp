@@ -112,7 +112,6 @@ TEST(Tensor, DataDemandsTheDtype) {
   EXPECT_EQ(message_of([&] { x.data<float>(); }),
             "data: asked for elements of dtype f32, the tensor holds i64 (convert with to(dtype) first)");
   EXPECT_THROW(x.mutable_data<bool>(), vox::DTypeError);
-  EXPECT_THROW(x.item<float>(), vox::DTypeError);
   EXPECT_THROW(x.to_vector<uint8_t>(), vox::DTypeError);
 }
 
@@ -152,6 +151,28 @@ TEST(Tensor, ItemNeedsOneElement) {
   EXPECT_EQ(vox::full({1, 1, 1}, 4).item(), 4);
   EXPECT_THROW(vox::zeros({2}).item(), vox::ShapeError);
   EXPECT_THROW(vox::zeros({0}).item(), vox::ShapeError);
+}
+
+TEST(Tensor, ItemIsADoubleOrAsked) {
+  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+    static_assert(std::is_same_v<decltype(vox::Tensor().item()), double>);
+    const Tensor x = vox::full({}, -2.5, {.dtype = dtype});
+    EXPECT_EQ(x.item(), -2.5);
+    EXPECT_EQ(x.item<float>(), -2.5f);
+    EXPECT_EQ(x.item<int>(), -2);
+    EXPECT_TRUE(x.item<bool>());
+    EXPECT_THROW(x.item<uint8_t>(), vox::ValueError);
+  }
+  const Tensor big = vox::full({}, (int64_t{1} << 53) + 1, {.dtype = i64});
+  EXPECT_EQ(big.item<int64_t>(), (int64_t{1} << 53) + 1);
+  EXPECT_EQ(big.item<uint64_t>(), (uint64_t{1} << 53) + 1);
+  EXPECT_EQ(big.item<double>(), 0x1p53);
+  EXPECT_THROW(big.item<int>(), vox::ValueError);
+  EXPECT_THROW(big.item(), vox::DTypeError);  // has no double
+  EXPECT_EQ(vox::full({}, true, {.dtype = vox::boolean}).item<int>(), 1);
+  for (const double value : {NAN, INFINITY, 0x1p63, -0x1p64})
+    EXPECT_THROW(vox::full({}, value, {.dtype = vox::f64}).item<int64_t>(), vox::ValueError) << value;
+  EXPECT_EQ(vox::full({}, -0x1p63, {.dtype = vox::f64}).item<int64_t>(), std::numeric_limits<int64_t>::min());
 }
 
 TEST(Tensor, OnlyFloatingLeavesMayRequireGrad) {

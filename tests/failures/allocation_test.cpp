@@ -141,7 +141,8 @@ TEST(FailingAllocations, AThreadOfALoaderDoesNotEndTheProgram) {
 }
 
 TEST(FailingAllocations, ASummaryLeavesTheNetworkAsItWas) {
-  nn::Sequential network{nn::Conv3d({1, 2, 1}), nn::BatchNorm3d({2}), nn::ReLU()};
+  nn::Sequential network{nn::Conv3d({.in_channels = 1, .out_channels = 2, .kernel_size = 1}),
+                         nn::BatchNorm3d({.num_features = 2}), nn::ReLU()};
   network.train();
   const Tensor x = ones({1, 1, 2, 2, 2});
   fail_each_allocation([] {}, [&] { (void)nn::summary(network, x); },

@@ -25,45 +25,59 @@ constexpr int64_t huge = std::numeric_limits<int64_t>::max();
 TEST(LayersRefusalTest, ImpossibleOptions) {
   const TensorOptions ints{.dtype = i64};
   const char* const positive = ": in_channels, out_channels and groups must be positive, got ";
-  EXPECT_REFUSED(ValueError, nn::Conv3d({0, 1, 1}), str("nn::Conv3d", positive, "0, 1 and 1"));
-  EXPECT_REFUSED(ValueError, nn::Conv3d({1, -1, 1}), str("nn::Conv3d", positive, "1, -1 and 1"));
-  EXPECT_REFUSED(ValueError, nn::ConvTranspose2d({2, 2, 1, 1, 0, 0, 0}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 0, .out_channels = 1, .kernel_size = 1}),
+                 str("nn::Conv3d", positive, "0, 1 and 1"));
+  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 1, .out_channels = -1, .kernel_size = 1}),
+                 str("nn::Conv3d", positive, "1, -1 and 1"));
+  EXPECT_REFUSED(ValueError,
+                 nn::ConvTranspose2d({.in_channels = 2, .out_channels = 2, .kernel_size = 1, .groups = 0}),
                  str("nn::ConvTranspose2d", positive, "2, 2 and 0"));
-  EXPECT_REFUSED(ValueError, nn::Conv3d({3, 2, 1, 1, 0, 1, 2}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 3, .out_channels = 2, .kernel_size = 1, .groups = 2}),
                  "nn::Conv3d: groups = 2 must divide in_channels = 3 and out_channels = 2");
-  EXPECT_REFUSED(ValueError, nn::ConvTranspose3d({2, 3, 1, 1, 0, 0, 2}),
+  EXPECT_REFUSED(ValueError,
+                 nn::ConvTranspose3d({.in_channels = 2, .out_channels = 3, .kernel_size = 1, .groups = 2}),
                  "nn::ConvTranspose3d: groups = 2 must divide in_channels = 2 and out_channels = 3");
-  EXPECT_REFUSED(ValueError, nn::Conv3d({1, 1, {1, 0, 1}}),
+  EXPECT_REFUSED(ValueError, nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = {1, 0, 1}}),
                  "nn::Conv3d: kernel_size must be >= 1 on every axis");
-  EXPECT_REFUSED(ValueError, nn::Conv1d({1, 1, -3}), "nn::Conv1d: kernel_size must be >= 1");
-  EXPECT_REFUSED(ValueError, nn::Linear({-1, 1}),
+  EXPECT_REFUSED(ValueError, nn::Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = -3}),
+                 "nn::Conv1d: kernel_size must be >= 1");
+  EXPECT_REFUSED(ValueError, nn::Linear({.in_features = -1, .out_features = 1}),
                  "nn::Linear: in_features and out_features must be >= 0, got -1 and 1");
-  EXPECT_REFUSED(ValueError, nn::Linear({1, -1}),
+  EXPECT_REFUSED(ValueError, nn::Linear({.in_features = 1, .out_features = -1}),
                  "nn::Linear: in_features and out_features must be >= 0, got 1 and -1");
 
-  EXPECT_REFUSED(ValueError, nn::GroupNorm({3, 4}),
+  EXPECT_REFUSED(ValueError, nn::GroupNorm({.num_groups = 3, .num_channels = 4}),
                  "nn::GroupNorm: num_groups and num_channels must be positive");
-  EXPECT_REFUSED(ValueError, nn::GroupNorm({0, 4}), "divisible by num_groups, got 0 and 4");
-  EXPECT_REFUSED(ShapeError, nn::LayerNorm({Shape{}}),
+  EXPECT_REFUSED(ValueError, nn::GroupNorm({.num_groups = 0, .num_channels = 4}),
+                 "divisible by num_groups, got 0 and 4");
+  EXPECT_REFUSED(ShapeError, nn::LayerNorm({.normalized_shape = Shape{}}),
                  "nn::LayerNorm: normalized_shape must name at least one");
-  EXPECT_REFUSED(ValueError, nn::LayerNorm({{2}, -1}), "nn::LayerNorm: eps must be >= 0, got -1");
-  EXPECT_REFUSED(ValueError, nn::InstanceNorm2d({0}),
+  EXPECT_REFUSED(ValueError, nn::LayerNorm({.normalized_shape = {2}, .eps = -1}),
+                 "nn::LayerNorm: eps must be >= 0, got -1");
+  EXPECT_REFUSED(ValueError, nn::InstanceNorm2d({.num_features = 0}),
                  "nn::InstanceNorm2d: num_features must be positive, got 0");
-  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({0}), "nn::BatchNorm3d: num_features must be positive, got 0");
-  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, -1}), "nn::BatchNorm3d: eps must be >= 0, got -1");
-  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, 1e-5, NAN}),
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({.num_features = 0}),
+                 "nn::BatchNorm3d: num_features must be positive, got 0");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({.num_features = 1, .eps = -1}),
+                 "nn::BatchNorm3d: eps must be >= 0, got -1");
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({.num_features = 1, .momentum = NAN}),
                  "nn::BatchNorm3d: momentum must be finite, got nan");
-  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({1, 1e-5, INFINITY}),
+  EXPECT_REFUSED(ValueError, nn::BatchNorm3d({.num_features = 1, .momentum = INFINITY}),
                  "nn::BatchNorm3d: momentum must be finite, got inf");
   for (const double p : {-0.1, 1.1, std::nan("")})
-    EXPECT_REFUSED(ValueError, nn::Dropout({p}), "nn::Dropout: p must be in [0, 1], got ");
+    EXPECT_REFUSED(ValueError, nn::Dropout({.p = p}), "nn::Dropout: p must be in [0, 1], got ");
 
   const char* const rule = ": needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16";
-  EXPECT_REFUSED(DTypeError, nn::Linear({1, 1, true, ints}), str("nn::Linear", rule));
-  EXPECT_REFUSED(DTypeError, nn::Linear({1, 1, true, {.dtype = u8}}),
+  EXPECT_REFUSED(DTypeError, nn::Linear({.in_features = 1, .out_features = 1, .tensor = ints}),
+                 str("nn::Linear", rule));
+  EXPECT_REFUSED(DTypeError, nn::Linear({.in_features = 1, .out_features = 1, .tensor = {.dtype = u8}}),
                  "nn::Linear: needs a floating dtype, got u8");
-  EXPECT_REFUSED(DTypeError, nn::Conv1d({1, 1, 1, 1, 0, 1, 1, true, ints}), str("nn::Conv1d", rule));
-  EXPECT_REFUSED(DTypeError, nn::Conv3d({1, 1, 1, 1, 0, 1, 1, true, ints}), str("nn::Conv3d", rule));
+  EXPECT_REFUSED(DTypeError,
+                 nn::Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = ints}),
+                 str("nn::Conv1d", rule));
+  EXPECT_REFUSED(DTypeError,
+                 nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .tensor = ints}),
+                 str("nn::Conv3d", rule));
   EXPECT_REFUSED(DTypeError, nn::InstanceNorm2d({.num_features = 1, .tensor = ints}),
                  str("nn::InstanceNorm2d", rule));
   EXPECT_REFUSED(DTypeError, nn::BatchNorm3d({.num_features = 1, .tensor = ints}),
@@ -116,26 +130,41 @@ void check_convolutions() {
   const std::string axes = std::to_string(dims) + "d";
   const auto check_both = [&](const typename Conv::Options& o) {
     expect_same_refusal<Conv>(("nn::Conv" + axes).c_str(), o, ("conv" + axes).c_str(), [&] {
-      conv(x, w, {}, {o.stride, o.padding, o.dilation});
+      conv(x, w, {}, {.stride = o.stride, .padding = o.padding, .dilation = o.dilation});
     });
-    const typename Transposed::Options t{1, 1, 2, o.stride, o.padding, 0, 1, true, o.dilation};
-    expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(), t,
-                                    ("conv_transpose" + axes).c_str(), [&] {
-                                      transposed(x, w, {}, {t.stride, t.padding, 0, 1, t.dilation});
-                                    });
+    const typename Transposed::Options t{.in_channels = 1,
+                                         .out_channels = 1,
+                                         .kernel_size = 2,
+                                         .stride = o.stride,
+                                         .padding = o.padding,
+                                         .dilation = o.dilation};
+    expect_same_refusal<Transposed>(
+        ("nn::ConvTranspose" + axes).c_str(), t, ("conv_transpose" + axes).c_str(),
+        [&] { transposed(x, w, {}, {.stride = t.stride, .padding = t.padding, .dilation = t.dilation}); });
   };
   for (int at = 0; at < dims; ++at) {
-    for (const int64_t stride : {0, -2}) check_both({1, 1, 2, on_axis<dims>(at, stride, 1)});
+    for (const int64_t stride : {0, -2})
+      check_both(
+          {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .stride = on_axis<dims>(at, stride, 1)});
     for (const int64_t padding : {int64_t{-1}, huge, huge / 2 + 1})
-      check_both({1, 1, 2, 1, on_axis<dims>(at, padding, 0)});
-    for (const int64_t dilation : {0, -1}) check_both({1, 1, 2, 1, 0, on_axis<dims>(at, dilation, 1)});
+      check_both(
+          {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .padding = on_axis<dims>(at, padding, 0)});
+    for (const int64_t dilation : {0, -1})
+      check_both({.in_channels = 1,
+                  .out_channels = 1,
+                  .kernel_size = 2,
+                  .dilation = on_axis<dims>(at, dilation, 1)});
     for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge}) {
       const auto stride = on_axis<dims>(at, 3, 2), output_padding = on_axis<dims>(at, padding, 0);
-      expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(),
-                                      typename Transposed::Options{1, 1, 2, stride, 0, output_padding},
-                                      ("conv_transpose" + axes).c_str(), [&] {
-                                        transposed(x, w, {}, {stride, 0, output_padding});
-                                      });
+      expect_same_refusal<Transposed>(
+          ("nn::ConvTranspose" + axes).c_str(),
+          typename Transposed::Options{.in_channels = 1,
+                                       .out_channels = 1,
+                                       .kernel_size = 2,
+                                       .stride = stride,
+                                       .output_padding = output_padding},
+          ("conv_transpose" + axes).c_str(),
+          [&] { transposed(x, w, {}, {.stride = stride, .output_padding = output_padding}); });
     }
   }
 }
@@ -144,9 +173,12 @@ TEST(LayersRefusalTest, ConvolutionsRefuseOptionsAsTheirOpsDo) {
   check_convolutions<1>();
   check_convolutions<2>();
   check_convolutions<3>();
-  EXPECT_THROW(nn::Conv3d({1, 1, 3, 1, 0, huge}), ShapeError);  // so large that no tap can be addressed
-  EXPECT_NO_THROW(nn::Conv3d({1, 1, 1, huge, 0, huge}));
-  EXPECT_NO_THROW(nn::ConvTranspose3d({1, 1, 2, 1, 0, 2, 1, true, 3}));
+  EXPECT_THROW(nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 3, .dilation = huge}),
+               ShapeError);  // so large that no tap can be addressed
+  EXPECT_NO_THROW(
+      nn::Conv3d({.in_channels = 1, .out_channels = 1, .kernel_size = 1, .stride = huge, .dilation = huge}));
+  EXPECT_NO_THROW(nn::ConvTranspose3d(
+      {.in_channels = 1, .out_channels = 1, .kernel_size = 2, .output_padding = 2, .dilation = 3}));
 }
 
 TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
@@ -162,7 +194,8 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
         Max{.kernel_size = 3, .padding = -1}, Max{.kernel_size = huge, .padding = huge / 2},
         Max{.kernel_size = 3, .dilation = huge / 2}, Max{.kernel_size = 2, .stride = Triple(huge)}}) {
     expect_same_refusal<nn::MaxPool3d>("nn::MaxPool3d", o, "max_pool3d", [&] { max_pool3d(x, o); });
-    if (o.dilation == Triple(1)) check_avg({o.kernel_size, o.stride, o.padding});
+    if (o.dilation == Triple(1))
+      check_avg({.kernel_size = o.kernel_size, .stride = o.stride, .padding = o.padding});
   }
   check_avg({.kernel_size = 2, .divisor_override = 0});
   for (const Triple& size : {Triple(0), Triple(1, -1, 1)}) {
@@ -181,14 +214,14 @@ TEST(LayersRefusalTest, PoolingAndUpsamplingRefuseOptionsAsTheirOpsDo) {
 // ---- Inputs -----------------------------------------------------------------------------------------------
 
 TEST(LayersRefusalTest, InputsThatDoNotFitTheLayer) {
-  nn::Conv3d conv({2, 4, 1});
-  nn::ConvTranspose1d transposed({2, 1, 2});
-  nn::Linear linear({2, 1});
-  nn::BatchNorm1d batch1({2});
-  nn::BatchNorm2d batch2({2});
-  nn::BatchNorm3d batch3({2});
-  nn::InstanceNorm2d instance({2});
-  nn::GroupNorm group({1, 2});
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});
+  nn::ConvTranspose1d transposed({.in_channels = 2, .out_channels = 1, .kernel_size = 2});
+  nn::Linear linear({.in_features = 2, .out_features = 1});
+  nn::BatchNorm1d batch1({.num_features = 2});
+  nn::BatchNorm2d batch2({.num_features = 2});
+  nn::BatchNorm3d batch3({.num_features = 2});
+  nn::InstanceNorm2d instance({.num_features = 2});
+  nn::GroupNorm group({.num_groups = 1, .num_channels = 2});
   nn::LayerNorm layer({.normalized_shape = {2}});
   nn::Dropout dropout;
   const std::string rule = "nn::Conv3d: the input must be (N, 2, D, H, W) or (2, D, H, W), got ";
@@ -232,9 +265,9 @@ TEST(LayersRefusalTest, InputsOfAnotherDtype) {
     return str(layer, ": the input has dtype ", dtype, ", the layer's parameters have f32; cast ", advice);
   };
   const TensorOptions wide{.dtype = f64}, ints{.dtype = i64};
-  nn::Conv3d conv({2, 4, 1});
-  nn::Linear linear({2, 1});
-  nn::BatchNorm3d norm({1});
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 4, .kernel_size = 1});
+  nn::Linear linear({.in_features = 2, .out_features = 1});
+  nn::BatchNorm3d norm({.num_features = 1});
   nn::Dropout dropout;
   EXPECT_REFUSED(DTypeError, conv(ones({1, 2, 5, 5, 5}, wide)),
                  rule("nn::Conv3d", "f64", "one: input.to(f32) or layer.to(f64)"));
@@ -248,8 +281,8 @@ TEST(LayersRefusalTest, InputsOfAnotherDtype) {
 }
 
 TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {
-  nn::Linear linear({2, 1});
-  nn::Conv3d conv({2, 1, 1});
+  nn::Linear linear({.in_features = 2, .out_features = 1});
+  nn::Conv3d conv({.in_channels = 2, .out_channels = 1, .kernel_size = 1});
   const nn::Linear other_linear = std::move(linear);
   const nn::Conv3d other_conv = std::move(conv);
   const std::string reason = "argument 'weight' is an undefined tensor (default-constructed or moved from)";
@@ -258,7 +291,7 @@ TEST(LayersRefusalTest, ALayerThatWasMovedFrom) {
 }
 
 TEST(LayersRefusalTest, BatchNormRefusesAResultThatIsTooLargeBeforeItComputesStatistics) {
-  nn::BatchNorm3d layer({1});
+  nn::BatchNorm3d layer({.num_features = 1});
   const Tensor x = zeros({1, 1, 1, 1, 1}).expand({int64_t{1} << 45, 1, 1, 1, 1});
   EXPECT_REFUSED(OutOfMemoryError, layer.forward(x), "nn::BatchNorm3d: ");
   EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);

@@ -29,14 +29,20 @@ template <int dims>
 Tensor op_of(const nn::Conv<dims>& l, const Tensor& x) {
   const auto& o = l.options;
   const auto op = std::get<dims - 1>(std::tuple(&conv1d, &conv2d, &conv3d));
-  return op(x, l.weight, l.bias, {o.stride, o.padding, o.dilation, o.groups});
+  return op(x, l.weight, l.bias,
+            {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups});
 }
 
 template <int dims>
 Tensor op_of(const nn::ConvTranspose<dims>& l, const Tensor& x) {
   const auto& o = l.options;
   const auto op = std::get<dims - 1>(std::tuple(&conv_transpose1d, &conv_transpose2d, &conv_transpose3d));
-  return op(x, l.weight, l.bias, {o.stride, o.padding, o.output_padding, o.groups, o.dilation});
+  return op(x, l.weight, l.bias,
+            {.stride = o.stride,
+             .padding = o.padding,
+             .output_padding = o.output_padding,
+             .groups = o.groups,
+             .dilation = o.dilation});
 }
 
 Tensor op_of(const nn::Linear& l, const Tensor& x) {
@@ -120,51 +126,106 @@ Layer plain(std::string printed, L layer, const Shape& in, const Shape& out, Op 
 std::vector<Layer> convolutions() {
   return {
       layer<nn::Conv1d>("Conv1d(4, 6, kernel_size=3, stride=2, padding=1, dilation=2, groups=2)",
-                        {4, 6, 3, 2, 1, 2, 2}, {{"weight", {6, 2, 3}}, {"bias", {6}}},
+                        {.in_channels = 4,
+                         .out_channels = 6,
+                         .kernel_size = 3,
+                         .stride = 2,
+                         .padding = 1,
+                         .dilation = 2,
+                         .groups = 2},
+                        {{"weight", {6, 2, 3}}, {"bias", {6}}},
                         {{{2, 4, 7}, {2, 6, 3}}, {{5, 4, 11}, {5, 6, 5}}, {{4, 11}, {6, 5}}}),
       layer<nn::Conv2d>("Conv2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), dilation=(1,2), "
                         "groups=2, bias=false)",
-                        {4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 2, false}, {{"weight", {6, 2, 3, 2}}},
+                        {.in_channels = 4,
+                         .out_channels = 6,
+                         .kernel_size = {3, 2},
+                         .stride = {2, 1},
+                         .padding = {1, 0},
+                         .dilation = {1, 2},
+                         .groups = 2,
+                         .bias = false},
+                        {{"weight", {6, 2, 3, 2}}},
                         {{{1, 4, 3, 3}, {1, 6, 2, 1}}, {{5, 4, 7, 8}, {5, 6, 4, 6}}}),
-      layer<nn::Conv2d>("Conv2d(2, 3, kernel_size=(2,3), stride=(1,2), padding=(1,0))",
-                        {2, 3, {2, 3}, {1, 2}, {1, 0}}, {{"weight", {3, 2, 2, 3}}, {"bias", {3}}},
-                        {{{1, 2, 3, 5}, {1, 3, 4, 2}}}),
+      layer<nn::Conv2d>(
+          "Conv2d(2, 3, kernel_size=(2,3), stride=(1,2), padding=(1,0))",
+          {.in_channels = 2, .out_channels = 3, .kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}},
+          {{"weight", {3, 2, 2, 3}}, {"bias", {3}}}, {{{1, 2, 3, 5}, {1, 3, 4, 2}}}),
       layer<nn::Conv3d>(
           "Conv3d(4, 6, kernel_size=(3,2,1), stride=(2,1,3), padding=(1,0,2), dilation=(1,2,1), groups=2)",
-          {4, 6, {3, 2, 1}, {2, 1, 3}, {1, 0, 2}, {1, 2, 1}, 2}, {{"weight", {6, 2, 3, 2, 1}}, {"bias", {6}}},
+          {.in_channels = 4,
+           .out_channels = 6,
+           .kernel_size = {3, 2, 1},
+           .stride = {2, 1, 3},
+           .padding = {1, 0, 2},
+           .dilation = {1, 2, 1},
+           .groups = 2},
+          {{"weight", {6, 2, 3, 2, 1}}, {"bias", {6}}},
           {{{1, 4, 2, 3, 1}, {1, 6, 1, 1, 2}}, {{2, 4, 7, 8, 9}, {2, 6, 4, 6, 5}}}),
       layer<nn::Conv3d>("Conv3d(2, 2, kernel_size=(2,1,3), stride=(1,2,1), padding=(0,0,1))",
-                        {2, 2, {2, 1, 3}, {1, 2, 1}, {0, 0, 1}}, {{"weight", {2, 2, 2, 1, 3}}, {"bias", {2}}},
-                        {{{1, 2, 3, 3, 2}, {1, 2, 2, 2, 2}}}),
+                        {.in_channels = 2,
+                         .out_channels = 2,
+                         .kernel_size = {2, 1, 3},
+                         .stride = {1, 2, 1},
+                         .padding = {0, 0, 1}},
+                        {{"weight", {2, 2, 2, 1, 3}}, {"bias", {2}}}, {{{1, 2, 3, 3, 2}, {1, 2, 2, 2, 2}}}),
       layer<nn::ConvTranspose1d>(
           "ConvTranspose1d(4, 6, kernel_size=3, stride=2, padding=1, output_padding=1, dilation=2, groups=2)",
-          {4, 6, 3, 2, 1, 1, 2, true, 2}, {{"weight", {4, 3, 3}}, {"bias", {6}}},
+          {.in_channels = 4,
+           .out_channels = 6,
+           .kernel_size = 3,
+           .stride = 2,
+           .padding = 1,
+           .output_padding = 1,
+           .groups = 2,
+           .dilation = 2},
+          {{"weight", {4, 3, 3}}, {"bias", {6}}},
           {{{2, 4, 3}, {2, 6, 8}}, {{5, 4, 7}, {5, 6, 16}}, {{4, 7}, {6, 16}}}),
       layer<nn::ConvTranspose2d>(
           "ConvTranspose2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), output_padding=(1,0), "
           "dilation=(1,2), groups=2, bias=false)",
-          {4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}}, {{"weight", {4, 3, 3, 2}}},
-          {{{1, 4, 2, 2}, {1, 6, 4, 4}}, {{5, 4, 7, 8}, {5, 6, 14, 10}}}),
-      layer<nn::ConvTranspose2d>("ConvTranspose2d(2, 1, kernel_size=(2,3), stride=(1,2), dilation=(2,1))",
-                                 {2, 1, {2, 3}, {1, 2}, 0, 0, 1, true, {2, 1}},
-                                 {{"weight", {2, 1, 2, 3}}, {"bias", {1}}}, {{{1, 2, 2, 3}, {1, 1, 4, 7}}}),
+          {.in_channels = 4,
+           .out_channels = 6,
+           .kernel_size = {3, 2},
+           .stride = {2, 1},
+           .padding = {1, 0},
+           .output_padding = {1, 0},
+           .groups = 2,
+           .bias = false,
+           .dilation = {1, 2}},
+          {{"weight", {4, 3, 3, 2}}}, {{{1, 4, 2, 2}, {1, 6, 4, 4}}, {{5, 4, 7, 8}, {5, 6, 14, 10}}}),
+      layer<nn::ConvTranspose2d>(
+          "ConvTranspose2d(2, 1, kernel_size=(2,3), stride=(1,2), dilation=(2,1))",
+          {.in_channels = 2, .out_channels = 1, .kernel_size = {2, 3}, .stride = {1, 2}, .dilation = {2, 1}},
+          {{"weight", {2, 1, 2, 3}}, {"bias", {1}}}, {{{1, 2, 2, 3}, {1, 1, 4, 7}}}),
       layer<nn::ConvTranspose3d>(
           "ConvTranspose3d(2, 4, kernel_size=(3,3,3), stride=(1,2,3), padding=(1,1,1), groups=2)",
-          {2, 4, 3, {1, 2, 3}, 1, 0, 2}, {{"weight", {2, 2, 3, 3, 3}}, {"bias", {4}}},
+          {.in_channels = 2,
+           .out_channels = 4,
+           .kernel_size = 3,
+           .stride = {1, 2, 3},
+           .padding = 1,
+           .groups = 2},
+          {{"weight", {2, 2, 3, 3, 3}}, {"bias", {4}}},
           {{{1, 2, 1, 2, 2}, {1, 4, 1, 3, 4}}, {{1, 2, 3, 4, 5}, {1, 4, 3, 7, 13}}}),
       layer<nn::ConvTranspose3d>(
           "ConvTranspose3d(2, 2, kernel_size=(1,2,3), stride=(1,2,2), padding=(0,0,1))",
-          {2, 2, {1, 2, 3}, {1, 2, 2}, {0, 0, 1}}, {{"weight", {2, 2, 1, 2, 3}}, {"bias", {2}}},
-          {{{1, 2, 2, 2, 2}, {1, 2, 2, 4, 3}}}),
-      layer<nn::Linear>("Linear(5, 3)", {5, 3}, {{"weight", {3, 5}}, {"bias", {3}}},
+          {.in_channels = 2,
+           .out_channels = 2,
+           .kernel_size = {1, 2, 3},
+           .stride = {1, 2, 2},
+           .padding = {0, 0, 1}},
+          {{"weight", {2, 2, 1, 2, 3}}, {"bias", {2}}}, {{{1, 2, 2, 2, 2}, {1, 2, 2, 4, 3}}}),
+      layer<nn::Linear>("Linear(5, 3)", {.in_features = 5, .out_features = 3},
+                        {{"weight", {3, 5}}, {"bias", {3}}},
                         {{{2, 2, 5}, {2, 2, 3}},
                          {{5}, {3}},
                          {{7, 5}, {7, 3}},
                          {{2, 3, 4, 5}, {2, 3, 4, 3}},
                          {{0, 5}, {0, 3}},
                          {{0, 2, 5}, {0, 2, 3}}}),
-      layer<nn::Linear>("Linear(3, 2, bias=false)", {3, 2, false}, {{"weight", {2, 3}}},
-                        {{{2, 2, 3}, {2, 2, 2}}})};
+      layer<nn::Linear>("Linear(3, 2, bias=false)", {.in_features = 3, .out_features = 2, .bias = false},
+                        {{"weight", {2, 3}}}, {{{2, 2, 3}, {2, 2, 2}}})};
 }
 
 /// Inputs whose outputs have their shapes.
@@ -179,25 +240,36 @@ std::vector<Layer> norms() {
   const Names affine{{"weight", {4}}, {"bias", {4}}};
   const auto relu = Activation::relu(), leaky = Activation::leaky_relu(0.25);
   return {
-      layer<nn::BatchNorm1d>("BatchNorm1d(4)", {4}, affine, kept({{3, 4, 2}, {7, 4}}), tracked),
-      layer<nn::BatchNorm2d>("BatchNorm2d(4, relu)", {4, 0.5, 0.1, true, true, relu}, affine,
+      layer<nn::BatchNorm1d>("BatchNorm1d(4, eps=1e-05)", {.num_features = 4}, affine,
+                             kept({{3, 4, 2}, {7, 4}}), tracked),
+      layer<nn::BatchNorm2d>("BatchNorm2d(4, eps=0.5, relu)",
+                             {.num_features = 4, .eps = 0.5, .activation = relu}, affine,
                              kept({{2, 4, 3, 2}}), tracked),
-      layer<nn::BatchNorm3d>("BatchNorm3d(4, affine=false)", {4, 1e-5, 0.1, false}, {},
-                             kept({{2, 4, 1, 2, 2}}), tracked),
-      layer<nn::BatchNorm3d>("BatchNorm3d(4)", {4, 1e-5, 0.1, true, false}, affine, kept({{2, 4, 1, 2, 2}})),
-      layer<nn::InstanceNorm1d>("InstanceNorm1d(4, affine=true)", {4, 1e-5, 0.1, true, true}, affine,
+      layer<nn::BatchNorm3d>("BatchNorm3d(4, eps=1e-05, affine=false)", {.num_features = 4, .affine = false},
+                             {}, kept({{2, 4, 1, 2, 2}}), tracked),
+      layer<nn::BatchNorm3d>("BatchNorm3d(4, eps=1e-05)", {.num_features = 4, .track_running_stats = false},
+                             affine, kept({{2, 4, 1, 2, 2}})),
+      layer<nn::InstanceNorm1d>("InstanceNorm1d(4, eps=1e-05, affine=true)",
+                                {.num_features = 4, .affine = true, .track_running_stats = true}, affine,
                                 kept({{2, 4, 3}, {4, 3}}), tracked),
-      layer<nn::InstanceNorm2d>("InstanceNorm2d(4, relu, affine=true)", {4, 0.5, 0.1, true, false, relu},
-                                affine, kept({{2, 4, 3, 2}, {4, 3, 5}})),
-      layer<nn::InstanceNorm3d>("InstanceNorm3d(4)", {4}, {}, kept({{2, 4, 1, 3, 2}})),
-      layer<nn::GroupNorm>("GroupNorm(2, 4, relu)", {2, 4, 0.5, true, relu}, affine,
+      layer<nn::InstanceNorm2d>("InstanceNorm2d(4, eps=0.5, relu, affine=true)",
+                                {.num_features = 4, .eps = 0.5, .affine = true, .activation = relu}, affine,
+                                kept({{2, 4, 3, 2}, {4, 3, 5}})),
+      layer<nn::InstanceNorm3d>("InstanceNorm3d(4, eps=1e-05)", {.num_features = 4}, {},
+                                kept({{2, 4, 1, 3, 2}})),
+      layer<nn::GroupNorm>("GroupNorm(2, 4, eps=0.5, relu)",
+                           {.num_groups = 2, .num_channels = 4, .eps = 0.5, .activation = relu}, affine,
                            kept({{2, 4, 3}, {2, 4, 3, 5}})),
-      layer<nn::GroupNorm>("GroupNorm(2, 4, leaky_relu 0.25, affine=false)", {2, 4, 1e-5, false, leaky}, {},
+      layer<nn::GroupNorm>("GroupNorm(2, 4, eps=1e-05, leaky_relu 0.25, affine=false)",
+                           {.num_groups = 2, .num_channels = 4, .affine = false, .activation = leaky}, {},
                            kept({{2, 4, 3}})),
-      layer<nn::LayerNorm>("LayerNorm((3,5), relu)", {{3, 5}, 0.5, true, true, relu},
+      layer<nn::LayerNorm>("LayerNorm((3,5), eps=0.5, relu)",
+                           {.normalized_shape = {3, 5}, .eps = 0.5, .activation = relu},
                            {{"weight", {3, 5}}, {"bias", {3, 5}}}, kept({{2, 3, 5}, {2, 4, 3, 5}})),
-      layer<nn::LayerNorm>("LayerNorm((2,))", {{2}, 1e-5, true, false}, {{"weight", {2}}}, kept({{3, 2}})),
-      layer<nn::LayerNorm>("LayerNorm((2,), affine=false)", {{2}, 1e-5, false}, {}, kept({{3, 2}}))};
+      layer<nn::LayerNorm>("LayerNorm((2,), eps=1e-05)", {.normalized_shape = {2}, .bias = false},
+                           {{"weight", {2}}}, kept({{3, 2}})),
+      layer<nn::LayerNorm>("LayerNorm((2,), eps=1e-05, affine=false)",
+                           {.normalized_shape = {2}, .elementwise_affine = false}, {}, kept({{3, 2}}))};
 }
 
 std::vector<Layer> layers_without_parameters() {
@@ -401,17 +473,22 @@ void expect_uniform(const Tensor& t, double bound) {
 TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
   manual_seed(7);
   const TensorOptions o = on(f32);
-  const nn::Linear linear({64, 500, true, o});
-  const nn::Conv3d conv({8, 400, {3, 2, 3}, 1, 0, 1, 2, true, o});
-  const nn::ConvTranspose3d up({8, 400, {3, 2, 3}, 1, 0, 0, 2, true, 1, o});
+  const nn::Linear linear({.in_features = 64, .out_features = 500, .tensor = o});
+  const nn::Conv3d conv(
+      {.in_channels = 8, .out_channels = 400, .kernel_size = {3, 2, 3}, .groups = 2, .tensor = o});
+  const nn::ConvTranspose3d up(
+      {.in_channels = 8, .out_channels = 400, .kernel_size = {3, 2, 3}, .groups = 2, .tensor = o});
   expect_uniform(linear.weight, 1 / 8.0);
   expect_uniform(linear.bias, 1 / 8.0);
   expect_uniform(conv.weight, 1 / std::sqrt(4 * 18));
   expect_uniform(conv.bias, 1 / std::sqrt(4 * 18));
   expect_uniform(up.weight, 1 / std::sqrt(200 * 18));  // shape[1] counts, as in PyTorch, not the sums' length
   expect_uniform(up.bias, 1 / std::sqrt(200 * 18));
-  expect_uniform(nn::Conv1d({9, 300, 4, 1, 0, 1, 1, true, o}).weight, 1 / 6.0);
-  expect_uniform(nn::ConvTranspose2d({300, 9, {2, 2}, 1, 0, 0, 1, true, 1, o}).weight, 1 / 6.0);
+  expect_uniform(nn::Conv1d({.in_channels = 9, .out_channels = 300, .kernel_size = 4, .tensor = o}).weight,
+                 1 / 6.0);
+  expect_uniform(
+      nn::ConvTranspose2d({.in_channels = 300, .out_channels = 9, .kernel_size = {2, 2}, .tensor = o}).weight,
+      1 / 6.0);
 }
 
 TEST_P(LayersTest, NormsStartWithPyTorchsValues) {
@@ -451,39 +528,90 @@ TEST_P(LayersTest, ConvolutionsByHand) {
   // 1*1 + 0*2 - 1*3 + 10, 1*4 + 0*5 - 1*6 + 20; 2*(1+2+3) + 10, 2*(4+5+6) + 20
   const nn::StateDict matrix{{"weight", tensor({1, 2, 3, 4, 5, 6}, {2, 3})}, {"bias", tensor({10, 20}, {2})}};
   const Tensor x = tensor({1, 0, -1, 2, 2, 2}, {2, 3});
-  expect_values(nn::Linear({3, 2}), matrix, x, {8, 18, 22, 50});
-  expect_values(nn::Linear({3, 2}), matrix, x.reshape({1, 2, 1, 3}), {8, 18, 22, 50});
-  expect_values(nn::Linear({3, 2}), matrix, x.select(0, 0), {8, 18});
+  expect_values(nn::Linear({.in_features = 3, .out_features = 2}), matrix, x, {8, 18, 22, 50});
+  expect_values(nn::Linear({.in_features = 3, .out_features = 2}), matrix, x.reshape({1, 2, 1, 3}),
+                {8, 18, 22, 50});
+  expect_values(nn::Linear({.in_features = 3, .out_features = 2}), matrix, x.select(0, 0), {8, 18});
   // (0,1) (2,3) (4,0) times (10,1), plus 100
-  expect_values(nn::Conv1d({1, 1, 2, 2, 1}),
-                {{"weight", tensor({10, 1}, {1, 1, 2})}, {"bias", tensor({100}, {1})}},
-                tensor({1, 2, 3, 4}, {1, 1, 4}), {101, 123, 140});
+  expect_values(
+      nn::Conv1d({.in_channels = 1, .out_channels = 1, .kernel_size = 2, .stride = 2, .padding = 1}),
+      {{"weight", tensor({10, 1}, {1, 1, 2})}, {"bias", tensor({100}, {1})}}, tensor({1, 2, 3, 4}, {1, 1, 4}),
+      {101, 123, 140});
   // rows 0 and 2 of (1,2,3 / 4,5,6 / 7,8,9)
-  expect_values(nn::Conv2d({1, 1, {1, 2}, {2, 1}, 0, 1, 1, false}),
-                {{"weight", tensor({10, 1}, {1, 1, 1, 2})}},
-                tensor({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}), {12, 23, 78, 89});
-  expect_values(nn::Conv3d({2, 1, {2, 1, 1}}),
+  expect_values(
+      nn::Conv2d(
+          {.in_channels = 1, .out_channels = 1, .kernel_size = {1, 2}, .stride = {2, 1}, .bias = false}),
+      {{"weight", tensor({10, 1}, {1, 1, 1, 2})}}, tensor({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}),
+      {12, 23, 78, 89});
+  expect_values(nn::Conv3d({.in_channels = 2, .out_channels = 1, .kernel_size = {2, 1, 1}}),
                 {{"weight", tensor({1, 10, 100, 1000}, {1, 2, 2, 1, 1})}, {"bias", tensor({5}, {1})}},
                 tensor({1, 2, 3, 4}, {1, 2, 2, 1, 1}), {4326});
   // Golden case G6: x = (1,2), w = (10,20,30), stride 2, padding 1, output_padding 1.
   const Floats g6 = {20, 50, 40, 60}, w = {10, 20, 30};
-  expect_values(nn::ConvTranspose1d({1, 1, 3, 2, 1, 1, 1, false}), {{"weight", tensor(w, {1, 1, 3})}},
-                tensor({1, 2}, {1, 1, 2}), g6);
-  expect_values(nn::ConvTranspose2d({1, 1, {3, 1}, {2, 1}, {1, 0}, {1, 0}, 1, false}),
+  expect_values(nn::ConvTranspose1d({.in_channels = 1,
+                                     .out_channels = 1,
+                                     .kernel_size = 3,
+                                     .stride = 2,
+                                     .padding = 1,
+                                     .output_padding = 1,
+                                     .bias = false}),
+                {{"weight", tensor(w, {1, 1, 3})}}, tensor({1, 2}, {1, 1, 2}), g6);
+  expect_values(nn::ConvTranspose2d({.in_channels = 1,
+                                     .out_channels = 1,
+                                     .kernel_size = {3, 1},
+                                     .stride = {2, 1},
+                                     .padding = {1, 0},
+                                     .output_padding = {1, 0},
+                                     .bias = false}),
                 {{"weight", tensor(w, {1, 1, 3, 1})}}, tensor({1, 2}, {1, 1, 2, 1}), g6);
-  expect_values(nn::ConvTranspose3d({1, 1, {1, 3, 1}, {1, 2, 1}, {0, 1, 0}, {0, 1, 0}}),
+  expect_values(nn::ConvTranspose3d({.in_channels = 1,
+                                     .out_channels = 1,
+                                     .kernel_size = {1, 3, 1},
+                                     .stride = {1, 2, 1},
+                                     .padding = {0, 1, 0},
+                                     .output_padding = {0, 1, 0}}),
                 {{"weight", tensor(w, {1, 1, 1, 3, 1})}, {"bias", tensor({0}, {1})}},
                 tensor({1, 2}, {1, 1, 1, 2, 1}), g6);
 }
 
 TEST_P(LayersTest, OutputSizesOfTransposedConvolutions) {
   const TensorOptions here{.device = device()};
-  nn::ConvTranspose1d one({4, 6, 3, 2, 1, 1, 2, true, 2, here}), by_hand({1, 1, 3, 2, 1, 1, 1, false});
+  nn::ConvTranspose1d one({.in_channels = 4,
+                           .out_channels = 6,
+                           .kernel_size = 3,
+                           .stride = 2,
+                           .padding = 1,
+                           .output_padding = 1,
+                           .groups = 2,
+                           .dilation = 2,
+                           .tensor = here}),
+      by_hand({.in_channels = 1,
+               .out_channels = 1,
+               .kernel_size = 3,
+               .stride = 2,
+               .padding = 1,
+               .output_padding = 1,
+               .bias = false});
   EXPECT_EQ(one.forward(rand({5, 4, 7}, here), 15).shape(), Shape({5, 6, 15}));
   EXPECT_THROW(one.forward(rand({5, 4, 7}, here), 20), ShapeError);
-  nn::ConvTranspose2d two({4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}, here});
+  nn::ConvTranspose2d two({.in_channels = 4,
+                           .out_channels = 6,
+                           .kernel_size = {3, 2},
+                           .stride = {2, 1},
+                           .padding = {1, 0},
+                           .output_padding = {1, 0},
+                           .groups = 2,
+                           .bias = false,
+                           .dilation = {1, 2},
+                           .tensor = here});
   EXPECT_EQ(two.forward(rand({5, 4, 7, 8}, here), {13, 10}).shape(), Shape({5, 6, 13, 10}));
-  nn::ConvTranspose3d three({2, 4, 3, {1, 2, 3}, 1, 0, 2, true, 1, here});
+  nn::ConvTranspose3d three({.in_channels = 2,
+                             .out_channels = 4,
+                             .kernel_size = 3,
+                             .stride = {1, 2, 3},
+                             .padding = 1,
+                             .groups = 2,
+                             .tensor = here});
   EXPECT_EQ(three.forward(rand({1, 2, 3, 4, 5}, here), {3, 8, 15}).shape(), Shape({1, 4, 3, 8, 15}));
   by_hand.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3})}});
   by_hand.to(device());
@@ -503,7 +631,8 @@ TEST_P(LayersTest, PoolingAndUpsamplingByHand) {
 
 TEST_P(LayersTest, LinearWithoutFeatures) {
   const TensorOptions here{.device = device()};
-  nn::Linear none_in({0, 2, true, here}), none_out({2, 0, true, here});
+  nn::Linear none_in({.in_features = 0, .out_features = 2, .tensor = here}),
+      none_out({.in_features = 2, .out_features = 0, .tensor = here});
   EXPECT_EQ(none_in.bias.to_vector<float>(), (Floats{0, 0}));
   none_in.bias.detach().fill_(3);
   Tensor y = none_in(ones({2, 0}, here));

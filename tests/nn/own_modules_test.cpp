@@ -32,7 +32,7 @@ Names names(const nn::StateDict& state) {
 
 struct UNetBlock : nn::Module {
   nn::Conv3d a{{.in_channels = 8, .out_channels = 4, .kernel_size = 3, .padding = 1}};
-  nn::BatchNorm3d n{{4}};
+  nn::BatchNorm3d n{{.num_features = 4}};
   VOXGRAD_MODULE(a, n)
   Tensor forward(const Tensor& x, const Tensor& skip) { return relu(n(a(cat({x, skip}, 1)))); }
 };
@@ -92,7 +92,8 @@ struct Lists : nn::Module {
   std::vector<nn::Linear> down;
   nn::ModuleList<UNetBlock> blocks{UNetBlock(), UNetBlock()};
   std::optional<nn::Linear> shortcut, none;
-  std::unique_ptr<nn::Module> any = std::make_unique<nn::Linear>(nn::Linear::Options{1, 1});
+  std::unique_ptr<nn::Module> any =
+      std::make_unique<nn::Linear>(nn::Linear::Options{.in_features = 1, .out_features = 1});
   std::shared_ptr<nn::Linear> absent;
   std::vector<std::vector<nn::Linear>> nested;
   VOXGRAD_MODULE(down, blocks, shortcut, none, any, absent, nested, private_)
@@ -145,7 +146,7 @@ TEST(OwnModulesTest, FortyMembers) {
 
 TEST(OwnModulesTest, ByHandInALocalClass) {
   struct Local : nn::Module {
-    nn::Linear first{{2, 2}}, second{{2, 1}};
+    nn::Linear first{{.in_features = 2, .out_features = 2}}, second{{.in_features = 2, .out_features = 1}};
     void list_children(nn::Children& children) override {
       children.add("one", first);
       children.add("two", second);
@@ -173,9 +174,10 @@ TEST(OwnModulesTest, ANameIsUsedOnce) {
 }
 
 struct Forgets : nn::Module {
-  nn::Linear a{{1, 1}};
+  nn::Linear a{{.in_features = 1, .out_features = 1}};
   std::optional<nn::Linear> b;
-  std::unique_ptr<nn::Linear> hidden = std::make_unique<nn::Linear>(nn::Linear::Options{1, 1});
+  std::unique_ptr<nn::Linear> hidden =
+      std::make_unique<nn::Linear>(nn::Linear::Options{.in_features = 1, .out_features = 1});
   VOXGRAD_MODULE(a)
 };
 struct HoldsIt : nn::Module {
@@ -187,7 +189,7 @@ struct HoldsIt : nn::Module {
 TEST(OwnModulesTest, AMemberThatIsNotListedIsAnError) {
   HoldsIt net;
   EXPECT_EQ(net.parameters().size(), 2u);
-  net.list[0].b.emplace(nn::Linear::Options{1, 1});
+  net.list[0].b.emplace(nn::Linear::Options{.in_features = 1, .out_features = 1});
   for (nn::Module* m : {static_cast<nn::Module*>(&net), static_cast<nn::Module*>(&net.list[0])}) {
     EXPECT_THROW(m->parameters(), ValueError);
     EXPECT_THROW(m->eval(), ValueError);
@@ -237,7 +239,7 @@ TEST(OwnModulesTest, AHookMayRemoveItselfAndFollowsItsModule) {
 }
 
 TEST(OwnModulesTest, SequentialCallsTheHooksOfLayersThatItWouldJoin) {
-  nn::Sequential net{nn::BatchNorm1d({2}), nn::ReLU()};
+  nn::Sequential net{nn::BatchNorm1d({.num_features = 2}), nn::ReLU()};
   const Tensor x = testing::normal({4, 2}, {});
   const Tensor joined = net(x);
   for (const size_t layer : {0u, 1u}) {
@@ -254,7 +256,7 @@ TEST(OwnModulesTest, SequentialCallsTheHooksOfLayersThatItWouldJoin) {
 // ---- apply, printing, Sequential, Residual --------------------------------------------------------------
 
 TEST(OwnModulesTest, ApplyReachesChildrenFirst) {
-  const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{2, 2});
+  const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{.in_features = 2, .out_features = 2});
   nn::Sequential net{shared, nn::ReLU(), shared};
   Names seen;
   net.apply([&](nn::Module& m) {
@@ -269,7 +271,7 @@ TEST(OwnModulesTest, PrintsATree) {
   struct Net : nn::Module {
     UNetBlock block;
     Tensor gain = register_parameter("gain", ones({1}));
-    nn::Sequential head{nn::MaxPool3d({.kernel_size = 2, .stride = {1, 2, 2}}), nn::Dropout({0.1}),
+    nn::Sequential head{nn::MaxPool3d({.kernel_size = 2, .stride = {1, 2, 2}}), nn::Dropout({.p = 0.1}),
                         nn::ConvTranspose1d({.in_channels = 4,
                                              .out_channels = 2,
                                              .kernel_size = 3,
@@ -289,7 +291,7 @@ TEST(OwnModulesTest, PrintsATree) {
             "  block: UNetBlock; 876 parameters\n"
             "    a: Conv3d(8, 4, kernel_size=(3,3,3), padding=(1,1,1)): weight (4,8,3,3,3), bias (4,); 868 "
             "parameters\n"
-            "    n: BatchNorm3d(4): weight (4,), bias (4,); 8 parameters\n"
+            "    n: BatchNorm3d(4, eps=1e-05): weight (4,), bias (4,); 8 parameters\n"
             "  head: Sequential; 24 parameters\n"
             "    0: MaxPool3d(kernel_size=(2,2,2), stride=(1,2,2))\n"
             "    1: Dropout(0.1)\n"
@@ -297,7 +299,7 @@ TEST(OwnModulesTest, PrintsATree) {
             "(4,2,3); 24 "
             "parameters\n"
             "    3: Upsample(scale_factor=(2,2,2), trilinear)\n"
-            "  norm: GroupNorm(2, 4, relu): weight (4,), bias (4,); 8 parameters");
+            "  norm: GroupNorm(2, 4, eps=1e-05, relu): weight (4,), bias (4,); 8 parameters");
 }
 
 TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {

@@ -32,12 +32,15 @@ struct BasicBlock : nn::Module {
   VOXGRAD_MODULE(conv1, bn1, conv2, bn2, downsample)
 
   BasicBlock(int64_t in, int64_t out, int64_t stride)
-      : conv1(conv3(in, out, stride)), conv2(conv3(out, out)), bn1({out}), bn2({out}) {
+      : conv1(conv3(in, out, stride)),
+        conv2(conv3(out, out)),
+        bn1({.num_features = out}),
+        bn2({.num_features = out}) {
     if (stride == 1) return;
     downsample = nn::Sequential{
         nn::Conv3d(
             {.in_channels = in, .out_channels = out, .kernel_size = 1, .stride = stride, .bias = false}),
-        nn::BatchNorm3d({out})};
+        nn::BatchNorm3d({.num_features = out})};
   }
   Tensor forward(const Tensor& x) {
     const Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
@@ -56,7 +59,7 @@ struct ResNet : nn::Module {
                     .stride = {1, 2, 2},
                     .padding = 3,
                     .bias = false}};
-  nn::BatchNorm3d bn1{{4}};
+  nn::BatchNorm3d bn1{{.num_features = 4}};
   nn::MaxPool3d maxpool{{.kernel_size = 3, .stride = 2, .padding = 1}};
   nn::Sequential layer1 = stage(4, 4, 1), layer2 = stage(4, 8, 2);
   nn::AdaptiveAvgPool3d avgpool{1};

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 namespace vox {
@@ -215,6 +216,12 @@ TEST(SerializeFileTest, RefusesWhatIsNotAReadableFile) {
   EXPECT_THROW(nn::load(folder / "absent"), IoError);
   EXPECT_THROW(nn::load(folder.path()), IoError);
   EXPECT_THROW(nn::load("/dev/null"), IoError);
+  for (const auto& [first, name] :
+       {std::pair("PK\3\4....", "torch.save"), {"\x80\2.......", "before PyTorch 1.6"}}) {
+    std::ofstream(folder / "weights.pt") << first << std::string(99, 'x');
+    EXPECT_REFUSED(IoError, nn::load(folder / "weights.pt"), name);
+    EXPECT_REFUSED(IoError, nn::load(folder / "weights.pt"), "safetensors.torch.save_file");
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 struct Net : nn::Module {
   nn::Conv3d conv{{.in_channels = 2, .out_channels = 4, .kernel_size = 3, .stride = 2, .padding = 1}};
-  nn::BatchNorm3d norm{{4}};
+  nn::BatchNorm3d norm{{.num_features = 4}};
   nn::Sequential tail{nn::ConvTranspose3d({.in_channels = 4, .out_channels = 1, .kernel_size = 2}),
                       nn::Dropout(), nn::Flatten(), nn::Linear({.in_features = 27, .out_features = 5})};
   nn::ReLU unused;

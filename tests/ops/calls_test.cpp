@@ -91,6 +91,20 @@ TEST_P(CallsTest, ClampWithOneBoundOrTensors) {
   sum(clamp(a, b, {})).backward();
   EXPECT_EQ(values(a.grad()), (Doubles{0, 1, 1, 1}));
   EXPECT_EQ(values(b.grad()), (Doubles{1, 0, 0, 0}));
+  // At a NaN nobody has it, nor where x is below equal bounds; max has it where min > max. As in PyTorch.
+  a = numbers({nan, 0, 0, -2, 2, 0}).set_requires_grad(),
+  b = numbers({0, nan, 0, 1, 1, 2}).set_requires_grad();
+  Tensor c = numbers({1, 1, nan, 1, 1, 1}).set_requires_grad();
+  sum(clamp(a, b, c)).backward();
+  EXPECT_EQ(values(a.grad()), (Doubles{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(values(b.grad()), (Doubles{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(values(c.grad()), (Doubles{0, 0, 0, 0, 1, 1}));
+  // A bound that is broadcast sums its gradient.
+  Tensor row = numbers({0, 5}).set_requires_grad();
+  sum(clamp(numbers({-1, 6, 1, 7, -2, 1}).reshape({3, 2}), {}, row)).backward();
+  EXPECT_EQ(values(row.grad()), (Doubles{1, 2}));
+  check_gradients(
+      "clamp", [&](const Tensor& t) { return clamp(t * t, t - 1, t + 1); }, numbers({-2.5, -0.3, 0.4, 3.1}));
   check_gradients(
       "clamp", [&](const Tensor& t) { return clamp(t * t, b.detach(), t + 1); },
       numbers({-2.5, -0.3, 0.4, 3.1}));

@@ -110,8 +110,14 @@ Shape expected_shape(const Arguments& a) {
 
 Tensor call(const Arguments& a, const Tensor& x, const Tensor& w, const Tensor& b) {
   if (a.transposed)
-    return conv_transpose3d(x, w, b, {a.stride, a.padding, a.output_padding, a.groups, a.dilation});
-  return conv3d(x, w, b, {a.stride, a.padding, a.dilation, a.groups});
+    return conv_transpose3d(x, w, b,
+                            {.stride = a.stride,
+                             .padding = a.padding,
+                             .output_padding = a.output_padding,
+                             .groups = a.groups,
+                             .dilation = a.dilation});
+  return conv3d(x, w, b,
+                {.stride = a.stride, .padding = a.padding, .dilation = a.dilation, .groups = a.groups});
 }
 
 void compare_with_reference(const Arguments& a, const Tensor& x, const Tensor& w, const Tensor& b,
@@ -202,7 +208,9 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
     }
     const Tensor s = testing::integer_tensor(small, 2, dtype_of_call(i), device());
     try {
-      const Tensor dw = conv3d_weight_grad(big, s, kernel, {a.stride, a.padding, a.dilation, a.groups});
+      const Tensor dw = conv3d_weight_grad(
+          big, s, kernel,
+          {.stride = a.stride, .padding = a.padding, .dilation = a.dilation, .groups = a.groups});
       ASSERT_EQ(dw.shape(), (Shape{small[1], a.input[1] / a.groups, kernel.d, kernel.h, kernel.w}));
       const reference::Conv3d r{a.input[0],
                                 a.input[1],

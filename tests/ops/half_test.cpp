@@ -202,7 +202,7 @@ class HalfOpsTest : public testing::DeviceTest {
       } else {  // a few roundings of its intermediate numbers
         const double unit = half == bf16 ? 0x1p-8 : 0x1p-11;
         const Tensor error = max(abs(got.grads[i].to(f32) - expected.grads[i]));
-        EXPECT_LE(error.item(), 8 * unit * std::max(1.f, max(abs(expected.grads[i])).item()))
+        EXPECT_LE(error.item(), 8 * unit * std::max(1.0, max(abs(expected.grads[i])).item()))
             << "gradient " << i;
       }
     }

@@ -355,7 +355,7 @@ TEST_P(LossTest, GradientsAgreeWithNumbers) {
                             .label_smoothing = 0.2});
     };
     const auto of_probabilities = [&](const std::vector<Tensor>& in) {
-      return cross_entropy(in[0], in[1], {.reduction = reduction, .label_smoothing = 0.2});
+      return cross_entropy(in[0], in[1], {.weight = in[2], .reduction = reduction, .label_smoothing = 0.2});
     };
     const auto binary = [&](const std::vector<Tensor>& in) {
       return binary_cross_entropy_with_logits(in[0], in[1],
@@ -368,7 +368,7 @@ TEST_P(LossTest, GradientsAgreeWithNumbers) {
       return huber_loss(in[0], in[1], reduction, 0.7);
     };
     check(options, {leaf({2, 3, 2}, 1)});
-    check(of_probabilities, {leaf({2, 3, 2}, 1), leaf({2, 3, 2}, 2)});
+    check(of_probabilities, {leaf({2, 3, 2}, 1), leaf({2, 3, 2}, 2), leaf({3}, 3)});
     check(binary, {leaf({2, 3}, 1), leaf({2, 3}, 2), leaf({3}, 3), leaf({2, 1}, 4)});
     check(smooth, {leaf({2, 3}, 1), leaf({2, 3}, 2)});
     check(huber, {leaf({2, 3}, 1), leaf({2, 3}, 2)});
@@ -404,6 +404,9 @@ TEST_P(LossTest, Errors) {
   const Tensor t = classes({0, 1}, {2});
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2}, {2})}), ShapeError);
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2, 3}, {3}).to(f64)}), DTypeError);
+  const Tensor trained = make({1, 2, 3}, {3}).set_requires_grad();
+  EXPECT_THROW(cross_entropy(x, t, {.weight = trained}), GradError);  // PyTorch: has no derivative
+  EXPECT_NO_THROW(cross_entropy(x, t, {.weight = trained.detach()}));
   EXPECT_THROW(cross_entropy(x, t, {.label_smoothing = 1.5}), ValueError);
   EXPECT_THROW(cross_entropy(x, t, {.label_smoothing = std::nan("")}), ValueError);
   EXPECT_THROW(cross_entropy(x, x.to(f64)), DTypeError);

@@ -229,6 +229,21 @@ Pooled pool_by_definition(const Arguments& a, const Values& x) {
   return p;
 }
 
+MaxPool3dOptions max_options(const Arguments& a) {
+  return {.kernel_size = a.kernel,
+          .stride = a.stride,
+          .padding = a.padding,
+          .dilation = a.dilation,
+          .ceil_mode = a.ceil_mode};
+}
+AvgPool3dOptions avg_options(const Arguments& a) {
+  return {.kernel_size = a.kernel,
+          .stride = a.stride,
+          .padding = a.padding,
+          .ceil_mode = a.ceil_mode,
+          .count_include_pad = a.count_include_pad};
+}
+
 TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
   std::mt19937 random(11);
   const auto pick = [&](int64_t low, int64_t high) {
@@ -249,8 +264,7 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     a.count_include_pad = pick(0, 1) == 1;
     if (count_windows(a, 0) == 0 || count_windows(a, 1) == 0 || count_windows(a, 2) == 0) {
       const Tensor x = vox::zeros(a.shape, {vox::f32, device()});
-      EXPECT_THROW(vox::max_pool3d(x, {a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode}),
-                   vox::ShapeError);
+      EXPECT_THROW(vox::max_pool3d(x, max_options(a)), vox::ShapeError);
       continue;
     }
     ++done;
@@ -264,23 +278,21 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     const Tensor g = make(ramp, expected.shape, dtype);
     Tensor x = make(v, a.shape, dtype).set_requires_grad();
 
-    Tensor y = vox::max_pool3d(x, {a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode});
+    Tensor y = vox::max_pool3d(x, max_options(a));
     ASSERT_EQ(y.shape(), expected.shape) << done;
     EXPECT_EQ(values(y), expected.max) << done;
-    EXPECT_EQ(values(vox::max_pool3d(x.detach(), {a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode})),
-              expected.max);
+    EXPECT_EQ(values(vox::max_pool3d(x.detach(), max_options(a))), expected.max);
     y.backward(g);
     EXPECT_EQ(values(x.grad()), expected.max_grad) << done;
 
     if (a.dilation != Triple(1)) continue;
     x.zero_grad();
-    const vox::AvgPool3dOptions avg_options{a.kernel, a.stride, a.padding, a.ceil_mode, a.count_include_pad};
     const auto fits = [&](int64_t i) { return a.kernel[i] <= x.size(x.rank() - 3 + i) + 2 * a.padding[i]; };
     if (!fits(0) || !fits(1) || !fits(2)) {
-      EXPECT_THROW(vox::avg_pool3d(x, avg_options), vox::ShapeError);
+      EXPECT_THROW(vox::avg_pool3d(x, avg_options(a)), vox::ShapeError);
       continue;
     }
-    y = vox::avg_pool3d(x, avg_options);
+    y = vox::avg_pool3d(x, avg_options(a));
     ASSERT_EQ(y.shape(), expected.shape) << done;
     y.backward(g);
     const Values means = values(y), grads = values(x.grad());
@@ -310,7 +322,7 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
     for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
     for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
       Tensor x = make(v, a.shape, dtype).set_requires_grad();
-      const Tensor max = vox::max_pool3d(x, {a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode});
+      const Tensor max = vox::max_pool3d(x, max_options(a));
       ASSERT_EQ(max.shape(), expected.shape);
       EXPECT_EQ(values(max), expected.max) << dtype << a.shape;
       if (dtype != vox::f32 &&
@@ -327,8 +339,7 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       const Tensor g = make(ramp, expected.shape, dtype);
       EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad) << a.shape;
       if (a.dilation != Triple(1)) continue;
-      const Tensor avg =
-          vox::avg_pool3d(x, {a.kernel, a.stride, a.padding, a.ceil_mode, a.count_include_pad});
+      const Tensor avg = vox::avg_pool3d(x, avg_options(a));
       const Values means = values(avg), grads = values(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0]);
       const double tolerance = dtype == vox::f64 ? 1e-10 : 1e-3;
       for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(means[i], expected.avg[i], tolerance) << a.shape;

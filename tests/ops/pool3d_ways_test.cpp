@@ -155,7 +155,11 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
     EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
     for (const bool count_padding : {false, true}) {
       if (dilation != 1) continue;
-      const AvgPool3dOptions options{k, s, p, ceil_mode, count_padding};
+      const AvgPool3dOptions options{.kernel_size = k,
+                                     .stride = s,
+                                     .padding = p,
+                                     .ceil_mode = ceil_mode,
+                                     .count_include_pad = count_padding};
       if (kernel > in + 2 * padding) {
         EXPECT_THROW(vox::avg_pool3d(x, options), vox::ShapeError) << what;
         continue;

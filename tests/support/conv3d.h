@@ -88,7 +88,13 @@ struct TransposeCase {
 
   Shape input_shape() const { return {batch, in_channels, input.d, input.h, input.w}; }
   Shape weight_shape() const { return {in_channels, out_channels / groups, kernel.d, kernel.h, kernel.w}; }
-  ConvTranspose3dOptions options() const { return {stride, padding, output_padding, groups, dilation}; }
+  ConvTranspose3dOptions options() const {
+    return {.stride = stride,
+            .padding = padding,
+            .output_padding = output_padding,
+            .groups = groups,
+            .dilation = dilation};
+  }
   Conv3dGeometry geometry() const {
     return detail::conv_transpose3d_geometry(name, input_shape(), weight_shape(), options());
   }
@@ -114,9 +120,12 @@ inline std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& inpu
                      kernel.h, kernel.w};
   try {
     if (!transposed) return detail::conv3d_geometry("tests", input, weight, o);
-    return detail::conv_transpose3d_geometry(
-        "tests", input, weight,
-        {o.stride, o.padding, Triple(o.dilation.d - 1, 0, o.dilation.w - 1), o.groups, o.dilation});
+    return detail::conv_transpose3d_geometry("tests", input, weight,
+                                             {.stride = o.stride,
+                                              .padding = o.padding,
+                                              .output_padding = Triple(o.dilation.d - 1, 0, o.dilation.w - 1),
+                                              .groups = o.groups,
+                                              .dilation = o.dilation});
   } catch (const Error&) {
     return std::nullopt;
   }
