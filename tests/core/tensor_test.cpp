@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include <voxgrad/autograd/grad_mode.h>
@@ -154,7 +157,7 @@ TEST(Tensor, ItemNeedsOneElement) {
 }
 
 TEST(Tensor, ItemIsADoubleOrAsked) {
-  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+  for (const vox::DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
     static_assert(std::is_same_v<decltype(vox::Tensor().item()), double>);
     const Tensor x = vox::full({}, -2.5, {.dtype = dtype});
     EXPECT_EQ(x.item(), -2.5);
@@ -170,7 +173,7 @@ TEST(Tensor, ItemIsADoubleOrAsked) {
   EXPECT_THROW(big.item<int>(), vox::ValueError);
   EXPECT_THROW(big.item(), vox::DTypeError);  // has no double
   EXPECT_EQ(vox::full({}, true, {.dtype = vox::boolean}).item<int>(), 1);
-  for (const double value : {NAN, INFINITY, 0x1p63, -0x1p64})
+  for (const double value : {std::nan(""), HUGE_VAL, 0x1p63, -0x1p64})
     EXPECT_THROW(vox::full({}, value, {.dtype = vox::f64}).item<int64_t>(), vox::ValueError) << value;
   EXPECT_EQ(vox::full({}, -0x1p63, {.dtype = vox::f64}).item<int64_t>(), std::numeric_limits<int64_t>::min());
 }
