@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <voxgrad/cuda/ptx/wgmma.cuh>
+
 // Matrices in shared memory for mma_m16n8k16. sm_80 and later.
 
 namespace vox::cuda::ptx {
@@ -20,6 +22,27 @@ __device__ __forceinline__ void cp_async_16_or_zeros(void* to_shared, const void
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(to_shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from_global), "r"(copy ? 16 : 0)
                : "memory");
+}
+
+/// mma_m16n8k16 if the condition holds, which is the same for all lanes. Without a branch, so that loads may
+/// move across it.
+template <Operand operand>
+__device__ __forceinline__ void mma_m16n8k16_if(bool condition, float (&d)[4], const uint32_t (&a)[4],
+                                                uint32_t b0, uint32_t b1) {
+  static_assert(operand != Operand::tf32);
+  if constexpr (operand == Operand::bf16)
+    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %10, 0;\n"
+        "@p mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+        "%9}, "
+        "{%0, %1, %2, %3};\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(int{condition}));
+  else
+    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %10, 0;\n"
+        "@p mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(int{condition}));
 }
 
 }  // namespace vox::cuda::ptx

@@ -30,8 +30,8 @@
 #include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
-#include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/matrices.cuh>
+#include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
 #include <algorithm>
@@ -51,82 +51,69 @@ struct Granules {
   int cell;      ///< from a cell to the next
 };
 
-__device__ __forceinline__ bool within(int i, int size) {
-  return static_cast<unsigned>(i) < static_cast<unsigned>(size);
-}
-
-/// Starts the copies of a step that a thread does, a few at a time.
+/// What a thread copies of one operand, a few granules at a time. The cells of a window and of a box are the
+/// same in all steps, so a block has tables of them; a step only says which of them exist.
 template <int parts>
-struct StepCopies {
-  const WeightGradPlan& p;
-  const WeightGradJob& job;
-  const Granules &big, &small;
-  StepBox box;
-  unsigned char* stage;
-  int next;  ///< granule: of the window, then of the box
+struct Copies {
+  Granules from;
+  const CellEntry* cells;
+  int end, octets, existing_octets;        ///< cells; octets of each
+  int pitch;                               ///< granules of shared memory from an octet to the next
+  int cell, octet, next_cell, next_octet;  ///< the thread's first granule; how much further the next is
+  StepCells step = {};
+  const uint4* first = nullptr;  ///< the granule of the first cell and octet
+  unsigned char* to = nullptr;
 
-  __device__ __forceinline__ void copy(const Granules& from, bool exists, int n, int cell, int octet,
-                                       int64_t cells, unsigned char* to, int to_next_part) const {
-    const uint4* const at =
-        from.data + ((int64_t{n} * p.groups + job.group) * cells + cell) * from.cell + octet;
-#pragma unroll
-    for (int part = 0; part < parts; ++part)
-      ptx::cp_async_16_or_zeros(to + 16 * part * to_next_part, exists ? at + part * from.part : from.data,
-                                exists);
-  }
-  __device__ __forceinline__ void copy_big(int i) const {
-    const int position = p.by_octet.quotient(i), octet = i - position * p.octets;
-    const GridPlace c = p.window_cell(position);
-    const int d = window_begin(p.d, box.from.d, job.tap_d) + c.d * p.d.unit,
-              h = window_begin(p.h, box.from.h, job.tap_h) + c.h * p.h.unit,
-              w = window_begin(p.w, box.from.w, job.tap_w) + c.w * p.w.unit;
-    const bool exists = within(d, p.d.big) && within(h, p.h.big) && within(w, p.w.big) &&
-                        (job.first_octet + octet) * 8 < p.big_per_group;
-    copy(big, exists, box.from.n + c.n, (d * p.h.big + h) * p.w.big + w, job.first_octet + octet,
-         int64_t{p.d.big} * p.h.big * p.w.big, stage + 16 * (octet * p.window_pitch + position),
-         p.octets * p.window_pitch);
-  }
-  __device__ __forceinline__ void copy_small(int i) const {
-    const int octets = 2 * p.row_tiles, number = i / octets, octet = i - number * octets;
-    const GridPlace c = p.box_cell(number);
-    const int n = box.from.n + c.n, d = box.from.d + c.d, h = box.from.h + c.h, w = box.from.w + c.w;
-    const bool exists = number < p.box_cells && n >= box.begin.n && d >= box.begin.d && h >= box.begin.h &&
-                        w >= box.begin.w && job.first_row + octet * 8 < p.small_per_group;
-    copy(small, exists, n, (d * p.h.small + h) * p.w.small + w, job.first_row / 8 + octet,
-         int64_t{p.d.small} * p.h.small * p.w.small,
-         stage + 16 * (parts * p.octets * p.window_pitch + octet * p.small_pitch + number),
-         octets * p.small_pitch);
-  }
-  /// At most `count` granules.
-  __device__ __forceinline__ void start(int count) {
+  /// Starts at most `count` copies; returns how many less.
+  __device__ __forceinline__ int start(int count) {
 #pragma unroll 1
-    for (; count > 0 && next < p.big_granules + p.small_granules; --count, next += weight_grad_threads) {
-      if (next < p.big_granules)
-        copy_big(next);
-      else
-        copy_small(next - p.big_granules);
+    for (; count > 0 && cell < end; --count) {
+      const CellEntry entry = cells[cell];
+      const bool exists = octet < existing_octets && step.contains(entry.coordinates);
+      const uint4* const at = first + int64_t{entry.offset} * from.cell + octet;
+#pragma unroll
+      for (int part = 0; part < parts; ++part)
+        ptx::cp_async_16_or_zeros(to + 16 * ((part * octets + octet) * pitch + cell),
+                                  exists ? at + part * from.part : from.data, exists);
+      cell += next_cell, octet += next_octet;
+      if (octet >= octets) octet -= octets, ++cell;
     }
+    return count;
   }
 };
 
 // ---- The products -----------------------------------------------------------------------------------------
 
-/// sum[i] += a * b for two octets of columns, or only the first; b as ldmatrix gives it.
-template <ptx::Operand operand, int row_tiles, class Sums>
-__device__ __forceinline__ void multiply(Sums sum, const uint32_t (&a)[1][row_tiles][4],
-                                         const uint32_t (&b)[1][4], bool both) {
+/// The operands of 16 cells: channels of small, and two octets of columns.
+template <int parts, int row_tiles>
+struct SmallCells {
+  uint32_t word[parts][row_tiles][4];
+};
+template <int parts>
+struct TwoOctets {
+  uint32_t word[parts][4];
+};
+
+/// sum[i] += a * b for the octets that exist.
+template <ptx::Operand operand, int row_tiles, int octets>
+__device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
+                                         const SmallCells<1, row_tiles>& a, const TwoOctets<1>& b,
+                                         int columns) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
-    if (i == 0 || both)
+  for (int i = 0; i < 2; ++i) {
+    if (first + i >= octets) continue;
 #pragma unroll
-      for (int m = 0; m < row_tiles; ++m)
-        ptx::mma_m16n8k16<operand>(sum(i, m), a[0][m], b[0][2 * i], b[0][2 * i + 1]);
+    for (int m = 0; m < row_tiles; ++m)
+      ptx::mma_m16n8k16_if<operand>(first + i < columns, sum[first + i][m], a.word[0][m], b.word[0][2 * i],
+                                    b.word[0][2 * i + 1]);
+  }
 }
 
 /// The same for numbers of three parts.
-template <ptx::Operand operand, int row_tiles, class Sums>
-__device__ __forceinline__ void multiply(Sums sum, const uint32_t (&a)[3][row_tiles][4],
-                                         const uint32_t (&b)[3][4], bool both) {
+template <ptx::Operand operand, int row_tiles, int octets>
+__device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
+                                         const SmallCells<3, row_tiles>& a, const TwoOctets<3>& b,
+                                         int columns) {
   float of_cells[2][row_tiles][4] = {};
 #pragma unroll
   for (int order = 2; order >= 0; --order)  // the smallest products first
@@ -136,15 +123,14 @@ __device__ __forceinline__ void multiply(Sums sum, const uint32_t (&a)[3][row_ti
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
-          ptx::mma_m16n8k16<operand>(of_cells[i][m], a[of_a][m], b[order - of_a][2 * i],
-                                     b[order - of_a][2 * i + 1]);
+          ptx::mma_m16n8k16_if<operand>(first + i < columns, of_cells[i][m], a.word[of_a][m],
+                                        b.word[order - of_a][2 * i], b.word[order - of_a][2 * i + 1]);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (i == 0 || both) sum(i, m)[e] += of_cells[i][m][e];
+      for (int e = 0; e < 4; ++e) sum[first + i][m][e] += of_cells[i][m][e];
 }
 
 /// A block's sums; partials as in weight_at.
@@ -152,71 +138,125 @@ template <ptx::Operand operand, int parts, int row_tiles>
 __global__ void __launch_bounds__(weight_grad_threads, 1)
     weight_grad_kernel(const __grid_constant__ Granules big, const __grid_constant__ Granules small,
                        float* __restrict__ partials, const __grid_constant__ WeightGradPlan p) {
-  constexpr int octets = most_octets(row_tiles), pairs = ceil_div(octets, 2);
+  constexpr int octets = most_octets(row_tiles), pairs = ceil_div(octets, 2), small_octets = 2 * row_tiles;
   extern __shared__ __align__(16) unsigned char shared[];
-  int* const position = reinterpret_cast<int*>(shared);  // of cells of a box, in a window, in bytes
+  const int k_cells = p.k_steps() * p.k;
   unsigned char* const stages = shared + p.table_bytes();
+  CellEntry* const window_cells = reinterpret_cast<CellEntry*>(shared);
+  CellEntry* const box_cells = window_cells + p.window_cells;
+  int* const position =
+      reinterpret_cast<int*>(box_cells + k_cells);  // of a box's cells in a window, in bytes
 
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int job_number = static_cast<int>(blockIdx.x) % p.jobs, split = static_cast<int>(blockIdx.x) / p.jobs;
   const WeightGradJob job = job_at(p, job_number);
   const int begin = static_cast<int>(int64_t{split} * p.steps / p.splits),
             end = static_cast<int>((int64_t{split} + 1) * p.steps / p.splits);
-  const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
-  const auto copies_of = [&](int step) {
-    return StepCopies<parts>{p, job, big, small, box_at(p, step), stage_of(step), thread};
-  };
-  copies_of(begin).start(1 << 30);
 
   // Cells that fill up the last instruction are zeros of small; of big they are the first cell again.
-  for (int i = thread; i < p.k_steps() * p.k; i += weight_grad_threads)
+  for (int i = thread; i < p.window_cells; i += weight_grad_threads) window_cells[i] = window_entry(p, i);
+  for (int i = thread; i < k_cells; i += weight_grad_threads) {
+    box_cells[i] = box_entry(p, i);
     position[i] = 16 * p.position(p.box_cell(i < p.box_cells ? i : 0));
+  }
+
+  const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
+  const int big_granules = parts * p.octets * p.window_pitch;  // of a stage
+  const auto copies = [&](const Granules& from, const CellEntry* cells, int end, int octets, int existing,
+                          int pitch) {
+    return Copies<parts>{from,
+                         cells,
+                         end,
+                         octets,
+                         existing,
+                         pitch,
+                         thread / octets,
+                         thread % octets,
+                         weight_grad_threads / octets,
+                         weight_grad_threads % octets};
+  };
+  const Copies<parts> all_big = copies(big, window_cells, p.window_cells, p.octets,
+                                       ceil_div(p.big_per_group, 8) - job.first_octet, p.window_pitch),
+                      all_small = copies(small, box_cells, k_cells, small_octets,
+                                         ceil_div(p.small_per_group, 8) - job.first_row / 8, p.small_pitch);
+  const auto of_step = [](Copies<parts> c, const StepCells& step, int first_octet, unsigned char* to) {
+    c.first = c.from.data + (step.sample + step.cell) * c.from.cell + first_octet;
+    c.step = step, c.to = to;
+    return c;
+  };
+  const auto big_copies = [&](int step) {
+    return of_step(all_big, big_cells(p, job, box_at(p, step)), job.first_octet, stage_of(step));
+  };
+  const auto small_copies = [&](int step) {
+    return of_step(all_small, small_cells(p, job, box_at(p, step)), job.first_row / 8,
+                   stage_of(step) + 16 * big_granules);
+  };
+  __syncthreads();
+  small_copies(begin).start(big_copies(begin).start(1 << 30));
 
   // Which rows of ldmatrix a lane names. Of big: 8 cells and the next 8 of an octet, and of the next octet.
   // Of small: 8 cells of two octets, and the next 8 cells of both.
   const int column_warp = warp % p.column_warps, team = warp / p.column_warps;
   const int first_column = column_warp * p.warp_octets,
             columns = min(p.warp_octets, p.columns() - first_column);
-  const int big_cell = lane % 16, small_cell = lane % 8 + lane / 16 * 8;
   int offset[pairs];
 #pragma unroll
   for (int j = 0; j < pairs; ++j) {
     const Column c = column_at(p, min(first_column + 2 * j + lane / 16, p.columns() - 1));
     offset[j] = 16 * (c.octet * p.window_pitch + p.tap_shift(c.d, c.h, c.w));
   }
-  const int small_at = 16 * (parts * p.octets * p.window_pitch + lane / 8 % 2 * p.small_pitch + small_cell);
+  const int* const my_position = position + lane % 16;
+  const int small_at = 16 * (big_granules + lane / 8 % 2 * p.small_pitch + lane % 8 + lane / 16 * 8);
+  const auto load_small = [&](SmallCells<parts, row_tiles>& a, uint32_t at) {
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m)
+        ptx::load_transposed_matrices(a.word[part][m], at + 32 * (part * row_tiles + m) * p.small_pitch);
+  };
+  const auto load_big = [&](TwoOctets<parts>& b, uint32_t at) {
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      ptx::load_transposed_matrices(b.word[part], at + 16 * part * p.octets * p.window_pitch);
+  };
 
   float sum[octets][row_tiles][4] = {};
   for (int step = begin; step < end; ++step) {
     ptx::cp_async_wait_all();
     __syncthreads();  // all copies of this step are there, and all have read the step before
-    auto copies = copies_of(min(step + 1, end - 1));
-    if (step + 1 == end) copies.next = 1 << 30;
-    const uint32_t stage = ptx::shared_address_of(stage_of(step));
+    const int next_step = min(step + 1, end - 1);
+    auto of_big = big_copies(next_step), of_small = small_copies(next_step);
+    if (step + 1 == end) of_big.end = of_small.end = 0;
+
+    // Operands of the next products are loaded before these: of the next octets, and of the next 16 cells if
+    // there are registers.
+    constexpr bool ahead = parts == 1;
+    const uint32_t stage = ptx::shared_address_of(stage_of(step)), of_cells = stage + small_at;
+    const int last_k = p.k_steps() - 1;
+    SmallCells<parts, row_tiles> a, next_a;
+    TwoOctets<parts> b, next_b;
+    uint32_t at = stage + my_position[min(team, last_k) * p.k];
+    load_small(a, of_cells + 16 * p.k * min(team, last_k));
+    load_big(b, at + offset[0]);
 #pragma unroll 1
-    for (int k = team; k < p.k_steps(); k += p.teams()) {
-      copies.start(p.copies);
-      uint32_t a[parts][row_tiles][4];
-#pragma unroll
-      for (int part = 0; part < parts; ++part)
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m)
-          ptx::load_transposed_matrices(
-              a[part][m], stage + small_at + 16 * (k * p.k + 2 * (part * row_tiles + m) * p.small_pitch));
-      const uint32_t at = stage + position[k * p.k + big_cell];
+    for (int k = team; k <= last_k; k += p.teams()) {
+      of_small.start(of_big.start(p.copies));
+      const int next_k = min(k + p.teams(), last_k);
+      const uint32_t next_at = stage + my_position[next_k * p.k];
+      if constexpr (ahead) load_small(next_a, of_cells + 16 * p.k * next_k);
 #pragma unroll
       for (int j = 0; j < pairs; ++j) {
-        if (2 * j >= columns) break;
-        uint32_t b[parts][4];
-#pragma unroll
-        for (int part = 0; part < parts; ++part)
-          ptx::load_transposed_matrices(b[part], at + offset[j] + 16 * part * p.octets * p.window_pitch);
-        multiply<operand, row_tiles>(
-            [&](int i, int m) -> float(&)[4] { return sum[min(2 * j + i, octets - 1)][m]; }, a, b,
-            2 * j + 1 < min(columns, octets));
+        load_big(next_b, j + 1 < pairs ? at + offset[j + 1] : next_at + offset[0]);
+        multiply<operand>(sum, 2 * j, a, b, columns);
+        b = next_b;
       }
+      if constexpr (ahead)
+        a = next_a;
+      else
+        load_small(a, of_cells + 16 * p.k * next_k);
+      at = next_at;
     }
-    copies.start(1 << 30);
+    of_small.start(of_big.start(1 << 30));
   }
 
   // Teams [half, 2 half) give their sums to teams [0, half).

@@ -12,22 +12,23 @@ namespace vox::cuda::conv::mma {
 namespace {
 
 constexpr int64_t most_workspace = 32 << 20;  // bytes of partial results, unless one split needs more
-constexpr int most_box_cells = 512, enough_box_cells = 96;
+constexpr int most_box_cells = 512;
 
 /// Whether numbers fit their types.
 bool moderate(const Conv3dGeometry& g) {
   const int64_t samples = g.batch * g.groups, cells = std::max(g.big_cells(), g.small_cells()),
                 channels = std::max(g.big_per_group(), g.small_per_group());
   return g.batch > 0 && all_fit({g.big_channels, g.small_channels, cells}) &&
+         product_fits({g.big.d + g.padding.d + 1, g.big.h + g.padding.h + 1, g.big.w + g.padding.w + 1}) &&
          product_fits({samples, ceil_div(cells, 64), ceil_div(channels, 64)});  // blocks of the copies
 }
 
-/// Lengths of pieces that an axis can be cut into, the longest first.
-std::vector<int> cuts(int size) {
+/// Lengths of pieces that an axis can be cut into, at most `longest`; the longest first.
+std::vector<int> cuts(int size, int longest) {
   std::vector<int> lengths;
-  for (const int most : {64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1}) {
+  for (const int most : {32, 24, 16, 12, 8, 6, 4, 3, 2, 1}) {
     const int length = ceil_div(size, ceil_div(size, most));
-    if (lengths.empty() || length != lengths.back()) lengths.push_back(length);
+    if (most <= longest && (lengths.empty() || length != lengths.back())) lengths.push_back(length);
   }
   return lengths;
 }
@@ -54,13 +55,17 @@ bool lay_out(WeightGradPlan& p, int parts) {
   constexpr int64_t most_granules = any_block_shared_bytes / 16;
   const int64_t n = set_window(p.n), d = set_window(p.d), h = set_window(p.h), w = set_window(p.w);
   p.phase_cells = narrow(ceil_div(w, p.w.step));
-  if (!product_fits({n, d, h, p.phase_cells, p.w.step}, most_granules)) return false;
+  const auto& limit = CellEntry::limit;
+  if (n >= limit.n || d >= limit.d || h >= limit.h || int64_t{p.phase_cells} * p.w.step >= limit.w ||
+      !product_fits({n, d, h, p.phase_cells, p.w.step}, most_granules) ||
+      !product_fits({n, p.groups, p.d.big + int64_t{p.d.unit} * d, p.h.big, p.w.big}))
+    return false;
   const int window = narrow(n * d * h) * p.window_row();
   const auto pitch = [](int cells, int octets) { return ceil_div(cells, 8) * 8 + std::max(1, 8 / octets); };
   p.box_cells = p.n.box * p.d.box * p.h.box * p.w.box;
   p.window_pitch = pitch(window, p.octets);
   p.small_pitch = pitch(p.k_steps() * p.k, 2 * p.row_tiles);
-  p.big_granules = window * p.octets, p.small_granules = p.k_steps() * p.k * 2 * p.row_tiles;
+  p.window_cells = window;
   p.stage_granules = parts * (p.octets * p.window_pitch + 2 * p.row_tiles * p.small_pitch);
   return p.shared_bytes() <= any_block_shared_bytes;
 }
@@ -74,8 +79,8 @@ StepCycles cycles_of(const WeightGradPlan& p, int parts) {
   const int products = parts == 1 ? 1 : 6, k_steps = ceil_div(p.k_steps(), p.teams());
   const double multiply = k_steps * p.warp_octets * p.row_tiles * products * 12.2,
                fragments = k_steps * p.warps * parts * (p.row_tiles + ceil_div(p.warp_octets, 2)) * 4.0;
-  const double sectors = p.big_granules / p.octets * ceil_div(p.octets, 2) * 2 + p.small_granules;
-  return {std::max(multiply, fragments), parts * sectors * 16 / 24};
+  const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps() * p.k * 2 * p.row_tiles;
+  return {std::max(multiply, fragments), parts * granules * 16 / 24};
 }
 
 /// The time of a number of splits, in cycles.
@@ -100,17 +105,17 @@ double choose_splits(WeightGradPlan& p, double step_cycles) {
   return best.time();
 }
 
-/// Calls f for all boxes, the larger ones first.
+/// Calls f for boxes.
 template <class F>
 void for_each_box(WeightGradPlan& p, F f) {
-  const auto images = cuts(p.n.small), depths = cuts(p.d.small), rows = cuts(p.h.small),
-             columns = cuts(p.w.small);
+  const auto images = cuts(p.n.small, 32), depths = cuts(p.d.small, 8), rows = cuts(p.h.small, 16),
+             columns = cuts(p.w.small, 32);
   for (const int w : columns)
     for (const int h : rows)
       for (const int d : depths)
         for (const int n : images) {
           const bool whole = w == p.w.small && h == p.h.small && d == p.d.small;
-          if (int64_t{w} * h * d * n > most_box_cells || (n > 1 && !whole)) continue;
+          if (w * h * d * n > most_box_cells || (n > 1 && !whole)) continue;
           p.w.box = w, p.h.box = h, p.d.box = d, p.n.box = n;
           f();
         }
@@ -137,13 +142,28 @@ bool cut_columns(WeightGradPlan& p) {
   return true;
 }
 
-/// Calls f for groups of taps: all taps, or a cut along d; or along h; or along w.
+/// Calls f for groups of taps, from all taps to a single one: cut along d, then along h, then along w.
 template <class F>
 void for_each_group_of_taps(WeightGradPlan& p, F f) {
   const auto set = [&](int d, int h, int w) { p.d.taps = d, p.h.taps = h, p.w.taps = w, f(); };
-  for (const int d : cuts(p.d.kernel)) set(d, p.h.kernel, p.w.kernel);
-  for (const int h : cuts(p.h.kernel)) set(1, h, p.w.kernel);
-  for (const int w : cuts(p.w.kernel)) set(1, 1, w);
+  for (const int d : cuts(p.d.kernel, 32)) set(d, p.h.kernel, p.w.kernel);
+  for (const int h : cuts(p.h.kernel, 32))
+    if (h < p.h.kernel) set(1, h, p.w.kernel);
+  for (const int w : cuts(p.w.kernel, 32))
+    if (w < p.w.kernel) set(1, 1, w);
+}
+
+/// Sets what follows from the choice.
+void complete(WeightGradPlan& p) {
+  // All within the first half of the k-steps, so that they arrive in time.
+  const int granules = p.window_cells * p.octets + p.k_steps() * p.k * 2 * p.row_tiles;
+  p.copies = ceil_div(ceil_div(granules, 32 * p.warps), std::max(ceil_div(p.k_steps(), p.teams()) / 2, 1));
+  p.by_window[0] = divisor_of(p.d.extent), p.by_window[1] = divisor_of(p.h.extent);
+  p.by_window[2] = divisor_of(p.w.step), p.by_window[3] = divisor_of(p.phase_cells);
+  p.by_box[0] = divisor_of(p.d.box), p.by_box[1] = divisor_of(p.h.box), p.by_box[2] = divisor_of(p.w.box);
+  const WeightGradAxis* const axes[]{&p.d, &p.h, &p.w};
+  for (int i = 0; i < 3; ++i)
+    p.by_step[i] = divisor_of(axes[i]->boxes()), p.by_unit[i] = divisor_of(axes[i]->unit);
 }
 
 }  // namespace
@@ -165,8 +185,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
     for_each_box(p, [&] {
       const auto boxes = {int64_t{p.n.boxes()}, int64_t{p.d.boxes()}, int64_t{p.h.boxes()},
                           int64_t{p.w.boxes()}};
-      const int cells = p.n.box * p.d.box * p.h.box * p.w.box;
-      if ((cells < enough_box_cells && best.best()) || !product_fits(boxes) || !lay_out(p, parts)) return;
+      if (!product_fits(boxes) || !lay_out(p, parts)) return;
       p.steps = p.n.boxes() * p.d.boxes() * p.h.boxes() * p.w.boxes();
       const double time = choose_splits(p, cycles_of(p, parts).all());
       best.offer(p, time);
@@ -174,13 +193,7 @@ std::optional<WeightGradPlan> make_weight_grad_plan(const Conv3dGeometry& g, int
   });
   if (!best.best()) return std::nullopt;
   p = *best.best();
-  // All within the first half of the k-steps, so that they arrive in time.
-  p.copies = ceil_div(ceil_div(p.big_granules + p.small_granules, 32 * p.warps),
-                      std::max(ceil_div(p.k_steps(), p.teams()) / 2, 1));
-  p.by_octet = divisor_of(p.octets);
-  p.by_window[0] = divisor_of(p.d.extent), p.by_window[1] = divisor_of(p.h.extent);
-  p.by_window[2] = divisor_of(p.w.step), p.by_window[3] = divisor_of(p.phase_cells);
-  p.by_box[0] = divisor_of(p.d.box), p.by_box[1] = divisor_of(p.h.box), p.by_box[2] = divisor_of(p.w.box);
+  complete(p);
   return p;
 }
 

@@ -54,16 +54,16 @@ struct WeightGradPlan {
 
   WeightGradAxis n, d, h, w;
   int groups, small_per_group, big_per_group;
-  int row_tiles, row_blocks;         ///< of a block; blocks in a group
-  int octets, octet_blocks;          ///< of channels of big in a block; blocks in a group
-  int warp_octets, column_warps;     ///< octets of columns of a warp; warps that share the columns of a block
-  int box_cells, phase_cells;        ///< along w, cells that are `step` apart follow each other: a phase
-  int window_pitch, small_pitch;     ///< granules from an octet of channels to the next
-  int big_granules, small_granules;  ///< of a step, in a part
+  int row_tiles, row_blocks;      ///< of a block; blocks in a group
+  int octets, octet_blocks;       ///< of channels of big in a block; blocks in a group
+  int warp_octets, column_warps;  ///< octets of columns of a warp; warps that share the columns of a block
+  int box_cells, window_cells;
+  int phase_cells;                ///< along w, cells that are `step` apart follow each other: a phase
+  int window_pitch, small_pitch;  ///< granules from an octet of channels to the next
   int stage_granules;
   int copies;  ///< granules that a thread starts to copy for the next step before a k-step
   int jobs, steps, splits;
-  Divisor by_octet, by_window[4], by_box[3];  ///< octets of a granule; d, h, phase, w; d, h, w
+  Divisor by_window[4], by_box[3], by_step[3], by_unit[3];  ///< d, h, phase, w; d, h, w; boxes; units
 
   constexpr int teams() const { return warps / column_warps; }  ///< of warps that share the cells of a box
   constexpr int k_steps() const { return ceil_div(box_cells, k); }
@@ -71,8 +71,8 @@ struct WeightGradPlan {
   constexpr int64_t split_floats() const { return int64_t{jobs} * columns() * row_tiles * 128; }
   constexpr int window_row() const { return phase_cells * w.step; }
 
-  /// The positions of a box's cells in a window, in shared memory before two stages.
-  constexpr int table_bytes() const { return k_steps() * k * 4; }
+  /// Tables of the cells of windows and boxes, in shared memory before two stages.
+  constexpr int table_bytes() const { return (8 * window_cells + 12 * k_steps() * k + 15) / 16 * 16; }
   /// In the end, teams add up their sums there.
   constexpr int shared_bytes() const {
     const int team_sums = 16 * 32 * warps / 2 * most_octets(row_tiles) * row_tiles;
@@ -118,16 +118,82 @@ struct StepBox {
   GridPlace from, begin;
 };
 constexpr StepBox box_at(const WeightGradPlan& p, int step) {
-  const auto [in, id, ih, iw] = digits(step, {p.d.boxes(), p.h.boxes(), p.w.boxes()});
+  const auto [in, id, ih, iw] = digits(step, p.by_step);
   const GridPlace begin{in * p.n.box, id * p.d.box, ih * p.h.box, iw * p.w.box};
   return {{std::min(begin.n, p.n.small - p.n.box), std::min(begin.d, p.d.small - p.d.box),
            std::min(begin.h, p.h.small - p.h.box), std::min(begin.w, p.w.small - p.w.box)},
           begin};
 }
 
-/// The first fine cell of the window of a box that begins at coarse cell `from`, for a group of taps.
-constexpr int window_begin(const WeightGradAxis& a, int from, int tap) {
-  return from * a.stride - a.padding + tap * a.dilation;
+// ---- Cells to copy ----
+
+/// A cell of a window or a box: its coordinates in it, in one word, and how far it is from the first one.
+struct CellEntry {
+  uint32_t coordinates;
+  int offset;  ///< cells of the tensor
+
+  static constexpr GridPlace limit{1 << 6, 1 << 8, 1 << 8, 1 << 10};  ///< of extents
+  static constexpr uint32_t coordinates_of(const GridPlace& c) {
+    return static_cast<uint32_t>(((c.n * limit.d + c.d) * limit.h + c.h) * limit.w + c.w);
+  }
+};
+
+/// Which cells of a window or a box exist in a step: `count` coordinates from `low` on.
+struct StepCells {
+  GridPlace low, count;
+  int64_t sample;  ///< cells before the first image's, of the group
+  int cell;        ///< the first one's number in it, maybe not one that exists
+
+  static constexpr bool within(uint32_t coordinate, int low, int count) {
+    return coordinate - static_cast<uint32_t>(low) < static_cast<uint32_t>(count);
+  }
+  constexpr bool contains(uint32_t c) const {
+    return within(c % 1024, low.w, count.w) && within(c / 1024 % 256, low.h, count.h) &&
+           within(c / (1024 * 256) % 256, low.d, count.d) && within(c / (1024 * 256 * 256), low.n, count.n);
+  }
+};
+
+constexpr CellEntry window_entry(const WeightGradPlan& p, int position) {
+  const GridPlace c = p.window_cell(position);
+  const int in_plane = c.h * p.h.unit * p.w.big + c.w * p.w.unit, plane = p.h.big * p.w.big;
+  return {CellEntry::coordinates_of(c), (c.n * p.groups * p.d.big + c.d * p.d.unit) * plane + in_plane};
+}
+/// The cells that fill up the last instruction do not exist.
+constexpr CellEntry box_entry(const WeightGradPlan& p, int number) {
+  if (number >= p.box_cells) return {~0u, 0};
+  const GridPlace c = p.box_cell(number);
+  return {CellEntry::coordinates_of(c),
+          ((c.n * p.groups * p.d.small + c.d) * p.h.small + c.h) * p.w.small + c.w};
+}
+
+/// The cells of a window along an axis that begins at fine cell `begin`.
+struct Existing {
+  int low, count;
+};
+constexpr Existing existing(int begin, int size, int extent, const Divisor& unit) {
+  const int low = begin < 0 ? unit.quotient(unit.divisor - 1 - begin) : 0;
+  const int high = begin < size ? unit.quotient(size - begin + unit.divisor - 1) : 0;
+  return {low, std::max(0, std::min(high, extent) - low)};
+}
+
+constexpr StepCells big_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
+  const int d = box.from.d * p.d.stride - p.d.padding + job.tap_d * p.d.dilation,
+            h = box.from.h * p.h.stride - p.h.padding + job.tap_h * p.h.dilation,
+            w = box.from.w * p.w.stride - p.w.padding + job.tap_w * p.w.dilation;
+  const Existing of_d = existing(d, p.d.big, p.d.extent, p.by_unit[0]),
+                 of_h = existing(h, p.h.big, p.h.extent, p.by_unit[1]),
+                 of_w = existing(w, p.w.big, p.w.extent, p.by_unit[2]);
+  return {{0, of_d.low, of_h.low, of_w.low},
+          {p.n.box, of_d.count, of_h.count, of_w.count},
+          (int64_t{box.from.n} * p.groups + job.group) * p.d.big * p.h.big * p.w.big,
+          (d * p.h.big + h) * p.w.big + w};
+}
+constexpr StepCells small_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
+  const auto& [from, begin] = box;
+  return {{begin.n - from.n, begin.d - from.d, begin.h - from.h, begin.w - from.w},
+          {p.n.box, p.d.box, p.h.box, p.w.box},
+          (int64_t{from.n} * p.groups + job.group) * p.d.small * p.h.small * p.w.small,
+          (from.d * p.h.small + from.h) * p.w.small + from.w};
 }
 
 /// The octets of channels and the tap of a block's column: [tap][octet].

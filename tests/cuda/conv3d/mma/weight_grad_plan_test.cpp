@@ -13,40 +13,36 @@ namespace {
 using testing::Evaluation;
 using testing::outside;
 
-/// The elements that a block has in shared memory for a step, in place of numbers: as StepCopies loads them.
+/// The elements that a block has in shared memory for a step, in place of numbers: as Copies loads them.
 struct Loaded {
   std::vector<int64_t> big, small;
 };
 Loaded load(const Evaluation& e, const WeightGradPlan& p, const WeightGradJob& job, int step) {
   const StepBox box = box_at(p, step);
-  Loaded at{std::vector<int64_t>(static_cast<size_t>(p.octets * p.window_pitch * 8), outside),
-            std::vector<int64_t>(static_cast<size_t>(2 * p.row_tiles * p.small_pitch * 8), outside)};
-  const auto fill = [](std::vector<int64_t>& granules, int granule, int channels, auto element) {
-    for (int c = 0; c < std::min(channels, 8); ++c)
-      granules.at(static_cast<size_t>(granule * 8 + c)) = element(c);
+  Loaded at;
+  const auto fill = [&](std::vector<int64_t>& elements, int octets, int pitch, const StepCells& cells,
+                        int number, const CellEntry& entry, const auto& element, int d, int h, int w) {
+    elements.resize(static_cast<size_t>(octets * pitch * 8), outside);
+    if (!cells.contains(entry.coordinates)) return;
+    const auto [image, in_d, in_h, in_w] = digits(cells.sample + cells.cell + entry.offset, {d, h, w});
+    for (int c = 0; c < octets * 8; ++c)
+      elements.at(static_cast<size_t>((c / 8 * pitch + number) * 8 + c % 8)) =
+          element(image / p.groups, image % p.groups, c, Evaluation::Cell{in_d, in_h, in_w});
   };
-  for (int i = 0; i < p.big_granules; ++i) {
-    const int position = p.by_octet.quotient(i), octet = i % p.octets;
-    const GridPlace c = p.window_cell(position);
-    const Evaluation::Cell cell{window_begin(p.d, box.from.d, job.tap_d) + c.d * p.d.unit,
-                                window_begin(p.h, box.from.h, job.tap_h) + c.h * p.h.unit,
-                                window_begin(p.w, box.from.w, job.tap_w) + c.w * p.w.unit};
-    const int channel = (job.first_octet + octet) * 8;
-    fill(at.big, octet * p.window_pitch + position, p.big_per_group - channel, [&](int of_octet) {
-      return e.big(box.from.n + c.n, job.group * p.big_per_group + channel + of_octet, cell);
-    });
-  }
-  for (int i = 0; i < p.small_granules; ++i) {
-    const int octets = 2 * p.row_tiles, number = i / octets, octet = i % octets;
-    if (number >= p.box_cells) continue;
-    const GridPlace c = p.box_cell(number);
-    const int n = box.from.n + c.n, d = box.from.d + c.d, h = box.from.h + c.h, w = box.from.w + c.w;
-    if (n < box.begin.n || d < box.begin.d || h < box.begin.h || w < box.begin.w) continue;
-    const int row = job.first_row + octet * 8;
-    fill(at.small, octet * p.small_pitch + number, p.small_per_group - row, [&](int of_octet) {
-      return e.small(n, job.group * p.small_per_group + row + of_octet, {d, h, w});
-    });
-  }
+  const auto of_big = [&](int n, int group, int c, const Evaluation::Cell& cell) {
+    const int channel = job.first_octet * 8 + c;
+    return channel < p.big_per_group ? e.big(n, group * p.big_per_group + channel, cell) : outside;
+  };
+  const auto of_small = [&](int n, int group, int c, const Evaluation::Cell& cell) {
+    const int channel = job.first_row + c;
+    return channel < p.small_per_group ? e.small(n, group * p.small_per_group + channel, cell) : outside;
+  };
+  for (int i = 0; i < p.window_cells; ++i)
+    fill(at.big, p.octets, p.window_pitch, big_cells(p, job, box), i, window_entry(p, i), of_big, p.d.big,
+         p.h.big, p.w.big);
+  for (int i = 0; i < p.k_steps() * p.k; ++i)
+    fill(at.small, 2 * p.row_tiles, p.small_pitch, small_cells(p, job, box), i, box_entry(p, i), of_small,
+         p.d.small, p.h.small, p.w.small);
   return at;
 }
 
