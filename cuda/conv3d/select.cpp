@@ -4,6 +4,7 @@
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/dense/dense.h>
+#include <voxgrad/cuda/conv3d/mma/weight_grad.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/work.h>
 #include <voxgrad/ops/kernels.h>
@@ -82,7 +83,13 @@ constexpr Row table[]{
     {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<float16>},
      {patches_weight_grad_work, patches::run_weight_grad<float16>}},
     {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<Tf32>},
-     {mma_weight_grad_work, mma::run_weight_grad}},
+     {mma_weight_grad_work, mma::run_weight_grad<ScaledF16>}},
+    {"mma_bf16",            is_bf16,         of_16_bits,  any_gpu, {},
+     {mma_weight_grad_work, mma::run_weight_grad<Bf16>}},
+    {"mma_f16",             is_f16,          of_16_bits,  any_gpu, {},
+     {mma_weight_grad_work, mma::run_weight_grad<F16>}},
+    {"mma_bf16x6",          at_highest,      bf16x6,      any_gpu, {},
+     {mma_weight_grad_work, mma::run_weight_grad<Bf16x6>}, "direct"},
     {"mma_tf32x3",          is_f32,          tf32x3,      any_gpu, {mma_work, mma::run<Tf32x3>}, {}, "direct"},
 
     {"rolling",             rounded_to_tf32, tf32,        hopper,  {rolling_work, rolling::run<float, Tf32>}},
@@ -103,7 +110,7 @@ constexpr Row table[]{
     {"windows_bf16",        is_bf16,         of_16_bits,  hopper,  {windows_work, dense::run_windows<bfloat16, Bf16>}},
     {"windows_f16",         is_f16,          of_16_bits,  hopper,  {windows_work, dense::run_windows<float16, F16>}},
     {"dense",               rounded_to_tf32, tf32,        hopper,  {dense_work, dense::run<float, Tf32>},
-     {dense_weight_grad_work, dense::run_weight_grad<dense::ScaledF16>}},
+     {dense_weight_grad_work, dense::run_weight_grad<ScaledF16>}},
     {"dense_bf16_of_f32",   rounded_to_bf16, bf16_of_f32, hopper,  {dense_work, dense::run<float, Bf16>}},
     {"dense_bf16",          is_bf16,         of_16_bits,  hopper,  {dense_work, dense::run<bfloat16, Bf16>},
      {dense_weight_grad_work, dense::run_weight_grad<Bf16>}},

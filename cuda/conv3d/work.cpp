@@ -4,6 +4,7 @@
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
 #include <voxgrad/cuda/conv3d/gather/plan.h>
 #include <voxgrad/cuda/conv3d/mma/plan.h>
+#include <voxgrad/cuda/conv3d/mma/weight_grad_plan.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 #include <voxgrad/cuda/conv3d/strided/plan.h>
@@ -107,12 +108,15 @@ std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Num
               .weights = weights(g)};
 }
 
-std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine& machine) {
-  const mma::WeightGradProblem p = mma::weight_grad_problem(g, channel_tiles(g.small_per_group(), 8));
-  const double jobs = as_double(p.splits * p.groups * p.row_blocks * p.column_blocks);
-  return Work{.products = rounds(jobs, machine.multiprocessors) * as_double(ceil_div(p.steps, p.splits)),
-              .stores = as_double(p.splits) * weights(g),
-              .bytes = n.storage * numbers_of_grids(g)};
+std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine&) {
+  const int parts = n.split ? 3 : 1;
+  const auto& p = recall<mma::make_weight_grad_plan>(g, parts);
+  if (!p) return std::nullopt;
+  Work work = mma::work_of(*p, parts);
+  const int reads = n.storage == 4 && !n.split ? 2 : 1;  // scaled f16: the largest values are found first
+  work.bytes = (reads * n.storage + 2 * parts) * numbers_of_grids(g);
+  work.weights = weights(g);
+  return work;
 }
 
 // ---- few_channels -----------------------------------------------------------------------------------------

@@ -13,9 +13,11 @@ namespace vox::cuda {
 
 namespace ptx {
 
-/// The next kernel may begin as soon as all blocks have called this or ended.
+/// The next kernel may begin as soon as all blocks have called this or ended. Before sm_90 it does nothing.
 __device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /// Waits until the kernel before has ended and its stores are visible.

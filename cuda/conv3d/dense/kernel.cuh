@@ -15,7 +15,7 @@
 //
 // Sums stay in the tensor core's accumulators (Note [Truncating sums] in common/operands.cuh).
 //
-// Reading order: plan.h, operands.cuh, and this file.
+// Reading order: plan.h, common/channels_last.cuh, and this file.
 
 #include <voxgrad/cuda/conv3d/dense/plan.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>

@@ -8,9 +8,9 @@
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/ptx/tensor_map.h>
+#include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/dense/kernel.cuh>
-#include <voxgrad/cuda/conv3d/dense/operands.cuh>
 #include <voxgrad/cuda/conv3d/dense/windows.cuh>
 #include <voxgrad/cuda/runtime/dependent.cuh>
 

@@ -28,15 +28,13 @@
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
 #include <voxgrad/cuda/ptx/tensor_map.h>
 #include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
-#include <voxgrad/cuda/conv3d/dense/operands.cuh>
-#include <voxgrad/cuda/conv3d/dense/scale.cuh>
 #include <voxgrad/cuda/ptx/tensor_copy.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 #include <voxgrad/cuda/runtime/dependent.cuh>
 
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -308,63 +306,16 @@ __global__ void __launch_bounds__(sum_threads)
 
 // ---- The launch -------------------------------------------------------------------------------------------
 
-/// Two channels-last copies, by the first blocks and by the others.
-template <class Storage, class Operand>
-__global__ void __launch_bounds__(tile_threads)
-    channels_last_kernel(const Storage* x, uint32_t* to, const float* largest,
-                         const __grid_constant__ ChannelsLast p, const Storage* other_x, uint32_t* other_to,
-                         const float* other_largest, const __grid_constant__ ChannelsLast other) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  ptx::let_next_kernel_start();
-  const auto block = static_cast<int>(blockIdx.x);
-  if (block < p.blocks)
-    channels_last_tile<Storage, Operand>(x, to, p, block, largest);
-  else
-    channels_last_tile<Storage, Operand>(other_x, other_to, other, block - p.blocks, other_largest);
-#endif
-}
-
-/// A channels-last copy of an operand, in memory of the launch.
+/// A copy as boxes of 64 channels and so many cells (w, h, d, batch), `step` cells apart (d, h, w).
 template <class Operand>
-class ChannelsLastCopy {
- public:
-  using Element = typename Operand::Element;
-  using Storage = std::conditional_t<std::is_same_v<Operand, ScaledF16>, float, Element>;
-
-  /// Its memory; make() fills it.
-  ChannelsLastCopy(const Launch& launch, const Tensor& x)
-      : x_(x), memory_(launch, channels_last_bytes<Operand>(x.size(0), x.size(1), cells())) {
-    if constexpr (std::is_same_v<Operand, ScaledF16>) largest_.emplace(launch, x);
-  }
-  static void make(const Launch& launch, const ChannelsLastCopy& a, const ChannelsLastCopy& b) {
-    const ChannelsLast of_a = a.pass(), of_b = b.pass();
-    channels_last_kernel<Storage, Operand>
-        <<<static_cast<unsigned>(of_a.blocks) + static_cast<unsigned>(of_b.blocks), tile_threads, 0,
-           launch.stream()>>>(a.data(), a.to(), a.largest(), of_a, b.data(), b.to(), b.largest(), of_b);
-    launch.check();
-  }
-  /// Boxes of 64 channels and so many cells (w, h, d, batch), `step` cells apart (d, h, w).
-  CUtensorMap boxes(const int (&box)[4], const Triple& step) const {
-    return ptx::tensor_map(
-        "conv3d_weight_grad", memory_.template as<void>(), dtype_of<Element>(),
-        {.extents = {padded_channels<Operand>(x_.size(1)), x_.size(4), x_.size(3), x_.size(2), x_.size(0)},
-         .box = {chunk_channels, box[0], box[1], box[2], box[3]},
-         .step = {1, step.w, step.h, step.d, 1}});
-  }
-  const float* largest() const { return largest_ ? largest_->get() : nullptr; }
-
- private:
-  int64_t cells() const { return x_.size(2) * x_.size(3) * x_.size(4); }
-  ChannelsLast pass() const {
-    return channels_last<Storage, Operand>(data(), x_.size(0), x_.size(1), cells());
-  }
-  const Storage* data() const { return vox::detail::ptr<Storage>(x_); }
-  uint32_t* to() const { return memory_.template as<uint32_t>(); }
-
-  const Tensor& x_;
-  Workspace memory_;
-  std::optional<Largest> largest_;
-};
+CUtensorMap boxes_of(const ChannelsLastCopy<Operand>& copy, const Tensor& x, const int (&box)[4],
+                     const Triple& step) {
+  return ptx::tensor_map(
+      "conv3d_weight_grad", copy.template as<void>(), dtype_of<typename Operand::Element>(),
+      {.extents = {padded_channels<Operand>(x.size(1)), x.size(4), x.size(3), x.size(2), x.size(0)},
+       .box = {chunk_channels, box[0], box[1], box[2], box[3]},
+       .step = {1, step.w, step.h, step.d, 1}});
+}
 
 template <class Operand>
 void run_weight_grad(const WeightGradCall& call) {
@@ -375,8 +326,9 @@ void run_weight_grad(const WeightGradCall& call) {
   const WeightGradPlan p = *recall<make_weight_grad_plan>(g, machine_of(launch));
   const Copy big_cells(launch, big), small_cells(launch, small);
   Copy::make(launch, big_cells, small_cells);
-  const CUtensorMap big_map = big_cells.boxes({p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
-                    small_map = small_cells.boxes({p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
+  const CUtensorMap big_map =
+                        boxes_of(big_cells, big, {p.window[0], p.window[1], p.box[2], p.box[3]}, g.stride),
+                    small_map = boxes_of(small_cells, small, {p.box[0], p.box[1], p.box[2], p.box[3]}, 1);
   const Workspace partials(launch, p.splits * p.elements() * int64_t{sizeof(float)});
 
   const auto launch_if = [&]<size_t index>(std::integral_constant<size_t, index>) {

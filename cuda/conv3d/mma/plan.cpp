@@ -51,28 +51,4 @@ Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles) {
   return p;
 }
 
-WeightGradProblem weight_grad_problem(const Conv3dGeometry& g, int n_tiles) {
-  constexpr int64_t most_workspace = int64_t{32} << 20;  // bytes
-  constexpr int64_t wanted_blocks = 1024;  // some waves on any GPU; a constant, because the bits depend on it
-  WeightGradProblem p{};
-  for (int axis = 0; axis < 3; ++axis)  // select.cpp: axes fit 32 bits
-    p.axis[axis] = {narrow(g.big[axis]),    narrow(g.small[axis]),   narrow(g.kernel[axis]),
-                    narrow(g.stride[axis]), narrow(g.padding[axis]), narrow(g.dilation[axis])};
-  p.batch = g.batch;
-  p.groups = g.groups;
-  p.big_per_group = g.big_per_group();
-  p.small_per_group = g.small_per_group();
-  p.big_cells = g.big_cells();
-  p.small_cells = g.small_cells();
-  p.taps = g.taps();
-  p.row_blocks = ceil_div(p.big_per_group * p.taps, block_rows);
-  p.column_blocks = ceil_div(p.small_per_group, 8 * n_tiles);
-  p.steps = ceil_div(p.batch * p.small_cells, step_cells);
-  const int64_t blocks = p.groups * p.row_blocks * p.column_blocks;
-  const int64_t bytes = 4 * g.small_channels * p.big_per_group * p.taps;
-  p.splits =
-      std::max<int64_t>(1, std::min({ceil_div(wanted_blocks, blocks), most_workspace / bytes, p.steps}));
-  return p;
-}
-
 }  // namespace vox::cuda::conv::mma

@@ -83,24 +83,4 @@ constexpr PhaseAxis phase_axis(const Axis& a, bool transposed, int phase) {
 /// The problem for blocks of `n_tiles` * 8 output channels. The caller knows that axes fit 32 bits.
 Problem problem(const Conv3dGeometry& g, bool transposed, int n_tiles);
 
-// ---- The weight gradient ----------------------------------------------------------------------------------
-
-constexpr int block_rows = 128;  // (channel of big, tap) pairs of a block
-constexpr int step_cells = 32;   // coarse cells of a step
-
-struct WeightGradAxis {
-  int big, small, kernel, stride, padding, dilation;
-};
-
-struct WeightGradProblem {
-  WeightGradAxis axis[3];
-  int64_t batch, groups, big_per_group, small_per_group;
-  int64_t big_cells, small_cells, taps;
-  int64_t row_blocks, column_blocks;  ///< in a group
-  int64_t steps, splits;              ///< in all; a split has ceil(steps / splits)
-};
-
-/// The same for blocks of `n_tiles` * 8 channels of small.
-WeightGradProblem weight_grad_problem(const Conv3dGeometry& g, int n_tiles);
-
 }  // namespace vox::cuda::conv::mma

@@ -102,6 +102,7 @@ TEST(Conv3dSelect, WorkHasAPrice) {
 
 TEST(Conv3dSelect, KernelsWithWgmmaNeedIt) {
   const std::set<std::string_view> of_any_gpu{"direct",       "mma",          "mma_tf32x3",
+                                              "mma_bf16",     "mma_f16",      "mma_bf16x6",
                                               "few_channels", "patches_bf16", "patches_f16"};
   std::set<std::string_view> seen;
   for_each_problem([&](const cuda::Conv3dProblem& problem) {
@@ -122,7 +123,8 @@ TEST(Conv3dSelect, Numbers) {
   for (const Conv3dPass pass : all_passes) {
     EXPECT_EQ(kernels(f64, high, pass), std::set<std::string>{"direct"});
     for (const std::string& name : kernels(f32, highest, pass))  // as accurate as f32
-      EXPECT_TRUE(name == "direct" || name == "few_channels" || name.ends_with("x3")) << name;
+      EXPECT_TRUE(name == "direct" || name == "few_channels" || name.ends_with("x3") || name.ends_with("x6"))
+          << name;
     for (const std::string& name : kernels(f32, high, pass)) EXPECT_EQ(name.find("16"), name.npos) << name;
     for (const std::string& name : kernels(f32, high, pass))
       EXPECT_TRUE(kernels(f32, medium, pass).contains(name));

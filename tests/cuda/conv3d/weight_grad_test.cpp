@@ -67,6 +67,9 @@ TEST_P(WeightGradCuda, ManySlabsAndSlicesEqualDirect) {
   if (kernel().starts_with("weight_grad")) {
     EXPECT_GE(compared, 22);
   }
+  if (kernel().starts_with("mma")) {  // some rows of which are for the other passes only
+    EXPECT_TRUE(compared == 0 || compared == std::ssize(geometries)) << compared;
+  }
   const bool dense = kernel() == "dense" || kernel() == "dense_bf16" || kernel() == "dense_f16";
   if (dense || of_patches(kernel())) {
     EXPECT_GE(compared, dense ? 10 : 7);

@@ -16,13 +16,27 @@
 
 #include <algorithm>
 
-namespace vox::cuda::conv::dense {
+namespace vox::cuda::conv {
 
 /// As an operand (call.h).
 struct ScaledF16 : F16 {
   /// The power of two that numbers up to `most` are multiplied by.
   static __device__ __forceinline__ float scale_for(float most) { return F16x3::scale_for(most); }
   static __device__ __forceinline__ float inverse(float scale) { return F16x3::inverse(scale); }
+};
+
+/// f32 as a sum of three bf16 numbers, to within 2^-27 of it. Six of their nine products are computed; the
+/// others are below 2^-26 of the whole. bf16 has f32's range, so only Inf, NaN and what rounds to Inf have no
+/// such parts: they give NaN. See Note [Truncating sums].
+struct Bf16x6 {
+  static constexpr ptx::Operand operand = ptx::Operand::bf16;
+  using Element = bfloat16;
+  static constexpr int parts = 3;
+  /// Part i of x, the largest first.
+  static __device__ __forceinline__ Element part(float x, int i) {
+    for (; i > 0; --i) x -= static_cast<float>(bfloat16(x));
+    return bfloat16(x);
+  }
 };
 
 constexpr int size_threads = 256;
@@ -61,4 +75,4 @@ class Largest {
   Workspace memory_;
 };
 
-}  // namespace vox::cuda::conv::dense
+}  // namespace vox::cuda::conv

@@ -1,0 +1,215 @@
+#pragma once
+
+// Tensors with their channels last, as tensor cores read them. Everything that has rows of contiguous
+// channels can be loaded and multiplied as it lies, at any tap.
+
+#include <voxgrad/core/tensor.h>
+#include <voxgrad/cuda/conv3d/common/integers.h>
+#include <voxgrad/cuda/runtime/launch.h>
+#include <voxgrad/cuda/conv3d/common/operands.cuh>
+#include <voxgrad/cuda/conv3d/common/scale.cuh>
+#include <voxgrad/cuda/runtime/dependent.cuh>
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+namespace vox::cuda::conv {
+
+/// A channel count, rounded up so that a cell's channels begin at a multiple of 32 bytes, a sector. (TMA
+/// needs 16, but then `dense` takes 1.5 times as long: NOTES.md.)
+template <class Operand>
+constexpr int64_t padded_channels(int64_t channels) {
+  constexpr int64_t of_sector = 32 / sizeof(typename Operand::Element);
+  return ceil_div(channels, of_sector) * of_sector;
+}
+
+/// Bytes of a tensor with its channels last.
+template <class Operand>
+constexpr int64_t channels_last_bytes(int64_t batch, int64_t channels, int64_t cells) {
+  return batch * cells * padded_channels<Operand>(channels) *
+         static_cast<int64_t>(sizeof(typename Operand::Element));
+}
+
+// A block transposes a tile of 64 cells x 32 words through shared memory; a word is 4 bytes of channels. Both
+// sides move 16 bytes at a time. Rows of the tile are 33 words apart, so the reads of a warp touch every bank
+// once.
+constexpr int tile_cells = 64, tile_words = 32, tile_threads = 256;
+
+/// Parts of each number that a copy holds. (Tf32x3 is split in registers.)
+template <class Operand>
+constexpr int copied_parts = 1;
+template <class Operand>
+requires requires { Operand::part(0.0f, 1); }
+constexpr int copied_parts<Operand> = Operand::parts;
+
+/// One or two channels of a cell as the tensor cores read them: one part of each.
+template <class Operand, class Storage>
+__device__ __forceinline__ uint32_t
+word_of(const Storage (&of_channel)[4 / sizeof(typename Operand::Element)], int part) {
+  using Element = typename Operand::Element;
+  const auto element = [part](Storage x) {
+    if constexpr (std::is_same_v<Storage, Element>)
+      return x;  // its bits, of a NaN too
+    else if constexpr (copied_parts<Operand> > 1)
+      return Operand::part(static_cast<float>(x), part);
+    else
+      return Operand::part(static_cast<float>(x));
+  };
+  if constexpr (sizeof(Element) == 4) {
+    return element(of_channel[0]);
+  } else {
+    const Element low = element(of_channel[0]), high = element(of_channel[1]);
+    return uint32_t{low.bits} | uint32_t{high.bits} << 16;
+  }
+}
+
+/// The kernel argument of a pass that writes x (batch, channels, cells) as (part, batch, cells,
+/// padded_channels), rounded to the operand; zeros follow the channels. Channels in groups are a batch of
+/// batch x groups. The result is aligned to 16 bytes. `largest`: of each channel of all groups, for ScaledF16
+/// (scale.cuh).
+struct ChannelsLast {
+  int groups, channels, words;  ///< channels of a cell in a group, and the words that hold them
+  int64_t cells, part_words;    ///< of a sample; of all
+  int cell_tiles, word_tiles, blocks;
+  bool aligned;  ///< x and the cells of a channel are multiples of 16 bytes
+};
+
+template <class Storage, class Operand>
+__device__ __forceinline__ void channels_last_part(const Storage* __restrict__ x, uint32_t* __restrict__ to,
+                                                   const ChannelsLast& p, int block, int part,
+                                                   const float* largest) {
+  constexpr int per_word = 4 / sizeof(typename Operand::Element), run = 16 / sizeof(Storage);
+  __shared__ uint32_t tile[tile_cells][tile_words + 1];
+  const int word0 = block % p.word_tiles * tile_words;
+  block /= p.word_tiles;
+  const int64_t cell0 = int64_t{block % p.cell_tiles} * tile_cells, sample = block / p.cell_tiles;
+
+  // A thread loads runs of cells of the channels of a word.
+#pragma unroll
+  for (int i = threadIdx.x; i < tile_cells / run * tile_words; i += tile_threads) {
+    const int at = i % (tile_cells / run) * run, word = i / (tile_cells / run);
+    const int64_t left = p.cells - cell0 - at;
+    alignas(16) Storage value[per_word][run];
+#pragma unroll
+    for (int c = 0; c < per_word; ++c) {
+      const int channel = (word0 + word) * per_word + c;
+      const Storage* const from = x + (sample * p.channels + channel) * p.cells + cell0 + at;
+      if (channel < p.channels && p.aligned && left >= run) {
+        *reinterpret_cast<uint4*>(value[c]) = __ldg(reinterpret_cast<const uint4*>(from));
+      } else {
+#pragma unroll
+        for (int j = 0; j < run; ++j)
+          value[c][j] = channel < p.channels && j < left ? from[j] : Storage(0.0f);
+      }
+      if constexpr (std::is_same_v<Operand, ScaledF16>) {
+        const int64_t of_all = sample % p.groups * p.channels + channel;
+        const float scale = channel < p.channels ? ScaledF16::scale_for(largest[of_all]) : 0;
+#pragma unroll
+        for (int j = 0; j < run; ++j) value[c][j] *= scale;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < run; ++j) {
+      Storage of_channel[per_word];
+#pragma unroll
+      for (int c = 0; c < per_word; ++c) of_channel[c] = value[c][j];
+      tile[at + j][word] = word_of<Operand>(of_channel, part);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = threadIdx.x; i < tile_cells * tile_words / 4; i += tile_threads) {
+    const int cell = i / (tile_words / 4), word = i % (tile_words / 4) * 4;
+    if (cell0 + cell >= p.cells || word0 + word >= p.words) continue;  // a row has a multiple of 8 words
+    const uint32_t* const from = &tile[cell][word];
+    *reinterpret_cast<uint4*>(to + (sample * p.cells + cell0 + cell) * p.words + word0 + word) =
+        make_uint4(from[0], from[1], from[2], from[3]);
+  }
+}
+
+/// What a block does.
+template <class Storage, class Operand>
+__device__ __forceinline__ void channels_last_tile(const Storage* __restrict__ x, uint32_t* __restrict__ to,
+                                                   const ChannelsLast& p, int block,
+                                                   const float* largest = nullptr) {
+#pragma unroll 1
+  for (int part = 0; part < copied_parts<Operand>; ++part) {  // x comes from a cache after the first
+    if (part > 0) __syncthreads();
+    channels_last_part<Storage, Operand>(x, to + part * p.part_words, p, block, part, largest);
+  }
+}
+
+/// `batch` counts samples of so many channels: those of each group apart.
+template <class Storage, class Operand>
+ChannelsLast channels_last(const Storage* x, int64_t batch, int64_t channels, int64_t cells,
+                           int64_t groups = 1) {
+  ChannelsLast p{};
+  p.groups = narrow(groups), p.channels = narrow(channels);
+  p.words = narrow(padded_channels<Operand>(channels) * int64_t{sizeof(typename Operand::Element)} / 4);
+  p.cells = cells;
+  p.cell_tiles = narrow(ceil_div(cells, tile_cells));
+  p.word_tiles = ceil_div(p.words, tile_words);
+  p.part_words = batch * cells * p.words;
+  p.blocks = narrow(batch * p.cell_tiles * p.word_tiles);
+  p.aligned = cells * int64_t{sizeof(Storage)} % 16 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  return p;
+}
+
+// ---- Both operands of a weight gradient -------------------------------------------------------------------
+
+/// Two channels-last copies, by the first blocks and by the others.
+template <class Storage, class Operand>
+__global__ void __launch_bounds__(tile_threads)
+    channels_last_kernel(const Storage* x, uint32_t* to, const float* largest,
+                         const __grid_constant__ ChannelsLast p, const Storage* other_x, uint32_t* other_to,
+                         const float* other_largest, const __grid_constant__ ChannelsLast other) {
+  ptx::let_next_kernel_start();
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block < p.blocks)
+    channels_last_tile<Storage, Operand>(x, to, p, block, largest);
+  else
+    channels_last_tile<Storage, Operand>(other_x, other_to, other, block - p.blocks, other_largest);
+}
+
+/// A channels-last copy of an operand whose channels are in groups, in memory of the launch.
+template <class Operand>
+class ChannelsLastCopy {
+ public:
+  using Element = typename Operand::Element;
+  static constexpr bool scaled = std::is_same_v<Operand, ScaledF16>;
+  using Storage = std::conditional_t<scaled || (copied_parts<Operand> > 1), float, Element>;
+
+  /// Its memory; make() fills it.
+  ChannelsLastCopy(const Launch& launch, const Tensor& x, int64_t groups = 1)
+      : x_(x),
+        pass_(channels_last<Storage, Operand>(from(), x.size(0) * groups, x.size(1) / groups,
+                                              x.size(2) * x.size(3) * x.size(4), groups)),
+        memory_(launch, copied_parts<Operand> * pass_.part_words * int64_t{sizeof(uint32_t)}) {
+    if constexpr (scaled) largest_.emplace(launch, x);
+  }
+  static void make(const Launch& launch, const ChannelsLastCopy& a, const ChannelsLastCopy& b) {
+    channels_last_kernel<Storage, Operand>
+        <<<static_cast<unsigned>(a.pass_.blocks) + static_cast<unsigned>(b.pass_.blocks), tile_threads, 0,
+           launch.stream()>>>(a.from(), a.as<uint32_t>(), a.largest(), a.pass_, b.from(), b.as<uint32_t>(),
+                              b.largest(), b.pass_);
+    launch.check();
+  }
+  template <class T>
+  T* as() const {
+    return memory_.template as<T>();
+  }
+  int64_t part_bytes() const { return pass_.part_words * 4; }  ///< from a part to the next
+  int cell_bytes() const { return pass_.words * 4; }
+  const float* largest() const { return largest_ ? largest_->get() : nullptr; }
+
+ private:
+  const Storage* from() const { return vox::detail::ptr<Storage>(x_); }
+
+  const Tensor& x_;
+  ChannelsLast pass_;
+  Workspace memory_;
+  std::optional<Largest> largest_;
+};
+
+}  // namespace vox::cuda::conv
