@@ -45,8 +45,6 @@ Shape reduced_dims(const Shape& keepdim_shape) {
 
 // ---- max, min, argmax, argmin ---------------------------------------------------------------------------
 
-namespace {
-
 struct ExtremumNode : autograd::Node {
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override {
