@@ -1,8 +1,39 @@
 #pragma once
 
+#include <functional>
+
 #include <voxgrad/core/new_tensor.h>
 
 namespace vox {
+
+namespace detail {
+/// from_blob() for a dtype known at run time. Errors name `function`.
+Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
+                 std::function<void(void*)> deleter, const char* function = "from_blob",
+                 bool read_only = false);
+}  // namespace detail
+
+// ---- On memory of the caller ------------------------------------------------------------------------
+
+/// A tensor on memory that the caller owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
+/// ...]. `data` must be memory of `device`, be aligned to T, and stay valid until `deleter(data)` runs, which
+/// happens when the last tensor on it is gone. Bools must be 0 or 1. Strides count elements and are >= 0; a
+/// stride of 0 repeats an element. Throws ShapeError or ValueError if the arguments contradict each other;
+/// `deleter` does not run then.
+template <class T>
+Tensor from_blob(T* data, const Shape& shape, const Shape& strides, Device device = Device::cpu(),
+                 std::function<void(void*)> deleter = {}) {
+  static_assert(!std::is_const_v<T>, "from_blob: tensors are writable; const memory needs from_vector");
+  return detail::from_blob(data, dtype_of<T>(), shape, strides, device, std::move(deleter));
+}
+/// The same for dense row-major memory on the CPU.
+template <class T>
+Tensor from_blob(T* data, const Shape& shape) {
+  checked_numel("from_blob", shape);
+  return from_blob(data, shape, contiguous_strides(shape));
+}
+
+// ---- Ranges -----------------------------------------------------------------------------------------
 
 /// start, start + step, ... up to but not including `end`: ceil((end - start) / step) elements. The dtype is
 /// f32 unless `options` give another; for i64 and u8 all three numbers must be whole. Floating elements are

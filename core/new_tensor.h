@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <type_traits>
 #include <vector>
@@ -9,8 +8,8 @@
 #include <voxgrad/core/generator.h>
 #include <voxgrad/core/tensor.h>
 
-// New tensors: from memory, constants, and uniform random numbers. core/factories.h has ranges and more
-// distributions.
+// New tensors: copies of memory, constants, and uniform random numbers. core/factories.h has tensors on
+// memory of the caller, ranges and more distributions.
 
 namespace vox {
 
@@ -18,10 +17,6 @@ namespace detail {
 /// A dense tensor that holds a copy of `count` elements on the host; ShapeError unless they fill `shape`.
 Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOptions options);
 Tensor from_host(const std::vector<bool>& values, const Shape& shape, Device device);
-/// from_blob() for a dtype known at run time. Errors name `function`.
-Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
-                 std::function<void(void*)> deleter, const char* function = "from_blob",
-                 bool read_only = false);
 /// DTypeError unless rand() and randn() can draw numbers of this dtype.
 void check_random(const char* function, DType dtype);
 }  // namespace detail
@@ -48,24 +43,6 @@ template <class T>
 requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, const Shape& shape,
                                            Device device = Device::cpu()) {
   return from_vector(std::vector<T>(values.begin(), values.end()), shape, device);
-}
-
-/// A tensor on memory that the caller owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
-/// ...]. `data` must be memory of `device`, be aligned to T, and stay valid until `deleter(data)` runs, which
-/// happens when the last tensor on it is gone. Bools must be 0 or 1. Strides count elements and are >= 0; a
-/// stride of 0 repeats an element. Throws ShapeError or ValueError if the arguments contradict each other;
-/// `deleter` does not run then.
-template <class T>
-Tensor from_blob(T* data, const Shape& shape, const Shape& strides, Device device = Device::cpu(),
-                 std::function<void(void*)> deleter = {}) {
-  static_assert(!std::is_const_v<T>, "from_blob: tensors are writable; const memory needs from_vector");
-  return detail::from_blob(data, dtype_of<T>(), shape, strides, device, std::move(deleter));
-}
-/// The same for dense row-major memory on the CPU.
-template <class T>
-Tensor from_blob(T* data, const Shape& shape) {
-  checked_numel("from_blob", shape);
-  return from_blob(data, shape, contiguous_strides(shape));
 }
 
 // ---- Constants --------------------------------------------------------------------------------------
