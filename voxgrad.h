@@ -4,6 +4,7 @@
 // (voxgrad::watch) and voxgrad/dist/ (voxgrad::dist).
 
 #include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/autocast_scope.h>
 #include <voxgrad/autograd/checkpoint.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/function.h>
@@ -15,6 +16,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/generator.h>
 #include <voxgrad/core/memory.h>
+#include <voxgrad/core/new_tensor.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
@@ -36,14 +38,18 @@
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/nn/serialize.h>
 #include <voxgrad/nn/summary.h>
+#include <voxgrad/ops/arithmetic.h>
+#include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
+#include <voxgrad/ops/mse_loss.h>
 #include <voxgrad/ops/norm.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
+#include <voxgrad/ops/sum.h>
 #include <voxgrad/version.h>

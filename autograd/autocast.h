@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/autograd/autocast_scope.h>
 
 // Note [Autocast]
 //
@@ -28,26 +28,20 @@
 
 namespace vox {
 
-/// Sets the 16-bit dtype of Note [Autocast] for this thread while it lives, or none; then the latest guard
-/// that is left counts. Guards may end in any order, but on their own thread.
-class AutocastGuard {
+/// A scope that makes the cast of each parameter once.
+class AutocastGuard final : public AutocastScope {
  public:
-  /// Throws DTypeError for any dtype except bf16 and f16.
+  /// Throws DTypeError for any dtype except bf16 and f16; none switches autocast off.
   explicit AutocastGuard(std::optional<DType> dtype);
-  ~AutocastGuard();
-  AutocastGuard(const AutocastGuard&) = delete;
-  AutocastGuard& operator=(const AutocastGuard&) = delete;
+  Tensor cast(const Tensor& t) override;
 
  private:
-  friend struct AutocastState;
   struct Cast {
     Tensor parameter, cast;
     const Storage* storage;  // of the parameter when it was cast
     uint64_t version;
   };
-  const std::optional<DType> dtype_;
   std::vector<Cast> casts_;
-  AutocastGuard* previous_;  // the next outer guard of this thread
 };
 
 /// `const auto guard = vox::autocast(vox::bf16);`; vox::autocast(vox::bf16, false) switches it off.
@@ -55,19 +49,4 @@ class AutocastGuard {
   return AutocastGuard(enabled ? std::optional(dtype) : std::nullopt);
 }
 
-/// The dtype of the innermost guard on this thread; none if there is no guard or it is off.
-std::optional<DType> autocast_dtype();
-
-namespace detail {
-
-// What ops ask about operands. These may be undefined.
-
-/// The operand of a convolution or product: cast to autocast_dtype() if it is f32 or the other 16-bit dtype.
-Tensor autocast_operand(const Tensor& t);
-/// Whether an op that computes in f32 under autocast must cast t.
-bool autocast_widens(const Tensor& t);
-/// Whether one is f32 and the other 16-bit, under autocast.
-bool autocast_mixes(const Tensor& a, const Tensor& b);
-
-}  // namespace detail
 }  // namespace vox

@@ -1,10 +1,10 @@
-#include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/autocast_scope.h>
 #include <voxgrad/autograd/engine.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/grad_plan.h>
 #include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/running.h>
-#include <voxgrad/core/factories.h>
+#include <voxgrad/core/new_tensor.h>
 
 #include <map>
 
@@ -42,7 +42,7 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
          GradPlan* plan) {
   const GradModeGuard grad_mode(options.create_graph);
-  const AutocastGuard no_autocast(std::nullopt);
+  const AutocastScope no_autocast(std::nullopt);
   const Run observed(roots, plan);
   Pending pending;
   for (size_t i = 0; i < roots.size(); ++i) {

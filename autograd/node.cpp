@@ -4,7 +4,7 @@
 #include <voxgrad/autograd/node.h>
 #include <voxgrad/autograd/running.h>
 #include <voxgrad/autograd/saved_tensor.h>
-#include <voxgrad/ops/elementwise.h>  // add: gradients add up, and under create_graph that is recorded
+#include <voxgrad/ops/arithmetic.h>  // add: gradients add up, and under create_graph that is recorded
 
 #include <atomic>
 #include <utility>

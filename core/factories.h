@@ -1,49 +1,19 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <initializer_list>
-#include <type_traits>
-#include <vector>
 
-#include <voxgrad/core/generator.h>
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/core/new_tensor.h>
 
 namespace vox {
 
 namespace detail {
-/// A dense tensor that holds a copy of `count` elements on the host; ShapeError unless they fill `shape`.
-Tensor from_host(const void* values, int64_t count, const Shape& shape, TensorOptions options);
-Tensor from_host(const std::vector<bool>& values, const Shape& shape, Device device);
 /// from_blob() for a dtype known at run time. Errors name `function`.
 Tensor from_blob(void* data, DType dtype, const Shape& shape, const Shape& strides, Device device,
                  std::function<void(void*)> deleter, const char* function = "from_blob",
                  bool read_only = false);
 }  // namespace detail
 
-// ---- From memory ------------------------------------------------------------------------------------
-
-/// A tensor that holds a copy of `values`, in row-major order; its dtype is T's. ShapeError unless there are
-/// as many values as `shape` has elements: `from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})`.
-template <class T>
-Tensor from_vector(const std::vector<T>& values, const Shape& shape, Device device = Device::cpu()) {
-  if constexpr (std::is_same_v<T, bool>)
-    return detail::from_host(values, shape, device);
-  else
-    return detail::from_host(values.data(), static_cast<int64_t>(values.size()), shape,
-                             {dtype_of<T>(), device});
-}
-template <class T>
-Tensor from_vector(std::initializer_list<T> values, const Shape& shape, Device device = Device::cpu()) {
-  return detail::from_host(values.begin(), static_cast<int64_t>(values.size()), shape,
-                           {dtype_of<T>(), device});
-}
-/// For the 16-bit types, which have no literals: `from_vector<bfloat16>({1, 0.5}, {2})` rounds floats.
-template <class T>
-requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, const Shape& shape,
-                                           Device device = Device::cpu()) {
-  return from_vector(std::vector<T>(values.begin(), values.end()), shape, device);
-}
+// ---- On memory of the caller ------------------------------------------------------------------------
 
 /// A tensor on memory that the caller owns: element (i, j, ...) is data[i * strides[0] + j * strides[1] +
 /// ...]. `data` must be memory of `device`, be aligned to T, and stay valid until `deleter(data)` runs, which
@@ -63,17 +33,7 @@ Tensor from_blob(T* data, const Shape& shape) {
   return from_blob(data, shape, contiguous_strides(shape));
 }
 
-// ---- Constants --------------------------------------------------------------------------------------
-
-/// A tensor with `value` in every element; ValueError if the dtype cannot hold it.
-Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
-Tensor zeros(const Shape& shape, TensorOptions options = {});
-Tensor ones(const Shape& shape, TensorOptions options = {});
-
-/// The same with shape, dtype and device of `t`.
-Tensor full_like(const Tensor& t, Scalar value);
-Tensor zeros_like(const Tensor& t);
-Tensor ones_like(const Tensor& t);
+// ---- Ranges -----------------------------------------------------------------------------------------
 
 /// start, start + step, ... up to but not including `end`: ceil((end - start) / step) elements. The dtype is
 /// f32 unless `options` give another; for i64 and u8 all three numbers must be whole. Floating elements are
@@ -91,11 +51,7 @@ Tensor linspace(Real start, Real end, Int steps, TensorOptions options = {});
 Tensor eye(Int n, TensorOptions options = {});
 
 // ---- Random numbers (ops/random.cpp) ----------------------------------------------------------------
-// Each call takes the next place in `generator`'s stream. All devices give the same bits.
-
-/// Uniform in [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). bf16 and f16 get the numbers of f32 rounded
-/// down, so 1 is never returned. DTypeError for other dtypes.
-Tensor rand(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
+// They draw from the generator as rand() does (core/new_tensor.h).
 
 /// Normal with mean 0 and variance 1 (Box-Muller, in double). bf16 and f16 get the numbers of f32, rounded.
 /// DTypeError for other dtypes.

@@ -8,7 +8,7 @@
 // same one across a warp); sorting them first would save that.
 
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/for_each_index.cuh>
 

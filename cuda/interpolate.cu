@@ -1,8 +1,10 @@
 // Interpolation along all three axes at once, and its adjoint:
 //
-//   y[o]      = the blend along D of the blends along H of the blends along W of the cells that o reads
-//   grad_x[i] = the sum over od, by rising od, of the share of i in od * the sum over oh, of the same kind, *
-//               the sum over ow * grad_y[od, oh, ow]
+//   y[o]      = sum over the cells i that o reads of  w(od, id) w(oh, ih) w(ow, iw) x[i]
+//   grad_x[i] = sum over the cells o that read i of   w(od, id) w(oh, ih) w(ow, iw) grad_y[o]
+//
+// w(o, i) is the share of cell i in cell o along one axis, where o reads at most two cells. The sums run
+// along W first, then H, then D; in the adjoint od, oh and ow rise.
 //
 // A thread owns some consecutive results along D at one place of H and W, so it computes what it needs of a
 // slice of cells, all (h, w) at one d, once for all results that use it: slices are read by blends from above
@@ -13,7 +15,7 @@
 // round alike.
 
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/cuda/columns.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
 

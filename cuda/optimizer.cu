@@ -1,5 +1,6 @@
 #include <vector>
 
+#include <voxgrad/ops/adam_step.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/cuda/list.cuh>
 

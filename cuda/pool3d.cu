@@ -13,7 +13,7 @@
 // The index of a maximum is a byte, the number of its cell within the window, if the windows are small.
 
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/cuda/columns.cuh>
 #include <voxgrad/cuda/for_each_index.cuh>
 #include <voxgrad/cuda/pool3d_blocks.cuh>
@@ -487,9 +487,9 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   });
 }
 
-void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& g, Tensor& y) {
-  const Launch launch("max_pool3d_take", y, {&x, &indices});
-  visit_floating_storage("max_pool3d_take", y.dtype(), [&]<class T>(T) {
+void max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& g, Tensor& y) {
+  const Launch launch("max_pool3d_gather", y, {&x, &indices});
+  visit_floating_storage("max_pool3d_gather", y.dtype(), [&]<class T>(T) {
     with_indices(indices, false, [&]<class Index>(const Index* index) {
       for_each_index(launch, y.numel(),
                      MaxPoolTake<T, Index>{g, detail::ptr<T>(x), index, detail::mutable_ptr<T>(y)});
@@ -497,9 +497,9 @@ void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometr
   });
 }
 
-void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& g, Tensor& x) {
-  const Launch launch("max_pool3d_give", x, {&y, &indices});
-  visit_floating_storage("max_pool3d_give", x.dtype(), [&]<class T>(T) {
+void max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& g, Tensor& x) {
+  const Launch launch("max_pool3d_scatter_add", x, {&y, &indices});
+  visit_floating_storage("max_pool3d_scatter_add", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     T* to = detail::mutable_ptr<T>(x);
     with_indices(indices, false, [&]<class Index>(const Index* index) {

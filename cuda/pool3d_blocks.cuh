@@ -181,7 +181,7 @@ void clear_rest(const Launch& launch, const Pool3dGeometry& g, int64_t windows, 
   launch.check(cudaMemsetAsync(x, 0, cells * sizeof(T), launch.stream()));
 }
 
-// What the ops of ops/kernels.h compute, for y with `windows` elements.
+// What the ops of ops/layer_kernels.h compute, for y with `windows` elements.
 
 template <class T>
 void max_of_blocks(const Launch& launch, const Pool3dGeometry& g, int64_t windows, const T* x, T* y,

@@ -1,5 +1,5 @@
 #include <voxgrad/cuda/runtime/launch.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
 #include <voxgrad/cuda/exponential.cuh>

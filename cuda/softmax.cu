@@ -1,5 +1,5 @@
 #include <voxgrad/core/dtype.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/cuda/exponential.cuh>
 #include <voxgrad/cuda/rows.cuh>

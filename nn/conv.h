@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include <voxgrad/nn/module.h>
-#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv1d_conv2d.h>
 
 // The convolutions of ops/conv3d.h as layers with their own weight and bias. k stands for the sizes of the
 // kernel: (k), (kH, kW) or (kD, kH, kW). The constructor refuses options that no input fits.

@@ -1,6 +1,6 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/ops/broadcast.h>
-#include <voxgrad/ops/layout.h>
+#include <voxgrad/ops/element.h>
 
 namespace vox::detail {
 
@@ -34,7 +34,8 @@ namespace {
 
 /// Checks the dtypes and devices of a and b, and calls kernel(a, b, y) on operands of y's shape.
 template <class F>
-Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_is_bool, F kernel) {
+Tensor with_broadcast_operands(const char* function, const Tensor& a, const Tensor& b, bool result_is_bool,
+                               F kernel) {
   check_defined(function, "a", a);
   check_defined(function, "b", b);
   check_same_dtype(function, a, b);
@@ -48,10 +49,11 @@ Tensor meet(const char* function, const Tensor& a, const Tensor& b, bool result_
 }  // namespace
 
 Tensor binary(const char* function, Binary op, const Tensor& a, const Tensor& b) {
-  return meet(function, a, b, false, [&](const Tensor& left, const Tensor& right, const Tensor& y) {
-    check_arithmetic(function, "a", left);
-    binary_kernel.on(y.device())(op, left, right, y, 0);
-  });
+  return with_broadcast_operands(function, a, b, false,
+                                 [&](const Tensor& left, const Tensor& right, const Tensor& y) {
+                                   check_arithmetic(function, "a", left);
+                                   binary_kernel.on(y.device())(op, left, right, y, 0);
+                                 });
 }
 
 Tensor binary(const char* function, Binary op, const Tensor& a, Scalar b) {
@@ -71,9 +73,10 @@ Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
 }
 
 Tensor compare(const char* function, Comparison op, const Tensor& a, const Tensor& b) {
-  return meet(function, a, b, true, [&](const Tensor& left, const Tensor& right, const Tensor& y) {
-    compare_kernel.on(y.device())(op, left, right, y);
-  });
+  return with_broadcast_operands(function, a, b, true,
+                                 [&](const Tensor& left, const Tensor& right, const Tensor& y) {
+                                   compare_kernel.on(y.device())(op, left, right, y);
+                                 });
 }
 
 Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {

@@ -15,6 +15,9 @@ Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape);
 /// ValueError if `dtype` cannot hold it. In arithmetic its dtype is opmath(dtype).
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape);
 
+/// `value` as a tensor of rank 0 of x's dtype, on its device.
+Tensor number_like(const char* function, const Tensor& x, Scalar value);
+
 /// Throws unless t is defined and its dtype is not bool; `argument` names it in the message.
 void check_arithmetic(const char* function, const char* argument, const Tensor& t);
 

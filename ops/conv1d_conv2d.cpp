@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
-#include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 
 // Convolutions over one and two dimensions are convolutions over three, with grids and kernels of size 1 on

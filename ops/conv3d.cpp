@@ -1,11 +1,11 @@
-#include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/autocast_scope.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/precision.h>
-#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/sum.h>
 
 #include <array>
 
@@ -61,33 +61,40 @@ std::array<Gradient, 2> parameter_gradients(const Node& node, const Tensor& big,
 
 namespace detail {
 
-// ---- conv3d -----------------------------------------------------------------------------------------------
+// ---- conv3d and conv_transpose3d --------------------------------------------------------------------------
 
 namespace {
-struct Conv3dNode final : Node {
+
+template <bool transposed>
+struct ConvolutionNode final : Node {
   SavedTensor saved_input_{this}, saved_weight_{this};
   Conv3dGeometry geometry_;
   const Float32Precision precision_ = float32_precision();
 
-  const char* name() const override { return "conv3d"; }
+  const char* name() const override { return transposed ? "conv_transpose3d" : "conv3d"; }
 
   Gradients backward(Gradients gradients) override {
     const PrecisionGuard as_forward(precision_);
-    const Tensor& grad_output = *gradients[0];
+    const Tensor& g = *gradients[0];
     const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
-    auto [grad_weight, grad_bias] = parameter_gradients(*this, input, grad_output, geometry_, Grid::small);
-    return {if_needed(0, [&] { return conv_transpose3d(grad_output, saved_weight_.get(), {}, geometry_); }),
-            grad_weight, grad_bias};
+    auto [grad_weight, grad_bias] = transposed ? parameter_gradients(*this, g, input, geometry_, Grid::big)
+                                               : parameter_gradients(*this, input, g, geometry_, Grid::small);
+    const auto grad_input = [&] {
+      const Tensor weight = saved_weight_.get();
+      return transposed ? conv3d(g, weight, {}, geometry_) : conv_transpose3d(g, weight, {}, geometry_);
+    };
+    return {if_needed(0, grad_input), grad_weight, grad_bias};
   }
 };
-}  // namespace
 
-Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry,
-              const char* function) {
-  Tensor y = empty_for(function, geometry.small_shape(), input.options());
+template <bool transposed>
+Tensor convolution(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                   const Conv3dGeometry& geometry, const char* function) {
+  constexpr ByDevice kernel = transposed ? conv_transpose3d_kernel : conv3d_kernel;
+  Tensor y = empty_for(function, transposed ? geometry.big_shape() : geometry.small_shape(), input.options());
   const Tensor x = dense(input), w = dense(weight), b = dense(bias);
-  conv3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
-  if (auto node = autograd::record<Conv3dNode>({x, w, b}, y)) {
+  kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
+  if (auto node = autograd::record<ConvolutionNode<transposed>>({x, w, b}, y)) {
     node->saved_input_.save(x);
     node->saved_weight_.save(w);
     node->geometry_ = geometry;
@@ -95,38 +102,16 @@ Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
   return y;
 }
 
-// ---- conv_transpose3d -------------------------------------------------------------------------------------
-
-namespace {
-struct ConvTranspose3dNode final : Node {
-  SavedTensor saved_input_{this}, saved_weight_{this};
-  Conv3dGeometry geometry_;
-  const Float32Precision precision_ = float32_precision();
-
-  const char* name() const override { return "conv_transpose3d"; }
-
-  Gradients backward(Gradients gradients) override {
-    const PrecisionGuard as_forward(precision_);
-    const Tensor& grad_output = *gradients[0];
-    const Tensor input = needs_grad(1) ? saved_input_.get() : Tensor();
-    auto [grad_weight, grad_bias] = parameter_gradients(*this, grad_output, input, geometry_, Grid::big);
-    return {if_needed(0, [&] { return conv3d(grad_output, saved_weight_.get(), {}, geometry_); }),
-            grad_weight, grad_bias};
-  }
-};
 }  // namespace
 
-Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+Tensor conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, const Conv3dGeometry& geometry,
+              const char* function) {
+  return convolution<false>(big, weight, bias, geometry, function);
+}
+
+Tensor conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias,
                         const Conv3dGeometry& geometry, const char* function) {
-  Tensor y = empty_for(function, geometry.big_shape(), input.options());
-  const Tensor x = dense(input), w = dense(weight), b = dense(bias);
-  conv_transpose3d_kernel.on(y.device())(x, w, b, y, geometry, float32_precision());
-  if (auto node = autograd::record<ConvTranspose3dNode>({x, w, b}, y)) {
-    node->saved_input_.save(x);
-    node->saved_weight_.save(w);
-    node->geometry_ = geometry;
-  }
-  return y;
+  return convolution<true>(small, weight, bias, geometry, function);
 }
 
 // ---- weight_grad, alone and with the bias -----------------------------------------------------------------

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/triple.h>
 
@@ -40,39 +38,5 @@ Tensor conv_transpose3d(const Tensor& input, const Tensor& weight, const Tensor&
 /// (N, C_small, ...); the result is (C_small, C_big/groups, kernel_size). Batched only.
 Tensor conv3d_weight_grad(const Tensor& big, const Tensor& small, Triple kernel_size,
                           const Conv3dOptions& options = {});
-
-// ---- One and two dimensions: views of the above -----------------------------------------------------------
-
-struct Conv1dOptions {
-  detail::ByName by_name{};
-  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
-};
-struct ConvTranspose1dOptions {
-  detail::ByName by_name{};
-  int64_t stride = 1, padding = 0, output_padding = 0, groups = 1, dilation = 1;
-  std::optional<int64_t> output_size = {};
-};
-
-struct Conv2dOptions {
-  detail::ByName by_name{};
-  Pair stride = 1, padding = 0, dilation = 1;
-  int64_t groups = 1;
-};
-struct ConvTranspose2dOptions {
-  detail::ByName by_name{};
-  Pair stride = 1, padding = 0, output_padding = 0;
-  int64_t groups = 1;
-  Pair dilation = 1;
-  std::optional<Pair> output_size = {};
-};
-
-Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
-              const Conv1dOptions& options = {});
-Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
-              const Conv2dOptions& options = {});
-Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
-                        const ConvTranspose1dOptions& options = {});
-Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
-                        const ConvTranspose2dOptions& options = {});
 
 }  // namespace vox

@@ -33,11 +33,4 @@ Tensor conv3d(const Caller& function, const Tensor& input, const Tensor& weight,
 Tensor conv_transpose3d(const Caller& function, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose3dOptions& options);
 
-// They throw what the public calls throw for options that no input fits. (conv3d_geometry.h declares the same
-// for three axes.) Layers call them in their constructors.
-void check_options(const char* function, int64_t kernel_size, const Conv1dOptions& options);
-void check_options(const char* function, const Pair& kernel_size, const Conv2dOptions& options);
-void check_options(const char* function, int64_t kernel_size, const ConvTranspose1dOptions& options);
-void check_options(const char* function, const Pair& kernel_size, const ConvTranspose2dOptions& options);
-
 }  // namespace vox::detail

@@ -17,82 +17,46 @@ Tensor safe_source(const Tensor& target, const Tensor& source) {
   return shared && !same_view ? source.detach().clone() : source;
 }
 
-/// target = op(target, other), after all checks.
-void update(const char* function, Binary op, const Tensor& target, const Tensor& other, Scalar scale = 0) {
+/// target = op(target, other), and returns target.
+Tensor& update(const char* function, Binary op, Tensor& target, const Tensor& other, Scalar scale = 0) {
+  detail::check_defined(function, "this", target);
+  detail::check_defined(function, "other", other);
+  detail::check_same_dtype(function, target, other);
+  detail::check_same_device(function, target, other);
+  if (op == Binary::div) detail::check_floating(function, "this", target);
+  if (op == Binary::add_scaled) detail::check_scalar(function, scale, target.dtype());
+  if (op == Binary::add_scaled && scale.as_real() == 1) op = Binary::add;
   detail::check_arithmetic(function, "this", target);
   detail::check_writable(function, "the target", target);
   const Tensor b = detail::broadcast_to(function, other, target.shape());
   detail::begin_in_place(function, target, other);
   detail::binary_kernel.on(target.device())(op, target, safe_source(target, b), target, scale);
+  return target;
 }
 
 /// The same with a number.
-void update(const char* function, Binary op, const Tensor& target, Scalar value) {
+Tensor& update(const char* function, Binary op, Tensor& target, Scalar value) {
+  if (op == Binary::div) detail::check_floating(function, "this", target);
   detail::check_arithmetic(function, "this", target);
   const Tensor number = detail::number(function, value, opmath(target.dtype()), target.shape());
   detail::check_writable(function, "the target", target);
   detail::begin_in_place(function, target);
   detail::binary_kernel.on(target.device())(op, target, number, target, 0);
-}
-
-void check_pair(const char* function, const Tensor& target, const Tensor& other) {
-  detail::check_defined(function, "this", target);
-  detail::check_defined(function, "other", other);
-  detail::check_same_dtype(function, target, other);
-  detail::check_same_device(function, target, other);
+  return target;
 }
 
 }  // namespace
 
 Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
-  check_pair("add_", *this, other);
-  detail::check_scalar("add_", alpha, dtype());
-  if (alpha.as_real() == 1)
-    update("add_", Binary::add, *this, other);
-  else
-    update("add_", Binary::add_scaled, *this, other, alpha);
-  return *this;
+  return update("add_", Binary::add_scaled, *this, other, alpha);
 }
-
-Tensor& Tensor::sub_(const Tensor& other) {
-  check_pair("sub_", *this, other);
-  update("sub_", Binary::sub, *this, other);
-  return *this;
-}
-
-Tensor& Tensor::mul_(const Tensor& other) {
-  check_pair("mul_", *this, other);
-  update("mul_", Binary::mul, *this, other);
-  return *this;
-}
-
-Tensor& Tensor::div_(const Tensor& other) {
-  check_pair("div_", *this, other);
-  detail::check_floating("div_", "this", *this);
-  update("div_", Binary::div, *this, other);
-  return *this;
-}
-
-Tensor& Tensor::add_(Scalar value) {
-  update("add_", Binary::add, *this, value);
-  return *this;
-}
-
-Tensor& Tensor::sub_(Scalar value) {
-  update("sub_", Binary::sub, *this, value);
-  return *this;
-}
-
-Tensor& Tensor::mul_(Scalar value) {
-  update("mul_", Binary::mul, *this, value);
-  return *this;
-}
-
-Tensor& Tensor::div_(Scalar value) {
-  detail::check_floating("div_", "this", *this);
-  update("div_", Binary::div, *this, value);
-  return *this;
-}
+Tensor& Tensor::sub_(const Tensor& other) { return update("sub_", Binary::sub, *this, other); }
+Tensor& Tensor::mul_(const Tensor& other) { return update("mul_", Binary::mul, *this, other); }
+Tensor& Tensor::div_(const Tensor& other) { return update("div_", Binary::div, *this, other); }
+Tensor& Tensor::add_(Scalar value) { return update("add_", Binary::add, *this, value); }
+Tensor& Tensor::sub_(Scalar value) { return update("sub_", Binary::sub, *this, value); }
+Tensor& Tensor::mul_(Scalar value) { return update("mul_", Binary::mul, *this, value); }
+Tensor& Tensor::div_(Scalar value) { return update("div_", Binary::div, *this, value); }
 
 Tensor& Tensor::fill_(Scalar value) {
   checked("fill_");

@@ -6,14 +6,14 @@
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/loss.h>
+#include <voxgrad/ops/loss_operands.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/reduce_ops.h>
 
 // Losses are composed of recorded ops, so they need no gradients of their own; cross entropy of classes, and
-// sums and means of mse_loss and l1_loss (DifferenceNode in reduce.cpp), are the exceptions. For 16-bit
-// tensors they, and their gradients, are computed in f32 and rounded once.
+// sums and means of mse_loss and l1_loss (mse_loss.cpp), are the exceptions. For 16-bit tensors they, and
+// their gradients, are computed in f32 and rounded once.
 
 namespace vox {
 
@@ -29,41 +29,6 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
       return sum(loss);
   }
   throw ValueError("loss: corrupt value of Reduction");
-}
-
-/// The dtype of a loss of `input`: f32 under autocast.
-DType result_dtype(const Tensor& input) { return autocast_dtype() ? opmath(input.dtype()) : input.dtype(); }
-
-void check_same_dtype(const char* function, const Tensor& a, const Tensor& b) {
-  if (!detail::autocast_mixes(a, b)) detail::check_same_dtype(function, a, b);
-}
-
-/// Throws unless both have one floating dtype, one device and one shape.
-void check_pair(const char* function, const char* a_name, const Tensor& a, const char* b_name,
-                const Tensor& b) {
-  detail::check_defined(function, a_name, a);
-  detail::check_defined(function, b_name, b);
-  check_same_dtype(function, a, b);
-  detail::check_same_device(function, a, b);
-  detail::check_floating(function, a_name, a);
-  check<ShapeError>(a.shape() == b.shape(), function, ": the shapes must be equal, got ", a.shape(), " and ",
-                    b.shape(), " (losses do not broadcast; use expand)");
-}
-
-/// input - target in opmath(dtype).
-Tensor difference(const char* function, const Tensor& input, const Tensor& target) {
-  check_pair(function, "input", input, "target", target);
-  const DType wide = opmath(input.dtype());
-  return input.to(wide) - target.to(wide);
-}
-
-/// A sum or mean of the difference's magnitudes or squares, in one pass.
-Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& input, const Tensor& target) {
-  check_pair(function, "input", input, "target", target);
-  const bool mixed = input.dtype() != target.dtype();  // under autocast
-  const DType wide = opmath(input.dtype());
-  return detail::reduced_difference(function, kind, mixed ? input.to(wide) : input,
-                                    mixed ? target.to(wide) : target, result_dtype(input));
 }
 
 // ---- Cross entropy of classes -----------------------------------------------------------------------------
@@ -129,7 +94,7 @@ Tensor cross_entropy_of_classes(const Tensor& input, const Tensor& target, const
   if (x.numel() > 0) cross_entropy_kernel.on(x.device())(x, classes, weight, terms, loss, row_weight);
   if (o.reduction != Reduction::none) loss = sum(loss);
   if (is_mean) loss = loss / (divisor = sum(row_weight));
-  loss = loss.to(result_dtype(input));
+  loss = loss.to(detail::loss_dtype(input));
   if (auto node = autograd::record<CrossEntropyNode>({input}, loss)) {
     node->saved_x_.save(input);
     node->saved_target_.save(classes);
@@ -146,12 +111,12 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& target,
   Tensor q = target.to(wide) * (1 - o.label_smoothing);
   if (o.label_smoothing != 0) q = q + o.label_smoothing / static_cast<double>(input.size(1));
   if (o.weight.defined()) q = q * along_classes(o.weight.to(wide), input.rank());
-  return reduced(-sum(q * log_softmax(input.to(wide), 1), {1}), o.reduction).to(result_dtype(input));
+  return reduced(-sum(q * log_softmax(input.to(wide), 1), {1}), o.reduction).to(detail::loss_dtype(input));
 }
 
 /// Element by element, huber_loss with delta = beta, which is beta * smooth_l1_loss; |d| if beta is 0.
 Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tensor& target, double beta) {
-  const Tensor d = difference(function, input, target);
+  const Tensor d = detail::loss_difference(function, input, target);
   if (beta == 0) return abs(d);
   const Tensor near = clamp(d, -beta, beta);
   return near * (d - 0.5 * near);
@@ -159,34 +124,12 @@ Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tens
 
 }  // namespace
 
-Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return in_the_name_of("mse_loss", [&] {
-    if (reduction != Reduction::none)
-      return reduced_difference(
-          "mse_loss", reduction == Reduction::mean ? ReduceKind::mean_square : ReduceKind::sum_of_squares,
-          input, target);
-    const Tensor d = difference("mse_loss", input, target);
-    return (d * d).to(result_dtype(input));
-  });
-}
-
-Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return in_the_name_of("l1_loss", [&] {
-    if (reduction != Reduction::none)
-      return reduced_difference(
-          "l1_loss",
-          reduction == Reduction::mean ? ReduceKind::mean_magnitude : ReduceKind::sum_of_magnitudes, input,
-          target);
-    return abs(difference("l1_loss", input, target)).to(result_dtype(input));
-  });
-}
-
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, Real beta) {
   check<ValueError>(beta >= 0, "smooth_l1_loss: beta must be >= 0, got ", beta);
   return in_the_name_of("smooth_l1_loss", [&] {
     Tensor loss = quadratic_near_zero("smooth_l1_loss", input, target, beta);
     if (beta > 0) loss = loss / beta;
-    return reduced(loss, reduction).to(result_dtype(input));
+    return reduced(loss, reduction).to(detail::loss_dtype(input));
   });
 }
 
@@ -194,7 +137,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction
   check<ValueError>(delta > 0, "huber_loss: delta must be > 0, got ", delta);
   return in_the_name_of("huber_loss", [&] {
     return reduced(quadratic_near_zero("huber_loss", input, target, delta), reduction)
-        .to(result_dtype(input));
+        .to(detail::loss_dtype(input));
   });
 }
 
@@ -207,7 +150,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
                     input.shape());
   const int64_t classes = input.size(input.rank() == 1 ? 0 : 1);
   if (options.weight.defined()) {
-    check_same_dtype(function, input, options.weight);
+    detail::check_loss_dtypes(function, input, options.weight);
     detail::check_same_device(function, input, options.weight);
     check<ShapeError>(options.weight.shape() == Shape{classes}, function,
                       ": weight must have one number per class, shape ", Shape{classes}, ", got ",
@@ -217,7 +160,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
                     ": label_smoothing must be in [0, 1], got ", options.label_smoothing);
   const bool probabilities = target.shape() == input.shape() && target.dtype() != i64;
   if (probabilities) {
-    check_same_dtype(function, input, target);
+    detail::check_loss_dtypes(function, input, target);
   } else {
     Shape expected = input.shape();
     expected.erase(input.rank() == 1 ? 0 : 1);
@@ -243,10 +186,10 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryCrossEntropyOptions& options) {
   constexpr const char* function = "binary_cross_entropy_with_logits";
-  check_pair(function, "input", input, "target", target);
+  detail::check_loss_pair(function, "input", input, "target", target);
   const DType wide = opmath(input.dtype());
   const auto factor = [&](const char* name, const Tensor& w) {
-    check_same_dtype(function, input, w);
+    detail::check_loss_dtypes(function, input, w);
     detail::check_same_device(function, input, w);
     check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
                       name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
@@ -260,18 +203,18 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
       certain = certain * (1 + t * (factor("pos_weight", options.pos_weight) - 1));
     Tensor loss = (1 - t) * x + certain;
     if (options.weight.defined()) loss = loss * factor("weight", options.weight);
-    return reduced(loss, options.reduction).to(result_dtype(input));
+    return reduced(loss, options.reduction).to(detail::loss_dtype(input));
   });
 }
 
 Tensor soft_dice_loss(const Tensor& probability, const Tensor& target, const Shape& dims, Real smooth) {
-  check_pair("soft_dice_loss", "probability", probability, "target", target);
+  detail::check_loss_pair("soft_dice_loss", "probability", probability, "target", target);
   check<ValueError>(smooth >= 0, "soft_dice_loss: smooth must be >= 0, got ", smooth);
   return in_the_name_of("soft_dice_loss", [&] {
     const DType wide = opmath(probability.dtype());
     const Tensor p = probability.to(wide), t = target.to(wide);
     const Tensor both = sum(p * t, dims), total = sum(p, dims) + sum(t, dims);
-    return mean(1 - (2 * both + smooth) / (total + smooth)).to(result_dtype(probability));
+    return mean(1 - (2 * both + smooth) / (total + smooth)).to(detail::loss_dtype(probability));
   });
 }
 

@@ -1,17 +1,8 @@
 #pragma once
 
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/ops/mse_loss.h>
 
 namespace vox {
-
-/// What a loss does with its elements: keep them, their mean, or their sum.
-enum class Reduction { none, mean, sum };
-
-/// (input - target)^2. Equal shapes, no broadcasting; one floating dtype, one device. Rank 0 unless
-/// `reduction` is none. Gradients reach input and target.
-Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
-/// |input - target|, likewise. The gradient is 0 where they are equal.
-Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
 /// With d = input - target: d^2 / (2 beta) where |d| < beta, |d| - beta / 2 elsewhere; beta >= 0. Operands
 /// and result as for mse_loss.

@@ -1,10 +1,10 @@
-#include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/autocast_scope.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/sum.h>
 
 namespace vox {
 

@@ -2,7 +2,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/norm.h>
 #include <voxgrad/ops/reduce.h>
 

@@ -1,7 +1,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
 
@@ -12,15 +12,15 @@ namespace vox {
 
 // Pooling consists of max_pool3d and of these recorded maps, each linear for fixed indices:
 //
-//   max_pool3d_take            y[window] = x[indices[window]]
-//   max_pool3d_give            its adjoint: x[cell] = the sum of y over the windows with this index
+//   max_pool3d_gather          y[window] = x[indices[window]]
+//   max_pool3d_scatter_add     its adjoint: x[cell] = the sum of y over the windows with this index
 //   avg_pool3d, avg_pool3d_adjoint
 //
 // Adaptive pooling is pooling with another geometry. `function` is the public call, for errors.
 namespace detail {
 Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
-Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry);
-Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry);
+Tensor max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry);
+Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry);
 Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
 }  // namespace detail
@@ -31,8 +31,10 @@ using autograd::SavedTensor;
 namespace {
 
 constexpr ByDevice max_kernel{"max_pool3d", in_f32<&cpu::max_pool3d>, VOX_CUDA(&cuda::max_pool3d)};
-constexpr ByDevice take_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_take>, VOX_CUDA(&cuda::max_pool3d_take)};
-constexpr ByDevice give_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_give>, VOX_CUDA(&cuda::max_pool3d_give)};
+constexpr ByDevice gather_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_gather>,
+                                 VOX_CUDA(&cuda::max_pool3d_gather)};
+constexpr ByDevice scatter_add_kernel{"max_pool3d", in_f32<&cpu::max_pool3d_scatter_add>,
+                                      VOX_CUDA(&cuda::max_pool3d_scatter_add)};
 constexpr ByDevice avg_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d>, VOX_CUDA(&cuda::avg_pool3d)};
 constexpr ByDevice avg_adjoint_kernel{"avg_pool3d", in_f32<&cpu::avg_pool3d_adjoint>,
                                       VOX_CUDA(&cuda::avg_pool3d_adjoint)};
@@ -137,7 +139,8 @@ struct MaxPool3dNode : autograd::Node {
   Pool3dGeometry geometry_;
   const char* name() const override { return "max_pool3d"; }
   Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::max_pool3d_give(*g[0], saved_indices_.get(), geometry_); })};
+    return {
+        if_needed(0, [&] { return detail::max_pool3d_scatter_add(*g[0], saved_indices_.get(), geometry_); })};
   }
 };
 
@@ -169,23 +172,23 @@ namespace {
 
 // Its gradient equals that of max_pool3d, because the indices are the same.
 struct MaxPool3dTakeNode : MaxPool3dNode {
-  const char* name() const override { return "max_pool3d_take"; }
+  const char* name() const override { return "max_pool3d_gather"; }
 };
 
 struct MaxPool3dGiveNode : autograd::Node {
   SavedTensor saved_indices_{this};
   Pool3dGeometry geometry_;
-  const char* name() const override { return "max_pool3d_give"; }
+  const char* name() const override { return "max_pool3d_scatter_add"; }
   Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::max_pool3d_take(*g[0], saved_indices_.get(), geometry_); })};
+    return {if_needed(0, [&] { return detail::max_pool3d_gather(*g[0], saved_indices_.get(), geometry_); })};
   }
 };
 
 }  // namespace
 
-Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
+Tensor max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor y = empty_with("max_pool3d", x, geometry.out);
-  if (y.numel() > 0) take_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
+  if (y.numel() > 0) gather_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
   if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
     node->saved_indices_.save(indices);
     node->geometry_ = geometry;
@@ -193,9 +196,9 @@ Tensor max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeome
   return y;
 }
 
-Tensor max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
+Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor x = empty_with("max_pool3d", y, geometry.in);
-  if (x.numel() > 0) give_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
+  if (x.numel() > 0) scatter_add_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
   if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
     node->saved_indices_.save(indices);
     node->geometry_ = geometry;
@@ -217,7 +220,7 @@ Tensor adaptive_max_pooled(const char* function, const Tensor& input, const Trip
   if (output_size != Triple(1)) return detail::max_pool3d(function, input, geometry);
   // One window of all cells is a row for a reduction, which many threads share.
   const Tensor indices = argmax(input.detach().contiguous(), {-3, -2, -1}, true);
-  return detail::max_pool3d_take(input, indices, geometry);
+  return detail::max_pool3d_gather(input, indices, geometry);
 }
 }  // namespace
 

@@ -1,5 +1,4 @@
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
@@ -10,11 +9,6 @@
 namespace vox {
 
 namespace {
-
-void check_floating(const char* function, DType dtype) {
-  check<DTypeError>(is_floating(dtype), function, ": needs a floating dtype, got ", dtype,
-                    "; allowed are f32, f64, bf16 and f16 (randint() draws whole numbers)");
-}
 
 /// Whether the dtype holds every whole number from `first` to `last`.
 bool holds_all(DType dtype, int64_t first, int64_t last) {
@@ -40,17 +34,9 @@ bool holds_all(DType dtype, int64_t first, int64_t last) {
 
 }  // namespace
 
-Tensor rand(const Shape& shape, TensorOptions options, Generator& generator) {
-  constexpr ByDevice kernel{"rand", &cpu::rand, VOX_CUDA(&cuda::rand)};
-  check_floating("rand", options.dtype);
-  const Tensor output = detail::empty_for("rand", shape, options);
-  kernel.on(options.device)(output, generator.next());
-  return output;
-}
-
 Tensor randn(const Shape& shape, TensorOptions options, Generator& generator) {
   constexpr ByDevice kernel{"randn", &cpu::randn, VOX_CUDA(&cuda::randn)};
-  check_floating("randn", options.dtype);
+  detail::check_random("randn", options.dtype);
   const Tensor output = detail::empty_for("randn", shape, options);
   kernel.on(options.device)(output, generator.next());
   return output;

@@ -2,14 +2,12 @@
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
-#include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/difference.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/reduce_ops.h>
 #include <voxgrad/ops/shaping.h>
 
 #include <algorithm>
@@ -18,81 +16,21 @@
 #include <limits>
 
 // Gradients, with y = op(x) and g the gradient of y, expanded to x's shape:
-//   sum        g
-//   mean       g / count
 //   var        g * 2 (x - mean) / (count - correction)
 //   logsumexp  g * exp(x - y)
 //   max, min   g / (number of ties) where x == y, else 0
-//   norm, and the sum or mean of magnitudes or squares: see DifferenceNode
-//   sum_to, std and prod are composed of other ops
+//   norm       see NormNode
+//   std and prod are composed of other ops
 // Each is one kernel. Where the backward is recorded, it is composed of recorded ops instead.
 
 namespace vox {
 
 namespace {
 
-constexpr ByDevice reduce_kernel{"reduce", in_f32<&cpu::reduce>, VOX_CUDA(&cuda::reduce)};
-constexpr ByDevice reduce_gradient_kernel{"reduce_gradient", in_f32<&cpu::reduce_gradient>,
-                                          VOX_CUDA(&cuda::reduce_gradient)};
 constexpr ByDevice var_mean_kernel{"var_mean", &cpu::var_mean, VOX_CUDA(&cuda::var_mean)};
 
-/// What `dims` and `keepdim` of one call mean for x.
-struct Plan {
-  Shape order;          // kept dimensions, then reduced ones, each in their old order
-  Shape keepdim_shape;  // x's shape with 1 for reduced dimensions
-  Shape shape;          // of the result
-  int64_t reduced = 0;  // number of reduced dimensions
-  int64_t count = 1;    // elements per result
-};
-
-Plan plan_of(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  detail::check_defined(function, "x", x);
-  detail::check_reducible(function, x);
-  const int64_t rank = x.rank();
-  std::array<bool, max_rank> reduced{};
-  for (int64_t dim : dims) {
-    bool& seen = reduced[static_cast<size_t>(normalize_dim_or_0(function, dim, rank))];
-    check<ShapeError>(!seen, function, ": dim ", dim, " occurs twice in dims ", dims, " of a tensor of rank ",
-                      rank, "; each may be named once");
-    seen = true;
-  }
-  if (dims.empty()) reduced.fill(true);
-
-  Plan plan;
-  for (int64_t i = 0; i < rank; ++i) {
-    const bool reduce = reduced[static_cast<size_t>(i)];
-    plan.keepdim_shape.push_back(reduce ? 1 : x.shape()[i]);
-    if (!reduce) plan.order.push_back(i);
-    if (!reduce || keepdim) plan.shape.push_back(reduce ? 1 : x.shape()[i]);
-  }
-  for (int64_t i = 0; i < rank; ++i) {
-    if (!reduced[static_cast<size_t>(i)]) continue;
-    plan.order.push_back(i);
-    plan.count *= x.shape()[i];
-    ++plan.reduced;
-  }
-  return plan;
-}
-
-/// x, off the tape, with its dimensions in the plan's order.
-Tensor in_order(const Tensor& x, const Plan& plan) {
-  Shape shape, strides;
-  for (int64_t i : plan.order) {
-    shape.push_back(x.shape()[i]);
-    strides.push_back(x.strides()[i]);
-  }
-  return detail::alias(x, x.impl()->offset, shape, strides);
-}
-
-Tensor run(const char* function, ReduceKind kind, const Tensor& x, const Plan& plan, DType dtype,
-           Tensor extra = {}) {
-  Tensor y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  reduce_kernel.on(x.device(), function)(kind, in_order(x, plan), Tensor(), plan.reduced, y, extra);
-  return y;
-}
-
 /// What a node keeps of results in opmath besides their rounded ones: nothing for f32 and f64.
-Tensor exact_results(const char* function, const Tensor& x, const Plan& plan) {
+Tensor exact_results(const char* function, const Tensor& x, const detail::ReducePlan& plan) {
   if (!autograd::is_recorded(x) || !is_16_bit(x.dtype())) return {};
   return detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
 }
@@ -105,87 +43,7 @@ Shape reduced_dims(const Shape& keepdim_shape) {
   return dims;
 }
 
-/// The gradient of x, off the tape. g, r and b have the shape of the results, and keepdim_shape makes that
-/// broadcast; r may have x's shape, or be undefined, which means 0.
-Tensor gradient(const char* function, ReduceGradient kind, const Shape& keepdim_shape, const Tensor& g,
-                const Tensor& x, const Tensor& r, const Tensor& b = {}) {
-  const auto spread = [&](const Tensor& t) {
-    return t.defined() ? detail::broadcast_to(function, t.reshape(keepdim_shape), x.shape()) : t;
-  };
-  Tensor grad_x = detail::empty_for(function, x.shape(), x.options());
-  const Tensor other = !r.defined()             ? detail::number(function, 0, x.dtype(), x.shape())
-                       : r.shape() == x.shape() ? r.detach()
-                                                : spread(r);
-  reduce_gradient_kernel.on(x.device(), function)(kind, spread(g.to(opmath(x.dtype()))), x.detach(), other,
-                                                  spread(b), grad_x);
-  return grad_x;
-}
-
-// ---- sum, mean ------------------------------------------------------------------------------------------
-
-struct SumNode : autograd::Node {
-  const char* name() const override { return "sum"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return {g[0]->reshape(keepdim_shape_).expand(shape_)};
-  }
-  Shape shape_, keepdim_shape_;
-};
-
-struct MeanNode : SumNode {
-  const char* name() const override { return "mean"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return SumNode::backward({div(*g[0], Scalar(count_))});
-  }
-  int64_t count_ = 1;
-};
-
-Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  const Plan plan = plan_of(function, x, dims, keepdim);
-  Tensor y = run(function, ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
-  if (auto node = autograd::record<SumNode>({x}, y)) {
-    node->shape_ = x.shape();
-    node->keepdim_shape_ = plan.keepdim_shape;
-  }
-  return y;
-}
-
-}  // namespace
-
-Tensor sum(const Tensor& x, const Shape& dims, Flag keepdim) {
-  return sum_as("sum", detail::autocast_widens(x) ? x.to(f32) : x, dims, keepdim);
-}
-
-Tensor mean(const Tensor& x, const Shape& dims, Flag keepdim) {
-  const Plan plan = plan_of("mean", x, dims, keepdim);
-  detail::check_floating("mean", "x", x);
-  Tensor y = run("mean", ReduceKind::mean, x, plan, x.dtype());
-  if (auto node = autograd::record<MeanNode>({x}, y)) {
-    node->shape_ = x.shape();
-    node->keepdim_shape_ = plan.keepdim_shape;
-    // At least 1, so that the gradient of an empty tensor is not 0 / 0.
-    node->count_ = std::max<int64_t>(plan.count, 1);
-  }
-  return y;
-}
-
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  detail::check_defined("sum_to", "x", x);
-  if (x.shape() == shape) return x;
-  const int64_t extra = x.rank() - shape.rank();
-  check<ShapeError>(extra >= 0, "sum_to: shape ", shape, " has more dimensions than x, ", x.shape());
-  Shape dims;
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    const int64_t size = x.shape()[i], wanted = i < extra ? 1 : shape[i - extra];
-    check<ShapeError>(wanted == size || wanted == 1, "sum_to: shape ", shape, " does not broadcast to ",
-                      x.shape(), ": sizes ", wanted, " and ", size, " differ and the first is not 1");
-    if (wanted != size || i < extra) dims.push_back(i);
-  }
-  return sum_as("sum_to", x, dims, true).reshape(shape);
-}
-
 // ---- max, min, argmax, argmin ---------------------------------------------------------------------------
-
-namespace {
 
 struct ExtremumNode : autograd::Node {
   const char* name() const override { return name_; }
@@ -195,7 +53,8 @@ struct ExtremumNode : autograd::Node {
                     g[0]->reshape(keepdim_shape_), 0)};
     if (!grad_enabled()) {
       const Tensor share = div(g[0]->to(saved_ties_.get().dtype()), saved_ties_.get());
-      return {gradient(name_, ReduceGradient::winner, keepdim_shape_, share, saved_x_.get(), saved_y_.get())};
+      return {detail::reduce_gradient(name_, ReduceGradient::winner, keepdim_shape_, share, saved_x_.get(),
+                                      saved_y_.get())};
     }
     const Tensor x = saved_x_.get().detach(), y = saved_y_.get().detach().reshape(keepdim_shape_);
     const Tensor winners = where(ne(y, y), ne(x, x), eq(x, y));  // NaN is unequal to itself
@@ -218,8 +77,8 @@ struct ExtremumNode : autograd::Node {
   autograd::SavedTensor saved_indices_{this};  // instead, in max(x, dim): the first extremum gets all of g
 };
 
-Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  Plan plan = plan_of(function, x, dims, keepdim);
+detail::ReducePlan extremum_plan(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
+  detail::ReducePlan plan = detail::reduce_plan(function, x, dims, keepdim);
   check<ShapeError>(plan.count > 0, function, ": there is no element to choose from: dims ", dims,
                     " of shape ", x.shape(), " hold none; every reduced size must be > 0");
   return plan;
@@ -227,11 +86,11 @@ Plan extremum_plan(const char* function, const Tensor& x, const Shape& dims, boo
 
 Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim,
                 const Tensor& indices = {}) {
-  const Plan plan = extremum_plan(function, x, dims, keepdim);
+  const detail::ReducePlan plan = extremum_plan(function, x, dims, keepdim);
   Tensor ties;  // bf16 cannot count beyond 256
   if (is_floating(x.dtype()) && autograd::is_recorded(x) && !indices.defined())
     ties = detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
-  Tensor y = run(function, kind, x, plan, x.dtype(), ties);
+  Tensor y = detail::reduced(function, kind, x, plan, x.dtype(), ties);
   if (auto node = autograd::record<ExtremumNode>({x}, y)) {
     node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
@@ -247,7 +106,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
 }
 
 Tensor arg_extremum(ReduceKind kind, const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
-  return run(function, kind, x, extremum_plan(function, x, dims, keepdim), i64);
+  return detail::reduced(function, kind, x, extremum_plan(function, x, dims, keepdim), i64);
 }
 
 }  // namespace
@@ -275,7 +134,7 @@ ValuesAndIndices detail::extremum_along(bool largest, const Tensor& x, int64_t d
 // ---- prod, any, all -------------------------------------------------------------------------------------
 
 Tensor prod(const Tensor& x, const Shape& dims, Flag keepdim) {
-  const Plan plan = plan_of("prod", x, dims, keepdim);
+  const detail::ReducePlan plan = detail::reduce_plan("prod", x, dims, keepdim);
   return in_the_name_of("prod", [&] {
     Shape rows =
         Shape::filled(x.rank() - plan.reduced, 1);  // of the kept dimensions, then one of all reduced ones
@@ -295,14 +154,15 @@ Tensor prod(const Tensor& x, const Shape& dims, Flag keepdim) {
 }
 
 Tensor any(const Tensor& x, const Shape& dims, Flag keepdim) {
-  const Plan plan = plan_of("any", x, dims, keepdim);
-  return in_the_name_of("any",
-                        [&] { return ne(run("any", ReduceKind::sum, logical_or(x, x), plan, i64), 0); });
+  const detail::ReducePlan plan = detail::reduce_plan("any", x, dims, keepdim);
+  return in_the_name_of(
+      "any", [&] { return ne(detail::reduced("any", ReduceKind::sum, logical_or(x, x), plan, i64), 0); });
 }
 
 Tensor all(const Tensor& x, const Shape& dims, Flag keepdim) {
-  const Plan plan = plan_of("all", x, dims, keepdim);
-  return in_the_name_of("all", [&] { return eq(run("all", ReduceKind::sum, logical_not(x), plan, i64), 0); });
+  const detail::ReducePlan plan = detail::reduce_plan("all", x, dims, keepdim);
+  return in_the_name_of(
+      "all", [&] { return eq(detail::reduced("all", ReduceKind::sum, logical_not(x), plan, i64), 0); });
 }
 
 // ---- var, std, norm, logsumexp --------------------------------------------------------------------------
@@ -315,9 +175,9 @@ struct VarMeanNode final : autograd::Node {
     const Tensor x = saved_x_.get();
     const DType wide = opmath(x.dtype());
     if (!grad_enabled() && g[0])
-      return {gradient(name(), ReduceGradient::difference, keepdim_shape_, g[0]->to(wide) * (2 / divisor_), x,
-                       saved_mean_.get(),
-                       g[1] ? g[1]->to(wide) / count_ : zeros(keepdim_shape_, {wide, x.device()}))};
+      return {detail::reduce_gradient(
+          name(), ReduceGradient::difference, keepdim_shape_, g[0]->to(wide) * (2 / divisor_), x,
+          saved_mean_.get(), g[1] ? g[1]->to(wide) / count_ : zeros(keepdim_shape_, {wide, x.device()}))};
     const auto of_elements = [&](const Tensor& t) {
       return t.to(wide).reshape(keepdim_shape_).expand(x.shape());
     };
@@ -340,13 +200,13 @@ struct VarMeanNode final : autograd::Node {
 
 VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, double correction,
                     bool keepdim) {
-  const Plan plan = plan_of(function, x, dims, keepdim);
+  const detail::ReducePlan plan = detail::reduce_plan(function, x, dims, keepdim);
   detail::check_floating(function, "x", x);
   check<ValueError>(std::isfinite(correction), function, ": correction must be finite, got ", correction);
   VarMean y{detail::empty_for(function, plan.shape, x.options()),
             detail::empty_for(function, plan.shape, x.options())};
   Tensor exact_mean = exact_results(function, x, plan);
-  var_mean_kernel.on(x.device(), function)(in_order(x, plan), plan.reduced, correction, y.var, y.mean,
+  var_mean_kernel.on(x.device(), function)(detail::in_order(x, plan), plan.reduced, correction, y.var, y.mean,
                                            exact_mean);
   const Tensor outputs[] = {y.var, y.mean};
   if (auto node = autograd::record<VarMeanNode>(std::span(&x, 1), outputs)) {
@@ -360,79 +220,40 @@ VarMean var_mean_as(const char* function, const Tensor& x, const Shape& dims, do
   return y;
 }
 
-/// With d = x - target, or x alone: the gradient of sum |d| is g * sign(d), of sum d^2 it is g * 2 d, and of
-/// its square root y it is g * d / y, or 0 where y is 0. A mean divides them by the count.
-struct DifferenceNode final : autograd::Node {
-  const char* name() const override { return name_; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    const Tensor x = saved_x_.get(), target = saved_target_.get();
-    const DType wide = opmath(x.dtype());
-    Tensor y = saved_y_.get();
-    if (saved_exact_.get().defined())  // a recorded gradient needs y on the tape
-      y = grad_enabled() ? norm(x.to(wide), 2, reduced_dims(keepdim_shape_), true) : saved_exact_.get();
-    Tensor scale = g[0]->to(wide).reshape(keepdim_shape_);
-    if (y.defined()) {
-      const Tensor kept = y.to(wide).reshape(keepdim_shape_), nothing = eq(kept, 0);
-      const auto number = [&](double value) { return full({}, value, kept.options()); };
-      scale = where(nothing, number(0), scale / where(nothing, number(1), kept));
-    }
-    if (factor_ != 1) scale = scale * factor_;
-    Tensor grad_x;
-    if (!grad_enabled()) {
-      grad_x = gradient(name_, is_sign_ ? ReduceGradient::sign : ReduceGradient::difference, keepdim_shape_,
-                        scale, x, target);
-    } else {
-      Tensor d = x.to(wide);
-      if (target.defined()) d = d - target.to(wide);
-      grad_x = ((is_sign_ ? sign(d) : d) * scale).to(x.dtype());
-    }
-    if (!target.defined()) return {grad_x};
-    return {grad_x, needs_grad(1) ? std::optional(neg(grad_x)) : std::nullopt};
-  }
-  const char* name_ = "";
-  Shape keepdim_shape_;
-  bool is_sign_ = false;
-  double factor_ = 1;
-  autograd::SavedTensor saved_x_{this}, saved_target_{this};
-  autograd::SavedTensor saved_y_{this}, saved_exact_{this};  // of a norm
-};
-
-/// One of the kinds from sum_of_magnitudes to norm, of x - target if that is defined, in x's dtype or its
-/// opmath.
-Tensor difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
-                  const Plan& plan, DType dtype) {
-  const DType wide = opmath(x.dtype());
-  const bool is_norm = kind == ReduceKind::norm;
-  Tensor y, exact;
-  if (dtype == x.dtype()) y = detail::empty_for(function, plan.shape, {dtype, x.device()});
-  if (dtype != x.dtype() || (is_norm && autograd::is_recorded(x) && dtype != wide))
-    exact = detail::empty_for(function, plan.shape, {wide, x.device()});
-  const bool same = !target.defined() || x.strides() == target.strides();
-  const Tensor t = !target.defined() ? target : in_order(same ? target : target.contiguous(), plan);
-  reduce_kernel.on(x.device(), function)(kind, in_order(same ? x : x.contiguous(), plan), t, plan.reduced, y,
-                                         exact);
-  const Tensor result = y.defined() ? y : exact;
-  const std::vector<Tensor> inputs = target.defined() ? std::vector{x, target} : std::vector{x};
-  if (auto node = autograd::record<DifferenceNode>(inputs, std::span(&result, 1))) {
-    const bool is_mean = kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square;
-    node->name_ = function;
-    node->keepdim_shape_ = plan.keepdim_shape;
-    node->is_sign_ = kind == ReduceKind::sum_of_magnitudes || kind == ReduceKind::mean_magnitude;
-    node->factor_ = (node->is_sign_ || is_norm ? 1.0 : 2.0) /
-                    (is_mean ? static_cast<double>(std::max<int64_t>(plan.count, 1)) : 1.0);
-    node->saved_x_.save(x);
-    node->saved_target_.save(target);
-    if (is_norm) node->saved_y_.save(result);
-    if (is_norm) node->saved_exact_.save(exact);
-  }
-  return result;
-}
-
 /// The square root, with gradient 0 at 0.
 Tensor sqrt_of_sum(const Tensor& squares) {
   const Tensor is_zero = eq(squares, 0);
   const auto number = [&](double value) { return full({}, value, squares.options()); };
   return where(is_zero, number(0), sqrt(where(is_zero, number(1), squares)));
+}
+
+/// The gradient of y = sqrt(sum x^2) is g * x / y, or 0 where y is 0.
+struct NormNode final : detail::DifferenceNode {
+  Tensor scale(const Tensor& g) const override {
+    const Tensor exact = saved_exact_.get(), x = saved_x_.get();
+    const DType wide = opmath(x.dtype());
+    Tensor y = exact.defined() ? exact : saved_y_.get();
+    if (exact.defined() && grad_enabled())  // a recorded gradient needs y on the tape
+      y = norm(x.to(wide), 2, reduced_dims(keepdim_shape_), true);
+    y = y.reshape(keepdim_shape_);
+    const Tensor nothing = eq(y, 0);
+    const auto number = [&](double value) { return full({}, value, y.options()); };
+    return where(nothing, number(0), DifferenceNode::scale(g) / where(nothing, number(1), y));
+  }
+  autograd::SavedTensor saved_y_{this}, saved_exact_{this};
+};
+
+Tensor euclidean_norm(const Tensor& x, const detail::ReducePlan& plan) {
+  Tensor exact = exact_results("norm", x, plan);
+  const Tensor y = detail::reduced("norm", ReduceKind::norm, x, plan, x.dtype(), exact);
+  if (auto node = autograd::record<NormNode>({x}, y)) {
+    node->name_ = "norm";
+    node->keepdim_shape_ = plan.keepdim_shape;
+    node->saved_x_.save(x);
+    node->saved_y_.save(y);
+    node->saved_exact_.save(exact);
+  }
+  return y;
 }
 
 struct LogSumExpNode final : autograd::Node {
@@ -442,8 +263,8 @@ struct LogSumExpNode final : autograd::Node {
     const DType wide = opmath(x.dtype());
     const Tensor exact = saved_exact_.get();
     if (!grad_enabled())
-      return {gradient(name(), ReduceGradient::exponential, keepdim_shape_, *g[0], x,
-                       exact.defined() ? exact : saved_y_.get())};
+      return {detail::reduce_gradient(name(), ReduceGradient::exponential, keepdim_shape_, *g[0], x,
+                                      exact.defined() ? exact : saved_y_.get())};
     const auto kept = [&](const Tensor& t) { return t.to(wide).reshape(keepdim_shape_); };
     const Tensor y =
         exact.defined() ? logsumexp(x.to(wide), reduced_dims(keepdim_shape_), true) : kept(saved_y_.get());
@@ -478,16 +299,18 @@ Tensor norm(const Tensor& x, Real p, const Shape& dims, Flag keepdim) {
   if (p == std::numeric_limits<double>::infinity())
     return extremum(ReduceKind::max, "norm", abs(x), dims, keepdim);
   check<ValueError>(p == 1 || p == 2, "norm: p must be 1, 2 or infinity, got ", p);
-  return difference("norm", p == 1 ? ReduceKind::sum_of_magnitudes : ReduceKind::norm, x, {},
-                    plan_of("norm", x, dims, keepdim), x.dtype());
+  const detail::ReducePlan plan = detail::reduce_plan("norm", x, dims, keepdim);
+  if (p == 1)
+    return detail::reduced_difference("norm", ReduceKind::sum_of_magnitudes, x, {}, plan, x.dtype());
+  return euclidean_norm(x, plan);
 }
 
 Tensor logsumexp(const Tensor& x, const Shape& dims, Flag keepdim) {
   if (detail::autocast_widens(x)) return logsumexp(x.to(f32), dims, keepdim);
-  const Plan plan = plan_of("logsumexp", x, dims, keepdim);
+  const detail::ReducePlan plan = detail::reduce_plan("logsumexp", x, dims, keepdim);
   detail::check_floating("logsumexp", "x", x);
   const Tensor exact = exact_results("logsumexp", x, plan);
-  Tensor y = run("logsumexp", ReduceKind::logsumexp, x, plan, x.dtype(), exact);
+  Tensor y = detail::reduced("logsumexp", ReduceKind::logsumexp, x, plan, x.dtype(), exact);
   if (auto node = autograd::record<LogSumExpNode>({x}, y)) {
     node->keepdim_shape_ = plan.keepdim_shape;
     node->saved_x_.save(x);
@@ -497,27 +320,12 @@ Tensor logsumexp(const Tensor& x, const Shape& dims, Flag keepdim) {
   return y;
 }
 
-Tensor Tensor::sum(const Shape& dims, Flag keepdim) const { return vox::sum(*this, dims, keepdim); }
-Tensor Tensor::mean(const Shape& dims, Flag keepdim) const { return vox::mean(*this, dims, keepdim); }
 Tensor Tensor::max(const Shape& dims, Flag keepdim) const { return vox::max(*this, dims, keepdim); }
 Tensor Tensor::min(const Shape& dims, Flag keepdim) const { return vox::min(*this, dims, keepdim); }
 
 // ---- What the kernels walk ------------------------------------------------------------------------------
 
 namespace detail {
-
-Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
-                          DType dtype) {
-  return difference(function, kind, x, target, plan_of(function, x, {}, false), dtype);
-}
-
-void check_reducible(const char* function, const Tensor& x) {
-  constexpr int64_t address_space = int64_t{1} << 47, widest_result = 16;
-  constexpr int64_t most = address_space / widest_result * reduce_block_size;
-  static_assert(most == int64_t{1} << 53);
-  check<ShapeError>(x.numel() <= most, function, ": at most 2^53 elements can be reduced, got shape ",
-                    x.shape());
-}
 
 namespace {
 /// Dimensions [begin, end) of x without those of size 1, neighbours merged where one stride walks both.

@@ -17,15 +17,6 @@
 
 namespace vox::detail {
 
-/// ShapeError, naming `function`, if x has more than 2^53 elements. Their block results, up to 16 bytes each,
-/// fill the address space. Only an expanded tensor is that large.
-void check_reducible(const char* function, const Tensor& x);
-
-/// Recorded: the sum or mean of the magnitudes or squares of x - target, which have one shape, dtype and
-/// device. `dtype` is theirs or its opmath.
-Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& x, const Tensor& target,
-                          DType dtype);
-
 template <class T>
 VOX_HOST_DEVICE constexpr bool is_nan(T x) {
   if constexpr (std::is_floating_point_v<T>)

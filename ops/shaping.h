@@ -6,7 +6,7 @@
 
 // Ops that move elements without computing. Those that copy are declared here. The views (slice, select,
 // permute, transpose, expand, reshape, squeeze, unsqueeze, flatten) are members of Tensor, defined in
-// views.cpp. Any dtype; floating dtypes are differentiable any number of times.
+// views.cpp and slice.cpp. Any dtype; floating dtypes are differentiable any number of times.
 
 namespace vox {
 

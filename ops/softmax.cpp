@@ -4,9 +4,9 @@
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/reduce_ops.h>
+#include <voxgrad/ops/reduce_plan.h>
 
 #include <algorithm>
 

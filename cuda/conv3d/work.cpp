@@ -269,7 +269,7 @@ std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const 
 
 namespace {
 
-/// The pass over the input that brings its channels last.
+/// The pass over the input that moves its channels last.
 double pass_bytes(const Conv3dGeometry& g, bool transposed, const Numbers& n) {
   return (n.storage + n.operand) * as_double(g.batch) *
          as_double(transposed ? g.small_channels * g.small_cells() : g.big_channels * g.big_cells());

@@ -39,7 +39,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, uint32_t arriva
                : "memory");
 }
 
-/// Makes initialised barriers visible to the copy engine.
+/// Makes initialised barriers visible to TMA.
 __device__ __forceinline__ void mbarrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -48,7 +48,7 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address_of(&barrier)) : "memory");
 }
 
-/// Arrives, and announces the bytes that bulk copies will bring in this phase.
+/// Arrives, and announces the bytes that bulk copies will load in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expecting(Mbarrier& barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address_of(&barrier)),
                "r"(bytes)

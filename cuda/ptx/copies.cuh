@@ -21,7 +21,7 @@ __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_gl
 /// Waits for all copies that this thread has started. Other threads see them after a barrier.
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// ---- Any number of bytes, by the copy engine, sm_90 and later ---------------------------------------------
+// ---- Any number of bytes, by TMA, sm_90 and later ---------------------------------------------
 
 /// Starts to copy `bytes` from global to shared memory, without registers or further instructions. Addresses
 /// and size are multiples of 16. The barrier counts the bytes that arrive. One thread calls it.

@@ -8,7 +8,7 @@
 #include <voxgrad/cuda/ptx/shared.cuh>
 #include <voxgrad/cuda/ptx/wgmma.cuh>
 
-// Boxes of a tensor by the copy engine, as wgmma reads them. sm_90 and later. PTX ISA, "cp.async.bulk.tensor"
+// Boxes of a tensor by TMA, as wgmma reads them. sm_90 and later. PTX ISA, "cp.async.bulk.tensor"
 // and "Swizzling modes".
 //
 // A box lies in shared memory as rows of 128 bytes, 8 granules of 16 bytes each. Granule u of row r is stored

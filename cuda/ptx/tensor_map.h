@@ -9,11 +9,11 @@
 
 namespace vox::cuda::ptx {
 
-/// A dense tensor of rank 5 in global memory, and the boxes that the copy engine brings of it. The axis that
+/// A dense tensor of rank 5 in global memory, and the boxes that TMA loads of it. The axis that
 /// is contiguous in memory comes first.
 struct BoxesOfTensor {
   std::array<int64_t, 5> extents;
-  std::array<int64_t, 5> box;                  ///< elements that a copy brings, at most 256 along an axis
+  std::array<int64_t, 5> box;                  ///< elements that a copy loads, at most 256 along an axis
   std::array<int64_t, 5> step{1, 1, 1, 1, 1};  ///< from one of them to the next, at most 8; the first is 1
 };
 

@@ -1,4 +1,5 @@
 #include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/ops/adam_step.h>
 #include <voxgrad/ops/kernels.h>
 
 namespace vox::optim {

@@ -3,7 +3,7 @@
 // of the indices, whatever the chunks.
 
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/interpolate_pass.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include <voxgrad/ops/cpu/simd/normalize.h>
 #include <voxgrad/ops/cpu/walk.h>
 #include <voxgrad/ops/in_f32.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/adam_step.h>
 #include <voxgrad/ops/kernels.h>
 
 // Steps of optimisers: one pass over the memory of each parameter.

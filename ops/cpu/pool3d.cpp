@@ -10,7 +10,7 @@
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/pool3d.h>
 #include <voxgrad/ops/cpu/walk.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 
 #include <algorithm>
 #include <limits>
@@ -132,8 +132,8 @@ void max_pool3d(const Tensor& x_of_any_strides, const Pool3dGeometry& g, Tensor&
   });
 }
 
-void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& y) {
-  visit_floating("max_pool3d_take", y.dtype(), [&]<class T>(T) {
+void max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry, Tensor& y) {
+  visit_floating("max_pool3d_gather", y.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(x);
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(y);
@@ -147,8 +147,8 @@ void max_pool3d_take(const Tensor& x, const Tensor& indices, const Pool3dGeometr
   });
 }
 
-void max_pool3d_give(const Tensor& y, const Tensor& indices, const Pool3dGeometry& g, Tensor& x) {
-  visit_floating("max_pool3d_give", x.dtype(), [&]<class T>(T) {
+void max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& g, Tensor& x) {
+  visit_floating("max_pool3d_scatter_add", x.dtype(), [&]<class T>(T) {
     const T* from = detail::ptr<T>(y);
     const int64_t* index = detail::ptr<int64_t>(indices);
     T* to = detail::mutable_ptr<T>(x);

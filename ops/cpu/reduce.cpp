@@ -2,7 +2,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>
 
@@ -62,7 +62,7 @@ inline constexpr bool has_kernels = std::is_floating_point_v<typename Op::Acc>;
 /// Walks the tree over the lanes that n elements fill. combine(other, count) must combine lanes other, other
 /// + 1, ... into the first `count` lanes.
 template <class Combine>
-void meet(int64_t n, Combine combine) {
+void combine_lanes(int64_t n, Combine combine) {
   for (int64_t half = lanes / 2, used = std::min(n, lanes); half > 0; half /= 2) {
     if (used > half) combine(half, used - half);
     used = std::min(used, half);
@@ -82,7 +82,7 @@ typename Op::Acc reduce_block(const In* x, int64_t n, int64_t first) {
     for (int64_t j = 0; j < lanes; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
   }
   for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::combine(lane[j], lift<Op>(x[i + j], first + i + j));
-  meet(n, [&](int64_t other, int64_t count) {
+  combine_lanes(n, [&](int64_t other, int64_t count) {
     for (int64_t j = 0; j < count; ++j) lane[j] = Op::combine(lane[j], lane[other + j]);
   });
   return lane[0];
@@ -152,7 +152,7 @@ class TileReduction {
         kernels_of<Op>()->combine(results_.data(), groups.data(), count, lanes * width_, true, ahead.data());
     }
     for (; i < n_; ++i) add_element(results_.data() + i % lanes * width_, i, i < lanes);
-    meet(n_, [&](int64_t other, int64_t count) {
+    combine_lanes(n_, [&](int64_t other, int64_t count) {
       combine(results_.data(), results_.data() + other * width_, count * width_);
     });
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/values.h"

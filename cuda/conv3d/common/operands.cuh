@@ -111,7 +111,7 @@ struct F16x3 {
   using Element = float16;
   static constexpr int parts = 2, weight_parts = 3;
 
-  /// The power of two that brings numbers up to `most` (finite) below 2^15, and up to 2^14 at least if
+  /// The power of two that scales numbers up to `most` (finite) below 2^15, and up to 2^14 at least if
   /// possible.
   static __device__ __forceinline__ float scale_for(float most) {
     return __uint_as_float(min(268 - (__float_as_uint(most) >> 23), 253u) << 23);

@@ -9,7 +9,7 @@ namespace vox::cuda::conv {
 /// their price is fitted.
 struct Work {
   double products = 0;  ///< cycles of the instructions that multiply
-  double loads = 0;     ///< cycles in which warps bring operands to shared memory or registers
+  double loads = 0;     ///< cycles in which warps load operands to shared memory or registers
   double rounds = 0;    ///< tiles, one after the other
   double stages = 0;    ///< of the pipeline: one wait each
   double stores = 0;    ///< sums that leave the registers; partial sums of a weight gradient

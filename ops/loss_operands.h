@@ -1,0 +1,21 @@
+#pragma once
+
+#include <voxgrad/core/tensor.h>
+
+// What all losses ask about their operands; defined in mse_loss.cpp.
+
+namespace vox::detail {
+
+/// The dtype of a loss of `input`: f32 under autocast.
+DType loss_dtype(const Tensor& input);
+
+/// Throws unless a and b have one dtype, or autocast mixes theirs.
+void check_loss_dtypes(const char* function, const Tensor& a, const Tensor& b);
+/// Throws unless both have one floating dtype, one device and one shape.
+void check_loss_pair(const char* function, const char* a_name, const Tensor& a, const char* b_name,
+                     const Tensor& b);
+
+/// input - target in opmath(dtype), checked.
+Tensor loss_difference(const char* function, const Tensor& input, const Tensor& target);
+
+}  // namespace vox::detail

@@ -1,0 +1,18 @@
+# cmake -DROOT=... -DFILES=... -DMOST=... -P lines.cmake: fails if the files have more than MOST lines together, or if the
+# order of reading in HACKING.md leaves one of them out.
+file(READ ${ROOT}/HACKING.md hacking)
+set(sum 0)
+foreach(file IN LISTS FILES)
+  file(READ ${ROOT}/${file} text)
+  string(REGEX REPLACE "[^\n]" "" newlines "${text}")
+  string(LENGTH "${newlines}" lines)
+  math(EXPR sum "${sum} + ${lines}")
+  string(REGEX REPLACE "\\.(h|cpp)$" "" stem ${file})
+  if(NOT hacking MATCHES "`${stem}[`.]")
+    message(SEND_ERROR "HACKING.md, \"What to read in an afternoon\", does not name ${file}")
+  endif()
+endforeach()
+message(STATUS "voxgrad_afternoon has ${sum} lines; allowed are ${MOST}")
+if(sum GREATER MOST)
+  message(FATAL_ERROR "The afternoon has become too long. Split a file by idea, or leave something out.")
+endif()
