@@ -1,11 +1,4 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/nn/layers.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/norm.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include <cmath>
 #include <limits>
@@ -88,7 +81,7 @@ std::pair<std::string, std::string> refusal(const std::string& function, F f) {
 
 /// The constructor throws the same error as the op, each with its own name.
 template <class L, class Options, class Op>
-void expect_same_refusal(const char* layer, const Options& options, const char* op, Op call) {
+void expect_same_refusal(const std::string& layer, const Options& options, const std::string& op, Op call) {
   EXPECT_EQ(refusal(layer, [&] { L l(options); }), refusal(op, call));
 }
 
@@ -115,14 +108,13 @@ void check_convolutions() {
   using Transposed = nn::ConvTranspose<dims>;
   const std::string axes = std::to_string(dims) + "d";
   const auto check_both = [&](const typename Conv::Options& o) {
-    expect_same_refusal<Conv>(("nn::Conv" + axes).c_str(), o, ("conv" + axes).c_str(), [&] {
+    expect_same_refusal<Conv>("nn::Conv" + axes, o, "conv" + axes, [&] {
       conv(x, w, {}, {o.stride, o.padding, o.dilation});
     });
     const typename Transposed::Options t{1, 1, 2, o.stride, o.padding, 0, 1, true, o.dilation};
-    expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(), t,
-                                    ("conv_transpose" + axes).c_str(), [&] {
-                                      transposed(x, w, {}, {t.stride, t.padding, 0, 1, t.dilation});
-                                    });
+    expect_same_refusal<Transposed>("nn::ConvTranspose" + axes, t, "conv_transpose" + axes, [&] {
+      transposed(x, w, {}, {t.stride, t.padding, 0, 1, t.dilation});
+    });
   };
   for (int at = 0; at < dims; ++at) {
     for (const int64_t stride : {0, -2}) check_both({1, 1, 2, on_axis<dims>(at, stride, 1)});
@@ -131,9 +123,9 @@ void check_convolutions() {
     for (const int64_t dilation : {0, -1}) check_both({1, 1, 2, 1, 0, on_axis<dims>(at, dilation, 1)});
     for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge}) {
       const auto stride = on_axis<dims>(at, 3, 2), output_padding = on_axis<dims>(at, padding, 0);
-      expect_same_refusal<Transposed>(("nn::ConvTranspose" + axes).c_str(),
+      expect_same_refusal<Transposed>("nn::ConvTranspose" + axes,
                                       typename Transposed::Options{1, 1, 2, stride, 0, output_padding},
-                                      ("conv_transpose" + axes).c_str(), [&] {
+                                      "conv_transpose" + axes, [&] {
                                         transposed(x, w, {}, {stride, 0, output_padding});
                                       });
     }
