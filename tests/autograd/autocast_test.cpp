@@ -1,20 +1,4 @@
-#include <voxgrad/autograd/autocast.h>
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/norm.h>
-#include <voxgrad/ops/conv3d.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/loss.h>
-#include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/norm.h>
-#include <voxgrad/ops/pool3d.h>
-#include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/shaping.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include <optional>
 #include <thread>

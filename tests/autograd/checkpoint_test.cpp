@@ -1,17 +1,4 @@
-#include <voxgrad/autograd/autocast.h>
-#include <voxgrad/autograd/checkpoint.h>
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/autograd/meta.h>
-#include <voxgrad/autograd/tape.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"

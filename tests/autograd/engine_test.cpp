@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <thread>
 
@@ -9,10 +7,9 @@
 
 // The engine: which node receives which gradient, how often, and which gradients share memory.
 
+namespace vox {
 namespace {
 
-using vox::from_vector;
-using vox::Tensor;
 using Floats = std::vector<float>;
 
 Tensor leaf(const Floats& values) {
@@ -21,18 +18,28 @@ Tensor leaf(const Floats& values) {
 Floats grad_of(const Tensor& t) { return t.grad().to_vector<float>(); }
 const void* memory(const Tensor& t) { return t.data<float>(); }
 
-TEST(Engine, ChainRule) {
-  Tensor x = leaf({1, 2, 3});
-  (x * x * 2).sum().backward();
-  EXPECT_EQ(grad_of(x), (Floats{4, 8, 12}));
-}
-
-TEST(Engine, Diamond) {
-  Tensor x = leaf({2});
-  Tensor shared = x * 3;
-  Tensor left = shared * shared, right = shared * 5;
-  (left + right).sum().backward();  // 9x^2 + 15x
-  EXPECT_EQ(grad_of(x), (Floats{51}));
+TEST(Engine, GradientsByHand) {
+  const auto gradient = [](const Floats& values, auto f) {
+    Tensor x = leaf(values);
+    f(x).sum().backward();
+    EXPECT_TRUE(x.grad().is_contiguous());
+    return grad_of(x);
+  };
+  const auto diamond = [](const Tensor& x) {
+    const Tensor shared = x * 3, left = shared * shared, right = shared * 5;
+    return left + right;  // 9x^2 + 15x
+  };
+  EXPECT_EQ(gradient({5}, [](const Tensor& x) { return x; }), (Floats{1}));
+  EXPECT_EQ(gradient({1, 2, 3}, [](const Tensor& x) { return x * x * 2; }), (Floats{4, 8, 12}));
+  EXPECT_EQ(gradient({2}, diamond), (Floats{51}));
+  EXPECT_EQ(gradient({1, 2},
+                     [](const Tensor& x) {
+                       return x.reshape({2, 1}).reshape({2}) + x;
+                     }),
+            (Floats{2, 2}));
+  Tensor x = leaf({5});
+  x.backward();  // the root itself
+  EXPECT_EQ(grad_of(x), (Floats{1}));
 }
 
 TEST(Engine, EveryNodeOfASharedSubgraphRunsOnce) {
@@ -45,12 +52,6 @@ TEST(Engine, EveryNodeOfASharedSubgraphRunsOnce) {
   z.sum().backward();
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(grad_of(x), (Floats{1 << 30}));
-}
-
-TEST(Engine, LeafUsedTwiceByOneOp) {
-  Tensor x = leaf({3, 4});
-  (x * x).sum().backward();
-  EXPECT_EQ(grad_of(x), (Floats{6, 8}));
 }
 
 TEST(Engine, LeafUsedEarlyAndLateAccumulatesOnce) {
@@ -75,28 +76,15 @@ TEST(Engine, BackwardAddsUp) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Engine, LeafItself) {
-  Tensor x = leaf({5});
-  x.backward();
-  EXPECT_EQ(grad_of(x), (Floats{1}));
-}
-
 TEST(Engine, GradientsOfTwoLeavesShareNoMemory) {
   Tensor a = leaf({1, 2}), b = leaf({3, 4});
   (a + b).sum().backward();
   EXPECT_NE(memory(a.grad()), memory(b.grad()));
   {
-    auto guard = vox::no_grad();
+    auto guard = no_grad();
     a.grad().fill_(9);
   }
   EXPECT_EQ(grad_of(b), (Floats{1, 1}));
-}
-
-TEST(Engine, ViewOfALeafAddedToItself) {
-  Tensor x = from_vector<float>({1, 2, 3, 4}, {2, 2}).set_requires_grad(true);
-  (x.reshape({4}).reshape({2, 2}) + x).sum().backward();
-  EXPECT_EQ(grad_of(x), (Floats{2, 2, 2, 2}));
-  EXPECT_TRUE(x.grad().is_contiguous());
 }
 
 TEST(Engine, CallersGradientIsNeitherKeptNorChanged) {
@@ -134,13 +122,7 @@ TEST(Engine, SecondBackwardNeedsRetainGraph) {
   y.backward({}, {.retain_graph = true});
   y.backward();
   EXPECT_EQ(grad_of(x), (Floats{12}));
-  try {
-    y.backward();
-    FAIL() << "the saved tensors are gone";
-  } catch (const vox::GradError& e) {
-    EXPECT_NE(std::string(e.what()).find("retain_graph"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("mul"), std::string::npos) << e.what();
-  }
+  for (const char* word : {"retain_graph", "mul"}) EXPECT_REFUSED(GradError, y.backward(), word);
 }
 
 TEST(Engine, WritingASavedTensorIsNoticed) {
@@ -148,26 +130,26 @@ TEST(Engine, WritingASavedTensorIsNoticed) {
   Tensor c = from_vector<float>({2}, {1});
   Tensor y = (x * c).sum();
   c.fill_(5);
-  EXPECT_THROW(y.backward(), vox::GradError);
+  EXPECT_THROW(y.backward(), GradError);
   Tensor through_view = (x * c).sum();
   c.slice(0, 0, 1).add_(c);
-  EXPECT_THROW(through_view.backward(), vox::GradError);
+  EXPECT_THROW(through_view.backward(), GradError);
   Tensor through_detached = (x * x).sum();
   x.detach().fill_(1);
-  EXPECT_THROW(through_detached.backward(), vox::GradError);
+  EXPECT_THROW(through_detached.backward(), GradError);
   Tensor through_pointer = (x * c).sum();
   c.mutable_data<float>()[0] = 1;
-  EXPECT_THROW(through_pointer.backward(), vox::GradError);
-  Tensor exp_saves_its_output = vox::exp(x);
+  EXPECT_THROW(through_pointer.backward(), GradError);
+  Tensor exp_saves_its_output = exp(x);
   exp_saves_its_output.detach().fill_(0);
-  EXPECT_THROW(exp_saves_its_output.backward(), vox::GradError);
+  EXPECT_THROW(exp_saves_its_output.backward(), GradError);
 }
 
 TEST(Engine, ALeafWithOtherMemoryIsNoticed) {
   Tensor w = leaf({3}), x = leaf({2});
   Tensor y = (x * w).sum();
-  vox::detail::set_data(w, from_vector<float>({5}, {1}));  // as Module::to() there and back does
-  EXPECT_THROW(y.backward(), vox::GradError);
+  detail::set_data(w, from_vector<float>({5}, {1}));  // as Module::to() there and back does
+  EXPECT_THROW(y.backward(), GradError);
   Tensor again = (x * w).sum();
   x.zero_grad();
   again.backward();
@@ -177,21 +159,15 @@ TEST(Engine, ALeafWithOtherMemoryIsNoticed) {
 TEST(Engine, InPlaceWritesNeedNoGrad) {
   Tensor x = leaf({1, 2});
   Tensor y = x * 2, constant = from_vector<float>({1, 1}, {2});
-  EXPECT_THROW(x.add_(constant), vox::GradError);
-  EXPECT_THROW(y.fill_(0), vox::GradError);
-  EXPECT_THROW(x.slice(0, 0, 1).fill_(0), vox::GradError);
-  EXPECT_THROW(y.reshape({2, 1}).mul_(2), vox::GradError);
-  EXPECT_THROW(constant.copy_(x), vox::GradError);
-  EXPECT_THROW(constant.add_(y), vox::GradError);
-  EXPECT_THROW(x.mutable_data<float>(), vox::GradError);
-  try {
-    x.zero_();
-    FAIL();
-  } catch (const vox::GradError& e) {
-    EXPECT_NE(std::string(e.what()).find("no_grad()"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("clone()"), std::string::npos) << e.what();
-  }
-  auto guard = vox::no_grad();
+  EXPECT_THROW(x.add_(constant), GradError);
+  EXPECT_THROW(y.fill_(0), GradError);
+  EXPECT_THROW(x.slice(0, 0, 1).fill_(0), GradError);
+  EXPECT_THROW(y.reshape({2, 1}).mul_(2), GradError);
+  EXPECT_THROW(constant.copy_(x), GradError);
+  EXPECT_THROW(constant.add_(y), GradError);
+  EXPECT_THROW(x.mutable_data<float>(), GradError);
+  for (const char* advice : {"no_grad()", "clone()"}) EXPECT_REFUSED(GradError, x.zero_(), advice);
+  auto guard = no_grad();
   x.add_(constant);
   EXPECT_EQ(x.to_vector<float>(), (Floats{2, 3}));
   EXPECT_TRUE(x.requires_grad());
@@ -199,22 +175,22 @@ TEST(Engine, InPlaceWritesNeedNoGrad) {
 
 TEST(Engine, RootErrors) {
   Tensor x = leaf({1, 2});
-  EXPECT_THROW((x * 2).backward(), vox::GradError);                                   // not one element
-  EXPECT_THROW(x.detach().sum().backward(), vox::GradError);                          // not on the tape
-  EXPECT_THROW((x * 2).backward(from_vector<float>({1}, {1})), vox::ShapeError);      // wrong shape
-  EXPECT_THROW((x * 2).backward(from_vector<double>({1, 1}, {2})), vox::DTypeError);  // wrong dtype
-  EXPECT_THROW(Tensor().backward(), vox::ValueError);
-  EXPECT_THROW((x * 2).set_requires_grad(false), vox::GradError);
-  EXPECT_THROW(from_vector<int64_t>({1}, {1}).set_requires_grad(true), vox::DTypeError);
+  EXPECT_THROW((x * 2).backward(), GradError);                                   // not one element
+  EXPECT_THROW(x.detach().sum().backward(), GradError);                          // not on the tape
+  EXPECT_THROW((x * 2).backward(from_vector<float>({1}, {1})), ShapeError);      // wrong shape
+  EXPECT_THROW((x * 2).backward(from_vector<double>({1, 1}, {2})), DTypeError);  // wrong dtype
+  EXPECT_THROW(Tensor().backward(), ValueError);
+  EXPECT_THROW((x * 2).set_requires_grad(false), GradError);
+  EXPECT_THROW(from_vector<int64_t>({1}, {1}).set_requires_grad(true), DTypeError);
 }
 
 TEST(GradMode, NothingIsRecordedUnderNoGrad) {
   Tensor x = leaf({1});
-  EXPECT_TRUE(vox::grad_enabled());
+  EXPECT_TRUE(grad_enabled());
   {
-    auto guard = vox::no_grad();
+    auto guard = no_grad();
     EXPECT_FALSE((x * 2).requires_grad());
-    auto inner = vox::enable_grad();
+    auto inner = enable_grad();
     EXPECT_TRUE((x * 2).requires_grad());
   }
   EXPECT_TRUE((x * 2).requires_grad());
@@ -222,9 +198,9 @@ TEST(GradMode, NothingIsRecordedUnderNoGrad) {
 }
 
 TEST(GradMode, IsThreadLocal) {
-  auto guard = vox::no_grad();
+  auto guard = no_grad();
   bool other = false;
-  std::thread([&] { other = vox::grad_enabled(); }).join();
+  std::thread([&] { other = grad_enabled(); }).join();
   EXPECT_TRUE(other);
 }
 
@@ -242,21 +218,21 @@ TEST(Hooks, LookAndReplace) {
   x.zero_grad();
   y.sum().backward();
   EXPECT_EQ(grad_of(x), (Floats{4, 4}));
-  EXPECT_THROW(y.remove_hook(doubler), vox::ValueError);
+  EXPECT_THROW(y.remove_hook(doubler), ValueError);
 }
 
 TEST(Hooks, AReplacementMustFit) {
   Tensor x = leaf({1, 2});
   Tensor y = x * 3;
-  y.register_hook([](const Tensor&) { return std::optional<Tensor>(vox::zeros({3})); });
-  EXPECT_THROW(y.sum().backward(), vox::GradError);
-  EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), vox::GradError);
+  y.register_hook([](const Tensor&) { return std::optional<Tensor>(zeros({3})); });
+  EXPECT_THROW(y.sum().backward(), GradError);
+  EXPECT_THROW(x.detach().register_hook([](const Tensor&) {}), GradError);
 }
 
 TEST(Hooks, MustNotWriteIntoTheGradient) {
   Tensor x = leaf({1, 2}), y = x * 3, z = y + y * 1;
   y.register_hook([](const Tensor& g) { Tensor(g).mul_(2); });
-  EXPECT_REFUSED(vox::GradError, z.sum().backward(),
+  EXPECT_REFUSED(GradError, z.sum().backward(),
                  "must not write into its gradient, which other parts of the graph may share; return a new");
 }
 
@@ -265,15 +241,11 @@ TEST(Hooks, AnEmptyFunctionIsRefusedAtTheCall) {
   using Replaces = std::function<Tensor(const Tensor&)>;
   using Looks = std::function<void(const Tensor&)>;
   for (const auto& register_empty : std::vector<std::function<void()>>{
-           [&] { x.register_hook(vox::Hook()); }, [&] { x.register_hook(Replaces()); },
+           [&] { x.register_hook(Hook()); }, [&] { x.register_hook(Replaces()); },
            [&] { x.register_hook(Looks()); },
            [&] { x.register_hook(static_cast<void (*)(const Tensor&)>(nullptr)); }}) {
-    try {
-      register_empty();
-      ADD_FAILURE() << "an empty function was taken";
-    } catch (const vox::ValueError& e) {
-      EXPECT_STREQ(e.what(), "register_hook: argument 'hook' is an empty function");
-    }
+    EXPECT_EQ(testing::message_of<ValueError>(register_empty),
+              "register_hook: argument 'hook' is an empty function");
   }
   (x * 2).backward();
   EXPECT_EQ(grad_of(x), (Floats{2}));
@@ -285,32 +257,22 @@ TEST(Hooks, ANumberIsNeverUsedTwice) {
   x.remove_hook(first);
   int calls = 0;
   x.register_hook([&](const Tensor&) { ++calls; });
-  EXPECT_THROW(x.remove_hook(first), vox::ValueError) << "a stale number removes no other hook";
+  EXPECT_THROW(x.remove_hook(first), ValueError) << "a stale number removes no other hook";
   (x * 2).backward();
   EXPECT_EQ(calls, 1);
 }
 
 TEST(Hooks, UndefinedTensorsAndReplacementsAreNamed) {
-  EXPECT_THROW(Tensor().register_hook([](const Tensor&) {}), vox::ValueError);
+  EXPECT_THROW(Tensor().register_hook([](const Tensor&) {}), ValueError);
   Tensor x = leaf({1});
   x.register_hook([](const Tensor&) { return Tensor(); });
-  try {
-    (x * 2).backward();
-    FAIL() << "an undefined replacement was taken";
-  } catch (const vox::GradError& e) {
-    EXPECT_NE(std::string(e.what()).find("undefined"), std::string::npos) << e.what();
-  }
+  EXPECT_REFUSED(GradError, (x * 2).backward(), "undefined");
 }
 
 TEST(SetGrad, RefusesWhatCannotBeAGradient) {
   Tensor x = leaf({1, 2});
-  EXPECT_THROW(x.set_grad(x), vox::GradError) << "it would own itself, and never be freed";
-  try {
-    x.set_grad(leaf({1, 2, 3}));
-    FAIL() << "a gradient of another shape was taken";
-  } catch (const vox::GradError& e) {
-    EXPECT_NE(std::string(e.what()).find("got (3,)"), std::string::npos) << e.what();
-  }
+  EXPECT_THROW(x.set_grad(x), GradError) << "it would own itself, and never be freed";
+  EXPECT_REFUSED(GradError, x.set_grad(leaf({1, 2, 3})), "got (3,)");
   EXPECT_FALSE(x.grad().defined());
 }
 
@@ -329,7 +291,7 @@ TEST(Grad, LeavesAndNonLeavesWithoutTouchingGrad) {
   Tensor a = leaf({2}), b = leaf({3});
   Tensor ab = a * b;
   Tensor loss = (ab * ab).sum();
-  const auto g = vox::grad({loss}, {a, ab});
+  const auto g = grad({loss}, {a, ab});
   EXPECT_EQ(g[0].to_vector<float>(), (Floats{36}));
   EXPECT_EQ(g[1].to_vector<float>(), (Floats{12}));
   EXPECT_FALSE(a.grad().defined());
@@ -340,7 +302,7 @@ TEST(Grad, LeavesRetainedGradientsAlone) {
   Tensor x = leaf({2});
   Tensor y = x * 3;
   y.retain_grad();
-  EXPECT_EQ(vox::grad({(y * y).sum()}, {x})[0].to_vector<float>(), (Floats{36}));
+  EXPECT_EQ(grad({(y * y).sum()}, {x})[0].to_vector<float>(), (Floats{36}));
   EXPECT_FALSE(y.grad().defined());
 }
 
@@ -350,7 +312,7 @@ TEST(Grad, RunsOnlyWhatLeadsToTheInputs) {
   int left_calls = 0, right_calls = 0;
   left.register_hook([&](const Tensor&) { ++left_calls; });
   right.register_hook([&](const Tensor&) { ++right_calls; });
-  vox::grad({(left * right).sum()}, {b});
+  grad({(left * right).sum()}, {b});
   EXPECT_EQ(left_calls, 0);
   EXPECT_EQ(right_calls, 1);
 }
@@ -360,37 +322,37 @@ TEST(Grad, StopsAtTheRequestedTensor) {
   Tensor y = x * 3;
   int x_calls = 0;
   x.register_hook([&](const Tensor&) { ++x_calls; });
-  EXPECT_EQ(vox::grad({(y * y).sum()}, {y})[0].to_vector<float>(), (Floats{12}));
+  EXPECT_EQ(grad({(y * y).sum()}, {y})[0].to_vector<float>(), (Floats{12}));
   EXPECT_EQ(x_calls, 0);
 }
 
 TEST(Grad, SeveralOutputsAndWeights) {
   Tensor x = leaf({1, 2});
   const auto g =
-      vox::grad({x * 2, x * x}, {x},
-                {.grad_outputs = {from_vector<float>({1, 10}, {2}), from_vector<float>({100, 1000}, {2})}});
+      grad({x * 2, x * x}, {x},
+           {.grad_outputs = {from_vector<float>({1, 10}, {2}), from_vector<float>({100, 1000}, {2})}});
   EXPECT_EQ(g[0].to_vector<float>(), (Floats{202, 4020}));
 }
 
 TEST(Grad, UnusedInputs) {
   Tensor x = leaf({1}), unused = leaf({1});
-  EXPECT_THROW(vox::grad({x * 2}, {x, unused}), vox::GradError);
-  const auto g = vox::grad({x * 2}, {x, unused}, {.allow_unused = true});
+  EXPECT_THROW(grad({x * 2}, {x, unused}), GradError);
+  const auto g = grad({x * 2}, {x, unused}, {.allow_unused = true});
   EXPECT_TRUE(g[0].defined());
   EXPECT_FALSE(g[1].defined());
-  EXPECT_THROW(vox::grad({x * 2}, {x.detach()}), vox::GradError);
-  EXPECT_THROW(vox::grad({}, {x}), vox::ValueError);
+  EXPECT_THROW(grad({x * 2}, {x.detach()}), GradError);
+  EXPECT_THROW(grad({}, {x}), ValueError);
 }
 
 TEST(Grad, OutputIsInput) {
   Tensor x = leaf({1});
-  EXPECT_EQ(vox::grad({x}, {x})[0].to_vector<float>(), (Floats{1}));
+  EXPECT_EQ(grad({x}, {x})[0].to_vector<float>(), (Floats{1}));
 }
 
 TEST(Grad, ResultsShareNoMemory) {
   Tensor a = leaf({1}), b = leaf({1});
   Tensor gy = from_vector<float>({4}, {1});
-  const auto g = vox::grad({a + b}, {a, b}, {.grad_outputs = {gy}});
+  const auto g = grad({a + b}, {a, b}, {.grad_outputs = {gy}});
   EXPECT_NE(memory(g[0]), memory(g[1]));
   EXPECT_NE(memory(g[0]), memory(gy));
 }
@@ -399,7 +361,7 @@ TEST(Grad, HigherOrders) {
   Tensor x = leaf({3});
   Tensor y = (x * x * x * x).sum();
   for (const float expected : {108.f, 108.f, 72.f, 24.f}) {  // 4x^3, 12x^2, 24x, 24 at 3
-    y = vox::grad({y}, {x}, {.create_graph = true})[0].sum();
+    y = grad({y}, {x}, {.create_graph = true})[0].sum();
     EXPECT_EQ(y.item(), expected);
   }
 }
@@ -409,7 +371,8 @@ TEST(Grad, BackwardWithCreateGraphGivesADifferentiableGrad) {
   (x * x * x).sum().backward({}, {.create_graph = true});
   Tensor g = x.grad();
   EXPECT_TRUE(g.requires_grad());
-  EXPECT_EQ(vox::grad({g.sum()}, {x})[0].to_vector<float>(), (Floats{18}));
+  EXPECT_EQ(grad({g.sum()}, {x})[0].to_vector<float>(), (Floats{18}));
 }
 
 }  // namespace
+}  // namespace vox

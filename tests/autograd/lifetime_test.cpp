@@ -8,13 +8,11 @@
 
 // Ownership: nothing leaks, nothing recurses, threads do not collide.
 
+namespace vox {
 namespace {
 
-using vox::from_vector;
-using vox::Tensor;
-
 Tensor scalar_leaf(float value) { return from_vector<float>({value}, {1}).set_requires_grad(true); }
-std::weak_ptr<vox::autograd::Node> node_of(const Tensor& t) { return vox::autograd::gradient_edge(t).node; }
+std::weak_ptr<autograd::Node> node_of(const Tensor& t) { return autograd::gradient_edge(t).node; }
 
 /// Runs f on a thread with a stack of 256 KiB.
 template <class F>
@@ -41,7 +39,7 @@ TEST(Lifetime, MillionOpsWithSavedInputs) {
     for (int i = 0; i < chain_length; ++i) y = y * one;  // mul saves its inputs
     y.backward({}, {.retain_graph = true});
     EXPECT_EQ(x.grad().item(), 1.f);
-    EXPECT_EQ(vox::grad({y}, {x})[0].item(), 1.f);
+    EXPECT_EQ(grad({y}, {x})[0].item(), 1.f);
   });
 }
 
@@ -49,7 +47,7 @@ TEST(Lifetime, MillionOpsWithSavedOutputs) {
   on_small_stack([] {
     Tensor x = scalar_leaf(1);
     Tensor y = x;
-    for (int i = 0; i < chain_length; ++i) y = vox::sqrt(y);  // sqrt saves its output
+    for (int i = 0; i < chain_length; ++i) y = sqrt(y);  // sqrt saves its output
     y.backward();
     EXPECT_EQ(x.grad().item(), 0.f);  // 2^-1000000 underflows
   });
@@ -65,7 +63,7 @@ TEST(Lifetime, MillionOpsFreedWithoutBackward) {
 
 TEST(Lifetime, NodesDieWithTheirOutputs) {
   Tensor x = scalar_leaf(2);
-  Tensor y = vox::exp(x);  // saves its own output, which could make a cycle
+  Tensor y = exp(x);  // saves its own output, which could make a cycle
   const auto exp_node = node_of(y), accumulator = node_of(x);
   EXPECT_FALSE(exp_node.expired());
   y = {};
@@ -74,11 +72,11 @@ TEST(Lifetime, NodesDieWithTheirOutputs) {
 }
 
 TEST(Lifetime, CreateGraphMakesNoCycle) {
-  std::weak_ptr<vox::autograd::Node> node;
-  std::weak_ptr<vox::Storage> storage;
+  std::weak_ptr<autograd::Node> node;
+  std::weak_ptr<Storage> storage;
   {
     Tensor x = scalar_leaf(2);
-    Tensor y = vox::exp(x * x);
+    Tensor y = exp(x * x);
     y.backward({}, {.create_graph = true});
     node = node_of(x.grad());
     storage = x.impl()->storage;
@@ -90,7 +88,7 @@ TEST(Lifetime, CreateGraphMakesNoCycle) {
 
 TEST(Lifetime, BackwardFreesSavedMemory) {
   Tensor x = scalar_leaf(2);
-  std::weak_ptr<vox::Storage> storage;
+  std::weak_ptr<Storage> storage;
   Tensor y;
   {
     Tensor c = from_vector<float>({3}, {1});
@@ -105,7 +103,7 @@ TEST(Lifetime, BackwardFreesSavedMemory) {
 TEST(Lifetime, SavedLeafComesBackAsTheSameLeaf) {
   Tensor x = scalar_leaf(3);
   Tensor y = x * x;
-  Tensor g = vox::grad({y}, {x}, {.create_graph = true})[0];  // 2x, through the saved x
+  Tensor g = grad({y}, {x}, {.create_graph = true})[0];  // 2x, through the saved x
   g.backward();
   EXPECT_EQ(x.grad().item(), 2.f);
 }
@@ -117,7 +115,7 @@ TEST(Lifetime, ALeafThatTheUserLetGoStillCarriesTheTape) {
     Tensor gone = scalar_leaf(5);
     y = x * gone * gone;
   }
-  EXPECT_EQ(vox::grad({y}, {x}, {.create_graph = true})[0].item(), 25.f);
+  EXPECT_EQ(grad({y}, {x}, {.create_graph = true})[0].item(), 25.f);
 }
 
 TEST(Threads, DistinctGraphsShareALeaf) {
@@ -147,3 +145,4 @@ TEST(Threads, DistinctGraphsAreIndependent) {
 }
 
 }  // namespace
+}  // namespace vox

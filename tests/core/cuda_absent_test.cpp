@@ -1,10 +1,5 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/config.h>
-#include <voxgrad/core/check.h>
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/storage.h>
+#include <voxgrad/voxgrad.h>
 
 #include <functional>
 #include <string>

@@ -1,16 +1,17 @@
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/core/dlpack.h>
 #include <voxgrad/core/dlpack_abi.h>
-#include <voxgrad/core/factories.h>
+#include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
 #include "tests/support/layouts.h"
+#include "tests/support/values.h"
 
 #include <cstddef>
 
 namespace vox {
 namespace {
+
+using testing::Floats;
 
 // What DLPack 1.1 says; a struct that differs reads the fields of other libraries wrongly.
 static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, ndim) == 16 && offsetof(DLTensor, dtype) == 20 &&
@@ -55,9 +56,9 @@ TEST_P(DlpackTest, BothSidesSeeWrites) {
   Tensor lent = zeros({4}, {f32, device()});
   Tensor borrowed = from_dlpack(to_dlpack(lent));
   borrowed.slice(0, 1, 3).fill_(2);
-  EXPECT_EQ(lent.to_vector<float>(), (std::vector<float>{0, 2, 2, 0}));
+  EXPECT_EQ(lent.to_vector<float>(), (Floats{0, 2, 2, 0}));
   lent.fill_(3);
-  EXPECT_EQ(borrowed.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
+  EXPECT_EQ(borrowed.to_vector<float>(), (Floats{3, 3, 3, 3}));
 }
 
 TEST(Dlpack, TheLentMemoryLivesUntilTheDeleterRan) {
@@ -106,10 +107,10 @@ struct Foreign {
 TEST(Dlpack, TheDeleterRunsWithTheLastTensor) {
   Foreign foreign;
   Tensor t = from_dlpack(&foreign.managed);
-  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{1, 2, 3, 5, 6, 7}));
+  EXPECT_EQ(t.to_vector<float>(), (Floats{1, 2, 3, 5, 6, 7}));
   Tensor column = t.select(1, 2), lent_on = from_dlpack(to_dlpack(t));
   t = {};
-  EXPECT_EQ(column.to_vector<float>(), (std::vector<float>{3, 7}));
+  EXPECT_EQ(column.to_vector<float>(), (Floats{3, 7}));
   column = {};
   EXPECT_EQ(foreign.deleted, 0);
   lent_on = {};
@@ -123,7 +124,7 @@ TEST(Dlpack, TheDeleterRunsWithTheLastTensor) {
 TEST(Dlpack, MissingStridesMeanDense) {
   Foreign foreign;
   foreign.tensor().strides = nullptr;
-  EXPECT_EQ(from_dlpack(&foreign.managed).to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(from_dlpack(&foreign.managed).to_vector<float>(), (Floats{1, 2, 3, 4, 5, 6}));
 }
 
 TEST(Dlpack, StridesOfSingleElementsSayNothing) {
@@ -131,7 +132,7 @@ TEST(Dlpack, StridesOfSingleElementsSayNothing) {
   foreign.shape = {1, 3};
   foreign.strides = {INT64_MIN, 2};
   const Tensor t = from_dlpack(&foreign.managed);
-  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{1, 3, 5}));
+  EXPECT_EQ(t.to_vector<float>(), (Floats{1, 3, 5}));
   EXPECT_GE(t.strides()[0], 0);
   foreign.shape = {0, 3};
   foreign.strides = {-1, INT64_MAX};
@@ -163,8 +164,8 @@ TEST(Dlpack, ReadOnlyMemoryStaysUnwritten) {
   Tensor x = ones({2, 3}).set_requires_grad();
   x.set_grad(from_dlpack(&foreign.versioned));
   x.sum().backward();
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 3, 4, 6, 7, 8}));
-  EXPECT_EQ(foreign.memory, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{2, 3, 4, 6, 7, 8}));
+  EXPECT_EQ(foreign.memory, (Floats{0, 1, 2, 3, 4, 5, 6, 7}));
   DLManagedTensorVersioned* writable = to_dlpack_versioned(x.detach());
   EXPECT_EQ(writable->flags, 0u);
   writable->deleter(writable);

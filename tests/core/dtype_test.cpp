@@ -1,8 +1,6 @@
 #include <voxgrad/core/device.h>
 #include <voxgrad/core/dtype.h>
 
-#include <gtest/gtest.h>
-
 #include "tests/support/errors.h"
 
 namespace vox {

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
 #include "tests/support/devices.h"
@@ -8,155 +6,146 @@
 #include <array>
 #include <cmath>
 
+namespace vox {
 namespace {
 
-using vox::testing::message_of;
+using testing::message_of;
 
-using vox::boolean;
-using vox::Device;
-using vox::f32;
-using vox::f64;
-using vox::i64;
-using vox::Shape;
-using vox::Tensor;
-using vox::u8;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
 
-class Factories : public vox::testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Factories, vox::testing::devices(), vox::testing::device_name);
+class Factories : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, Factories, testing::devices(), testing::device_name);
 
 TEST_P(Factories, FromVectorKeepsValuesShapeAndDtype) {
-  const Tensor x = vox::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}, device());
+  const Tensor x = from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}, device());
   EXPECT_EQ(x.shape(), (Shape{2, 3}));
   EXPECT_EQ(x.dtype(), f32);
   EXPECT_EQ(x.device(), device());
   EXPECT_EQ(x.to_vector<float>(), (Floats{1, 2, 3, 4, 5, 6}));
   const Doubles values{0.5, -1};
-  EXPECT_EQ(vox::from_vector(values, {2}, device()).to_vector<double>(), values);
-  EXPECT_EQ(vox::from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2}, device()).to_vector<int64_t>(),
+  EXPECT_EQ(from_vector(values, {2}, device()).to_vector<double>(), values);
+  EXPECT_EQ(from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2}, device()).to_vector<int64_t>(),
             (Ints{INT64_MIN, INT64_MAX}));
-  EXPECT_EQ(vox::from_vector<uint8_t>({0, 255}, {2}, device()).to_vector<uint8_t>(),
+  EXPECT_EQ(from_vector<uint8_t>({0, 255}, {2}, device()).to_vector<uint8_t>(),
             (std::vector<uint8_t>{0, 255}));
   const std::vector<bool> bits{true, false, true};
-  EXPECT_EQ(vox::from_vector(bits, {3}, device()).to_vector<bool>(), bits);
-  EXPECT_EQ(vox::from_vector<bool>({false, true}, {2}, device()).to_vector<bool>(),
+  EXPECT_EQ(from_vector(bits, {3}, device()).to_vector<bool>(), bits);
+  EXPECT_EQ(from_vector<bool>({false, true}, {2}, device()).to_vector<bool>(),
             (std::vector<bool>{false, true}));
 }
 
 TEST_P(Factories, FromVectorOfScalarsAndOfNothing) {
-  EXPECT_EQ(vox::from_vector<float>({7}, {}, device()).item(), 7);
-  EXPECT_EQ(vox::from_vector<float>({}, {0, 4}, device()).shape(), (Shape{0, 4}));
-  EXPECT_EQ(vox::from_vector<float>(Floats(), {0}, device()).to_vector<float>(), Floats());
-  EXPECT_EQ(vox::from_vector<bool>({}, {0}, device()).numel(), 0);
+  EXPECT_EQ(from_vector<float>({7}, {}, device()).item(), 7);
+  EXPECT_EQ(from_vector<float>({}, {0, 4}, device()).shape(), (Shape{0, 4}));
+  EXPECT_EQ(from_vector<float>(Floats(), {0}, device()).to_vector<float>(), Floats());
+  EXPECT_EQ(from_vector<bool>({}, {0}, device()).numel(), 0);
 }
 
 TEST_P(Factories, ConstantsInEveryDtype) {
-  EXPECT_EQ(vox::zeros({2, 2}, on(f32)).to_vector<float>(), Floats(4, 0));
-  EXPECT_EQ(vox::ones({3}, on(f64)).to_vector<double>(), Doubles(3, 1));
-  EXPECT_EQ(vox::full({2}, INT64_MIN, on(i64)).to_vector<int64_t>(), Ints(2, INT64_MIN));
-  EXPECT_EQ(vox::full({2}, 255, on(u8)).to_vector<uint8_t>(), std::vector<uint8_t>(2, 255));
-  EXPECT_EQ(vox::full({2}, true, on(boolean)).to_vector<bool>(), std::vector<bool>(2, true));
-  EXPECT_EQ(vox::full({}, 2.5, on(f32)).item(), 2.5f);
-  EXPECT_TRUE(std::isnan(vox::full({}, NAN, on(f32)).item()));
-  EXPECT_EQ(vox::zeros({0, 3}, on(f32)).numel(), 0);
+  EXPECT_EQ(zeros({2, 2}, on(f32)).to_vector<float>(), Floats(4, 0));
+  EXPECT_EQ(ones({3}, on(f64)).to_vector<double>(), Doubles(3, 1));
+  EXPECT_EQ(full({2}, INT64_MIN, on(i64)).to_vector<int64_t>(), Ints(2, INT64_MIN));
+  EXPECT_EQ(full({2}, 255, on(u8)).to_vector<uint8_t>(), std::vector<uint8_t>(2, 255));
+  EXPECT_EQ(full({2}, true, on(boolean)).to_vector<bool>(), std::vector<bool>(2, true));
+  EXPECT_EQ(full({}, 2.5, on(f32)).item(), 2.5f);
+  EXPECT_TRUE(std::isnan(full({}, NAN, on(f32)).item()));
+  EXPECT_EQ(zeros({0, 3}, on(f32)).numel(), 0);
 }
 
 TEST_P(Factories, LikeTakesShapeDtypeAndDevice) {
-  const Tensor x = vox::empty({2, 3}, on(i64));
-  for (const Tensor& y : {vox::zeros_like(x), vox::ones_like(x), vox::full_like(x, 5)}) {
+  const Tensor x = empty({2, 3}, on(i64));
+  for (const Tensor& y : {zeros_like(x), ones_like(x), full_like(x, 5)}) {
     EXPECT_EQ(y.shape(), x.shape());
     EXPECT_EQ(y.dtype(), i64);
     EXPECT_EQ(y.device(), device());
   }
-  EXPECT_EQ(vox::full_like(x, 5).to_vector<int64_t>(), Ints(6, 5));
-  EXPECT_THROW(vox::zeros_like(Tensor()), vox::ValueError);
+  EXPECT_EQ(full_like(x, 5).to_vector<int64_t>(), Ints(6, 5));
+  EXPECT_THROW(zeros_like(Tensor()), ValueError);
 }
 
 TEST_P(Factories, Arange) {
-  EXPECT_EQ(vox::arange(4, on(f32)).to_vector<float>(), (Floats{0, 1, 2, 3}));
-  EXPECT_EQ(vox::arange(1, 2.5, 0.5, on(f64)).to_vector<double>(), (Doubles{1, 1.5, 2}));
-  EXPECT_EQ(vox::arange(1, 2.6, 0.5, on(f32)).to_vector<float>(), (Floats{1, 1.5, 2, 2.5}));
-  EXPECT_EQ(vox::arange(5, 0, -2, on(i64)).to_vector<int64_t>(), (Ints{5, 3, 1}));
-  EXPECT_EQ(vox::arange(6, 0, -2, on(i64)).to_vector<int64_t>(), (Ints{6, 4, 2}));
-  EXPECT_EQ(vox::arange(250, 256, 3, on(u8)).to_vector<uint8_t>(), (std::vector<uint8_t>{250, 253}));
-  EXPECT_EQ(vox::arange(2, 2, 1, on(i64)).numel(), 0);
-  EXPECT_EQ(vox::arange(0, on(f32)).numel(), 0);
+  EXPECT_EQ(arange(4, on(f32)).to_vector<float>(), (Floats{0, 1, 2, 3}));
+  EXPECT_EQ(arange(1, 2.5, 0.5, on(f64)).to_vector<double>(), (Doubles{1, 1.5, 2}));
+  EXPECT_EQ(arange(1, 2.6, 0.5, on(f32)).to_vector<float>(), (Floats{1, 1.5, 2, 2.5}));
+  EXPECT_EQ(arange(5, 0, -2, on(i64)).to_vector<int64_t>(), (Ints{5, 3, 1}));
+  EXPECT_EQ(arange(6, 0, -2, on(i64)).to_vector<int64_t>(), (Ints{6, 4, 2}));
+  EXPECT_EQ(arange(250, 256, 3, on(u8)).to_vector<uint8_t>(), (std::vector<uint8_t>{250, 253}));
+  EXPECT_EQ(arange(2, 2, 1, on(i64)).numel(), 0);
+  EXPECT_EQ(arange(0, on(f32)).numel(), 0);
 }
 
 TEST_P(Factories, Eye) {
-  EXPECT_EQ(vox::eye(3, on(f32)).to_vector<float>(), (Floats{1, 0, 0, 0, 1, 0, 0, 0, 1}));
-  EXPECT_EQ(vox::eye(2, on(boolean)).to_vector<bool>(), (std::vector<bool>{true, false, false, true}));
-  EXPECT_EQ(vox::eye(0, on(i64)).shape(), (Shape{0, 0}));
+  EXPECT_EQ(eye(3, on(f32)).to_vector<float>(), (Floats{1, 0, 0, 0, 1, 0, 0, 0, 1}));
+  EXPECT_EQ(eye(2, on(boolean)).to_vector<bool>(), (std::vector<bool>{true, false, false, true}));
+  EXPECT_EQ(eye(0, on(i64)).shape(), (Shape{0, 0}));
 }
 
 TEST(FromVector, NamesBothCountsWhenTheyDiffer) {
   EXPECT_EQ(message_of([] {
-              vox::from_vector<float>({1, 2}, {3, 2});
+              from_vector<float>({1, 2}, {3, 2});
             }),
             "from_vector: shape (3,2) has 6 elements, got 2 values");
-  EXPECT_THROW(vox::from_vector<float>({1, 2}, {-2}), vox::ShapeError);
-  EXPECT_THROW(vox::from_vector<float>({}, {}), vox::ShapeError);
+  EXPECT_THROW(from_vector<float>({1, 2}, {-2}), ShapeError);
+  EXPECT_THROW(from_vector<float>({}, {}), ShapeError);
 }
 
 TEST(Arange, IsExactAtTheEndsOfTheIntegers) {
-  EXPECT_EQ(vox::arange(INT64_MIN, INT64_MAX, int64_t{1} << 62, {.dtype = i64}).to_vector<int64_t>(),
+  EXPECT_EQ(arange(INT64_MIN, INT64_MAX, int64_t{1} << 62, {.dtype = i64}).to_vector<int64_t>(),
             (Ints{INT64_MIN, INT64_MIN / 2, 0, int64_t{1} << 62}));
-  EXPECT_EQ(vox::arange(INT64_MAX - 2, INT64_MAX, 1, {.dtype = i64}).to_vector<int64_t>(),
+  EXPECT_EQ(arange(INT64_MAX - 2, INT64_MAX, 1, {.dtype = i64}).to_vector<int64_t>(),
             (Ints{INT64_MAX - 2, INT64_MAX - 1}));
-  EXPECT_EQ(vox::arange(INT64_MAX, INT64_MIN, INT64_MIN, {.dtype = i64}).to_vector<int64_t>(),
+  EXPECT_EQ(arange(INT64_MAX, INT64_MIN, INT64_MIN, {.dtype = i64}).to_vector<int64_t>(),
             (Ints{INT64_MAX, -1}));
-  EXPECT_THROW(vox::arange(INT64_MIN, INT64_MAX, 1, {.dtype = i64}), vox::ShapeError);
-  EXPECT_THROW(vox::arange(INT64_MAX, INT64_MAX - 1, 1, {.dtype = i64}), vox::ValueError);
+  EXPECT_THROW(arange(INT64_MIN, INT64_MAX, 1, {.dtype = i64}), ShapeError);
+  EXPECT_THROW(arange(INT64_MAX, INT64_MAX - 1, 1, {.dtype = i64}), ValueError);
 }
 
 TEST(Arange, RefusesWhatHasNoElements) {
-  EXPECT_THROW(vox::arange(0, 5, 0), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, 5, 0, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::arange(5, 0), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, 5, -1, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, INFINITY), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, 5, NAN), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, 1e300), vox::ShapeError);
-  EXPECT_THROW(vox::arange(0, 2.5, 1, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::arange(250, 257, 1, {.dtype = u8}), vox::ValueError);
-  EXPECT_THROW(vox::arange(2, -1, -1, {.dtype = u8}).to_vector<uint8_t>().at(3), std::out_of_range);
-  EXPECT_THROW(vox::arange(2, -2, -1, {.dtype = u8}), vox::ValueError);
-  EXPECT_THROW(vox::arange(0, 2, 1, {.dtype = boolean}), vox::DTypeError);
+  EXPECT_THROW(arange(0, 5, 0), ValueError);
+  EXPECT_THROW(arange(0, 5, 0, {.dtype = i64}), ValueError);
+  EXPECT_THROW(arange(5, 0), ValueError);
+  EXPECT_THROW(arange(0, 5, -1, {.dtype = i64}), ValueError);
+  EXPECT_THROW(arange(0, INFINITY), ValueError);
+  EXPECT_THROW(arange(0, 5, NAN), ValueError);
+  EXPECT_THROW(arange(0, 1e300), ShapeError);
+  EXPECT_THROW(arange(0, 2.5, 1, {.dtype = i64}), ValueError);
+  EXPECT_THROW(arange(250, 257, 1, {.dtype = u8}), ValueError);
+  EXPECT_THROW(arange(2, -1, -1, {.dtype = u8}).to_vector<uint8_t>().at(3), std::out_of_range);
+  EXPECT_THROW(arange(2, -2, -1, {.dtype = u8}), ValueError);
+  EXPECT_THROW(arange(0, 2, 1, {.dtype = boolean}), DTypeError);
 }
 
 TEST(Arange, RefusesWhatAFloatingDtypeCannotHold) {
-  EXPECT_EQ(message_of([] { vox::arange(70000, {.dtype = vox::f16}); }),
+  EXPECT_EQ(message_of([] { arange(70000, {.dtype = f16}); }),
             "arange: elements from 0 to 69999 cannot be held by dtype f16; allowed are -65504 to 65504");
-  EXPECT_EQ(message_of([] { vox::arange(0, -65540, -10, {.dtype = vox::f16}); }),
+  EXPECT_EQ(message_of([] { arange(0, -65540, -10, {.dtype = f16}); }),
             "arange: elements from 0 to -65530 cannot be held by dtype f16; allowed are -65504 to 65504");
-  EXPECT_THROW(vox::arange(0, 1e39, 9e38), vox::ValueError);
-  EXPECT_THROW(vox::arange(-1e39, 0, 1e39, {.dtype = vox::bf16}), vox::ValueError);
-  EXPECT_THROW(vox::arange(1e39, 1e39 + 1e30, 1e30, {.dtype = vox::f32}), vox::ValueError);
+  EXPECT_THROW(arange(0, 1e39, 9e38), ValueError);
+  EXPECT_THROW(arange(-1e39, 0, 1e39, {.dtype = bf16}), ValueError);
+  EXPECT_THROW(arange(1e39, 1e39 + 1e30, 1e30, {.dtype = f32}), ValueError);
   // The limit applies to the last element, not to the end, and after rounding to the dtype.
-  EXPECT_EQ(vox::arange(0, 70000, 65504, {.dtype = vox::f16}).to(f64).to_vector<double>(),
-            (Doubles{0, 65504}));
-  EXPECT_EQ(vox::arange(0, 70000, 65519, {.dtype = vox::f16}).to(f64).to_vector<double>(),
-            (Doubles{0, 65504}));
-  EXPECT_THROW(vox::arange(0, 70000, 65520, {.dtype = vox::f16}), vox::ValueError);
-  EXPECT_EQ(vox::arange(1e39, 1e39, 1, {.dtype = vox::f32}).numel(), 0);
-  EXPECT_EQ(vox::arange(0, 1e300, 5e299, {.dtype = f64}).to_vector<double>(), (Doubles{0, 5e299}));
+  EXPECT_EQ(arange(0, 70000, 65504, {.dtype = f16}).to(f64).to_vector<double>(), (Doubles{0, 65504}));
+  EXPECT_EQ(arange(0, 70000, 65519, {.dtype = f16}).to(f64).to_vector<double>(), (Doubles{0, 65504}));
+  EXPECT_THROW(arange(0, 70000, 65520, {.dtype = f16}), ValueError);
+  EXPECT_EQ(arange(1e39, 1e39, 1, {.dtype = f32}).numel(), 0);
+  EXPECT_EQ(arange(0, 1e300, 5e299, {.dtype = f64}).to_vector<double>(), (Doubles{0, 5e299}));
 }
 
 TEST(Full, RefusesWhatTheDtypeCannotHold) {
-  EXPECT_THROW(vox::full({1}, 0.5, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, 256, {.dtype = u8}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, -1, {.dtype = u8}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, 2, {.dtype = boolean}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, NAN, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, UINT64_MAX, {.dtype = i64}), vox::ValueError);
-  EXPECT_THROW(vox::full({1}, 0x1p63, {.dtype = i64}), vox::ValueError);
+  EXPECT_THROW(full({1}, 0.5, {.dtype = i64}), ValueError);
+  EXPECT_THROW(full({1}, 256, {.dtype = u8}), ValueError);
+  EXPECT_THROW(full({1}, -1, {.dtype = u8}), ValueError);
+  EXPECT_THROW(full({1}, 2, {.dtype = boolean}), ValueError);
+  EXPECT_THROW(full({1}, NAN, {.dtype = i64}), ValueError);
+  EXPECT_THROW(full({1}, UINT64_MAX, {.dtype = i64}), ValueError);
+  EXPECT_THROW(full({1}, 0x1p63, {.dtype = i64}), ValueError);
 }
 
 TEST(FromBlob, SeesAndChangesTheCallersMemory) {
   std::array<float, 6> memory{1, 2, 3, 4, 5, 6};
-  Tensor x = vox::from_blob(memory.data(), {2, 3});
+  Tensor x = from_blob(memory.data(), {2, 3});
   EXPECT_EQ(x.data<float>(), memory.data());
   memory[5] = 60;
   EXPECT_EQ(x.to_vector<float>(), (Floats{1, 2, 3, 4, 5, 60}));
@@ -165,8 +154,8 @@ TEST(FromBlob, SeesAndChangesTheCallersMemory) {
 }
 
 TEST_P(Factories, FromBlobOnMemoryOfTheDevice) {
-  Tensor owner = vox::arange(6, {.device = device()});
-  Tensor x = vox::from_blob(owner.mutable_data<float>(), {3, 2}, {1, 3}, device());
+  Tensor owner = arange(6, {.device = device()});
+  Tensor x = from_blob(owner.mutable_data<float>(), {3, 2}, {1, 3}, device());
   EXPECT_EQ(x.device(), device());
   EXPECT_EQ(x.to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
   EXPECT_EQ((x * 2).to_vector<float>(), (Floats{0, 6, 2, 8, 4, 10}));
@@ -176,10 +165,10 @@ TEST_P(Factories, FromBlobOnMemoryOfTheDevice) {
 
 TEST(FromBlob, TakesAnyStridesThatAreNotNegative) {
   std::array<int64_t, 6> memory{1, 2, 3, 4, 5, 6};
-  EXPECT_EQ(vox::from_blob(memory.data(), {3, 2}, {1, 3}).to_vector<int64_t>(), (Ints{1, 4, 2, 5, 3, 6}));
-  EXPECT_EQ(vox::from_blob(memory.data(), {2, 2}, {0, 5}).to_vector<int64_t>(), (Ints{1, 6, 1, 6}));
-  EXPECT_THROW(vox::from_blob(memory.data(), {2}, {-1}), vox::ShapeError);
-  EXPECT_THROW(vox::from_blob(memory.data(), {2, 3}, {1}), vox::ShapeError);
+  EXPECT_EQ(from_blob(memory.data(), {3, 2}, {1, 3}).to_vector<int64_t>(), (Ints{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(from_blob(memory.data(), {2, 2}, {0, 5}).to_vector<int64_t>(), (Ints{1, 6, 1, 6}));
+  EXPECT_THROW(from_blob(memory.data(), {2}, {-1}), ShapeError);
+  EXPECT_THROW(from_blob(memory.data(), {2, 3}, {1}), ShapeError);
 }
 
 TEST(FromBlob, RunsTheDeleterOnceAfterTheLastTensor) {
@@ -188,7 +177,7 @@ TEST(FromBlob, RunsTheDeleterOnceAfterTheLastTensor) {
   {
     Tensor view;
     {
-      const Tensor x = vox::from_blob(&memory, {1}, {1}, Device::cpu(), [&](void* data) {
+      const Tensor x = from_blob(&memory, {1}, {1}, Device::cpu(), [&](void* data) {
         EXPECT_EQ(data, &memory);
         ++deleted;
       });
@@ -202,25 +191,26 @@ TEST(FromBlob, RunsTheDeleterOnceAfterTheLastTensor) {
 
 TEST(FromBlob, RefusesContradictions) {
   float* null = nullptr;
-  EXPECT_THROW(vox::from_blob(null, {2}), vox::ValueError);
-  EXPECT_EQ(vox::from_blob(null, {0, 2}).numel(), 0);
+  EXPECT_THROW(from_blob(null, {2}), ValueError);
+  EXPECT_EQ(from_blob(null, {0, 2}).numel(), 0);
   alignas(8) std::array<char, 16> bytes{};
-  EXPECT_THROW(vox::from_blob(reinterpret_cast<float*>(bytes.data() + 1), {1}), vox::ValueError);
+  EXPECT_THROW(from_blob(reinterpret_cast<float*>(bytes.data() + 1), {1}), ValueError);
   float value = 0;
   const int64_t big = INT64_MAX;
-  EXPECT_THROW(vox::from_blob(&value, {big, 2}), vox::ShapeError);
-  EXPECT_THROW(vox::from_blob(&value, {3}, {big}), vox::ShapeError);
-  EXPECT_THROW(vox::from_blob(&value, {2, 2}, {big / 2 + 1, big / 2 + 1}), vox::ShapeError);
-  EXPECT_THROW(vox::from_blob(&value, {2}, {big / 4}), vox::ShapeError) << "the bytes overflow";
+  EXPECT_THROW(from_blob(&value, {big, 2}), ShapeError);
+  EXPECT_THROW(from_blob(&value, {3}, {big}), ShapeError);
+  EXPECT_THROW(from_blob(&value, {2, 2}, {big / 2 + 1, big / 2 + 1}), ShapeError);
+  EXPECT_THROW(from_blob(&value, {2}, {big / 4}), ShapeError) << "the bytes overflow";
   bool deleted = false;
-  EXPECT_THROW(vox::from_blob(null, {2}, {1}, Device::cpu(), [&](void*) { deleted = true; }), vox::Error);
+  EXPECT_THROW(from_blob(null, {2}, {1}, Device::cpu(), [&](void*) { deleted = true; }), Error);
   EXPECT_FALSE(deleted) << "a refused call leaves the memory with the caller";
 }
 
 TEST(FromBlob, ForgetsStridesThatNoElementHas) {
-  const Tensor x = vox::from_blob(static_cast<float*>(nullptr), {0, 10}, {1, INT64_MAX});
-  EXPECT_EQ(x.slice(1, 0, 10, 3).shape(), (vox::Shape{0, 4}));  // INT64_MAX * 3 would overflow
+  const Tensor x = from_blob(static_cast<float*>(nullptr), {0, 10}, {1, INT64_MAX});
+  EXPECT_EQ(x.slice(1, 0, 10, 3).shape(), (Shape{0, 4}));  // INT64_MAX * 3 would overflow
   EXPECT_EQ(x.slice(1, 5, 7).numel(), 0);
 }
 
 }  // namespace
+}  // namespace vox

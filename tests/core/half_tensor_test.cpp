@@ -1,10 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/generator.h>
-#include <voxgrad/core/print.h>
-#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/voxgrad.h>
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
 #include "tests/support/values.h"

@@ -1,7 +1,6 @@
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/parallel.h>
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,7 +1,5 @@
 #include <voxgrad/core/shape.h>
 
-#include <gtest/gtest.h>
-
 #include <sstream>
 
 #include "tests/support/errors.h"

@@ -1,27 +1,15 @@
-#include <cmath>
-#include <limits>
-
-#include <gtest/gtest.h>
-
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/parallel.h>
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/voxgrad.h>
 
 #include "tests/support/errors.h"
 #include "tests/support/limit_memory.h"
 
 // Handles, memory and versions of tensors, without any op.
 
+namespace vox {
 namespace {
 
-using vox::testing::message_of;
+using testing::message_of;
 
-using vox::f32;
-using vox::f64;
-using vox::i64;
-using vox::Shape;
-using vox::Tensor;
 using Floats = std::vector<float>;
 
 TEST(Tensor, UndefinedStandsForNone) {
@@ -29,25 +17,25 @@ TEST(Tensor, UndefinedStandsForNone) {
   EXPECT_FALSE(none.defined());
   EXPECT_EQ(message_of([&] { none.shape(); }),
             "shape: the tensor is undefined (default-constructed or moved from)");
-  EXPECT_THROW(none.dtype(), vox::ValueError);
-  EXPECT_THROW(none.device(), vox::ValueError);
-  EXPECT_THROW(none.numel(), vox::ValueError);
-  EXPECT_THROW(none.data<float>(), vox::ValueError);
-  EXPECT_THROW(none.requires_grad(), vox::ValueError);
-  EXPECT_THROW(none.detach(), vox::ValueError);
-  EXPECT_THROW(none.item(), vox::ValueError);
-  EXPECT_THROW(none.to_vector<float>(), vox::ValueError);
-  EXPECT_THROW(Tensor().mutable_data<float>(), vox::ValueError);
+  EXPECT_THROW(none.dtype(), ValueError);
+  EXPECT_THROW(none.device(), ValueError);
+  EXPECT_THROW(none.numel(), ValueError);
+  EXPECT_THROW(none.data<float>(), ValueError);
+  EXPECT_THROW(none.requires_grad(), ValueError);
+  EXPECT_THROW(none.detach(), ValueError);
+  EXPECT_THROW(none.item(), ValueError);
+  EXPECT_THROW(none.to_vector<float>(), ValueError);
+  EXPECT_THROW(Tensor().mutable_data<float>(), ValueError);
 }
 
 TEST(Tensor, EmptyIsDenseAndAligned) {
-  const Tensor x = vox::empty({2, 3, 4}, {.dtype = f64});
+  const Tensor x = empty({2, 3, 4}, {.dtype = f64});
   EXPECT_EQ(x.shape(), (Shape{2, 3, 4}));
   EXPECT_EQ(x.strides(), (Shape{12, 4, 1}));
   EXPECT_EQ(x.rank(), 3);
   EXPECT_EQ(x.size(0), 2);
   EXPECT_EQ(x.size(-1), 4);
-  EXPECT_THROW(x.size(3), vox::ShapeError);
+  EXPECT_THROW(x.size(3), ShapeError);
   EXPECT_EQ(x.numel(), 24);
   EXPECT_EQ(x.impl()->storage->bytes(), 192);
   EXPECT_TRUE(x.is_contiguous());
@@ -55,8 +43,8 @@ TEST(Tensor, EmptyIsDenseAndAligned) {
 }
 
 TEST(Tensor, ZeroSizesAndRankZeroAreLegal) {
-  EXPECT_EQ(vox::empty({}).numel(), 1);
-  const Tensor none = vox::empty({3, 0});
+  EXPECT_EQ(empty({}).numel(), 1);
+  const Tensor none = empty({3, 0});
   EXPECT_EQ(none.numel(), 0);
   EXPECT_EQ(none.impl()->storage->bytes(), 0);
   EXPECT_TRUE(none.is_contiguous());
@@ -64,27 +52,27 @@ TEST(Tensor, ZeroSizesAndRankZeroAreLegal) {
 
 TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
   const int64_t half = int64_t{1} << 32;
-  EXPECT_THROW(vox::empty({half, half}), vox::ShapeError);
-  EXPECT_THROW(vox::empty({int64_t{1} << 61, 1}), vox::ShapeError) << "the bytes overflow, not the elements";
-  EXPECT_THROW(vox::empty({INT64_MAX, 0, 2}), vox::ShapeError);
-  EXPECT_THROW(vox::empty({-1}), vox::ShapeError);
-  EXPECT_THROW(vox::empty({2, INT64_MIN}), vox::ShapeError);
-  EXPECT_THROW(vox::empty({int64_t{1} << 58}), vox::OutOfMemoryError) << "2^60 bytes";
-  EXPECT_THROW(vox::empty({INT64_MAX - 63}, {.dtype = vox::u8}), vox::OutOfMemoryError);
-  EXPECT_THROW(vox::zeros({int64_t{1} << 58}), vox::OutOfMemoryError);
+  EXPECT_THROW(empty({half, half}), ShapeError);
+  EXPECT_THROW(empty({int64_t{1} << 61, 1}), ShapeError) << "the bytes overflow, not the elements";
+  EXPECT_THROW(empty({INT64_MAX, 0, 2}), ShapeError);
+  EXPECT_THROW(empty({-1}), ShapeError);
+  EXPECT_THROW(empty({2, INT64_MIN}), ShapeError);
+  EXPECT_THROW(empty({int64_t{1} << 58}), OutOfMemoryError) << "2^60 bytes";
+  EXPECT_THROW(empty({INT64_MAX - 63}, {.dtype = u8}), OutOfMemoryError);
+  EXPECT_THROW(zeros({int64_t{1} << 58}), OutOfMemoryError);
 }
 
 // The limit lasts for the rest of the process, so this test needs one of its own.
 TEST(TensorDeathTest, AVectorThatFindsNoMemoryIsAnOutOfMemoryError) {
-  if (!vox::testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto call = [] {
-    vox::set_num_threads(1);
-    const Tensor x = vox::ones({1}).expand({int64_t{32} << 20});
-    vox::testing::limit_memory(int64_t{192} << 20);  // for a dense copy of 128 MiB, not for the vector too
+    set_num_threads(1);
+    const Tensor x = ones({1}).expand({int64_t{32} << 20});
+    testing::limit_memory(int64_t{192} << 20);  // for a dense copy of 128 MiB, not for the vector too
     try {
       x.to_vector<float>();
-    } catch (const vox::OutOfMemoryError& error) {
+    } catch (const OutOfMemoryError& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
     std::exit(0);
@@ -94,14 +82,14 @@ TEST(TensorDeathTest, AVectorThatFindsNoMemoryIsAnOutOfMemoryError) {
 }
 
 TEST(Tensor, CopiesAreHandlesOnTheSameTensor) {
-  const Tensor x = vox::empty({2});
+  const Tensor x = empty({2});
   const Tensor y = x;
   EXPECT_EQ(x.impl(), y.impl());
   EXPECT_EQ(x.data<float>(), y.data<float>());
 }
 
 TEST(Tensor, DetachSharesMemoryAndVersion) {
-  Tensor x = vox::empty({2});
+  Tensor x = empty({2});
   const Tensor y = x.detach();
   EXPECT_NE(x.impl(), y.impl());
   EXPECT_EQ(x.impl()->storage, y.impl()->storage);
@@ -111,28 +99,28 @@ TEST(Tensor, DetachSharesMemoryAndVersion) {
 }
 
 TEST(Tensor, DataDemandsTheDtype) {
-  Tensor x = vox::empty({1}, {.dtype = i64});
+  Tensor x = empty({1}, {.dtype = i64});
   EXPECT_EQ(message_of([&] { x.data<float>(); }),
             "data: asked for elements of dtype f32, the tensor holds i64 (convert with to(dtype) first)");
-  EXPECT_THROW(x.mutable_data<bool>(), vox::DTypeError);
-  EXPECT_THROW(x.to_vector<uint8_t>(), vox::DTypeError);
+  EXPECT_THROW(x.mutable_data<bool>(), DTypeError);
+  EXPECT_THROW(x.to_vector<uint8_t>(), DTypeError);
 }
 
 TEST(Tensor, MutableDataIsAnInPlaceWrite) {
-  Tensor x = vox::empty({1}).set_requires_grad(true);
+  Tensor x = empty({1}).set_requires_grad(true);
   const uint64_t before = x.impl()->storage->version();
-  EXPECT_THROW(x.mutable_data<float>(), vox::GradError);
+  EXPECT_THROW(x.mutable_data<float>(), GradError);
   EXPECT_EQ(x.impl()->storage->version(), before) << "a refused write is no write";
-  const auto guard = vox::no_grad();
+  const auto guard = no_grad();
   x.mutable_data<float>()[0] = 3;
   EXPECT_EQ(x.impl()->storage->version(), before + 1);
   EXPECT_EQ(x.item(), 3);
 }
 
 TEST(Tensor, StridedAliasesKnowThatTheyAre) {
-  const Tensor x = vox::arange(6);
+  const Tensor x = arange(6);
   const auto alias = [&](int64_t offset, const Shape& shape, const Shape& strides) {
-    return vox::detail::alias(x, offset, shape, strides);
+    return detail::alias(x, offset, shape, strides);
   };
   EXPECT_TRUE(alias(2, {2, 2}, {2, 1}).is_contiguous());
   EXPECT_FALSE(alias(0, {3, 2}, {1, 3}).is_contiguous());
@@ -146,14 +134,14 @@ TEST(Tensor, StridedAliasesKnowThatTheyAre) {
 }
 
 TEST(Tensor, AnOffsetIntoNothingIsNoAddress) {
-  const Tensor x = vox::empty({0, 3});
-  EXPECT_EQ(vox::detail::alias(x, 2, {0, 1}, {3, 1}).data<float>(), nullptr);
+  const Tensor x = empty({0, 3});
+  EXPECT_EQ(detail::alias(x, 2, {0, 1}, {3, 1}).data<float>(), nullptr);
 }
 
 TEST(Tensor, ItemNeedsOneElement) {
-  EXPECT_EQ(vox::full({1, 1, 1}, 4).item(), 4);
-  EXPECT_THROW(vox::zeros({2}).item(), vox::ShapeError);
-  EXPECT_THROW(vox::zeros({0}).item(), vox::ShapeError);
+  EXPECT_EQ(full({1, 1, 1}, 4).item(), 4);
+  EXPECT_THROW(zeros({2}).item(), ShapeError);
+  EXPECT_THROW(zeros({0}).item(), ShapeError);
 }
 
 TEST(Tensor, ItemIsADoubleOrAsked) {
@@ -179,35 +167,36 @@ TEST(Tensor, ItemIsADoubleOrAsked) {
 }
 
 TEST(Tensor, OnlyFloatingLeavesMayRequireGrad) {
-  EXPECT_THROW(vox::zeros({1}, {.dtype = i64}).set_requires_grad(true), vox::DTypeError);
-  EXPECT_NO_THROW(vox::zeros({1}, {.dtype = i64}).set_requires_grad(false));
-  Tensor x = vox::zeros({1});
+  EXPECT_THROW(zeros({1}, {.dtype = i64}).set_requires_grad(true), DTypeError);
+  EXPECT_NO_THROW(zeros({1}, {.dtype = i64}).set_requires_grad(false));
+  Tensor x = zeros({1});
   EXPECT_FALSE(x.requires_grad());
   EXPECT_TRUE(x.set_requires_grad(true).requires_grad());
   EXPECT_FALSE(x.detach().requires_grad());
 }
 
 TEST(Tensor, CudaWithoutADeviceIsAnError) {
-  EXPECT_THROW(vox::empty({1}, {.device = vox::Device::cuda(9999)}), vox::DeviceError);
-  EXPECT_THROW(vox::empty({1}, {.device = vox::Device::cuda(-1)}), vox::DeviceError);
+  EXPECT_THROW(empty({1}, {.device = Device::cuda(9999)}), DeviceError);
+  EXPECT_THROW(empty({1}, {.device = Device::cuda(-1)}), DeviceError);
 }
 
 TEST(Scalar, RemembersWholeNumbersExactly) {
-  EXPECT_EQ(vox::Scalar(INT64_MAX).as_integer(), INT64_MAX);
-  EXPECT_TRUE(vox::Scalar(true).is_integer());
-  EXPECT_TRUE(vox::Scalar(3u).is_integer());
-  EXPECT_FALSE(vox::Scalar(3.0).is_integer());
-  EXPECT_FALSE(vox::Scalar(UINT64_MAX).is_integer()) << "no int64_t holds it";
-  EXPECT_EQ(vox::Scalar(UINT64_MAX).as_real(), 0x1p64);
+  EXPECT_EQ(Scalar(INT64_MAX).as_integer(), INT64_MAX);
+  EXPECT_TRUE(Scalar(true).is_integer());
+  EXPECT_TRUE(Scalar(3u).is_integer());
+  EXPECT_FALSE(Scalar(3.0).is_integer());
+  EXPECT_FALSE(Scalar(UINT64_MAX).is_integer()) << "no int64_t holds it";
+  EXPECT_EQ(Scalar(UINT64_MAX).as_real(), 0x1p64);
 }
 
 TEST(Tensor, ThereIsOneCpu) {
-  const vox::Device second{vox::DeviceType::cpu, 1};
-  EXPECT_THROW(vox::empty({1}, {.device = second}), vox::DeviceError);
-  EXPECT_THROW(vox::empty({0}, {.device = second}), vox::DeviceError);
-  EXPECT_THROW(vox::ones({1}).to(second), vox::DeviceError);
+  const Device second{DeviceType::cpu, 1};
+  EXPECT_THROW(empty({1}, {.device = second}), DeviceError);
+  EXPECT_THROW(empty({0}, {.device = second}), DeviceError);
+  EXPECT_THROW(ones({1}).to(second), DeviceError);
   float value = 0;
-  EXPECT_THROW(vox::from_blob(&value, {1}, {1}, second), vox::DeviceError);
+  EXPECT_THROW(from_blob(&value, {1}, {1}, second), DeviceError);
 }
 
 }  // namespace
+}  // namespace vox

@@ -1,6 +1,4 @@
 // The command line, the files written and the report.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -105,8 +103,7 @@ TEST(MriFiles, LeaveNothingBehindOnFailure) {
   };
   EXPECT_THROW(write_atomically(path, fails), std::runtime_error);
   EXPECT_EQ(vox::testing::read_bytes(path), "old");
-  const auto entries = std::filesystem::directory_iterator(folder.path());
-  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
+  EXPECT_EQ(folder.entries(), 1);
   EXPECT_THROW(write_text(folder / "no/such", "x"), std::runtime_error);
 }
 

@@ -41,6 +41,16 @@ TEST_P(DropoutTest, EqualSeedsDropEqualElementsOnEveryDevice) {
   EXPECT_FALSE(testing::same_bits(first, layer(ones({300}, {.device = device()})))) << "each call draws anew";
 }
 
+TEST_P(DropoutTest, SixteenBitsAreThoseOfF32Rounded) {
+  for (const DType half : {bf16, f16}) {
+    const Tensor x = testing::normal({100}, on(half));
+    manual_seed(3);
+    const Tensor dropped = Dropout({.p = 0.3})(x);
+    manual_seed(3);
+    EXPECT_TRUE(testing::same_bits(dropped, Dropout({.p = 0.3})(x.to(f32)).to(half)));
+  }
+}
+
 TEST_P(DropoutTest, EvaluationAndP0AreTheIdentityAndDrawNothing) {
   const Tensor x = ones({10}, {.device = device()});
   manual_seed(1);

@@ -1,18 +1,15 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/optim/grad_scaler.h>
-#include <voxgrad/nn/optim/sgd.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include <limits>
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
+#include "tests/support/values.h"
 
 namespace vox::optim {
 namespace {
+
+using vox::testing::Floats;
 
 class GradScalerTest : public vox::testing::DeviceTest {
  protected:
@@ -35,7 +32,7 @@ TEST_P(GradScalerTest, StepsAsIfNothingHadBeenScaled) {
     EXPECT_EQ(scaler.get_scale(), 8);
     scaler.update();
   }
-  EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(p.to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(scaler.get_scale(), 16);
 }
 
@@ -53,7 +50,7 @@ TEST_P(GradScalerTest, SkipsStepsWithNonFiniteGradients) {
     };
     EXPECT_TRUE(step(1));
     EXPECT_FALSE(step(bad));
-    EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{2.5, 2.5}));
+    EXPECT_EQ(p.to_vector<float>(), (Floats{2.5, 2.5}));
     EXPECT_EQ(sgd.steps(), 1);
     EXPECT_EQ(scaler.get_scale(), 2);
     EXPECT_TRUE(step(1));  // the count of good steps began again
@@ -69,10 +66,10 @@ TEST_P(GradScalerTest, UnscaledGradientsMayBeChangedBeforeTheStep) {
   GradScaler scaler({.init_scale = 8});
   scaler.scale(sum(p * 4)).backward();
   scaler.unscale_(sgd);
-  EXPECT_EQ(p.grad().to_vector<float>(), (std::vector<float>{4, 4}));
+  EXPECT_EQ(p.grad().to_vector<float>(), (Floats{4, 4}));
   p.grad().mul_(0.25);
   scaler.step(sgd);
-  EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_EQ(p.to_vector<float>(), (Floats{2, 2}));
 }
 
 TEST_P(GradScalerTest, TheScaleStaysFinite) {

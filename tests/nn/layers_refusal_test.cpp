@@ -1,11 +1,4 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/nn/layers.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/norm.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include <cmath>
 #include <limits>
@@ -102,7 +95,7 @@ std::pair<std::string, std::string> refusal(const std::string& function, F f) {
 
 /// The constructor throws the same error as the op, each with its own name.
 template <class L, class Options, class Op>
-void expect_same_refusal(const char* layer, const Options& options, const char* op, Op call) {
+void expect_same_refusal(const std::string& layer, const Options& options, const std::string& op, Op call) {
   EXPECT_EQ(refusal(layer, [&] { L l(options); }), refusal(op, call));
 }
 
@@ -129,7 +122,7 @@ void check_convolutions() {
   using Transposed = nn::ConvTranspose<dims>;
   const std::string axes = std::to_string(dims) + "d";
   const auto check_both = [&](const typename Conv::Options& o) {
-    expect_same_refusal<Conv>(("nn::Conv" + axes).c_str(), o, ("conv" + axes).c_str(), [&] {
+    expect_same_refusal<Conv>("nn::Conv" + axes, o, "conv" + axes, [&] {
       conv(x, w, {}, {.stride = o.stride, .padding = o.padding, .dilation = o.dilation});
     });
     const typename Transposed::Options t{.in_channels = 1,
@@ -139,7 +132,7 @@ void check_convolutions() {
                                          .padding = o.padding,
                                          .dilation = o.dilation};
     expect_same_refusal<Transposed>(
-        ("nn::ConvTranspose" + axes).c_str(), t, ("conv_transpose" + axes).c_str(),
+        "nn::ConvTranspose" + axes, t, "conv_transpose" + axes,
         [&] { transposed(x, w, {}, {.stride = t.stride, .padding = t.padding, .dilation = t.dilation}); });
   };
   for (int at = 0; at < dims; ++at) {
@@ -157,13 +150,13 @@ void check_convolutions() {
     for (const int64_t padding : {int64_t{-1}, int64_t{3}, huge}) {
       const auto stride = on_axis<dims>(at, 3, 2), output_padding = on_axis<dims>(at, padding, 0);
       expect_same_refusal<Transposed>(
-          ("nn::ConvTranspose" + axes).c_str(),
+          "nn::ConvTranspose" + axes,
           typename Transposed::Options{.in_channels = 1,
                                        .out_channels = 1,
                                        .kernel_size = 2,
                                        .stride = stride,
                                        .output_padding = output_padding},
-          ("conv_transpose" + axes).c_str(),
+          "conv_transpose" + axes,
           [&] { transposed(x, w, {}, {.stride = stride, .output_padding = output_padding}); });
     }
   }

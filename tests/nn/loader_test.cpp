@@ -1,11 +1,4 @@
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/data/augment.h>
-#include <voxgrad/nn/data/loader.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
+#include <voxgrad/voxgrad.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +15,8 @@
 namespace vox::data {
 namespace {
 
+using vox::testing::Floats;
+using vox::testing::Ints;
 using vox::testing::same_bits;
 
 class LoaderTest : public vox::testing::DeviceTest {};
@@ -30,6 +25,11 @@ INSTANTIATE_TEST_SUITE_P(, LoaderTest, vox::testing::devices(), vox::testing::de
 /// Example i is {i, i}, its number, and noise of its own.
 Sample numbered(int64_t i, Generator& random) {
   return {full({2}, i), from_vector<int64_t>({i}, {}), rand({3}, {}, random)};
+}
+
+Sample without_5(int64_t i, Generator& random) {
+  if (i == 5) throw std::runtime_error("no example 5");
+  return numbered(i, random);
 }
 
 std::vector<std::vector<int64_t>> numbers_of(const Loader& loader, int64_t epoch, int64_t first = 0) {
@@ -46,14 +46,13 @@ TEST_P(LoaderTest, StacksExamplesInOrder) {
   ASSERT_EQ(first.size(), 3u);
   EXPECT_EQ(first[0].device(), device());
   EXPECT_EQ(first[0].shape(), (Shape{2, 2}));
-  EXPECT_EQ(first[0].to_vector<float>(), (std::vector<float>{0, 0, 1, 1}));
+  EXPECT_EQ(first[0].to_vector<float>(), (Floats{0, 0, 1, 1}));
   EXPECT_EQ(first[1].dtype(), i64);
-  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (std::vector<int64_t>{4}));
+  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (Ints{2, 3}));
+  EXPECT_EQ((*epoch.next())[1].to_vector<int64_t>(), (Ints{4}));
   EXPECT_FALSE(epoch.next().has_value());
   EXPECT_FALSE(epoch.next().has_value());
-  EXPECT_EQ(first[0].to_vector<float>(), (std::vector<float>{0, 0, 1, 1}))
-      << "a later batch wrote to this one";
+  EXPECT_EQ(first[0].to_vector<float>(), (Floats{0, 0, 1, 1})) << "a later batch wrote to this one";
   EXPECT_EQ(numbers_of(Loader(5, numbered, {.batch_size = 2, .drop_last = true}), 0),
             (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}}));
   EXPECT_EQ(numbers_of(Loader(0, numbered), 0).size(), 0u);
@@ -98,12 +97,7 @@ TEST(LoaderCpuTest, ShufflesAllExamples) {
 
 TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {
   for (int64_t threads : {0, 3}) {
-    const Loader loader(10,
-                        [](int64_t i, Generator& random) {
-                          if (i == 5) throw std::runtime_error("no example 5");
-                          return numbered(i, random);
-                        },
-                        {.batch_size = 2, .threads = threads});
+    const Loader loader(10, without_5, {.batch_size = 2, .threads = threads});
     auto epoch = loader.epoch();
     EXPECT_TRUE(epoch.next().has_value());
     EXPECT_TRUE(epoch.next().has_value());
@@ -143,14 +137,9 @@ TEST_P(LoaderTest, SeveralThreadsShareTheBatches) {
     auto epoch = loader.epoch();
     EXPECT_EQ(taken_by_four(epoch), all) << threads;
     // One of them gets the exception; the others end.
-    const Loader failing(200,
-                         [](int64_t i, Generator& random) {
-                           if (i == 5) throw std::runtime_error("no example 5");
-                           return numbered(i, random);
-                         },
-                         {.threads = threads, .device = device()});
+    const Loader failing(200, without_5, {.threads = threads, .device = device()});
     auto broken = failing.epoch();
-    EXPECT_EQ(taken_by_four(broken), (std::vector<int64_t>{-1, 0, 1, 2, 3, 4})) << threads;
+    EXPECT_EQ(taken_by_four(broken), (Ints{-1, 0, 1, 2, 3, 4})) << threads;
   }
 }
 
@@ -255,7 +244,7 @@ TEST_P(AugmentTest, ChangesIntensities) {
   EXPECT_EQ(random_intensity(x, {}, random).impl(), x.impl());
   const auto fixed =
       random_intensity(x, {.scale = {2, 2}, .shift = {3, 3}, .gamma = {2, 2}}, random).to_vector<float>();
-  EXPECT_EQ(fixed, (std::vector<float>{3.125, 3.5, 5}));
+  EXPECT_EQ(fixed, (Floats{3.125, 3.5, 5}));
   std::vector<float> factors;
   for (int i = 0; i < 100; ++i)
     factors.push_back(random_intensity(x, {.scale = {0.5, 2}}, random).to_vector<float>()[2]);

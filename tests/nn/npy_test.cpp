@@ -6,6 +6,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/layouts.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/values.h"
 #include "zip_archive.h"
 
 #include <sys/stat.h>
@@ -14,6 +15,8 @@ namespace vox {
 namespace {
 
 using testing::archive;
+using testing::Floats;
+using testing::Ints;
 using testing::read_bytes;
 using testing::TemporaryFolder;
 using testing::write_bytes;
@@ -81,7 +84,7 @@ TEST(Npy, WritesWhatNumpyWrites) {
   write_bytes(folder / "golden.npy", golden);
   const Tensor t = load_npy(folder / "golden.npy");
   EXPECT_EQ(t.shape(), (Shape{1, 2}));
-  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{1.5, -2}));
+  EXPECT_EQ(t.to_vector<float>(), (Floats{1.5, -2}));
   save_npy(folder / "t.npy", t);
   EXPECT_EQ(read_bytes(folder / "t.npy"), golden);
 }
@@ -114,13 +117,13 @@ TEST(Npy, FilesOfNumpyAreReadAndWrittenAlike) {
 
 TEST(Npz, ArchivesOfNumpy) {
   const auto stored = load_npz(of_numpy / "stored.npz"), described = load_npz(of_numpy / "described.npz");
-  EXPECT_EQ(stored.at("a").to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(stored.at("a").to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(stored.at("b").to_vector<bool>(), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(described.at("a").to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(described.at("a").to_vector<int64_t>(), (Ints{0, 1, 2, 3, 4, 5}));
   try {
     const auto deflated = load_npz(of_numpy / "deflated.npz");
-    EXPECT_EQ(deflated.at("a").to_vector<float>(), std::vector<float>(100, 0));
-    EXPECT_EQ(deflated.at("b").to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(deflated.at("a").to_vector<float>(), Floats(100, 0));
+    EXPECT_EQ(deflated.at("b").to_vector<int64_t>(), (Ints{0, 1, 2, 3, 4, 5}));
   } catch (const IoError& error) {
     EXPECT_NE(std::string(error.what()).find("this build of voxgrad has no zlib"), std::string::npos)
         << error.what();
@@ -132,7 +135,7 @@ TEST(Npy, FortranOrderBecomesStrides) {
   write_bytes(folder / "t.npy", array("'<i8'", "(2, 3)", bytes_of<int64_t>({1, 4, 2, 5, 3, 6}), "True"));
   const Tensor t = load_npy(folder / "t.npy");
   EXPECT_EQ(t.strides(), (Shape{1, 2}));
-  EXPECT_EQ(t.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(t.to_vector<int64_t>(), (Ints{1, 2, 3, 4, 5, 6}));
 }
 
 TEST(Npy, BigEndianNumbersAreConverted) {
@@ -161,7 +164,7 @@ TEST(Npy, AllSpellingsOfTheHeader) {
   };
   for (const std::string& bytes : versions) {
     write_bytes(folder / "t.npy", bytes);
-    EXPECT_EQ(load_npy(folder / "t.npy").to_vector<float>(), (std::vector<float>{1, 2})) << bytes;
+    EXPECT_EQ(load_npy(folder / "t.npy").to_vector<float>(), (Floats{1, 2})) << bytes;
   }
 }
 
@@ -246,27 +249,6 @@ TEST(Npy, CorruptFilesAreRefusedWithAReason) {
   }
 }
 
-TEST(Npy, RandomChangesNeverCrash) {
-  uint32_t state = 1;
-  const auto draw = [&](size_t below) { return (state = state * 1664525 + 1013904223) / 65536 % below; };
-  const std::string zip = archive({{"a.npy", golden}, {"b.npy", golden}});
-  for (const std::string& good : {golden, zip}) {
-    for (int i = 0; i < 3000; ++i) {
-      std::string bytes = good;
-      for (size_t n = 1 + draw(4); n > 0; --n) bytes[draw(bytes.size())] = static_cast<char>(draw(256));
-      std::istringstream in(bytes);
-      const auto size = static_cast<int64_t>(bytes.size());
-      try {
-        if (&good == &golden)
-          nn::detail::read_npy(in, size, "x");
-        else
-          nn::detail::read_npz(in, size, "x");
-      } catch (const IoError&) {
-      }
-    }
-  }
-}
-
 TEST(Npy, WhatIsNoFile) {
   const TemporaryFolder folder;
   EXPECT_THROW(load_npy(folder / "missing.npy"), IoError);
@@ -286,7 +268,7 @@ TEST_P(NpyTest, ArchivesOfStoredMembers) {
   write_bytes(folder_ / "t.npz", archive({{"a.npy", golden}, {"layer/b.npy", ints}}));
   const auto arrays = load_npz(folder_ / "t.npz", device());
   ASSERT_EQ(arrays.size(), 2u);
-  EXPECT_EQ(arrays.at("a").to_vector<float>(), (std::vector<float>{1.5, -2}));
+  EXPECT_EQ(arrays.at("a").to_vector<float>(), (Floats{1.5, -2}));
   EXPECT_EQ(arrays.at("layer/b").item<int64_t>(), 7);
   EXPECT_EQ(arrays.at("a").device(), device());
   write_bytes(folder_ / "t.npz", archive({}));

@@ -1,13 +1,4 @@
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/layers.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/optim/adam.h>
-#include <voxgrad/nn/optim/sgd.h>
-#include <voxgrad/nn/sequential.h>
-#include <voxgrad/nn/serialize.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/loss.h>
+#include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
@@ -23,6 +14,7 @@
 namespace vox {
 namespace {
 
+using testing::Doubles;
 using testing::message_of;
 
 using optim::Adam;
@@ -46,100 +38,10 @@ Tensor parameter(const std::vector<double>& values, Device device) {
   return from_vector(values, {static_cast<int64_t>(values.size())}, device).set_requires_grad(true);
 }
 
-// ---- Steps against the formulas, element by element in double -------------------------------------------
+// ---- Steps ------------------------------------------------------------------------------------------------
 
-/// The optimiser's rule for one element: p after update number t with gradient g.
-using Rule = std::function<void(double& p, double g, int t)>;
-
-void expect_steps(Optimizer& optimizer, Tensor p, const std::vector<Rule>& rules) {
-  std::vector<double> want = p.to_vector<double>();
-  for (int t = 1; t <= 6; ++t) {
-    std::vector<double> g(want.size());
-    for (size_t i = 0; i < g.size(); ++i)
-      g[i] = std::sin(1.7 * t + static_cast<double>(i)) * (i == 1 ? 100 : 1);
-    p.set_grad(from_vector(g, p.shape(), p.device()));
-    optimizer.step();
-    const std::vector<double> got = p.to_vector<double>();
-    for (size_t i = 0; i < g.size(); ++i) {
-      rules[i](want[i], g[i], t);
-      EXPECT_NEAR(got[i], want[i], 1e-13 * (1 + std::abs(want[i]))) << "element " << i << ", step " << t;
-    }
-    EXPECT_EQ(p.grad().to_vector<double>(), g) << "the gradient is not the optimiser's to change";
-  }
-  EXPECT_EQ(optimizer.steps(), 6);
-}
-
-TEST_P(OptimTest, SgdSteps) {
-  using O = optim::SGD::Options;
-  for (const O o : {O{.lr = 0.1}, O{.lr = 0.1, .weight_decay = 0.3}, O{.lr = 0.05, .momentum = 0.9},
-                    O{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.2, .nesterov = true}}) {
-    const auto rule = [o]() -> Rule {
-      return [o, m = 0.0](double& p, double g, int t) mutable {
-        g += o.weight_decay * p;
-        if (o.momentum != 0) {
-          m = t == 1 ? g : o.momentum * m + g;
-          g = o.nesterov ? g + o.momentum * m : m;
-        }
-        p -= o.lr * g;
-      };
-    };
-    const Tensor p = parameter({1, -2, 0.5}, device());
-    SGD optimizer({p}, o);
-    expect_steps(optimizer, p, {rule(), rule(), rule()});
-  }
-}
-
-Rule adam_rule(double lr, double beta1, double beta2, double eps, double l2, double decoupled) {
-  return [=, m = 0.0, v = 0.0](double& p, double g, int t) mutable {
-    p *= 1 - lr * decoupled;
-    g += l2 * p;
-    m = beta1 * m + (1 - beta1) * g;
-    v = beta2 * v + (1 - beta2) * g * g;
-    p -= lr * (m / (1 - std::pow(beta1, t))) / (std::sqrt(v / (1 - std::pow(beta2, t))) + eps);
-  };
-}
-
-TEST_P(OptimTest, AdamSteps) {
-  const Tensor p = parameter({1, -2}, device()), q = parameter({3, 0.1}, device());
-  Adam plain({p}, {.lr = 0.01});
-  expect_steps(plain, p, {adam_rule(0.01, 0.9, 0.999, 1e-8, 0, 0), adam_rule(0.01, 0.9, 0.999, 1e-8, 0, 0)});
-  Adam decayed({q}, {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
-  expect_steps(decayed, q,
-               {adam_rule(0.02, 0.8, 0.95, 1e-3, 0.1, 0), adam_rule(0.02, 0.8, 0.95, 1e-3, 0.1, 0)});
-}
-
-TEST_P(OptimTest, AdamWSteps) {
-  const Tensor p = parameter({1, -2}, device());
-  AdamW optimizer({p}, {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
-  expect_steps(optimizer, p,
-               {adam_rule(0.02, 0.8, 0.95, 1e-3, 0, 0.1), adam_rule(0.02, 0.8, 0.95, 1e-3, 0, 0.1)});
-}
-
-TEST_P(OptimTest, AdamsFirstStepIsLrWhateverTheGradientsSize) {
-  for (double g : {1e-3, 1.0, 1e6}) {
-    Tensor p = parameter({5}, device());
-    Adam optimizer({p}, {.lr = 0.25, .eps = 0});
-    p.set_grad(from_vector<double>({g}, {1}, device()));
-    optimizer.step();
-    EXPECT_NEAR(p.item<double>(), 4.75, 1e-12);
-  }
-}
-
-TEST_P(OptimTest, AParameterWithoutAGradientIsLeftAloneAndItsUpdatesAreItsOwn) {
-  Tensor p = parameter({1}, device()), late = parameter({1}, device());
-  Adam optimizer({p, late}, {.lr = 0.1, .eps = 0});
-  for (int step = 1; step <= 4; ++step) {
-    p.set_grad(from_vector<double>({2}, {1}, device()));
-    if (step == 4) late.set_grad(from_vector<double>({-3}, {1}, device()));
-    optimizer.step();
-    if (step < 4) {
-      EXPECT_EQ(late.item<double>(), 1);
-    }
-  }
-  EXPECT_NEAR(late.item<double>(), 1.1, 1e-12) << "its bias correction counts from its own first update";
-}
-
-/// PyTorch's parameters (torch 1.13, f64) after 20 steps with these gradients; q has none in every third.
+/// PyTorch's parameters (torch 1.13, f64) after 20 steps with these gradients; q has none in every third, so
+/// its updates are fewer.
 void expect_torch(Device device, const Make& make, const std::vector<double>& expected) {
   Tensor p = parameter({1, -2, 0.5, 3}, device), q = parameter({0.25, -1.5}, device);
   const auto optimizer = make({p, q});
@@ -150,27 +52,41 @@ void expect_torch(Device device, const Make& make, const std::vector<double>& ex
     p.set_grad(from_vector(of_p, {4}, device));
     q.set_grad(t % 3 == 1 ? Tensor() : from_vector(of_q, {2}, device));
     optimizer->step();
+    EXPECT_EQ(p.grad().to_vector<double>(), of_p) << "the gradient is not the optimiser's to change";
   }
+  EXPECT_EQ(optimizer->steps(), 20);
   std::vector<double> got = p.to_vector<double>();
   for (const double v : q.to_vector<double>()) got.push_back(v);
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
 }
 
 TEST_P(OptimTest, TwentyStepsArePyTorchs) {
-  const optim::Adam::Options adam{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+  const Adam::Options adam{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
   const AdamW::Options adamw{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
   expect_torch(device(), maker<SGD>({.lr = 0.05}),
                {0.9726288691634637, -2.1269085376598573, 0.37640646591368593, 3.0757427514337734,
                 0.2815519540224079, -1.4519128762137714});
+  expect_torch(device(), maker<SGD>({.lr = 0.05, .weight_decay = 0.1}),
+               {0.8791486749509054, -1.930192431356209, 0.3326071622446413, 2.783312655788754,
+                0.266870307937704, -1.3581876618627666});
+  expect_torch(device(), maker<SGD>({.lr = 0.05, .momentum = 0.9}),
+               {0.8183454493549465, -2.604818887314317, 0.06460853358957996, 3.58232307261034,
+                0.16024806809346012, -1.3459269589466765});
   expect_torch(device(), maker<SGD>({.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}),
                {0.3579963816012004, -1.3901311672579897, -0.07290599309392087, 1.8447592281646203,
                 0.10717275659441335, -0.9207153670591278});
   expect_torch(device(), maker<SGD>({.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}),
                {0.34086947138882784, -1.396640015370553, -0.14495707148056053, 1.7827708595858602,
                 0.14712060175199076, -0.8568553184752556});
+  expect_torch(device(), maker<Adam>(),
+               {0.9983887480068737, -2.0029281249333892, 0.4984817033871348, 3.000404332469807,
+                0.24852314731763153, -1.4996767482007067});
   expect_torch(device(), maker<Adam>(adam),
                {0.9062217452394746, -1.998031633689214, 0.46564697180813536, 2.963130952910128,
                 0.21991525604013892, -1.449654344763817});
+  expect_torch(device(), maker<AdamW>(),
+               {0.9981890178934475, -2.002527694051216, 0.49838195970004495, 2.9998043570768407,
+                0.2484908177724772, -1.499481745806213});
   expect_torch(device(), maker<AdamW>(adamw),
                {0.9361680752152566, -1.9687167350474395, 0.4550662344748334, 2.8848357634527724,
                 0.22169719264976878, -1.454680884246762});
@@ -243,30 +159,9 @@ TEST_P(OptimTest, AGradientMayShareTheMemoryOfAParameter) {
   SGD optimizer({p, q}, {.lr = 0.5});
   p.set_grad(q.detach()), q.set_grad(p.detach());
   optimizer.step();
-  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{-0.5, 0}));
-  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{2.5, 3}));
+  EXPECT_EQ(p.to_vector<double>(), (Doubles{-0.5, 0}));
+  EXPECT_EQ(q.to_vector<double>(), (Doubles{2.5, 3}));
 }
-
-// ---- Training -----------------------------------------------------------------------------------------
-
-/// A regression that has an exact solution: 12 points of a linear map of 3 numbers to 2.
-struct Regression {
-  explicit Regression(Device device)
-      : x(testing::normal({12, 3}, {.dtype = f64, .device = device}, 1)),
-        y(testing::normal({12, 3}, {.dtype = f64, .device = device}, 1).slice(1, 0, 2) * 2.0 + 1.0) {
-    manual_seed(3);
-    net.to(f64).to(device);
-  }
-  double step(Optimizer& optimizer) {
-    optimizer.zero_grad();
-    Tensor loss = mse_loss(net(x), y);
-    loss.backward();
-    optimizer.step();
-    return loss.detach().item<double>();
-  }
-  Tensor x, y;
-  nn::Linear net{{.in_features = 3, .out_features = 2}};
-};
 
 TEST_P(OptimTest, StateFollowsParametersThatAreCast) {
   nn::Linear net({.in_features = 2, .out_features = 1, .tensor = {.device = GetParam()}});
@@ -283,20 +178,63 @@ TEST_P(OptimTest, StateFollowsParametersThatAreCast) {
   EXPECT_NEAR(net.bias.item<double>(), before - 0.5 * 1 - 0.5 * 1.5, 1e-6) << "momentum was kept";
 }
 
-TEST_P(OptimTest, EveryOptimiserFitsALinearMap) {
-  const auto fit = [&](const Make& make, int steps) {
-    Regression problem(device());
-    const std::unique_ptr<Optimizer> optimizer = make(problem.net.parameters());
-    const double first = problem.step(*optimizer);
-    double last = first;
-    for (int i = 1; i < steps; ++i) last = problem.step(*optimizer);
-    EXPECT_GT(first, 0.5);
-    return last;
-  };
-  EXPECT_LT(fit(maker<SGD>({.lr = 0.2}), 400), 1e-10);
-  EXPECT_LT(fit(maker<SGD>({.lr = 0.05, .momentum = 0.9, .nesterov = true}), 400), 1e-10);
-  EXPECT_LT(fit(maker<Adam>({.lr = 0.05}), 600), 1e-6);
-  EXPECT_LT(fit(maker<AdamW>({.lr = 0.05, .weight_decay = 0}), 600), 1e-6);
+// ---- bf16 and f16 -----------------------------------------------------------------------------------------
+
+/// One step from the same numbers in 16 bits and in f32: equal except for the rounding of the parameter.
+void check_steps(DType half, Device device, const Make& make) {
+  Tensor narrow = testing::normal({40}, {f32, device}).to(half).set_requires_grad(true);
+  Tensor wide = narrow.detach().to(f32).set_requires_grad(true);
+  const auto narrow_optimizer = make({narrow}), wide_optimizer = make({wide});
+  for (unsigned step = 0; step < 3; ++step) {
+    const Tensor g = testing::normal({40}, {f32, device}, step + 9).to(half);
+    narrow.set_grad(g), wide.set_grad(g.to(f32));
+    narrow_optimizer->step(), wide_optimizer->step();
+    EXPECT_TRUE(testing::same_bits(narrow.detach(), wide.detach().to(half))) << "step " << step;
+    const auto guard = no_grad();
+    wide.copy_(narrow);
+  }
+  const auto state = narrow_optimizer->state_dict(), expected = wide_optimizer->state_dict();
+  ASSERT_EQ(state.size(), expected.size());
+  for (const auto& [name, t] : state) {
+    EXPECT_TRUE(is_floating(t.dtype()) ? t.dtype() == f32 : t.dtype() == i64) << name;
+    EXPECT_TRUE(testing::same_bits(t, expected.at(name))) << name;
+  }
+  narrow_optimizer->load_state_dict(state);
+}
+
+TEST_P(OptimTest, SixteenBitsAreUpdatedInF32) {
+  for (const DType half : {bf16, f16}) {
+    check_steps(half, device(),
+                maker<SGD>({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}));
+    check_steps(half, device(), maker<Adam>({.lr = 0.01, .weight_decay = 0.1}));
+    check_steps(half, device(), maker<AdamW>({.lr = 0.01}));
+  }
+}
+
+TEST_P(OptimTest, SixteenBitsTrainAndStay) {
+  for (const DType half : {bf16, f16}) {
+    manual_seed(1);
+    nn::Sequential net{
+        nn::Conv3d({.in_channels = 1, .out_channels = 8, .kernel_size = 3, .padding = 1}),
+        nn::BatchNorm3d({.num_features = 8}), nn::ReLU(),
+        nn::ConvTranspose3d(
+            {.in_channels = 8, .out_channels = 1, .kernel_size = 4, .stride = 2, .padding = 1})};
+    net.to(half).to(device());
+    Adam adam(net.parameters(), {.lr = 1e-2});
+    const Tensor small = rand({2, 1, 4, 4, 4}, {half, device()}), big = interpolate(small, {.size = 8});
+    float first = 0, last = 0;
+    for (int step = 0; step < 60; ++step) {
+      adam.zero_grad();
+      Tensor loss = mse_loss(net(small), big);
+      EXPECT_EQ(loss.dtype(), half);
+      loss.backward();
+      for (const Tensor& p : net.parameters()) ASSERT_EQ(p.grad().dtype(), half);
+      adam.step();
+      last = loss.detach().to(f32).item();
+      if (step == 0) first = last;
+    }
+    EXPECT_LT(last, 0.1f * first) << half;
+  }
 }
 
 // ---- State --------------------------------------------------------------------------------------------
@@ -407,9 +345,7 @@ TEST(OptimStateTest, AForeignStateIsRefusedAndChangesNothing) {
 TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   const Tensor p = parameter({1}, Device::cpu());
   EXPECT_THROW(SGD({}), ValueError);
-  EXPECT_THROW(SGD({p, p}), ValueError);
   EXPECT_THROW(SGD({Tensor()}), ValueError);
-  EXPECT_THROW(SGD({p * 2.0}), GradError);
   EXPECT_THROW(SGD({p}, {.lr = -1}), ValueError);
   EXPECT_THROW(SGD({p}, {.lr = NAN}), ValueError);
   EXPECT_THROW(SGD({p}, {.lr = 1, .momentum = -0.1}), ValueError);
@@ -417,6 +353,7 @@ TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   EXPECT_THROW(Adam({p}, {.beta1 = 1}), ValueError);
   EXPECT_THROW(Adam({p}, {.beta2 = -0.1}), ValueError);
   EXPECT_THROW(Adam({p}, {.eps = -1}), ValueError);
+  EXPECT_NO_THROW(Adam({p}, {.eps = 0}));
   EXPECT_THROW(AdamW({p}, {.weight_decay = -1}), ValueError);
   SGD optimizer({p}, {.lr = 0.5});
   EXPECT_THROW(optimizer.set_lr(INFINITY), ValueError);
@@ -485,11 +422,11 @@ TEST_P(OptimTest, GroupsHaveOptionsOfTheirOwn) {
     sgd.step();
   };
   step();  // q: g = 1 + 3, m = 4
-  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{0.5, 1.5}));
-  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{2}));
+  EXPECT_EQ(p.to_vector<double>(), (Doubles{0.5, 1.5}));
+  EXPECT_EQ(q.to_vector<double>(), (Doubles{2}));
   step();  // q: g = 1 + 2, m = 2 + 3
-  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{0.75}));
-  EXPECT_EQ(r.to_vector<double>(), (std::vector<double>{4}));
+  EXPECT_EQ(q.to_vector<double>(), (Doubles{0.75}));
+  EXPECT_EQ(r.to_vector<double>(), (Doubles{4}));
   const auto state = sgd.state_dict();
   EXPECT_TRUE(state.contains("1.momentum") && !state.contains("0.momentum"));
   sgd.load_state_dict(state);
@@ -498,8 +435,8 @@ TEST_P(OptimTest, GroupsHaveOptionsOfTheirOwn) {
   EXPECT_EQ(sgd.lr(1), 0.25);
   sgd.set_lr(0, 1);
   step();
-  EXPECT_EQ(q.to_vector<double>(), (std::vector<double>{0.75}));
-  EXPECT_EQ(p.to_vector<double>(), (std::vector<double>{-0.5, 0.5}));
+  EXPECT_EQ(q.to_vector<double>(), (Doubles{0.75}));
+  EXPECT_EQ(p.to_vector<double>(), (Doubles{-0.5, 0.5}));
   sgd.set_lr(2);
   EXPECT_EQ(sgd.lr(0) + sgd.lr(1), 4);
   EXPECT_THROW(sgd.lr(2), ValueError);
@@ -565,7 +502,7 @@ TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
   };
   set();
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q, none}, 8), 7);
-  EXPECT_EQ(p.grad().to_vector<double>(), (std::vector<double>{2, 3}));
+  EXPECT_EQ(p.grad().to_vector<double>(), (Doubles{2, 3}));
   EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p, q, none}, 3.5), 7);
   EXPECT_NEAR(p.grad().to_vector<double>()[0], 1, 1e-6);
   EXPECT_NEAR(p.grad().to_vector<double>()[1], 1.5, 1e-6);
@@ -589,10 +526,15 @@ TEST_P(OptimTest, ClipGradNormOfMixedDTypesAndOfNonFiniteGradients) {
   EXPECT_THROW(optim::clip_grad_norm_({p, q}, 1, {.error_if_nonfinite = true}), ValueError);
   EXPECT_NEAR(p.grad().to_vector<double>()[1], 8e29, 1e24);
   EXPECT_EQ(optim::clip_grad_norm_({p, q}, 1), INFINITY);
-  EXPECT_EQ(p.grad().to_vector<double>(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(p.grad().to_vector<double>(), (Doubles{0, 0}));
   EXPECT_TRUE(std::isnan(q.grad().to(f32).item()));
   EXPECT_TRUE(std::isnan(optim::clip_grad_norm_({p, q}, 1)));
   EXPECT_TRUE(std::isnan(p.grad().to_vector<double>()[0]));
+
+  Tensor large = zeros({4}, on(f16)).set_requires_grad();
+  large.set_grad(full({4}, 1000, on(f16)));  // its square exceeds f16
+  EXPECT_NEAR(optim::clip_grad_norm_({large}, 1), 2000, 1e-3);
+  EXPECT_EQ(large.grad().to(f32).to_vector<float>(), std::vector<float>(4, 0.5));
 }
 
 }  // namespace

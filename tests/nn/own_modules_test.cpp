@@ -1,13 +1,4 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/nn/layers.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/norm.h>
-#include <voxgrad/nn/optim/sgd.h>
-#include <voxgrad/nn/sequential.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/shaping.h>
+#include <voxgrad/voxgrad.h>
 
 #include <gtest/gtest.h>
 
@@ -23,6 +14,7 @@
 namespace vox {
 namespace {
 
+using testing::Floats;
 using Names = std::vector<std::string>;
 Names names(const nn::StateDict& state) {
   Names result;
@@ -59,8 +51,8 @@ struct Split : nn::Module {
 TEST(OwnModulesTest, OtherArgumentsAndSeveralResults) {
   Split split;
   const auto [low, high] = split(from_vector<float>({1, 2, 3}, {3}), 1);
-  EXPECT_EQ(low.to_vector<float>(), (std::vector<float>{1}));
-  EXPECT_EQ(high.to_vector<float>(), (std::vector<float>{2, 3}));
+  EXPECT_EQ(low.to_vector<float>(), (Floats{1}));
+  EXPECT_EQ(high.to_vector<float>(), (Floats{2, 3}));
   EXPECT_TRUE(split.state_dict().empty());
 }
 
@@ -86,6 +78,7 @@ TEST(OwnModulesTest, AMovedModuleTrains) {
   block = std::move(*moved);
   EXPECT_EQ(block.named_parameters()[0].second.impl(), weight.impl());
   static_assert(!std::is_copy_constructible_v<UNetBlock> && !std::is_copy_constructible_v<nn::Residual>);
+  static_assert(!std::is_copy_constructible_v<nn::Linear> && !std::is_copy_constructible_v<nn::Sequential>);
 }
 
 struct Lists : nn::Module {
@@ -211,15 +204,15 @@ TEST(OwnModulesTest, ForwardHooksSeeTensorsAndMayReplaceResults) {
         out[1] = out[1] * 10;
       });
   const Tensor x = from_vector<float>({1, 2, 3}, {3});
-  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{20, 30}));
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (Floats{20, 30}));
   EXPECT_EQ(seen, (std::vector<Shape>{{3}, {1}, {2}}));
-  EXPECT_EQ(split.forward(x, 1).second.to_vector<float>(), (std::vector<float>{2, 3}));
+  EXPECT_EQ(split.forward(x, 1).second.to_vector<float>(), (Floats{2, 3}));
 
   split.register_forward_hook(
       [](nn::Module&, std::span<const Tensor>, std::span<Tensor> out) { out[1] = out[1] + 1; });
-  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{21, 31}));
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (Floats{21, 31}));
   split.remove_forward_hook(id);
-  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (std::vector<float>{3, 4}));
+  EXPECT_EQ(split(x, 1).second.to_vector<float>(), (Floats{3, 4}));
   EXPECT_THROW(split.remove_forward_hook(id), ValueError);
   EXPECT_THROW(split.register_forward_hook({}), ValueError);
 }
@@ -264,7 +257,7 @@ TEST(OwnModulesTest, ApplyReachesChildrenFirst) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&m)) linear->weight.detach().fill_(3);
   });
   EXPECT_EQ(seen, (Names{"Linear(2, 2)", "ReLU", "Sequential"}));
-  EXPECT_EQ(shared->weight.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
+  EXPECT_EQ(shared->weight.to_vector<float>(), (Floats{3, 3, 3, 3}));
 }
 
 TEST(OwnModulesTest, PrintsATree) {
@@ -306,7 +299,8 @@ TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {
   nn::Sequential net{nn::Identity(), [](const Tensor& x) { return x * 2; }, relu, nn::Flatten(),
                      nn::Sequential{nn::Flatten(0)}};
   EXPECT_EQ(net(from_vector<float>({1, -2, 3, 4, -5, 6, 7, 8}, {2, 2, 2})).to_vector<float>(),
-            (std::vector<float>{2, 0, 6, 8, 0, 12, 14, 16}));
+            (Floats{2, 0, 6, 8, 0, 12, 14, 16}));
+  EXPECT_THROW(net[5], ValueError);
   EXPECT_THROW(net.push_back(std::shared_ptr<nn::ReLU>()), ValueError);
   EXPECT_THROW(net.push_back(std::function<Tensor(const Tensor&)>()), ValueError);
   EXPECT_EQ(net.size(), 5u);
@@ -319,7 +313,7 @@ TEST(OwnModulesTest, ResidualAddsItsInput) {
   nn::Residual net{nn::Linear({.in_features = 2, .out_features = 2, .bias = false}), nn::ReLU()};
   EXPECT_EQ(names(net.state_dict()), (Names{"body.0.weight"}));
   net.load_state_dict({{"body.0.weight", from_vector<float>({1, 0, 0, -1}, {2, 2})}});
-  EXPECT_EQ(net(from_vector<float>({3, 4}, {1, 2})).to_vector<float>(), (std::vector<float>{6, 4}));
+  EXPECT_EQ(net(from_vector<float>({3, 4}, {1, 2})).to_vector<float>(), (Floats{6, 4}));
   nn::Residual wrong{nn::Linear({.in_features = 2, .out_features = 1})};
   EXPECT_THROW(wrong(ones({3, 2})), ShapeError);
 }

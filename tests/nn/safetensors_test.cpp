@@ -6,9 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
-// Files that nn::load must refuse, each with its reason.
+// Files that nn::load must refuse, each with its reason. tests/fuzz reads damaged files.
 
 namespace vox {
 namespace {
@@ -177,55 +175,6 @@ TEST(SafetensorsTest, TruncationAtEveryByteIsRefused) {
   for (size_t length = 0; length < sound.size(); ++length) {
     const std::string message = refusal(folder / "x", sound.substr(0, length));
     EXPECT_EQ(message.find("nn::load: "), 0u) << length << " bytes: " << message;
-  }
-}
-
-/// Loading succeeds or throws an IoError; anything else (another exception, a crash) fails the test.
-void expect_loaded_or_refused(const std::filesystem::path& path, const std::string& bytes) {
-  const std::string message = refusal(path, bytes);
-  EXPECT_TRUE(message == "(it was loaded)" || message.starts_with("nn::load: ")) << message;
-}
-
-TEST(SafetensorsTest, EveryFlippedBitIsReadOrRefused) {
-  const TemporaryFolder folder;
-  const std::string sound = sound_file(folder / "sound");
-  for (size_t i = 0; i < sound.size(); ++i) {
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string bytes = sound;
-      bytes[i] = static_cast<char>(bytes[i] ^ 1 << bit);
-      expect_loaded_or_refused(folder / "x", bytes);
-    }
-  }
-}
-
-TEST(SafetensorsTest, RandomDamageIsReadOrRefused) {
-  const TemporaryFolder folder;
-  const std::string sound = sound_file(folder / "sound");
-  const std::string alphabet = std::string(R"({}[]",:0123456789-.eEntrue \u)") + '\0' + '\xff';
-  std::mt19937 random(1);
-  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
-  for (int i = 0; i < 3000; ++i) {
-    std::string bytes = sound;
-    for (size_t changes = 1 + below(3); changes > 0; --changes) {
-      const size_t at = 8 + below(bytes.size() - 8);
-      switch (below(4)) {
-        case 0:
-          bytes[at] = alphabet[below(alphabet.size())];
-          break;
-        case 1:
-          bytes.erase(at, 1 + below(8));
-          break;
-        case 2:
-          bytes.insert(at, bytes.substr(8 + below(bytes.size() - 8), below(40)));
-          break;
-        default:
-          bytes[at] = static_cast<char>(random());
-      }
-    }
-    // Half of the time the length fits the changed header, so that the header reaches the parser.
-    if (const size_t brace = bytes.rfind('}'); brace != bytes.npos && brace >= 8 && below(2) == 0)
-      bytes = with_length(brace + 1 - 8, bytes.substr(8));
-    expect_loaded_or_refused(folder / "x", bytes);
   }
 }
 

@@ -1,12 +1,4 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/nn/layers.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/nn/norm.h>
-#include <voxgrad/nn/sequential.h>
-#include <voxgrad/nn/summary.h>
-#include <voxgrad/ops/elementwise.h>
+#include <voxgrad/voxgrad.h>
 
 #include <gtest/gtest.h>
 

@@ -112,6 +112,12 @@ struct Random {
   }
 };
 
+/// The geometry of a conv_transpose3d.
+inline Conv3dGeometry geometry(const Shape& input, const Shape& weight,
+                               const ConvTranspose3dOptions& options = {}) {
+  return detail::conv_transpose3d_geometry("tests", input, weight, options);
+}
+
 /// The geometry of a conv3d or conv_transpose3d to `out` channels; nothing if the output is empty or too
 /// large to count. A conv_transpose3d has output_padding dilation - 1 along D and W.
 inline std::optional<Conv3dGeometry> geometry(bool transposed, const Shape& input, int64_t out,

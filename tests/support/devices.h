@@ -26,6 +26,14 @@ inline bool has_cuda() {
   }
 }
 
+/// A test that needs a GPU.
+class CudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
 class DeviceTest : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -25,6 +26,11 @@ class TemporaryFolder {
   }
   std::filesystem::path operator/(const char* name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
+  /// How many files, links and folders it holds at any depth.
+  int64_t entries() const {
+    const std::filesystem::recursive_directory_iterator all(path_);
+    return std::distance(begin(all), end(all));
+  }
 
  private:
   std::filesystem::path path_;

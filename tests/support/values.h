@@ -13,6 +13,10 @@
 
 namespace vox::testing {
 
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+using Ints = std::vector<int64_t>;
+
 /// Normal random numbers, equal for equal shape and seed on every device.
 inline Tensor normal(const Shape& shape, TensorOptions options, unsigned seed = 1) {
   std::mt19937 engine(seed);

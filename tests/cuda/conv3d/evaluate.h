@@ -204,6 +204,13 @@ void evaluate(const Conv3dGeometry& g, bool transposed, Walk walk) {
   evaluate(g, transposed ? cuda::Conv3dPass::conv_transpose3d : cuda::Conv3dPass::conv3d, walk);
 }
 
+/// An H200, or a part of one, with this many multiprocessors.
+constexpr cuda::conv::Machine with_multiprocessors(int count) {
+  cuda::conv::Machine machine = cuda::conv::h200;
+  machine.multiprocessors = count;
+  return machine;
+}
+
 /// How many products evaluating a geometry takes, about; tests stay below some hundred thousand.
 inline int64_t products_of(const Conv3dGeometry& g) {
   return g.batch * g.small_channels * g.small_cells() * g.big_per_group() * g.taps();

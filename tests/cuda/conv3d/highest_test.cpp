@@ -62,9 +62,6 @@ struct Case {
 /// Geometries with stride 1; for the kernels that support it also stride 2: all tiles of cells and channels,
 /// and taps so far apart that few phases have any.
 std::vector<Case> cases(std::string_view kernel) {
-  const auto geometry = [&](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-    return detail::conv_transpose3d_geometry("highest", input, weight, options);
-  };
   std::vector<Case> all{{geometry({2, 40, 9, 20, 30}, {40, 24, 3, 3, 3}, {})}};
   if (kernel.starts_with("flat")) return all;
   all.push_back({geometry({2, 32, 6, 20, 30}, {32, 32, 3, 3, 3}, {.stride = 2, .padding = 1}), true});
@@ -114,8 +111,7 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
 // Both parts of one operand are used: whole numbers of 20 bits, times small ones.
 TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
   for (const int64_t stride : {1, 2}) {
-    const Conv3dGeometry g =
-        detail::conv_transpose3d_geometry("highest", {2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {.stride = stride});
+    const Conv3dGeometry g = geometry({2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {.stride = stride});
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
       for (const bool long_x : {true, false}) {

@@ -14,10 +14,6 @@ using namespace vox::testing;
 class Conv3dKernelsSanitizeCuda : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dKernelsSanitizeCuda, ::testing::ValuesIn(kernel_modes()), mode_name);
 
-Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-  return detail::conv_transpose3d_geometry("sanitize", input, weight, options);
-}
-
 TEST_P(Conv3dKernelsSanitizeCuda, EveryEdge) {
   std::vector<Conv3dGeometry> geometries;
   for (const TransposeCase& c : awkward_cases()) geometries.push_back(c.geometry());

@@ -65,7 +65,7 @@ TEST_P(Conv3dKernelsCuda, ManyTilesEqualDirect) {
                                                Case{{2, 70, 19, 37, 52}, {70, 130, 3, 3, 3}, {.padding = 1}},
                                                Case{{600, 8, 1, 3, 5}, {8, 8, 1, 1, 1}, {}},
                                                Case{{300, 16, 2, 3, 4}, {16, 9, 2, 1, 1}, {.groups = 2}}}) {
-    const Conv3dGeometry g = detail::conv_transpose3d_geometry("tiles", input, weight, options);
+    const Conv3dGeometry g = testing::geometry(input, weight, options);
     for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d}) {
       const OperandShapes shapes = shapes_of(pass, g);
       const Tensor a = randint(-1, 2, shapes.a, this->options()),
@@ -80,20 +80,11 @@ TEST_P(Conv3dKernelsCuda, ManyTilesEqualDirect) {
   }
 }
 
-struct Random {
-  std::mt19937_64 engine;
-
-  int64_t between(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(engine() % static_cast<uint64_t>(high - low + 1));
-  }
-  Triple triple(int64_t low, int64_t high) {
-    return Triple{between(low, high), between(low, high), between(low, high)};
-  }
-  template <size_t n>
-  int64_t one_of(const int64_t (&values)[n]) {
-    return values[engine() % n];
-  }
-};
+/// A random one of these.
+template <size_t n>
+int64_t one_of(const int64_t (&values)[n], Random& random) {
+  return values[random(0, n - 1)];
+}
 
 /// None if the padding crops all outputs.
 std::optional<Conv3dGeometry> geometry(const Shape& input, const Shape& weight,
@@ -108,19 +99,18 @@ std::optional<Conv3dGeometry> geometry(const Shape& input, const Shape& weight,
 /// Channel counts on both sides of every tile; geometries of every kind, or only those that `rolling` takes.
 std::optional<Conv3dGeometry> random_geometry(Random& random, bool rolling) {
   constexpr int64_t channels[]{1, 3, 7, 8, 9, 16, 17, 24, 25, 33, 48, 65, 72, 130};
-  const int64_t groups = random.between(0, 2) == 0 ? random.between(1, 3) : 1;
-  const int64_t in = random.one_of(channels) * groups, out = random.one_of(channels);
-  const Shape input{random.between(1, 3), in, random.between(1, 5), random.between(1, 7),
-                    random.between(1, 9)};
-  Triple kernel{random.between(1, 3), random.between(1, 4), random.between(1, 11)};
+  const int64_t groups = random(0, 2) == 0 ? random(1, 3) : 1;
+  const int64_t in = one_of(channels, random) * groups, out = one_of(channels, random);
+  const Shape input{random(1, 3), in, random(1, 5), random(1, 7), random(1, 9)};
+  Triple kernel{random(1, 3), random(1, 4), random(1, 11)};
   Triple stride = random.triple(1, 4), padding = random.triple(0, 2), dilation = random.triple(1, 3);
   if (rolling) {
-    kernel.d = random.one_of({2, 3, 5});
+    kernel.d = one_of({2, 3, 5}, random);
     stride = 1;
     dilation.d = 1;
   }
-  const Triple output_padding{random.between(0, std::max(stride.d, dilation.d) - 1), 0,
-                              random.between(0, std::max(stride.w, dilation.w) - 1)};
+  const Triple output_padding{random(0, std::max(stride.d, dilation.d) - 1), 0,
+                              random(0, std::max(stride.w, dilation.w) - 1)};
   return geometry(input, {in, out, kernel.d, kernel.h, kernel.w},
                   {stride, padding, output_padding, groups, dilation});
 }
@@ -128,17 +118,16 @@ std::optional<Conv3dGeometry> random_geometry(Random& random, bool rolling) {
 /// Few channels per group, down to one on either side; rows, columns and depths of more than one tile.
 std::optional<Conv3dGeometry> random_narrow_geometry(Random& random, bool rolling) {
   constexpr int64_t channels[]{1, 1, 1, 2, 3, 4, 5, 8, 9, 16};
-  const int64_t groups = random.between(1, 5);
-  const int64_t in = random.one_of(channels) * groups, out = random.one_of(channels);
-  const Shape input{random.between(1, 2), in, random.between(1, 19), random.between(1, 21),
-                    random.between(1, 70)};
+  const int64_t groups = random(1, 5);
+  const int64_t in = one_of(channels, random) * groups, out = one_of(channels, random);
+  const Shape input{random(1, 2), in, random(1, 19), random(1, 21), random(1, 70)};
   Triple kernel = random.triple(1, 5), stride = random.triple(1, 3), padding = random.triple(0, 2),
          dilation = random.triple(1, 2);
-  if (random.between(0, 1) == 0) dilation = 1;
-  if (random.between(0, 2) == 0) stride = 2;
+  if (random(0, 1) == 0) dilation = 1;
+  if (random(0, 2) == 0) stride = 2;
   if (rolling) stride = 1, dilation.d = 1, kernel.d = 3;
-  const Triple output_padding{0, random.between(0, std::max(stride.h, dilation.h) - 1),
-                              random.between(0, std::max(stride.w, dilation.w) - 1)};
+  const Triple output_padding{0, random(0, std::max(stride.h, dilation.h) - 1),
+                              random(0, std::max(stride.w, dilation.w) - 1)};
   return geometry(input, {in, out, kernel.d, kernel.h, kernel.w},
                   {stride, padding, output_padding, groups, dilation});
 }
@@ -147,10 +136,9 @@ std::optional<Conv3dGeometry> random_narrow_geometry(Random& random, bool rollin
 /// and step; few cells, and many of few channels.
 std::optional<Conv3dGeometry> random_patches(Random& random, bool) {
   constexpr int64_t channels[]{1, 2, 3, 8, 15, 16, 17, 20, 32, 33, 64, 65, 129, 256};
-  const Triple kernel{random.between(1, 3), random.between(1, 3), random.between(1, 2)};
-  const int64_t in = random.one_of(channels), out = random.one_of(channels), most = in * out < 100 ? 20 : 4;
-  Shape input{random.between(1, 3), in, random.between(1, most), random.between(1, most),
-              8 * random.between(1, 5)};
+  const Triple kernel{random(1, 3), random(1, 3), random(1, 2)};
+  const int64_t in = one_of(channels, random), out = one_of(channels, random), most = in * out < 100 ? 20 : 4;
+  Shape input{random(1, 3), in, random(1, most), random(1, most), 8 * random(1, 5)};
   if (kernel.h == 1 && input[3] % 4 == 0) input[4] /= 4;  // rows that are joined
   return geometry(input, {in, out, kernel.d, kernel.h, kernel.w}, {.stride = kernel});
 }
@@ -162,7 +150,7 @@ void compare_random(const KernelMode& mode, std::optional<Conv3dGeometry> (*make
   int compared = 0;
   for (int i = 0; i < 4000 && compared < enough; ++i) {
     const auto g = make(random, of_unit_stride(mode.kernel));
-    const bool bias = random.between(0, 1) == 0;
+    const bool bias = random(0, 1) == 0;
     if (!g || static_cast<double>(g->batch * g->small_channels * g->small_cells()) *
                       static_cast<double>(g->big_per_group() * g->taps()) >
                   most_products)
@@ -186,56 +174,58 @@ TEST_P(Conv3dKernelsCuda, GroupsOfFewChannelsEqualTheReference) {
   compare_random(GetParam(), random_narrow_geometry, 12, 200, 4e6);
 }
 
+/// Calls f(i) for the number of the first element of t, of the last, and of random ones.
+template <class F>
+void at_samples(const Tensor& t, F f) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 60; ++i)
+    f(i == 0   ? 0
+      : i == 1 ? t.numel() - 1
+               : static_cast<int64_t>(random() % static_cast<uint64_t>(t.numel())));
+}
+float element(const Tensor& t, int64_t i) {
+  return t.reshape({t.numel()}).select(0, i).to(f32).item<float>();
+}
+
+/// Two passes with the weights 3 and -2 along d: y = conv_transpose3d(x) + 1, and back = conv3d(y).
+struct ThereAndBack {
+  Tensor x, y, back;
+
+  ThereAndBack(const KernelMode& mode, const Conv3dGeometry& g) {
+    const Device device = Device::cuda();
+    x = randint(-4, 5, g.small_shape(), {mode.dtype, device});
+    const Tensor w = tensor({3, -2}, {1, 1, 2, 1, 1}, mode.dtype, device),
+                 one = tensor({1}, {1}, mode.dtype, device);
+    y = run(mode, Conv3dPass::conv_transpose3d, x, w, g, one);
+    back = run(testing::takes(mode, Conv3dPass::conv3d, g) ? mode : direct, Conv3dPass::conv3d, y, w, g);
+  }
+};
+
 // R7: offsets beyond 32 bits, in a batch and in one volume.
 TEST_P(Conv3dKernelsCuda, MoreThanTwoTo32OutputsAtSamples) {
-  const Device device = Device::cuda();
   for (const Shape& shape : {Shape{5, 1, 512, 1024, 1024}, Shape{1, 1, 2049, 1024, 1024}}) {
-    const Conv3dGeometry g =
-        detail::conv_transpose3d_geometry("large", shape, {1, 1, 2, 1, 1}, {.stride = {2, 1, 1}});
+    const Conv3dGeometry g = testing::geometry(shape, {1, 1, 2, 1, 1}, {.stride = {2, 1, 1}});
     if (!takes(Conv3dPass::conv_transpose3d, g)) continue;
-    const Tensor x = randint(-4, 5, shape, options());
-    const Tensor w = tensor({3, -2}, {1, 1, 2, 1, 1}, dtype(), device);
-    const Tensor y =
-        run(GetParam(), Conv3dPass::conv_transpose3d, x, w, g, tensor({1}, {1}, dtype(), device));
-    const KernelMode& back_by = takes(Conv3dPass::conv3d, g) ? GetParam() : direct;
-    const Tensor back = run(back_by, Conv3dPass::conv3d, y, w, g);
-    std::mt19937_64 random(1);
-    const auto at = [](const Tensor& t, int64_t i) {
-      return t.reshape({t.numel()}).select(0, i).to(f32).item<float>();
-    };
-    const int64_t row = 1024 * 1024;
-    for (int i = 0; i < 60; ++i) {
-      const int64_t j = i == 0 ? 0 : i == 1 ? x.numel() - 1 : static_cast<int64_t>(random() % x.numel());
-      const int64_t first = j / row * 2 * row + j % row;
-      EXPECT_EQ(at(y, first), at(x, j) * 3 + 1) << j;
-      EXPECT_EQ(at(y, first + row), at(x, j) * -2 + 1) << j;
-      EXPECT_EQ(at(back, j), 13 * at(x, j) + 1) << j;
-    }
+    const ThereAndBack t(GetParam(), g);
+    at_samples(t.x, [&](int64_t j) {
+      const int64_t row = 1024 * 1024, first = j / row * 2 * row + j % row;
+      EXPECT_EQ(element(t.y, first), element(t.x, j) * 3 + 1) << j;
+      EXPECT_EQ(element(t.y, first + row), element(t.x, j) * -2 + 1) << j;
+      EXPECT_EQ(element(t.back, j), 13 * element(t.x, j) + 1) << j;
+    });
   }
 }
 
 TEST_P(Conv3dKernelsCuda, MoreThanTwoTo31OutputsOfUnitSteps) {
-  const Device device = Device::cuda();
   const int64_t depths = 128, row = 1024 * 1024;
-  const Conv3dGeometry g =
-      detail::conv_transpose3d_geometry("large", {20, 1, depths, 1024, 1024}, {1, 1, 2, 1, 1}, {});
+  const Conv3dGeometry g = testing::geometry({20, 1, depths, 1024, 1024}, {1, 1, 2, 1, 1}, {});
   if (dtype() != f32 || !takes(Conv3dPass::conv_transpose3d, g)) return;
-  const Tensor x = randint(-4, 5, g.small_shape(), {.device = device});
-  const Tensor w = tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
-  const Tensor one = tensor({1}, {1}, f32, device);
-  const Tensor y = run(GetParam(), Conv3dPass::conv_transpose3d, x, w, g, one);
-  const KernelMode& back_by = takes(Conv3dPass::conv3d, g) ? GetParam() : direct;
-  const Tensor back = run(back_by, Conv3dPass::conv3d, y, w, g);
-  std::mt19937_64 random(1);
-  const auto at = [](const Tensor& t, int64_t i) {
-    return t.reshape({t.numel()}).select(0, i).item<float>();
-  };
-  for (int i = 0; i < 60; ++i) {
-    const int64_t j = i == 0 ? 0 : i == 1 ? x.numel() - 1 : static_cast<int64_t>(random() % x.numel());
+  const ThereAndBack t(GetParam(), g);
+  at_samples(t.x, [&](int64_t j) {
     const int64_t d = j / row % depths, out = j + j / (depths * row) * row;
-    EXPECT_EQ(at(y, out), 3 * at(x, j) - (d > 0 ? 2 * at(x, j - row) : 0) + 1) << j;
-    EXPECT_EQ(at(back, j), 3 * at(y, out) - 2 * at(y, out + row)) << j;
-  }
+    EXPECT_EQ(element(t.y, out), 3 * element(t.x, j) - (d > 0 ? 2 * element(t.x, j - row) : 0) + 1) << j;
+    EXPECT_EQ(element(t.back, j), 3 * element(t.y, out) - 2 * element(t.y, out + row)) << j;
+  });
 }
 
 }  // namespace

@@ -96,11 +96,8 @@ inline bool of_unit_stride(std::string_view kernel) {
 /// Whether it takes only kernels that equal their stride.
 inline bool of_patches(std::string_view kernel) { return kernel.starts_with("patches"); }
 
-class KernelTest : public ::testing::TestWithParam<KernelMode> {
+class KernelTest : public CudaTest, public ::testing::WithParamInterface<KernelMode> {
  protected:
-  void SetUp() override {
-    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
   static std::string_view kernel() { return GetParam().kernel; }
   static DType dtype() { return GetParam().dtype; }
   static Float32Precision precision() { return GetParam().precision; }

@@ -20,10 +20,6 @@ INSTANTIATE_TEST_SUITE_P(, WeightGradCuda, ::testing::ValuesIn(kernel_modes()), 
 constexpr auto pass = Conv3dPass::weight_grad;
 constexpr TensorOptions on_gpu{.device = Device::cuda()};
 
-Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options = {}) {
-  return detail::conv_transpose3d_geometry("weight_grad", input, weight, options);
-}
-
 // In the first case no tile size divides the rows, and slabs begin anywhere. Then come more taps and more
 // channels than a block holds, on both sides, also by one; rows that are cut in the middle; rows that are
 // read four at a time, and one by one; patches whose warps share rows, cells, or both. Sums are exact in f32

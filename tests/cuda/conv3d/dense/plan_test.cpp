@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/dense/plan.h>
 
 #include <algorithm>
@@ -185,9 +183,7 @@ TEST(Conv3dDensePlan, BoxesFillTheirRows) {
 TEST(Conv3dDensePlan, IsForAnyNumberOfMultiprocessors) {
   const auto g = *geometry(false, {1, 256, 4, 4, 4}, 64, 3, {.padding = 1});
   for (const int multiprocessors : {1, 2, 7, 9, 132}) {
-    Machine machine = h200;
-    machine.multiprocessors = multiprocessors;
-    const auto planned = best_plan(g, false, 2, machine);
+    const auto planned = best_plan(g, false, 2, testing::with_multiprocessors(multiprocessors));
     ASSERT_TRUE(planned);
     EXPECT_LE(planned->plan.split, multiprocessors);
     expect_fits(*planned);

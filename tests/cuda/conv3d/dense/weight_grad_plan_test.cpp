@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
 
 #include <array>
@@ -113,11 +111,9 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
   };
   int uneven = 0;  // some block does a part of one tile and a part of another
   for (const Case& c : cases) {
-    const Conv3dGeometry g = detail::conv_transpose3d_geometry("plan", c.input, c.weight, c.options);
+    const Conv3dGeometry g = testing::geometry(c.input, c.weight, c.options);
     for (const int multiprocessors : {1, 5, 132}) {
-      Machine machine = h200;
-      machine.multiprocessors = multiprocessors;
-      const auto p = make_weight_grad_plan(g, machine);
+      const auto p = make_weight_grad_plan(g, testing::with_multiprocessors(multiprocessors));
       ASSERT_TRUE(p) << c.weight;
       EXPECT_EQ(p->tile.group_taps(), c.group_taps) << c.input << c.weight;
       EXPECT_LE(p->stages * p->stage_bytes, 200 * 1024);
@@ -131,7 +127,7 @@ TEST(DenseWeightGradPlan, EvaluatesTheDefinition) {
 
 TEST(DenseWeightGradPlan, RefusesWhatItCannotDo) {
   const auto plan = [](const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-    return make_weight_grad_plan(detail::conv_transpose3d_geometry("plan", input, weight, options), h200);
+    return make_weight_grad_plan(testing::geometry(input, weight, options), h200);
   };
   EXPECT_TRUE(plan({1, 64, 4, 4, 4}, {64, 64, 3, 3, 3}, {}));
   EXPECT_FALSE(plan({1, 64, 4, 4, 4}, {64, 32, 3, 3, 3}, {.groups = 2}));

@@ -1,13 +1,11 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/few_channels/plan.h>
+
+#include "tests/cuda/conv3d/evaluate.h"
 
 namespace vox::cuda::conv::few_channels {
 namespace {
 
-Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-  return detail::conv_transpose3d_geometry("test", input, weight, options);
-}
+using testing::geometry;
 
 void expect_covered(const Axis& a) {
   EXPECT_GE(a.tile * a.tiles, a.cells);

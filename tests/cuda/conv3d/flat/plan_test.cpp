@@ -1,11 +1,10 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/flat/plan.h>
 
 #include <algorithm>
 #include <random>
 
 #include "tests/cuda/conv3d/evaluate.h"
+#include "tests/support/layouts.h"
 
 // The index arithmetic of flat on the CPU: windows of the flat plane, shifts, planes and groups of taps,
 // evaluated by loops. So the kernel's plan is tested on machines without a GPU.
@@ -128,14 +127,12 @@ void expect_definition(const Conv3dGeometry& g, bool transposed, int depths, boo
     }
     // The outputs of no product get the bias.
     const LiveResidues live = live_residues(*all);
-    const Triple& out = transposed ? g.big : g.small;
     const Triple step = transposed ? g.stride : Triple(1);
-    for (int64_t n = 0; n < g.batch; ++n)
-      for (int64_t c = 0; c < (transposed ? g.big_channels : g.small_channels); ++c)
-        for (int64_t d = 0; d < out.d; ++d)
-          for (int64_t h = 0; h < out.h; ++h)
-            for (int64_t w = 0; w < out.w; ++w)
-              if (!live.contain(d, h, w, step)) products.store(products.output(n, c, {d, h, w}));
+    const Shape shape = transposed ? g.big_shape() : g.small_shape();
+    testing::for_each_place(shape, [&](const Shape& i) {
+      if (!live.contain(i[2], i[3], i[4], step))
+        products.store(products.output(i[0], i[1], {i[2], i[3], i[4]}));
+    });
   });
 }
 
@@ -169,10 +166,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
         for (const bool transposed : {false, true}) {
           if (width + 2 * padding < taps || (transposed && width + taps - 1 <= 2 * padding)) continue;
           const Conv3dGeometry g =
-              transposed ? detail::conv_transpose3d_geometry("flat", {2, 8, 3, 5, width}, {8, 8, 1, 3, taps},
-                                                             {.padding = {0, 1, padding}})
-                         : detail::conv3d_geometry("flat", {2, 8, 3, 5, width}, {8, 8, 1, 3, taps},
-                                                   {.padding = {0, 1, padding}});
+              *geometry(transposed, {2, 8, 3, 5, width}, 8, {1, 3, taps}, {.padding = {0, 1, padding}});
           const Axes axes = products_of(g, transposed)->front();
           const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, 1, true}, most_shared);
           ASSERT_TRUE(p.has_value());
@@ -194,8 +188,7 @@ TEST(Conv3dFlatPlan, ChunksOfPairs) {
   for (const int64_t kernel : {3, 5, 7}) {
     for (const int channels : {16, 32, 64}) {
       const TileShape tile{256, 2, channels, 3, 8, 1, false, true};
-      const Conv3dGeometry g = detail::conv_transpose3d_geometry("pairs", {2, 32, 16, 32, 40},
-                                                                 {32, channels, 3, kernel, kernel}, {});
+      const Conv3dGeometry g = testing::geometry({2, 32, 16, 32, 40}, {32, channels, 3, kernel, kernel}, {});
       const auto p = cut_product(g, true, products_of(g, true)->front(), tile, most_shared);
       ASSERT_TRUE(p);
       EXPECT_EQ(tap_bytes(tile), 3 * channels * 48);

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/gather/plan.h>
 
 #include <algorithm>
@@ -17,15 +15,10 @@ namespace {
 using testing::Evaluation;
 using testing::geometry;
 using testing::Random;
+using testing::with_multiprocessors;
 
 constexpr int k_block_channels = 8;
 constexpr int64_t nothing = -2;  // what a stage holds beside elements
-
-constexpr Machine with_multiprocessors(int count) {
-  Machine machine = h200;
-  machine.multiprocessors = count;
-  return machine;
-}
 
 template <class Array>
 decltype(auto) at(Array& a, int64_t i) {

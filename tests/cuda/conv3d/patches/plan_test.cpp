@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 
@@ -11,12 +9,10 @@ namespace vox::cuda::conv::patches {
 namespace {
 
 using testing::Evaluation;
+using testing::geometry;
 
 constexpr Machine machines[]{since_sm_80, h200};
 
-Conv3dGeometry geometry(const Shape& input, const Shape& weight, const ConvTranspose3dOptions& options) {
-  return detail::conv_transpose3d_geometry("patches", input, weight, options);
-}
 /// From `in` to `out` channels, with a kernel that equals its stride.
 Conv3dGeometry patches(int64_t batch, int64_t in, int64_t out, const Triple& cells, const Triple& kernel) {
   return geometry({batch, in, cells.d, cells.h, cells.w}, {in, out, kernel.d, kernel.h, kernel.w},

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/rolling/plan.h>
 
 #include <algorithm>
@@ -19,14 +17,9 @@ using testing::Evaluation;
 using testing::geometry;
 using testing::outside;
 using testing::Random;
+using testing::with_multiprocessors;
 
 constexpr int64_t most_shared = 200 * 1024;
-
-constexpr Machine with_multiprocessors(int count) {
-  Machine machine = h200;
-  machine.multiprocessors = count;
-  return machine;
-}
 
 /// The input at position `flat` of plane `z`.
 int64_t input_at(int n_channel, int z, int flat, const flat::Product& p, const Evaluation& products) {
@@ -110,10 +103,8 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
 
 // Every step is in exactly one piece, and no piece is much longer than necessary.
 TEST(Conv3dRollingPlan, PiecesAreEven) {
-  std::mt19937_64 random(6);
-  const auto between = [&](int low, int high) {
-    return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
-  };
+  Random random{std::mt19937_64(6)};
+  const auto between = [&](int low, int high) { return static_cast<int>(random(low, high)); };
   for (int i = 0; i < 500; ++i) {
     flat::Product p{};
     p.groups = between(1, 3), p.channel_blocks = between(1, 2), p.tiles = between(1, i % 5 ? 60 : 5000);
@@ -188,8 +179,8 @@ TEST(Conv3dRollingPlan, NoCutHasAShorterLongestPiece) {
 
 TEST(Conv3dRollingPlan, TakesUnitStepsOnly) {
   const auto takes = [](const Triple& stride, const Triple& dilation, int taps) {
-    const auto g = detail::conv_transpose3d_geometry("rolling", {1, 8, 6, 6, 6}, {8, 8, 3, 3, 3},
-                                                     {.stride = stride, .dilation = dilation});
+    const auto g =
+        testing::geometry({1, 8, 6, 6, 6}, {8, 8, 3, 3, 3}, {.stride = stride, .dilation = dilation});
     return cut_product(g, true, flat::TileShape{256, 1, 16, taps, 8, 1}, most_shared).has_value();
   };
   EXPECT_TRUE(takes(1, 1, 3));

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/strided/plan.h>
 
 #include <algorithm>
@@ -151,9 +149,9 @@ TEST(Conv3dStridedPlan, LeavesSharedMemoryForTheKernelsOwn) {
       for (const Triple& stride :
            {Triple(1), Triple(2), Triple(1, 2, 2), Triple(1, 1, 2), Triple(3), Triple(2, 3, 4)}) {
         for (const int64_t dilation : {1, 2}) {
-          const auto g = detail::conv_transpose3d_geometry(
-              "test", {2, channels, 9, 16, 33}, {channels, channels, kernel.d, kernel.h, kernel.w},
-              {.stride = stride, .padding = 0, .dilation = dilation});
+          const auto g =
+              testing::geometry({2, channels, 9, 16, 33}, {channels, channels, kernel.d, kernel.h, kernel.w},
+                                {.stride = stride, .padding = 0, .dilation = dilation});
           for (const Bytes bytes : {Bytes{4, 4}, Bytes{2, 4}, Bytes{2, 2}, Bytes{4, 4, true}}) {
             for (const bool transposed : {false, true}) {
               const TileShape tile = tile_for(g, transposed, bytes);
@@ -190,9 +188,8 @@ TEST(Conv3dStridedPlan, CutsShiftsThatDoNotFit) {
         Case{33, 48, Triple(7, 7, 5), Triple(2, 2, 1), 8, 8},
         Case{32, 32, 4, 3, 12, 0},  // only conv3d has strides 3 and 4; 2 + 1 + 1 shifts along d, 3 phases
         Case{17, 48, 7, 4, 28, 0}}) {
-    const auto g = detail::conv_transpose3d_geometry("test", {1, c.in, 9, 10, 30},
-                                                     {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
-                                                     {.stride = c.stride});
+    const auto g = testing::geometry({1, c.in, 9, 10, 30}, {c.in, c.out, c.kernel.d, c.kernel.h, c.kernel.w},
+                                     {.stride = c.stride});
     for (const bool transposed : {false, true}) {
       const auto planned = make_plan(g, transposed, tile_for(g, transposed));
       if (transposed && c.kinds_transposed == 0) {
@@ -220,8 +217,8 @@ TEST(Conv3dStridedPlan, PairsTapsOfBothPhases) {
   };
   for (const Case& c : {Case{2, 0, 0, 1, 0}, Case{2, 1, 1, 1, 0}, Case{3, 0, 0, 2, 2}, Case{3, 1, 0, 2, 1},
                         Case{4, 0, 0, 2, 0}, Case{4, 1, 1, 2, 0}, Case{4, 3, 1, 2, 0}, Case{5, 2, 0, 3, 2}}) {
-    const auto g = detail::conv_transpose3d_geometry("test", {1, 8, 5, 6, 64}, {8, 32, 2, 2, c.kernel},
-                                                     {.stride = 2, .padding = {0, 0, c.padding}});
+    const auto g = testing::geometry({1, 8, 5, 6, 64}, {8, 32, 2, 2, c.kernel},
+                                     {.stride = 2, .padding = {0, 0, c.padding}});
     const TileShape tile = tile_for(g, true);
     ASSERT_EQ(tile.form, Form::wide) << c.kernel << ' ' << c.padding;
     const auto planned = make_plan(g, true, tile);
@@ -243,9 +240,8 @@ TEST(Conv3dStridedPlan, HasZerosBehindWindowsThatEndWithRows) {
   };
   for (const Case& c : {Case{64, 3, 1, true}, Case{128, 3, 1, true}, Case{64, 3, 0, false},  // a pitch of 66
                         Case{65, 3, 1, false}}) {
-    const auto g =
-        detail::conv_transpose3d_geometry("test", {4, 32, 16, 16, c.width}, {32, 32, 3, 3, c.kernel},
-                                          {.stride = 2, .padding = {1, 1, c.padding}});
+    const auto g = testing::geometry({4, 32, 16, 16, c.width}, {32, 32, 3, 3, c.kernel},
+                                     {.stride = 2, .padding = {1, 1, c.padding}});
     const TileShape tile = tile_for(g, true);
     ASSERT_EQ(tile.form, Form::wide);
     const auto planned = make_plan(g, true, tile);

@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/cuda/conv3d/weight_grad/plan.h>
 
 #include <vector>
@@ -31,8 +29,7 @@ TEST(Conv3dWeightGradPlan, TapsFarApartHaveASoundPlanOrNone) {
       const auto g = detail::conv3d_geometry("test", {2, 16, 16, 16, 16}, {16, 16, 3, 3, 3},
                                              {.padding = apart, .dilation = apart});
       for (const Factors factors : {Factors::tf32, Factors::tf32x3, Factors::of_16_bits}) {
-        SCOPED_TRACE(::testing::Message()
-                     << "dilation " << apart << ", factors " << static_cast<int>(factors));
+        SCOPED_TRACE(str("dilation ", apart, ", factors ", static_cast<int>(factors)));
         const auto p = make_plan(g, factors);
         if (!p) continue;
         ++plans;
@@ -159,8 +156,7 @@ TEST(Conv3dWeightGradPlan, EvaluatesTheDefinition) {
   };
   for (const Conv3dGeometry& g : geometries)
     for (const Factors factors : {Factors::tf32, Factors::tf32x3, Factors::of_16_bits}) {
-      SCOPED_TRACE(::testing::Message()
-                   << g.big_shape() << ' ' << g.weight_shape() << " factors " << static_cast<int>(factors));
+      SCOPED_TRACE(str(g.big_shape(), " factors ", static_cast<int>(factors)));
       const auto p = make_plan(g, factors);
       ASSERT_TRUE(p.has_value());
       expect_sound(*p);
