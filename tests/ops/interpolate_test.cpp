@@ -5,7 +5,6 @@
 #include <random>
 
 #include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/host_memory.h>
 #include <voxgrad/core/parallel.h>
@@ -337,30 +336,6 @@ TEST_P(Interpolate, RefusesBadArguments) {
     EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 1, bad}}}), vox::ValueError);
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_THROW(vox::interpolate(x, {.size = Triple(huge)}), vox::Error);
-}
-
-TEST_P(Interpolate, GradientsOfFirstAndSecondOrder) {
-  for (const InterpolateOptions& options :
-       {InterpolateOptions{.size = Triple{3, 5, 2}, .mode = nearest},
-        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear},
-        InterpolateOptions{.scale_factor = {{0.7, 1.9, 2.0}}, .mode = trilinear},
-        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear, .align_corners = true}}) {
-    const auto f = [&](const std::vector<Tensor>& in) { return vox::interpolate(in[0], options); };
-    const Tensor x = (integers({1, 2, 2, 3, 4}) * 0.3).set_requires_grad();
-    EXPECT_TRUE(vox::autograd::gradcheck(f, {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(f, {x}));
-    const auto strided = [&](const std::vector<Tensor>& in) {
-      return vox::interpolate(in[0].permute({0, 1, 4, 2, 3}), options);
-    };
-    EXPECT_TRUE(vox::autograd::gradcheck(strided, {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(strided, {x}));
-    const auto expanded = [&](const std::vector<Tensor>& in) {
-      return vox::interpolate(in[0].expand({2, 2, 3, 3, 4}), options);
-    };
-    const Tensor plane = x.detach().slice(2, 0, 1).clone().set_requires_grad();
-    EXPECT_TRUE(vox::autograd::gradcheck(expanded, {plane}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(expanded, {plane}));
-  }
 }
 
 // A thread of a GPU computes several cells along D if there are many, one if there are few, and cuts D

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/elementwise.h>
@@ -20,7 +19,6 @@ using vox::Shape;
 using vox::Tensor;
 using Ints = std::vector<int64_t>;
 using Values = std::vector<double>;
-using Inputs = std::vector<Tensor>;
 constexpr DType dtypes[] = {vox::f32, vox::f64, vox::i64, vox::u8, vox::boolean};
 
 Values values(const Tensor& t) { return t.detach().to(vox::f64).to_vector<double>(); }
@@ -260,37 +258,6 @@ TEST_P(Shaping, IndexSelectRefuses) {
             "index_select: indices[0] is 4, but a dimension of size 0 has no index");
   if (device().is_cuda()) {
     EXPECT_THROW(vox::index_select(x, 0, index({0}).to(vox::Device::cpu())), vox::DeviceError);
-  }
-}
-
-// -----------------------------------------------------------------------------------------------------------
-
-TEST_P(Shaping, GradientsOfFirstAndSecondOrder) {
-  const Tensor x = (counting({2, 3, 2}) * 0.1).set_requires_grad();
-  const Tensor z = (counting({2, 1, 2}) * 0.3).set_requires_grad();
-  const Tensor indices = index({2, 0, 2});
-  const vox::autograd::TensorFunction functions[] = {
-      [](const Inputs& in) {
-        return vox::cat({in[0], in[1], in[0]}, 1);
-      },
-      [](const Inputs& in) {
-        return vox::cat({in[0].transpose(0, 2), in[1].expand({2, 3, 2})}, 1);
-      },
-      [](const Inputs& in) {
-        return vox::stack({in[0], in[1].expand({2, 3, 2})}, 1);
-      },
-      [](const Inputs& in) {
-        return vox::pad(in[0].permute({2, 0, 1}) * in[1].squeeze(1).unsqueeze(2), {1, 2, 0, 1}, 3);
-      },
-      [&](const Inputs& in) { return vox::index_select(in[0] * in[1], 1, indices); },
-      [&](const Inputs& in) {
-        return vox::index_select(in[0].transpose(0, 1) * in[1].expand({3, 2, 2}), 0, indices);
-      },
-  };
-  for (size_t i = 0; i < std::size(functions); ++i) {
-    const Tensor second = i == 5 ? (counting({1, 2, 2}) * 0.3).set_requires_grad() : z;
-    EXPECT_TRUE(vox::autograd::gradcheck(functions[i], {x, second})) << i;
-    EXPECT_TRUE(vox::autograd::gradgradcheck(functions[i], {x, second})) << i;
   }
 }
 
