@@ -275,35 +275,15 @@ TEST_P(ElementwiseTest, Broadcasting) {
   EXPECT_EQ(exp(zeros({2, 0}, {f32, device()})).shape(), (Shape{2, 0}));
 }
 
-// An element's result depends only on its operands, not on where it lies in memory.
-TEST_P(ElementwiseTest, LayoutDoesNotChangeABit) {
-  const Tensor big = numbers<float>({5, 7, 11, 3});
-  const std::vector<Tensor> views = {big.permute({3, 1, 0, 2}),
-                                     big.slice(3, 1, 3),
-                                     big.slice(0, 1, 5, 2),
-                                     big.select(2, 4),
-                                     big.select(3, 1).transpose(0, 2),
-                                     big.slice(3, 0, 1).expand({5, 7, 11, 6}),
-                                     big.select(0, 2).select(0, 1).select(0, 3).select(0, 0).expand({9, 70}),
-                                     numbers<float>({6, 150}, 3).permute({1, 0}),
-                                     numbers<float>({3, 5, 7, 37}, 4).permute({3, 2, 1, 0})};
+// An element's result depends only on its operands, not on its neighbours.
+TEST_P(ElementwiseTest, AnElementAloneHasTheSameBits) {
+  const Tensor all = numbers<float>({1155});
   for (const testing::Sample& op : with_formula()) {
-    for (const Tensor& view : views)
-      EXPECT_TRUE(same_bits(host<float>(op({view})), host<float>(op({view.contiguous()})))) << op.name();
-    const Tensor one_by_one = op({big.flatten()});
-    for (int64_t i : {0, 63, 64, 500, 1154})
-      EXPECT_TRUE(same_bits(host<float>(op({big.flatten().slice(0, i, i + 1)})),
-                            host<float>(one_by_one.slice(0, i, i + 1))))
-          << op.name() << " element " << i;
-  }
-  for (const Tensor& view : views) {
-    const Tensor other = numbers<float>(view.shape(), 2);
-    const Tensor dense = view.contiguous();
-    for (auto op : {+[](const Tensor&a, const Tensor&b) { return a + b; },
-                    +[](const Tensor&a, const Tensor&b) { return a * b; },
-                    +[](const Tensor&a, const Tensor&b) { return a / b; },
-                    +[](const Tensor&a, const Tensor&b) { return pow(abs(a), b); }})
-      EXPECT_TRUE(same_bits(host<float>(op(view, other)), host<float>(op(dense, other))));
+    const Tensor y = op({all});
+    for (int64_t i : {0, 63, 64, 500, 1154}) {
+      const auto alone = host<float>(op({all.slice(0, i, i + 1)})), among = host<float>(y.slice(0, i, i + 1));
+      EXPECT_TRUE(same_bits(alone, among)) << op.name() << " element " << i;
+    }
   }
 }
 

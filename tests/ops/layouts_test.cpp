@@ -133,23 +133,27 @@ void check_gradients(const Sample& op, const Tensors& operands, const std::strin
     expect_same(run(op, operands, g.tensor), run(op, operands, g.dense), str(name, ", gradient ", g.layout));
 }
 
+std::vector<Layouts> operands_of(const Sample& op, DType dtype, Device device, bool empty = false) {
+  std::vector<Layouts> list;
+  for (auto& [shape, holds, is_batched, is_constant] : op.operands()) {
+    if (empty && is_batched) shape[0] = 0;
+    list.push_back(layouts(values_of(shape, holds, dtype, device, std::ssize(list))));
+  }
+  return list;
+}
+
+Tensors dense(const std::vector<Layouts>& operands) {
+  Tensors list;
+  for (const Layouts& operand : operands) list.push_back(operand[0].dense);
+  return list;
+}
+
 void check(const Sample& op, DType dtype, Device device) {
   const std::string name = str(op.name(), " of ", dtype);
-  std::vector<Layouts> operands, empty_operands;
-  Tensors dense;
-  for (const auto& [shape, holds, is_batched, is_constant] : op.operands()) {
-    const auto values = [&, holds = holds, k = std::ssize(operands)](const Shape& s) {
-      return values_of(s, holds, dtype, device, k);
-    };
-    Shape none = shape;
-    if (is_batched) none[0] = 0;
-    empty_operands.push_back(layouts(values(none)));
-    operands.push_back(layouts(values(shape)));
-    dense.push_back(operands.back()[0].dense);
-  }
+  const std::vector<Layouts> operands = operands_of(op, dtype, device);
   ASSERT_NO_FATAL_FAILURE(check_operands(op, operands, name));
-  ASSERT_NO_FATAL_FAILURE(check_gradients(op, dense, name));
-  ASSERT_NO_FATAL_FAILURE(check_operands(op, empty_operands, name + ", empty"));
+  ASSERT_NO_FATAL_FAILURE(check_gradients(op, dense(operands), name));
+  ASSERT_NO_FATAL_FAILURE(check_operands(op, operands_of(op, dtype, device, true), name + ", empty"));
 }
 
 class LayoutsTest : public CatalogueTest {
@@ -166,6 +170,42 @@ TEST_P(LayoutsTest, DoNotChangeABit) {
   for (const Sample& op : samples(Size::large)) {
     for (const DType dtype : op.dtypes) {
       if (op.any_layout) check(op, dtype, device());
+    }
+  }
+}
+
+// ---- For compute-sanitizer, which is slow -----------------------------------------------------------------
+
+/// Second gradients, too, read and write memory.
+void run_second_gradients(const Sample& op, Tensors leaves, const std::string& name) {
+  Tensors wanted;
+  for (size_t k = 0; k < leaves.size(); ++k) {
+    leaves[k] = leaves[k].clone();
+    if (is_floating(leaves[k].dtype()) && !op.operands()[k].is_constant)
+      wanted.push_back(leaves[k].set_requires_grad());
+  }
+  const Tensor y = op(leaves);
+  if (!y.requires_grad()) return;
+  const Tensor g = ones_like(y.detach()).set_requires_grad();
+  for (const Tensor& first : grad({y}, wanted, {.grad_outputs = {g}, .create_graph = true})) {
+    if (!first.requires_grad()) continue;  // it is 0
+    const Tensor second =
+        grad({first}, {g}, {.grad_outputs = {ones_like(first.detach())}, .retain_graph = true})[0];
+    EXPECT_TRUE(is_finite(second)) << name;
+  }
+}
+
+class LayoutsSanitize : public CatalogueTest {};
+INSTANTIATE_TEST_SUITE_P(, LayoutsSanitize, families(), family_name);
+
+TEST_P(LayoutsSanitize, EveryKernel) {
+  for (const Sample& op : samples(Size::small)) {
+    for (const DType dtype : {f32, bf16}) {
+      if (!std::count(op.dtypes.begin(), op.dtypes.end(), dtype)) continue;
+      std::vector<Layouts> operands = operands_of(op, dtype, device());
+      for (Layouts& list : operands) list.resize(std::min<size_t>(list.size(), 3));  // unaligned, strided
+      if (op.any_layout) check_operands(op, operands, str(op.name(), " of ", dtype));
+      run_second_gradients(op, dense(operands), str(op.name(), " of ", dtype));
     }
   }
 }

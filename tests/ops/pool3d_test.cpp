@@ -479,47 +479,4 @@ TEST_P(Pool3d, RefusesBadArguments) {
             (Values{1. / 3}));
 }
 
-// One small geometry per kernel, for compute-sanitizer.
-class Pool3dSanitize : public Pool3d {};
-INSTANTIATE_TEST_SUITE_P(, Pool3dSanitize, vox::testing::devices(), vox::testing::device_name);
-
-TEST_P(Pool3dSanitize, BlocksAndAdaptiveWindows) {
-  for (const int64_t width : {16, 9}) {
-    Tensor x = make(Values(static_cast<size_t>(2 * 3 * 4 * width), 1.0), {2, 1, 3, 4, width}, vox::f32)
-                   .set_requires_grad();
-    for (const Tensor& y :
-         {vox::max_pool3d(x, {.kernel_size = 2}), vox::avg_pool3d(x, {.kernel_size = {1, 2, 2}}),
-          vox::adaptive_max_pool3d(x, {2, 3, 5}), vox::adaptive_avg_pool3d(x, {2, 3, 5}),
-          vox::adaptive_max_pool3d(x, 1)}) {
-      Tensor g = vox::ones_like(y).set_requires_grad();
-      const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-      EXPECT_NEAR(values(gx.sum())[0], static_cast<double>(y.numel()), 1e-4);
-      const Tensor gg = vox::grad({gx}, {g}, {.grad_outputs = {vox::ones_like(gx)}})[0];
-      for (const double value : values(gg)) EXPECT_NEAR(value, 1, 1e-5);
-    }
-  }
-}
-
-TEST_P(Pool3dSanitize, ForwardBackwardAndAgain) {
-  Tensor x = make(Values(2 * 3 * 4 * 5, 1.0), {2, 1, 3, 4, 5}, vox::f32).set_requires_grad();
-  for (const bool is_max : {true, false}) {
-    Tensor y = is_max ? vox::max_pool3d(x, {.kernel_size = {2, 3, 3},
-                                            .stride = 2,
-                                            .padding = 1,
-                                            .dilation = {1, 1, 2},
-                                            .ceil_mode = true})
-                      : vox::avg_pool3d(x, {.kernel_size = {2, 3, 3},
-                                            .stride = 2,
-                                            .padding = 1,
-                                            .ceil_mode = true,
-                                            .count_include_pad = false});
-    Tensor g = vox::ones_like(y).set_requires_grad();
-    const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-    EXPECT_EQ(values(y), Values(static_cast<size_t>(y.numel()), 1.0));
-    EXPECT_NEAR(values(gx.sum())[0], static_cast<double>(y.numel()), 1e-4);
-    const Tensor gg = vox::grad({gx}, {g}, {.grad_outputs = {vox::ones_like(gx)}})[0];
-    for (const double value : values(gg)) EXPECT_NEAR(value, 1, 1e-5);
-  }
-}
-
 }  // namespace

@@ -157,6 +157,7 @@ class Table {
     add("stack", {std::vector{x, x}, 1}, every_dtype);
     add("index_select", {Operand{box, numbers, false}, 0, Operand{{5}, indices}}, every_dtype);
     add("index_select", {x, 2, Operand{{5}, indices, false}}, every_dtype);
+    if (!small) add("index_select", {x, 1, Operand{{5}, indices, false}}, every_dtype);
     add("one_hot", {Operand{{5, 2}, indices}, 3}, {i64});
   }
 
@@ -182,6 +183,20 @@ class Table {
       for (const char* op : {"softmax", "log_softmax"}) add(op, {x, dim}).in_half(Half::exact_forward);
     }
     add("sum_to", {x, {box[1], 1}});
+    if (small) return numbers_alone();
+    // Rows that fit a warp, a block, or several blocks of a GPU; with dense and with strided elements.
+    for (const Shape& shape : {Shape{9, 300}, Shape{300, 9}, Shape{5000}}) {
+      for (const char* op : {"sum", "mean", "max", "min"}) add(op, {Operand{shape}, {-1}, false});
+      for (const char* op : {"sum", "max"}) add(op, {Operand{shape}, {0}, true});
+    }
+    for (const Shape& shape : {Shape{70, 8}, Shape{70, 64}, Shape{70, 512}, Shape{5, 4096}, Shape{3, 16384},
+                               Shape{2, 40000}, Shape{2, 5, 64}, Shape{2, 32, 64}, Shape{4, 33}}) {
+      for (const char* op : {"softmax", "log_softmax"})
+        add(op, {Operand{shape}, 1}).in_half(Half::exact_forward);
+    }
+  }
+
+  void numbers_alone() {
     const Operand one{{}, numbers, false};
     for (const int64_t dim : {0, -1}) {
       add("max", {one, dim, false});
@@ -252,6 +267,12 @@ class Table {
     add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
     add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
     add("max_pool3d", {volume, 3, 2, 1});
+    const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
+    for (const char* op : {"max_pool3d", "avg_pool3d"}) {
+      add(op, {wide, 2});
+      add(op, {wide, {1, 2, 2}});
+      add(op, {wide, 3, 2, 1});
+    }
     add("max_pool3d", {volume, 2});
     add("max_pool3d", {Operand{volume.shape, numbers, true, true}, 2});  // keeps no indices
     add("max_pool3d", {volume, {1, 2, 2}});
