@@ -15,6 +15,8 @@
 #include <malloc.h>
 #endif
 
+#include <voxgrad/core/parallel.h>
+
 #include "tests/support/catalogue.h"
 #include "tests/support/values.h"
 
@@ -172,6 +174,23 @@ TEST_P(LayoutsTest, DoNotChangeABit) {
       if (op.any_layout) check(op, dtype, device());
     }
   }
+}
+
+TEST_P(LayoutsTest, AndThreadsDoNotEither) {
+  if (device().is_cuda()) GTEST_SKIP() << "threads of the CPU";
+  const int before = get_num_threads();
+  for (const Sample& op : samples(Size::large)) {
+    for (const DType dtype : op.dtypes) {
+      const Tensors operands = dense(operands_of(op, dtype, device()));
+      set_num_threads(1);
+      const Outcome alone = run(op, operands);
+      for (const int threads : {2, 5}) {
+        set_num_threads(threads);
+        expect_same(run(op, operands), alone, str(op.name(), " of ", dtype, " on ", threads, " threads"));
+      }
+    }
+  }
+  set_num_threads(before);
 }
 
 // ---- For compute-sanitizer, which is slow -----------------------------------------------------------------

@@ -258,7 +258,7 @@ class Table {
 
   void resampling() {
     family = "resampling";
-    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{2, 9, 4, 5, 6}};
+    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{3, 9, 5, 6, 7}};
     const Operand picture{small ? Shape{2, 4, 3} : Shape{9, 5, 6}}, row{small ? Shape{2, 6} : Shape{9, 30}};
     add("interpolate", {Operand{{2, 2, 4, 5}}, {}, 2, "trilinear"});
     add("interpolate", {volume, {8, 3, 9}});
@@ -276,6 +276,7 @@ class Table {
     add("max_pool3d", {volume, 2});
     add("max_pool3d", {Operand{volume.shape, numbers, true, true}, 2});  // keeps no indices
     add("max_pool3d", {volume, {1, 2, 2}});
+    add("max_pool3d", {volume, 1, {1, 2, 1}});
     add("max_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, {2, 1, 2}, true});
     add("avg_pool3d", {volume, {2, 3, 2}, 1, {1, 1, 0}});
     add("avg_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, true, false});
