@@ -1,13 +1,10 @@
 # The programs bench_<name>, and voxgrad_bench, the library that the comparisons with PyTorch load; the target `bench`
 # builds them all. They may measure private kernels too.
 
-set(shims common/shim.cpp common/conv.cpp vs_pytorch/shim.cpp networks/shim.cpp level2/shim.cpp memory_bound/shim.cpp)
+set(shims common/shim.cpp common/program.cpp common/conv.cpp vs_pytorch/shim.cpp networks/shim.cpp)
 list(TRANSFORM shims PREPEND ${PROJECT_SOURCE_DIR}/bench/)
-add_library(voxgrad_bench MODULE ${shims})
-voxgrad_options(voxgrad_bench)
+voxgrad_capi_library(voxgrad_bench ${shims})
 voxgrad_private_access(voxgrad_bench)  # to name the kernels that the conv3d table chooses
-# Exports the shims' own functions alone, because PyTorch brings a CUDA runtime of its own.
-target_link_options(voxgrad_bench PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(voxgrad_bench PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 add_custom_target(bench DEPENDS voxgrad_bench)
 

@@ -6,6 +6,11 @@ from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "capi"))
+import capi  # noqa: E402
+
+from .program import Program  # noqa: E402
+
 DTYPES = {"torch.float32": "f32", "torch.float64": "f64", "torch.bfloat16": "bf16", "torch.float16": "f16",
           "torch.int64": "i64", "torch.bool": "bool"}
 
@@ -20,10 +25,6 @@ def find(path=None):
     return found[-1]
 
 
-class VoxgradError(RuntimeError):
-    pass
-
-
 class _Tensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("name", c_char_p), ("dtype", c_char_p), ("rank", c_int64),
                 ("sizes", c_int64 * 8), ("cuda", c_int), ("requires_grad", c_int)]
@@ -36,42 +37,53 @@ def _tensor(tensor, name=""):
                    (c_int64 * 8)(*tensor.shape), tensor.is_cuda, tensor.requires_grad)
 
 
-class Library:
+class Library(capi.Library):
     def __init__(self, path):
-        self.loaded = ctypes.CDLL(str(Path(path).resolve()))
+        super().__init__(Path(path).resolve())
 
-    def call(self, name, *arguments):
-        function = getattr(self.loaded, "vox_bench_" + name)
-        function.restype = c_char_p
-        message = function(*arguments)
-        if message is not None:
-            raise VoxgradError(f"{name}: {message.decode()}")
+    def bench(self, name, *arguments):
+        self.call("bench_" + name, *arguments)
 
     def set_precision(self, precision):
-        """Returns whether this build has it: f32 at that precision, or tensors of that dtype."""
-        exists = c_int()
-        self.call("precision", precision.encode(), byref(exists))
-        return bool(exists.value)
+        """Sets how f32 is computed; "bf16" and "f16" are dtypes of tensors, for which there is nothing to set."""
+        if precision not in ("bf16", "f16"):
+            self.bench("precision", precision.encode())
 
     def set_threads(self, threads):
-        self.call("threads", c_int(threads))
+        self.call("set_num_threads", c_int(threads))
 
     def stream(self):
         stream = c_void_p()
-        self.call("stream", byref(stream))
+        self.bench("stream", byref(stream))
         return stream.value
 
     def memory(self, reset=False):
         """Bytes in use, and their peak."""
         in_use, peak = c_int64(), c_int64()
-        self.call("memory", byref(in_use), byref(peak), c_int(reset))
+        self.bench("memory", byref(in_use), byref(peak), c_int(reset))
         return in_use.value, peak.value
 
     def empty_cache(self):
-        self.call("empty_cache")
+        self.bench("empty_cache")
 
     def task(self, benchmark, name, pass_, operands, options=(), names=None):
-        return Task(self, benchmark, name, pass_, operands, options, names)
+        """A task that shim.cpp defines."""
+        tensors = _array(operands, names)
+        return Task(self, operands, "task", benchmark.encode(), name.encode(), pass_.encode(),
+                    (c_int64 * len(options))(*options), c_int(len(options)), tensors, c_int(len(tensors)))
+
+    def program(self, function, pass_, operands):
+        """A pass of function(program, *operands), whose ops are the program's (program.py). The last operand is the
+        gradient of the result, except for "forward"."""
+        inputs = operands if pass_ == "forward" else operands[:-1]
+        steps, tensors = Program(inputs).record(function), _array(operands)
+        return Task(self, [operands, steps], "program", pass_.encode(), steps, c_int(len(steps)), tensors,
+                    c_int(len(tensors)))
+
+
+def _array(tensors, names=None):
+    pairs = zip(tensors, names or [""] * len(tensors))
+    return (_Tensor * len(tensors))(*[_tensor(*pair) for pair in pairs])
 
 
 def conv_options(stride=1, padding=0, dilation=1, groups=1, output_padding=0):
@@ -83,52 +95,45 @@ def conv_options(stride=1, padding=0, dilation=1, groups=1, output_padding=0):
 class Task:
     """Prepared work on `operands`; a call runs it once. It holds memory: use it as a context manager."""
 
-    def __init__(self, library, benchmark, name, pass_, operands, options, names):
-        self._library, self._operands, self._handle = library, operands, c_void_p()  # keeps the operands' memory
-        tensors = [_tensor(*pair) for pair in zip(operands, names or [""] * len(operands))]
-        library.call("task", benchmark.encode(), name.encode(), pass_.encode(), (c_int64 * len(options))(*options),
-                     c_int(len(options)), (_Tensor * len(tensors))(*tensors), c_int(len(tensors)),
-                     byref(self._handle))
-        self._run = library.loaded.vox_bench_task_run
-        self._run.restype = c_char_p
+    def __init__(self, library, kept, function, *arguments):
+        self._library, self._kept, self._handle = library, kept, c_void_p()  # keeps the operands' memory
+        library.bench(function, *arguments, byref(self._handle))
 
     def __call__(self):
-        message = self._run(self._handle)
-        if message is not None:
-            raise VoxgradError(message.decode())
+        self._library.call("bench_task_run", self._handle)
 
     def results(self, templates):
         """Copies of the last run's results, which have the shapes of `templates`, in their dtypes."""
         copies = []
         for index, template in enumerate(templates):
             copy = template.detach().clone().contiguous().fill_(0)
-            self._library.call("task_result", self._handle, c_int(index), byref(_tensor(copy)))
+            self._library.bench("task_result", self._handle, c_int(index), byref(_tensor(copy)))
             copies.append(copy)
         return copies
 
     def poison(self, count):
         """Writes NaN over the `count` results of the last run and gives their memory back. Returns where they lay."""
         addresses = self.addresses(count)
-        self._library.call("task_poison", self._handle)
+        self._library.bench("task_poison", self._handle)
         return addresses
 
     def addresses(self, count):
         found = []
         for index in range(count):
             address = c_void_p()
-            self._library.call("task_address", self._handle, c_int(index), byref(address))
+            self._library.bench("task_address", self._handle, c_int(index), byref(address))
             found.append(address.value)
         return found
 
     def kernel(self):
         """The kernel that voxgrad's conv3d table chose, or ""."""
         name = c_char_p()
-        self._library.call("task_kernel", self._handle, byref(name))
+        self._library.bench("task_kernel", self._handle, byref(name))
         return name.value.decode()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._library.call("task_free", self._handle)
+        self._library.bench("task_free", self._handle)
         self._handle = c_void_p()

@@ -2,21 +2,13 @@
 
 namespace bench {
 
-std::optional<vox::DType> dtype_named(const std::string& name) {
-  for (uint8_t i = 0; i < 32; ++i)
-    if (name == vox::to_string(static_cast<vox::DType>(i))) return static_cast<vox::DType>(i);
-  return {};
-}
-
-vox::Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::Device device) {
-  return vox::detail::from_blob(data, dtype, shape, vox::contiguous_strides(shape), device, {});
-}
-
 vox::Tensor borrow(const VoxBenchTensor& t) {
-  const std::optional<vox::DType> dtype = dtype_named(t.dtype);
-  vox::check<vox::DTypeError>(dtype.has_value(), "bench: this build has no dtype ", t.dtype);
+  vox::DType dtype;
+  vox::capi::read(t.dtype, dtype);
+  const vox::Shape shape(t.sizes, t.sizes + t.rank);
   const vox::Device device = t.cuda ? vox::Device::cuda() : vox::Device::cpu();
-  vox::Tensor tensor = borrow(t.data, *dtype, vox::Shape(t.sizes, t.sizes + t.rank), device);
+  vox::Tensor tensor =
+      vox::detail::from_blob(t.data, dtype, shape, vox::contiguous_strides(shape), device, {});
   if (t.requires_grad) tensor.set_requires_grad();
   return tensor;
 }
@@ -49,51 +41,57 @@ std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensor
       SGD::Options{.lr = 1e-2, .momentum = 0.99, .weight_decay = 3e-5, .nesterov = true});
 }
 
-namespace {
-
-/// Sets the precision of f32. Does nothing for a 16-bit dtype, and returns false if this build does not have
-/// it.
-bool set_precision(const std::string& name) {
-  using enum vox::Float32Precision;
-  if (name == "bf16" || name == "f16") return dtype_named(name).has_value();
-  vox::check<vox::ValueError>(name == "highest" || name == "high" || name == "medium", "precision: got ",
-                              name, ", allowed are highest, high, medium, bf16 and f16");
-  vox::set_float32_precision(name == "highest" ? highest : name == "high" ? high : medium);
-  return true;
+Task optimiser_step(const Spec& spec) {
+  const size_t count = spec.operands.size() / 2;
+  Tensors parameters;
+  for (size_t i = 0; i < count; ++i) {
+    parameters.push_back(spec.operands[i].clone().set_requires_grad());
+    parameters.back().set_grad(spec.operands[count + i]);
+  }
+  return {[parameters, optimiser = optimiser(spec.name, parameters)] {
+    optimiser->step();
+    return parameters;
+  }};
 }
 
+namespace {
+
 Task make(const std::string& benchmark, const Spec& spec) {
-  if (benchmark == "level2") return level2(spec);
   if (benchmark == "network") return network(spec);
   if (benchmark == "conv") return conv(spec);
-  vox::check<vox::ValueError>(benchmark == "memory_bound", "bench: no benchmark ", benchmark);
-  return memory_bound(spec);
+  vox::check<vox::ValueError>(benchmark == "optimiser", "bench: no benchmark ", benchmark);
+  return optimiser_step(spec);
+}
+
+Tensors borrow_all(const VoxBenchTensor* tensors, int count) {
+  Tensors list;
+  for (int i = 0; i < count; ++i) list.push_back(borrow(tensors[i]));
+  return list;
 }
 
 }  // namespace
 }  // namespace bench
 
-using bench::guarded;
 using bench::Task;
 
 extern "C" {
 
-/// Sets how f32 is computed, or nothing for bf16 and f16; `exists` says whether this build has it.
-const char* vox_bench_precision(const char* name, int* exists) {
-  return guarded([&] { *exists = bench::set_precision(name); });
-}
-
-const char* vox_bench_threads(int threads) {
-  return guarded([&] { vox::set_num_threads(threads); });
+/// Sets how f32 is computed.
+VoxgradStatus voxgrad_bench_precision(const char* name) {
+  return guarded([&] {
+    using enum vox::Float32Precision;
+    vox::set_float32_precision(vox::capi::named<vox::Float32Precision>(
+        name, {{"highest", highest}, {"high", high}, {"medium", medium}}));
+  });
 }
 
 /// The cudaStream_t that voxgrad's ops of this process run in.
-const char* vox_bench_stream(void** stream) {
+VoxgradStatus voxgrad_bench_stream(void** stream) {
   return guarded([&] { *stream = vox::cuda::current_stream().native_handle(); });
 }
 
 /// Bytes in use on the GPU, and their peak since the last call with `reset`.
-const char* vox_bench_memory(int64_t* in_use, int64_t* peak, int reset) {
+VoxgradStatus voxgrad_bench_memory(int64_t* in_use, int64_t* peak, int reset) {
   return guarded([&] {
     if (reset) vox::cuda::reset_peak_memory_stats();
     const vox::cuda::MemoryStats stats = vox::cuda::memory_stats();
@@ -103,29 +101,46 @@ const char* vox_bench_memory(int64_t* in_use, int64_t* peak, int reset) {
 }
 
 /// Gives voxgrad's unused GPU memory back.
-const char* vox_bench_empty_cache() {
+VoxgradStatus voxgrad_bench_empty_cache() {
   return guarded([] { vox::cuda::empty_cache(); });
 }
 
-/// Prepares a task on `operands`, which the caller keeps alive until vox_bench_task_free.
-const char* vox_bench_task(const char* benchmark, const char* name, const char* pass, const int64_t* options,
-                           int option_count, const VoxBenchTensor* operands, int count, Task** out) {
+/// Prepares a task on `operands`, which the caller keeps alive until voxgrad_bench_task_free.
+VoxgradStatus voxgrad_bench_task(const char* benchmark, const char* name, const char* pass,
+                                 const int64_t* options, int option_count, const VoxBenchTensor* operands,
+                                 int count, Task** out) {
   return guarded([&] {
     bench::Spec spec{.name = name,
                      .pass = pass,
                      .options = {options, options + option_count},
-                     .operands = {},
+                     .operands = bench::borrow_all(operands, count),
                      .names = {}};
-    for (int i = 0; i < count; ++i) {
-      spec.operands.push_back(bench::borrow(operands[i]));
-      spec.names.push_back(operands[i].name ? operands[i].name : "");
-    }
+    for (int i = 0; i < count; ++i) spec.names.push_back(operands[i].name ? operands[i].name : "");
     *out = std::make_unique<Task>(bench::make(benchmark, spec)).release();
   });
 }
 
+/// Prepares a pass of a program on `operands`, of which the last is the gradient of y, except in "forward".
+/// The caller keeps them and `steps` alive until voxgrad_bench_task_free.
+VoxgradStatus voxgrad_bench_program(const char* pass, const VoxgradStep* steps, int step_count,
+                                    const VoxBenchTensor* operands, int count, Task** out) {
+  return guarded([&] {
+    const bench::Spec spec{.name = "program",
+                           .pass = pass,
+                           .options = {},
+                           .operands = bench::borrow_all(operands, count),
+                           .names = {}};
+    const size_t inputs = spec.operands.size() - (spec.pass == "forward" ? 0 : 1);
+    const bench::Program program(steps, step_count, inputs);
+    const auto forward = [=](const bench::Tensors& t) {
+      return program({t.begin(), t.begin() + static_cast<std::ptrdiff_t>(inputs)});
+    };
+    *out = std::make_unique<Task>(bench::differentiate(spec, forward)).release();
+  });
+}
+
 /// Runs it once; on a GPU it only submits the work.
-const char* vox_bench_task_run(Task* task) {
+VoxgradStatus voxgrad_bench_task_run(Task* task) {
   return guarded([&] {
     task->results.clear();
     task->results = task->run();
@@ -133,7 +148,7 @@ const char* vox_bench_task_run(Task* task) {
 }
 
 /// Copies result `index` of the last run into `to`, a tensor of its shape, and casts it to the dtype of `to`.
-const char* vox_bench_task_result(const Task* task, int index, const VoxBenchTensor* to) {
+VoxgradStatus voxgrad_bench_task_result(const Task* task, int index, const VoxBenchTensor* to) {
   return guarded([&] {
     const vox::Tensor& result = task->results.at(index);
     vox::Tensor target = bench::borrow(*to);
@@ -144,11 +159,11 @@ const char* vox_bench_task_result(const Task* task, int index, const VoxBenchTen
 }
 
 /// The name of the convolution's kernel, or "", valid while the task is.
-const char* vox_bench_task_kernel(const Task* task, const char** name) {
+VoxgradStatus voxgrad_bench_task_kernel(const Task* task, const char** name) {
   return guarded([&] { *name = task->kernel.c_str(); });
 }
 
-const char* vox_bench_task_free(Task* task) {
+VoxgradStatus voxgrad_bench_task_free(Task* task) {
   return guarded([&] { delete task; });
 }
 }

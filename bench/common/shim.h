@@ -2,16 +2,16 @@
 
 #include <voxgrad/voxgrad.h>
 
-#include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "capi/arguments.h"
+#include "capi/ops.h"
+
 // What the shims of all benchmarks share. They make one library, libvoxgrad_bench.so, which library.py loads:
-// voxgrad's public interface on memory that PyTorch owns, behind a plain C ABI. Every exported function
-// returns null, or a message that is valid until this thread's next call; no exception leaves it.
+// voxgrad's public interface on memory that PyTorch owns, behind a plain C ABI (capi/errors.h).
 
 extern "C" {
 
@@ -22,6 +22,13 @@ struct VoxBenchTensor {
   const char* dtype;  ///< "f32", "bf16", ...
   int64_t rank, sizes[8];
   int cuda, requires_grad;
+};
+
+/// An op of a program. Its arguments may be results: first the program's operands, then those of the steps.
+struct VoxgradStep {
+  const char* op;
+  int64_t count;
+  const VoxgradArgument* arguments;
 };
 }
 
@@ -45,11 +52,24 @@ struct Spec {
   std::vector<std::string> names;  ///< of the operands
 };
 
-// Each is defined in the shim.cpp of one benchmark, except conv, which is in common/conv.cpp.
-Task level2(const Spec& spec);
-Task network(const Spec& spec);
-Task conv(const Spec& spec);
-Task memory_bound(const Spec& spec);
+Task network(const Spec& spec);         ///< a training step; networks/shim.cpp
+Task conv(const Spec& spec);            ///< one convolution; conv.cpp
+Task optimiser_step(const Spec& spec);  ///< half of the operands are parameters, the others their gradients
+
+/// Ops by name, one after another; the last one's result is that of the program. The caller keeps `steps`.
+class Program {
+ public:
+  Program(const VoxgradStep* steps, int64_t count, size_t operands);
+  vox::Tensor operator()(Tensors operands) const;
+
+ private:
+  struct Step {
+    vox::capi::Op op;
+    std::vector<VoxgradArgument> arguments;
+    std::vector<size_t> dropped;  ///< places of results that no later step uses
+  };
+  std::vector<Step> steps_;
+};
 
 /// `forward` of the operands as a task. The pass "forward" records nothing and results in y. "backward" runs
 /// forward once, here, and results in the gradients of the operands that require grad; "step" does both each
@@ -59,24 +79,6 @@ Task differentiate(const Spec& spec, const Forward& forward);
 /// "sgd", "adam" or "adamw", with the options of optimisers.py.
 std::shared_ptr<vox::optim::Optimizer> optimiser(const std::string& name, Tensors parameters);
 
-/// The dtype of this name, if this build has it.
-std::optional<vox::DType> dtype_named(const std::string& name);
-
-vox::Tensor borrow(void* data, vox::DType dtype, const vox::Shape& shape, vox::Device device);
 vox::Tensor borrow(const VoxBenchTensor& tensor);
-
-template <class F>
-const char* guarded(F f) noexcept {
-  static thread_local std::string message;
-  try {
-    f();
-    return nullptr;
-  } catch (const std::exception& error) {
-    message = error.what();
-  } catch (...) {
-    message = "an exception that is no std::exception";
-  }
-  return message.c_str();
-}
 
 }  // namespace bench

@@ -35,7 +35,7 @@ def pytorch_times(run, function, operands, gy, pass_):
     def last(t):
         return t.detach().to(memory_format=torch.channels_last_3d) if t.dim() == 5 else t.detach()
 
-    forms = {"NCDHW": (operands, gy), "channels last": ([last(t).requires_grad_() for t in operands], last(gy))}
+    forms = {"NCDHW": (operands, gy), "channels last": ([last(t).requires_grad_(t.requires_grad) for t in operands], last(gy))}
     times, failed = {}, {}
     for name, (form, gradient) in forms.items():
         for compiled in (False, True) if run.args.compile else (False,):
@@ -52,12 +52,11 @@ def measure(run, problem, precision, pass_):
     smoke = run.args.smoke
     run.set_precision("highest" if smoke else precision)
     problem = problem.small() if smoke else problem
-    operands, function = problem.operands(run.args.device, dtype_of(precision)), problem.function()
+    operands, function = problem.operands(run.args.device, dtype_of(precision)), problem.pytorch
     with torch.no_grad():
         gy = torch.randn_like(function(*operands))
     row = {"problem": problem.number, "precision": precision, "pass": pass_}
-    with run.voxgrad.task("level2", str(problem.number), pass_, operands + [gy] * (pass_ == "step"),
-                          problem.options()) as task:
+    with run.voxgrad.program(problem.function, pass_, operands + [gy] * (pass_ == "step")) as task:
         task()
         theirs = pytorch_pass(function, operands, pass_, gy)()
         row["difference"] = difference(task.results(theirs), theirs)

@@ -58,14 +58,14 @@ def measure_op(run, case, precision):
     operands = case.tensors(dtype_of(precision), run.args.device, smoke)
     their_operands = [theirs_of(t, smoke) for t in operands]
     with torch.no_grad():
-        y = case.function(*their_operands)
+        y = case.pytorch(*their_operands)
     dtype = torch.float32 if case.name == "cast to f32" else dtype_of(precision)
     y = y.to(dtype) if y.is_floating_point() else y
     for pass_ in ("forward", "backward"):
         if getattr(case, pass_):
             gy = torch.randn_like(y) if pass_ == "backward" else None
-            theirs = pytorch_pass(case.function, their_operands, pass_, gy if gy is None else theirs_of(gy, smoke))
-            with run.voxgrad.task("memory_bound", case.name, pass_, operands + [gy] * (gy is not None)) as ours:
+            theirs = pytorch_pass(case.pytorch, their_operands, pass_, gy if gy is None else theirs_of(gy, smoke))
+            with run.voxgrad.program(case.function, pass_, operands + [gy] * (gy is not None)) as ours:
                 add_row(run, case.name, pass_, precision, case.moved_bytes(pass_, operands, y), ours, theirs)
 
 
@@ -80,7 +80,7 @@ def measure_optimiser(run, name, precision):
         optimiser.step()
         return [parameter.detach()]
 
-    with run.voxgrad.task("memory_bound", name, "optimiser", [value, gradient]) as ours:
+    with run.voxgrad.task("optimiser", name, "step", [value, gradient]) as ours:
         add_row(run, name, "step", precision, optimiser_bytes(name, value), ours, theirs)
 
 

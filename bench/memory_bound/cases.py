@@ -1,10 +1,11 @@
-"""Every memory-bound op in PyTorch, by the name that it has in shim.cpp, with the bytes that it has to move."""
+"""Every memory-bound op, for voxgrad and PyTorch (common/program.py), with the bytes that it has to move."""
 
 from dataclasses import dataclass
 from typing import Callable
 
 import torch
-from torch.nn import functional as f
+
+from common.pytorch_ops import PYTORCH
 
 SHAPES = {  # by the longest axis: 2^27 elements, 256 MiB in bf16 and 512 MiB in f32; and the same for --smoke
     "volume": ((2, 32, 128, 128, 128), (2, 32, 4, 4, 8)),
@@ -17,7 +18,7 @@ SHAPES = {  # by the longest axis: 2^27 elements, 256 MiB in bf16 and 512 MiB in
 
 @dataclass
 class Case:
-    """`forward` and `backward` list the tensors that a pass moves, a letter each: the operands, which tensors()
+    """`function` takes ops and operands. `forward` and `backward` list the tensors that a pass moves, a letter each: the operands, which tensors()
     explains (c counts no bytes), y for the output, and g for the gradient of y. The gradient of an operand has the
     operand's letter. An empty string says that the pass is not worth measuring."""
 
@@ -27,6 +28,9 @@ class Case:
     backward: str
     operands: str = "x"
     shape: str = "volume"
+
+    def pytorch(self, *operands):
+        return self.function(PYTORCH, *operands)
 
     def tensors(self, dtype, device, smoke):
         """The operands by letter: x and a are normal, p is a positive x, b a condition, t classes, c two vectors of
@@ -57,92 +61,99 @@ class Case:
         return sum(sizes[letter] for letter in (self.forward if pass_ == "forward" else self.backward))
 
 
-def batch_norm(x, weight, bias):
-    return f.batch_norm(x, None, None, weight, bias, training=True)
+def op(name, *values):
+    """The op of this name, of the operands and these values."""
+    return lambda ops, *operands: getattr(ops, name)(*operands, *values)
 
 
-def instance_norm(x, weight, bias):
-    return f.instance_norm(x, weight=weight, bias=bias)
+def batch_norm(slope):
+    return lambda ops, x, weight, bias: ops.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-5, slope)
 
 
-def group_norm(x, weight, bias):
-    return f.group_norm(x, 8, weight, bias)
+def instance_norm(slope):
+    return lambda ops, x, weight, bias: ops.instance_norm(x, None, None, weight, bias, True, 0.1, 1e-5, slope)
 
 
-def layer_norm(x, weight, bias):
-    return f.layer_norm(x, weight.shape, weight, bias)
+def group_norm(slope):
+    return lambda ops, x, weight, bias: ops.group_norm(x, 8, weight, bias, 1e-5, slope)
 
 
-def var_mean(x, dims):
+def layer_norm(slope):
+    return lambda ops, x, weight, bias: ops.layer_norm(x, tuple(weight.shape), weight, bias, 1e-5, slope)
+
+
+def var_mean(dims):
     """Both results of one op, which are small."""
-    return torch.add(*torch.var_mean(x, dims))
+    return lambda ops, x: ops.add(*ops.var_mean(x, dims, 1, False))
 
 
-def unary(name, function, kind="x"):
-    return Case(name, function, "xy", "gxx", kind)  # y may be read instead of x: the same bytes
+def unary(name, *values, kind="x"):
+    return Case(name, op(name, *values), "xy", "gxx", kind)  # y may be read instead of x: the same bytes
 
+
+NO, RELU, LEAKY = 1.0, 0.0, 0.01  # activations behind a norm, by their slope below 0
+TO_CHANNELS = (0, 2, 3, 4)
 
 # A norm over more than fits on the chip reads x twice and writes once; its gradient reads x and g twice. An activation
 # behind it moves nothing more. Rows of 512 are read once.
 CASES = [
-    Case("add", torch.add, "xay", "", "xa"),
-    Case("sub", torch.sub, "xay", "", "xa"),
-    Case("mul", torch.mul, "xay", "gxaxa", "xa"),
-    Case("div", torch.div, "xay", "gxaxa", "ap"),
-    Case("pow", torch.pow, "xay", "gxaxa", "pa"),
-    Case("maximum", torch.maximum, "xay", "gxaxa", "xa"),
-    Case("minimum", torch.minimum, "xay", "gxaxa", "xa"),
-    Case("where", lambda x, a, b: torch.where(b, x, a), "bxay", "gbxa", "xab"),
-    Case("compare", torch.gt, "xay", "", "xa"),
-    Case("mul scalar", lambda x: x * 1.5, "xy", "gx"),
-    Case("neg", torch.neg, "xy", "gx"),
-    *(unary(name, getattr(torch, name)) for name in ("abs", "exp", "erf", "tanh", "sigmoid", "relu")),
-    *(unary(name, getattr(torch, name), "p") for name in ("log", "sqrt", "rsqrt")),
+    Case("add", op("add"), "xay", "", "xa"),
+    Case("sub", op("sub"), "xay", "", "xa"),
+    Case("mul", op("mul"), "xay", "gxaxa", "xa"),
+    Case("div", op("div"), "xay", "gxaxa", "ap"),
+    Case("pow", op("pow"), "xay", "gxaxa", "pa"),
+    Case("maximum", op("maximum"), "xay", "gxaxa", "xa"),
+    Case("minimum", op("minimum"), "xay", "gxaxa", "xa"),
+    Case("where", lambda ops, x, a, b: ops.where(b, x, a), "bxay", "gbxa", "xab"),
+    Case("compare", op("gt"), "xay", "", "xa"),
+    Case("mul scalar", op("mul", 1.5), "xy", "gx"),
+    Case("neg", op("neg"), "xy", "gx"),
+    *map(unary, ("abs", "exp", "erf", "tanh", "sigmoid", "relu")),
+    *(unary(name, kind="p") for name in ("log", "sqrt", "rsqrt")),
     # Not hardsigmoid, whose gradient in f64 PyTorch computes with 1/6 rounded to f32.
-    *(unary(name, getattr(f, name)) for name in ("leaky_relu", "gelu", "silu", "mish", "elu", "softplus", "relu6",
-                                                 "hardtanh", "hardswish")),
-    unary("clamp", lambda x: torch.clamp(x, -1, 1)),
-    Case("batch_norm", batch_norm, "xxy", "gxgxx", "xc"),
-    Case("batch_norm relu", lambda *t: f.relu(batch_norm(*t)), "xxy", "gxgxx", "xc"),
-    Case("instance_norm", instance_norm, "xxy", "gxgxx", "xc"),
-    Case("instance_norm leaky_relu", lambda *t: f.leaky_relu(instance_norm(*t)), "xxy", "gxgxx", "xc"),
-    Case("group_norm", group_norm, "xxy", "gxgxx", "xc"),
-    Case("group_norm relu", lambda *t: f.relu(group_norm(*t)), "xxy", "gxgxx", "xc"),
-    Case("group_norm silu", lambda *t: f.silu(group_norm(*t)), "xxy", "gxgxx", "xc"),
-    Case("layer_norm", layer_norm, "xy", "gxx", "xc", "rows"),
-    Case("layer_norm relu", lambda *t: f.relu(layer_norm(*t)), "xy", "gxx", "xc", "rows"),
-    Case("softmax rows", lambda x: f.softmax(x, -1), "xy", "gyx", shape="rows"),
-    Case("softmax channels", lambda x: f.softmax(x, 1), "xy", "gyx"),
-    Case("log_softmax rows", lambda x: f.log_softmax(x, -1), "xy", "gyx", shape="rows"),
-    Case("cross_entropy", f.cross_entropy, "xty", "xtx", "xt", "classes"),
-    Case("mse_loss", f.mse_loss, "xay", "xaxa", "xa"),
-    Case("l1_loss", f.l1_loss, "xay", "xaxa", "xa"),
-    Case("sum", torch.sum, "xy", ""),  # the gradient of a sum is a view
-    Case("sum rows", lambda x: x.sum(-1), "xy", "", shape="rows"),
-    Case("sum columns", lambda x: x.sum(0), "xy", "", shape="rows"),
-    Case("sum to channels", lambda x: x.sum((0, 2, 3, 4)), "xy", ""),
-    Case("global mean", lambda x: x.mean((2, 3, 4), keepdim=True), "xy", ""),
-    Case("max rows", lambda x: x.amax(-1), "xy", "gxx", shape="rows"),
-    Case("argmax rows", lambda x: x.argmax(-1), "xy", "", shape="rows"),
-    Case("logsumexp rows", lambda x: torch.logsumexp(x, -1), "xy", "gxx", shape="rows"),
-    Case("logsumexp channels", lambda x: torch.logsumexp(x, 1), "xy", "gxx"),
-    Case("norm rows", lambda x: torch.linalg.vector_norm(x, 2, -1), "xy", "gxx", shape="rows"),
-    Case("var_mean rows", lambda x: var_mean(x, -1), "xy", "gxx", shape="rows"),
-    Case("var_mean to channels", lambda x: var_mean(x, (0, 2, 3, 4)), "xy", "gxx"),
-    Case("max_pool3d 2", lambda x: f.max_pool3d(x, 2), "xy", "gx"),
-    Case("max_pool3d 3", lambda x: f.max_pool3d(x, 3, 2, 1), "xy", "gx"),
-    Case("avg_pool3d 2", lambda x: f.avg_pool3d(x, 2), "xy", "gx"),
-    Case("adaptive_max_pool3d 7", lambda x: f.adaptive_max_pool3d(x, 7), "xy", "gx"),
-    Case("adaptive_avg_pool3d 7", lambda x: f.adaptive_avg_pool3d(x, 7), "xy", "gx"),
-    Case("nearest x2", lambda x: f.interpolate(x, scale_factor=2), "xy", "gx", shape="small volume"),
-    Case("trilinear x2", lambda x: f.interpolate(x, scale_factor=2, mode="trilinear"), "xy", "gx",
-         shape="small volume"),
-    Case("cat", lambda x, a: torch.cat([x, a], 1), "xay", "gxa", "xa", "half volume"),
-    Case("pad", lambda x: f.pad(x, (1,) * 6), "xy", "gx"),
-    Case("copy transposed", lambda x: x.transpose(-1, -2).contiguous(), "xy", "gx"),
-    Case("copy every second", lambda x: x[..., ::2].contiguous(), "xy", "gx"),
-    Case("channels last", lambda x: x.permute(0, 2, 3, 4, 1).contiguous(), "xy", "gx"),
-    Case("cast to f32", lambda x: x.float(), "xy", "gx"),
+    unary("leaky_relu", 0.01), unary("gelu"), unary("silu"), unary("mish"), unary("elu", 1.0),
+    unary("softplus", 1.0, 20.0), unary("relu6"), unary("hardtanh", -1.0, 1.0), unary("hardswish"),
+    unary("clamp", -1, 1),
+    Case("batch_norm", batch_norm(NO), "xxy", "gxgxx", "xc"),
+    Case("batch_norm relu", batch_norm(RELU), "xxy", "gxgxx", "xc"),
+    Case("instance_norm", instance_norm(NO), "xxy", "gxgxx", "xc"),
+    Case("instance_norm leaky_relu", instance_norm(LEAKY), "xxy", "gxgxx", "xc"),
+    Case("group_norm", group_norm(NO), "xxy", "gxgxx", "xc"),
+    Case("group_norm relu", group_norm(RELU), "xxy", "gxgxx", "xc"),
+    Case("group_norm silu", lambda ops, *t: ops.silu(group_norm(NO)(ops, *t)), "xxy", "gxgxx", "xc"),
+    Case("layer_norm", layer_norm(NO), "xy", "gxx", "xc", "rows"),
+    Case("layer_norm relu", layer_norm(RELU), "xy", "gxx", "xc", "rows"),
+    Case("softmax rows", op("softmax", -1), "xy", "gyx", shape="rows"),
+    Case("softmax channels", op("softmax", 1), "xy", "gyx"),
+    Case("log_softmax rows", op("log_softmax", -1), "xy", "gyx", shape="rows"),
+    Case("cross_entropy", op("cross_entropy"), "xty", "xtx", "xt", "classes"),
+    Case("mse_loss", op("mse_loss", "mean"), "xay", "xaxa", "xa"),
+    Case("l1_loss", op("l1_loss", "mean"), "xay", "xaxa", "xa"),
+    Case("sum", op("sum", (), False), "xy", ""),  # the gradient of a sum is a view
+    Case("sum rows", op("sum", (-1,), False), "xy", "", shape="rows"),
+    Case("sum columns", op("sum", (0,), False), "xy", "", shape="rows"),
+    Case("sum to channels", op("sum", TO_CHANNELS, False), "xy", ""),
+    Case("global mean", op("mean", (2, 3, 4), True), "xy", ""),
+    Case("max rows", op("max", (-1,), False), "xy", "gxx", shape="rows"),
+    Case("argmax rows", op("argmax", (-1,), False), "xy", "", shape="rows"),
+    Case("logsumexp rows", op("logsumexp", (-1,), False), "xy", "gxx", shape="rows"),
+    Case("logsumexp channels", op("logsumexp", (1,), False), "xy", "gxx"),
+    Case("norm rows", op("norm", 2, (-1,), False), "xy", "gxx", shape="rows"),
+    Case("var_mean rows", var_mean((-1,)), "xy", "gxx", shape="rows"),
+    Case("var_mean to channels", var_mean(TO_CHANNELS), "xy", "gxx"),
+    Case("max_pool3d 2", op("max_pool3d", 2), "xy", "gx"),
+    Case("max_pool3d 3", op("max_pool3d", 3, 2, 1), "xy", "gx"),
+    Case("avg_pool3d 2", op("avg_pool3d", 2), "xy", "gx"),
+    Case("adaptive_max_pool3d 7", op("adaptive_max_pool3d", 7), "xy", "gx"),
+    Case("adaptive_avg_pool3d 7", op("adaptive_avg_pool3d", 7), "xy", "gx"),
+    Case("nearest x2", op("interpolate", None, 2, "nearest"), "xy", "gx", shape="small volume"),
+    Case("trilinear x2", op("interpolate", None, 2, "trilinear"), "xy", "gx", shape="small volume"),
+    Case("cat", lambda ops, x, a: ops.cat([x, a], 1), "xay", "gxa", "xa", "half volume"),
+    Case("pad", op("pad", (1,) * 6, 0), "xy", "gx"),
+    Case("copy transposed", lambda ops, x: ops.contiguous(ops.transpose(x, -1, -2)), "xy", "gx"),
+    Case("copy every second", lambda ops, x: ops.contiguous(ops.slice(x, -1, 0, None, 2)), "xy", "gx"),
+    Case("channels last", lambda ops, x: ops.contiguous(ops.permute(x, (0, 2, 3, 4, 1))), "xy", "gx"),
+    Case("cast to f32", op("to", "f32"), "xy", "gx"),
 ]
 
 

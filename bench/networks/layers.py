@@ -18,7 +18,7 @@ OPS = {(nn.BatchNorm3d, nn.ReLU): ("norm", "batch_norm relu"),
        (nn.ReLU,): ("activation", "relu"), (nn.Sigmoid,): ("activation", "sigmoid"),
        (nn.MaxPool3d,): ("pooling", "max_pool3d 2"), (nn.Upsample,): ("interpolation", "trilinear x2"),
        (Cat,): ("cat", "cat")}
-FUNCTIONS = {case.name: case.function for case in CASES}
+BY_NAME = {case.name: case for case in CASES}
 CONV_PASSES = ("forward", "grad-input", "grad-weight")
 
 
@@ -46,13 +46,13 @@ def profile(library, clock, network, precision, device, markdown):
     found, output = calls(network, x)
     dtype, totals, rows = dtype_of(precision), {}, []
 
-    def both_ms(kind, count, benchmark, name, function, operands, passes, options=()):
+    def both_ms(kind, count, function, ours, operands, passes):
         for pass_ in passes:
             gy = [] if pass_ == "forward" else [torch.randn_like(function(*operands))]
             theirs = [clock.median_ms(pytorch_pass(function, [form(t) for t in operands], pass_,
                                                    form(gy[0]) if gy else None))
                       for form in (lambda t: t, channels_last)]
-            with library.task(benchmark, name, pass_, [*operands, *gy], options) as task:
+            with ours(pass_, [*operands, *gy]) as task:
                 row = {"kind": kind, "count": count, "pass": pass_, "ours_ms": clock.median_ms(task),
                        "pytorch_ms": min(theirs), "kernel": task.kernel()}
             ours_ms, pytorch_ms = totals.get(kind, (0, 0))
@@ -83,13 +83,18 @@ def profile(library, clock, network, precision, device, markdown):
             def function(x, weight, call=getattr(torch.nn.functional, name)):
                 return call(x, weight, stride=stride, padding=padding)
 
-            done = both_ms("convolution", count, "conv", name, function, [x, weight],
-                           ["forward" if pass_ == "forward" else "backward"], conv_options(stride, padding))
+            def ours(pass_, operands, name=name):
+                return library.task("conv", name, pass_, operands, conv_options(stride, padding))
+
+            done = both_ms("convolution", count, function, ours, [x, weight],
+                           ["forward" if pass_ == "forward" else "backward"])
             rows.extend({**row, "pass": pass_, "shape": shape, "weight": weight_shape, "stride": stride,
                          "layer": name} for row in done)
 
     def add(kind, count, name, operands):
-        done = both_ms(kind, count, "memory_bound", name, FUNCTIONS[name], operands, ["forward", "backward"])
+        case = BY_NAME[name]
+        done = both_ms(kind, count, case.pytorch, lambda *pass_: library.program(case.function, *pass_), operands,
+                       ["forward", "backward"])
         rows.extend({**row, "layer": name} for row in done)
 
     for (types, shapes), count in others.items():
@@ -112,7 +117,7 @@ def channels_last(t):
 
 def optimiser(library, clock, network, values):
     gradients = [torch.randn_like(v) for v in values]
-    with library.task("memory_bound", network.optimiser, "optimiser", values + gradients) as task:
+    with library.task("optimiser", network.optimiser, "step", values + gradients) as task:
         ours_ms = clock.median_ms(task)
     parameters = [v.clone().requires_grad_() for v in values]
     for parameter, gradient in zip(parameters, gradients):

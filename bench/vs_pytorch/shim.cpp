@@ -7,13 +7,13 @@
 extern "C" {
 
 /// Where result `index` of the last run lies.
-const char* vox_bench_task_address(const bench::Task* task, int index, const void** address) {
-  return bench::guarded([&] { *address = task->results.at(index).impl()->data(); });
+VoxgradStatus voxgrad_bench_task_address(const bench::Task* task, int index, const void** address) {
+  return guarded([&] { *address = task->results.at(index).impl()->data(); });
 }
 
 /// Writes NaN over the results and gives their memory back to the pool, which hands it out again.
-const char* vox_bench_task_poison(bench::Task* task) {
-  return bench::guarded([&] {
+VoxgradStatus voxgrad_bench_task_poison(bench::Task* task) {
+  return guarded([&] {
     for (const vox::Tensor& result : task->results)
       result.detach().fill_(std::numeric_limits<float>::quiet_NaN());
     task->results.clear();

@@ -20,7 +20,7 @@ class OutOfMemory(MemoryError):
     """An allocation of voxgrad that failed, on the host or on the GPU."""
 
 
-_ERRORS = {1: ValueError, 2: TypeError, 3: OutOfMemory, 4: RuntimeError}  # by VoxgradStatus
+_ERRORS = {1: ValueError, 2: ValueError, 3: TypeError, 7: OutOfMemory}  # by VoxgradStatus; others: RuntimeError
 
 
 class _Operand(ctypes.Structure):
@@ -64,7 +64,7 @@ version = _library.voxgrad_version().decode()
 
 def _checked(status):
     if status:
-        raise _ERRORS[status](_library.voxgrad_last_error().decode(errors="replace"))
+        raise _ERRORS.get(status, RuntimeError)(_library.voxgrad_last_error().decode(errors="replace"))
 
 
 def name_of(axes, transposed):

@@ -4,11 +4,7 @@
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/voxgrad.h>
 
-#include "_shim.h"
-
-#include <exception>
-#include <new>
-#include <string>
+#include "capi/errors.h"
 
 // The library that python/voxgrad/_library.py loads by ctypes: convolutions on memory of another framework,
 // behind a plain C ABI. It knows nothing of Python, of PyTorch or of the tape. The framework allocates the
@@ -41,17 +37,6 @@ struct VoxgradConvolution {
 namespace {
 
 using namespace vox;
-
-thread_local std::string last_error;
-
-VoxgradStatus failed(VoxgradStatus status, const char* message) noexcept {
-  try {
-    last_error = message;
-  } catch (...) {  // there is no memory for the message
-    last_error.clear();
-  }
-  return status;
-}
 
 constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
 constexpr ByDevice conv_transpose3d_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
@@ -142,30 +127,7 @@ void in_stream(Device device, void* stream, F f) {
 
 }  // namespace
 
-VoxgradStatus voxgrad_caught() noexcept {
-  try {
-    throw;
-  } catch (const ShapeError& error) {
-    return failed(voxgrad_value_error, error.what());
-  } catch (const ValueError& error) {
-    return failed(voxgrad_value_error, error.what());
-  } catch (const DTypeError& error) {
-    return failed(voxgrad_type_error, error.what());
-  } catch (const OutOfMemoryError& error) {
-    return failed(voxgrad_out_of_memory, error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(voxgrad_out_of_memory, "voxgrad: no memory on the host");
-  } catch (const std::exception& error) {
-    return failed(voxgrad_runtime_error, error.what());
-  } catch (...) {
-    return failed(voxgrad_runtime_error, "voxgrad: an exception that is no std::exception");
-  }
-}
-
 extern "C" {
-
-/// The message of this thread's last call that failed; valid until the next one fails.
-const char* voxgrad_last_error() { return last_error.c_str(); }
 
 /// "major.minor.patch"
 const char* voxgrad_version() { return version(); }

@@ -2,7 +2,7 @@
 #include <voxgrad/core/dlpack_abi.h>
 #include <voxgrad/voxgrad.h>
 
-#include "_shim.h"
+#include "capi/errors.h"
 
 #include <optional>
 

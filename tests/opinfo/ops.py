@@ -167,7 +167,7 @@ for name in ("prod", "any", "all"):
     add(name, lambda input, dim=None, keepdim=False, op=getattr(vox, name): op(input, dims(dim), keepdim))
 for name in ("max", "min"):
     add(name, lambda input, op=getattr(vox, name): op(input, (), False), of=name + ":reduction_no_dim")
-    add(name + ".dim", lambda input, dim, keepdim=False, op=getattr(vox, name + "_dim"): op(input, dim, keepdim),
+    add(name + ".dim", lambda input, dim, keepdim=False, op=getattr(vox, name): op(input, dim, keepdim),
         of=name + ":reduction_with_dim")
 
 
@@ -417,20 +417,20 @@ composed("nn.functional.binary_cross_entropy_with_logits", lambda input, target,
          pos_weight=None: vox.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 
 
-def first(results):
-    """The result proper; the others are running statistics."""
-    return results[0] if isinstance(results, list) else results
+def copies(*tensors):
+    """Of running statistics, which a norm in training updates."""
+    return [t if t is None else vox.clone(t) for t in tensors]
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     require(2 <= input.rank <= 5, "another rank")
-    return first(vox.batch_norm(input, running_mean, running_var, weight, bias, training, float(momentum), float(eps)))
+    return vox.batch_norm(input, *copies(running_mean, running_var), weight, bias, training, float(momentum), float(eps))
 
 
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
                   momentum=0.1, eps=1e-5):
-    return first(vox.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, float(momentum),
-                                   float(eps)))
+    return vox.instance_norm(input, *copies(running_mean, running_var), weight, bias, use_input_stats, float(momentum),
+                             float(eps))
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -457,7 +457,7 @@ shaping("stack", lambda tensors, dim=0: vox.stack(list(tensors), dim))
 
 def pad(input, pad, mode="constant", value=None):
     if mode != "constant":
-        return vox.pad_by(input, tuple(pad), mode)
+        return vox.pad(input, tuple(pad), mode)
     return vox.pad(input, tuple(pad), 0 if value is None else value)
 
 
@@ -535,7 +535,7 @@ def use_cuda(on):
 
 
 def on_cuda():
-    return int(_cuda)
+    return "cuda" if _cuda else "cpu"
 
 
 def full(sizes, value, like=None, dtype=None, device=None, layout=None, requires_grad=False, pin_memory=False):

@@ -14,7 +14,7 @@
 #include "tests/support/errors.h"
 
 // The calls that a user of PyTorch writes, each as it is written; and the ops that are compositions, on both
-// devices, with their first and second gradients.
+// devices (gradcheck_test.cpp checks their gradients).
 
 namespace vox {
 namespace {
@@ -41,11 +41,11 @@ class CallsTest : public DeviceTest {
   static Doubles values(const Tensor& x) { return x.to_vector<double>(); }
   using Op = std::function<Tensor(const Tensor&)>;
   /// Checks both gradients of f at x.
-  static void check_gradients(const char* name, const Op& f, const Tensor& x) {
+  static void check_gradients(const Op& f, const Tensor& x) {
     const Tensor leaf = x.clone().set_requires_grad();
     const auto g = [&](const std::vector<Tensor>& inputs) { return f(inputs[0]); };
-    EXPECT_TRUE(gradcheck(g, {leaf})) << name;
-    EXPECT_TRUE(gradgradcheck(g, {leaf})) << name;
+    EXPECT_TRUE(gradcheck(g, {leaf}));
+    EXPECT_TRUE(gradgradcheck(g, {leaf}));
   }
 };
 INSTANTIATE_TEST_SUITE_P(, CallsTest, testing::devices(), testing::device_name);
@@ -103,11 +103,6 @@ TEST_P(CallsTest, ClampWithOneBoundOrTensors) {
   Tensor row = numbers({0, 5}).set_requires_grad();
   sum(clamp(numbers({-1, 6, 1, 7, -2, 1}).reshape({3, 2}), {}, row)).backward();
   EXPECT_EQ(values(row.grad()), (Doubles{1, 2}));
-  check_gradients(
-      "clamp", [&](const Tensor& t) { return clamp(t * t, t - 1, t + 1); }, numbers({-2.5, -0.3, 0.4, 3.1}));
-  check_gradients(
-      "clamp", [&](const Tensor& t) { return clamp(t * t, b.detach(), t + 1); },
-      numbers({-2.5, -0.3, 0.4, 3.1}));
 }
 
 TEST_P(CallsTest, NumbersAsOperands) {
@@ -121,12 +116,6 @@ TEST_P(CallsTest, NumbersAsOperands) {
   EXPECT_EQ((x < 0.5).to_vector<bool>(), (x <= numbers({-1, 0, 0})).to_vector<bool>());
   EXPECT_EQ(values(where(gt(x, 0), 7, x)), (Doubles{-1, 7, 7}));
   EXPECT_EQ(values(masked_fill(x, lt(x, 0), -inf)), (Doubles{-inf, 0.5, 2}));
-  check_gradients(
-      "maximum", [](const Tensor& t) { return maximum(t * t, 2.5); }, x);
-  check_gradients(
-      "pow", [](const Tensor& t) { return pow(3, t); }, x);
-  check_gradients(
-      "masked_fill", [](const Tensor& t) { return masked_fill(t * t, lt(t.detach(), 0), 5); }, x);
   EXPECT_THROW(maximum(from_vector<int64_t>({1}, {1}, device()), 0.5), ValueError);
 }
 
@@ -160,8 +149,6 @@ TEST_P(CallsTest, IndicesAndSlices) {
   EXPECT_EQ(values(x[{.start = 1, .end = 3}]), (Doubles{3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(values(x[{.step = 2}]), (Doubles{0, 1, 2, 6, 7, 8}));
   EXPECT_EQ(values(x.slice(0, 3)), (Doubles{9, 10, 11}));
-  check_gradients(
-      "x[1]", [](const Tensor& t) { return t[1] * t[{.start = 2}]; }, x);
 }
 
 TEST_P(CallsTest, BackwardWithOptionsOnAConstTensor) {
@@ -183,11 +170,6 @@ TEST_P(CallsTest, MaxAndMinAlongOneDimension) {
   Tensor leaf = x.clone().set_requires_grad();
   max(leaf, 1).values.backward(numbers({1, 2, 3}));
   EXPECT_EQ(values(leaf.grad()), (Doubles{0, 1, 0, 2, 0, 0, 3, 0, 0})) << "the first extremum has all of it";
-  const Tensor distinct = numbers({3, 1, 2, 6, 4, 5}, {2, 3});
-  check_gradients(
-      "max", [](const Tensor& t) { return max(t * t, 0, true).values; }, distinct);
-  check_gradients(
-      "min", [](const Tensor& t) { return min(t * t, -1).values; }, distinct);
 }
 
 TEST_P(CallsTest, Prod) {
@@ -199,9 +181,8 @@ TEST_P(CallsTest, Prod) {
   EXPECT_EQ(prod(from_vector<uint8_t>({20, 20}, {2}, device())).item<int64_t>(), 400);
   EXPECT_EQ(prod(full({}, 3, device()), 0).item(), 3);
   for (const Shape& dims : {Shape{}, {0}, {1}, {2}, {0, 2}})
-    check_gradients(
-        "prod", [&](const Tensor& t) { return prod(t, dims); },
-        numbers({1, -2, 0, 0.5, 2, 3, -1, 1.5, 0, 0, 2, 1}, {2, 3, 2}));
+    check_gradients([&](const Tensor& t) { return prod(t, dims); },
+                    numbers({1, -2, 0, 0.5, 2, 3, -1, 1.5, 0, 0, 2, 1}, {2, 3, 2}));
 }
 
 TEST_P(CallsTest, AnyAndAll) {
@@ -265,14 +246,6 @@ TEST_P(CallsTest, FlipAndRoll) {
   Tensor copy = flip(x, Shape{});
   copy += 1;
   EXPECT_EQ(x[0][0].item<double>(), 0) << "flip copies";
-  check_gradients(
-      "flip",
-      [](const Tensor& t) {
-        return flip(t * t, {0, 1});
-      },
-      x);
-  check_gradients(
-      "roll", [](const Tensor& t) { return roll(t * t, 2, 1); }, x);
 }
 
 TEST_P(CallsTest, PaddingModes) {
@@ -285,13 +258,6 @@ TEST_P(CallsTest, PaddingModes) {
   EXPECT_THROW(pad(x, {-1, 0}, PadMode::replicate), ValueError);
   EXPECT_THROW(pad(x, {INT64_MAX, 0}, PadMode::replicate), ShapeError);
   EXPECT_THROW(pad(x.slice(1, 0, 0), {1, 0}, PadMode::replicate), ShapeError);
-  for (const PadMode mode : {PadMode::reflect, PadMode::replicate, PadMode::circular})
-    check_gradients(
-        "pad",
-        [&](const Tensor& t) {
-          return pad(t * t, {1, 2, 1, 0}, mode);
-        },
-        range({2, 3}));
 }
 
 TEST_P(CallsTest, OneHot) {
@@ -347,12 +313,6 @@ TEST_P(CallsTest, TensorsOfRank0HaveDimension0) {
     EXPECT_EQ(x.squeeze(dim).item<double>(), 2);
     EXPECT_EQ(x.transpose(dim, 0).item<double>(), 2);
     EXPECT_EQ(x.flatten().shape(), (Shape{1}));
-    check_gradients(
-        "max", [&](const Tensor& t) { return max(t * t, dim).values; }, x);
-    check_gradients(
-        "log_softmax", [&](const Tensor& t) { return log_softmax(t, dim); }, x);
-    check_gradients(
-        "prod", [&](const Tensor& t) { return prod(t * t, dim); }, x);
   }
   EXPECT_THROW(sum(x, 1), ShapeError);
   EXPECT_THROW(x.select(0, 0), ShapeError);
@@ -363,8 +323,6 @@ TEST_P(CallsTest, SqueezeKeepsOtherSizes) {
   EXPECT_EQ(x.squeeze(1).shape(), (Shape{1, 3, 1}));
   EXPECT_EQ(x.squeeze(-1).shape(), (Shape{1, 3}));
   EXPECT_EQ(x.squeeze().shape(), (Shape{3}));
-  check_gradients(
-      "squeeze", [](const Tensor& t) { return t.squeeze() * t.squeeze(1).reshape(3); }, x);
 }
 
 TEST_P(CallsTest, GeluByTanh) {
@@ -375,7 +333,6 @@ TEST_P(CallsTest, GeluByTanh) {
         y[i],
         0.5 * x[i] * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x[i] + 0.044715 * std::pow(x[i], 3)))),
         1e-13);
-  check_gradients("gelu_tanh", gelu_tanh, numbers(x));
 }
 
 TEST_P(CallsTest, InterpolateOfPicturesAndRows) {
@@ -385,8 +342,6 @@ TEST_P(CallsTest, InterpolateOfPicturesAndRows) {
   const InterpolateOptions twice{.scale_factor = 2, .mode = InterpolateOptions::Mode::bilinear};
   const Tensor same = interpolate(x.unsqueeze(2), {.size = {1, 8, 10}, .mode = twice.mode});
   EXPECT_EQ(values(interpolate(x, twice)), values(same.squeeze(2)));
-  check_gradients(
-      "interpolate", [&](const Tensor& t) { return interpolate(t, twice); }, x);
   EXPECT_THROW(interpolate(x[0][0], twice), ShapeError);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
 
@@ -207,6 +208,29 @@ TEST_P(ElementwiseGradTest, SecondDerivatives) {
   EXPECT_EQ(second([](const Tensor& x) { return exp(x); }, 0), 1);
   EXPECT_EQ(second([](const Tensor& x) { return abs(x) * x; }, -3), -2);
   EXPECT_EQ(second([](const Tensor& x) { return relu(x) * x; }, 3), 2);
+}
+
+// In 16 bits the result is the exact gradient, rounded once.
+TEST_P(ElementwiseGradTest, GradientsIn16BitsAreRoundedOnce) {
+  const Tensor wide = leaf({-2.5, -0.75, 0.375, 0.875, 1.625, -1.25}, {6});
+  const Tensor g = from_vector<double>({1, 2, -1, 0.5, 3, 1.5}, {6}, device());
+  for (auto* op : {&relu, &gelu, &silu, &mish, &hardswish, &erf, &sin, &cos,
+                   &log1p}) {  // not those that keep a rounded y
+    const Tensor expected = grad({op(wide)}, {wide}, {.grad_outputs = {g}})[0];
+    for (const DType half : {bf16, f16}) {
+      const Tensor x = wide.detach().to(half).set_requires_grad(true);
+      const Tensor got = grad({op(x)}, {x}, {.grad_outputs = {g.to(half)}})[0];
+      EXPECT_EQ(got.to(f64).to_vector<double>(), expected.to(half).to(f64).to_vector<double>()) << half;
+    }
+  }
+}
+
+// b a^(b-1) at b = 0 is 0, but its derivative with respect to b is 1 / a.
+TEST_P(ElementwiseGradTest, PowWithExponentZero) {
+  const auto f = [](const std::vector<Tensor>& inputs) { return pow(inputs[0], inputs[1]); };
+  const std::vector<Tensor> inputs = {leaf({2, 0.5}, {2}), leaf({0, 0}, {2})};
+  EXPECT_TRUE(autograd::gradcheck(f, inputs));
+  EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
 }
 
 }  // namespace

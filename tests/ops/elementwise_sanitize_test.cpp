@@ -33,20 +33,5 @@ TEST_P(ElementwiseSanitize, PacketsAndRests) {
   }
 }
 
-TEST_P(ElementwiseSanitize, Strides) {
-  const Tensor x = counting(105, f32).reshape({3, 5, 7});
-  const Tensor view = x.permute({2, 0, 1}).slice(0, 1, 7, 2);
-  const Tensor dense = view.contiguous();
-  EXPECT_EQ((view + dense.slice(2, 0, 1)).to_vector<float>(),
-            (dense + dense.slice(2, 0, 1)).to_vector<float>());
-  EXPECT_EQ(neg(view).to_vector<float>(), neg(dense).to_vector<float>());
-  EXPECT_EQ(view.to(u8).to_vector<uint8_t>(), dense.to(u8).to_vector<uint8_t>());
-  EXPECT_EQ(where(lt(view, 50), view, dense).to_vector<float>(), dense.to_vector<float>());
-  Tensor y = zeros({3, 5, 7}, {f32, device()});
-  Tensor part = y.permute({2, 0, 1}).slice(0, 1, 7, 2);
-  part.fill_(1).add_(view).mul_(2).copy_(view);
-  EXPECT_EQ(part.to_vector<float>(), dense.to_vector<float>());
-}
-
 }  // namespace
 }  // namespace vox

@@ -4,14 +4,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include <voxgrad/core/factories.h>
 
-#include "tests/support/devices.h"
+#include "tests/support/catalogue.h"
 #include "tests/support/errors.h"
 
 namespace vox {
@@ -36,62 +35,13 @@ double ulps(T got, double expected) {
   return std::abs(static_cast<double>(got) - expected) / static_cast<double>(unit);
 }
 
-struct UnaryCase {
-  const char* name;
-  std::function<Tensor(const Tensor&)> op;
-  std::function<double(double)> reference;
-  double max_ulps;  // of f32 and f64; the reference itself is a double
-};
-
-std::vector<UnaryCase> unary_cases() {
-  const double slope = 0.125;
-  return {
-      {"neg", neg, [](double x) { return -x; }, 0},
-      {"abs", abs, [](double x) { return std::abs(x); }, 0},
-      {"sign", sign, [](double x) { return std::isnan(x) ? x
-                                           : x > 0       ? 1.
-                                           : x < 0       ? -1.
-                                                         : 0.; }, 0},
-      {"exp", exp, [](double x) { return std::exp(x); }, 2.5},
-      {"log", log, [](double x) { return std::log(x); }, 2.5},
-      {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, 0.5},
-      {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 2},
-      {"floor", floor, [](double x) { return std::floor(x); }, 0},
-      {"ceil", ceil, [](double x) { return std::ceil(x); }, 0},
-      {"round", round, [](double x) { return std::nearbyint(x); }, 0},
-      {"sin", sin, [](double x) { return std::sin(x); }, 2},
-      {"cos", cos, [](double x) { return std::cos(x); }, 2},
-      {"log1p", log1p, [](double x) { return std::log1p(x); }, 2},
-      {"expm1", expm1, [](double x) { return std::expm1(x); }, 2},
-      {"erf", erf, [](double x) { return std::erf(x); }, 2},
-      {"tanh", tanh, [](double x) { return std::tanh(x); }, 8},
-      {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 4},
-      {"relu", relu, [](double x) { return x < 0 ? 0 : x; }, 0},
-      {"leaky_relu", [=](const Tensor& x) { return leaky_relu(x, slope); },
-       [=](double x) { return x < 0 ? slope * x : x; }, 0},
-      // The argument of erfc is rounded, and erfc's steep tail multiplies the error: up to x^2 ulp for x =
-      // -4.
-      {"gelu", gelu, [](double x) { return x * std::erfc(-x * std::sqrt(0.5)) / 2; }, 24},
-      {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, 4},
-      {"clamp", [](const Tensor& x) { return clamp(x, -1.5, 2); },
-       [](double x) { return x < -1.5 ? -1.5
-                             : x > 2  ? 2
-                                      : x; }, 0},
-      {"hardtanh", [](const Tensor& x) { return hardtanh(x, -1.5, 2); },
-       [](double x) { return x < -1.5 ? -1.5
-                             : x > 2  ? 2
-                                      : x; }, 0},
-      {"relu6", relu6, [](double x) { return x < 0   ? 0
-                                             : x > 6 ? 6
-                                                     : x; }, 0},
-      {"elu", [](const Tensor& x) { return elu(x, 0.5); },
-       [](double x) { return x > 0 ? x : 0.5 * std::expm1(x); }, 4},
-      {"softplus", [](const Tensor& x) { return softplus(x); },
-       [](double x) { return x > 20 ? x : std::log1p(std::exp(x)); }, 4},
-      {"softplus(2, 3)", [](const Tensor& x) { return softplus(x, 2, 3); },
-       [](double x) { return 2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2; }, 4},
-      {"mish", mish, [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, 6},
-  };
+/// The samples that have a formula.
+std::vector<testing::Sample> with_formula() {
+  std::vector<testing::Sample> list;
+  for (const testing::Sample& op : testing::catalogue(testing::Size::large)) {
+    if (op.formula) list.push_back(op);
+  }
+  return list;
 }
 
 /// Numbers of both signs around 0, of all magnitudes that matter to a function, and IEEE's special ones.
@@ -149,22 +99,20 @@ class ElementwiseTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(, ElementwiseTest, testing::devices(), testing::device_name);
 
-template <class T>
-void check_values(const std::vector<T>& x, const std::vector<T>& y, const UnaryCase& c) {
-  ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double expected = c.reference(static_cast<double>(x[i]));
-    EXPECT_LE(ulps(y[i], expected), c.max_ulps)
-        << c.name << "(" << x[i] << ") = " << y[i] << ", not " << expected;
-  }
-}
-
-TEST_P(ElementwiseTest, UnaryValues) {
-  for (const UnaryCase& c : unary_cases()) {
-    const auto x = interesting_numbers<float>();
-    check_values(x, host<float>(c.op(tensor(x))), c);
-    const auto z = interesting_numbers<double>();
-    check_values(z, host<double>(c.op(tensor(z))), c);
+TEST_P(ElementwiseTest, ValuesByFormula) {
+  const auto check = [&](const testing::Sample& op, const auto& x) {
+    using T = typename std::decay_t<decltype(x)>::value_type;
+    const std::vector<T> y = host<T>(op({tensor(x)}));
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = op.formula(static_cast<double>(x[i]));
+      EXPECT_LE(ulps(y[i], expected), op.ulps)
+          << op.name() << " of " << x[i] << " is " << y[i] << ", not " << expected;
+    }
+  };
+  for (const testing::Sample& op : with_formula()) {
+    check(op, interesting_numbers<float>());
+    check(op, interesting_numbers<double>());
   }
 }
 
@@ -327,35 +275,15 @@ TEST_P(ElementwiseTest, Broadcasting) {
   EXPECT_EQ(exp(zeros({2, 0}, {f32, device()})).shape(), (Shape{2, 0}));
 }
 
-// An element's result depends only on its operands, not on where it lies in memory.
-TEST_P(ElementwiseTest, LayoutDoesNotChangeABit) {
-  const Tensor big = numbers<float>({5, 7, 11, 3});
-  const std::vector<Tensor> views = {big.permute({3, 1, 0, 2}),
-                                     big.slice(3, 1, 3),
-                                     big.slice(0, 1, 5, 2),
-                                     big.select(2, 4),
-                                     big.select(3, 1).transpose(0, 2),
-                                     big.slice(3, 0, 1).expand({5, 7, 11, 6}),
-                                     big.select(0, 2).select(0, 1).select(0, 3).select(0, 0).expand({9, 70}),
-                                     numbers<float>({6, 150}, 3).permute({1, 0}),
-                                     numbers<float>({3, 5, 7, 37}, 4).permute({3, 2, 1, 0})};
-  for (const UnaryCase& c : unary_cases()) {
-    for (const Tensor& view : views)
-      EXPECT_TRUE(same_bits(host<float>(c.op(view)), host<float>(c.op(view.contiguous())))) << c.name;
-    const Tensor one_by_one = c.op(big.flatten());
-    for (int64_t i : {0, 63, 64, 500, 1154})
-      EXPECT_TRUE(same_bits(host<float>(c.op(big.flatten().slice(0, i, i + 1))),
-                            host<float>(one_by_one.slice(0, i, i + 1))))
-          << c.name << " element " << i;
-  }
-  for (const Tensor& view : views) {
-    const Tensor other = numbers<float>(view.shape(), 2);
-    const Tensor dense = view.contiguous();
-    for (auto op : {+[](const Tensor&a, const Tensor&b) { return a + b; },
-                    +[](const Tensor&a, const Tensor&b) { return a * b; },
-                    +[](const Tensor&a, const Tensor&b) { return a / b; },
-                    +[](const Tensor&a, const Tensor&b) { return pow(abs(a), b); }})
-      EXPECT_TRUE(same_bits(host<float>(op(view, other)), host<float>(op(dense, other))));
+// An element's result depends only on its operands, not on its neighbours.
+TEST_P(ElementwiseTest, AnElementAloneHasTheSameBits) {
+  const Tensor all = numbers<float>({1155});
+  for (const testing::Sample& op : with_formula()) {
+    const Tensor y = op({all});
+    for (int64_t i : {0, 63, 64, 500, 1154}) {
+      const auto alone = host<float>(op({all.slice(0, i, i + 1)})), among = host<float>(y.slice(0, i, i + 1));
+      EXPECT_TRUE(same_bits(alone, among)) << op.name() << " element " << i;
+    }
   }
 }
 

@@ -5,10 +5,8 @@
 #include <random>
 
 #include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/host_memory.h>
-#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/interpolate.h>
 #include "tests/support/devices.h"
@@ -211,54 +209,6 @@ TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
   }
 }
 
-// NaN included, in views whose planes lie side by side, backwards, cut or repeated.
-TEST_P(Interpolate, ViewsAndThreadsDoNotChangeABit) {
-  const auto comparable = [](const Tensor& t) {
-    Values all = values(t);
-    for (double& v : all) v = std::isnan(v) ? 1234.5 : v;
-    return all;
-  };
-  const Triple size{3, 5, 4};
-  const int threads = vox::get_num_threads();
-  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
-    Tensor dense = vox::randn({2, 9, 7, 6, 10}, {.dtype = dtype}).to(device());
-    dense.slice(2, 0, 1).slice(3, 1, 2).slice(4, 2, 3).copy_(vox::full({1}, std::nan("")).to(dtype));
-    for (const Shape& order : {Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0}, Shape{2, 0, 4, 3, 1}}) {
-      Shape back = order;
-      for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-      const Tensor x = dense.permute(order).contiguous().permute(back);
-      for (const Tensor& view : {x, x.slice(1, 3, 9).slice(4, 3, 10), x.slice(2, 0, 1),
-                                 x.slice(0, 0, 1).expand({20, 9, 7, 6, 10})}) {
-        const auto same = [&](const auto& f, const char* what) {
-          const Values expected = comparable(f(view.contiguous()));
-          for (const int n : {1, 3}) {
-            vox::set_num_threads(n);
-            EXPECT_EQ(comparable(f(view)), expected) << what << dtype << view.shape() << view.strides();
-          }
-          vox::set_num_threads(threads);
-        };
-        for (const auto& options :
-             {InterpolateOptions{.size = size, .mode = nearest},
-              {.size = size, .mode = trilinear},
-              InterpolateOptions{.size = size, .mode = trilinear, .align_corners = true}})
-          same([&](const Tensor& t) { return vox::interpolate(t, options); }, "forward");
-        // The adjoint reads a tensor of the view's shape.
-        const Triple in{view.size(2), view.size(3), view.size(4)};
-        const Tensor zero =
-            vox::zeros({view.size(0), view.size(1), size.d, size.h, size.w}, {dtype, device()})
-                .set_requires_grad();
-        for (const auto mode : {nearest, trilinear}) {
-          const Tensor y = vox::interpolate(zero, {.size = in, .mode = mode});
-          const auto gradient = [&](const Tensor& g) {
-            return vox::grad({y}, {zero}, {.grad_outputs = {g}, .retain_graph = true})[0];
-          };
-          same(gradient, "adjoint");
-        }
-      }
-    }
-  }
-}
-
 TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
   for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
     for (const auto& [in, out] : {std::pair{40, 97},
@@ -339,30 +289,6 @@ TEST_P(Interpolate, RefusesBadArguments) {
   EXPECT_THROW(vox::interpolate(x, {.size = Triple(huge)}), vox::Error);
 }
 
-TEST_P(Interpolate, GradientsOfFirstAndSecondOrder) {
-  for (const InterpolateOptions& options :
-       {InterpolateOptions{.size = Triple{3, 5, 2}, .mode = nearest},
-        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear},
-        InterpolateOptions{.scale_factor = {{0.7, 1.9, 2.0}}, .mode = trilinear},
-        InterpolateOptions{.size = Triple{3, 5, 2}, .mode = trilinear, .align_corners = true}}) {
-    const auto f = [&](const std::vector<Tensor>& in) { return vox::interpolate(in[0], options); };
-    const Tensor x = (integers({1, 2, 2, 3, 4}) * 0.3).set_requires_grad();
-    EXPECT_TRUE(vox::autograd::gradcheck(f, {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(f, {x}));
-    const auto strided = [&](const std::vector<Tensor>& in) {
-      return vox::interpolate(in[0].permute({0, 1, 4, 2, 3}), options);
-    };
-    EXPECT_TRUE(vox::autograd::gradcheck(strided, {x}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(strided, {x}));
-    const auto expanded = [&](const std::vector<Tensor>& in) {
-      return vox::interpolate(in[0].expand({2, 2, 3, 3, 4}), options);
-    };
-    const Tensor plane = x.detach().slice(2, 0, 1).clone().set_requires_grad();
-    EXPECT_TRUE(vox::autograd::gradcheck(expanded, {plane}));
-    EXPECT_TRUE(vox::autograd::gradgradcheck(expanded, {plane}));
-  }
-}
-
 // A thread of a GPU computes several cells along D if there are many, one if there are few, and cuts D
 // between threads. Away from the ends, a part of the input gives the same bits alone.
 TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
@@ -383,20 +309,6 @@ TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
       EXPECT_EQ(inner(vox::grad({few_y}, {few}, {.grad_outputs = {few_g}})[0]),
                 inner(grad.slice(2, begin, begin + 6).slice(3, 10, 13)));
     }
-  }
-}
-
-// One small geometry per kernel, for compute-sanitizer.
-class InterpolateSanitize : public Interpolate {};
-INSTANTIATE_TEST_SUITE_P(, InterpolateSanitize, vox::testing::devices(), vox::testing::device_name);
-
-TEST_P(InterpolateSanitize, ForwardAndAdjoint) {
-  for (const auto mode : {nearest, trilinear}) {
-    Tensor x = integers({1, 2, 3, 2, 5}, vox::f32).set_requires_grad();
-    Tensor y = vox::interpolate(x, {.size = Triple{5, 1, 9}, .mode = mode});
-    y.backward(vox::ones_like(y));
-    // The weights of one output cell add up to 1.
-    EXPECT_NEAR(values(x.grad().sum())[0], static_cast<double>(y.numel()), 1e-4);
   }
 }
 

@@ -1,12 +1,10 @@
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <random>
 #include <string>
 
 #include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 #include "tests/ops/pool3d_support.h"
@@ -490,98 +488,6 @@ TEST_P(Pool3d, RefusesBadArguments) {
   EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), vox::ShapeError);
   EXPECT_EQ(avg({1}, {.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true}),
             (Values{1. / 3}));
-}
-
-TEST_P(Pool3d, GradientsOfFirstAndSecondOrder) {
-  // Distinct values, far apart, so that difference quotients meet no tie and no kink.
-  Values v(2 * 4 * 3 * 5);
-  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(i * 37 % v.size()) * 0.1;
-  const Tensor x = make(v, {1, 2, 4, 3, 5}).set_requires_grad();
-  const auto max = [](const Tensor& t) {
-    return vox::max_pool3d(t, {.kernel_size = {2, 3, 2},
-                               .stride = {{1, 2, 2}},
-                               .padding = {1, 1, 0},
-                               .dilation = {2, 1, 2},
-                               .ceil_mode = true});
-  };
-  const auto avg = [](const Tensor& t) {
-    return vox::avg_pool3d(t, {.kernel_size = {2, 3, 2},
-                               .stride = {{1, 2, 2}},
-                               .padding = {1, 1, 0},
-                               .ceil_mode = true,
-                               .count_include_pad = false});
-  };
-  using Inputs = std::vector<Tensor>;
-  const std::vector<std::function<Tensor(const Tensor&)>> functions{
-      max,
-      avg,
-      [](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 2}); },
-      [](const Tensor& t) {
-        return vox::max_pool3d(t, {.kernel_size = {1, 2, 2}});
-      },
-      [](const Tensor& t) { return vox::avg_pool3d(t, {.kernel_size = 2, .divisor_override = 3}); },
-      [](const Tensor& t) {
-        return vox::adaptive_max_pool3d(t, {3, 2, 4});
-      },
-      [](const Tensor& t) {
-        return vox::adaptive_avg_pool3d(t, {3, 2, 4});
-      },
-      [](const Tensor& t) { return vox::adaptive_max_pool3d(t, 1); },
-      [](const Tensor& t) { return vox::adaptive_avg_pool3d(t, 1); },
-  };
-  for (const auto& f : functions) {
-    const vox::autograd::TensorFunction dense = [&](const Inputs& in) { return f(in[0]); };
-    const auto strided = [&](const Inputs& in) { return f(in[0].permute({0, 1, 4, 3, 2})); };
-    const auto expanded = [&](const Inputs& in) { return f(in[0].expand({3, 2, 4, 3, 5})); };
-    for (const auto& g :
-         {dense, vox::autograd::TensorFunction(strided), vox::autograd::TensorFunction(expanded)}) {
-      EXPECT_TRUE(vox::autograd::gradcheck(g, {x}));
-      EXPECT_TRUE(vox::autograd::gradgradcheck(g, {x}));
-    }
-  }
-}
-
-// One small geometry per kernel, for compute-sanitizer.
-class Pool3dSanitize : public Pool3d {};
-INSTANTIATE_TEST_SUITE_P(, Pool3dSanitize, vox::testing::devices(), vox::testing::device_name);
-
-TEST_P(Pool3dSanitize, BlocksAndAdaptiveWindows) {
-  for (const int64_t width : {16, 9}) {
-    Tensor x = make(Values(static_cast<size_t>(2 * 3 * 4 * width), 1.0), {2, 1, 3, 4, width}, vox::f32)
-                   .set_requires_grad();
-    for (const Tensor& y :
-         {vox::max_pool3d(x, {.kernel_size = 2}), vox::avg_pool3d(x, {.kernel_size = {1, 2, 2}}),
-          vox::adaptive_max_pool3d(x, {2, 3, 5}), vox::adaptive_avg_pool3d(x, {2, 3, 5}),
-          vox::adaptive_max_pool3d(x, 1)}) {
-      Tensor g = vox::ones_like(y).set_requires_grad();
-      const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-      EXPECT_NEAR(values(gx.sum())[0], static_cast<double>(y.numel()), 1e-4);
-      const Tensor gg = vox::grad({gx}, {g}, {.grad_outputs = {vox::ones_like(gx)}})[0];
-      for (const double value : values(gg)) EXPECT_NEAR(value, 1, 1e-5);
-    }
-  }
-}
-
-TEST_P(Pool3dSanitize, ForwardBackwardAndAgain) {
-  Tensor x = make(Values(2 * 3 * 4 * 5, 1.0), {2, 1, 3, 4, 5}, vox::f32).set_requires_grad();
-  for (const bool is_max : {true, false}) {
-    Tensor y = is_max ? vox::max_pool3d(x, {.kernel_size = {2, 3, 3},
-                                            .stride = 2,
-                                            .padding = 1,
-                                            .dilation = {1, 1, 2},
-                                            .ceil_mode = true})
-                      : vox::avg_pool3d(x, {.kernel_size = {2, 3, 3},
-                                            .stride = 2,
-                                            .padding = 1,
-                                            .ceil_mode = true,
-                                            .count_include_pad = false});
-    Tensor g = vox::ones_like(y).set_requires_grad();
-    const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-    EXPECT_EQ(values(y), Values(static_cast<size_t>(y.numel()), 1.0));
-    EXPECT_NEAR(values(gx.sum())[0], static_cast<double>(y.numel()), 1e-4);
-    const Tensor gg = vox::grad({gx}, {g}, {.grad_outputs = {vox::ones_like(gx)}})[0];
-    for (const double value : values(gg)) EXPECT_NEAR(value, 1, 1e-5);
-  }
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "tests/ops/pool3d_support.h"
 
 // Pooling by its other algorithms, with the same results: windows and strides far longer than the tensor,
-// views, maxima without indices.
+// maxima without indices.
 
 namespace {
 
@@ -23,38 +23,6 @@ using vox::Shape;
 using vox::Tensor;
 using vox::Triple;
 constexpr double inf = std::numeric_limits<double>::infinity();
-
-TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
-  const int threads = vox::get_num_threads();
-  for (const DType dtype : {vox::f32, vox::f64, vox::bf16}) {
-    const Tensor dense = vox::randn({3, 9, 5, 6, 7}, {.dtype = dtype}).to(device());
-    for (const Shape& order : {Shape{0, 2, 3, 4, 1}, Shape{4, 3, 2, 1, 0}, Shape{2, 0, 4, 3, 1}}) {
-      Shape back = order;
-      for (int64_t i = 0; i < 5; ++i) back[order[i]] = i;
-      const Tensor x = dense.permute(order).contiguous().permute(back);
-      for (const Tensor& view : {x, x.slice(1, 3, 9).slice(4, 2, 7), x.select(0, 1)}) {
-        const auto same = [&](const auto& f) {
-          const Values expected = values(f(view.contiguous()));
-          for (const int n : {1, 3}) {
-            vox::set_num_threads(n);
-            EXPECT_EQ(values(f(view)), expected) << dtype << view.shape() << view.strides();
-          }
-          vox::set_num_threads(threads);
-        };
-        same([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 1, .stride = {1, 2, 1}}); });
-        same([](const Tensor& t) {
-          return vox::max_pool3d(t, {{1, 2, 3}, Triple{2, 1, 3}, {0, 1, 1}, {2, 2, 1}, true});
-        });
-        same([](const Tensor& t) { return vox::max_pool3d(t, {3, Triple{2}, 1, 1}); });
-        for (const bool count_padding : {false, true}) {
-          same([&](const Tensor& t) {
-            return vox::avg_pool3d(t, {{3, 2, 2}, Triple{2, 1, 2}, {1, 1, 1}, true, count_padding});
-          });
-        }
-      }
-    }
-  }
-}
 
 // With one window, or one cell of a window, strides and dilations are never used, however long they are.
 TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {

@@ -6,19 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/nn/conv.h>
-#include <voxgrad/nn/linear.h>
-#include <voxgrad/ops/conv3d.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/interpolate.h>
-#include <voxgrad/ops/loss.h>
-#include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/pool3d.h>
-#include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/shaping.h>
+
+#include "capi/ops.h"
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/limit_memory.h"
 
 // Results that are too large are refused with the name of the public call and the shape of the result: not
@@ -27,25 +19,28 @@
 namespace vox {
 namespace {
 
+using capi::Value;
+using Tensors = Value::Tensors;
+
 class TooLarge : public testing::DeviceTest {
  protected:
   struct Case {
     const char* function;
-    Shape shape;  // as the message spells it
+    Shape shape;  ///< as the message spells it
     std::function<void()> call;
+
+    Case(const char* op, const Shape& shape, const capi::Values& values)
+        : Case(op, shape, [=] { capi::ops().at(op)(values); }) {}
+    Case(const char* function, const Shape& shape, std::function<void()> call)
+        : function(function), shape(shape), call(std::move(call)) {}
   };
   template <class E>
   static void expect_refused(const std::vector<Case>& cases, const char* rule) {
     for (const auto& [function, shape, call] : cases) {
-      try {
-        call();
-        ADD_FAILURE() << function << ": nothing was thrown";
-      } catch (const E& error) {
-        const std::string message = error.what();
-        EXPECT_EQ(message.find(str(function, ": ")), 0u) << function << " threw: " << message;
-        EXPECT_NE(message.find(rule), std::string::npos) << message;
-        EXPECT_NE(message.find(str(shape)), std::string::npos) << str(shape) << " is not in: " << message;
-      }
+      const std::string message = testing::message_of<E>(call);
+      EXPECT_EQ(message.find(str(function, ": ")), 0u) << function << " threw: " << message;
+      EXPECT_NE(message.find(rule), std::string::npos) << message;
+      EXPECT_NE(message.find(str(shape)), std::string::npos) << str(shape) << " is not in: " << message;
     }
   }
   /// A number as a tensor of that shape.
@@ -60,7 +55,6 @@ constexpr int64_t power(int n) { return int64_t{1} << n; }
 TEST_P(TooLarge, MoreElementsThanCanBeCounted) {
   const Shape square{power(40), power(40)}, padded{power(40), power(40) + 1};
   const Tensor a = expanded({power(40), 1}), b = expanded({1, power(40)}), one = expanded({1, 1});
-  const std::vector<int64_t> padding{power(40), 0};
   const TensorOptions here{f32, device()};
   const Shape volume{1, 1, power(20), power(20), power(20)}, larger{1, 1, power(23), power(23), power(23)};
   const nn::Linear::Options linear{.in_features = power(40), .out_features = power(40)};
@@ -72,14 +66,14 @@ TEST_P(TooLarge, MoreElementsThanCanBeCounted) {
        {"randn", square, [&] { randn(square, here); }},
        {"eye", square, [&] { eye(power(40)); }},
        {"from_vector", square, [&] { from_vector<float>({1}, square); }},
-       {"expand", square, [&] { a.expand(square); }},
-       {"reshape", square, [&] { a.reshape(square); }},
-       {"add", square, [&] { a + b; }},
-       {"lt", square, [&] { lt(a, b); }},
-       {"where", square, [&] { where(lt(one, 0), a, b); }},
-       {"matmul", square, [&] { matmul(a, b); }},
-       {"pad", padded, [&] { pad(a, padding); }},
-       {"interpolate", larger, [&] { interpolate(expanded(volume), {.scale_factor = 8}); }},
+       {"expand", square, {a, square}},
+       {"reshape", square, {a, square}},
+       {"add", square, {a, b}},
+       {"lt", square, {a, b}},
+       {"where", square, {lt(one, 0), a, b}},
+       {"matmul", square, {a, b}},
+       {"pad", padded, {a, {power(40), 0}, 0}},
+       {"interpolate", larger, {expanded(volume), {}, 8}},
        {"nn::Linear", square, [&] { nn::Linear{linear}; }},
        {"nn::Conv3d", Shape({power(40), power(40), 2, 2, 2}), [&] { nn::Conv3d{conv}; }}},
       "a tensor has at most 2^63 - 1 elements, got shape ");
@@ -90,40 +84,29 @@ TEST_P(TooLarge, MoreBytesThanCanBeCounted) {
   const Tensor x = expanded(shape), bytes = expanded(shape, u8), h = expanded(half), c = expanded(column),
                row = expanded({1, 2}), v = expanded(volume), yes = full({1}, true, {boolean, device()}),
                two = zeros({2}, {i64, device()});
-  const Triple taller{4, 4, 2};
-  expect_refused<ShapeError>(
-      {{"empty", shape, [&] { empty(shape); }},
-       {"ones", shape, [&] { ones(shape, x.options()); }},
-       {"ones_like", shape, [&] { ones_like(x); }},
-       {"rand", shape, [&] { rand(shape, x.options()); }},
-       {"randint", shape, [&] { randint(0, 2, shape, two.options()); }},
-       {"arange", shape, [&] { arange(power(61), two.options()); }},
-       {"clone", shape, [&] { x.clone(); }},
-       {"contiguous", shape, [&] { x.contiguous(); }},
-       {"to", shape, [&] { bytes.to(f64); }},
-       {"exp", shape, [&] { exp(x); }},
-       {"add", shape, [&] { x + x; }},
-       {"mul", shape, [&] { x * 2; }},
-       {"sub", shape, [&] { 1 - x; }},
-       {"where", shape, [&] { where(yes, x, x); }},
-       {"matmul", Shape({power(60), 2}), [&] { matmul(c, row); }},
-       {"cat", shape,
-        [&] {
-          cat({h, h}, 0);
-        }},
-       {"stack", Shape({2, power(60)}),
-        [&] {
-          stack({h, h}, 0);
-        }},
-       {"pad", Shape({power(60), 3}),
-        [&] {
-          pad(c, {1, 1});
-        }},
-       {"index_select", Shape({power(60), 2}), [&] { index_select(c, 1, two); }},
-       {"max_pool3d", volume, [&] { max_pool3d(v, {.kernel_size = 1}); }},
-       {"avg_pool3d", volume, [&] { avg_pool3d(v, {.kernel_size = 1}); }},
-       {"interpolate", Shape({power(57), 1, 4, 4, 2}), [&] { interpolate(v, {.size = taller}); }}},
-      "a tensor has at most 2^63 - 1 bytes, got shape ");
+  expect_refused<ShapeError>({{"empty", shape, [&] { empty(shape); }},
+                              {"ones", shape, [&] { ones(shape, x.options()); }},
+                              {"ones_like", shape, [&] { ones_like(x); }},
+                              {"rand", shape, [&] { rand(shape, x.options()); }},
+                              {"randint", shape, [&] { randint(0, 2, shape, two.options()); }},
+                              {"arange", shape, [&] { arange(power(61), two.options()); }},
+                              {"clone", shape, {x}},
+                              {"contiguous", shape, {x}},
+                              {"to", shape, {bytes, "f64"}},
+                              {"exp", shape, {x}},
+                              {"add", shape, {x, x}},
+                              {"mul", shape, {x, 2}},
+                              {"sub", shape, {1, x}},
+                              {"where", shape, {yes, x, x}},
+                              {"matmul", Shape({power(60), 2}), {c, row}},
+                              {"cat", shape, {Tensors{h, h}, 0}},
+                              {"stack", Shape({2, power(60)}), {Tensors{h, h}, 0}},
+                              {"pad", Shape({power(60), 3}), {c, {1, 1}, 0}},
+                              {"index_select", Shape({power(60), 2}), {c, 1, two}},
+                              {"max_pool3d", volume, {v, 1}},
+                              {"avg_pool3d", volume, {v, 1}},
+                              {"interpolate", Shape({power(57), 1, 4, 4, 2}), {v, {4, 4, 2}}}},
+                             "a tensor has at most 2^63 - 1 bytes, got shape ");
 }
 
 // Messages use the caller's shapes, without the axes and the batch that only conv3d has.
@@ -132,11 +115,10 @@ TEST_P(TooLarge, MoreElementsThanAConvolutionTakes) {
   const Tensor x3 = expanded({1, 1, power(20), power(20), power(20)}), w3 = expanded({1, 1, 1, 1, 1});
   const Tensor x2 = expanded({power(57), 1, 2, 2}), w2 = expanded({4, 1, 1, 1});
   const Tensor x1 = expanded({1, 1}), w1 = expanded({1, power(30), power(30)});
-  expect_refused<ShapeError>(
-      {{"conv_transpose3d", big, [&] { conv_transpose3d(x3, w3, {}, {.stride = 8}); }},
-       {"conv2d", Shape({power(57), 4, 2, 2}), [&] { conv2d(x2, w2); }},
-       {"conv_transpose1d", Shape({power(30), power(30)}), [&] { conv_transpose1d(x1, w1); }}},
-      "a tensor of a convolution has at most 2^60 - 1 elements, got shape ");
+  expect_refused<ShapeError>({{"conv_transpose3d", big, {x3, w3, {}, 8}},
+                              {"conv2d", Shape({power(57), 4, 2, 2}), {x2, w2}},
+                              {"conv_transpose1d", Shape({power(30), power(30)}), {x1, w1}}},
+                             "a tensor of a convolution has at most 2^60 - 1 elements, got shape ");
 }
 
 // No machine has 2^57 bytes.
@@ -145,8 +127,8 @@ TEST_P(TooLarge, MoreBytesThanThereAre) {
   const Tensor x = expanded(shape);
   expect_refused<OutOfMemoryError>({{"empty", shape, [&] { empty(shape, x.options()); }},
                                     {"zeros", shape, [&] { zeros(shape, x.options()); }},
-                                    {"relu", shape, [&] { relu(x); }},
-                                    {"add", shape, [&] { x + x; }},
+                                    {"relu", shape, {x}},
+                                    {"add", shape, {x, x}},
                                     {"to_vector", shape, [&] { x.to_vector<float>(); }}},
                                    "no memory for a tensor of shape ");
 }
@@ -158,29 +140,21 @@ TEST_P(TooLarge, WorkThatIsInVain) {
                w = expanded({1, 1, 1, 1, 1}), input = expanded(scores), target = expanded(shape, i64),
                y2 = v.squeeze(0).squeeze(0), w2 = w.squeeze(0).squeeze(0).reshape({1, 1, 1, 1}),
                zero = zeros({1}, {i64, device()});
-  const Reduction none = Reduction::none;
-  expect_refused<OutOfMemoryError>(
-      {{"softmax", shape, [&] { softmax(x, 0); }},
-       {"softmax", shape, [&] { softmax(h, 0); }},
-       {"log_softmax", shape, [&] { log_softmax(x, 0); }},
-       {"log_softmax", shape, [&] { log_softmax(h, 0); }},
-       {"cross_entropy", scores, [&] { cross_entropy(input, target); }},
-       {"mse_loss", shape, [&] { mse_loss(x, x, none); }},
-       {"l1_loss", shape, [&] { l1_loss(x, x, none); }},
-       {"index_select", shape, [&] { index_select(zero.to(f32), 0, zero.expand(shape)); }},
-       {"flip", shape, [&] { flip(x, 0); }},
-       {"pad", Shape({1, power(50) + 2}),
-        [&] {
-          pad(x.unsqueeze(0), {1, 1}, PadMode::replicate);
-        }},
-       {"conv3d", row, [&] { conv3d(v, w); }},
-       {"conv2d", row, [&] { conv2d(y2.unsqueeze(0), w2); }},
-       {"conv_transpose3d", row, [&] { conv_transpose3d(v, w); }},
-       {"conv3d_weight_grad", row,
-        [&] {
-          conv3d_weight_grad(v, w, {1, 1, power(50)});
-        }}},
-      "no memory for a tensor of shape ");
+  expect_refused<OutOfMemoryError>({{"softmax", shape, {x, 0}},
+                                    {"softmax", shape, {h, 0}},
+                                    {"log_softmax", shape, {x, 0}},
+                                    {"log_softmax", shape, {h, 0}},
+                                    {"cross_entropy", scores, {input, target}},
+                                    {"mse_loss", shape, {x, x, "none"}},
+                                    {"l1_loss", shape, {x, x, "none"}},
+                                    {"index_select", shape, {zero.to(f32), 0, zero.expand(shape)}},
+                                    {"flip", shape, {x, {0}}},
+                                    {"pad", Shape({1, power(50) + 2}), {x.unsqueeze(0), {1, 1}, "replicate"}},
+                                    {"conv3d", row, {v, w}},
+                                    {"conv2d", row, {y2.unsqueeze(0), w2}},
+                                    {"conv_transpose3d", row, {v, w}},
+                                    {"conv3d_weight_grad", row, {v, w, {1, 1, power(50)}}}},
+                                   "no memory for a tensor of shape ");
 }
 
 /// Runs `call` in a process of its own with `bytes` more memory, and prints what it throws to stderr.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -105,6 +106,11 @@ inline std::vector<LaidOut> layouts(const Tensor& values) {
     std::swap(strides[d], strides[rank - 1]);
     list.push_back(lay_out(str("transposed ", d), values, 0, strides, numel));
   }
+  Shape reversed = shape;
+  std::reverse(reversed.begin(), reversed.end());
+  Shape backwards = contiguous_strides(reversed);
+  std::reverse(backwards.begin(), backwards.end());
+  if (rank > 2) list.push_back(lay_out("reversed", values, 0, backwards, numel));
   const auto expanded = [&](std::string layout, const Shape& kept) {
     Shape strides = contiguous_strides(kept);
     for (int64_t d = 0; d < rank; ++d) {

@@ -1,0 +1,410 @@
+#include "tests/support/catalogue.h"
+
+#include <cmath>
+#include <limits>
+
+namespace vox::testing {
+
+using enum Holds;
+
+namespace {
+
+std::string described(const capi::Value& value) {
+  if (const auto* number = value.get<Scalar>()) return str(number->as_real());
+  if (const auto* text = value.get<std::string>()) return *text;
+  if (const auto* list = value.get<capi::Value::List>()) return str(Shape(*list));
+  return value.is_given() ? "reals" : "none";
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+using Formula = double (*)(double);
+#define VOX_FORMULA(expression) [](double x) -> double { return expression; }
+
+class Table {
+ public:
+  explicit Table(Size size) : small(size == Size::small) {}
+
+  std::vector<Sample> samples;
+  const bool small;
+  const Shape box = small ? Shape{3, 2, 4} : Shape{3, 10, 40};
+  const Operand x{box}, p{box, positive}, condition{box, bools};
+  const char* family = "";
+
+  Sample& add(const char* op, std::vector<Argument> arguments, const DTypes& dtypes = floating) {
+    samples.push_back({family, op, std::move(arguments), dtypes});
+    return samples.back();
+  }
+  /// An elementwise op of one operand, with its formula and how far it may be from it.
+  Sample& add(const char* op, std::vector<Argument> arguments, const DTypes& dtypes, Formula formula,
+              double ulps = 0) {
+    Sample& sample = add(op, std::move(arguments), dtypes);
+    sample.formula = formula, sample.ulps = ulps;
+    return sample;
+  }
+
+  void unary() {
+    family = "unary";
+    add("neg", {x}, arithmetic, VOX_FORMULA(-x));
+    add("abs", {x}, arithmetic, VOX_FORMULA(std::abs(x)));
+    add("sign", {x}, arithmetic, VOX_FORMULA(std::isnan(x) ? x : (x > 0) - (x < 0)));
+    add("relu", {x}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x));
+    add("relu6", {x}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 6 ? 6 : x));
+    add("clamp", {x, 0, 2}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 2 ? 2 : x));
+    add("clamp", {x, -1.5, 2}, floating, VOX_FORMULA(x < -1.5 ? -1.5 : x > 2 ? 2 : x));
+    add("clamp", {x, 1}, arithmetic, VOX_FORMULA(x < 1 ? 1 : x));
+    add("hardtanh", {x, 0, 2}, arithmetic, VOX_FORMULA(x < 0 ? 0 : x > 2 ? 2 : x));
+    add("hardtanh", {x, -1.5, 2}, floating, VOX_FORMULA(x < -1.5 ? -1.5 : x > 2 ? 2 : x));
+    add("floor", {x}, arithmetic, VOX_FORMULA(std::floor(x)));
+    add("ceil", {x}, arithmetic, VOX_FORMULA(std::ceil(x)));
+    add("round", {x}, arithmetic, VOX_FORMULA(std::nearbyint(x)));
+    add("exp", {x}, floating, VOX_FORMULA(std::exp(x)), 2.5).in_half(Half::exact_forward);
+    add("log", {p}, floating, VOX_FORMULA(std::log(x)), 2.5);
+    add("sqrt", {p}, floating, VOX_FORMULA(std::sqrt(x)), 0.5).in_half(Half::exact_forward);
+    add("rsqrt", {p}, floating, VOX_FORMULA(1 / std::sqrt(x)), 2).in_half(Half::exact_forward);
+    add("sin", {x}, floating, VOX_FORMULA(std::sin(x)), 2);
+    add("cos", {x}, floating, VOX_FORMULA(std::cos(x)), 2);
+    add("log1p", {p}, floating, VOX_FORMULA(std::log1p(x)), 2);
+    add("expm1", {x}, floating, VOX_FORMULA(std::expm1(x)), 2).in_half(Half::exact_forward);
+    add("erf", {x}, floating, VOX_FORMULA(std::erf(x)), 2);
+    add("tanh", {x}, floating, VOX_FORMULA(std::tanh(x)), 8).in_half(Half::exact_forward);
+    add("sigmoid", {x}, floating, VOX_FORMULA(1 / (1 + std::exp(-x))), 4).in_half(Half::exact_forward);
+    add("leaky_relu", {x, 0.125}, floating, VOX_FORMULA(x < 0 ? 0.125 * x : x));
+    // The argument of erfc is rounded, and erfc's steep tail multiplies the error: up to x^2 ulp for x = -4.
+    add("gelu", {x}, floating, VOX_FORMULA(x * std::erfc(-x * std::sqrt(0.5)) / 2), 24);
+    add("gelu_tanh", {x}).in_half(Half::composed);
+    add("silu", {x}, floating, VOX_FORMULA(x / (1 + std::exp(-x))), 4);
+    add("mish", {x}, floating, VOX_FORMULA(x * std::tanh(std::log1p(std::exp(x)))), 6);
+    add("hardsigmoid", {x});
+    add("hardswish", {x});
+    add("elu", {x, 0.5}, floating, VOX_FORMULA(x > 0 ? x : 0.5 * std::expm1(x)), 4);
+    add("softplus", {x, 1, 20}, floating, VOX_FORMULA(x > 20 ? x : std::log1p(std::exp(x))), 4);
+    add("softplus", {x, 2, 3}, floating, VOX_FORMULA(2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2), 4);
+  }
+
+  void binary() {
+    family = "binary";
+    std::vector<Shape> seconds{box};
+    if (small)
+      seconds.insert(seconds.end(), {Shape{box[2]}, Shape{1, 1, 1}, Shape{2, 1, 1, 1}});  // broadcast
+    else
+      add("add", {Operand{{10, 40}}, Operand{{1, 40}, numbers, false}}, arithmetic);
+    for (const Shape& second : seconds) {
+      const Operand y{second, numbers, second == box}, q{second, positive, second == box};
+      for (const char* op : {"add", "sub", "mul", "maximum", "minimum"}) add(op, {x, y}, arithmetic);
+      add("div", {x, y});
+      add("pow", {p, q}).in_half(Half::exact_forward);
+      add("where", {condition, x, y}, every_dtype);
+    }
+    for (const char* op : {"add", "sub", "mul"}) add(op, {x, 3}, arithmetic);
+    add("sub", {3, x}, arithmetic);
+    for (const char* op : {"add", "mul", "div"}) add(op, {x, 0.3});
+    for (const char* op : {"maximum", "minimum"}) add(op, {x, 0.375});
+    add("div", {x, 3});
+    add("div", {3, x});
+    add("sub", {0.3, x});
+    add("div", {0.7, x});
+    for (const double exponent : {0., 1., 2., 3.}) add("pow", {x, exponent});
+    for (const double exponent : {1.5, -1.5}) add("pow", {p, exponent});
+    add("pow", {3, x}).in_half(Half::exact_forward);
+    const Operand bound{{box[2]}, numbers, false};
+    add("clamp", {x, bound, {}}).in_half(Half::composed);
+    add("clamp", {x, bound, x}).in_half(Half::composed);
+  }
+
+  void choices() {
+    family = "choices";
+    for (const char* op : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+      add(op, {x, x}, every_dtype);
+      add(op, {x, 1}, every_dtype);
+    }
+    for (const char* op : {"logical_and", "logical_or", "logical_xor"}) add(op, {x, x}, every_dtype);
+    for (const char* op : {"logical_not", "isnan", "isinf", "isfinite"}) add(op, {x}, every_dtype);
+    add("where", {condition, x, 1}, arithmetic);
+    add("where", {condition, 1, x}, arithmetic);
+    add("masked_fill", {x, condition, 1}, arithmetic);
+  }
+
+  void copies() {
+    family = "copies";
+    add("clone", {x}, every_dtype);
+    add("contiguous", {x}, every_dtype);
+    add("to", {x, "cpu"}, every_dtype);
+    for (const DType to : every_dtype) add("to", {x, to_string(to)}, every_dtype);
+    add("zeros_like", {x}, every_dtype);
+    add("ones_like", {x}, every_dtype);
+    add("full_like", {x, 1}, every_dtype);
+  }
+
+  void shaping() {
+    family = "shaping";
+    add("reshape", {x, {-1, 4}}, every_dtype);
+    add("slice", {x, 1, 1, 9, 3}, every_dtype);
+    add("select", {x, 2, -1}, every_dtype);
+    add("permute", {x, {2, 0, 1}}, every_dtype);
+    add("transpose", {x, 0, 2}, every_dtype);
+    add("expand", {Operand{{box[0], 1, box[2]}}, {2, -1, 5, -1}}, every_dtype);
+    add("squeeze", {Operand{{box[0], 1, box[2]}}}, every_dtype);
+    add("squeeze", {Operand{{box[0], 1, box[2]}}, 1}, every_dtype);
+    add("unsqueeze", {x, 1}, every_dtype);
+    add("flatten", {x, 1, 2}, every_dtype);
+    add("pad", {x, {1, 2, 0, 1}, 1}, every_dtype);
+    for (const char* mode : {"reflect", "replicate", "circular"})
+      add("pad", {x, {1, 2, 0, 1}, mode}, every_dtype).in_half(Half::exact_forward);
+    add("flip", {x, {0, 2}}, every_dtype);
+    add("roll", {x, {3}, {1}}, every_dtype);
+    add("cat", {std::vector{x, x}, 2}, every_dtype);
+    add("stack", {std::vector{x, x}, 1}, every_dtype);
+    add("index_select", {Operand{box, numbers, false}, 0, Operand{{5}, indices}}, every_dtype);
+    add("index_select", {x, 2, Operand{{5}, indices, false}}, every_dtype);
+    if (!small) add("index_select", {x, 1, Operand{{5}, indices, false}}, every_dtype);
+    add("one_hot", {Operand{{5, 2}, indices}, 3}, {i64});
+  }
+
+  void reductions() {
+    family = "reductions";
+    for (const Shape& dims : {Shape{}, {0}, {1}, {2}, {0, 2}, {1, 2}}) {
+      const bool keepdim = dims.rank() == 1;
+      for (const char* op : {"sum", "max", "min", "argmax", "argmin"})
+        add(op, {x, dims, keepdim}, every_dtype);
+      for (const char* op : {"any", "all"}) add(op, {x, dims, keepdim}, every_dtype);
+      add("mean", {x, dims, keepdim});
+      add("prod", {x, dims, keepdim}).in_half(Half::composed).in_any_order();
+      add("logsumexp", {x, dims, keepdim}).in_half(Half::composed).in_any_order();
+      for (const size_t which : {0, 1})
+        add("var_mean", {x, dims, 1, keepdim}).in_half(Half::composed).in_any_order().takes(which);
+      for (const char* op : {"var", "std"})
+        add(op, {x, dims, 0, keepdim}).in_half(Half::composed).in_any_order();
+      for (const double order : {1., 2., infinity})
+        add("norm", {x, order, dims, keepdim}).in_half(Half::composed).in_any_order();
+    }
+    for (const int64_t dim : {0, 1, 2}) {
+      for (const char* op : {"max", "min"}) add(op, {x, dim, dim == 0}, every_dtype);
+      for (const char* op : {"softmax", "log_softmax"}) add(op, {x, dim}).in_half(Half::exact_forward);
+    }
+    add("sum_to", {x, {box[1], 1}});
+    if (small) return numbers_alone();
+    // Rows that fit a warp, a block, or several blocks of a GPU; with dense and with strided elements.
+    for (const Shape& shape : {Shape{9, 300}, Shape{300, 9}, Shape{5000}}) {
+      for (const char* op : {"sum", "mean", "max", "min"}) add(op, {Operand{shape}, {-1}, false});
+      for (const char* op : {"sum", "max"}) add(op, {Operand{shape}, {0}, true});
+    }
+    for (const Shape& shape : {Shape{70, 8}, Shape{70, 64}, Shape{70, 512}, Shape{5, 4096}, Shape{3, 16384},
+                               Shape{2, 40000}, Shape{2, 5, 64}, Shape{2, 32, 64}, Shape{4, 33}}) {
+      for (const char* op : {"softmax", "log_softmax"})
+        add(op, {Operand{shape}, 1}).in_half(Half::exact_forward);
+    }
+  }
+
+  void numbers_alone() {
+    const Operand one{{}, numbers, false};
+    for (const int64_t dim : {0, -1}) {
+      add("max", {one, dim, false});
+      add("log_softmax", {one, dim});
+      add("prod", {one, Shape{dim}, false});
+    }
+  }
+
+  void products() {
+    family = "products";
+    const auto matrices = [&](const char* op, const Shape& a, const Shape& b, bool batched = false) {
+      return &add(op, {Operand{a}, Operand{b, numbers, batched}});
+    };
+    if (small) {
+      matrices("matmul", {3, 2}, {2, 4});
+      matrices("matmul", {3}, {3});
+      matrices("matmul", {3}, {3, 2});
+      matrices("matmul", {2, 3}, {3});
+      matrices("matmul", {2, 3, 2}, {2, 3});
+      matrices("matmul", {3, 2}, {2, 2, 3});
+      matrices("matmul", {3}, {2, 3, 2});
+      matrices("matmul", {2, 1, 2, 3}, {3, 3, 2});
+      matrices("bmm", {2, 2, 3}, {2, 3, 2}, true);
+      matrices("linear", {2, 3}, {4, 3});
+      add("linear", {Operand{{2, 3}}, Operand{{4, 3}, numbers, false}, Operand{{4}, numbers, false}});
+      return;
+    }
+    matrices("matmul", {20, 24}, {24, 18});
+    matrices("matmul", {3, 7, 5}, {3, 5, 9}, true);
+    matrices("matmul", {20, 24}, {24});
+    matrices("matmul", {4, 3, 5}, {5, 2})->in_half(Half::exact_forward);
+    matrices("matmul", {3, 20, 33}, {3, 33, 17}, true);
+    matrices("bmm", {3, 7, 5}, {3, 5, 9}, true);
+    matrices("linear", {6, 24}, {10, 24});
+  }
+
+  /// input, weight, bias, stride, padding, then dilation or output_padding, groups, and dilation.
+  void convolutions() {
+    family = "convolutions";
+    if (small) return;  // conv3d_gradient_test.cpp checks gradients of these
+    const auto conv = [&](const char* op, const Shape& input, const Shape& weight, int64_t channels,
+                          const std::vector<Argument>& options) {
+      std::vector<Argument> all{Operand{input}, Operand{weight, numbers, false},
+                                Operand{{channels}, numbers, false}};
+      all.insert(all.end(), options.begin(), options.end());
+      add(op, std::move(all)).in_half(Half::composed);
+    };
+    conv("conv1d", {2, 4, 9}, {6, 2, 3}, 6, {2, 1, 1, 2});
+    conv("conv2d", {2, 3, 6, 7}, {4, 3, 2, 3}, 4, {1, 1, {2, 1}});
+    conv("conv3d", {2, 4, 5, 6, 7}, {6, 2, 2, 3, 3}, 6, {{1, 2, 1}, 1, 1, 2});
+    conv("conv3d", {1, 16, 5, 6, 9}, {16, 16, 3, 3, 3}, 16, {1, 1});  // many channels
+    conv("conv_transpose1d", {2, 4, 9}, {4, 3, 3}, 6, {2, 1, 0, 2});
+    conv("conv_transpose2d", {2, 3, 6, 7}, {3, 4, 2, 3}, 4, {1, 1, 0, 1, {2, 1}});
+    conv("conv_transpose3d", {2, 4, 3, 4, 5}, {4, 3, 2, 3, 3}, 6, {{1, 2, 1}, 1, 0, 2});
+    conv("conv_transpose3d", {1, 16, 3, 4, 9}, {16, 16, 3, 3, 3}, 16, {2, 1});
+    add("conv3d_weight_grad", {Operand{{2, 4, 5, 6, 7}}, Operand{{2, 6, 5, 6, 7}}, 3, 1, 1, 1, 2})
+        .in_half(Half::composed);
+  }
+
+  void resampling() {
+    family = "resampling";
+    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{3, 9, 5, 6, 7}};
+    const Operand picture{small ? Shape{2, 4, 3} : Shape{9, 5, 6}}, row{small ? Shape{2, 6} : Shape{9, 30}};
+    add("interpolate", {Operand{{2, 2, 4, 5}}, {}, 2, "trilinear"});
+    add("interpolate", {volume, {8, 3, 9}});
+    add("interpolate", {volume, {}, 2, "trilinear"});
+    add("interpolate", {volume, {2, 5, 3}, {}, "trilinear"});
+    add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
+    add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
+    add("max_pool3d", {volume, 3, 2, 1});
+    const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
+    for (const char* op : {"max_pool3d", "avg_pool3d"}) {
+      add(op, {wide, 2});
+      add(op, {wide, {1, 2, 2}});
+      add(op, {wide, 3, 2, 1});
+    }
+    add("max_pool3d", {volume, 2});
+    add("max_pool3d", {Operand{volume.shape, numbers, true, true}, 2});  // keeps no indices
+    add("max_pool3d", {volume, {1, 2, 2}});
+    add("max_pool3d", {volume, 1, {1, 2, 1}});
+    add("max_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, {2, 1, 2}, true});
+    add("avg_pool3d", {volume, {2, 3, 2}, 1, {1, 1, 0}});
+    add("avg_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, true, false});
+    add("avg_pool3d", {volume, 2, {}, 0, false, true, 3});
+    for (const char* op : {"adaptive_max_pool3d", "adaptive_avg_pool3d"}) {
+      add(op, {volume, {3, 2, 4}});
+      add(op, {volume, 1});
+    }
+    for (const char* op : {"max_pool2d", "avg_pool2d"}) add(op, {picture, {2, 3}, {}, {1, 0}});
+    for (const char* op : {"max_pool1d", "avg_pool1d"}) add(op, {row, 3, 2, 1});
+    for (const char* op : {"adaptive_max_pool2d", "adaptive_avg_pool2d"}) add(op, {picture, {3, 2}});
+    for (const char* op : {"adaptive_max_pool1d", "adaptive_avg_pool1d"}) add(op, {row, 4});
+  }
+
+  void losses() {
+    family = "losses";
+    const Operand scores{small ? Shape{2, 3, 2} : Shape{4, 3, 5, 8}},
+        classes{small ? Shape{2, 2} : Shape{4, 5, 8}, indices}, weight{{3}, numbers, false, true};
+    const Operand last{{box[2]}, numbers, false}, one{{1, 1}, numbers, false};
+    for (const char* reduction : {"none", "mean", "sum"}) {
+      for (const char* op : {"mse_loss", "l1_loss"}) add(op, {x, x, reduction});
+      for (const char* op : {"smooth_l1_loss", "huber_loss"})
+        add(op, {x, x, reduction, 0.7}).in_half(Half::composed);
+      add("binary_cross_entropy_with_logits", {x, x, {}, {}, reduction}).in_half(Half::composed);
+      add("binary_cross_entropy_with_logits", {x, x, last, one, reduction})
+          .in_half(Half::composed)
+          .in_any_order();
+      add("cross_entropy", {scores, classes, {}, -100, reduction});
+      add("cross_entropy", {scores, classes, weight, 1, reduction, 0.25});
+      add("cross_entropy", {scores, scores, {}, -100, reduction, 0.25})
+          .in_half(Half::composed)
+          .in_any_order();
+    }
+    add("soft_dice_loss", {p, p, {1}, 1}).in_half(Half::composed).in_any_order();
+  }
+
+  /// 16 elements a row: their mean, and the squared deviations from it, have few enough digits for exact
+  /// sums.
+  void norms() {
+    family = "norms";
+    const int64_t channels = small ? 2 : 9;
+    const Operand volume{small ? Shape{2, 2, 2, 1, 2} : Shape{2, 9, 2, 2, 4}};
+    const Operand rows{small ? Shape{4, 2} : Shape{16, 9}}, w{{channels}, numbers, false},
+        mean{{channels}, numbers, false, true}, variance{{channels}, positive, false, true};
+    const double relu = 0, leaky = 0.5;
+    add("batch_norm", {volume, {}, {}, w, w, true, 0.1, 0.5}).in_half(Half::composed);
+    add("batch_norm", {volume, mean, variance, w, w, false, 0.1, 0.5, leaky}).in_half(Half::composed);
+    add("batch_norm", {rows, {}, {}, w, w, true, 0.1, 0.5, leaky}).in_half(Half::composed);
+    add("instance_norm", {volume, {}, {}, w, w, true, 0.1, 0.5}).in_half(Half::composed);
+    add("group_norm",
+        {Operand{{2, 8, 2, 2}}, 2, Operand{{8}, numbers, false}, Operand{{8}, numbers, false}, 0.5, relu})
+        .in_half(Half::composed);
+    const Operand inner{{4, 4}, numbers, false};
+    add("layer_norm", {Operand{{6, 4, 4}}, {4, 4}, inner, inner, 0.5, leaky}).in_half(Half::composed);
+  }
+};
+
+std::vector<Sample> all(Size size) {
+  Table table(size);
+  table.unary(), table.binary(), table.choices(), table.copies(), table.shaping(), table.reductions();
+  table.products(), table.convolutions(), table.resampling(), table.losses(), table.norms();
+  return std::move(table.samples);
+}
+
+}  // namespace
+
+const std::vector<Sample>& catalogue(Size size) {
+  static const std::vector<Sample> small = all(Size::small), large = all(Size::large);
+  return size == Size::small ? small : large;
+}
+
+std::vector<Operand> Sample::operands() const {
+  std::vector<Operand> list;
+  for (const Argument& argument : arguments) {
+    if (const auto* one = std::get_if<Operand>(&argument.what_)) list.push_back(*one);
+    if (const auto* several = std::get_if<std::vector<Operand>>(&argument.what_))
+      list.insert(list.end(), several->begin(), several->end());
+  }
+  return list;
+}
+
+Tensor Sample::operator()(const Tensors& operands) const {
+  capi::Values values;
+  auto next = operands.begin();
+  for (const Argument& argument : arguments) {
+    if (const auto* value = std::get_if<capi::Value>(&argument.what_)) {
+      values.push_back(*value);
+    } else if (const auto* several = std::get_if<std::vector<Operand>>(&argument.what_)) {
+      const auto begin = next;
+      next += std::ssize(*several);
+      values.emplace_back(Tensors(begin, next));
+    } else {
+      values.emplace_back(*next++);
+    }
+  }
+  return capi::ops().at(op)(values).at(result);
+}
+
+std::string Sample::name() const {
+  std::string name = op;
+  for (const Argument& argument : arguments) {
+    if (const auto* operand = std::get_if<Operand>(&argument.what_)) name += str(" ", operand->shape);
+    if (const auto* value = std::get_if<capi::Value>(&argument.what_)) name += " " + described(*value);
+  }
+  return name;
+}
+
+std::vector<Sample> CatalogueTest::samples(Size size) {
+  std::vector<Sample> list;
+  for (const Sample& sample : catalogue(size)) {
+    if (sample.family == std::string(std::get<1>(GetParam()))) list.push_back(sample);
+  }
+  return list;
+}
+
+Tensor values_of(const Shape& shape, Holds holds, DType dtype, Device device, int64_t seed) {
+  std::vector<double> values(static_cast<size_t>(checked_numel("tests", shape)));
+  const double unit = is_floating(dtype) ? 0.25 : 1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t mixed = (static_cast<int64_t>(i) * 7 + seed * 5) % 29;
+    const double number = unit * static_cast<double>(mixed % 12 * 2 - 11);
+    values[i] = holds == indices                     ? static_cast<double>(mixed % 3)
+                : holds == bools || dtype == boolean ? static_cast<double>(mixed % 2)
+                : holds == positive                  ? std::abs(number)
+                                                     : number;
+  }
+  const Tensor v = from_vector<double>(values, shape);
+  return v.to(holds == indices ? i64 : holds == bools ? boolean : dtype).to(device);
+}
+
+}  // namespace vox::testing
