@@ -67,6 +67,8 @@ class Run {
                                       : cut(c.out_channels, blocks_, i));
   }
 
+  bool uses_winograd() const { return winograd_; }
+
   bool plan() {
     if (!plan_whole() && !plan_tiles()) return false;
     // With few boxes, threads share the output channels of one box. With many weights, their packed copy is
@@ -530,37 +532,34 @@ class Run {
   int64_t packed_from_ = 0;
 };
 
-/// Fills the output with the bias, which is the result where no tap touches.
+}  // namespace
+
+/// Where no tap touches, the bias is the result.
 template <class S, class T>
-void fill_with_bias(const Correlation<S, T>& c, int64_t cells) {
-  const int64_t channels = c.groups * c.out_channels;
-  parallel_for(c.batch * channels * cells, 1 << 15, [&](int64_t begin, int64_t end) {
+void Correlation<S, T>::fill_with_bias() const {
+  const int64_t channels = groups * out_channels, cells = out_size.d * out_size.h * out_size.w;
+  parallel_for(batch * channels * cells, 1 << 15, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t channel = begin / cells, stop = std::min(end, (channel + 1) * cells);
-      std::fill(c.output + begin, c.output + stop, c.bias ? c.bias[channel % channels] : S(T(0)));
+      std::fill(output + begin, output + stop, bias ? bias[channel % channels] : S(T(0)));
       begin = stop;
     }
   });
 }
 
-}  // namespace
-
 template <class S, class T>
-bool Correlation<S, T>::run() const {
-  int64_t touched = 1, cells = 1;
+Outcome Correlation<S, T>::by_tiles(bool winograd) const {
+  int64_t touched = 1;
   for (const auto& along_axis : phases) {
     int64_t outputs = 0;
     for (const Lattice& l : along_axis) outputs += l.outputs;
     touched *= outputs;
   }
-  for (const int64_t size : {out_size.d, out_size.h, out_size.w}) cells *= size;
-  if (touched < cells) fill_with_bias(*this, cells);
-  if (touched == 0) return true;
-  const auto done = [&](bool winograd) {
-    Run<S, T> run(*this, winograd);
-    return run.plan() && run.run();
-  };
-  return done(true) || done(false);
+  if (touched == 0) return fill_with_bias(), Outcome::done;
+  Run<S, T> run(*this, winograd);
+  if (run.uses_winograd() != winograd || !run.plan()) return Outcome::unsupported;
+  if (touched < out_size.d * out_size.h * out_size.w) fill_with_bias();
+  return run.run() ? Outcome::done : Outcome::not_finite;
 }
 
 template struct Correlation<float, float>;

@@ -60,11 +60,12 @@ class ByPositions {
   ByPositions(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
       : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {}
 
-  bool run() {
-    if (!plan()) return false;
+  Outcome run() {
+    if (!plan()) return Outcome::unsupported;
     const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    return run_ranges<T>(owners_, ranges_, numel, dweight_,
-                         [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
+    const bool finite = run_ranges<T>(owners_, ranges_, numel, dweight_,
+                                      [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
+    return finite ? Outcome::done : Outcome::not_finite;
   }
 
  private:
@@ -452,23 +453,16 @@ class ByChannels {
 }  // namespace
 
 template <class S, class T>
-bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  // Sums that are not finite with Winograd's factors may be finite without them.
-  for (const bool winograd : {true, false}) {
-    ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
-    if (!by_channels.supported()) return ByPositions<S, T>(big, small, dweight, g).run();
-    if (by_channels.run()) return true;
-    if (!by_channels.uses_winograd()) break;
-  }
-  return false;
+Outcome WeightGrad<S, T>::by_tiles(bool winograd) const {
+  ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
+  if (winograd && !(by_channels.uses_winograd() && by_channels.supported())) return Outcome::unsupported;
+  if (by_channels.supported()) return by_channels.run() ? Outcome::done : Outcome::not_finite;
+  return ByPositions<S, T>(big, small, dweight, g).run();
 }
 
-template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);
-template bool weight_grad_by_tiles<double, double>(const double*, const double*, double*,
-                                                   const Conv3dGeometry&);
-template bool weight_grad_by_tiles<bfloat16, float>(const bfloat16*, const bfloat16*, bfloat16*,
-                                                    const Conv3dGeometry&);
-template bool weight_grad_by_tiles<float16, float>(const float16*, const float16*, float16*,
-                                                   const Conv3dGeometry&);
+template struct WeightGrad<float, float>;
+template struct WeightGrad<double, double>;
+template struct WeightGrad<bfloat16, float>;
+template struct WeightGrad<float16, float>;
 
 }  // namespace vox::cpu
