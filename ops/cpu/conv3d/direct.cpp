@@ -66,8 +66,8 @@ TileLayout boxes_of(const Lattices& l, int64_t bytes_per_position) {
 
 /// The positions of a box whose cell for a tap of a phase lies inside the input.
 struct Touched {
-  Cells inputs{}, outputs{}, places{};  // the cells, the positions in the output, and in the box
-  int64_t tap = 0;                      // its number in the kernel
+  Cells inputs{}, outputs{}, place{};  // the cells, and the positions in the output and in the box
+  int64_t tap = 0;                     // its number in the kernel
 
   Touched(const Lattices& l, const TileLayout::Box& box, int64_t tap_of_phase, const Triple& kernel) {
     int64_t step = 1;
@@ -80,7 +80,7 @@ struct Touched {
       if (count == 0) continue;  // their cells may be beyond 64 bits
       inputs[a] = {l[a].input, in.first + in.begin * in.step, in.step, count};
       outputs[a] = outputs_of(l[a], box.first[a] + in.begin, count);
-      places[a] = {box.count[a], in.begin, 1, count};
+      place[a] = {box.count[a], in.begin, 1, count};
     }
   }
 };
@@ -104,8 +104,7 @@ void compute(const Correlation<S, T>& c, const Lattices& l, const TileLayout::Bo
         weight(out, in) = static_cast<T>(from[out * c.weight_per_out + in * c.weight_per_in]);
     part.noalias() = weight * panel;
     for (int64_t out = 0; out < c.out_channels; ++out)
-      for_each(touched.places,
-               [p = &part(out, 0), s = &sums(out, 0)](int64_t i, int64_t k) { s[i] += p[k]; });
+      for_each(touched.place, [p = &part(out, 0), s = &sums(out, 0)](int64_t i, int64_t k) { s[i] += p[k]; });
   }
   for (int64_t out = 0; out < c.out_channels; ++out, y += cells_of(outputs))
     for_each(outputs, [y, s = &sums(out, 0)](int64_t i, int64_t k) { y[i] = static_cast<S>(s[k]); });
