@@ -4,9 +4,10 @@
 //   tiled      dense correlations, or dot products, of tiles     correlate.cpp, weight_grad.cpp
 //   direct     the definition, by Eigen's products               direct.cpp
 //
-// The first one that supports the problem computes it. Where it meets numbers that are not finite, and its
-// arithmetic differs from the definition's, the next one computes the problem again. bf16 and f16 become f32
-// when they are copied into a tile or panel; each result is rounded once.
+// The first one that supports the problem computes it, but `direct` computes what leads from one cell to one
+// cell. Where one of the others meets numbers that are not finite, and its arithmetic differs from the
+// definition's, the next one computes the problem again. bf16 and f16 become f32 when they are copied into a
+// tile or panel; each result is rounded once.
 
 #include <voxgrad/core/check.h>
 #include <voxgrad/core/parallel.h>
@@ -60,11 +61,15 @@ void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t
 
 constexpr std::string_view names[]{"winograd", "tiled", "direct"};
 
-/// Computes a pass of a problem, a Correlation or a WeightGrad, with the forced kernel or the first.
+/// Computes a pass of a problem, a Correlation or a WeightGrad, with the forced kernel, or the first.
 template <class Problem>
 void run(Conv3dPass pass, const Conv3dGeometry& g, const Problem& problem) {
   const std::string_view forced = forced_conv3d_kernel(pass);
   const auto* name = forced.empty() ? names : std::ranges::find(names, forced);
+  // To pack all weights for the products of one cell costs more than the products.
+  if (forced.empty() && pass != Conv3dPass::weight_grad && g.batch == 1 && g.big_cells() == 1 &&
+      g.small_cells() == 1)
+    return problem.by_definition();
   check<ValueError>(name != std::end(names), to_string(pass), ": the CPU has no kernel \"", forced,
                     "\", only winograd, tiled and direct");
   for (; *name != "direct"; ++name) {
