@@ -163,19 +163,6 @@ void binary_gradient(Binary op, int operand, const Tensor& g, const Tensor& a, c
 
 }  // namespace cuda
 
-// ---- What only the CPU has
-
-namespace cpu {
-
-/// The convolutions by their definition (ops/cpu/conv3d/direct.cpp): the reference of the tests, and the
-/// fallback.
-using ConvDefinition = void(const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
-                            Conv3dGeometry g);
-ConvDefinition conv3d_direct, conv_transpose3d_direct;
-void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g);
-
-}  // namespace cpu
-
 // ---- The kernels that several ops use
 
 namespace detail {

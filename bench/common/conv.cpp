@@ -46,7 +46,7 @@ struct Convolution {
 /// The kernel that the table chooses for the pass: forward, or the gradient of the operand that requires it.
 std::string kernel([[maybe_unused]] const Convolution& c, [[maybe_unused]] const Spec& spec) {
 #if VOXGRAD_HAS_CUDA
-  using enum vox::cuda::Conv3dPass;
+  using enum vox::Conv3dPass;
   const vox::Tensor &x = spec.operands[0], &weight = spec.operands[1];
   if (!x.device().is_cuda()) return {};
   const vox::Shape &in = x.shape(), &w = weight.shape();

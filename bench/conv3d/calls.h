@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <voxgrad/cuda/conv3d/select.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include "problems.h"
 
 // The geometries that bench_conv3d_sweep measures: those of KernelBench, the layers of the networks of
@@ -18,7 +18,7 @@ using vox::Triple;
 struct Call {
   std::vector<std::string> names;
   vox::Conv3dGeometry geometry;
-  std::optional<vox::cuda::Conv3dPass> unused = {};  // the gradient of a network's input is not needed
+  std::optional<vox::Conv3dPass> unused = {};  // the gradient of a network's input is not needed
 };
 
 /// The geometry of a Problem or a Point.
@@ -69,7 +69,7 @@ struct Layer {
 };
 
 inline Call call_of(const std::string& network, int64_t batch, const Layer& l, bool first) {
-  using enum vox::cuda::Conv3dPass;
+  using enum vox::Conv3dPass;
   const vox::Shape input{batch, l.in, l.cells, l.cells, l.cells};
   const std::string name = vox::str(network, l.transposed ? "/up " : "/conv ", l.in, "-", l.out, " k",
                                     l.kernel, l.stride > 1 ? vox::str(" s", l.stride) : "", " @", l.cells);

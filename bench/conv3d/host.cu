@@ -147,7 +147,7 @@ void parts(Layer& l) {
 }
 
 void ops(Layer& l, vox::Float32Precision precision, const char* name) {
-  using vox::cuda::Conv3dPass;
+  using vox::Conv3dPass;
   const vox::PrecisionGuard guard(precision);
   std::printf("Ops at %s\n", name);
   const auto kernel = [&](const char* what, Conv3dPass pass) {

@@ -28,13 +28,14 @@
 #include <string>
 #include <string_view>
 
+#include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/ops/kernels.h>
 #include "calls.h"
 
 namespace {
 
+using vox::Conv3dPass;
 using vox::Tensor;
-using vox::cuda::Conv3dPass;
 using vox::cuda::Conv3dProblem;
 
 /// Times work in the current stream by events, in milliseconds. Before each run the L2 cache is flushed,
@@ -254,7 +255,7 @@ void measure(EventClock* clock, const Arguments& a, const Call& call, Conv3dPass
     char time[32] = "-";
     if (clock) {
       if (!operands) operands.emplace(call.geometry, dtype);
-      const vox::cuda::ForceConv3dKernel only(row.name);
+      const vox::ForceConv3dKernel only(row.name);
       const double ms = operands->milliseconds(*clock, pass, row.supports[0].value, best.limit(row));
       best.note(row, ms);
       std::snprintf(time, sizeof time, "%.5g", 1e3 * ms);

@@ -124,11 +124,6 @@ constexpr Row table[]{
 };
 // clang-format on
 
-const char* name_of(Conv3dPass pass) {
-  constexpr const char* names[]{"conv3d", "conv_transpose3d", "conv3d_weight_grad"};
-  return names[static_cast<int>(pass)];
-}
-
 const Row* find(std::string_view name) {
   const Row* const found = std::ranges::find(table, name, &Row::name);
   return found == std::end(table) ? nullptr : found;
@@ -165,26 +160,23 @@ const Prices& prices_of(const Row& r, const Conv3dProblem& p) {
   if (name.ends_with("_f16")) name.replace(name.size() - 4, 4, "_bf16");
   if (is_16_bit(p.dtype) && (r.accepts == all_numbers || r.accepts == up_to_32_bits)) name += "_bf16";
   return *std::ranges::find_if(
-      prices, [&](const Prices& price) { return price.kernel == name && price.pass == name_of(p.pass); });
+      prices, [&](const Prices& price) { return price.kernel == name && price.pass == to_string(p.pass); });
 }
-
-thread_local const Row* forced[3];  // by pass
-
-const Row*& forced_for(Conv3dPass pass) { return forced[static_cast<int>(pass)]; }
 
 const Row* least_time(const Conv3dProblem& problem) {  // direct supports all
   return find(conv3d_candidates(problem, this_machine())[0].kernel);
 }
 
 const Row& chosen(const Conv3dProblem& problem) {
-  if (const Row* only = forced_for(problem.pass)) {
+  if (const std::string_view forced = forced_conv3d_kernel(problem.pass); !forced.empty()) {
     const Conv3dGeometry& g = problem.geometry;
-    check<ValueError>(only->work(problem, this_machine()).has_value(), name_of(problem.pass),
-                      ": the forced kernel \"", only->name, "\" does not support ", problem.dtype,
+    const Row& only = row(forced);
+    check<ValueError>(only.work(problem, this_machine()).has_value(), to_string(problem.pass),
+                      ": the forced kernel \"", only.name, "\" does not support ", problem.dtype,
                       " at precision ", static_cast<int>(problem.precision),
                       " (0 highest, 1 high, 2 medium), big ", g.big_shape(), ", small ", g.small_shape(),
                       ", weight ", g.weight_shape(), ", stride ", g.stride, ", dilation ", g.dilation);
-    return *only;
+    return only;
   }
   return *recall<least_time>(problem);
 }
@@ -236,16 +228,6 @@ bool conv3d_kernel_supports(std::string_view name, const Conv3dProblem& problem)
 }
 
 std::string_view chosen_conv3d_kernel(const Conv3dProblem& problem) { return chosen(problem).name; }
-
-ForceConv3dKernel::ForceConv3dKernel(std::string_view name, std::initializer_list<Conv3dPass> passes) {
-  const Row& only = row(name);
-  std::ranges::copy(forced, previous_);
-  for (const Conv3dPass pass : passes) forced_for(pass) = &only;
-}
-
-ForceConv3dKernel::~ForceConv3dKernel() {
-  for (int i = 0; i < 3; ++i) forced[i] = static_cast<const Row*>(previous_[i]);
-}
 
 // ---- The entries of ops/kernels.h ------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -8,12 +7,10 @@
 #include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/precision.h>
 
 namespace vox::cuda {
-
-/// The three passes, each with kernels of its own.
-enum class Conv3dPass { conv3d, conv_transpose3d, weight_grad };
 
 /// What a choice of kernel depends on.
 struct Conv3dProblem {
@@ -42,23 +39,9 @@ std::vector<Conv3dCandidate> conv3d_candidates(const Conv3dProblem& problem, con
 /// Whether the kernel is among them here. Throws ValueError for a name that is not in the table.
 bool conv3d_kernel_supports(std::string_view name, const Conv3dProblem& problem);
 
-/// The kernel that runs for the problem on this thread now: the forced one, or the first of the candidates.
-/// Throws ValueError if the forced one does not support it.
+/// The kernel that runs for the problem on this thread now: the forced one (ForceConv3dKernel), or the first
+/// of the candidates. Throws ValueError if the forced one is not in the table or does not support the
+/// problem.
 std::string_view chosen_conv3d_kernel(const Conv3dProblem& problem);
-
-/// For tests and benchmarks: while the guard lives, this thread computes the passes with the named kernel
-/// only. A problem that it does not support is then a ValueError, as is a name that is not in the table.
-class ForceConv3dKernel {
- public:
-  explicit ForceConv3dKernel(std::string_view name,
-                             std::initializer_list<Conv3dPass> passes = {
-                                 Conv3dPass::conv3d, Conv3dPass::conv_transpose3d, Conv3dPass::weight_grad});
-  ~ForceConv3dKernel();
-  ForceConv3dKernel(const ForceConv3dKernel&) = delete;
-  ForceConv3dKernel& operator=(const ForceConv3dKernel&) = delete;
-
- private:
-  const void* previous_[3];  // entries of the table, one per pass; null: none is forced
-};
 
 }  // namespace vox::cuda

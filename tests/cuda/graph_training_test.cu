@@ -167,16 +167,16 @@ TEST_F(CudaGraphConv3d, EveryKernelOfTheTableReplays) {
         Tensor big = normal(g.big_shape(), on_gpu), small = normal(g.small_shape(), on_gpu, 1);
         Tensor weight = normal(g.weight_shape(), on_gpu, 2);
         Tensor big_bias = normal({g.big_channels}, on_gpu, 3);
-        const auto takes = [&](cuda::Conv3dPass pass) {
+        const auto takes = [&](Conv3dPass pass) {
           return cuda::conv3d_kernel_supports(name, {pass, g, f32, precision});
         };
-        const cuda::ForceConv3dKernel only(name);
-        if (takes(cuda::Conv3dPass::conv_transpose3d))
+        const ForceConv3dKernel only(name);
+        if (takes(Conv3dPass::conv_transpose3d))
           expect_replays({small, weight, big_bias}, {big},
                          [&] { cuda::conv_transpose3d(small, weight, big_bias, big, g, precision); });
-        if (takes(cuda::Conv3dPass::conv3d))
+        if (takes(Conv3dPass::conv3d))
           expect_replays({big, weight}, {small}, [&] { cuda::conv3d(big, weight, {}, small, g, precision); });
-        if (takes(cuda::Conv3dPass::weight_grad))
+        if (takes(Conv3dPass::weight_grad))
           expect_replays({big, small}, {weight, big_bias}, [&] {
             cuda::conv3d_weight_grad(big, small, weight, big_bias, Grid::big, g, precision);
           });

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/cpu/isa.h>
 
 #include "tests/support/conv3d_cases.h"
@@ -95,7 +96,7 @@ TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
   for (const Case& c : read_cases()) {
     if (!c.legal || c.large()) continue;
     const Expected expected(c);
-    for_each_isa(device(), [&] {
+    const auto compare_dtypes = [&] {
       // The largest tenth of the sets runs only in f32, to save time. 16-bit tensors hold the whole numbers
       // exactly, and their results are the exact ones, rounded once.
       for (const DType dtype : {f32, f64, bf16, f16}) {
@@ -103,7 +104,10 @@ TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
         SCOPED_TRACE(c.id + " " + to_string(dtype));
         compare(c, expected, dtype, device());
       }
-    });
+    };
+    for_each_isa(device(), compare_dtypes);
+    const ForceConv3dKernel only("direct");
+    compare_dtypes();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <voxgrad/core/cuda.h>
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/kernels.h>
 
@@ -42,7 +43,10 @@ class Conv3dRuntime : public testing::DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(, Conv3dRuntime, testing::devices(), testing::device_name);
 
-/// All five outputs of the three kernels.
+/// The kernels that the device chooses, and its definition.
+constexpr const char* kernels[]{"", "direct"};
+
+/// All five outputs of the three passes.
 struct Outputs {
   Tensor small, big, dweight, dbias_small, dbias_big;
 };
@@ -69,14 +73,19 @@ TEST_P(Conv3dRuntime, OutputMemoryIsWhollyOverwritten) {
     const Tensor weight = integer_tensor(g.weight_shape(), 3, f32, device());
     const Tensor bias_small = integer_tensor({g.small_channels}, 4, f32, device());
     const Tensor bias_big = integer_tensor({g.big_channels}, 5, f32, device());
-    const Outputs o =
-        run_kernels(g, big, small, weight, bias_small, bias_big, [](const Shape& s) { return nan(s); });
-    EXPECT_EQ(values(o.small), reference::conv3d(r, values(big), values(weight), values(bias_small)));
-    EXPECT_EQ(values(o.big), reference::conv_transpose3d(r, values(small), values(weight), values(bias_big)));
-    EXPECT_EQ(values(o.dweight), reference::weight_grad(r, values(big), values(small)));
-    EXPECT_EQ(values(o.dbias_small),
-              reference::bias_grad(values(small), g.batch, g.small_channels, r.small_cells()));
-    EXPECT_EQ(values(o.dbias_big), reference::bias_grad(values(big), g.batch, g.big_channels, r.big_cells()));
+    for (const char* kernel : kernels) {
+      const ForceConv3dKernel only(kernel);
+      const Outputs o =
+          run_kernels(g, big, small, weight, bias_small, bias_big, [](const Shape& s) { return nan(s); });
+      EXPECT_EQ(values(o.small), reference::conv3d(r, values(big), values(weight), values(bias_small)));
+      EXPECT_EQ(values(o.big),
+                reference::conv_transpose3d(r, values(small), values(weight), values(bias_big)));
+      EXPECT_EQ(values(o.dweight), reference::weight_grad(r, values(big), values(small)));
+      EXPECT_EQ(values(o.dbias_small),
+                reference::bias_grad(values(small), g.batch, g.small_channels, r.small_cells()));
+      EXPECT_EQ(values(o.dbias_big),
+                reference::bias_grad(values(big), g.batch, g.big_channels, r.big_cells()));
+    }
   }
 }
 
@@ -98,13 +107,16 @@ TEST_P(Conv3dRuntime, SameBitsOnEveryRunAndThreadCount) {
     return all;
   };
   const int threads = get_num_threads();
-  const Values first = run();
-  for (const double v : first) ASSERT_FALSE(std::isnan(v));
-  for (const int n : {1, 2, 5, 8, 16, 1}) {
-    set_num_threads(n);
-    EXPECT_TRUE(run() == first) << n << " threads";
+  for (const char* kernel : kernels) {
+    const ForceConv3dKernel only(kernel);
+    const Values first = run();
+    for (const double v : first) ASSERT_FALSE(std::isnan(v));
+    for (const int n : {1, 2, 5, 8, 16, 1}) {
+      set_num_threads(n);
+      EXPECT_TRUE(run() == first) << n << " threads " << kernel;
+    }
+    set_num_threads(threads);
   }
-  set_num_threads(threads);
 }
 
 TEST_P(Conv3dRuntime, ViewsGiveWhatTheirCopiesGive) {
@@ -203,11 +215,14 @@ TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
         const Tensor b = testing::tensor(big, g.big_shape(), f32, device());
         const Tensor s = testing::tensor(small, g.small_shape(), f32, device());
         const Tensor w = testing::tensor(weight, g.weight_shape(), f32, device());
-        const Outputs o = run_kernels(g, b, s, w, {}, {},
-                                      [&](const Shape& shape) { return full(shape, nan, b.options()); });
-        expect_same(values(o.small), reference::conv3d(r, big, weight), "conv3d");
-        expect_same(values(o.big), reference::conv_transpose3d(r, small, weight), "conv_transpose3d");
-        expect_same(values(o.dweight), reference::weight_grad(r, big, small), "weight_grad");
+        for (const char* kernel : kernels) {
+          const ForceConv3dKernel only(kernel);
+          const Outputs o = run_kernels(g, b, s, w, {}, {},
+                                        [&](const Shape& shape) { return full(shape, nan, b.options()); });
+          expect_same(values(o.small), reference::conv3d(r, big, weight), "conv3d");
+          expect_same(values(o.big), reference::conv_transpose3d(r, small, weight), "conv_transpose3d");
+          expect_same(values(o.dweight), reference::weight_grad(r, big, small), "weight_grad");
+        }
       }
     }
   }

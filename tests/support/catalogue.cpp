@@ -306,9 +306,10 @@ class Table {
           .in_any_order();
       add("cross_entropy", {scores, classes, {}, -100, reduction});
       add("cross_entropy", {scores, classes, weight, 1, reduction, 0.25});
-      add("cross_entropy", {scores, scores, {}, -100, reduction, 0.25})
-          .in_half(Half::composed)
-          .in_any_order();
+      for (const Argument& weights : {Argument(), Argument(Operand{{3}, positive, false})})
+        add("cross_entropy", {scores, scores, weights, -100, reduction, 0.25})
+            .in_half(Half::composed)
+            .in_any_order();
     }
     add("soft_dice_loss", {p, p, {1}, 1}).in_half(Half::composed).in_any_order();
   }

@@ -1,18 +1,20 @@
-// The conv3d family on the CPU: how a method is chosen.
+// The conv3d family on the CPU: how a kernel is chosen.
 //
-//   conv3d, conv_transpose3d   dense correlations of tiles          correlate.cpp
-//   conv3d_weight_grad         dot products of rows of tiles        weight_grad.cpp
-//   all other cases            the definition                       direct.cpp
+//   winograd   tiles of Winograd's factors (Note [Winograd])     correlate.cpp, weight_grad.cpp
+//   tiled      dense correlations, or dot products, of tiles     correlate.cpp, weight_grad.cpp
+//   direct     the definition, by Eigen's products               direct.cpp
 //
-// The methods on tiles refuse two cases: kernels so long that even a tile of one row needs too much memory,
-// and numbers that are not finite where the padding's zeros could have met them. bf16 and f16 become f32 when
-// they are copied into a tile; each result is rounded once.
+// The first one that supports the problem computes it, but `direct` computes what leads from one cell to one
+// cell. Where one of the others meets numbers that are not finite, and its arithmetic differs from the
+// definition's, the next one computes the problem again. bf16 and f16 become f32 when they are copied into a
+// tile or panel; each result is rounded once.
 
+#include <voxgrad/core/check.h>
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 #include <voxgrad/ops/cpu/conv3d/ways.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
-#include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
 
 namespace vox::cpu {
@@ -57,61 +59,74 @@ void bias_grad(const T* grad, T* dbias, int64_t batch, int64_t channels, int64_t
   }
 }
 
+constexpr std::string_view names[]{"winograd", "tiled", "direct"};
+
+/// Computes a pass of a problem, a Correlation or a WeightGrad, with the forced kernel, or the first.
+template <class Problem>
+void run(Conv3dPass pass, const Conv3dGeometry& g, const Problem& problem) {
+  const std::string_view forced = forced_conv3d_kernel(pass);
+  const auto* name = forced.empty() ? names : std::ranges::find(names, forced);
+  // To pack all weights for the products of one cell costs more than the products.
+  if (forced.empty() && pass != Conv3dPass::weight_grad && g.batch == 1 && g.big_cells() == 1 &&
+      g.small_cells() == 1)
+    return problem.by_definition();
+  check<ValueError>(name != std::end(names), to_string(pass), ": the CPU has no kernel \"", forced,
+                    "\", only winograd, tiled and direct");
+  for (; *name != "direct"; ++name) {
+    const Outcome outcome = problem.by_tiles(*name == "winograd");
+    if (outcome == Outcome::done) return;
+    check<ValueError>(outcome != Outcome::unsupported || *name != forced, to_string(pass),
+                      ": the forced kernel \"", forced, "\" does not support big ", g.big_shape(), ", small ",
+                      g.small_shape(), ", weight ", g.weight_shape(), ", stride ", g.stride, ", dilation ",
+                      g.dilation);
+  }
+  problem.by_definition();
+}
+
+/// conv3d or conv_transpose3d.
+void correlate(Conv3dPass pass, const Tensor& input, const Tensor& weight, const Tensor& bias, Tensor& output,
+               const Conv3dGeometry& g) {
+  const bool transposed = pass == Conv3dPass::conv_transpose3d;
+  const int64_t per_big = g.taps(), per_small = g.big_per_group() * g.taps();  // strides of the weight
+  visit_floating_storage(to_string(pass), input.dtype(), [&]<class T>(T) {
+    Correlation<T, opmath_t<T>> problem{.input = detail::ptr<T>(input),
+                                        .weight = detail::ptr<T>(weight),
+                                        .bias = detail::ptr_or_null<T>(bias),
+                                        .output = detail::mutable_ptr<T>(output),
+                                        .batch = g.batch,
+                                        .groups = g.groups,
+                                        .in_channels = transposed ? g.small_per_group() : g.big_per_group(),
+                                        .out_channels = transposed ? g.big_per_group() : g.small_per_group(),
+                                        .weight_per_in = transposed ? per_small : per_big,
+                                        .weight_per_out = transposed ? per_big : per_small,
+                                        .weight_per_group = g.small_per_group() * per_small,
+                                        .kernel = g.kernel,
+                                        .out_size = transposed ? g.big : g.small};
+    for (int64_t a = 0; a < 3; ++a)
+      problem.phases[static_cast<size_t>(a)] =
+          transposed ? conv_transpose3d_lattices(g, a) : std::vector{conv3d_lattice(g, a)};
+    run(pass, g, problem);
+  });
+}
+
 }  // namespace
 
 void conv3d(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small, Conv3dGeometry g,
             Float32Precision) {
-  const bool done = visit_floating_storage("conv3d", big.dtype(), [&]<class T>(T) {
-    const Lattices l = conv3d_lattices(g);
-    return Correlation<T, opmath_t<T>>{.input = detail::ptr<T>(big),
-                                       .weight = detail::ptr<T>(weight),
-                                       .bias = detail::ptr_or_null<T>(bias),
-                                       .output = detail::mutable_ptr<T>(small),
-                                       .batch = g.batch,
-                                       .groups = g.groups,
-                                       .in_channels = g.big_per_group(),
-                                       .out_channels = g.small_per_group(),
-                                       .weight_per_in = g.taps(),
-                                       .weight_per_out = g.big_per_group() * g.taps(),
-                                       .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
-                                       .kernel = g.kernel,
-                                       .out_size = g.small,
-                                       .phases = {{{l[0]}, {l[1]}, {l[2]}}}}
-        .run();
-  });
-  if (!done) in_f32<&conv3d_direct>(big, weight, bias, small, g);
+  correlate(Conv3dPass::conv3d, big, weight, bias, small, g);
 }
 
 void conv_transpose3d(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
                       Conv3dGeometry g, Float32Precision) {
-  const bool done = visit_floating_storage("conv_transpose3d", small.dtype(), [&]<class T>(T) {
-    return Correlation<T, opmath_t<T>>{
-        .input = detail::ptr<T>(small),
-        .weight = detail::ptr<T>(weight),
-        .bias = detail::ptr_or_null<T>(bias),
-        .output = detail::mutable_ptr<T>(big),
-        .batch = g.batch,
-        .groups = g.groups,
-        .in_channels = g.small_per_group(),
-        .out_channels = g.big_per_group(),
-        .weight_per_in = g.big_per_group() * g.taps(),
-        .weight_per_out = g.taps(),
-        .weight_per_group = g.small_per_group() * g.big_per_group() * g.taps(),
-        .kernel = g.kernel,
-        .out_size = g.big,
-        .phases = {conv_transpose3d_lattices(g, 0), conv_transpose3d_lattices(g, 1),
-                   conv_transpose3d_lattices(g, 2)}}
-        .run();
-  });
-  if (!done) in_f32<&conv_transpose3d_direct>(small, weight, bias, big, g);
+  correlate(Conv3dPass::conv_transpose3d, small, weight, bias, big, g);
 }
 
 void conv3d_weight_grad(const Tensor& big, const Tensor& small, Tensor& dweight, Tensor& dbias, Grid bias_of,
                         Conv3dGeometry g, Float32Precision) {
   visit_floating_storage("conv3d_weight_grad", big.dtype(), [&]<class T>(T) {
-    if (!weight_grad_by_tiles<T, opmath_t<T>>(detail::ptr<T>(big), detail::ptr<T>(small),
-                                              detail::mutable_ptr<T>(dweight), g))
-      in_f32<&conv3d_weight_grad_direct>(big, small, dweight, g);
+    run(Conv3dPass::weight_grad, g,
+        WeightGrad<T, opmath_t<T>>{detail::ptr<T>(big), detail::ptr<T>(small),
+                                   detail::mutable_ptr<T>(dweight), g});
     if (dbias.defined()) {
       const bool of_big = bias_of == Grid::big;
       bias_grad(detail::ptr<T>(of_big ? big : small), detail::mutable_ptr<T>(dbias), g.batch,

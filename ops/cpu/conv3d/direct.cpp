@@ -1,154 +1,160 @@
-// The conv3d family by its definition, o = i * stride - padding + k * dilation. Each output has one owner,
-// and nothing is clever. It is the reference of the tests for conv3d.cpp, and its fallback, for example for
-// Inf and NaN operands, which must not be multiplied with the halo's zeros.
+// The conv3d family by its definition: one of Eigen's products for each phase (Note [Lattices]) and tap.
+//
+//   conv3d, conv_transpose3d   sums(out, position) += weight(out, in) * input(in, cell of the position)
+//   conv3d_weight_grad         sums(small, big) += small(small, position) * big(big, cell of the position)^T
+//
+// A product has only the positions whose cell lies inside the input, not the zeros of a padding: infinite and
+// NaN operands give what the definition gives. A task owns the sums of a box of positions, or of a tap. The
+// shapes alone determine tasks and the order of sums, so the number of threads changes no bit.
 
 #include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/cpu/conv3d/tile.h>
+#include <voxgrad/ops/cpu/conv3d/ways.h>
 
-#include <algorithm>
+#include <Eigen/Core>
 
 namespace vox::cpu {
-
 namespace {
 
-/// The grain of a loop whose outputs cost `each` multiply-adds: outputs worth about `work` of them.
-int64_t grain_for(int64_t each, int64_t work = 1 << 16) {
-  return std::max<int64_t>(1, work / std::max<int64_t>(each, 1));
+template <class T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// Along each axis of a grid, `count` cells from `first` on, `step` apart.
+struct Axis {
+  int64_t grid, first, step, count;
+};
+using Cells = std::array<Axis, 3>;
+
+int64_t cells_of(const Cells& c) { return c[0].grid * c[1].grid * c[2].grid; }
+
+/// The outputs that positions of a phase are.
+Axis outputs_of(const Lattice& l, int64_t first, int64_t count) {
+  return {l.output, l.out_first + first * l.out_step, l.out_step, count};
 }
 
-/// The coarse cell whose tap k touches fine cell o, or -1.
-int64_t cell_of(int64_t o, int64_t k, int64_t cells, int64_t stride, int64_t padding, int64_t dilation) {
-  const int64_t distance = o + padding - k * dilation;
-  if (distance < 0 || distance % stride != 0) return -1;
-  const int64_t i = distance / stride;
-  return i < cells ? i : -1;
+/// Calls f(i, k) for each cell: its number in the grid, and among the cells.
+template <class F>
+void for_each(const Cells& cells, const F& f) {
+  const auto& [d, h, w] = cells;
+  int64_t k = 0;
+  for (int64_t j = 0; j < d.count; ++j)
+    for (int64_t r = 0; r < h.count; ++r, k += w.count) {
+      const int64_t row = (d.first + j * d.step) * h.grid + h.first + r * h.step;
+      for (int64_t n = 0; n < w.count; ++n) f(row * w.grid + w.first + n * w.step, k + n);
+    }
 }
 
-/// A flat index over (n, c, d, h, w).
-struct Cell {
-  int64_t n, c, d, h, w;
-  Cell(int64_t flat, int64_t channels, const Triple& extent) {
-    w = flat % extent.w, flat /= extent.w;
-    h = flat % extent.h, flat /= extent.h;
-    d = flat % extent.d, flat /= extent.d;
-    c = flat % channels;
-    n = flat / channels;
+/// The panel (channel, cell) of the channels from x on.
+template <class T, class S>
+Matrix<T> panel_of(const S* x, int64_t channels, const Cells& cells) {
+  Matrix<T> panel(channels, cells[0].count * cells[1].count * cells[2].count);
+  for (int64_t c = 0; c < channels; ++c, x += cells_of(cells))
+    for_each(cells, [x, to = panel.row(c).data()](int64_t i, int64_t k) { to[k] = static_cast<T>(x[i]); });
+  return panel;
+}
+
+/// Boxes of positions of a phase, of whole rows and planes where so many fit the second-level cache.
+TileLayout boxes_of(const Lattices& l, int64_t bytes_per_position) {
+  TileLayout boxes;
+  int64_t most = std::max<int64_t>(64, 256 * 1024 / bytes_per_position);
+  for (int64_t a = 2; a >= 0; most /= boxes.tile[a--]) {
+    const int64_t outputs = boxes.axes[static_cast<size_t>(a)].outputs = l[static_cast<size_t>(a)].outputs;
+    boxes.tile[a] = std::clamp<int64_t>(most, 1, outputs);
+  }
+  return boxes;
+}
+
+/// The positions of a box whose cell for a tap of a phase lies inside the input.
+struct Touched {
+  Cells inputs{}, outputs{}, place{};  // the cells, and the positions in the output and in the box
+  int64_t tap = 0;                     // its number in the kernel
+
+  Touched(const Lattices& l, const TileLayout::Box& box, int64_t tap_of_phase, const Triple& kernel) {
+    int64_t step = 1;
+    for (size_t a = 3; a-- > 0; step *= kernel[static_cast<int64_t>(a)]) {
+      const int64_t m = tap_of_phase % l[a].taps;
+      tap_of_phase /= l[a].taps;
+      tap += (l[a].tap_first + m * l[a].tap_step) * step;
+      const RowCells in(l[a].input, l[a].input_cell(box.first[a], m), l[a].in_step, box.count[a]);
+      const int64_t count = in.end - in.begin;
+      if (count == 0) continue;  // their cells may be beyond 64 bits
+      inputs[a] = {l[a].input, in.first + in.begin * in.step, in.step, count};
+      outputs[a] = outputs_of(l[a], box.first[a] + in.begin, count);
+      place[a] = {box.count[a], in.begin, 1, count};
+    }
   }
 };
 
-template <class T>
-T conv3d_at(const T* big, const T* weight, T sum, Cell y, const Conv3dGeometry& g) {
-  const int64_t group = y.c / g.small_per_group();
-  for (int64_t b = 0; b < g.big_per_group(); ++b) {
-    const T* x = big + (y.n * g.big_channels + group * g.big_per_group() + b) * g.big_cells();
-    const T* w = weight + (y.c * g.big_per_group() + b) * g.taps();
-    for (int64_t kd = 0; kd < g.kernel.d; ++kd) {
-      const int64_t d = y.d * g.stride.d - g.padding.d + kd * g.dilation.d;
-      for (int64_t kh = 0; kh < g.kernel.h; ++kh) {
-        const int64_t h = y.h * g.stride.h - g.padding.h + kh * g.dilation.h;
-        for (int64_t kw = 0; kw < g.kernel.w; ++kw) {
-          const int64_t i = y.w * g.stride.w - g.padding.w + kw * g.dilation.w;
-          if (d < 0 || d >= g.big.d || h < 0 || h >= g.big.h || i < 0 || i >= g.big.w) continue;
-          sum += x[(d * g.big.h + h) * g.big.w + i] * w[(kd * g.kernel.h + kh) * g.kernel.w + kw];
-        }
-      }
-    }
+/// Computes the outputs of one image and group in a box of positions. They hold the bias before.
+template <class S, class T>
+void compute(const Correlation<S, T>& c, const Lattices& l, const TileLayout::Box& box, int64_t image) {
+  Cells outputs;
+  for (size_t a = 0; a < 3; ++a) outputs[a] = outputs_of(l[a], box.first[a], box.count[a]);
+  S* y = c.output + image * c.out_channels * cells_of(outputs);
+  Matrix<T> sums = panel_of<T>(y, c.out_channels, outputs);
+  for (int64_t tap = 0; tap < l[0].taps * l[1].taps * l[2].taps; ++tap) {
+    const Touched touched(l, box, tap, c.kernel);
+    const S* x = c.input + image * c.in_channels * cells_of(touched.inputs);
+    const Matrix<T> panel = panel_of<T>(x, c.in_channels, touched.inputs);
+    if (panel.cols() == 0) continue;
+    const S* from = c.weight + image % c.groups * c.weight_per_group + touched.tap;
+    Matrix<T> weight(c.out_channels, c.in_channels), part(c.out_channels, panel.cols());
+    for (int64_t out = 0; out < c.out_channels; ++out)
+      for (int64_t in = 0; in < c.in_channels; ++in)
+        weight(out, in) = static_cast<T>(from[out * c.weight_per_out + in * c.weight_per_in]);
+    part.noalias() = weight * panel;
+    for (int64_t out = 0; out < c.out_channels; ++out)
+      for_each(touched.place, [p = &part(out, 0), s = &sums(out, 0)](int64_t i, int64_t k) { s[i] += p[k]; });
   }
-  return sum;
-}
-
-template <class T>
-T conv_transpose3d_at(const T* small, const T* weight, T sum, Cell y, const Conv3dGeometry& g) {
-  const int64_t group = y.c / g.big_per_group(), b = y.c % g.big_per_group();
-  for (int64_t s = group * g.small_per_group(); s < (group + 1) * g.small_per_group(); ++s) {
-    const T* x = small + (y.n * g.small_channels + s) * g.small_cells();
-    const T* w = weight + (s * g.big_per_group() + b) * g.taps();
-    for (int64_t kd = 0; kd < g.kernel.d; ++kd) {
-      const int64_t d = cell_of(y.d, kd, g.small.d, g.stride.d, g.padding.d, g.dilation.d);
-      if (d < 0) continue;
-      for (int64_t kh = 0; kh < g.kernel.h; ++kh) {
-        const int64_t h = cell_of(y.h, kh, g.small.h, g.stride.h, g.padding.h, g.dilation.h);
-        if (h < 0) continue;
-        for (int64_t kw = 0; kw < g.kernel.w; ++kw) {
-          const int64_t i = cell_of(y.w, kw, g.small.w, g.stride.w, g.padding.w, g.dilation.w);
-          if (i < 0) continue;
-          sum += x[(d * g.small.h + h) * g.small.w + i] * w[(kd * g.kernel.h + kh) * g.kernel.w + kw];
-        }
-      }
-    }
-  }
-  return sum;
-}
-
-/// One weight: small channel s, column b of its group, tap k.
-template <class T>
-T weight_grad_at(const T* big, const T* small, int64_t s, int64_t b, const Triple& k,
-                 const Conv3dGeometry& g) {
-  const int64_t group = s / g.small_per_group();
-  T sum = 0;
-  for (int64_t n = 0; n < g.batch; ++n) {
-    const T* x = big + (n * g.big_channels + group * g.big_per_group() + b) * g.big_cells();
-    const T* y = small + (n * g.small_channels + s) * g.small_cells();
-    for (int64_t d = 0; d < g.small.d; ++d) {
-      const int64_t od = d * g.stride.d - g.padding.d + k.d * g.dilation.d;
-      if (od < 0 || od >= g.big.d) continue;
-      for (int64_t h = 0; h < g.small.h; ++h) {
-        const int64_t oh = h * g.stride.h - g.padding.h + k.h * g.dilation.h;
-        if (oh < 0 || oh >= g.big.h) continue;
-        for (int64_t w = 0; w < g.small.w; ++w) {
-          const int64_t ow = w * g.stride.w - g.padding.w + k.w * g.dilation.w;
-          if (ow < 0 || ow >= g.big.w) continue;
-          sum += y[(d * g.small.h + h) * g.small.w + w] * x[(od * g.big.h + oh) * g.big.w + ow];
-        }
-      }
-    }
-  }
-  return sum;
+  for (int64_t out = 0; out < c.out_channels; ++out, y += cells_of(outputs))
+    for_each(outputs, [y, s = &sums(out, 0)](int64_t i, int64_t k) { y[i] = static_cast<S>(s[k]); });
 }
 
 }  // namespace
 
-void conv3d_direct(const Tensor& big, const Tensor& weight, const Tensor& bias, Tensor& small,
-                   Conv3dGeometry g) {
-  visit_floating("conv3d", big.dtype(), [&]<class T>(T) {
-    const T *x = detail::ptr<T>(big), *w = detail::ptr<T>(weight);
-    const T* b = bias.defined() ? detail::ptr<T>(bias) : nullptr;
-    T* y = detail::mutable_ptr<T>(small);
-    parallel_for(small.numel(), grain_for(g.big_per_group() * g.taps()), [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        const Cell cell(j, g.small_channels, g.small);
-        y[j] = conv3d_at(x, w, b ? b[cell.c] : T(0), cell, g);
+template <class S, class T>
+void Correlation<S, T>::by_definition() const {
+  fill_with_bias();
+  const int64_t bytes = (in_channels + 2 * out_channels) * static_cast<int64_t>(sizeof(T));  // per position
+  for (const Lattice& d : phases[0])
+    for (const Lattice& h : phases[1])
+      for (const Lattice& w : phases[2]) {
+        const TileLayout boxes = boxes_of({d, h, w}, bytes);
+        parallel_for(batch * groups * boxes.tiles(), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t t = begin; t < end; ++t)
+            compute(*this, {d, h, w}, boxes.box(t % boxes.tiles()), t / boxes.tiles());
+        });
       }
-    });
+}
+
+template <class S, class T>
+void WeightGrad<S, T>::by_definition() const {
+  const Lattices l = conv3d_lattices(g);
+  const int64_t rows = g.small_per_group(), columns = g.big_per_group();
+  const TileLayout boxes = boxes_of(l, (rows + columns) * static_cast<int64_t>(sizeof(T)));
+  parallel_for(g.groups * g.taps(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t group = t / g.taps(), tap = t % g.taps();
+      Matrix<T> sums = Matrix<T>::Zero(rows, columns);
+      for (int64_t i = 0; i < g.batch * boxes.tiles(); ++i) {
+        const Touched touched(l, boxes.box(i % boxes.tiles()), tap, g.kernel);
+        const int64_t image = i / boxes.tiles() * g.groups + group;
+        const S *x = big + image * columns * g.big_cells(), *y = small + image * rows * g.small_cells();
+        sums.noalias() +=
+            panel_of<T>(y, rows, touched.outputs) * panel_of<T>(x, columns, touched.inputs).transpose();
+      }
+      for (int64_t r = 0; r < rows * columns; ++r)
+        dweight[(group * rows * columns + r) * g.taps() + tap] = static_cast<S>(sums.data()[r]);
+    }
   });
 }
 
-void conv_transpose3d_direct(const Tensor& small, const Tensor& weight, const Tensor& bias, Tensor& big,
-                             Conv3dGeometry g) {
-  visit_floating("conv_transpose3d", small.dtype(), [&]<class T>(T) {
-    const T *x = detail::ptr<T>(small), *w = detail::ptr<T>(weight);
-    const T* b = bias.defined() ? detail::ptr<T>(bias) : nullptr;
-    T* y = detail::mutable_ptr<T>(big);
-    parallel_for(big.numel(), grain_for(g.small_per_group() * g.taps()), [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        const Cell cell(j, g.big_channels, g.big);
-        y[j] = conv_transpose3d_at(x, w, b ? b[cell.c] : T(0), cell, g);
-      }
-    });
-  });
-}
-
-void conv3d_weight_grad_direct(const Tensor& big, const Tensor& small, Tensor& dweight, Conv3dGeometry g) {
-  visit_floating("conv3d_weight_grad", big.dtype(), [&]<class T>(T) {
-    const T *x = detail::ptr<T>(big), *y = detail::ptr<T>(small);
-    T* dw = detail::mutable_ptr<T>(dweight);
-    parallel_for(dweight.numel(), grain_for(g.batch * g.small_cells()), [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        const Cell at(j, g.big_per_group(), g.kernel);  // (n, c) of a weight are its (small, big) channels
-        dw[j] = weight_grad_at(x, y, at.n, at.c, {at.d, at.h, at.w}, g);
-      }
-    });
-  });
-}
+#define VOX_INSTANTIATE(S, T)                             \
+  template void Correlation<S, T>::by_definition() const; \
+  template void WeightGrad<S, T>::by_definition() const
+VOX_INSTANTIATE(float, float);
+VOX_INSTANTIATE(double, double);
+VOX_INSTANTIATE(bfloat16, float);
+VOX_INSTANTIATE(float16, float);
 
 }  // namespace vox::cpu

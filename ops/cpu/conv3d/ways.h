@@ -1,11 +1,16 @@
 #pragma once
 
-// The two methods on tiles, for conv3d.cpp.
+// What the CPU's kernels of the conv3d family compute, for conv3d.cpp.
 
 #include <voxgrad/ops/conv3d_geometry.h>
 #include <voxgrad/ops/conv3d_lattice.h>
 
 namespace vox::cpu {
+
+/// How a kernel on tiles ended. It supports a problem if its smallest tile fits and, with Winograd's factors,
+/// if they pay. Where it met a number that is not finite, the output is undefined: infinity times a zero of
+/// the padding is NaN, but the definition has no such product; or see Note [Winograd].
+enum class Outcome { done, unsupported, not_finite };
 
 /// conv3d or conv_transpose3d, seen from its output. S is the type of storage, T that of arithmetic.
 ///
@@ -18,17 +23,22 @@ struct Correlation {
   int64_t in_channels, out_channels;                        // per group
   int64_t weight_per_in, weight_per_out, weight_per_group;  // strides of the weight
   Triple kernel, out_size;
-  std::array<std::vector<Lattice>, 3> phases;  ///< along D, H, W; outputs in no phase are the bias alone
+  std::array<std::vector<Lattice>, 3> phases = {};  ///< along D, H, W; outputs in no phase are the bias alone
 
-  /// Computes all outputs. Returns false if even the smallest tile is too large or a weight is not finite.
-  /// Then the outputs are undefined.
-  bool run() const;
+  Outcome by_tiles(bool winograd) const;  // correlate.cpp
+  void by_definition() const;             // direct.cpp
+  void fill_with_bias() const;            // correlate.cpp
 };
 
-/// Computes dweight = sum over n, i of small * big, in arithmetic of type T. Returns false if the tiles are
-/// too large or a sum is not finite. Then dweight is undefined: infinity times a zero of the padding is NaN,
-/// but the definition has no such product.
+/// dweight = sum over n, i of small * big.
 template <class S, class T>
-bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g);
+struct WeightGrad {
+  const S *big, *small;
+  S* dweight;
+  const Conv3dGeometry& g;
+
+  Outcome by_tiles(bool winograd) const;  // weight_grad.cpp
+  void by_definition() const;             // direct.cpp
+};
 
 }  // namespace vox::cpu

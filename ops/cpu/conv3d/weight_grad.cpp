@@ -35,102 +35,117 @@ constexpr int64_t whole_positions = 1024;          // of small in a task's inner
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Calls task(owner, range, dw) for all of them; the owners of a range write all of its dw. Then dweight is
-/// the sum of the ranges, in their order. Returns whether all of dweight is finite.
-template <class T, class S, class F>
-bool run_ranges(int64_t owners, int64_t ranges, int64_t numel, S* dweight, const F& task) {
-  const Tensor memory = empty({ranges * numel}, {.dtype = dtype_of<T>()});
-  T* partial = detail::mutable_ptr<T>(memory);
-  parallel_for(owners * ranges, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) task(t / ranges, t % ranges, partial + t % ranges * numel);
-  });
-  std::atomic<bool> finite = true;
-  parallel_for(numel, 1 << 11, [&](int64_t begin, int64_t end) {
-    for (int64_t range = 1; range < ranges; ++range)
-      for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel + i];
-    if (!all_finite(partial + begin, end - begin)) finite = false;
-    for (int64_t i = begin; i < end; ++i) dweight[i] = static_cast<S>(partial[i]);
-  });
-  return finite;
-}
+/// The gradient in blocks of the channels of a group, with all their taps, each summed over ranges of the
+/// positions.
+struct Blocks {
+  const Conv3dGeometry& g;
+  int64_t unit;  // the channels of small of a block are a multiple of it
+  int64_t down = 1, across = 1, ranges = 1;
+
+  struct Block {
+    int64_t group, row, rows, channel, channels;  // of small and of big, within the group
+  };
+
+  int64_t owners() const { return g.groups * down * across; }
+
+  Block block(int64_t owner) const {
+    const auto row = [&](int64_t i) { return cut(g.small_per_group() / unit, down, i) * unit; };
+    const auto channel = [&](int64_t i) { return cut(g.big_per_group(), across, i); };
+    const int64_t r = owner / across % down, c = owner % across;
+    return {owner / across / down, row(r), row(r + 1) - row(r), channel(c), channel(c + 1) - channel(c)};
+  }
+
+  /// Of the positions of small, or tiles of them, at least one for each range.
+  template <class T>
+  void choose_ranges(int64_t most) {
+    const int64_t bytes = numel() * static_cast<int64_t>(sizeof(T));
+    ranges =
+        std::clamp<int64_t>(ceil_div(tasks_wanted, owners()), 1, std::min(most, partial_bytes / bytes + 1));
+  }
+
+  int64_t numel() const { return g.small_channels * g.big_per_group() * g.taps(); }
+
+  /// Calls task(block, range, dw) for all of them, which writes the block's part of dw, the sum of a range;
+  /// then adds the ranges in their order.
+  template <class T, class S, class F>
+  Outcome run(S* dweight, const F& task) const {
+    const Tensor memory = empty({ranges * numel()}, {.dtype = dtype_of<T>()});
+    T* partial = detail::mutable_ptr<T>(memory);
+    parallel_for(owners() * ranges, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const Block b = block(t / ranges);
+        const int64_t row = (b.group * g.small_per_group() + b.row) * g.big_per_group() + b.channel;
+        task(b, t % ranges, partial + t % ranges * numel() + row * g.taps());
+      }
+    });
+    std::atomic<bool> finite = true;
+    parallel_for(numel(), 1 << 11, [&](int64_t begin, int64_t end) {
+      for (int64_t range = 1; range < ranges; ++range)
+        for (int64_t i = begin; i < end; ++i) partial[i] += partial[range * numel() + i];
+      if (!all_finite(partial + begin, end - begin)) finite = false;
+      for (int64_t i = begin; i < end; ++i) dweight[i] = static_cast<S>(partial[i]);
+    });
+    return finite ? Outcome::done : Outcome::not_finite;
+  }
+};
 
 template <class S, class T>
 class ByPositions {
  public:
-  ByPositions(const S* big, const S* small, S* dweight, const Conv3dGeometry& g)
-      : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {}
+  explicit ByPositions(const WeightGrad<S, T>& w) : w_(w), g_(w.g), simd_(conv_kernels.of<T>()) {}
 
-  bool run() {
-    if (!plan()) return false;
-    const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    return run_ranges<T>(owners_, ranges_, numel, dweight_,
-                         [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
+  Outcome run() {
+    if (!plan()) return Outcome::unsupported;
+    return blocks_.run<T>(w_.dweight,
+                          [&](const Blocks::Block& block, int64_t range, T* dw) { task(block, range, dw); });
   }
 
  private:
   bool plan() {
     const Lattices lattices = conv3d_lattices(g_);
     for (size_t a = 0; a < 3; ++a) layout_.axes[a] = TileAxis::smaller({lattices[a]});
-    row_blocks_ = ceil_div(g_.small_per_group(), most_rows);
-    const auto rows = static_cast<double>(ceil_div(g_.small_per_group(), row_blocks_));
+    blocks_.down = ceil_div(g_.small_per_group(), most_rows);
+    const auto rows = static_cast<double>(ceil_div(g_.small_per_group(), blocks_.down));
     // With fewer channels of big in a block, its tile holds more positions, and sums are folded less often.
     TileChoice best;
     for (int64_t most = most_columns; most > 0; most /= 2) {
-      const int64_t blocks = ceil_div(g_.big_per_group(), most), owners = g_.groups * row_blocks_ * blocks;
-      const auto channels = static_cast<double>(ceil_div(g_.big_per_group(), blocks));
+      const int64_t across = ceil_div(g_.big_per_group(), most);
+      const auto channels = static_cast<double>(ceil_div(g_.big_per_group(), across));
       const double sums = rows * channels * static_cast<double>(g_.taps());
       if (sums > most_sums && most > 1) continue;
-      const TileChoice choice =
-          choose_tile(layout_.axes, {.channels = channels,
-                                     .products = sums,
-                                     .per_position = 0.3 * rows,
-                                     .per_plane = 0,
-                                     .per_tile = 3000 + 4 * sums,
-                                     .element = sizeof(T),
-                                     .bytes = tile_bytes,
-                                     .positions = first_cache / simd_.rows / static_cast<int64_t>(sizeof(T)),
-                                     .copies = static_cast<double>(g_.batch * owners)});
-      if (choice && (!best || choice.cost < best.cost)) {
-        best = choice;
-        column_blocks_ = blocks;
-        owners_ = owners;
-      }
+      const TileChoice choice = choose_tile(
+          layout_.axes, {.channels = channels,
+                         .products = sums,
+                         .per_position = 0.3 * rows,
+                         .per_plane = 0,
+                         .per_tile = 3000 + 4 * sums,
+                         .element = sizeof(T),
+                         .bytes = tile_bytes,
+                         .positions = first_cache / simd_.rows / static_cast<int64_t>(sizeof(T)),
+                         .copies = static_cast<double>(g_.batch * g_.groups * blocks_.down * across)});
+      if (choice && (!best || choice.cost < best.cost)) best = choice, blocks_.across = across;
     }
     if (!best) return false;
     layout_.tile = best.tile;
-    const int64_t tiles = std::max<int64_t>(g_.batch * layout_.tiles(), 1);
-    const int64_t bytes =
-        g_.small_channels * g_.big_per_group() * g_.taps() * static_cast<int64_t>(sizeof(T));
-    ranges_ =
-        std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1, std::min(tiles, partial_bytes / bytes + 1));
+    blocks_.choose_ranges<T>(std::max<int64_t>(g_.batch * layout_.tiles(), 1));
     const std::vector<int64_t> taps = layout_.offsets(lattices[0], lattices[1], lattices[2]);
-    for (int64_t c = 0; c < ceil_div(g_.big_per_group(), column_blocks_); ++c)
+    for (int64_t c = 0; c < ceil_div(g_.big_per_group(), blocks_.across); ++c)
       for (const int64_t tap : taps) offsets_.push_back(c * layout_.channel() + tap);
     return true;
   }
 
-  /// Computes the sums of one block of the weights over one range of all tiles. `dw` has the shape of the
-  /// weight.
-  void task(int64_t owner, int64_t range, T* dw) {
-    const int64_t group = owner / column_blocks_ / row_blocks_;
-    const int64_t row_block = owner / column_blocks_ % row_blocks_, column_block = owner % column_blocks_;
-    const int64_t row = cut(g_.small_per_group(), row_blocks_, row_block),
-                  rows = cut(g_.small_per_group(), row_blocks_, row_block + 1) - row,
-                  channel = cut(g_.big_per_group(), column_blocks_, column_block),
-                  channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
-    const int64_t step = g_.big_per_group() * g_.taps();
-    dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
-    T* sums = scratch<T, 5>(rows * channels * g_.taps());
-    std::fill_n(sums, rows * channels * g_.taps(), T(0));
+  /// Computes the sums of one block of the weights over one range of all tiles.
+  void task(const Blocks::Block& b, int64_t range, T* dw) {
+    T* sums = scratch<T, 5>(b.rows * b.channels * g_.taps());
+    std::fill_n(sums, b.rows * b.channels * g_.taps(), T(0));
     const int64_t tiles = g_.batch * layout_.tiles();
-    for (int64_t t = cut(tiles, ranges_, range); t < cut(tiles, ranges_, range + 1); ++t) {
-      const int64_t n = t / layout_.tiles();
-      const S* small =
-          small_ + (n * g_.small_channels + group * g_.small_per_group() + row) * g_.small_cells();
-      const S* big = big_ + (n * g_.big_channels + group * g_.big_per_group() + channel) * g_.big_cells();
-      add_tile(layout_.box(t % layout_.tiles()), small, rows, big, channels, sums);
+    for (int64_t t = cut(tiles, blocks_.ranges, range); t < cut(tiles, blocks_.ranges, range + 1); ++t) {
+      const int64_t image = t / layout_.tiles() * g_.groups + b.group;
+      const S* small = w_.small + (image * g_.small_per_group() + b.row) * g_.small_cells();
+      const S* big = w_.big + (image * g_.big_per_group() + b.channel) * g_.big_cells();
+      add_tile(layout_.box(t % layout_.tiles()), small, b.rows, big, b.channels, sums);
     }
-    simd_.order_sums(sums, rows, channels * g_.taps(), dw, step);
+    simd_.order_sums(sums, b.rows, b.channels * g_.taps(), dw, g_.big_per_group() * g_.taps());
   }
 
   void add_tile(const TileLayout::Box& box, const S* small, int64_t rows, const S* big, int64_t channels,
@@ -179,12 +194,11 @@ class ByPositions {
       }
   }
 
-  const S *big_, *small_;
-  S* dweight_;
+  const WeightGrad<S, T>& w_;
   const Conv3dGeometry& g_;
   const simd::ConvKernelsOf<T>& simd_;
   TileLayout layout_;
-  int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
+  Blocks blocks_{g_, 1};
   std::vector<int64_t> offsets_;  // of (channel of big, tap)
 };
 
@@ -192,61 +206,56 @@ template <class S, class T>
 class ByChannels {
  public:
   /// With `winograd`, uses it where it pays.
-  ByChannels(const S* big, const S* small, S* dweight, const Conv3dGeometry& g, bool winograd)
-      : big_(big), small_(small), dweight_(dweight), g_(g), simd_(conv_kernels.of<T>()) {
-    for (size_t a = 0; a < 3; ++a) axes_[a] = {conv3d_lattice(g, static_cast<int64_t>(a))};
-    winograd_ = winograd &&
-                suits_winograd(axes_, g.big_per_group(), g.small_per_group(), g.batch * g.small_cells()) &&
-                factors_fit();
-    layout_.axes = tile_axes(axes_, winograd_);
-    for (int64_t a = 0; a < 3; ++a) layout_.tile[a] = layout_.axes[static_cast<size_t>(a)].outputs;
-    if (winograd_) kernel_ = {g.kernel.d, 4, 4}, phases_ = 16;
+  ByChannels(const WeightGrad<S, T>& w, bool winograd) : w_(w), g_(w.g), simd_(conv_kernels.of<T>()) {
+    for (size_t a = 0; a < 3; ++a) axes_[a] = {conv3d_lattice(g_, static_cast<int64_t>(a))};
+    tiles_.winograd =
+        winograd &&
+        suits_winograd(axes_, g_.big_per_group(), g_.small_per_group(), g_.batch * g_.small_cells()) &&
+        factors_fit();
+    TileLayout& layout = tiles_.layout;
+    layout.axes = tile_axes(axes_, tiles_.winograd);
+    for (int64_t a = 0; a < 3; ++a) layout.tile[a] = layout.axes[static_cast<size_t>(a)].outputs;
+    if (tiles_.winograd) kernel_ = {g_.kernel.d, 4, 4}, phases_ = 16;
   }
 
   bool supported() const {
     const double elements =
-        static_cast<double>(channel_step()) * static_cast<double>(g_.batch * g_.big_channels) +
+        static_cast<double>(tiles_.channel()) * static_cast<double>(g_.batch * g_.big_channels) +
         static_cast<double>(phases_ * positions()) * static_cast<double>(g_.batch * g_.small_channels);
     return g_.small_per_group() % simd_.lanes == 0 && elements * sizeof(T) <= whole_bytes &&
            g_.batch * g_.small_cells() > 0;
   }
 
-  bool uses_winograd() const { return winograd_; }
+  bool uses_winograd() const { return tiles_.winograd; }
 
-  bool run() {
+  Outcome run() {
     plan();
-    pack();
-    const int64_t numel = g_.small_channels * g_.big_per_group() * g_.taps();
-    return run_ranges<T>(owners_, ranges_, numel, dweight_,
-                         [&](int64_t owner, int64_t range, T* dw) { task(owner, range, dw); });
+    big_ = tiles_.pack_whole(w_.big, g_.batch * g_.big_channels);
+    pack_small();
+    return blocks_.run<T>(w_.dweight,
+                          [&](const Blocks::Block& block, int64_t range, T* dw) { task(block, range, dw); });
   }
 
  private:
   void plan() {
     const int64_t vectors = g_.small_per_group() / simd_.lanes, most = most_rows / simd_.lanes;
-    row_blocks_ = ceil_div(vectors, most);
+    blocks_.down = ceil_div(vectors, most);
     const double sums = static_cast<double>(std::min(vectors, most) * simd_.lanes * taps());
-    column_blocks_ = std::clamp<int64_t>(
+    blocks_.across = std::clamp<int64_t>(
         static_cast<int64_t>(static_cast<double>(g_.big_per_group()) * sums / most_sums) + 1, 1,
         g_.big_per_group());
-    owners_ = g_.groups * row_blocks_ * column_blocks_;
-    const int64_t bytes =
-        g_.small_channels * g_.big_per_group() * g_.taps() * static_cast<int64_t>(sizeof(T));
-    ranges_ = std::clamp<int64_t>(ceil_div(tasks_wanted, owners_), 1,
-                                  std::min(ceil_div(g_.batch * positions(), 256), partial_bytes / bytes + 1));
+    blocks_.choose_ranges<T>(ceil_div(g_.batch * positions(), 256));
     // Taps of the same (d, h) touch the same positions. Few columns are one group, which also adds products
     // with padding, rather than many groups of too few columns. Taps of different phases multiply different
     // factors of small, so they are never one group.
-    const int64_t channels = ceil_div(g_.big_per_group(), column_blocks_), depth = kernel_.d,
-                  heights = winograd_ ? 1 : kernel_.h, widths = winograd_ ? 1 : kernel_.w;
+    const int64_t channels = ceil_div(g_.big_per_group(), blocks_.across), depth = kernel_.d,
+                  heights = tiles_.winograd ? 1 : kernel_.h, widths = tiles_.winograd ? 1 : kernel_.w;
     const bool by_row = channels * widths >= 12;
     for (int64_t phase = 0; phase < phases_; ++phase)
       for (int64_t row = 0; row < (by_row ? depth * heights : 1); ++row)
         groups_.push_back(group_of(phase, by_row ? row : 0, by_row ? row + 1 : depth * heights, channels));
   }
 
-  /// From one channel of a tile of big to the next.
-  int64_t channel_step() const { return winograd_ ? winograd_channel<T>(layout_) : layout_.channel(); }
   /// Whether the factors of both operands stay in the last cache. Others cost more than they save.
   bool factors_fit() const {
     const int64_t pairs = g_.small.d * ((g_.small.h + 1) / 2) * ((g_.small.w + 1) / 2);
@@ -256,7 +265,10 @@ class ByChannels {
   }
   int64_t taps() const { return kernel_.d * kernel_.h * kernel_.w; }
   /// Positions of small, or of pairs along H and W.
-  int64_t positions() const { return layout_.tile.d * layout_.tile.h * layout_.tile.w; }
+  int64_t positions() const {
+    const Triple& size = tiles_.layout.tile;
+    return size.d * size.h * size.w;
+  }
 
   /// Some taps of a phase: one row of them, or all. The columns are (channel of big, tap), as offsets in a
   /// tile and as numbers of taps.
@@ -269,7 +281,7 @@ class ByChannels {
   /// The lattices of a phase along an axis: d, h, w.
   const Lattice& lattice(int64_t phase, size_t axis) const {
     const int64_t along[] = {0, phase / 4, phase % 4};
-    return axes_[axis][static_cast<size_t>(winograd_ ? along[axis] : 0)];
+    return axes_[axis][static_cast<size_t>(tiles_.winograd ? along[axis] : 0)];
   }
 
   Group group_of(int64_t phase, int64_t first_row, int64_t last_row, int64_t channels) const {
@@ -280,10 +292,10 @@ class ByChannels {
                 .last_d = (last_row - 1) / lh.taps,
                 .first_h = first_row % lh.taps,
                 .last_h = (last_row - 1) % lh.taps};
-    const std::vector<int64_t> offsets = layout_.offsets(ld, lh, lw);
+    const std::vector<int64_t> offsets = tiles_.layout.offsets(ld, lh, lw);
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t tap = first_row * lw.taps; tap < last_row * lw.taps; ++tap) {
-        group.offsets.push_back(c * channel_step() + offsets[static_cast<size_t>(tap)]);
+        group.offsets.push_back(c * tiles_.channel() + offsets[static_cast<size_t>(tap)]);
         group.taps.push_back(c * taps() + tap * phases_ + phase);
       }
     return group;
@@ -296,51 +308,37 @@ class ByChannels {
       const Lattice::Range touching = l.taps_inside(i);
       return touching.first <= last_tap && first_tap < touching.last;
     };
-    const Triple& size = layout_.tile;
+    const Triple& size = tiles_.layout.tile;
     int64_t n = 0;
     for (int64_t p = first, end = 0; p < last; p = end) {
       const int64_t w = p % size.w, h = p / size.w % size.h, d = p / size.w / size.h;
       end = std::min(last, p + size.w - w);
       if (!inside(lattice(group.phase, 0), d, group.first_d, group.last_d)) continue;
-      if (!winograd_ && !inside(lattice(group.phase, 1), h, group.first_h, group.last_h)) continue;
-      const int64_t place = d * layout_.plane() + h * layout_.pitch() + w - p;
+      if (!tiles_.winograd && !inside(lattice(group.phase, 1), h, group.first_h, group.last_h)) continue;
+      const int64_t place = d * tiles_.layout.plane() + h * tiles_.layout.pitch() + w - p;
       for (int64_t i = p; i < end; ++i, ++n) in_small[n] = i * g_.small_channels, in_tile[n] = place + i;
     }
     return n;
   }
 
-  /// Makes tiles of all of big, and (image, position, channel) of small.
-  void pack() {
+  /// Copies small as (image, position, channel), or its factors as (image, phase, position, channel).
+  void pack_small() {
     const int64_t cells = g_.small_cells(), rows = g_.small_channels, lanes = simd_.lanes,
                   places = phases_ * positions();
-    big_memory_ = empty({g_.batch * g_.big_channels * channel_step() + 2 * lanes}, {.dtype = dtype_of<T>()});
-    small_memory_ = empty({g_.batch * places * rows}, {.dtype = dtype_of<T>()});
-    T* x = detail::mutable_ptr<T>(big_memory_);
-    T* s = detail::mutable_ptr<T>(small_memory_);
-    std::fill_n(x + g_.batch * g_.big_channels * channel_step(), 2 * lanes, T(0));
-    const int64_t grain = 1 + (1 << 14) / channel_step();
-    parallel_for(g_.batch * g_.big_channels, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        T* to = x + t * channel_step();
-        if (winograd_) {
-          pack_winograd_tile(simd_, big_ + t * g_.big_cells(), layout_, layout_.box(0), to);
-        } else {
-          pack_tile(big_ + t * g_.big_cells(), 1, layout_, layout_.box(0), to);
-        }
-      }
-    });
-    // A task has a plane of a vector of channels of small.
+    small_ = empty({g_.batch * places * rows}, {.dtype = dtype_of<T>()});
+    T* s = detail::mutable_ptr<T>(small_);
+    // A task has a plane of a vector of channels.
     const int64_t plane = g_.small.h * g_.small.w, vectors = rows / lanes;
     parallel_for(g_.batch * vectors * g_.small.d, 1 + (1 << 10) / plane, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t d = t % g_.small.d, row = t / g_.small.d % vectors * lanes,
                       image = t / g_.small.d / vectors;
-        const S* from = small_ + (image * rows + row) * cells + d * plane;
+        const S* from = w_.small + (image * rows + row) * cells + d * plane;
         T* to = s + image * places * rows + row;
         T* dense = scratch<T, 2>(lanes * plane);
         for (int64_t lane = 0; lane < lanes; ++lane)
           copy_row(from + lane * cells, plane, dense + lane * plane);
-        if (winograd_) {
+        if (tiles_.winograd) {
           T* by_cell = scratch<T, 3>(lanes * plane);
           simd_.transpose(dense, plane, lanes, plane, by_cell, lanes);
           pack_pairs(by_cell, d, to);
@@ -355,7 +353,7 @@ class ByChannels {
   /// row).
   void pack_pairs(const T* from, int64_t d, T* to) const {
     const int64_t lanes = simd_.lanes, line = g_.small.w * lanes, rows = g_.small_channels;
-    const Triple& pairs = layout_.tile;
+    const Triple& pairs = tiles_.layout.tile;
     T* const memory = scratch<T, 4>(5 * (line + lanes));
     T *const zeros = memory + 4 * (line + lanes), *half[4];
     std::fill_n(memory, 5 * (line + lanes), T(0));  // also of the cell beyond an odd row
@@ -392,83 +390,65 @@ class ByChannels {
     }
   }
 
-  void task(int64_t owner, int64_t range, T* dw) const {
-    const int64_t lanes = simd_.lanes, group = owner / column_blocks_ / row_blocks_;
-    const int64_t row_block = owner / column_blocks_ % row_blocks_, column_block = owner % column_blocks_;
-    const int64_t vectors = g_.small_per_group() / lanes;
-    const int64_t row = cut(vectors, row_blocks_, row_block) * lanes,
-                  rows = cut(vectors, row_blocks_, row_block + 1) * lanes - row,
-                  channel = cut(g_.big_per_group(), column_blocks_, column_block),
-                  channels = cut(g_.big_per_group(), column_blocks_, column_block + 1) - channel;
-    const int64_t columns = channels * g_.taps(), step = g_.big_per_group() * g_.taps();
-    dw += (group * g_.small_per_group() + row) * step + channel * g_.taps();
-    T* sums = scratch<T, 5>(rows * channels * taps());
-    std::fill_n(sums, rows * channels * taps(), T(0));
-    int64_t* slots = scratch<int64_t, 6>(channels * taps());
+  void task(const Blocks::Block& b, int64_t range, T* dw) const {
+    const int64_t size = b.channels * taps(), columns = b.channels * g_.taps();
+    T* sums = scratch<T, 5>(b.rows * size);
+    std::fill_n(sums, b.rows * size, T(0));
+    int64_t* slots = scratch<int64_t, 6>(size);
     int64_t* in_small = scratch<int64_t, 7>(2 * whole_positions);
     int64_t* in_tile = in_small + whole_positions;
-    const int64_t cells = positions(), all = g_.batch * cells, end = cut(all, ranges_, range + 1);
-    for (int64_t i = cut(all, ranges_, range), next = 0; i < end; i = next) {
+    const int64_t cells = positions(), all = g_.batch * cells, end = cut(all, blocks_.ranges, range + 1);
+    for (int64_t i = cut(all, blocks_.ranges, range), next = 0; i < end; i = next) {
       const int64_t image = i / cells, first = i % cells;
       next = std::min({end, i + whole_positions, (image + 1) * cells});
+      const int64_t channel = (image * g_.groups + b.group) * g_.big_per_group() + b.channel;
       for (const Group& taps : groups_) {
         const int64_t listed = list(taps, first, first + next - i, in_small, in_tile);
-        const int64_t count = channels * taps.per_channel;
-        for (int64_t q = 0; q < count; ++q) slots[q] = taps.taps[static_cast<size_t>(q)] * rows;
-        simd_.contract_rows(
-            {.small = detail::ptr<T>(small_memory_) +
-                      (image * phases_ + taps.phase) * cells * g_.small_channels +
-                      group * g_.small_per_group() + row,
-             .big = detail::ptr<T>(big_memory_) +
-                    (image * g_.big_channels + group * g_.big_per_group() + channel) * channel_step(),
-             .small_places = in_small,
-             .big_places = in_tile,
-             .offsets = taps.offsets.data(),
-             .slots = slots,
-             .sums = sums,
-             .rows = rows,
-             .columns = count,
-             .positions = listed});
+        const int64_t count = b.channels * taps.per_channel;
+        for (int64_t q = 0; q < count; ++q) slots[q] = taps.taps[static_cast<size_t>(q)] * b.rows;
+        simd_.contract_rows({.small = detail::ptr<T>(small_) +
+                                      (image * phases_ + taps.phase) * cells * g_.small_channels +
+                                      b.group * g_.small_per_group() + b.row,
+                             .big = detail::ptr<T>(big_) + channel * tiles_.channel(),
+                             .small_places = in_small,
+                             .big_places = in_tile,
+                             .offsets = taps.offsets.data(),
+                             .slots = slots,
+                             .sums = sums,
+                             .rows = b.rows,
+                             .columns = count,
+                             .positions = listed});
       }
     }
-    if (winograd_) combine(sums, channels, rows);
-    simd_.transpose(sums, rows, columns, rows, dw, step);
+    if (tiles_.winograd) combine(sums, b.channels, b.rows);
+    simd_.transpose(sums, b.rows, columns, b.rows, dw, g_.big_per_group() * g_.taps());
   }
 
-  const S *big_, *small_;
-  S* dweight_;
+  const WeightGrad<S, T>& w_;
   const Conv3dGeometry& g_;
   const simd::ConvKernelsOf<T>& simd_;
   std::array<std::vector<Lattice>, 3> axes_;  // along D, H, W; with Note [Winograd] four along H and W
-  bool winograd_ = false;
-  int64_t phases_ = 1;  // pairs of lattices along H and W
+  int64_t phases_ = 1;                        // pairs of lattices along H and W
   Triple kernel_ = g_.kernel;
-  TileLayout layout_;
-  int64_t row_blocks_ = 1, column_blocks_ = 1, owners_ = 1, ranges_ = 1;
+  OperandTiles<T> tiles_;  // of big
+  Blocks blocks_{g_, simd_.lanes};
   std::vector<Group> groups_;
-  Tensor big_memory_, small_memory_;
+  Tensor big_, small_;  // packed
 };
 
 }  // namespace
 
 template <class S, class T>
-bool weight_grad_by_tiles(const S* big, const S* small, S* dweight, const Conv3dGeometry& g) {
-  // Sums that are not finite with Winograd's factors may be finite without them.
-  for (const bool winograd : {true, false}) {
-    ByChannels<S, T> by_channels(big, small, dweight, g, winograd);
-    if (!by_channels.supported()) return ByPositions<S, T>(big, small, dweight, g).run();
-    if (by_channels.run()) return true;
-    if (!by_channels.uses_winograd()) break;
-  }
-  return false;
+Outcome WeightGrad<S, T>::by_tiles(bool winograd) const {
+  ByChannels<S, T> by_channels(*this, winograd);
+  const bool supported = by_channels.supported();
+  if (winograd && !(supported && by_channels.uses_winograd())) return Outcome::unsupported;
+  return supported ? by_channels.run() : ByPositions<S, T>(*this).run();
 }
 
-template bool weight_grad_by_tiles<float, float>(const float*, const float*, float*, const Conv3dGeometry&);
-template bool weight_grad_by_tiles<double, double>(const double*, const double*, double*,
-                                                   const Conv3dGeometry&);
-template bool weight_grad_by_tiles<bfloat16, float>(const bfloat16*, const bfloat16*, bfloat16*,
-                                                    const Conv3dGeometry&);
-template bool weight_grad_by_tiles<float16, float>(const float16*, const float16*, float16*,
-                                                   const Conv3dGeometry&);
+template struct WeightGrad<float, float>;
+template struct WeightGrad<double, double>;
+template struct WeightGrad<bfloat16, float>;
+template struct WeightGrad<float16, float>;
 
 }  // namespace vox::cpu

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <voxgrad/core/factories.h>
+#include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/conv3d/tile.h>
 
 // Note [Winograd]
@@ -97,14 +99,6 @@ void winograd_weights(const simd::ConvKernelsOf<T>& simd, const T* from, int64_t
   }
 }
 
-/// From one channel of such a tile to the next: an odd number of cache lines. The channels themselves are
-/// often a multiple of 4 KiB, and would share one set of the first-level cache.
-template <class T>
-int64_t winograd_channel(const TileLayout& layout) {
-  constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(T));
-  return ((layout.channel() + line - 1) / line | 1) * line;
-}
-
 /// Like pack_tile() for one channel, with combined cells.
 template <class S, class T>
 void pack_winograd_tile(const simd::ConvKernelsOf<T>& simd, const S* input, const TileLayout& layout,
@@ -153,5 +147,44 @@ void pack_winograd_tile(const simd::ConvKernelsOf<T>& simd, const S* input, cons
     to += 16 * in_class;
   }
 }
+
+/// Tiles of an operand: of its cells or, with Note [Winograd], of their combinations.
+template <class T>
+struct OperandTiles {
+  TileLayout layout;
+  bool winograd = false;
+
+  int64_t cells() const { return layout.axes[0].input * layout.axes[1].input * layout.axes[2].input; }
+  /// What loops may read beyond the last channel.
+  int64_t slack() const { return 2 * conv_kernels.of<T>().lanes; }
+
+  /// From one channel of a tile to the next. Combinations take an odd number of cache lines: channels whose
+  /// distance is a multiple of 4 KiB would share one set of the first-level cache.
+  int64_t channel() const {
+    constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(T));
+    return winograd ? ((layout.channel() + line - 1) / line | 1) * line : layout.channel();
+  }
+
+  /// Copies the cells that a box reads, of `channels` channels from `input` on.
+  template <class S>
+  void pack(const S* input, int64_t channels, const TileLayout::Box& box, T* to) const {
+    if (!winograd) return pack_tile(input, channels, layout, box, to);
+    for (int64_t c = 0; c < channels; ++c)
+      pack_winograd_tile(conv_kernels.of<T>(), input + c * cells(), layout, box, to + c * channel());
+  }
+
+  /// One tile for each of `channels` channels, of all images, in memory that tasks can share.
+  template <class S>
+  Tensor pack_whole(const S* input, int64_t channels) const {
+    const int64_t step = channel();
+    Tensor memory = empty({channels * step + slack()}, {.dtype = dtype_of<T>()});
+    T* to = detail::mutable_ptr<T>(memory);
+    std::fill_n(to + channels * step, slack(), T(0));
+    parallel_for(channels, 1 + (1 << 14) / step, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) pack(input + c * cells(), 1, layout.box(0), to + c * step);
+    });
+    return memory;
+  }
+};
 
 }  // namespace vox::cpu

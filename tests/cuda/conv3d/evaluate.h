@@ -33,7 +33,7 @@ inline constexpr int64_t outside = -1;
 
 class Evaluation {
  public:
-  using Pass = cuda::Conv3dPass;
+  using Pass = Conv3dPass;
   using Cell = std::array<int64_t, 3>;  ///< d, h, w; also the place of a tap
 
   Evaluation(const Conv3dGeometry& g, Pass pass)
@@ -189,7 +189,7 @@ class Evaluation {
 
 /// Expects that `walk(evaluation)` does the products of a pass: see above.
 template <class Walk>
-void evaluate(const Conv3dGeometry& g, cuda::Conv3dPass pass, Walk walk) {
+void evaluate(const Conv3dGeometry& g, Conv3dPass pass, Walk walk) {
   SCOPED_TRACE(str("pass ", static_cast<int>(pass), " big ", g.big_shape(), " small ", g.small_shape(),
                    " weight ", g.weight_shape(), " groups ", g.groups, " stride ", g.stride, " padding ",
                    g.padding, " dilation ", g.dilation));
@@ -201,7 +201,7 @@ void evaluate(const Conv3dGeometry& g, cuda::Conv3dPass pass, Walk walk) {
 /// The same for conv3d or conv_transpose3d.
 template <class Walk>
 void evaluate(const Conv3dGeometry& g, bool transposed, Walk walk) {
-  evaluate(g, transposed ? cuda::Conv3dPass::conv_transpose3d : cuda::Conv3dPass::conv3d, walk);
+  evaluate(g, transposed ? Conv3dPass::conv_transpose3d : Conv3dPass::conv3d, walk);
 }
 
 /// An H200, or a part of one, with this many multiprocessors.

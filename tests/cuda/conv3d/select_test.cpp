@@ -20,8 +20,6 @@ namespace vox {
 namespace {
 
 using cuda::chosen_conv3d_kernel;
-using cuda::Conv3dPass;
-using cuda::ForceConv3dKernel;
 using enum Float32Precision;
 
 Conv3dGeometry geometry(int64_t in, int64_t out, int64_t groups = 1) {
@@ -179,7 +177,10 @@ TEST(Conv3dSelect, ForcedKernelsNestAndAreForTheirThread) {
 }
 
 TEST(Conv3dSelect, WhatCannotBeForcedIsAnError) {
-  EXPECT_THROW(ForceConv3dKernel("fast"), ValueError);
+  {
+    const ForceConv3dKernel guard("fast");
+    EXPECT_THROW((void)chosen(high), ValueError);
+  }
   EXPECT_THROW((void)cuda::conv3d_kernel_supports("fast", {Conv3dPass::conv3d, geometry(8, 8), f32, high}),
                ValueError);
   const ForceConv3dKernel guard("mma");

@@ -52,9 +52,9 @@ TEST(StaleSharedMemoryCuda, NoKernelsResultsDependOnIt) {
         const Tensor gy = randn(conv_transpose3d(x, w, {}, c.options).shape(), options);
         for (const std::string_view name : cuda::conv3d_kernel_names()) {
           const auto g = detail::conv_transpose3d_geometry("test", c.input, c.weight, c.options);
-          const auto same = [&](cuda::Conv3dPass pass, auto f) {
+          const auto same = [&](Conv3dPass pass, auto f) {
             if (!cuda::conv3d_kernel_supports(name, {pass, g, dtype, precision})) return;
-            const cuda::ForceConv3dKernel forced(name, {pass});
+            const ForceConv3dKernel forced(name, {pass});
             ++runs;
             leave_in_shared_memory(0, x);
             const Tensor first = f();
@@ -62,8 +62,8 @@ TEST(StaleSharedMemoryCuda, NoKernelsResultsDependOnIt) {
             const Tensor differs = ne(f(), first).to(f32).max();
             EXPECT_EQ(differs.item<float>(), 0) << name << ' ' << c.input << ' ' << c.weight << ' ' << dtype;
           };
-          same(cuda::Conv3dPass::conv_transpose3d, [&] { return conv_transpose3d(x, w, {}, c.options); });
-          same(cuda::Conv3dPass::conv3d,
+          same(Conv3dPass::conv_transpose3d, [&] { return conv_transpose3d(x, w, {}, c.options); });
+          same(Conv3dPass::conv3d,
                [&] { return conv3d(gy, w, {}, {.stride = c.options.stride, .padding = c.options.padding}); });
         }
       }

@@ -22,8 +22,6 @@
 
 namespace vox::testing {
 
-using cuda::Conv3dPass;
-
 inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr Conv3dPass all_passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d,
                                          Conv3dPass::weight_grad};
@@ -133,7 +131,7 @@ inline Tensor moved_by(int64_t offset, const Tensor& x) {
 /// its buffer.
 inline Tensor run(const KernelMode& mode, Conv3dPass pass, const Tensor& a, const Tensor& b,
                   const Conv3dGeometry& g, const Tensor& bias = {}, int64_t offset = 0) {
-  const cuda::ForceConv3dKernel only(mode.kernel);
+  const ForceConv3dKernel only(mode.kernel);
   const Float32Precision precision = mode.precision;
   const auto allocate = [&](const Shape& shape) { return moved_by(offset, full(shape, nan, a.options())); };
   if (pass == Conv3dPass::conv3d) {

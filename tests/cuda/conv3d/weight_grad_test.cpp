@@ -123,7 +123,7 @@ TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
       const Tensor& of = grid == Grid::big ? big : small;
       Tensor dweight = empty(g.weight_shape(), options());
       Tensor dbias = full({of.size(1)}, nan, options());
-      const cuda::ForceConv3dKernel only(kernel());
+      const ForceConv3dKernel only(kernel());
       cuda::conv3d_weight_grad(big, small, dweight, dbias, grid, g, precision());
       EXPECT_TRUE(values(dbias) == values(sum(of, {0, 2, 3, 4})));
     }

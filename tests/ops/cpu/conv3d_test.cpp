@@ -2,18 +2,22 @@
 
 #include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/reduce.h>
 
 #include "tests/support/conv3d.h"
 
-// The tiled kernels against the direct ones, on grids of many tiles: inputs are whole numbers, so results are
-// equal. CTest runs these once for each instruction set.
+// The kernels on tiles against the definition, on grids of many tiles: inputs are whole numbers, so results
+// are equal. CTest runs these once for each instruction set.
 
 namespace vox {
 namespace {
@@ -55,7 +59,22 @@ class Conv3dCpu : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(, Conv3dCpu, ::testing::Values(f32, f64),
                          [](const auto& info) { return to_string(info.param); });
 
-TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
+constexpr auto highest = Float32Precision::highest;
+
+/// What f(y) makes of y by one kernel, or by the chosen one; nothing if the kernel does not support it.
+std::optional<Tensor> by(const char* kernel, const Shape& shape, DType dtype, const auto& f) {
+  const ForceConv3dKernel only(kernel);
+  Tensor y = full(shape, std::numeric_limits<double>::quiet_NaN(), {.dtype = dtype});
+  try {
+    f(y);
+  } catch (const ValueError&) {
+    return std::nullopt;
+  }
+  return y;
+}
+
+TEST_P(Conv3dCpu, AllKernelsEqualTheDirectOne) {
+  std::map<std::string, int> supported;
   for (const TransposeCase& c : cases) {
     SCOPED_TRACE(c.name);
     const Conv3dGeometry g = c.geometry();
@@ -64,27 +83,35 @@ TEST_P(Conv3dCpu, TiledKernelsEqualTheDirectOnes) {
     const Tensor weight = testing::integer_tensor(g.weight_shape(), 3, GetParam());
     const Tensor bias_small = testing::integer_tensor({g.small_channels}, 4, GetParam());
     const Tensor bias_big = testing::integer_tensor({g.big_channels}, 5, GetParam());
-    const auto both = [&](const Shape& shape, auto kernel, auto direct) {
-      Tensor got = empty(shape, big.options()), expected = empty(shape, big.options());
-      kernel(got), direct(expected);
-      return values(got) == values(expected);
+    const auto compare = [&](const Shape& shape, const auto& f) {
+      const testing::Values expected = values(by("direct", shape, GetParam(), f).value());
+      for (const char* kernel : {"", "tiled", "winograd"}) {
+        const auto got = by(kernel, shape, GetParam(), f);
+        if (got) ++supported[kernel];
+        EXPECT_TRUE(!got || values(*got) == expected) << kernel;
+      }
     };
-    EXPECT_TRUE(both(
-        g.small_shape(),
-        [&](Tensor& y) { cpu::conv3d(big, weight, bias_small, y, g, Float32Precision::highest); },
-        [&](Tensor& y) { cpu::conv3d_direct(big, weight, bias_small, y, g); }));
-    EXPECT_TRUE(both(
-        g.big_shape(),
-        [&](Tensor& y) { cpu::conv_transpose3d(small, weight, bias_big, y, g, Float32Precision::highest); },
-        [&](Tensor& y) { cpu::conv_transpose3d_direct(small, weight, bias_big, y, g); }));
-    Tensor none;
-    EXPECT_TRUE(both(
-        g.weight_shape(),
-        [&](Tensor& dw) {
-          cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, Float32Precision::highest);
-        },
-        [&](Tensor& dw) { cpu::conv3d_weight_grad_direct(big, small, dw, g); }));
+    compare(g.small_shape(), [&](Tensor& y) { cpu::conv3d(big, weight, bias_small, y, g, highest); });
+    compare(g.big_shape(), [&](Tensor& y) { cpu::conv_transpose3d(small, weight, bias_big, y, g, highest); });
+    compare(g.weight_shape(), [&](Tensor& dw) {
+      Tensor none;
+      cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, highest);
+    });
   }
+  const auto all = static_cast<int>(3 * cases.size());
+  EXPECT_EQ(supported[""], all);
+  EXPECT_EQ(supported["tiled"], all);
+  EXPECT_GE(supported["winograd"], 10);
+}
+
+TEST(Conv3dCpuKernels, WhatCannotBeForcedIsAnError) {
+  const Tensor x = ones({1, 2, 3, 3, 3}), weight = ones({2, 2, 1, 1, 1});
+  for (const char* kernel : {"fast", "winograd"}) {
+    const ForceConv3dKernel outer("direct"), only(kernel, {Conv3dPass::conv3d});
+    EXPECT_THROW((void)conv3d(x, weight), ValueError);
+    EXPECT_NO_THROW((void)conv_transpose3d(x, weight));
+  }
+  EXPECT_NO_THROW((void)conv3d(x, weight));
 }
 
 // Objects of a thread are destroyed in the reverse order of their creation, so this one computes when the
@@ -120,14 +147,14 @@ TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
     SCOPED_TRACE(cell);
     Tensor big = zeros(g.big_shape(), {.dtype = GetParam()});
     big.slice(4, 3, 5).slice(3, 6, 8).slice(2, 2, 3).fill_(cell);
-    Tensor y = empty(g.small_shape(), big.options()), expected = empty_like(y);
-    cpu::conv3d(big, weight, {}, y, g, Float32Precision::highest);
-    cpu::conv3d_direct(big, weight, {}, expected, g);
-    EXPECT_TRUE(allclose(y, expected, 0, 0, true));
-    Tensor dw = empty(g.weight_shape(), big.options()), expected_dw = empty_like(dw), none;
-    cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, Float32Precision::highest);
-    cpu::conv3d_weight_grad_direct(big, small, expected_dw, g);
-    EXPECT_TRUE(allclose(dw, expected_dw, 0, 0, true));
+    const auto equal = [&](const Shape& shape, const auto& f) {
+      return allclose(*by("winograd", shape, GetParam(), f), *by("direct", shape, GetParam(), f), 0, 0, true);
+    };
+    EXPECT_TRUE(equal(g.small_shape(), [&](Tensor& y) { cpu::conv3d(big, weight, {}, y, g, highest); }));
+    EXPECT_TRUE(equal(g.weight_shape(), [&](Tensor& dw) {
+      Tensor none;
+      cpu::conv3d_weight_grad(big, small, dw, none, Grid::big, g, highest);
+    }));
   }
 }
 
@@ -143,14 +170,14 @@ TEST_P(Conv3dCpu, ProductsThatOverflowInPairsOfOutputs) {
                                                                                         cells[w]);
       weight.select(0, 0).select(0, 0).select(0, 1).select(0, h).select(0, w).fill_(2 * taps[h] * taps[w]);
     }
-  Tensor y = empty(g.small_shape(), in.options()), expected = empty_like(y);
-  cpu::conv3d(in, weight, {}, y, g, Float32Precision::highest);
-  cpu::conv3d_direct(in, weight, {}, expected, g);
-  EXPECT_TRUE(all(isfinite(expected)).item<bool>());
-  EXPECT_TRUE(allclose(y, expected, 0, 0));
-  cpu::conv_transpose3d(in, weight, {}, y, g, Float32Precision::highest);
-  cpu::conv_transpose3d_direct(in, weight, {}, expected, g);
-  EXPECT_TRUE(allclose(y, expected, 0, 0));
+  const auto expect_equal = [&](const auto& f) {
+    const Tensor y = *by("winograd", g.small_shape(), GetParam(), f),
+                 expected = *by("direct", g.small_shape(), GetParam(), f);
+    EXPECT_TRUE(all(isfinite(expected)).item<bool>());
+    EXPECT_TRUE(allclose(y, expected, 0, 0));
+  };
+  expect_equal([&](Tensor& y) { cpu::conv3d(in, weight, {}, y, g, highest); });
+  expect_equal([&](Tensor& y) { cpu::conv_transpose3d(in, weight, {}, y, g, highest); });
 }
 
 // Whole numbers up to 256 are exact in bf16 and f16, and these sums are exact in f32: one rounding at the
@@ -158,7 +185,6 @@ TEST_P(Conv3dCpu, ProductsThatOverflowInPairsOfOutputs) {
 TEST(Conv3dCpuHalf, TilesEqualF32RoundedOnce) {
   const TransposeCase tiled{"half", 2, 9, 12, {5, 6, 37}, {3, 2, 4}, {1, 2, 2}, {1, 0, 1}, 0, 1, 3},
       pairs{"pairs", 2, 32, 32, {5, 9, 12}, 3, 1, 1, 0, 1, 1};
-  const auto highest = Float32Precision::highest;
   for (const auto& [dtype, c] : {std::pair(bf16, tiled), {f16, tiled}, {bf16, pairs}, {f16, pairs}}) {
     SCOPED_TRACE(std::string(to_string(dtype)) + " " + c.name);
     const Conv3dGeometry g = c.geometry();
