@@ -131,9 +131,9 @@ void check_convolutions() {
                                          .stride = o.stride,
                                          .padding = o.padding,
                                          .dilation = o.dilation};
-    expect_same_refusal<Transposed>(
-        "nn::ConvTranspose" + axes, t, "conv_transpose" + axes,
-        [&] { transposed(x, w, {}, {.stride = t.stride, .padding = t.padding, .dilation = t.dilation}); });
+    expect_same_refusal<Transposed>("nn::ConvTranspose" + axes, t, "conv_transpose" + axes, [&] {
+      transposed(x, w, {}, {.stride = t.stride, .padding = t.padding, .dilation = t.dilation});
+    });
   };
   for (int at = 0; at < dims; ++at) {
     for (const int64_t stride : {0, -2})
