@@ -175,7 +175,7 @@ Op binary(F f) {
 }
 
 /// An op of a tensor, dims and keepdim.
-Op reduction(Tensor (*f)(const Tensor&, const vox::Shape&, bool)) {
+Op reduction(Tensor (*f)(const Tensor&, const vox::Shape&, vox::Flag)) {
   return one([f](const Arguments& a) { return f(a.tensor(0), a.shape(1), a.flag(2)); });
 }
 std::vector<Tensor> pair(const vox::ValuesAndIndices& p) { return {p.values, p.indices}; }

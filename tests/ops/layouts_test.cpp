@@ -400,7 +400,7 @@ TEST_P(LayoutsTest, Shaping) {
 }
 
 TEST_P(LayoutsTest, Reductions) {
-  using Reduce = Tensor (*)(const Tensor&, const Shape&, bool);
+  using Reduce = Tensor (*)(const Tensor&, const Shape&, Flag);
   const std::vector<std::tuple<const char*, Reduce, DTypes>> kinds{
       {"sum", sum, every_dtype}, {"mean", mean, floating},        {"max", max, every_dtype},
       {"min", min, every_dtype}, {"argmax", argmax, every_dtype}, {"argmin", argmin, every_dtype}};

@@ -107,7 +107,7 @@ std::vector<Case> cases() {
                                                                 {"eq", eq},
                                                                 {"ge", ge}})
     list.push_back({name, [f = f](const Tensor& x) { f(x, 0.5); }});
-  using Reduce = Tensor (*)(const Tensor&, const Shape&, bool);
+  using Reduce = Tensor (*)(const Tensor&, const Shape&, Flag);
   for (const auto& [name, f] : std::vector<Named<Reduce>>{{"sum", sum},
                                                           {"mean", mean},
                                                           {"max", max},

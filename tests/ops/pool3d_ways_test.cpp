@@ -43,12 +43,22 @@ TEST_P(Pool3d, ViewsAndThreadsDoNotChangeABit) {
         };
         same([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 1, .stride = {1, 2, 1}}); });
         same([](const Tensor& t) {
-          return vox::max_pool3d(t, {{1, 2, 3}, Triple{2, 1, 3}, {0, 1, 1}, {2, 2, 1}, true});
+          return vox::max_pool3d(t, {.kernel_size = {1, 2, 3},
+                                     .stride = {2, 1, 3},
+                                     .padding = {0, 1, 1},
+                                     .dilation = {2, 2, 1},
+                                     .ceil_mode = true});
         });
-        same([](const Tensor& t) { return vox::max_pool3d(t, {3, Triple{2}, 1, 1}); });
+        same([](const Tensor& t) {
+          return vox::max_pool3d(t, {.kernel_size = 3, .stride = 2, .padding = 1});
+        });
         for (const bool count_padding : {false, true}) {
           same([&](const Tensor& t) {
-            return vox::avg_pool3d(t, {{3, 2, 2}, Triple{2, 1, 2}, {1, 1, 1}, true, count_padding});
+            return vox::avg_pool3d(t, {.kernel_size = {3, 2, 2},
+                                       .stride = {2, 1, 2},
+                                       .padding = 1,
+                                       .ceil_mode = true,
+                                       .count_include_pad = count_padding});
           });
         }
       }
@@ -148,9 +158,11 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
       }
     }
     const Tensor dense = make(v, shape);
-    EXPECT_EQ(values(vox::max_pool3d(dense, {k, s, p, d, ceil_mode})), max) << what;
+    const MaxPool3dOptions max_options{
+        .kernel_size = k, .stride = s, .padding = p, .dilation = d, .ceil_mode = ceil_mode};
+    EXPECT_EQ(values(vox::max_pool3d(dense, max_options)), max) << what;
     Tensor x = dense.detach().set_requires_grad();
-    const Tensor y = vox::max_pool3d(x, {k, s, p, d, ceil_mode});
+    const Tensor y = vox::max_pool3d(x, max_options);
     EXPECT_EQ(values(y), max) << what;
     EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
     for (const bool count_padding : {false, true}) {
