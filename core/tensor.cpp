@@ -119,7 +119,8 @@ int64_t Tensor::whole_element(int64_t lowest, int64_t highest) const {
 }
 
 double Tensor::item() const {
-  check<DTypeError>(is_floating(dtype()), "item: the tensor holds ", dtype(),
+  const DType dtype = checked("item").dtype;
+  check<DTypeError>(is_floating(dtype), "item: the tensor holds ", dtype,
                     "; item() is for floating dtypes, write item<int64_t>() or item<bool>()");
   return element().as_real();
 }

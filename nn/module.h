@@ -135,8 +135,9 @@ class Children {
 ///     Tensor y = block(x, skip);
 ///     block.state_dict();  // "gain", "a.weight", "a.bias", "n.weight", ...
 ///
-/// `forward` takes any arguments and returns a value. Call the module itself, which calls forward and then
-/// the forward hooks. Names and shapes are PyTorch's, so weight files can be exchanged.
+/// `forward` takes any arguments and returns a value; it overrides nothing (no `override`). Call the module
+/// itself, which calls forward and then the forward hooks. Names and shapes are PyTorch's, so weight files
+/// can be exchanged.
 ///
 /// A module can be moved, not copied: two modules never share parameters by accident.
 class Module {

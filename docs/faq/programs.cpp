@@ -100,7 +100,7 @@ ANSWER(26, fine_tuning) {
   vox::Tensor bias = now.at("head.bias");  // a handle: writing changes the network
   bias.fill_(1);
   bias.slice(0, 0, 1).fill_(-1);  // a part of it
-  std::cout << "head.bias = " << bias << "\n";
+  std::cout << "head.bias = " << bias.detach() << "\n";
 }
 
 }  // namespace faq

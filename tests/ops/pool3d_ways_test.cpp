@@ -116,9 +116,11 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
       }
     }
     const Tensor dense = make(v, shape);
-    EXPECT_EQ(values(vox::max_pool3d(dense, {k, s, p, d, ceil_mode})), max) << what;
+    const MaxPool3dOptions max_options{
+        .kernel_size = k, .stride = s, .padding = p, .dilation = d, .ceil_mode = ceil_mode};
+    EXPECT_EQ(values(vox::max_pool3d(dense, max_options)), max) << what;
     Tensor x = dense.detach().set_requires_grad();
-    const Tensor y = vox::max_pool3d(x, {k, s, p, d, ceil_mode});
+    const Tensor y = vox::max_pool3d(x, max_options);
     EXPECT_EQ(values(y), max) << what;
     EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
     for (const bool count_padding : {false, true}) {

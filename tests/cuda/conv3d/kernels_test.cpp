@@ -112,7 +112,11 @@ std::optional<Conv3dGeometry> random_geometry(Random& random, bool rolling) {
   const Triple output_padding{random(0, std::max(stride.d, dilation.d) - 1), 0,
                               random(0, std::max(stride.w, dilation.w) - 1)};
   return geometry(input, {in, out, kernel.d, kernel.h, kernel.w},
-                  {stride, padding, output_padding, groups, dilation});
+                  {.stride = stride,
+                   .padding = padding,
+                   .output_padding = output_padding,
+                   .groups = groups,
+                   .dilation = dilation});
 }
 
 /// Few channels per group, down to one on either side; rows, columns and depths of more than one tile.
@@ -129,7 +133,11 @@ std::optional<Conv3dGeometry> random_narrow_geometry(Random& random, bool rollin
   const Triple output_padding{0, random(0, std::max(stride.h, dilation.h) - 1),
                               random(0, std::max(stride.w, dilation.w) - 1)};
   return geometry(input, {in, out, kernel.d, kernel.h, kernel.w},
-                  {stride, padding, output_padding, groups, dilation});
+                  {.stride = stride,
+                   .padding = padding,
+                   .output_padding = output_padding,
+                   .groups = groups,
+                   .dilation = dilation});
 }
 
 /// Kernels that equal their stride, with and without taps along w; channel counts on both sides of every tile

@@ -267,7 +267,8 @@ TEST(Conv3dGatherPlan, TakesNumbersThatFitTheirTypes) {
     const Shape input{any(1, 2), any(1, 9), any(1, 64), any(1, 9), any(1, 30)};
     const Triple kernel = triple(1, 3), stride = transposed ? 1 : triple(1, 2), dilation = triple(1, 2);
     const int64_t out = any(1, 9);
-    const auto g = geometry(transposed, input, out, kernel, {stride, triple(0, 1), dilation});
+    const auto g = geometry(transposed, input, out, kernel,
+                            {.stride = stride, .padding = triple(0, 1), .dilation = dilation});
     if (!g) continue;
     const auto planned = make_plan(*g, transposed, split, h200);
     for (const int multiprocessors : {1, 114, 131})
