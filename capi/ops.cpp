@@ -53,8 +53,7 @@ Op either(size_t place, Op with_number, Op otherwise) {
   return [=](const Values& values) { return (is_number(values, place) ? with_number : otherwise)(values); };
 }
 
-// ---- Overloads, with one name each
-// -------------------------------------------------------------------------
+// ---- Overloads, with one name each -----------------------------------------------------------------------
 
 using Dims = const Shape&;
 ValuesAndIndices max_along(const Tensor& x, int64_t dim, bool keepdim) { return max(x, dim, keepdim); }
@@ -112,7 +111,7 @@ Tensor to(const Tensor& x, const std::string& what) {
   return x.to(dtype);
 }
 
-// ---- The table: a name in one of these lists, or a line in ops() ----
+// ---- The table: a name in one of these lists, or a line in ops() -----------------------------------------
 
 // clang-format off
 #define VOX_FUNCTIONS(X) \

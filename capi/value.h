@@ -54,8 +54,7 @@ class Value {
 };
 using Values = std::vector<Value>;
 
-// ---- Structs of options
-// ------------------------------------------------------------------------------------
+// ---- Structs of options ----------------------------------------------------------------------------------
 
 inline auto fields(TensorOptions& o) { return std::tie(o.dtype, o.device); }
 inline auto fields(Activation& o) { return std::tie(o.negative_slope); }
@@ -88,8 +87,7 @@ inline auto fields(CrossEntropyOptions& o) {
 }
 inline auto fields(BinaryCrossEntropyOptions& o) { return std::tie(o.weight, o.pos_weight, o.reduction); }
 
-// ---- Reading
-// -----------------------------------------------------------------------------------------------
+// ---- Reading ---------------------------------------------------------------------------------------------
 
 template <class T>
 const T& get(const Value& value) {
@@ -194,7 +192,7 @@ class Reader {
   T next() {
     if constexpr (requires(T & options) { fields(options); }) {
       T options;
-      std::apply([this](auto&... field) { (set(field), ...); }, fields(options));
+      std::apply([this](auto&... field) { (this->set(field), ...); }, fields(options));
       return options;
     } else {
       T result = first<T>();
