@@ -1,12 +1,9 @@
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/core/dlpack.h>
 #include <voxgrad/core/dlpack_abi.h>
-#include <voxgrad/core/factories.h>
+#include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
 
 #include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
 
 // Memory that another library uses in a stream of its own. Its work is a chain of copies, of which voxgrad
 // sees nothing.
@@ -16,12 +13,7 @@ namespace {
 
 constexpr int64_t n = int64_t{1} << 26;
 
-class DlpackCuda : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
-};
+class DlpackCuda : public testing::CudaTest {};
 
 void copy_often(void* to, const void* from, const cuda::Stream& stream) {
   for (int i = 0; i < 50; ++i) {

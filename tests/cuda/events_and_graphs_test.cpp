@@ -1,21 +1,16 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <stdexcept>
 
 #include <voxgrad/voxgrad.h>
+
+#include "tests/support/devices.h"
 
 // Events, captured graphs and device properties through the public interface, without a header of CUDA.
 
 namespace vox {
 namespace {
 
-class CudaInterface : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::is_available()) GTEST_SKIP() << "no CUDA device";
-  }
-};
+class CudaInterface : public testing::CudaTest {};
 
 TEST_F(CudaInterface, EventsMeasureTime) {
   const Tensor x = rand({512, 512}, Device::cuda());

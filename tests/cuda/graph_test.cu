@@ -15,31 +15,6 @@ using cuda::StreamGuard;
 
 constexpr int64_t n = 1 << 16;
 
-TEST_F(CudaGraph, HundredReplaysDoWhatAHundredRunsDo) {
-  const Block x = floats(n), y = floats(n);
-  const auto step = [&] {  // y = 2 x + 1, then x = x + 1, through temporaries
-    const Block twice = floats(n);
-    affine(native_current(), twice, x, 2, 1);
-    const Block next = floats(n);
-    affine(native_current(), next, x, 1, 1);
-    copy_block(x, next);
-    const Block sum = floats(n);
-    affine(native_current(), sum, twice, 1, 0);
-    copy_block(y, sum);
-  };
-  const auto run_hundred = [&](const std::function<void()>& f) {
-    fill(native_current(), x, 0);
-    for (int i = 0; i < 100; ++i) f();
-    expect_all(x, 100);
-    expect_all(y, 2 * 99 + 1);
-  };
-  run_hundred(step);
-  const int64_t before = memory_stats().in_use;
-  const Graph graph(step);
-  EXPECT_EQ(memory_stats().in_use, before);
-  run_hundred([&] { graph.launch(); });
-}
-
 TEST_F(CudaGraph, KeepsMemoryThatItsCaptureDropped) {
   const int64_t before = memory_stats().in_use;
   const Block y = floats(n);
@@ -104,6 +79,7 @@ TEST_F(CudaGraph, AResultThatOutlivesTheCaptureIsWrittenByEveryLaunch) {
           affine(native_current(), y, x, 3, 0);
         },
         cudaGraphInstantiateFlagAutoFreeOnLaunch);
+    EXPECT_EQ(memory_stats().in_use, before + 2 * n * 4) << "x and y, and no temporary of the capture";
     for (int i = 0; i < 100; ++i) graph.launch();
     expect_all(y, 300);
   }
@@ -161,23 +137,6 @@ TEST_F(CudaGraph, WhatCannotBeCapturedIsRefusedAndSpoilsNothing) {
     EXPECT_THROW(cuda::synchronize(), CudaError);
     EXPECT_THROW(stream_->synchronize(), CudaError);
     EXPECT_NO_THROW(cuda::empty_cache());
-    fill(native_current(), y, 4);
-  });
-  graph.launch();
-  expect_all(y, 4);
-}
-
-TEST_F(CudaGraph, OtherThreadsWorkOnDuringACapture) {
-  const Block y = floats(n);
-  const Graph graph([&] {
-    std::thread([] {
-      const StreamGuard guard{Stream()};
-      for (int i = 0; i < 10; ++i) {
-        const Block x = floats(n);
-        fill(native_current(), x, 6);
-        expect_all(x, 6);
-      }
-    }).join();
     fill(native_current(), y, 4);
   });
   graph.launch();

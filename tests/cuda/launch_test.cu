@@ -44,8 +44,9 @@ TEST(GridFor, NeverGivesZeroBlocksNorMoreThanItsBound) {
   EXPECT_EQ(grid_for(INT64_MAX, 256), 1u << 20);
 }
 
-TEST(CudaLaunch, ForEachIndexVisitsEveryIndexOnce) {
-  SKIP_WITHOUT_CUDA();
+class CudaLaunch : public CudaTest {};
+
+TEST_F(CudaLaunch, ForEachIndexVisitsEveryIndexOnce) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{257}, (int64_t{1} << 28) + 300}) {
     const Tensor t = bytes(n);
     const Launch launch("test", t);
@@ -56,8 +57,7 @@ TEST(CudaLaunch, ForEachIndexVisitsEveryIndexOnce) {
   }
 }
 
-TEST(CudaLaunch, ARefusedLaunchIsAnErrorOfTheOpThatMadeIt) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, ARefusedLaunchIsAnErrorOfTheOpThatMadeIt) {
   const Tensor t = bytes(10);
   const std::string message = message_of<CudaError>([&] {
     const Launch launch("my_op", t);
@@ -71,8 +71,7 @@ TEST(CudaLaunch, ARefusedLaunchIsAnErrorOfTheOpThatMadeIt) {
   EXPECT_NO_THROW(next.check());
 }
 
-TEST(CudaLaunch, AnErrorOfSomebodyElseIsNotBlamedOnTheOp) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, AnErrorOfSomebodyElseIsNotBlamedOnTheOp) {
   const Tensor t = bytes(10);
   EXPECT_NE(cudaSetDevice(9999), cudaSuccess);
   const Launch launch("my_op", t);
@@ -80,22 +79,18 @@ TEST(CudaLaunch, AnErrorOfSomebodyElseIsNotBlamedOnTheOp) {
   EXPECT_NO_THROW(launch.check());
 }
 
-TEST(CudaLaunch, RefusesTensorsOnOtherDevices) {
+TEST(CudaLaunchRefusal, TensorsOnOtherDevices) {
   const Tensor on_host = empty({3});
-  const std::string output = message_of<DeviceError>([&] { Launch("my_op", on_host); });
-  EXPECT_NE(output.find("my_op"), std::string::npos) << output;
-  EXPECT_NE(output.find("cpu"), std::string::npos) << output;
+  for (const char* part : {"my_op", "cpu"}) EXPECT_REFUSED(DeviceError, Launch("my_op", on_host), part);
   SKIP_WITHOUT_CUDA();
   const Tensor on_gpu = bytes(3);
-  const std::string input = message_of<DeviceError>([&] { Launch("my_op", on_gpu, {&on_gpu, &on_host}); });
-  EXPECT_NE(input.find("cuda:0"), std::string::npos) << input;
-  EXPECT_NE(input.find("cpu"), std::string::npos) << input;
+  for (const char* part : {"cuda:0", "cpu"})
+    EXPECT_REFUSED(DeviceError, Launch("my_op", on_gpu, {&on_gpu, &on_host}), part);
   const Tensor none;
   EXPECT_NO_THROW(Launch("my_op", on_gpu, {&none, nullptr}));
 }
 
-TEST(CudaLaunch, NotesThatItsTensorsAreInUse) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, NotesThatItsTensorsAreInUse) {
   cuda::empty_cache();
   const int64_t n = int64_t{1} << 26;  // so large that the pool will hand out the same block
   const cuda::Stream side;
@@ -125,8 +120,7 @@ TEST(CudaLaunch, NotesThatItsTensorsAreInUse) {
   if (again.impl()->data() != address) GTEST_SKIP() << "the pool chose another block: nothing was tested";
 }
 
-TEST(CudaLaunch, GivesKernelsTheSharedMemoryTheyAskFor) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, GivesKernelsTheSharedMemoryTheyAskFor) {
   const Tensor t = bytes(1);
   const Launch launch("test", t);
   const auto run = [&](int size) {
@@ -150,8 +144,7 @@ TEST(CudaLaunch, GivesKernelsTheSharedMemoryTheyAskFor) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST(CudaLaunch, WorkspaceIsMemoryOfTheLaunchAlone) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, WorkspaceIsMemoryOfTheLaunchAlone) {
   const Tensor t = bytes(1000);
   const auto before = cuda::memory_stats();
   cuda::reset_peak_memory_stats();
@@ -172,8 +165,7 @@ TEST(CudaLaunch, WorkspaceIsMemoryOfTheLaunchAlone) {
   EXPECT_EQ(std::count(values.begin(), values.end(), 1), 1000);
 }
 
-TEST(CudaLaunch, AWorkspaceThatCannotBeHadIsAnErrorOfTheOp) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, AWorkspaceThatCannotBeHadIsAnErrorOfTheOp) {
   const Tensor t = bytes(1);
   const int64_t before = cuda::memory_stats().in_use;
   const std::string message = message_of<OutOfMemoryError>([&] {
@@ -184,8 +176,7 @@ TEST(CudaLaunch, AWorkspaceThatCannotBeHadIsAnErrorOfTheOp) {
   EXPECT_EQ(cuda::memory_stats().in_use, before);
 }
 
-TEST(CudaLaunch, MakesTheDeviceOfItsOutputCurrent) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaLaunch, MakesTheDeviceOfItsOutputCurrent) {
   if (cuda::device_count() < 2) GTEST_SKIP() << "one CUDA device";
   const Tensor t = empty({10}, {.dtype = u8, .device = Device::cuda(1)});
   int device = -1;

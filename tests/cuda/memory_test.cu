@@ -14,8 +14,9 @@ using cuda::StreamGuard;
 constexpr int64_t n = 1 << 16;
 constexpr int64_t mib = int64_t{1} << 20;
 
-TEST(CudaMemory, StatsCountWhatTensorsHold) {
-  SKIP_WITHOUT_CUDA();
+class CudaMemory : public CudaTest {};
+
+TEST_F(CudaMemory, StatsCountWhatTensorsHold) {
   cuda::reset_peak_memory_stats();
   const int64_t before = memory_stats().in_use;
   EXPECT_EQ(memory_stats().peak_in_use, before);
@@ -32,8 +33,7 @@ TEST(CudaMemory, StatsCountWhatTensorsHold) {
   EXPECT_EQ(memory_stats().peak_in_use, before);
 }
 
-TEST(CudaMemory, FreedMemoryIsReusedAndGivenBackOnRequest) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, FreedMemoryIsReusedAndGivenBackOnRequest) {
   cuda::empty_cache();
   const int64_t empty = memory_stats().reserved;
   floats(64 * mib);
@@ -47,8 +47,7 @@ TEST(CudaMemory, FreedMemoryIsReusedAndGivenBackOnRequest) {
   EXPECT_LE(memory_stats().reserved, empty);
 }
 
-TEST(CudaMemory, IsNotReusedBeforeOtherStreamsAreDone) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, IsNotReusedBeforeOtherStreamsAreDone) {
   cuda::empty_cache();
   const int64_t large = 16 * mib;  // so large that the pool will hand out the same block
   const Stream side;
@@ -70,8 +69,7 @@ TEST(CudaMemory, IsNotReusedBeforeOtherStreamsAreDone) {
   if (again->data() != address) GTEST_SKIP() << "the pool chose another block: nothing was tested";
 }
 
-TEST(CudaMemory, MayBeDroppedAnywhere) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, MayBeDroppedAnywhere) {
   const int64_t before = memory_stats().in_use;
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, -1);
@@ -99,8 +97,7 @@ TEST(CudaMemory, MayBeDroppedAnywhere) {
   EXPECT_EQ(memory_stats().in_use, before);
 }
 
-TEST(CudaMemory, HostMemoryMayBeReusedWhenACopyReturns) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, HostMemoryMayBeReusedWhenACopyReturns) {
   float* pinned = nullptr;
   ASSERT_CUDA(cudaMallocHost(&pinned, n * sizeof(float)));
   std::vector<float> pageable(n, 4);
@@ -120,11 +117,9 @@ TEST(CudaMemory, HostMemoryMayBeReusedWhenACopyReturns) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST(CudaMemory, WhatCannotBeHadIsAnErrorThatSaysHowMuchThereIs) {
-  SKIP_WITHOUT_CUDA();
-  const std::string message = message_of<OutOfMemoryError>([] { floats(int64_t{1} << 58); });
-  EXPECT_NE(message.find("1152921504606846976 bytes"), std::string::npos) << message;
-  EXPECT_NE(message.find("are free"), std::string::npos) << message;
+TEST_F(CudaMemory, WhatCannotBeHadIsAnErrorThatSaysHowMuchThereIs) {
+  for (const char* part : {"1152921504606846976 bytes", "are free"})
+    EXPECT_REFUSED(OutOfMemoryError, floats(int64_t{1} << 58), part);
 
   const int64_t before = memory_stats().in_use;
   size_t free = 0, total = 0;
@@ -145,8 +140,7 @@ TEST(CudaMemory, WhatCannotBeHadIsAnErrorThatSaysHowMuchThereIs) {
   cuda::empty_cache();
 }
 
-TEST(CudaMemory, ZeroBytesAreLegal) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, ZeroBytesAreLegal) {
   const Block none = floats(0);
   EXPECT_EQ(none->data(), nullptr);
   EXPECT_TRUE(read(none).empty());
@@ -156,8 +150,7 @@ TEST(CudaMemory, ZeroBytesAreLegal) {
 Block outlives_everything;
 thread_local Block outlives_the_thread;
 
-TEST(CudaMemory, OfStaticLifetimeDoesNotCrashAtExit) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaMemory, OfStaticLifetimeDoesNotCrashAtExit) {
   outlives_everything = floats(n);
   outlives_the_thread = floats(n);
   std::thread([] { outlives_the_thread = floats(n); }).join();

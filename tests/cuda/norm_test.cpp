@@ -1,6 +1,4 @@
 // The kernels of norms, called directly and compared with the definition in double.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <string>
@@ -112,11 +110,8 @@ struct Reference {
   }
 };
 
-class CudaNorm : public ::testing::Test {
+class CudaNorm : public CudaTest {
  protected:
-  void SetUp() override {
-    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
   static TensorOptions on_gpu(DType dtype) { return {dtype, Device::cuda()}; }
   static Tensor make(int64_t n, DType dtype, double mean, double deviation, unsigned seed) {
     return (normal({n}, {f64, Device::cpu()}, seed) * deviation + mean).to(dtype).to(Device::cuda());
@@ -132,6 +127,26 @@ class CudaNorm : public ::testing::Test {
   }
   static Numbers numbers(const Tensor& t) { return t.to(f64).to_vector<double>(); }
 
+  /// One call of each kernel, and the results, which were unwritten. Those of weights have their dtype.
+  struct Results {
+    Tensor y, grad_x, grad_weight, grad_bias;
+    detail::NormStatistics statistics;
+  };
+  static Results run(const Tensor& x, const Tensor& grad_y, const NormGeometry& g, const Tensor& w = {},
+                     const Tensor& b = {}, Activation activation = {},
+                     detail::RunningStatistics running = {}) {
+    const DType wide = opmath(x.dtype());
+    Results r{unwritten(x.numel(), x.dtype()),
+              unwritten(x.numel(), x.dtype()),
+              w.defined() ? unwritten(g.channels(), w.dtype()) : Tensor(),
+              b.defined() ? unwritten(g.channels(), b.dtype()) : Tensor(),
+              {unwritten(g.rows, wide), unwritten(g.rows, wide)}};
+    cuda::norm(x, g, w, b, eps, activation, r.y, r.statistics, running);
+    cuda::norm_gradient(grad_y, x, g, w, b, r.statistics, true, activation, r.grad_x, r.grad_weight,
+                        r.grad_bias);
+    return r;
+  }
+
   static void expect_close(const char* what, const Tensor& got, const Numbers& wanted, double scale,
                            double tolerance) {
     const Numbers values = numbers(got);
@@ -141,12 +156,6 @@ class CudaNorm : public ::testing::Test {
       return;
     }
   }
-};
-
-/// One call of each kernel.
-struct Results {
-  Tensor y, grad_x, grad_weight, grad_bias;
-  detail::NormStatistics statistics;
 };
 
 TEST_F(CudaNorm, IsItsDefinition) {
@@ -164,22 +173,9 @@ TEST_F(CudaNorm, IsItsDefinition) {
         const Tensor grad_y = from_vector<double>(gradient, {n}).to(dtype).to(Device::cuda());
         const Activation activation{slope};
 
-        const auto run = [&](const Tensor& x_of_run, const Tensor& g_of_run,
-                             detail::RunningStatistics& running) {
-          Results r{unwritten(n, dtype),
-                    unwritten(n, dtype),
-                    unwritten(g.channels(), weights),
-                    unwritten(g.channels(), weights),
-                    {unwritten(g.rows, opmath(dtype)), unwritten(g.rows, opmath(dtype))}};
-          cuda::norm(x_of_run, g, w, b, eps, activation, r.y, r.statistics, running);
-          cuda::norm_gradient(g_of_run, x_of_run, g, w, b, r.statistics, true, activation, r.grad_x,
-                              r.grad_weight, r.grad_bias);
-          return r;
-        };
         detail::RunningStatistics running{full({g.rows}, 0.5, on_gpu(weights)),
-                                          full({g.rows}, 2, on_gpu(weights)), 0.25},
-            none;
-        const Results r = run(x, grad_y, running);
+                                          full({g.rows}, 2, on_gpu(weights)), 0.25};
+        const Results r = run(x, grad_y, g, w, b, activation, running);
         expect_close("y", r.y, wanted.y, 1, tolerance);
         expect_close("mean", r.statistics.mean, wanted.mean, 1, std::min(tolerance, 3e-5));
         expect_close("rstd", r.statistics.rstd, wanted.rstd, 0, std::min(tolerance, 3e-5));
@@ -195,7 +191,8 @@ TEST_F(CudaNorm, IsItsDefinition) {
           expect_close("running variance", running.variance, variances, 1, tolerance);
         }
 
-        for (const Results& again : {run(x, grad_y, none), run(unaligned(x), unaligned(grad_y), none)}) {
+        for (const Results& again : {run(x, grad_y, g, w, b, activation),
+                                     run(unaligned(x), unaligned(grad_y), g, w, b, activation)}) {
           EXPECT_TRUE(same_bits(again.y, r.y));
           EXPECT_TRUE(same_bits(again.grad_x, r.grad_x));
           EXPECT_TRUE(same_bits(again.grad_weight, r.grad_weight));
@@ -230,20 +227,12 @@ TEST_F(CudaNorm, WithoutWeightAndBias) {
     const int64_t n = g.pieces * g.rows * g.length;
     if (n > 1 << 20) continue;
     SCOPED_TRACE(name);
-    const Tensor x = make(n, f32, 1, 1, 1), grad_y = make(n, f32, 0, 1, 2), undefined;
+    const Tensor x = make(n, f32, 1, 1, 1), grad_y = make(n, f32, 0, 1, 2);
     const Tensor one = full({g.channels()}, 1, on_gpu(f32)), zero = full({g.channels()}, 0, on_gpu(f32));
-    Tensor y[2], grad_x[2];
-    for (const int i : {0, 1}) {
-      const Tensor &w = i ? one : undefined, &b = i ? zero : undefined;
-      detail::NormStatistics s{unwritten(g.rows, f32), unwritten(g.rows, f32)};
-      detail::RunningStatistics running;
-      Tensor none;
-      y[i] = unwritten(n, f32), grad_x[i] = unwritten(n, f32);
-      cuda::norm(x, g, w, b, eps, Activation::relu(), y[i], s, running);
-      cuda::norm_gradient(grad_y, x, g, w, b, s, true, Activation::relu(), grad_x[i], none, none);
-    }
-    EXPECT_TRUE(same_bits(y[0], y[1]));
-    EXPECT_TRUE(same_bits(grad_x[0], grad_x[1]));
+    const Results without = run(x, grad_y, g, {}, {}, Activation::relu()),
+                  with = run(x, grad_y, g, one, zero, Activation::relu());
+    EXPECT_TRUE(same_bits(without.y, with.y));
+    EXPECT_TRUE(same_bits(without.grad_x, with.grad_x));
   }
 }
 
@@ -252,11 +241,9 @@ TEST_F(CudaNorm, ALargeMean) {
   for (const int64_t length : {100, 5000, 1 << 21}) {
     for (const double first : {1e4, 0.0}) {
       const NormGeometry g{1, 2, length, 2, length};
-      Tensor x = make(2 * length, f32, 1e4, 1, 1), y = unwritten(2 * length, f32), undefined;
+      Tensor x = make(2 * length, f32, 1e4, 1, 1);
       x.slice(0, 0, 1).fill_(first);
-      detail::NormStatistics s{unwritten(2, f32), unwritten(2, f32)};
-      detail::RunningStatistics running;
-      cuda::norm(x, g, undefined, undefined, eps, {}, y, s, running);
+      const detail::NormStatistics s = run(x, x, g).statistics;
       Numbers none(static_cast<size_t>(2 * length)), ones(2, 1), zeros(2, 0);
       const Reference wanted(g, numbers(x), none, ones, zeros, 1, true);
       expect_close("mean", s.mean, wanted.mean, 0, 3e-7);
@@ -271,15 +258,10 @@ TEST_F(CudaNorm, NaNAndInf) {
     for (const double bad :
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       const NormGeometry g{1, 3, length, 3, length};
-      Tensor x = make(3 * length, f32, 0, 1, 1), y = unwritten(3 * length, f32), grad_x = y.clone(),
-             undefined;
+      Tensor x = make(3 * length, f32, 0, 1, 1);
       x.slice(0, length + 7, length + 8).fill_(bad);
-      detail::NormStatistics s{unwritten(3, f32), unwritten(3, f32)};
-      detail::RunningStatistics running;
-      cuda::norm(x, g, undefined, undefined, eps, Activation::relu(), y, s, running);
-      cuda::norm_gradient(x, x, g, undefined, undefined, s, true, Activation::relu(), grad_x, undefined,
-                          undefined);
-      for (const Tensor& t : {y, grad_x}) {
+      const Results r = run(x, x, g, {}, {}, Activation::relu());
+      for (const Tensor& t : {r.y, r.grad_x}) {
         const Numbers values = numbers(t);
         for (size_t i = 0; i < values.size(); ++i)
           ASSERT_EQ(std::isnan(values[i]), static_cast<int64_t>(i) / length == 1) << i << " of " << length;

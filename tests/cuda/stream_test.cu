@@ -12,8 +12,9 @@ using cuda::StreamGuard;
 
 constexpr int64_t n = 1 << 16;
 
-TEST(CudaStream, IsNeverALegacyStream) {
-  SKIP_WITHOUT_CUDA();
+class CudaStream : public CudaTest {};
+
+TEST_F(CudaStream, IsNeverALegacyStream) {
   for (const Stream& stream : {current_stream(), Stream()}) {
     EXPECT_NE(native(stream), nullptr);
     EXPECT_NE(native(stream), cudaStreamLegacy);
@@ -25,8 +26,7 @@ TEST(CudaStream, IsNeverALegacyStream) {
   }
 }
 
-TEST(CudaStream, GuardsNestAndBelongToTheirThread) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, GuardsNestAndBelongToTheirThread) {
   const Stream shared = current_stream(), a, b;
   EXPECT_FALSE(a == b);
   {
@@ -44,8 +44,7 @@ TEST(CudaStream, GuardsNestAndBelongToTheirThread) {
   EXPECT_TRUE(current_stream() == shared);
 }
 
-TEST(CudaStream, ProducerAndConsumerInASideStreamAreOrdered) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, ProducerAndConsumerInASideStreamAreOrdered) {
   const Stream side;
   const StreamGuard guard(side);
   const Block x = floats(n), y = floats(n);
@@ -56,8 +55,7 @@ TEST(CudaStream, ProducerAndConsumerInASideStreamAreOrdered) {
   expect_all(y, 7);
 }
 
-TEST(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
   cudaStream_t owner = nullptr;
   ASSERT_CUDA(cudaStreamCreateWithFlags(&owner, cudaStreamNonBlocking));
   for (cudaStream_t stream : {owner, cudaStream_t{nullptr}}) {  // null: the legacy stream
@@ -79,8 +77,7 @@ TEST(CudaStream, BorrowedStreamRunsTheWorkAndStaysItsOwners) {
   EXPECT_THROW(Stream::borrow(nullptr, Device::cpu()), DeviceError);
 }
 
-TEST(CudaStream, WaitOrdersTwoStreams) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, WaitOrdersTwoStreams) {
   const Stream a, b;
   const Block x = floats(n), y = floats(n);
   fill(native_current(), x, 1);
@@ -94,8 +91,7 @@ TEST(CudaStream, WaitOrdersTwoStreams) {
   expect_all(y, 7);
 }
 
-TEST(CudaStream, SynchronizeReturnsWhenTheWorkIsDone) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, SynchronizeReturnsWhenTheWorkIsDone) {
   const Stream side;
   delay(native(side));
   EXPECT_EQ(cudaStreamQuery(native(side)), cudaErrorNotReady);
@@ -107,8 +103,7 @@ TEST(CudaStream, SynchronizeReturnsWhenTheWorkIsDone) {
   (void)cudaGetLastError();  // clears NotReady, which the next test must not see
 }
 
-TEST(CudaStream, MayBeDroppedBeforeItsWorkIsDone) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, MayBeDroppedBeforeItsWorkIsDone) {
   Block x;
   {
     const Stream side;
@@ -121,8 +116,7 @@ TEST(CudaStream, MayBeDroppedBeforeItsWorkIsDone) {
   expect_all(x, 3);
 }
 
-TEST(CudaStream, AnotherThanTheCurrentDeviceWorks) {
-  SKIP_WITHOUT_CUDA();
+TEST_F(CudaStream, AnotherThanTheCurrentDeviceWorks) {
   if (cuda::device_count() < 2) GTEST_SKIP() << "one CUDA device";
   const Stream side(Device::cuda(1));
   const StreamGuard guard(side);
@@ -141,12 +135,10 @@ TEST(CudaStream, AnotherThanTheCurrentDeviceWorks) {
   EXPECT_EQ(device, 0);
 }
 
-TEST(CudaStream, RefusesDevicesThatAreNotThere) {
-  SKIP_WITHOUT_CUDA();
-  EXPECT_NE(message_of<DeviceError>([] { Stream(Device::cpu()); }).find("got cpu"), std::string::npos);
+TEST_F(CudaStream, RefusesDevicesThatAreNotThere) {
+  EXPECT_REFUSED(DeviceError, Stream(Device::cpu()), "got cpu");
   for (const int index : {-1, cuda::device_count()}) {
-    const std::string message = message_of<DeviceError>([&] { (void)Stream(Device::cuda(index)); });
-    EXPECT_NE(message.find("cuda:" + std::to_string(index)), std::string::npos) << message;
+    EXPECT_REFUSED(DeviceError, Stream(Device::cuda(index)), "cuda:" + std::to_string(index));
     EXPECT_THROW(current_stream(Device::cuda(index)), DeviceError);
     EXPECT_THROW(cuda::synchronize(Device::cuda(index)), DeviceError);
     EXPECT_THROW(floats(n, index), DeviceError);
@@ -156,8 +148,7 @@ TEST(CudaStream, RefusesDevicesThatAreNotThere) {
 TEST(CudaDriver, WithoutAGpuTheErrorSaysWhy) {
   if (cuda::is_available()) GTEST_SKIP() << "there is a CUDA device";
   EXPECT_EQ(cuda::device_count(), 0);
-  const std::string message = message_of<DeviceError>([] { floats(n); });
-  EXPECT_NE(message.find("no usable CUDA device"), std::string::npos) << message;
+  EXPECT_REFUSED(DeviceError, floats(n), "no usable CUDA device");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/core/storage.h>
 
+#include "tests/support/devices.h"
 #include "tests/support/errors.h"
 
 // Blocks of floats and three kernels: enough to exercise streams, memory and graphs without any op or Tensor.

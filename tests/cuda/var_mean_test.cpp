@@ -1,6 +1,4 @@
 // The kernel of var_mean, called directly and compared with the definition in double.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
 
@@ -16,11 +14,8 @@ namespace {
 
 using namespace vox::testing;
 
-class CudaVarMean : public ::testing::Test {
+class CudaVarMean : public CudaTest {
  protected:
-  void SetUp() override {
-    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  }
   struct Pair {
     Tensor variance, mean;
   };

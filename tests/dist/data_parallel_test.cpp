@@ -1,37 +1,20 @@
-#include <gtest/gtest.h>
-
-#include <numeric>
-
 #include <voxgrad/dist/data_parallel.h>
-#include <voxgrad/dist/dist.h>
 #include <voxgrad/dist/sampler.h>
 #include <voxgrad/dist/sync_batch_norm.h>
-#include <voxgrad/voxgrad.h>
 
+#include "tests/dist/ranks.h"
 #include "tests/support/errors.h"
 
 namespace {
 
 using namespace vox;
+using namespace vox::testing;
 namespace dist = vox::dist;
 using dist::DataParallel;
 
-std::vector<double> values(const Tensor& t) { return t.to(Device::cpu()).to(f64).to_vector<double>(); }
-
-double largest(const Tensor& t) {
-  double m = 0;
-  for (const double v : values(t)) m = std::max(m, std::abs(v));
-  return m;
-}
-
-class DataParallelTest : public ::testing::TestWithParam<Device> {
+class DataParallelTest : public RanksTest {
  protected:
-  void SetUp() override {
-    if (GetParam().is_cuda()) {
-      if (cuda::device_count() < dist::size()) GTEST_SKIP() << "needs a GPU for each rank";
-      device = Device::cuda(dist::local_rank());
-    }
-  }
+  static double largest(const Tensor& t) { return t.numel() == 0 ? 0 : abs(t).max().to(f64).item<double>(); }
 
   /// The same network on every rank: convolution, norm, ReLU, convolution.
   nn::Sequential network(DType dtype = f64) const {
@@ -76,15 +59,9 @@ class DataParallelTest : public ::testing::TestWithParam<Device> {
     EXPECT_EQ(values(dist::all_reduce(t.detach(), dist::Reduce::max)), values(t));
     EXPECT_EQ(values(dist::all_reduce(t.detach(), dist::Reduce::min)), values(t));
   }
-
-  const int rank = dist::rank(), size = dist::size();
-  Device device = Device::cpu();
 };
 
-std::string name_of(const ::testing::TestParamInfo<Device>& info) {
-  return info.param.is_cuda() ? "cuda" : "cpu";
-}
-INSTANTIATE_TEST_SUITE_P(Dist, DataParallelTest, ::testing::Values(Device::cpu(), Device::cuda()), name_of);
+INSTANTIATE_TEST_SUITE_P(, DataParallelTest, devices(), device_name);
 
 TEST_P(DataParallelTest, StartsWithRank0sParametersAndBuffers) {
   nn::BatchNorm3d norm({.num_features = 3, .tensor = {.device = device}});
@@ -95,9 +72,9 @@ TEST_P(DataParallelTest, StartsWithRank0sParametersAndBuffers) {
     norm.num_batches_tracked.fill_(rank + 6);
   }
   const DataParallel parallel(norm);
-  EXPECT_EQ(values(norm.weight), (std::vector<double>{2, 2, 2}));
-  EXPECT_EQ(values(norm.running_mean), (std::vector<double>{4, 4, 4}));
-  EXPECT_EQ(values(norm.num_batches_tracked), (std::vector<double>{6}));
+  EXPECT_EQ(values(norm.weight), (Doubles{2, 2, 2}));
+  EXPECT_EQ(values(norm.running_mean), (Doubles{4, 4, 4}));
+  EXPECT_EQ(values(norm.num_batches_tracked), (Doubles{6}));
 }
 
 TEST_P(DataParallelTest, RefusesNetworksThatDiffer) {
@@ -191,9 +168,9 @@ TEST_P(DataParallelTest, ParametersThatAStepDoesNotUse) {
   for (int pass = 0; pass < 2; ++pass) {
     net.zero_grad();
     parallel.backward(net.forward(full({3}, size, {.device = device})));
-    EXPECT_EQ(values(net.a.grad()), (std::vector<double>{1, 1, 1}));
+    EXPECT_EQ(values(net.a.grad()), (Doubles{1, 1, 1}));
     if (size > 1) {
-      EXPECT_EQ(values(net.b.grad()), (std::vector<double>{others, others, others}));
+      EXPECT_EQ(values(net.b.grad()), (Doubles{others, others, others}));
     }
     EXPECT_FALSE(net.c.grad().defined());
   }
@@ -222,7 +199,7 @@ TEST_P(DataParallelTest, GradientsMayTravelInBf16) {
 }
 
 TEST_P(DataParallelTest, TrainingKeepsTheRanksEqualAndRepeats) {
-  std::vector<std::vector<double>> runs;
+  std::vector<Doubles> runs;
   for (int run = 0; run < 2; ++run) {
     nn::Sequential net = network(f32);
     DataParallel parallel(net, {.bucket_bytes = 512});
@@ -233,10 +210,10 @@ TEST_P(DataParallelTest, TrainingKeepsTheRanksEqualAndRepeats) {
       EXPECT_GT(optim::clip_grad_norm_(net.parameters(), 0.1), 0.1);
       adam.step();
     }
-    std::vector<double> all;
+    Doubles all;
     for (const Tensor& p : net.parameters()) {
       expect_equal_on_all_ranks(p);
-      const std::vector<double> v = values(p);
+      const Doubles v = values(p);
       all.insert(all.end(), v.begin(), v.end());
     }
     runs.push_back(all);
