@@ -3,27 +3,13 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-// Ops of one operand. Each gradient stands under its op; g is the gradient of y = op(x):
-//
-//   neg    -g             exp    g y                  relu        g where y is not 0
-//   abs    g sign(x)      log    g / x                leaky_relu  g where x > 0, slope g elsewhere
-//   sign   0              sqrt   g / 2y               sigmoid     g y (1 - y)
-//   clamp  g inside       rsqrt  -g y^3 / 2           tanh        g (1 - y^2)
-//   sin    g cos(x)       cos    -g sin(x)            floor, ceil, round  0
-//   log1p  g / (1 + x)    expm1  g (1 + y)            erf         g 2/sqrt(pi) exp(-x^2)
-//   gelu   g (Phi(x) + x phi(x)), with the normal distribution Phi and its density phi
-//   silu   g s (1 + x (1 - s)), s = sigmoid(x)
-//   mish   g (w + x sigmoid(x) (1 - w^2)), w = tanh(softplus(x))
-//   elu    g where x > 0, g alpha exp(x) elsewhere
-//   softplus     g where beta x > threshold, g sigmoid(beta x) elsewhere
-//   hardtanh     g strictly inside, and at NaN
-//   hardsigmoid  g / 6 where -3 < x < 3
-//   hardswish    0 where x <= -3, g where x >= 3, g (x / 3 + 1/2) between
+// Ops of one operand. ops/elementwise_formulas.h has their formulas, each gradient's beside its op's.
 
 namespace vox {
 
@@ -39,111 +25,107 @@ bool wants_f32(Unary op) {
   return op == Unary::exp || op == Unary::log || op == Unary::rsqrt || op == Unary::softplus;
 }
 
-/// Checks, computes, and records an N (whose save(x, y) keeps what its backward needs).
-template <class N>
-Tensor unary(const char* function, Unary op, const Tensor& x, Scalar p = 0, Scalar q = 0) {
-  if (wants_f32(op) && detail::autocast_widens(x)) return unary<N>(function, op, x.to(f32), p, q);
+/// The arithmetic of a gradient that is recorded: numbers are tensors, so every function is an op.
+struct Recorded {
+  using Number = Scalar;
+  static Tensor sign(const Tensor& x) { return vox::sign(x); }
+  static Tensor magnitude(const Tensor& x) { return abs(x); }
+  static Tensor exp(const Tensor& x) { return vox::exp(x); }
+  static Tensor sin(const Tensor& x) { return vox::sin(x); }
+  static Tensor cos(const Tensor& x) { return vox::cos(x); }
+  static Tensor sigmoid(const Tensor& x) { return vox::sigmoid(x); }
+  static Tensor choose(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
+  static Tensor choose(const Tensor& c, const Tensor& a, Scalar b) { return detail::where(c, a, b); }
+  static Tensor choose(const Tensor& c, Scalar a, const Tensor& b) { return where(c, a, b); }
+  /// x, or 0 where the condition holds and a choice hides the result: the gradient there, which is multiplied
+  /// by 0, must be finite.
+  static Tensor unless(const Tensor& condition, const Tensor& x) { return where(condition, 0, x); }
+  /// With the normal distribution and its density.
+  static Tensor gelu_slope(const Tensor& x) {
+    const Tensor distribution = (1 + erf(x * std::sqrt(0.5))) * 0.5;
+    const Tensor density = vox::exp(x * x * -0.5) * (std::numbers::inv_sqrtpi * std::sqrt(0.5));
+    return distribution + x * density;
+  }
+  static Tensor mish_slope(const Tensor& x) {
+    const Tensor w = tanh(softplus(x));
+    return w + x * sigmoid(x) * (1 - w * w);
+  }
+};
+
+template <Unary op>
+struct UnaryNode final : Node {
+  const char* function_ = "";
+  Scalar p_ = 0, q_ = 0;
+  SavedTensor kept_{this};
+
+  const char* name() const override { return function_; }
+  /// If backward is not recorded, one kernel computes a gradient of several ops. Otherwise ops do, in
+  /// opmath(dtype). Either way the gradient of a 16-bit tensor is rounded once.
+  Gradients backward(Gradients grads) override {
+    const Tensor& g = *grads[0];
+    if constexpr (is_step(op)) {
+      return {detail::no_gradient(g)};
+    } else if constexpr (keeps(op) == Keeps::nothing) {
+      return {-g};
+    } else {
+      const Tensor kept = kept_.get();
+      const DType wide = has_gradient(op) ? opmath(g.dtype()) : g.dtype();
+      if (grad_enabled() || !has_gradient(op))
+        return {detail::gradient_formula<op, Recorded>(g.to(wide), kept.to(wide), p_, q_).to(g.dtype())};
+      Tensor grad_x = detail::empty_for(function_, g.shape(), g.options());
+      detail::unary_gradient_kernel.on(g.device())(op, g, kept, grad_x, p_, q_);
+      return {grad_x};
+    }
+  }
+};
+
+/// Checks, computes, and records.
+template <Unary op>
+Tensor unary(const char* function, const Tensor& x, Scalar p = 0, Scalar q = 0) {
+  if (wants_f32(op) && detail::autocast_widens(x)) return unary<op>(function, x.to(f32), p, q);
   if (takes_integers(op))
     detail::check_arithmetic(function, "x", x);
   else
     detail::check_floating(function, "x", x);
   Tensor y = detail::empty_for(function, x.shape(), x.options());
   detail::unary_kernel.on(x.device())(op, x, y, p, q);
-  if (auto node = record<N>({x}, y)) {
-    node->op_ = op;
-    node->p_ = p.as_real(), node->q_ = q.as_real();
-    node->save(x, y);
+  if (auto node = record<UnaryNode<op>>({x}, y)) {
+    node->function_ = function;
+    node->p_ = p, node->q_ = q;
+    if (keeps(op) != Keeps::nothing) node->kept_.save(keeps(op) == Keeps::output ? y : x);
   }
   return y;
 }
 
-// What a node keeps: nothing, its input, or its output.
-struct UnaryNode : Node {
-  Unary op_{};
-  double p_ = 0, q_ = 0;
-  void save(const Tensor&, const Tensor&) {}
-};
-struct InputNode : UnaryNode {
-  SavedTensor saved_x_{this};
-  void save(const Tensor& x, const Tensor&) { saved_x_.save(x); }
-};
-struct OutputNode : UnaryNode {
-  SavedTensor saved_y_{this};
-  void save(const Tensor&, const Tensor& y) { saved_y_.save(y); }
-};
-
-/// A node whose gradient takes several ops. If backward is not recorded, one kernel computes the gradient;
-/// its formula stands beside the op's kernel formula. Otherwise `gradient` does, from g and the saved tensor
-/// in opmath(dtype). Either way the gradient of a 16-bit tensor is rounded once.
-template <class Keeping, SavedTensor Keeping::*kept>
-struct ComposedNode : Keeping {
-  virtual Tensor gradient(const Tensor& g, const Tensor& kept_tensor) const = 0;
-  Gradients backward(Gradients g) final {
-    const Tensor kept_tensor = (this->*kept).get();
-    const DType dtype = g[0]->dtype(), wide = opmath(dtype);
-    if (grad_enabled()) return {gradient(g[0]->to(wide), kept_tensor.to(wide)).to(dtype)};
-    Tensor grad_x = detail::empty_for(this->name(), g[0]->shape(), g[0]->options());
-    detail::unary_gradient_kernel.on(grad_x.device())(this->op_, *g[0], kept_tensor, grad_x, this->p_,
-                                                      this->q_);
-    return {grad_x};
-  }
-};
-using ComposedOfInput = ComposedNode<InputNode, &InputNode::saved_x_>;
-using ComposedOfOutput = ComposedNode<OutputNode, &OutputNode::saved_y_>;
-
-struct NegNode final : UnaryNode {
-  const char* name() const override { return "neg"; }
-  Gradients backward(Gradients g) override { return {neg(*g[0])}; }
-};
-struct AbsNode final : ComposedOfInput {
-  const char* name() const override { return "abs"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * sign(x); }
-};
-/// The node of a piecewise constant function, whose gradient is 0.
-template <Unary op>
-struct StepNode final : UnaryNode {
-  const char* name() const override {
-    return op == Unary::sign ? "sign" : op == Unary::floor ? "floor" : op == Unary::ceil ? "ceil" : "round";
-  }
-  Gradients backward(Gradients g) override { return {detail::no_gradient(*g[0])}; }
-};
 /// floor, ceil or round. Integers are copied: they are whole already.
 template <Unary op>
 Tensor rounded(const char* function, const Tensor& x) {
   detail::check_arithmetic(function, "x", x);
-  if (is_floating(x.dtype())) return unary<StepNode<op>>(function, op, x);
+  if (is_floating(x.dtype())) return unary<op>(function, x);
   return in_the_name_of(function, [&] { return x.clone(); });
 }
-struct ClampNode final : ComposedOfInput {
-  const char* name() const override { return "clamp"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    return detail::where(ge(x, p_), detail::where(le(x, q_), g, 0), 0);
-  }
-};
 
 /// Checks the bounds of clamp and hardtanh.
-template <class N>
-Tensor bounded(const char* function, Unary op, const Tensor& x, Scalar min, Scalar max) {
+template <Unary op>
+Tensor bounded(const char* function, const Tensor& x, Scalar min, Scalar max) {
   detail::check_defined(function, "x", x);
   detail::check_scalar(function, min, x.dtype());
   detail::check_scalar(function, max, x.dtype());
   check<ValueError>(min.as_real() <= max.as_real(), function, ": min must not exceed max, got ",
                     min.as_real(), " and ", max.as_real());
-  return unary<N>(function, op, x, min, max);
+  return unary<op>(function, x, min, max);
 }
 
 }  // namespace
 
-Tensor neg(const Tensor& x) { return unary<NegNode>("neg", Unary::neg, x); }
-Tensor abs(const Tensor& x) { return unary<AbsNode>("abs", Unary::abs, x); }
-Tensor sign(const Tensor& x) { return unary<StepNode<Unary::sign>>("sign", Unary::sign, x); }
+Tensor neg(const Tensor& x) { return unary<Unary::neg>("neg", x); }
+Tensor abs(const Tensor& x) { return unary<Unary::abs>("abs", x); }
+Tensor sign(const Tensor& x) { return unary<Unary::sign>("sign", x); }
 Tensor floor(const Tensor& x) { return rounded<Unary::floor>("floor", x); }
 Tensor ceil(const Tensor& x) { return rounded<Unary::ceil>("ceil", x); }
 Tensor round(const Tensor& x) { return rounded<Unary::round>("round", x); }
 
-Tensor clamp(const Tensor& x, Scalar min, Scalar max) {
-  return bounded<ClampNode>("clamp", Unary::clamp, x, min, max);
-}
+Tensor clamp(const Tensor& x, Scalar min, Scalar max) { return bounded<Unary::clamp>("clamp", x, min, max); }
 
 Tensor clamp(const Tensor& x, const ClampOptions& bounds) {
   check<ValueError>(bounds.min || bounds.max, "clamp: needs min, max or both, got neither");
@@ -168,147 +150,25 @@ Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
 
 // ---- Functions --------------------------------------------------------------------------------------------
 
-namespace {
-
-struct ExpNode final : OutputNode {
-  const char* name() const override { return "exp"; }
-  Gradients backward(Gradients g) override { return {*g[0] * saved_y_.get()}; }
-};
-struct LogNode final : InputNode {
-  const char* name() const override { return "log"; }
-  Gradients backward(Gradients g) override { return {*g[0] / saved_x_.get()}; }
-};
-struct SqrtNode final : ComposedOfOutput {
-  const char* name() const override { return "sqrt"; }
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g / (2 * y); }
-};
-struct RsqrtNode final : ComposedOfOutput {
-  const char* name() const override { return "rsqrt"; }
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * y * y * -0.5); }
-};
-struct SinNode final : ComposedOfInput {
-  const char* name() const override { return "sin"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * cos(x); }
-};
-struct CosNode final : ComposedOfInput {
-  const char* name() const override { return "cos"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g * -sin(x); }
-};
-struct Log1pNode final : ComposedOfInput {
-  const char* name() const override { return "log1p"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override { return g / (x + 1); }
-};
-struct Expm1Node final : ComposedOfOutput {
-  const char* name() const override { return "expm1"; }
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y + 1); }
-};
-struct ErfNode final : ComposedOfInput {
-  const char* name() const override { return "erf"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    return g * (exp(-(x * x)) * (2 * std::numbers::inv_sqrtpi));
-  }
-};
-
-}  // namespace
-
-Tensor exp(const Tensor& x) { return unary<ExpNode>("exp", Unary::exp, x); }
-Tensor log(const Tensor& x) { return unary<LogNode>("log", Unary::log, x); }
-Tensor sqrt(const Tensor& x) { return unary<SqrtNode>("sqrt", Unary::sqrt, x); }
-Tensor rsqrt(const Tensor& x) { return unary<RsqrtNode>("rsqrt", Unary::rsqrt, x); }
-Tensor sin(const Tensor& x) { return unary<SinNode>("sin", Unary::sin, x); }
-Tensor cos(const Tensor& x) { return unary<CosNode>("cos", Unary::cos, x); }
-Tensor log1p(const Tensor& x) { return unary<Log1pNode>("log1p", Unary::log1p, x); }
-Tensor expm1(const Tensor& x) { return unary<Expm1Node>("expm1", Unary::expm1, x); }
-Tensor erf(const Tensor& x) { return unary<ErfNode>("erf", Unary::erf, x); }
+Tensor exp(const Tensor& x) { return unary<Unary::exp>("exp", x); }
+Tensor log(const Tensor& x) { return unary<Unary::log>("log", x); }
+Tensor sqrt(const Tensor& x) { return unary<Unary::sqrt>("sqrt", x); }
+Tensor rsqrt(const Tensor& x) { return unary<Unary::rsqrt>("rsqrt", x); }
+Tensor sin(const Tensor& x) { return unary<Unary::sin>("sin", x); }
+Tensor cos(const Tensor& x) { return unary<Unary::cos>("cos", x); }
+Tensor log1p(const Tensor& x) { return unary<Unary::log1p>("log1p", x); }
+Tensor expm1(const Tensor& x) { return unary<Unary::expm1>("expm1", x); }
+Tensor erf(const Tensor& x) { return unary<Unary::erf>("erf", x); }
 
 // ---- Activations ------------------------------------------------------------------------------------------
 
-namespace {
-
-struct TanhNode final : ComposedOfOutput {
-  const char* name() const override { return "tanh"; }
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (1 - y * y); }
-};
-struct SigmoidNode final : ComposedOfOutput {
-  const char* name() const override { return "sigmoid"; }
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return g * (y * (1 - y)); }
-};
-struct ReluNode final : ComposedOfOutput {  // keeps y, which the next op often keeps anyway
-  const char* name() const override { return "relu"; }
-  // y is never negative, so ne() means y > 0 or NaN: a NaN passes g on, so that its origin can be found.
-  Tensor gradient(const Tensor& g, const Tensor& y) const override { return detail::where(ne(y, 0), g, 0); }
-};
-struct LeakyReluNode final : ComposedOfInput {
-  const char* name() const override { return "leaky_relu"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override { return where(gt(x, 0), g, g * p_); }
-};
-struct HardtanhNode final : ComposedOfInput {
-  const char* name() const override { return "hardtanh"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    const Tensor none = full({}, 0, g.options());
-    return where(le(x, p_), none, where(ge(x, q_), none, g));  // a NaN passes g on, as in relu
-  }
-};
-struct HardsigmoidNode final : ComposedOfInput {
-  const char* name() const override { return "hardsigmoid"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    return detail::where(gt(x, -3), detail::where(lt(x, 3), g / 6, 0), 0);
-  }
-};
-struct HardswishNode final : ComposedOfInput {
-  const char* name() const override { return "hardswish"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    const Tensor between = g * (hardtanh(x, -3, 3) / 3 + 0.5);
-    return where(ge(x, 3), g, where(le(x, -3), full({}, 0, g.options()), between));
-  }
-};
-struct EluNode final : ComposedOfInput {
-  const char* name() const override { return "elu"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    // exp(x) of a large x is infinite, and the second gradient would multiply it by 0. So 0 replaces every x
-    // that is not negative.
-    const Tensor negative_part = where(ge(x, 0), full({}, 0, x.options()), x);
-    return where(gt(x, 0), g, g * (exp(negative_part) * p_));
-  }
-};
-struct SoftplusNode final : ComposedOfInput {
-  const char* name() const override { return "softplus"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    return where(gt(x * p_, q_), g, g * sigmoid(x * p_));
-  }
-};
-struct GeluNode final : ComposedOfInput {
-  const char* name() const override { return "gelu"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    const Tensor distribution = (1 + erf(x * std::sqrt(0.5))) * 0.5;
-    const Tensor density = exp(x * x * -0.5) * (std::numbers::inv_sqrtpi * std::sqrt(0.5));
-    return g * (distribution + x * density);
-  }
-};
-struct SiluNode final : ComposedOfInput {
-  const char* name() const override { return "silu"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    const Tensor s = sigmoid(x);
-    return g * (s * (1 + x * (1 - s)));
-  }
-};
-struct MishNode final : ComposedOfInput {
-  const char* name() const override { return "mish"; }
-  Tensor gradient(const Tensor& g, const Tensor& x) const override {
-    const Tensor w = tanh(softplus(x));
-    return g * (w + x * sigmoid(x) * (1 - w * w));
-  }
-};
-
-}  // namespace
-
-Tensor tanh(const Tensor& x) { return unary<TanhNode>("tanh", Unary::tanh, x); }
-Tensor sigmoid(const Tensor& x) { return unary<SigmoidNode>("sigmoid", Unary::sigmoid, x); }
-Tensor relu(const Tensor& x) { return unary<ReluNode>("relu", Unary::relu, x); }
+Tensor tanh(const Tensor& x) { return unary<Unary::tanh>("tanh", x); }
+Tensor sigmoid(const Tensor& x) { return unary<Unary::sigmoid>("sigmoid", x); }
+Tensor relu(const Tensor& x) { return unary<Unary::relu>("relu", x); }
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  return unary<LeakyReluNode>("leaky_relu", Unary::leaky_relu, x, negative_slope);
+  return unary<Unary::leaky_relu>("leaky_relu", x, negative_slope);
 }
-Tensor gelu(const Tensor& x) { return unary<GeluNode>("gelu", Unary::gelu, x); }
+Tensor gelu(const Tensor& x) { return unary<Unary::gelu>("gelu", x); }
 Tensor gelu_tanh(const Tensor& x) {
   detail::check_floating("gelu_tanh", "x", x);
   return in_the_name_of("gelu_tanh", [&] {
@@ -316,17 +176,17 @@ Tensor gelu_tanh(const Tensor& x) {
     return (v * sigmoid(v * (1 + 0.044715 * (v * v)) * std::sqrt(8 / std::numbers::pi))).to(x.dtype());
   });
 }
-Tensor silu(const Tensor& x) { return unary<SiluNode>("silu", Unary::silu, x); }
-Tensor mish(const Tensor& x) { return unary<MishNode>("mish", Unary::mish, x); }
-Tensor elu(const Tensor& x, double alpha) { return unary<EluNode>("elu", Unary::elu, x, alpha); }
+Tensor silu(const Tensor& x) { return unary<Unary::silu>("silu", x); }
+Tensor mish(const Tensor& x) { return unary<Unary::mish>("mish", x); }
+Tensor elu(const Tensor& x, double alpha) { return unary<Unary::elu>("elu", x, alpha); }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
-  return unary<SoftplusNode>("softplus", Unary::softplus, x, beta, threshold);
+  return unary<Unary::softplus>("softplus", x, beta, threshold);
 }
 Tensor hardtanh(const Tensor& x, Scalar min, Scalar max) {
-  return bounded<HardtanhNode>("hardtanh", Unary::hardtanh, x, min, max);
+  return bounded<Unary::hardtanh>("hardtanh", x, min, max);
 }
-Tensor relu6(const Tensor& x) { return bounded<HardtanhNode>("relu6", Unary::hardtanh, x, 0, 6); }
-Tensor hardsigmoid(const Tensor& x) { return unary<HardsigmoidNode>("hardsigmoid", Unary::hardsigmoid, x); }
-Tensor hardswish(const Tensor& x) { return unary<HardswishNode>("hardswish", Unary::hardswish, x); }
+Tensor relu6(const Tensor& x) { return bounded<Unary::hardtanh>("relu6", x, 0, 6); }
+Tensor hardsigmoid(const Tensor& x) { return unary<Unary::hardsigmoid>("hardsigmoid", x); }
+Tensor hardswish(const Tensor& x) { return unary<Unary::hardswish>("hardswish", x); }
 
 }  // namespace vox
