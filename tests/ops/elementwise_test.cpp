@@ -11,6 +11,7 @@
 
 #include <voxgrad/core/factories.h>
 
+#include "tests/ops/unary_cases.h"
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
 
@@ -18,6 +19,8 @@ namespace vox {
 namespace {
 
 using testing::message_of;
+using testing::unary_cases;
+using testing::UnaryCase;
 
 using testing::DeviceTest;
 using Doubles = std::vector<double>;
@@ -34,64 +37,6 @@ double ulps(T got, double expected) {
   if (!std::isfinite(rounded) || !std::isfinite(got)) return inf;
   const T unit = std::nextafter(std::abs(rounded), std::numeric_limits<T>::infinity()) - std::abs(rounded);
   return std::abs(static_cast<double>(got) - expected) / static_cast<double>(unit);
-}
-
-struct UnaryCase {
-  const char* name;
-  std::function<Tensor(const Tensor&)> op;
-  std::function<double(double)> reference;
-  double max_ulps;  // of f32 and f64; the reference itself is a double
-};
-
-std::vector<UnaryCase> unary_cases() {
-  const double slope = 0.125;
-  return {
-      {"neg", neg, [](double x) { return -x; }, 0},
-      {"abs", abs, [](double x) { return std::abs(x); }, 0},
-      {"sign", sign, [](double x) { return std::isnan(x) ? x
-                                           : x > 0       ? 1.
-                                           : x < 0       ? -1.
-                                                         : 0.; }, 0},
-      {"exp", exp, [](double x) { return std::exp(x); }, 2.5},
-      {"log", log, [](double x) { return std::log(x); }, 2.5},
-      {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, 0.5},
-      {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 2},
-      {"floor", floor, [](double x) { return std::floor(x); }, 0},
-      {"ceil", ceil, [](double x) { return std::ceil(x); }, 0},
-      {"round", round, [](double x) { return std::nearbyint(x); }, 0},
-      {"sin", sin, [](double x) { return std::sin(x); }, 2},
-      {"cos", cos, [](double x) { return std::cos(x); }, 2},
-      {"log1p", log1p, [](double x) { return std::log1p(x); }, 2},
-      {"expm1", expm1, [](double x) { return std::expm1(x); }, 2},
-      {"erf", erf, [](double x) { return std::erf(x); }, 2},
-      {"tanh", tanh, [](double x) { return std::tanh(x); }, 8},
-      {"sigmoid", sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 4},
-      {"relu", relu, [](double x) { return x < 0 ? 0 : x; }, 0},
-      {"leaky_relu", [=](const Tensor& x) { return leaky_relu(x, slope); },
-       [=](double x) { return x < 0 ? slope * x : x; }, 0},
-      // The argument of erfc is rounded, and erfc's steep tail multiplies the error: up to x^2 ulp for x =
-      // -4.
-      {"gelu", gelu, [](double x) { return x * std::erfc(-x * std::sqrt(0.5)) / 2; }, 24},
-      {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }, 4},
-      {"clamp", [](const Tensor& x) { return clamp(x, -1.5, 2); },
-       [](double x) { return x < -1.5 ? -1.5
-                             : x > 2  ? 2
-                                      : x; }, 0},
-      {"hardtanh", [](const Tensor& x) { return hardtanh(x, -1.5, 2); },
-       [](double x) { return x < -1.5 ? -1.5
-                             : x > 2  ? 2
-                                      : x; }, 0},
-      {"relu6", relu6, [](double x) { return x < 0   ? 0
-                                             : x > 6 ? 6
-                                                     : x; }, 0},
-      {"elu", [](const Tensor& x) { return elu(x, 0.5); },
-       [](double x) { return x > 0 ? x : 0.5 * std::expm1(x); }, 4},
-      {"softplus", [](const Tensor& x) { return softplus(x); },
-       [](double x) { return x > 20 ? x : std::log1p(std::exp(x)); }, 4},
-      {"softplus(2, 3)", [](const Tensor& x) { return softplus(x, 2, 3); },
-       [](double x) { return 2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2; }, 4},
-      {"mish", mish, [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, 6},
-  };
 }
 
 /// Numbers of both signs around 0, of all magnitudes that matter to a function, and IEEE's special ones.

@@ -18,6 +18,7 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "tests/ops/unary_cases.h"
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
 
@@ -231,37 +232,12 @@ INSTANTIATE_TEST_SUITE_P(, LayoutsTest, devices(), device_name);
 // ---- The ops ----------------------------------------------------------------------------------------------
 
 TEST_P(LayoutsTest, Unary) {
-  check({unary("neg", neg, arithmetic),
-         unary("abs", abs, arithmetic),
-         unary("sign", sign, arithmetic),
-         unary("relu", relu, arithmetic),
-         unary(
-             "clamp", [](const Tensor& x) { return clamp(x, 0, 2); }, arithmetic),
-         unary("exp", exp),
-         unary("log", log, floating, positive),
-         unary("sqrt", sqrt, floating, positive),
-         unary("rsqrt", rsqrt, floating, positive),
-         unary("floor", floor, arithmetic),
-         unary("ceil", ceil, arithmetic),
-         unary("round", round, arithmetic),
-         unary("sin", sin),
-         unary("cos", cos),
-         unary("log1p", log1p, floating, positive),
-         unary("expm1", expm1),
-         unary("erf", erf),
-         unary("tanh", tanh),
-         unary("sigmoid", sigmoid),
-         unary("leaky_relu", [](const Tensor& x) { return leaky_relu(x); }),
-         unary("gelu", gelu),
-         unary("silu", silu),
-         unary("mish", mish),
-         unary(
-             "hardtanh", [](const Tensor& x) { return hardtanh(x, 0, 2); }, arithmetic),
-         unary("hardsigmoid", hardsigmoid),
-         unary("hardswish", hardswish),
-         unary("elu", [](const Tensor& x) { return elu(x); }),
-         unary("softplus", [](const Tensor& x) { return softplus(x); })},
-        device());
+  Ops ops;
+  for (const UnaryCase& c : unary_cases()) {
+    const DTypes& dtypes = c.takes == UnaryCase::integers ? arithmetic : floating;
+    ops.push_back(unary(c.name, c.op, dtypes, c.takes == UnaryCase::positive ? positive : numbers));
+  }
+  check(ops, device());
 }
 
 TEST_P(LayoutsTest, Binary) {
