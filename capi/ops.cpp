@@ -58,7 +58,7 @@ Op either(size_t place, Op with_number, Op otherwise) {
 using Dims = const Shape&;
 ValuesAndIndices max_along(const Tensor& x, int64_t dim, bool keepdim) { return max(x, dim, keepdim); }
 ValuesAndIndices min_along(const Tensor& x, int64_t dim, bool keepdim) { return min(x, dim, keepdim); }
-Op extremum(Tensor (*of_dims)(const Tensor&, Dims, bool),
+Op extremum(Tensor (*of_dims)(const Tensor&, Dims, Flag),
             ValuesAndIndices (*along)(const Tensor&, int64_t, bool)) {
   return either(1, op_of(along), op_of(of_dims));
 }

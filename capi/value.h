@@ -182,6 +182,20 @@ inline void read(const Value& v, InterpolateOptions::Mode& out) {
   out = named<InterpolateOptions::Mode>(v, {{"nearest", nearest}, {"trilinear", trilinear}});
 }
 
+/// What an Int, Real or Flag (core/arguments.h) holds; other types as they are.
+template <class T>
+struct Plain {
+  using Type = T;
+};
+template <class T>
+struct Plain<vox::detail::Argument<T>> {
+  using Type = T;
+};
+template <class T>
+struct Plain<std::optional<vox::detail::Argument<T>>> {
+  using Type = std::optional<T>;
+};
+
 /// Reads the values of one call from left to right.
 class Reader {
  public:
@@ -190,7 +204,10 @@ class Reader {
   /// The next value as a T. A struct of options takes as many as there are, up to the number of its fields.
   template <class T>
   T next() {
-    if constexpr (requires(T & options) { fields(options); }) {
+    using P = typename Plain<T>::Type;
+    if constexpr (!std::is_same_v<P, T>) {
+      return next<P>();
+    } else if constexpr (requires(T & options) { fields(options); }) {
       T options;
       std::apply([this](auto&... field) { (this->set(field), ...); }, fields(options));
       return options;

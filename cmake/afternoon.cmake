@@ -13,7 +13,7 @@ set(VOXGRAD_AFTERNOON
   autograd/running.h autograd/grad_plan.h autograd/engine.h autograd/engine.cpp autograd/tensor.cpp
   autograd/autocast_scope.h
 
-  ops/elementwise_ops.h ops/element.h ops/dispatch.h ops/triple.h ops/conv3d.h ops/conv3d_geometry.h
+  ops/elementwise_formulas.h ops/element.h ops/dispatch.h ops/triple.h ops/conv3d.h ops/conv3d_geometry.h
   ops/conv3d_geometry.cpp ops/precision.h ops/precision.cpp ops/optimizer_step.h ops/kernels.h ops/in_f32.h
   ops/broadcast.h ops/broadcast.cpp ops/arithmetic.h ops/binary.cpp ops/unary.h ops/unary.cpp ops/comparison.cpp
   ops/copy.cpp ops/inplace.cpp ops/views.cpp ops/rand.cpp

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include <voxgrad/cuda/runtime/launch.h>
@@ -13,7 +14,7 @@
 // bandwidth is the limit: each byte is read and written once. f is a function of the inputs' opmath_t, which
 // is float for 16-bit types; its result is converted to the type of y.
 //
-// Each op has two kernels, which call f on the same numbers.
+// Each op has kernels of two kinds, which call f on the same numbers.
 //
 // Map moves packets of consecutive elements, with loads and stores of 16 bytes. That needs rows of whole
 // packets: along the innermost dimension every operand is dense or repeats one element, and the rows begin at
@@ -21,8 +22,86 @@
 //
 // MapRows moves single elements. A thread takes several of one row of the innermost dimension, so that it
 // works out the offsets of the other dimensions once. Neighbouring threads take neighbouring elements.
+//
+// If f is OneOf many functions, each function has a kernel of its own for dense tensors. In other layouts
+// memory is slower, and one kernel of MapRows serves all functions: it takes the function's number at run
+// time. That saves most of the time that their compilation would take.
 
 namespace vox::cuda {
+
+/// A function chosen at run time. Ops is the family:
+///
+///   Op, count         the functions' numbers are those of type Op below count
+///   has(op)           whether the family has the function
+///   apply<op>(p, q, x...)    the function; p and q, of the type Number, are the same for all elements
+///   broadcasts        whether each function has its own kernel for packets, too: operands are often
+///   broadcast
+template <class Family>
+struct OneOf {
+  using Ops = Family;
+  using Op = typename Ops::Op;
+  using T = typename Ops::Number;
+  Op op;
+  T p, q;
+
+  OneOf(Op which, Scalar first, Scalar second)
+      : op(which), p(detail::element<T>(first)), q(detail::element<T>(second)) {
+    check<DTypeError>(fix([](const auto&) {}), "elementwise: this op has no kernel for integers");
+  }
+
+  template <class... X>
+  __device__ T operator()(X... x) const {
+    T y{};
+    find([&]<Op which>() { return op == which && (y = Ops::template apply<which>(p, q, x...), true); });
+    return y;
+  }
+
+  /// The function alone.
+  template <Op which>
+  struct Fixed {
+    T p, q;
+    template <class... X>
+    __device__ T operator()(X... x) const {
+      return Ops::template apply<which>(p, q, x...);
+    }
+  };
+  /// Calls use() with it.
+  template <class Use>
+  bool fix(Use use) const {
+    return find([&]<Op which>() { return op == which && (use(Fixed<which>{p, q}), true); });
+  }
+
+ private:
+  /// Calls f for one function after the other, until it returns true.
+  template <class F>
+  static constexpr bool find(const F& f) {
+    return find(f, std::make_integer_sequence<int, Ops::count>{});
+  }
+  template <class F, int... i>
+  static constexpr bool find(const F& f, std::integer_sequence<int, i...>) {
+    return (try_one<static_cast<Op>(i)>(f) || ...);
+  }
+  template <Op which, class F>
+  static constexpr bool try_one(const F& f) {
+    if constexpr (Ops::has(which))
+      return f.template operator()<which>();
+    else
+      return false;
+  }
+};
+
+template <class F>
+inline constexpr bool is_one_of = requires {
+  typename F::Ops;
+};
+/// Whether each function has a kernel for packets.
+template <class F>
+constexpr bool moves_packets() {
+  if constexpr (is_one_of<F>)
+    return F::Ops::broadcasts;
+  else
+    return true;
+}
 
 /// An input as kernels read it: memory, or a number passed by value.
 template <class T>
@@ -214,7 +293,9 @@ struct MapRows<F, Y, std::integer_sequence<int, k...>, X...> : Input<k, X>... {
     return memory;
   }
   __device__ void store(Y* to, int count, const Packet<X, most>&... memory) const {
-#pragma unroll
+    // If f is many functions, their code should be there once. Then `memory` is in the first-level cache.
+    constexpr int unrolled = is_one_of<F> ? 1 : most;
+#pragma unroll unrolled
     for (int u = 0; u < most; ++u, to += rows.steps[0])
       if (u < count) *to = Y(f(static_cast<const Input<k, X>&>(*this).x.number_of(memory.lane[u])...));
   }
@@ -243,13 +324,22 @@ void map(const char* op, F f, Out<Y> y, In<X>... x) {
   const bool in_packets = (layout.rank <= 1 || layout.sizes[0] % size == 0) &&
                           moves_in_packets<size>(layout, 0, out) &&
                           (moves_in_packets<size>(layout, ++k, operand(x, y.tensor).data) && ...);
+  const bool dense = in_packets && layout.is_dense() && (operand(x, y.tensor).data && ...);
   const auto run = [&](const auto& threads) { for_each_index(launch, threads.threads(), threads); };
-  if (in_packets && layout.is_dense() && (operand(x, y.tensor).data && ...))
-    run(Map<size, true, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
-  else if (in_packets)
-    run(Map<size, false, F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
-  else
-    run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
+  const auto move_packets = [&]<bool is_dense, class G>(std::bool_constant<is_dense>, const G& g) {
+    run(Map<size, is_dense, G, Y, Operands, X...>(layout, out, g, operand(x, y.tensor)...));
+  };
+  const auto call_alone = [&](auto is_dense) {
+    if constexpr (is_one_of<F>)
+      f.fix([&](const auto& g) { move_packets(is_dense, g); });
+    else
+      move_packets(is_dense, f);
+  };
+  if (dense) return call_alone(std::true_type());
+  if constexpr (moves_packets<F>()) {
+    if (in_packets) return call_alone(std::false_type());
+  }
+  run(MapRows<F, Y, Operands, X...>(layout, out, f, operand(x, y.tensor)...));
 }
 
 }  // namespace vox::cuda

@@ -175,23 +175,25 @@ struct NormRows {
   }
 };
 
-/// y = activation(z). If `of_batch`, it computes the statistics and writes them, else it reads them.
-template <class Element, Channel channel, bool of_batch>
+/// y = activation(z). If `sums`, it computes the statistics and writes them, else it reads them.
+template <class Element, Channel channel>
 struct Norm : NormRows<Element, channel> {
   using Base = NormRows<Element, channel>;
   using T = Element;
   using typename Base::A;
   static constexpr int inputs = 1;
-  static constexpr bool sums = of_batch, maps = true;
+  static constexpr bool maps = true;
 
+  bool sums;
   const T* x[1];
   T* y;
   A *mean, *rstd;
   A eps = 0, momentum = 0;
   Parameter<T> running_mean{{}}, running_variance{{}};
 
-  Norm(const Base& base, const Tensor& x, const Tensor& y, const detail::NormStatistics& s)
+  Norm(const Base& base, bool sums, const Tensor& x, const Tensor& y, const detail::NormStatistics& s)
       : Base(base),
+        sums(sums),
         x{detail::ptr<T>(x)},
         y(detail::mutable_ptr<T>(y)),
         mean(detail::mutable_ptr<A>(s.mean)),
@@ -229,7 +231,7 @@ struct Norm : NormRows<Element, channel> {
 
   using Row = Affine<A>;
   __device__ Row finish(int64_t row, const Acc& acc, bool writes) const {
-    if constexpr (!of_batch) return this->affine(row, mean[row], rstd[row]);
+    if (!sums) return this->affine(row, mean[row], rstd[row]);
     const A n = static_cast<A>(this->g.row_size()), r = A(1) / sqrt(acc.m2 / n + eps);
     const A m = origin(row) + acc.mean;
     if (writes) {
@@ -268,25 +270,28 @@ struct PairResults {
   }
 };
 
-/// grad_x from (g, x), and the sums that it needs. If !of_x, the statistics are constants, and nothing is
-/// summed. If !has_output, only the sums are wanted.
-template <class Element, Channel channel, bool of_x, bool has_output>
+/// grad_x from (g, x), and the sums that it needs. If !sums, the statistics are constants. If !has_output,
+/// only the sums are wanted.
+template <class Element, Channel channel, bool has_output>
 struct NormGradient : NormRows<Element, channel> {
   using Base = NormRows<Element, channel>;
   using T = Element;
   using typename Base::A;
   static constexpr int inputs = 2;
-  static constexpr bool sums = of_x, maps = has_output;
+  static constexpr bool maps = has_output;
+  static constexpr bool never_sums = channel == Channel::of_run;  // those of channels are summed before
 
+  bool sums;
   const T* x[2];  // g and x
   T* y;
   const A *mean, *rstd;
   int64_t rows_per_statistic = 1;  // rows that share a mean and rstd
   PairResults<T> results = {};
 
-  NormGradient(const Base& base, const Tensor& grad_y, const Tensor& x, const detail::NormStatistics& s,
-               const Tensor& grad_x)
+  NormGradient(const Base& base, bool sums, const Tensor& grad_y, const Tensor& x,
+               const detail::NormStatistics& s, const Tensor& grad_x)
       : Base(base),
+        sums(sums),
         x{detail::ptr<T>(grad_y), detail::ptr<T>(x)},
         y(grad_x.defined() ? detail::mutable_ptr<T>(grad_x) : nullptr),
         mean(detail::ptr<A>(s.mean)),
@@ -332,7 +337,7 @@ struct NormGradient : NormRows<Element, channel> {
 #pragma unroll
     for (int j = 0; j < size; ++j) {
       const A h = row.h(v[j][1]), g = gradient(c, j, v[j][0], h);
-      out[j] = row.scale * (of_x ? g - row.s - h * row.t : g);
+      out[j] = row.scale * (sums ? g - row.s - h * row.t : g);
     }
   }
 
@@ -430,10 +435,10 @@ struct Backward {
     return {.grad_weight = Parameter<T>(grad_weight), .grad_bias = Parameter<T>(grad_bias)};
   }
 
-  template <Channel channel, bool of_x, bool has_output>
-  NormGradient<T, channel, of_x, has_output> formula(const detail::NormGeometry& geometry) const {
+  template <Channel channel, bool has_output>
+  NormGradient<T, channel, has_output> formula(const detail::NormGeometry& geometry, bool sums = true) const {
     const NormRows<T, channel> rows(geometry, weight, bias, activation);
-    return {rows, grad_y, x, statistics, grad_x};
+    return {rows, sums, grad_y, x, statistics, grad_x};
   }
   Workspace pairs(int64_t n) const { return Workspace(launch, n * static_cast<int64_t>(sizeof(Pair<A>))); }
   /// The gradients of the parameters from the sums of (samples, channels).
@@ -454,9 +459,9 @@ struct Backward {
       map_rows(launch, f, f.rows());
     };
     if (of_x && grad_x.defined())
-      run(formula<Channel::of_row, true, true>(g));
+      run(formula<Channel::of_row, true>(g));
     else if (has_parameters())
-      run(formula<Channel::of_row, true, false>(g));
+      run(formula<Channel::of_row, false>(g));
     if (sums) add_samples(sums, samples);
     if (!of_x) constant_statistics<Channel::of_row>();
   }
@@ -468,13 +473,13 @@ struct Backward {
     if (needs_grad_x || has_parameters()) {
       const detail::NormGeometry by_channel{1, rows, g.inner, g.channels(), g.inner};
       const Workspace sums = pairs(has_parameters() ? rows : 0), weighted = pairs(needs_grad_x ? rows : 0);
-      auto f = formula<Channel::of_row, true, false>(by_channel);
+      auto f = formula<Channel::of_row, false>(by_channel);
       f.rows_per_statistic = each;
       f.results.sums = sums.as<Pair<A>>();
       f.results.weighted = weighted.as<Pair<A>>();
       map_rows(launch, f, f.rows());
       if (needs_grad_x) {
-        const auto map = formula<Channel::of_run, true, true>(g);
+        const auto map = formula<Channel::of_run, true>(g);
         map_rows(launch, map, map.rows(), weighted.as<Pair<A>>(), each);
       }
       if (has_parameters()) add_samples(sums.as<Pair<A>>(), samples);
@@ -485,7 +490,7 @@ struct Backward {
   /// Layer norm: each element of a row has a channel of its own.
   void row_of_cells(bool of_x) const {
     if (of_x && grad_x.defined()) {
-      const auto f = formula<Channel::of_element, true, true>(g);
+      const auto f = formula<Channel::of_element, true>(g);
       map_rows(launch, f, f.rows());
     }
     if (has_parameters()) {
@@ -506,7 +511,7 @@ struct Backward {
   template <Channel channel>
   void constant_statistics() const {
     if (!grad_x.defined()) return;
-    const auto f = formula<channel, false, true>(g);
+    const auto f = formula<channel, true>(g, false);
     map_rows(launch, f, f.rows());
   }
 };
@@ -520,7 +525,7 @@ void norm(const Tensor& x, const detail::NormGeometry& g, const Tensor& weight, 
       "norm", y, {&x, &weight, &bias, &statistics.mean, &statistics.rstd, &running.mean, &running.variance});
   visit_floating_storage("norm", x.dtype(), [&]<class T>(T) {
     visit_channels(g, [&]<Channel channel>() {
-      Norm<T, channel, true> f({g, weight, bias, activation}, x, y, statistics);
+      Norm<T, channel> f({g, weight, bias, activation}, true, x, y, statistics);
       f.eps = static_cast<opmath_t<T>>(eps);
       f.momentum = static_cast<opmath_t<T>>(running.momentum);
       f.running_mean = Parameter<T>(running.mean);
@@ -535,7 +540,7 @@ void norm_with(const Tensor& x, const detail::NormGeometry& g, const Tensor& wei
   const Launch launch("norm", y, {&x, &weight, &bias, &statistics.mean, &statistics.rstd});
   visit_floating_storage("norm", x.dtype(), [&]<class T>(T) {
     visit_channels(g, [&]<Channel channel>() {
-      const Norm<T, channel, false> f({g, weight, bias, activation}, x, y, statistics);
+      const Norm<T, channel> f({g, weight, bias, activation}, false, x, y, statistics);
       map_rows(launch, f, f.rows());
     });
   });

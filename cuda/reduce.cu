@@ -48,37 +48,51 @@ constexpr int packet_size = sizeof(In) <= 8 ? std::min<int>(8, 16 / sizeof(In)) 
 
 // ---- What the rows' results are ---------------------------------------------------------------------------
 
-/// The larger (or smaller) one, NaN if one is NaN.
-template <bool is_max, class T>
-__device__ T extremum(T a, T b) {
+/// A minimum is the maximum of numbers in reversed order. So both have one kernel, which brings what it reads
+/// into that order, and back what it stores. `order` is 1 or -1. It is a number of the launch, because with a
+/// condition instead the compiler makes two loops, which need too many registers.
+template <class T>
+__device__ T ordered(T x, int order) {
+  if constexpr (std::is_floating_point_v<T>)
+    return x * static_cast<T>(order);
+  else
+    return static_cast<T>(x ^ static_cast<T>(order >> 1));  // ~x for -1
+}
+
+/// The larger one, NaN if one is NaN.
+template <class T>
+__device__ T larger(T a, T b) {
   if constexpr (std::is_same_v<T, float>) {  // one instruction
     float result;
-    if constexpr (is_max)
-      asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    else
-      asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
     return result;
   } else {
-    return beats<T, is_max>(b, a) ? b : a;
+    return beats<T, true>(b, a) ? b : a;
   }
 }
 
-/// As detail::ExtremumOp.
-template <class T, bool is_max>
-struct Extremum : detail::ExtremumOp<T, is_max> {
-  static __device__ T combine(T a, T b) { return extremum<is_max>(a, b); }
+template <class T>
+struct Extremum : detail::ExtremumOp<T, true> {
+  using Ordered = T;
+  static __device__ T combine(T a, T b) { return larger(a, b); }
+};
+
+template <class T>
+struct ArgExtremum : detail::ArgExtremumOp<T, true> {
+  using Ordered = T;
 };
 
 /// The extremum, and how many elements equal it.
-template <class T, bool is_max>
+template <class T>
 struct Ties {
+  using Ordered = T;
   struct Acc {
     T value, count;
   };
-  static __device__ Acc init() { return {detail::weakest<T, is_max>(), 0}; }
+  static __device__ Acc init() { return {detail::weakest<T, true>(), 0}; }
   static __device__ Acc combine(Acc a, Acc b) {
-    if (beats<T, is_max>(b.value, a.value)) return b;
-    return {a.value, beats<T, is_max>(a.value, b.value) ? a.count : a.count + b.count};
+    if (beats<T, true>(b.value, a.value)) return b;
+    return {a.value, beats<T, true>(a.value, b.value) ? a.count : a.count + b.count};
   }
 };
 
@@ -111,9 +125,8 @@ struct LogSumExp {
 };
 
 /// The result of row i, as an element of y, and what ReduceKernel calls `extra`. Each may be null.
-template <class Acc, class T, class Y>
+template <class Acc, class A, class Y>
 struct StoreResult {
-  using A = opmath_t<T>;
   Y* y;
   A* extra;
   ReduceKind kind;
@@ -121,7 +134,7 @@ struct StoreResult {
 
   __device__ void operator()(int64_t i, const Acc& a) const {
     if constexpr (std::is_same_v<Acc, A>) {  // sums, extrema
-      A result = a;
+      A result = in_order(a);
       if constexpr (std::is_floating_point_v<A>) {
         if (kind == ReduceKind::mean || kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square)
           result = a / static_cast<A>(length);
@@ -131,7 +144,7 @@ struct StoreResult {
     } else if constexpr (requires { a.index; }) {
       store(i, a.index, A(0));
     } else if constexpr (requires { a.count; }) {
-      store(i, a.value, a.count);
+      store(i, in_order(a.value), a.count);
     } else if constexpr (requires { a.max; }) {
       const A result = a.max + ::log(a.sum);
       store(i, result, result);
@@ -141,6 +154,8 @@ struct StoreResult {
   }
 
  private:
+  /// max.NaN gives a NaN without a sign.
+  __device__ A in_order(A x) const { return kind == ReduceKind::min && !is_nan(x) ? ordered(x, -1) : x; }
   template <class R>
   __device__ void store(int64_t i, R result, A more) const {
     if (y) y[i] = static_cast<Y>(result);
@@ -232,47 +247,43 @@ requires(!std::is_same_v<In, detail::VarMeanOp<double>::Acc>) struct Lane<detail
 };
 
 /// The index counts within the block.
-template <class T, bool is_max, class In>
-requires(!std::is_same_v<In, typename detail::ArgExtremumOp<T, is_max>::Acc>) struct Lane<
-    detail::ArgExtremumOp<T, is_max>, In> {
+template <class T, class In>
+requires(!std::is_same_v<In, typename ArgExtremum<T>::Acc>) struct Lane<ArgExtremum<T>, In> {
   static constexpr int none = std::numeric_limits<int>::max();
-  T value = detail::weakest<T, is_max>();
+  T value = detail::weakest<T, true>();
   int index = none;
 
   template <int n>
   __device__ void add(const T (&x)[n], int i) {
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      const bool take = beats<T, is_max>(x[j], value) || (j == 0 && index == none);
+      const bool take = beats<T, true>(x[j], value) || (j == 0 && index == none);
       value = take ? x[j] : value;
       index = take ? i + j : index;
     }
   }
   __device__ void combine(const Lane& other) {
-    if (beats<T, is_max>(other.value, value) ||
-        (!beats<T, is_max>(value, other.value) && other.index < index))
+    if (beats<T, true>(other.value, value) || (!beats<T, true>(value, other.value) && other.index < index))
       *this = other;
   }
-  __device__ typename detail::ArgExtremumOp<T, is_max>::Acc result(int64_t first, int) const {
-    return {value, first + index};
-  }
+  __device__ typename ArgExtremum<T>::Acc result(int64_t first, int) const { return {value, first + index}; }
 };
 
-template <class T, bool is_max, class In>
-requires(!std::is_same_v<In, typename Ties<T, is_max>::Acc>) struct Lane<Ties<T, is_max>, In> {
-  using Acc = typename Ties<T, is_max>::Acc;
-  Acc a = Ties<T, is_max>::init();
+template <class T, class In>
+requires(!std::is_same_v<In, typename Ties<T>::Acc>) struct Lane<Ties<T>, In> {
+  using Acc = typename Ties<T>::Acc;
+  Acc a = Ties<T>::init();
 
   template <int n>
   __device__ void add(const T (&x)[n], int) {
     T value = x[0];
 #pragma unroll
-    for (int j = 1; j < n; ++j) value = extremum<is_max>(value, x[j]);
-    if (beats<T, is_max>(value, a.value)) a = {value, 0};
+    for (int j = 1; j < n; ++j) value = larger(value, x[j]);
+    if (beats<T, true>(value, a.value)) a = {value, 0};
 #pragma unroll
     for (int j = 0; j < n; ++j) a.count += x[j] == a.value || is_nan(x[j]) ? T(1) : T(0);
   }
-  __device__ void combine(const Lane& other) { a = Ties<T, is_max>::combine(a, other.a); }
+  __device__ void combine(const Lane& other) { a = Ties<T>::combine(a, other.a); }
   __device__ Acc result(int64_t, int) const { return a; }
 };
 
@@ -304,10 +315,17 @@ requires(!std::is_same_v<In, typename LogSumExp<In>::Acc>) struct Lane<LogSumExp
 template <class In, int operands>
 struct Operands {
   const In* at[operands];
+  int order = 1;  // -1 for a minimum of elements; block results are in that order already
 };
 
-/// How the elements of a block lie in memory: in packets of 16 bytes, or in one stride, or in several pieces.
-enum class Walk { packets, stride, pieces };
+/// How the elements of a block lie in memory: in packets of 16 bytes, in one stride, or in several pieces.
+/// `either` is one of the last two, known at run time.
+enum class Walk { packets, stride, pieces, either };
+
+/// A function in its own right, because inlined divisions would be most of the code of many kernels.
+__device__ __noinline__ int64_t offset_in_row(const RowView& v, int64_t i) {
+  return offset_of(v.reduced, v.reduced_strides, i);
+}
 
 /// n elements of a row, from element number `first` on; of V rows, if V neighbouring rows are contiguous.
 template <class In, int operands, int V>
@@ -348,10 +366,9 @@ struct Elements {
       } else {
 #pragma unroll
         for (int j = 0; j < count; ++j) {
-          const In* const at =
-              x.at[k] + (walk == Walk::packets  ? i + j
-                         : walk == Walk::stride ? (i + j) * v.reduced_strides.back()
-                                                : offset_of(v.reduced, v.reduced_strides, first + i + j));
+          const In* const at = x.at[k] + (walk == Walk::packets  ? i + j
+                                          : walk == Walk::stride ? (i + j) * v.reduced_strides.back()
+                                                                 : offset_in_row(v, first + i + j));
           if constexpr (V == 1) {
             to[k][j][0] = *at;
           } else {
@@ -383,8 +400,7 @@ struct PacketRows {
     constexpr int64_t size = packet_size<In>;
     const int64_t dims = v.reduced.rank(), inner = v.reduced.back(), row = v.kept_strides[0],
                   outer = dims == 2 ? v.reduced_strides[0] : 0;
-    bool packets = size > 1 && v.kept.rank() == 1 && v.reduced_strides.back() == 1 &&
-                   (v.rows == 1 || row % size == 0) &&
+    bool packets = v.kept.rank() == 1 && v.reduced_strides.back() == 1 && (v.rows == 1 || row % size == 0) &&
                    (dims == 1 || (dims == 2 && inner % block == 0 && outer % size == 0));
     for (const In* at : x.at) packets = packets && is_packet_aligned<In, size>(at);
     if (!packets) return std::nullopt;
@@ -392,9 +408,16 @@ struct PacketRows {
   }
 };
 
+/// Whether `order` matters to values of type V.
+template <class Op, class V>
+constexpr bool is_ordered = requires {
+  typename Op::Ordered;
+  requires std::is_arithmetic_v<V>;
+};
+
 /// Calls f(row, values) with what a lane adds of each of the V rows.
 template <class Op, class In, int operands, int count, int V, class F>
-__device__ void for_rows(const In (&x)[operands][count][V], F f) {
+__device__ void for_rows(const In (&x)[operands][count][V], [[maybe_unused]] int order, F f) {
   using Value = std::conditional_t<std::is_same_v<In, typename Op::Acc>, In, opmath_t<In>>;
 #pragma unroll
   for (int c = 0; c < V; ++c) {
@@ -403,6 +426,7 @@ __device__ void for_rows(const In (&x)[operands][count][V], F f) {
     for (int j = 0; j < count; ++j) {
       values[j] = static_cast<Value>(x[0][j][c]);
       if constexpr (operands == 2) values[j] -= static_cast<Value>(x[1][j][c]);
+      if constexpr (is_ordered<Op, Value>) values[j] = ordered(values[j], order);
     }
     f(c, values);
   }
@@ -413,12 +437,21 @@ template <Walk walk, class Op, class In, int operands, int V>
 __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step, Lane<Op, In> (&own)[V]) {
   constexpr int size = packet_size<In>;
   constexpr int most = walk == Walk::packets  ? std::min(8, block / (lanes * size))
-                       : walk == Walk::stride ? 8 / size
-                                              : 1;
+                       : walk == Walk::pieces ? 1
+                                              : 8 / size;
   constexpr int at_once = std::max(1, most / operands);  // packets that are loaded before the first is added
   const int whole = e.n / size;
   const bool owns_rest = whole % step == lane;
+  const int order = e.x.order;
 
+  const auto read = [&]<int count>(int i, In(&to)[operands][count][V]) {
+    if constexpr (walk != Walk::either)
+      e.template read<walk>(i, to);
+    else if (e.one_piece)
+      e.template read<Walk::stride>(i, to);
+    else
+      e.template read<Walk::pieces>(i, to);
+  };
   const auto begin = [&] {
     if constexpr (requires { Lane<Op, In>::samples; }) {
       constexpr int samples = Lane<Op, In>::samples;
@@ -426,37 +459,42 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 #pragma unroll
       for (int s = 0; s < samples; ++s) {
         In sample[operands][1][V];
-        e.template read<walk>(e.n * s / samples, sample);
+        read(e.n * s / samples, sample);
 #pragma unroll
         for (int c = 0; c < V; ++c) x[0][s][c] = sample[0][0][c];
       }
-      for_rows<Op>(x, [&](int c, const auto& values) { own[c].begin(values); });
+      for_rows<Op>(x, order, [&](int c, const auto& values) { own[c].begin(values); });
     }
   };
   for (int p = lane; p < whole; p += step * at_once) {
     In x[at_once][operands][size][V];
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
-      if (p + k * step < whole) e.template read<walk>((p + k * step) * size, x[k]);
+      if (p + k * step < whole) read((p + k * step) * size, x[k]);
     }
     if (p == lane) begin();
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       if (p + k * step >= whole) break;
-      for_rows<Op>(x[k], [&](int c, const auto& values) { own[c].add(values, (p + k * step) * size); });
+      for_rows<Op>(x[k], order,
+                   [&](int c, const auto& values) { own[c].add(values, (p + k * step) * size); });
     }
   }
   if (!owns_rest) return;
   if (lane >= whole && e.n > 0) begin();
   for (int i = whole * size; i < e.n; ++i) {
     In x[operands][1][V];
-    e.template read<walk>(i, x);
-    for_rows<Op>(x, [&](int c, const auto& values) { own[c].add(values, i); });
+    read(i, x);
+    for_rows<Op>(x, order, [&](int c, const auto& values) { own[c].add(values, i); });
   }
 }
+
+/// With V rows, one loop for both would have too many registers.
 template <class Op, class In, int operands, int V>
 __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step, Lane<Op, In> (&own)[V]) {
-  if (e.one_piece)
+  if constexpr (V == 1)
+    add_lane<Walk::either, Op>(e, lane, step, own);
+  else if (e.one_piece)
     add_lane<Walk::stride, Op>(e, lane, step, own);
   else
     add_lane<Walk::pieces, Op>(e, lane, step, own);
@@ -467,7 +505,7 @@ __device__ void add_lane(const Elements<In, operands, V>& e, int lane, int step,
 /// A thread per short row, or per V of them that are neighbours in memory.
 template <class Op, int V, class In, int operands, class Target>
 __global__ void __launch_bounds__(threads, 3)
-    short_rows_kernel(RowView v, Operands<In, operands> x, Target target) {
+    short_rows_kernel(const __grid_constant__ RowView v, Operands<In, operands> x, Target target) {
   for (int64_t row = first_index() * V; row < v.rows; row += index_step() * V) {
     const auto e = Elements<In, operands, V>::of_row(v, x, offset_of(v.kept, v.kept_strides, row), 0);
     Lane<Op, In> own[V];
@@ -494,10 +532,8 @@ __global__ void __launch_bounds__(threads, 4)  // a few blocks per multiprocesso
     const int64_t row = blocks == 1 ? task : task / blocks;
     const Elements<In, operands, 1> e = rows.block_of(v, x, row, task - row * blocks);
     Lane<Op, In> own[1];
-    if constexpr (std::is_same_v<Rows, PacketRows>)
-      add_lane<Walk::packets, Op>(e, lane, lanes, own);
-    else
-      add_lane<Op>(e, lane, lanes, own);
+    constexpr bool packets = std::is_same_v<Rows, PacketRows>;
+    add_lane<packets ? Walk::packets : Walk::either, Op>(e, lane, lanes, own);
 #pragma unroll
     for (int half = lanes / 2; half > 0; half /= 2) own[0].combine(shuffle_xor(own[0], half));
     if (lane == 0) target.store(task, own[0].result(e.first, e.n));
@@ -512,7 +548,8 @@ constexpr int across = V == 1 ? 32 : 8;
 /// c * V + V - 1.
 template <class Op, int V, class In, int operands, class Target>
 __global__ void __launch_bounds__(across<V>* lanes, V == 1 ? 1 : 3)
-    column_blocks_kernel(RowView v, int64_t blocks, Operands<In, operands> x, Target target) {
+    column_blocks_kernel(const __grid_constant__ RowView v, int64_t blocks, Operands<In, operands> x,
+                         Target target) {
   constexpr int tile = across<V> * V;
   __shared__ alignas(16) unsigned char memory[lanes * tile * sizeof(Lane<Op, In>)];
   auto* const all = reinterpret_cast<Lane<Op, In>(*)[tile]>(memory);  // (lane, row)
@@ -559,8 +596,8 @@ bool moves_in_packets(const RowView& v, const Operands<In, operands>& x) {
   return moves;
 }
 
-/// `columns` says that neighbouring rows may be contiguous: not those of block results.
-template <class Op, bool columns, class In, int operands, class Target>
+/// `elements` says that In is not a block result: those are few, and their rows are contiguous.
+template <class Op, bool elements, class In, int operands, class Target>
 void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const Operands<In, operands>& x,
                   const Target& target) {
   const auto in_columns = [&]<int V>() {
@@ -572,7 +609,7 @@ void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const 
                                     across<V> * lanes, 0, launch.stream()>>>(v, blocks, x, target);
     launch.check();
   };
-  if constexpr (columns) {
+  if constexpr (elements) {
     constexpr int V = packet_size<In>;
     if (v.kept_strides.back() == 1 && v.reduced_strides.back() != 1 && v.kept.back() >= 8)
       return moves_in_packets<V>(v, x) ? in_columns.template operator()<V>()
@@ -581,27 +618,29 @@ void reduce_level(const Launch& launch, const RowView& v, int64_t blocks, const 
   const auto in_rows = [&](const auto& rows) {
     row_blocks_kernel<Op><<<grid_for(v.rows * blocks, threads / lanes), threads, 0, launch.stream()>>>(
         v, rows, blocks, x, target);
+    launch.check();
   };
-  if (v.length <= short_length)
+  if (v.length <= short_length) {
     short_rows_kernel<Op, 1><<<grid_for(v.rows, threads), threads, 0, launch.stream()>>>(v, x, target);
-  else if (const auto packets = PacketRows::of(v, x))
-    in_rows(*packets);
-  else
-    in_rows(AnyRows());
-  launch.check();
+    return launch.check();
+  }
+  if constexpr (elements && (1 < packet_size<In>)) {
+    if (const auto packets = PacketRows::of(v, x)) return in_rows(*packets);
+  }
+  in_rows(AnyRows());
 }
 
 /// Reduces the rows of x level by level.
-template <class Op, bool columns = true, class T, int operands, class Store>
+template <class Op, bool elements = true, class T, int operands, class Store>
 void reduce_rows(const Launch& launch, Device device, Operands<T, operands> x, RowView v,
                  const Store& store) {
   using Acc = typename Op::Acc;
   const int64_t blocks = v.length <= block ? 1 : (v.length + block - 1) / block;
-  if (blocks == 1) return reduce_level<Op, columns>(launch, v, 1, x, Target<Acc, Store>{nullptr, store});
+  if (blocks == 1) return reduce_level<Op, elements>(launch, v, 1, x, Target<Acc, Store>{nullptr, store});
 
   const Tensor memory = empty({checked_mul("reduce", v.rows * blocks, sizeof(Acc))}, {u8, device});
   auto* const partial = static_cast<Acc*>(memory.impl()->data());
-  reduce_level<Op, columns>(launch, v, blocks, x, Target<Acc, Store>{partial, store});
+  reduce_level<Op, elements>(launch, v, blocks, x, Target<Acc, Store>{partial, store});
   const auto next = [&]<class OfBlocks>() {
     reduce_rows<OfBlocks, false>(launch, device, Operands<Acc, 1>{{partial}},
                                  {{v.rows}, {blocks}, {blocks}, {1}, v.rows, blocks}, store);
@@ -611,11 +650,6 @@ void reduce_rows(const Launch& launch, Device device, Operands<T, operands> x, R
   else
     next.template operator()<Op>();
 }
-
-template <class T>
-using ArgMax = detail::ArgExtremumOp<T, true>;
-template <class T>
-using ArgMin = detail::ArgExtremumOp<T, false>;
 
 }  // namespace
 
@@ -628,18 +662,13 @@ void reduce(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t redu
     using T = std::conditional_t<std::is_same_v<E, bool>, uint8_t, E>;
     using A = opmath_t<T>;
     const auto run = [&]<class Op, class Y, int operands = 1>(Operands<T, operands> memory) {
-      const StoreResult<typename Op::Acc, T, Y> store{
+      const StoreResult<typename Op::Acc, A, Y> store{
           y.defined() ? static_cast<Y*>(y.impl()->data()) : nullptr,
           extra.defined() ? detail::mutable_ptr<A>(extra) : nullptr, kind, v.length};
       reduce_rows<Op>(launch, x.device(), memory, v, store);
     };
-    const Operands<T, 1> alone{{static_cast<const T*>(x.impl()->data())}};
-    const auto extremum_of = [&]<bool is_max>() {
-      if constexpr (is_floating_v<T>) {
-        if (extra.defined()) return run.template operator()<Ties<A, is_max>, T>(alone);
-      }
-      run.template operator()<Extremum<A, is_max>, T>(alone);
-    };
+    const int order = kind == ReduceKind::min || kind == ReduceKind::argmin ? -1 : 1;
+    const Operands<T, 1> alone{{static_cast<const T*>(x.impl()->data())}, order};
     const auto difference_of = [&]<class Op>() {
       if (!target.defined()) return run.template operator()<Op, T>(alone);
       run.template operator()<Op, T, 2>(Operands<T, 2>{{alone.at[0], detail::ptr<T>(target)}});
@@ -649,13 +678,14 @@ void reduce(ReduceKind kind, const Tensor& x, const Tensor& target, int64_t redu
         return run.template
         operator()<detail::SumOp<A, false>, std::conditional_t<is_floating_v<T>, T, int64_t>>(alone);
       case ReduceKind::max:
-        return extremum_of.template operator()<true>();
       case ReduceKind::min:
-        return extremum_of.template operator()<false>();
+        if constexpr (is_floating_v<T>) {
+          if (extra.defined()) return run.template operator()<Ties<A>, T>(alone);
+        }
+        return run.template operator()<Extremum<A>, T>(alone);
       case ReduceKind::argmax:
-        return run.template operator()<ArgMax<A>, int64_t>(alone);
       case ReduceKind::argmin:
-        return run.template operator()<ArgMin<A>, int64_t>(alone);
+        return run.template operator()<ArgExtremum<A>, int64_t>(alone);
       default:
         break;
     }

@@ -18,7 +18,9 @@
 // here know nothing else of it. Of a formula they use:
 //
 //   T, inputs, x[inputs], y    the type in memory, the inputs (of one shape), the output
-//   sums, maps                 whether rows are reduced; whether there is an output per element
+//   sums                       whether rows are reduced; a constant, or known at run time
+//   never_sums                 optional: whether the Accs are always given to map_rows(), if they are needed
+//   maps                       whether there is an output per element; a constant
 //   pieces                     whether rows may have several pieces
 //   Sum                        the running sums of one thread, with the numbers of the row that they need
 //     start(row, v)            before any element is added; v are the values of the first
@@ -85,6 +87,14 @@ constexpr int batch = !aligned ? 1 : 4 / F::inputs;
 /// Elements of a strided row that are added at a time.
 template <class F>
 constexpr int strided_batch = 8 / F::inputs;
+
+template <class F>
+constexpr bool may_sum() {
+  if constexpr (requires { F::never_sums; })
+    return !F::never_sums;
+  else
+    return true;
+}
 
 template <class F>
 using Packets = Packet<typename F::T>[F::inputs];
@@ -249,7 +259,7 @@ __global__ void __launch_bounds__(held_threads) held_kernel(F f, Walk<F> walk, i
       c.advance();
     }
     auto acc = F::none();
-    if constexpr (F::sums) {
+    if (may_sum<F>() && f.sums) {
       if (lane < end) {
         Values<F> v;
         values_of<F>(in[0], 0, v);
@@ -444,25 +454,29 @@ void map_chunks(const Launch& launch, const F& f, const ContiguousRows& g, const
   launch.check();
 }
 
+/// Sums rows, then maps or only finishes them.
+template <bool aligned, class F>
+void sum_chunks(const Launch& launch, const F& f, const ContiguousRows& g, const Chunks& chunks) {
+  const Workspace memory(launch, chunks.tasks * static_cast<int64_t>(sizeof(typename F::Acc)));
+  auto* sums = memory.as<typename F::Acc>();
+  chunk_sums_kernel<F, aligned><<<grid_for(chunks.tasks, 1), chunk_threads, 0, launch.stream()>>>(
+      f, Walk<F>(g, chunk_threads), chunks, sums);
+  launch.check();
+  if constexpr (F::maps)
+    map_chunks<aligned>(launch, f, g, chunks, sums, chunks.count);
+  else
+    finish(launch, f, g.rows, sums, chunks.count, chunks.count, 1);
+}
+
 template <bool aligned, class F>
 void run(const Launch& launch, const F& f, const ContiguousRows& g) {
-  const Walk<F> walk(g, chunk_threads);
-  const int64_t packets = g.pieces * walk.packets;
+  const int64_t packets = g.pieces * Walk<F>(g, chunk_threads).packets;
   if (packets * F::inputs * 16 <= held_bytes) return hold<aligned>(launch, f, g, packets);
   const Chunks chunks(g.rows, packets);
-  if constexpr (F::sums) {
-    const Workspace memory(launch, chunks.tasks * static_cast<int64_t>(sizeof(typename F::Acc)));
-    auto* sums = memory.as<typename F::Acc>();
-    chunk_sums_kernel<F, aligned>
-        <<<grid_for(chunks.tasks, 1), chunk_threads, 0, launch.stream()>>>(f, walk, chunks, sums);
-    launch.check();
-    if constexpr (F::maps)
-      map_chunks<aligned>(launch, f, g, chunks, sums, chunks.count);
-    else
-      finish(launch, f, g.rows, sums, chunks.count, chunks.count, 1);
-  } else {
-    map_chunks<aligned>(launch, f, g, chunks, nullptr, 0);
+  if constexpr (F::maps) {
+    if (!may_sum<F>() || !f.sums) return map_chunks<aligned>(launch, f, g, chunks, nullptr, 0);
   }
+  if constexpr (may_sum<F>()) sum_chunks<aligned>(launch, f, g, chunks);
 }
 
 template <class F, class Run>
@@ -623,7 +637,6 @@ void map_rows(const Launch& launch, const F& f, const ContiguousRows& g) {
 template <class F>
 void map_rows(const Launch& launch, const F& f, const ContiguousRows& g, const typename F::Acc* sums,
               int64_t count) {
-  static_assert(F::sums);
   const int64_t packets = g.pieces * rows::Walk<F>(g, 1).packets;
   rows::visit_alignment(f, g, [&]<bool aligned>() {
     rows::map_chunks<aligned>(launch, f, g, rows::Chunks(g.rows, packets), sums, count);

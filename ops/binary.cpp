@@ -2,6 +2,7 @@
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/sum.h>
 

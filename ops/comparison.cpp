@@ -3,6 +3,7 @@
 #include <voxgrad/core/new_tensor.h>
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/sum.h>
 
 // Comparisons, and where(), which chooses by their results. Its gradients use where() too. They never

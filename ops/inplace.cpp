@@ -1,5 +1,6 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/broadcast.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/kernels.h>
 
 // In-place writes. They are never recorded: begin_in_place() refuses those that the tape would have to

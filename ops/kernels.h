@@ -8,7 +8,6 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/conv3d_geometry.h>
 #include <voxgrad/ops/dispatch.h>
-#include <voxgrad/ops/elementwise_ops.h>
 #include <voxgrad/ops/optimizer_step.h>
 #include <voxgrad/ops/precision.h>
 
@@ -20,10 +19,14 @@
 
 namespace vox {
 
+// ops/elementwise_formulas.h has their values.
+enum class Unary;
+enum class Binary;
+enum class Comparison;
+
 namespace detail {
 struct AdamStep;  // adam_step.h
 }
-
 // ---- Elementwise: all tensors have the shape of the output (a broadcast operand has stride 0). An input is
 // the output itself, element for element, or does not overlap it. bf16 and f16 are computed in f32 and
 // rounded once. A *number operand* (number() in ops/broadcast.h) is an input of one repeated element. It is
@@ -32,8 +35,8 @@ struct AdamStep;  // adam_step.h
 /// y = op(x). p is the slope of leaky_relu and the alpha of elu; p and q are the bounds of clamp and
 /// hardtanh, and beta and threshold of softplus. Integers wrap around.
 using UnaryKernel = void(Unary op, const Tensor& x, const Tensor& y, Scalar p, Scalar q);
-/// grad_x = the gradient of op for g, from `kept`, which is op's input or output, whichever its node keeps
-/// (ops/unary.cpp). For ops with has_gradient(op), and floating dtypes.
+/// grad_x = the gradient of op for g, from `kept`, op's input or output as keeps(op) says. For ops with
+/// has_gradient(op), and floating dtypes.
 using UnaryGradientKernel = void(Unary op, const Tensor& g, const Tensor& kept, const Tensor& grad_x,
                                  Scalar p, Scalar q);
 /// y = op(a, b); add_scaled is a + p * b. Integers wrap around.

@@ -3,6 +3,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/reduce.h>
 
 #include <limits>

@@ -1,3 +1,4 @@
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/plain/loops.h>
 
@@ -13,28 +14,14 @@ namespace {
   throw ValueError(str(kernel, ": voxgrad_afternoon has no kernel for this op"));
 }
 
-/// Integers are computed as unsigned numbers, whose overflow is defined.
-template <class T, class F>
-T wrapping(T a, T b, F f) {
-  if constexpr (std::is_same_v<T, int64_t>)
-    return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
-  else
-    return static_cast<T>(f(a, b));
-}
-
-template <class T>
-T sign(T x) {
-  return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
-}
-
 template <class T>
 T unary_formula(Unary op, T x) {
-  const T minus_x = wrapping(T(0), x, [](auto a, auto b) { return a - b; });
-  if (op == Unary::neg) return std::is_floating_point_v<T> ? -x : minus_x;
-  if (op == Unary::abs) return x < T(0) ? minus_x : x;
-  if (op == Unary::sign) return sign(x);
-  if (op == Unary::relu) return x < T(0) ? T(0) : x;
-  if constexpr (std::is_floating_point_v<T>) {
+  using M = detail::Numbers<T>;
+  if (op == Unary::neg) return M::negative(x);
+  if (op == Unary::abs) return M::is_negative(x) ? M::negative(x) : x;
+  if (op == Unary::sign) return M::sign(x);
+  if (op == Unary::relu) return M::is_negative(x) ? T(0) : x;
+  if constexpr (M::is_real) {
     if (op == Unary::exp) return std::exp(x);
     if (op == Unary::log) return std::log(x);
     if (op == Unary::sqrt) return std::sqrt(x);
@@ -44,38 +31,28 @@ T unary_formula(Unary op, T x) {
   absent("unary");
 }
 
-/// The gradient of x for g; v is the tensor that the op's node keeps, x or y.
 template <class T>
-T gradient_formula(Unary op, T g, T v) {
-  if (op == Unary::abs) return g * sign(v);
-  if (op == Unary::sqrt) return g / (2 * v);
-  if (op == Unary::tanh) return g * (1 - v * v);
-  if (op == Unary::sigmoid) return g * (v * (1 - v));
-  if (op == Unary::relu) return v == 0 ? 0 : g;
+T gradient_formula(Unary op, T g, T kept) {
+  using M = detail::Numbers<T>;
+  if constexpr (M::is_real) {
+    if (op == Unary::abs) return detail::gradient_formula<Unary::abs, M>(g, kept, T(0), T(0));
+    if (op == Unary::sqrt) return detail::gradient_formula<Unary::sqrt, M>(g, kept, T(0), T(0));
+    if (op == Unary::tanh) return detail::gradient_formula<Unary::tanh, M>(g, kept, T(0), T(0));
+    if (op == Unary::sigmoid) return detail::gradient_formula<Unary::sigmoid, M>(g, kept, T(0), T(0));
+    if (op == Unary::relu) return detail::gradient_formula<Unary::relu, M>(g, kept, T(0), T(0));
+  }
   absent("unary_gradient");
 }
 
 template <class T>
 T binary_formula(Binary op, T a, T b, T p) {
-  if (op == Binary::add) return wrapping(a, b, [](auto l, auto r) { return l + r; });
-  if (op == Binary::sub) return wrapping(a, b, [](auto l, auto r) { return l - r; });
-  if (op == Binary::mul) return wrapping(a, b, [](auto l, auto r) { return l * r; });
-  if (op == Binary::add_scaled)
-    return binary_formula(Binary::add, a, binary_formula(Binary::mul, b, p, p), p);
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == Binary::div) return a / b;
-  }
+  using M = detail::Numbers<T>;
+  if (op == Binary::add) return detail::binary_formula<Binary::add, M>(a, b, p);
+  if (op == Binary::sub) return detail::binary_formula<Binary::sub, M>(a, b, p);
+  if (op == Binary::mul) return detail::binary_formula<Binary::mul, M>(a, b, p);
+  if (op == Binary::add_scaled) return detail::binary_formula<Binary::add_scaled, M>(a, b, p);
+  if (op == Binary::div && M::is_real) return a / b;
   absent("binary");
-}
-
-template <class T>
-bool comparison_formula(Comparison op, T a, T b) {
-  if (op == Comparison::eq) return a == b;
-  if (op == Comparison::ne) return a != b;
-  if (op == Comparison::lt) return a < b;
-  if (op == Comparison::le) return a <= b;
-  if (op == Comparison::gt) return a > b;
-  return a >= b;
 }
 
 /// map(), for a formula that has no bool.
@@ -106,7 +83,7 @@ void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y, Scalar
 }
 
 void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  map([op](auto l, auto r) { return comparison_formula(op, l, r); }, y, a, b);
+  map([op](auto l, auto r) { return detail::comparison_formula(op, l, r); }, y, a, b);
 }
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {

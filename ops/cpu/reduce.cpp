@@ -2,6 +2,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce_ops.h>

@@ -1,4 +1,4 @@
-// Elementwise arithmetic and functions, one line each.
+// The loops of elementwise kernels over ops/elementwise_formulas.h.
 //
 // Note [Same bits everywhere]
 //
@@ -62,123 +62,60 @@ template <class T, class Y, class F>
   }
 }
 
-// ---- Functions -------------------------------------------------------------------------------------------
+// ---- The arithmetic of ops/elementwise_formulas.h
+// ------------------------------------------------------------
 
-/// Integers are computed as unsigned numbers, whose overflow is defined.
-template <class T>
-struct WrappingOf {
-  using type = T;
-};
-template <>
-struct WrappingOf<int64_t> {
-  using type = uint64_t;
-};
-template <class T>
-using Wrapping = typename WrappingOf<T>::type;
+namespace here = simd::VOXGRAD_ISA;  // math.h
 
 template <class T>
-[[gnu::always_inline]] inline T negative(T v) {
-  if constexpr (is_real<T>)
-    return -v;
-  else
-    return static_cast<T>(Wrapping<T>(0) - static_cast<Wrapping<T>>(v));
-}
+struct Math : detail::Numbers<T> {
+  static T magnitude(T x) {
+    if constexpr (is_real<T>)
+      return absolute(x);
+    else
+      return x < T(0) ? Math::negative(x) : x;
+  }
+  static T floor(T x) { return T(__builtin_floor(x)); }
+  static T ceil(T x) { return T(__builtin_ceil(x)); }
+  static T round(T x) { return T(__builtin_rint(x)); }
+  static T sqrt(T x) { return sizeof(T) == 4 ? T(__builtin_sqrtf(float(x))) : T(__builtin_sqrt(x)); }
+  static T exp(T x) { return here::exp(x); }
+  static T log(T x) { return here::log(x); }
+  static T erf(T x) { return here::erf(x); }
+  static T tanh(T x) { return here::tanh(x); }
+  static T sigmoid(T x) { return here::sigmoid(x); }
+  static T expm1_of_negative(T x) { return here::expm1_of_negative(x); }
+  static T log_of_1_plus_exp(T x) { return here::log_of_1_plus_exp(x); }
+  static T gelu(T x) { return here::gelu(x); }
+  static T gelu_slope(T x) { return here::gelu_slope(x); }
+  static T silu(T x) { return here::silu(x); }
+  static T mish(T x) { return here::mish(x); }
+  static T mish_slope(T x) { return here::mish_slope(x); }
+  static T power(T a, T b) { return __builtin_pow(a, b); }
 
-template <class T>
-[[gnu::always_inline]] inline T magnitude(T v) {
-  if constexpr (is_real<T>)
-    return absolute(v);
-  else
-    return v < T(0) ? negative(v) : v;
-}
-
-[[gnu::always_inline]] inline float square_root(float v) { return __builtin_sqrtf(v); }
-[[gnu::always_inline]] inline double square_root(double v) { return __builtin_sqrt(v); }
-
-/// Functions that no 3-D network spends its time in: one call of the C library for each element.
-struct Library {
-  static float sin(float v) { return __builtin_sinf(v); }
-  static double sin(double v) { return __builtin_sin(v); }
-  static float cos(float v) { return __builtin_cosf(v); }
-  static double cos(double v) { return __builtin_cos(v); }
-  static float log1p(float v) { return __builtin_log1pf(v); }
-  static double log1p(double v) { return __builtin_log1p(v); }
-  static float expm1(float v) { return __builtin_expm1f(v); }
-  static double expm1(double v) { return __builtin_expm1(v); }
+  // Functions that no 3-D network spends its time in: one call of the C library for each element.
+  static float sin(float x) { return __builtin_sinf(x); }
+  static double sin(double x) { return __builtin_sin(x); }
+  static float cos(float x) { return __builtin_cosf(x); }
+  static double cos(double x) { return __builtin_cos(x); }
+  static float log1p(float x) { return __builtin_log1pf(x); }
+  static double log1p(double x) { return __builtin_log1p(x); }
+  static float expm1(float x) { return __builtin_expm1f(x); }
+  static double expm1(double x) { return __builtin_expm1(x); }
 };
 
-/// x, limited to [0, 6].
-template <class T>
-[[gnu::always_inline]] inline T up_to_6(T x) {
-  return x < T(0) ? T(0) : x > T(6) ? T(6) : x;
-}
+// ---- Kernels ---------------------------------------------------------------------------------------------
 
 template <class T, Unary op>
 void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
-  unary_run(x, y, n, stream, [=]([[gnu::unused]] T v) -> T {
-    if constexpr (op == Unary::neg) return negative(v);
-    if constexpr (op == Unary::abs) return magnitude(v);
-    if constexpr (op == Unary::sign) return v > T(0) ? T(1) : v < T(0) ? T(-1) : v;
-    if constexpr (op == Unary::relu) return v < T(0) ? T(0) : v;
-    if constexpr (op == Unary::clamp || op == Unary::hardtanh) return v < p ? p : v > q ? q : v;
-    if constexpr (is_real<T>) {
-      if constexpr (op == Unary::floor) return T(__builtin_floor(v));
-      if constexpr (op == Unary::ceil) return T(__builtin_ceil(v));
-      if constexpr (op == Unary::round) return T(__builtin_rint(v));
-      if constexpr (op == Unary::sin) return Library::sin(v);
-      if constexpr (op == Unary::cos) return Library::cos(v);
-      if constexpr (op == Unary::log1p) return Library::log1p(v);
-      if constexpr (op == Unary::expm1) return Library::expm1(v);
-      if constexpr (op == Unary::exp) return exp(v);
-      if constexpr (op == Unary::log) return log(v);
-      if constexpr (op == Unary::sqrt) return square_root(v);
-      if constexpr (op == Unary::rsqrt) return T(1) / square_root(v);
-      if constexpr (op == Unary::erf) return erf(v);
-      if constexpr (op == Unary::tanh) return tanh(v);
-      if constexpr (op == Unary::sigmoid) return sigmoid(v);
-      if constexpr (op == Unary::leaky_relu) return v < T(0) ? p * v : v;
-      if constexpr (op == Unary::hardsigmoid) return up_to_6(v + T(3)) / T(6);
-      if constexpr (op == Unary::hardswish) return v * up_to_6(v + T(3)) / T(6);
-      if constexpr (op == Unary::elu) return v > T(0) ? v : p * expm1_of_negative(v);
-      if constexpr (op == Unary::softplus) return v * p > q ? v : log_of_1_plus_exp(v * p) / p;
-      if constexpr (op == Unary::gelu) return gelu(v);
-      if constexpr (op == Unary::silu) return silu(v);
-      if constexpr (op == Unary::mish) return mish(v);
-    }
-  });
+  unary_run(x, y, n, stream, [=](T v) { return detail::unary_formula<op, Math<T>>(v, p, q); });
 }
 
-/// The gradient by v for g, where v is what the op's node keeps: the input x, or the output y.
 template <class T, Unary op>
-void gradient(const T* g_run, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p,
-              T q, bool stream) {
-  const auto slope = [=](T g, T v) -> T {
-    if constexpr (op == Unary::abs) return g * (v > T(0) ? T(1) : v < T(0) ? T(-1) : v);
-    if constexpr (op == Unary::sqrt) return g / (T(2) * v);
-    if constexpr (op == Unary::rsqrt) return g * (v * v * v * T(-0.5));
-    if constexpr (op == Unary::sin) return g * Library::cos(v);
-    if constexpr (op == Unary::cos) return g * -Library::sin(v);
-    if constexpr (op == Unary::log1p) return g / (v + T(1));
-    if constexpr (op == Unary::expm1) return g * (v + T(1));
-    if constexpr (op == Unary::erf) return g * (exp(-(v * v)) * T(1.12837916709551257390));
-    if constexpr (op == Unary::tanh) return g * (T(1) - v * v);
-    if constexpr (op == Unary::sigmoid) return g * (v * (T(1) - v));
-    if constexpr (op == Unary::relu) return v == T(0) ? T(0) : g;
-    if constexpr (op == Unary::leaky_relu) return v > T(0) ? g : g * p;
-    if constexpr (op == Unary::clamp) return ((v >= p) & (v <= q)) ? g : T(0);
-    if constexpr (op == Unary::hardtanh) return ((v <= p) | (v >= q)) ? T(0) : g;
-    if constexpr (op == Unary::hardsigmoid) return ((v > T(-3)) & (v < T(3))) ? g / T(6) : T(0);
-    if constexpr (op == Unary::hardswish) return v <= T(-3) ? T(0) : v >= T(3) ? g : g * (v / T(3) + T(0.5));
-    if constexpr (op == Unary::elu) return v > T(0) ? g : g * (p * exp(v));
-    if constexpr (op == Unary::softplus) return v * p > q ? g : g * sigmoid(v * p);
-    if constexpr (op == Unary::gelu) return g * gelu_slope(v);
-    if constexpr (op == Unary::silu) {
-      const T s = sigmoid(v);
-      return g * (s * (T(1) + v * (T(1) - s)));
-    }
-    if constexpr (op == Unary::mish) return g * mish_slope(v);
-  };
-  binary_run(g_run, g_step, kept, kept_step, grad_x, n, stream, slope);
+void gradient(const T* g, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p, T q,
+              bool stream) {
+  binary_run(g, g_step, kept, kept_step, grad_x, n, stream,
+             [=](T l, T r) { return detail::gradient_formula<op, Math<T>>(l, r, p, q); });
 }
 
 /// Recomputes powers of zeros, negative numbers, infinities and NaN with libm, which has IEEE's rules.
@@ -206,33 +143,14 @@ void pow_f32(const float* a, int64_t a_step, const float* b, int64_t b_step, flo
 
 template <class T, Binary op>
 void binary(const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t n, T p, T, bool stream) {
-  binary_run(a, a_step, b, b_step, y, n, stream, [=]([[gnu::unused]] T l, [[gnu::unused]] T r) -> T {
-    using W = Wrapping<T>;
-    if constexpr (op == Binary::add) return static_cast<T>(static_cast<W>(l) + static_cast<W>(r));
-    if constexpr (op == Binary::sub) return static_cast<T>(static_cast<W>(l) - static_cast<W>(r));
-    if constexpr (op == Binary::mul) return static_cast<T>(static_cast<W>(l) * static_cast<W>(r));
-    if constexpr (op == Binary::add_scaled)
-      return static_cast<T>(static_cast<W>(l) + static_cast<W>(r) * static_cast<W>(p));
-    // If l is NaN the comparison is false, which gives l; a NaN in r is tested.
-    if constexpr (op == Binary::maximum) return ((l < r) | (r != r)) ? r : l;
-    if constexpr (op == Binary::minimum) return ((l > r) | (r != r)) ? r : l;
-    if constexpr (is_real<T>) {
-      if constexpr (op == Binary::div) return l / r;
-      if constexpr (op == Binary::pow) return __builtin_pow(l, r);
-    }
-  });
+  binary_run(a, a_step, b, b_step, y, n, stream,
+             [=](T l, T r) { return detail::binary_formula<op, Math<T>>(l, r, p); });
 }
 
 template <class T, Comparison op>
 void compare(const T* a, int64_t a_step, const T* b, int64_t b_step, uint8_t* y, int64_t n) {
-  binary_run(a, a_step, b, b_step, y, n, false, [](T l, T r) -> uint8_t {
-    if constexpr (op == Comparison::eq) return l == r;
-    if constexpr (op == Comparison::ne) return l != r;
-    if constexpr (op == Comparison::lt) return l < r;
-    if constexpr (op == Comparison::le) return l <= r;
-    if constexpr (op == Comparison::gt) return l > r;
-    if constexpr (op == Comparison::ge) return l >= r;
-  });
+  binary_run(a, a_step, b, b_step, y, n, false,
+             [](T l, T r) -> uint8_t { return detail::comparison_formula(op, l, r); });
 }
 
 template <class T>

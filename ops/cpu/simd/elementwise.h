@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/elementwise_ops.h>
+#include <voxgrad/ops/elementwise_formulas.h>
 
 // Elementwise kernels on dense runs of any length. An element's result does not depend on where in the run it
 // lies: see Note [Same bits everywhere] in elementwise.cpp. Outputs may be their inputs, element for

@@ -110,14 +110,7 @@ void check_special_values() {
   constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   constexpr T tiny = std::numeric_limits<T>::denorm_min();
   const auto at = [](Unary op, T x) { return run<T>(op, std::vector<T>(17, x))[16]; };
-  for (const Unary op :
-       {Unary::exp,        Unary::log,      Unary::tanh,     Unary::sigmoid,     Unary::silu,
-        Unary::erf,        Unary::gelu,     Unary::sqrt,     Unary::rsqrt,       Unary::relu,
-        Unary::leaky_relu, Unary::clamp,    Unary::hardtanh, Unary::hardsigmoid, Unary::hardswish,
-        Unary::elu,        Unary::softplus, Unary::mish,     Unary::sign,        Unary::abs,
-        Unary::neg,        Unary::floor,    Unary::ceil,     Unary::round,       Unary::sin,
-        Unary::cos,        Unary::log1p,    Unary::expm1})
-    EXPECT_TRUE(std::isnan(at(op, nan))) << static_cast<int>(op);
+  for (int op = 0; op < unary_count; ++op) EXPECT_TRUE(std::isnan(at(Unary(op), nan))) << op;
   EXPECT_EQ(at(Unary::exp, -inf), 0);
   EXPECT_EQ(at(Unary::exp, inf), inf);
   EXPECT_EQ(at(Unary::log, 0), -inf);
