@@ -45,7 +45,7 @@ Forward max_pool(const MaxPool3dOptions& options) {
   return [=](const Tensors& t) { return max_pool3d(t[0], options); };
 }
 
-Forward reduction(Tensor op(const Tensor&, const Shape&, bool), const Shape& dims, bool keepdim = false) {
+Forward reduction(Tensor op(const Tensor&, const Shape&, Flag), const Shape& dims, bool keepdim = false) {
   return [=](const Tensors& t) { return op(t[0], dims, keepdim); };
 }
 
