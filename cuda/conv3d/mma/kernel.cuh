@@ -70,15 +70,15 @@ struct Operands {
 /// The block's shared memory; sizes are those of set_memory in plan.cpp.
 struct Shared {
   unsigned char* memory;
-  int64_t* output;  ///< of each row: where its sum of the first channel goes; -1: nowhere
+  RowPlace* rows;  ///< of the product
   Item* items;
   int* input;  ///< of each position of the window: its granule of the first k-block; -1: zeros
   const Plan& p;
 
-  __device__ __forceinline__ Shared(unsigned char* all, int rows, const Plan& plan)
+  __device__ __forceinline__ Shared(unsigned char* all, int tile_rows, const Plan& plan)
       : memory(all),
-        output(reinterpret_cast<int64_t*>(all + plan.tables_at)),
-        items(reinterpret_cast<Item*>(output + rows)),
+        rows(reinterpret_cast<RowPlace*>(all + plan.tables_at)),
+        items(reinterpret_cast<Item*>(rows + tile_rows)),
         input(reinterpret_cast<int*>(items + plan.items)),
         p(plan) {}
   __device__ __forceinline__ unsigned char* window(int k_block) const {
@@ -89,21 +89,18 @@ struct Shared {
   }
 };
 
-/// Fills the tables for a job. `position` becomes the place in the window of the lane's row of each tile.
+/// Fills the tables for a job.
 template <class Block>
-__device__ __forceinline__ void set_tables(const Shared& shared, const Job& job, const Phases& phases,
-                                           int (&position)[Block::m_tiles]) {
-  constexpr TileShape shape = Block::shape;
+__device__ __forceinline__ void set_tables(const Shared& shared, const Job& job, const Phases& phases) {
+  constexpr int rows = Block::shape.rows(), threads = TileShape::threads;
   const Plan& p = shared.p;
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  for (int row = thread; row < shape.rows(); row += shape.threads)
-    shared.output[row] = row_at(p, job, phases, row).output;
-  const int items = taps_of(phases) * p.k_granules;
-  for (int i = thread; i < items + items % 2; i += shape.threads) shared.items[i] = item_at(p, phases, i);
-  for (int i = thread; i < p.window_cells; i += shape.threads) shared.input[i] = input_at(p, job, phases, i);
-#pragma unroll
-  for (int t = 0; t < Block::m_tiles; ++t)
-    position[t] = row_at(p, job, phases, (warp * Block::m_tiles + t) * 16 + lane % 16).position;
+  const int thread = threadIdx.x, items = taps_of(phases) * p.k_granules;
+#pragma unroll 1
+  for (int row = thread; row < rows; row += threads) shared.rows[row] = row_at(p, job, phases, row);
+#pragma unroll 1
+  for (int i = thread; i < items + items % 2; i += threads) shared.items[i] = item_at(p, phases, i);
+#pragma unroll 2
+  for (int i = thread; i < p.window_cells; i += threads) shared.input[i] = input_at(p, job, phases, i);
 }
 
 // ---- Loads ------------------------------------------------------------------------------------------------
@@ -250,12 +247,12 @@ __device__ __forceinline__ void store_sums(const typename Block::Sums& sum, cons
   const Plan& p = shared.p;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float* const staged = reinterpret_cast<float*>(shared.memory) + warp * 8 * pitch;
-  const int64_t* const row_output = shared.output + warp * rows;
+  const RowPlace* const places = shared.rows + warp * rows;
   const int64_t out_cells = int64_t{p.axis[0].out} * p.axis[1].out * p.axis[2].out;
   const auto store = [&]<int count>(int first_channel) {
     for (int i = lane * count; i < 8 * rows; i += 32 * count) {
       const int row = i % rows, channel = first_channel + i / rows;
-      const int64_t to = row_output[row];
+      const int64_t to = places[row].output;
       if (to >= 0 && channel < p.out_per_group)
         output.template store<count>(
             to + channel * out_cells, job.group * p.out_per_group + channel,
@@ -283,9 +280,12 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
                                         const Phases& phases, const Output<typename Block::Storage>& output,
                                         float* partials, int64_t outputs) {
   const Plan& p = shared.p;
-  int position[Block::m_tiles];
-  set_tables<Block>(shared, job, phases, position);
+  set_tables<Block>(shared, job, phases);
   __syncthreads();
+  int position[Block::m_tiles];  // of the lane's row of each tile, in the window
+#pragma unroll
+  for (int t = 0; t < Block::m_tiles; ++t)
+    position[t] = shared.rows[(threadIdx.x / 32 * Block::m_tiles + t) * 16 + threadIdx.x % 16].position;
 
   const Steps steps = steps_of(p, job, phases);
   const int items = taps_of(phases) * p.k_granules;

@@ -55,7 +55,7 @@ struct Cut {
 constexpr int most_stage_bytes = 16 << 10;
 constexpr int64_t most_partial_bytes = int64_t{64} << 20;
 
-/// Shared memory is [window][window][stage][stage][outputs of rows][items][granules of the input]:
+/// Shared memory is [window][window][stage][stage][rows][items][granules of the input]:
 /// kernel.cuh. At the end the first part holds sums, of 8 channels of all rows.
 void set_memory(Plan& p, const TileShape& tile, int weight_parts) {
   p.items = ceil_div(p.axis[0].most_taps * p.axis[1].most_taps * p.axis[2].most_taps * p.k_granules, 2) * 2;
@@ -68,7 +68,7 @@ void set_memory(Plan& p, const TileShape& tile, int weight_parts) {
   p.window_bytes = p.window_cells * p.k_granules * 16;
   p.tables_at =
       std::max(2 * (p.window_bytes + p.stage_bytes), TileShape::warps * 32 * (tile.m_tiles * 16 + 4));
-  p.shared_bytes = p.tables_at + 8 * tile.rows() + 8 * p.items + ceil_div(p.window_cells, 4) * 16;
+  p.shared_bytes = p.tables_at + narrow(sizeof(RowPlace)) * tile.rows() + 8 * p.items + 4 * p.window_cells;
 }
 
 /// The tables of the kernel.
@@ -118,10 +118,10 @@ std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
 
 // Cycles of a multiprocessor of an H200: of an instruction (16 x 8 by 16 bytes of k), and of 512 bytes of
 // operands from shared memory without bank conflicts. Bytes that it gets from the L2 cache in a cycle. Cycles
-// of a step, and of a tile, besides the products, beside another block; of 32 bytes of the output; and how
-// much longer all of that takes for a block alone.
+// of a step, of a granule of a window, and of a tile, besides the products, beside another block; of 32 bytes
+// of the output; and how much longer all of that takes for a block alone.
 constexpr double mma_cycles = 1.53, load_cycles = 4, l2_bytes_per_cycle = 40;
-constexpr double step_cycles = 100, tile_cycles = 2000, sector_cycles = 2, alone = 1.3;
+constexpr double step_cycles = 100, granule_cycles = 0.25, tile_cycles = 2000, sector_cycles = 2, alone = 1.3;
 constexpr double split_cycles = 5000, partial_bytes_per_cycle = 1500;
 
 /// How often a load of eight rows of the product meets a bank.
@@ -147,7 +147,8 @@ double cycles_of(const Plan& p, const Cut& c, const OperandKind& operands, const
                loads = (m * conflicts_of(p) + parts * n / 2) * load_cycles,
                products = std::ceil(items / 2) * TileShape::warps * std::max(instructions, loads),
                from_l2 = (p.window_bytes + items * p.item_bytes) / l2_bytes_per_cycle,
-               steps = std::ceil(items / p.stage_items) * step_cycles;
+               steps = std::ceil(items / p.stage_items) * step_cycles +
+                       granule_cycles * p.window_cells * p.k_granules;
   const double runs = static_cast<double>(p.box_rows) / w.box * p.columns,  // of outputs along w
       sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : operands.bytes), 32);
   const double tile =

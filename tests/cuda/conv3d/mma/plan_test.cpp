@@ -111,8 +111,10 @@ void expect_fits(const Planned& planned, const OperandKind& kind) {
   EXPECT_EQ(p.stage_items % 2, 0);
   EXPECT_EQ(p.stage_bytes, p.stage_items * p.item_bytes);
   EXPECT_EQ(p.window_bytes, p.window_cells * p.k_granules * 16);
-  EXPECT_GE(p.shared_bytes,
-            2 * (p.window_bytes + p.stage_bytes) + 8 * tile.rows() + 8 * p.items + 4 * p.window_cells);
+  EXPECT_GE(p.shared_bytes, p.tables_at + 16 * tile.rows() + 8 * p.items + 4 * p.window_cells);
+  EXPECT_GE(p.tables_at, 2 * (p.window_bytes + p.stage_bytes));
+  EXPECT_GE(p.tables_at, 4 * 8 * (tile.rows() + 16));  // the sums of 8 channels, with gaps
+  EXPECT_EQ(p.tables_at % 16, 0);
   EXPECT_LE(p.shared_bytes, 96 << 10);
   EXPECT_GT(cycles, 0);
   for (const Axis& a : p.axis) EXPECT_GE(a.tiles * a.box * a.out_step, a.out);
