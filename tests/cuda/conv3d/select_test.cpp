@@ -6,6 +6,7 @@
 #include <voxgrad/ops/conv3d.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -137,6 +138,23 @@ TEST(Conv3dSelect, OffHopperNoLayerIsLeftToDirect) {
               << call.names[0] << ' ' << capability << ' ' << dtype;
       }
   }
+}
+
+TEST(Conv3dSelect, TheEnvironmentMayForbidWgmma) {
+  using cuda::conv::wgmma_allowed;
+  const char* const before = std::getenv("VOXGRAD_WGMMA");
+  const std::string saved = before ? before : "";
+  ::setenv("VOXGRAD_WGMMA", "0", 1);
+  EXPECT_FALSE(wgmma_allowed());
+  ::setenv("VOXGRAD_WGMMA", "1", 1);
+  EXPECT_TRUE(wgmma_allowed());
+  for (const char* wrong : {"", "no", "01"}) {
+    ::setenv("VOXGRAD_WGMMA", wrong, 1);
+    EXPECT_THROW((void)wgmma_allowed(), ValueError) << wrong;
+  }
+  ::unsetenv("VOXGRAD_WGMMA");
+  EXPECT_TRUE(wgmma_allowed());
+  if (before) ::setenv("VOXGRAD_WGMMA", saved.c_str(), 1);
 }
 
 TEST(Conv3dSelect, Numbers) {
