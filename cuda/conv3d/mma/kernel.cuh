@@ -15,11 +15,12 @@
 //
 // What a block owns: a box of cells of one phase (Note [One rule for every stride and dilation] in plan.h),
 // times up to 64 output channels, in registers; each of its 4 warps has a quarter of the cells. k runs in
-// k-blocks of a few granules. For each there is a window of the input, and the weights come in stages of some
-// of its items (pairs of a tap and a granule). Both have two buffers, which `cp.async` fills:
+// slices: a few granules of channels, and the taps that share a window (Note [Windows] in plan.h). The
+// weights come in stages of some of a slice's items (pairs of a tap and a granule). Windows and stages have
+// two buffers each, which `cp.async` fills:
 //
 //   wait for this step's weights, and its window            <- one barrier a step
-//   start the next step's weights; at the first step of a k-block, the next window
+//   start the next step's weights; at the first step of a slice, the next window
 //   multiply: two items are the k of an instruction, 8 or 16 channels of one tap, or of two taps
 //
 // Tables in shared memory say where a window's cells lie in the input, which items there are, and where the
@@ -71,18 +72,20 @@ struct Operands {
 struct Shared {
   unsigned char* memory;
   RowPlace* rows;  ///< of the product
-  Item* items;
-  int* input;  ///< of each position of the window: its granule of the first k-block; -1: zeros
+  Item* items;     ///< of each class
+  int* counts;     ///< of each class: its items
+  int* input;      ///< of each class's window: the granules of the first k-block; -1: zeros
   const Plan& p;
 
   __device__ __forceinline__ Shared(unsigned char* all, int tile_rows, const Plan& plan)
       : memory(all),
         rows(reinterpret_cast<RowPlace*>(all + plan.tables_at)),
         items(reinterpret_cast<Item*>(rows + tile_rows)),
-        input(reinterpret_cast<int*>(items + plan.items)),
+        counts(reinterpret_cast<int*>(items + plan.classes * plan.items)),
+        input(counts + plan.classes),
         p(plan) {}
-  __device__ __forceinline__ unsigned char* window(int k_block) const {
-    return memory + k_block % 2 * p.window_bytes;
+  __device__ __forceinline__ unsigned char* window(int slice) const {
+    return memory + slice % 2 * p.window_bytes;
   }
   __device__ __forceinline__ unsigned char* stage(int step) const {
     return memory + 2 * p.window_bytes + step % 2 * p.stage_bytes;
@@ -94,38 +97,54 @@ template <class Block>
 __device__ __forceinline__ void set_tables(const Shared& shared, const Job& job, const Phases& phases) {
   constexpr int rows = Block::shape.rows(), threads = TileShape::threads;
   const Plan& p = shared.p;
-  const int thread = threadIdx.x, items = taps_of(phases) * p.k_granules;
+  const int thread = threadIdx.x;
 #pragma unroll 1
   for (int row = thread; row < rows; row += threads) shared.rows[row] = row_at(p, job, phases, row);
 #pragma unroll 1
-  for (int i = thread; i < items + items % 2; i += threads) shared.items[i] = item_at(p, phases, i);
+  for (int number = 0; number < p.classes; ++number) {
+    const ClassTaps taps = taps_of(p, phases, number);
+    const int items = items_of(p, taps);
+    if (thread == 0) shared.counts[number] = items;
+#pragma unroll 1
+    for (int i = thread; i < items; i += threads)
+      shared.items[number * p.items + i] = item_at(p, phases, taps, i);
+  }
 #pragma unroll 2
-  for (int i = thread; i < p.window_cells; i += threads) shared.input[i] = input_at(p, job, phases, i);
+  for (int i = thread; i < p.classes * p.window_cells; i += threads)
+    shared.input[i] = input_at(p, job, phases, i);
 }
 
 // ---- Loads ------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void load_window(const Shared& shared, const uint4* input, int k_block) {
+/// A part of the sum: a k-block, and a class of taps.
+struct Slice {
+  int number, k_block, class_of_taps;
+
+  __device__ __forceinline__ Slice(int i, const Plan& p)
+      : number(i), k_block(p.of_slice.quotient(i)), class_of_taps(i - k_block * p.classes) {}
+};
+
+__device__ __forceinline__ void load_window(const Shared& shared, const uint4* input, const Slice& slice) {
   const Plan& p = shared.p;
-  const uint32_t window = ptx::shared_address_of(shared.window(k_block));
-  const int first = k_block * p.k_granules, here = p.granules - first;  // granules of a cell
+  const uint32_t window = ptx::shared_address_of(shared.window(slice.number));
+  const int* const from_table = shared.input + slice.class_of_taps * p.window_cells;
+  const int first = slice.k_block * p.k_granules, here = p.granules - first;  // granules of a cell
   for (int i = threadIdx.x; i < p.window_cells * p.k_granules; i += TileShape::threads) {
     const int position = p.of_k_block.quotient(i), granule = i - position * p.k_granules;
-    const int from = shared.input[position];
+    const int from = from_table[position];
     const bool exists = from >= 0 && granule < here;
     ptx::cp_async_16_or_zeros(window + place_of(p, position, granule),
                               input + (exists ? from + first + granule : 0), exists);
   }
 }
 
-/// The weights of the items [first, first + count) of a k-block, whose weights begin at `from`.
+/// Loads the weights of some items. Those of their k-block begin at `from`.
 template <class Block>
-__device__ __forceinline__ void load_weights(const Shared& shared, const unsigned char* from, int step,
-                                             int first, int count) {
+__device__ __forceinline__ void load_weights(uint32_t to, const unsigned char* from, const Item* items,
+                                             int count) {
   constexpr int pieces = Block::item_bytes / 16;
-  const uint32_t to = ptx::shared_address_of(shared.stage(step));
   for (int i = threadIdx.x; i < count * pieces; i += TileShape::threads) {
-    const int item = shared.items[first + i / pieces].weights, piece = i % pieces;
+    const int item = items[i / pieces].weights, piece = i % pieces;
     ptx::cp_async_16_or_zeros(to + i * 16, from + (int64_t{max(item, 0)} * pieces + piece) * 16, item >= 0);
   }
 }
@@ -288,36 +307,40 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
     position[t] = shared.rows[(threadIdx.x / 32 * Block::m_tiles + t) * 16 + threadIdx.x % 16].position;
 
   const Steps steps = steps_of(p, job, phases);
-  const int items = taps_of(phases) * p.k_granules;
   const int64_t k_block_bytes = int64_t{p.taps} * p.k_granules * Block::item_bytes;
   const unsigned char* const weights =
       operands.weights +
       (int64_t{job.group} * p.column_blocks + job.column_block) * p.k_blocks * k_block_bytes;
-  const int begin = steps.of_k_block ? steps.begin / steps.of_k_block : 0;
-  int at = begin, at_stage = steps.begin - begin * steps.of_k_block;  // the k-block and stage of this step
-  int k_block = at, stage = at_stage;                                 // of the step that is loaded next
-  const auto first_item = [&](int of) { return of * p.stage_items; };
-  const auto count = [&](int of) { return min(p.stage_items, items + items % 2 - first_item(of)); };
-  const auto load_step = [&](int step) {
-    load_weights<Block>(shared, weights + k_block * k_block_bytes, step, first_item(stage), count(stage));
-    if (++stage == steps.of_k_block) stage = 0, ++k_block;
+  // The items of a step: those of a stage, or fewer at the end of a slice.
+  const auto items_at = [&](const Slice& slice, int stage) {
+    return shared.items + slice.class_of_taps * p.items + stage * p.stage_items;
+  };
+  const auto count_at = [&](const Slice& slice, int stage) {
+    return max(min(shared.counts[slice.class_of_taps] - stage * p.stage_items, p.stage_items), 0);
+  };
+  const auto load = [&](int step) {
+    const Slice slice(step / steps.of_slice, p);
+    const int stage = step - slice.number * steps.of_slice;
+    load_weights<Block>(ptx::shared_address_of(shared.stage(step)), weights + slice.k_block * k_block_bytes,
+                        items_at(slice, stage), count_at(slice, stage));
   };
 
   typename Block::Sums sum = {};
   if (steps.begin < steps.end) {
-    load_window(shared, operands.input, at);
-    load_step(steps.begin);
+    load_window(shared, operands.input, Slice(steps.begin / steps.of_slice, p));
+    load(steps.begin);
   }
   for (int step = steps.begin; step < steps.end; ++step) {
     ptx::cp_async_wait_all();
     __syncthreads();
-    if (step + 1 < steps.end) load_step(step + 1);
-    if ((step == steps.begin || at_stage == 0) && (at + 1) * steps.of_k_block < steps.end)
-      load_window(shared, operands.input, at + 1);
-    multiply_step<Block>(sum, position, ptx::shared_address_of(shared.window(at)),
-                         ptx::shared_address_of(shared.stage(step)), shared.items + first_item(at_stage),
-                         count(at_stage) / 2, p);
-    if (++at_stage == steps.of_k_block) at_stage = 0, ++at;
+    if (step + 1 < steps.end) load(step + 1);
+    const Slice slice(step / steps.of_slice, p);
+    const int stage = step - slice.number * steps.of_slice;
+    if ((step == steps.begin || stage == 0) && (slice.number + 1) * steps.of_slice < steps.end)
+      load_window(shared, operands.input, Slice(slice.number + 1, p));
+    multiply_step<Block>(sum, position, ptx::shared_address_of(shared.window(slice.number)),
+                         ptx::shared_address_of(shared.stage(step)), items_at(slice, stage),
+                         count_at(slice, stage) / 2, p);
   }
 
   __syncthreads();  // all products are done: the sums take the place of the operands

@@ -39,8 +39,8 @@ int cells_of(const Axis& a) { return ceil_div(a.out, a.out_step); }
 
 void set_box(Axis& a, int box) {
   a.box = box, a.tiles = ceil_div(cells_of(a), box);
+  a.remainders = std::min(a.step, a.most_taps);
   a.run = box + (a.most_taps - 1) / a.step;
-  a.extent = std::min(a.step, a.most_taps) * a.run;
 }
 
 // ---- Cuts -------------------------------------------------------------------------------------------------
@@ -58,17 +58,25 @@ constexpr int64_t most_partial_bytes = int64_t{64} << 20;
 /// Shared memory is [window][window][stage][stage][rows][items][granules of the input]:
 /// kernel.cuh. At the end the first part holds sums, of 8 channels of all rows.
 void set_memory(Plan& p, const TileShape& tile, int weight_parts) {
-  p.items = ceil_div(p.axis[0].most_taps * p.axis[1].most_taps * p.axis[2].most_taps * p.k_granules, 2) * 2;
+  int taps = 1, run = p.box_n;
+  p.classes = 1;
+  for (const Axis& a : p.axis) {
+    p.classes *= a.remainders, run *= a.run;
+    taps *= (a.most_taps - 1) / a.step + 1;
+  }
+  p.slices = p.k_blocks * p.classes;
+  p.items = ceil_div(taps * p.k_granules, 2) * 2;
   p.columns = tile.columns();
   p.item_bytes = p.columns * weight_parts * 16;
   const int stages = ceil_div(p.items, std::max(most_stage_bytes / p.item_bytes / 2 * 2, 2));
   p.stage_items = ceil_div(ceil_div(p.items, stages), 2) * 2;
   p.stage_bytes = p.stage_items * p.item_bytes;
-  p.window_cells = p.box_n * p.axis[0].extent * p.axis[1].extent * p.axis[2].extent;
+  p.window_cells = run;
   p.window_bytes = p.window_cells * p.k_granules * 16;
   p.tables_at =
       std::max(2 * (p.window_bytes + p.stage_bytes), TileShape::warps * 32 * (tile.m_tiles * 16 + 4));
-  p.shared_bytes = p.tables_at + narrow(sizeof(RowPlace)) * tile.rows() + 8 * p.items + 4 * p.window_cells;
+  p.shared_bytes = p.tables_at + narrow(sizeof(RowPlace)) * tile.rows() +
+                   p.classes * (narrow(sizeof(Item)) * p.items + 4 + 4 * p.window_cells);
 }
 
 /// The tables of the kernel.
@@ -77,10 +85,10 @@ void set_divisors(Plan& p) {
   const int jobs[]{d.tiles,  h.tiles,  w.tiles,         d.phases, h.phases,
                    w.phases, p.groups, p.column_blocks, p.splits};
   std::ranges::transform(jobs, p.of_block, divisor_of);
-  for (size_t i = 0; i < 3; ++i) {
-    Axis& a = p.axis[i];
-    a.by_run = divisor_of(a.run), p.of_window[i] = divisor_of(a.extent), p.of_box[i] = divisor_of(a.box);
-  }
+  const int windows[]{h.remainders, w.remainders, p.box_n, d.run, h.run, w.run};
+  std::ranges::transform(windows, p.of_windows, divisor_of);
+  for (size_t i = 0; i < 3; ++i) p.of_box[i] = divisor_of(p.axis[i].box);
+  p.of_slice = divisor_of(p.classes);
   p.of_k_block = divisor_of(p.k_granules);
   int bits = 0;
   while (1 << bits < p.k_granules) ++bits;
@@ -90,11 +98,12 @@ void set_divisors(Plan& p) {
 
 /// The plan with a cut; nothing if it does not fit.
 std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
-  int64_t window = c.box_n;
+  int64_t window = c.box_n;  // positions of all classes
   for (size_t i = 0; i < 3; ++i) {
     set_box(p.axis[i], c.box[i]);
-    if (!product_fits({window, p.axis[i].extent}, any_block_shared_bytes)) return std::nullopt;
-    window *= p.axis[i].extent;
+    if (!product_fits({window, p.axis[i].run, p.axis[i].remainders}, any_block_shared_bytes))
+      return std::nullopt;
+    window *= p.axis[i].run * p.axis[i].remainders;
   }
   p.box_n = c.box_n, p.box_rows = c.box_n * c.box[0] * c.box[1] * c.box[2];
   p.k_granules = c.k_granules, p.splits = c.splits;
@@ -129,8 +138,7 @@ int conflicts_of(const Plan& p) {
   const auto& [d, h, w] = p.axis;
   int in_bank[8] = {}, most = 1;
   for (int row = 0; row < std::min(p.box_rows, 8); ++row) {
-    const int by_h = row / w.box,
-              position = (by_h / h.box * h.extent + by_h % h.box) * w.extent + row % w.box;
+    const int by_h = row / w.box, position = (by_h / h.box * h.run + by_h % h.box) * w.run + row % w.box;
     most = std::max(most, ++in_bank[position % 8]);
   }
   return most;
@@ -146,9 +154,9 @@ double cycles_of(const Plan& p, const Cut& c, const OperandKind& operands, const
   const double instructions = m * n * (parts > 1 ? 3 : 1) * mma_cycles,
                loads = (m * conflicts_of(p) + parts * n / 2) * load_cycles,
                products = std::ceil(items / 2) * TileShape::warps * std::max(instructions, loads),
-               from_l2 = (p.window_bytes + items * p.item_bytes) / l2_bytes_per_cycle,
-               steps = std::ceil(items / p.stage_items) * step_cycles +
-                       granule_cycles * p.window_cells * p.k_granules;
+               from_l2 = (p.classes * p.window_bytes + items * p.item_bytes) / l2_bytes_per_cycle,
+               steps = std::max(std::ceil(items / p.stage_items), 1.0 * p.classes) * step_cycles +
+                       granule_cycles * p.classes * p.window_cells * p.k_granules;
   const double runs = static_cast<double>(p.box_rows) / w.box * p.columns,  // of outputs along w
       sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : operands.bytes), 32);
   const double tile =
@@ -227,7 +235,7 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
         for (const int splits : {1, 2, 3, 4, 6, 8, 12, 16}) {
           c.splits = splits;
           const auto p = cut(*whole, c, operands);
-          if (!p || splits > p->k_blocks * ceil_div(p->items, p->stage_items)) break;
+          if (!p || splits > p->slices * ceil_div(p->items, p->stage_items)) break;
           best.offer({tile, *p, 0}, cycles_of(*p, c, operands, machine));
           const int64_t next_bytes = 8 * outputs * splits;
           if (!may_split || p->blocks >= 2 * machine.multiprocessors || next_bytes > most_partial_bytes)

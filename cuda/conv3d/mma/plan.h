@@ -25,10 +25,13 @@ namespace vox::cuda::conv::mma {
 //   conv_transpose3d. A phase that no tap touches has taps = 0; its outputs are the bias.
 //
 // Note [Windows]
-//   A block copies the inputs that its box of cells reads to shared memory, once for all taps. They are
-//   sorted by their remainder modulo `step`: position r * run + i holds the input (q0 + i) * step + r, in
-//   units, from the first tap's on. So in the window neighbouring cells are neighbours whatever the stride
-//   is, and a tap is one constant shift for all cells, along each axis and therefore in all.
+//   A block copies the inputs that its box of cells reads to shared memory, for all taps that read them. With
+//   a step above 1, taps with the same remainder m % step read the same inputs, and others read none of
+//   these. So the taps fall into classes, by their remainders along the three axes. Each class has a window
+//   of its own, and acts as further input channels: position i of a window holds the input (q0 + i) * step +
+//   remainder, in units, from first_in on. So in a window neighbouring cells are neighbours whatever the
+//   stride is, and a tap is one constant shift, m / step, for all cells; along each axis and therefore in
+//   all.
 
 /// One axis, for all phases.
 struct Axis {
@@ -36,9 +39,9 @@ struct Axis {
   int kernel, stride, padding, dilation;
   int tap_pace;  ///< conv_transpose3d: from one tap that touches an output to the next
   int step, unit, out_step, phases, most_taps;
-  int box, tiles;   ///< cells of a block, at most; such boxes in the largest phase
-  int run, extent;  ///< positions of a remainder, and of the window
-  Divisor by_run;
+  int box, tiles;  ///< cells of a block, at most; such boxes in the largest phase
+  int remainders;  ///< of taps modulo `step`
+  int run;         ///< positions of a window
 };
 
 /// One axis of one phase.
@@ -92,15 +95,16 @@ struct Plan {
   int granules;             ///< of a cell in the copy of the input
   int k_granules;           ///< of a k-block
   int k_blocks;             ///< of a group's input channels
+  int classes, slices;      ///< of taps; pairs of a k-block and a class, which have one window
   int swizzle, swizzle_of;  ///< see place_of
   int window_cells, window_bytes;
-  int items;                     ///< most (tap, granule) pairs of a k-block, an even number
+  int items;                     ///< most (tap, granule) pairs of a slice, an even number
   int stage_items, stage_bytes;  ///< of a stage of weights
   int item_bytes;                ///< its weights for all columns
   bool quads;  ///< rows 4 i to 4 i + 3 are neighbours in a multiple of 4 outputs, or do not exist
   int splits;  ///< blocks that share the sum of one box and its columns
   int column_blocks, blocks, tables_at, shared_bytes;
-  Divisor of_block[9], of_window[3], of_box[3], of_k_block;  ///< radices of numbers below
+  Divisor of_block[9], of_windows[6], of_box[3], of_k_block, of_slice;  ///< radices of numbers below
 };
 
 /// What a block computes. Splits run fastest, then columns, then phases: blocks that read the same cells, and
@@ -120,22 +124,21 @@ constexpr Job job_of(const Plan& p, int block) {
 
 using Phases = std::array<Phase, 3>;
 
-constexpr int taps_of(const Phases& f) { return f[0].taps * f[1].taps * f[2].taps; }
-
-/// The number of the granule of the input, channels last, at a position of the window, without the k-block;
-/// -1 if the cell is outside the input, or not needed.
-constexpr int input_at(const Plan& p, const Job& j, const Phases& f, int position) {
-  const auto at = digits(position, p.of_window);
-  if (j.n + at[0] >= p.batch) return -1;
-  int number = (j.n + at[0]) * p.groups + j.group;
+/// The number of the granule of the input, channels last, at a position of a class's window, without the
+/// k-block; -1 if the cell is outside the input, or not needed. Position i of class c is number c *
+/// window_cells
+/// + i.
+constexpr int input_at(const Plan& p, const Job& j, const Phases& f, int number) {
+  const auto at = digits(number, p.of_windows);  // remainders along d, h, w; image; d, h, w
+  if (j.n + at[3] >= p.batch) return -1;
+  int granule = (j.n + at[3]) * p.groups + j.group;
   for (size_t i = 0; i < 3; ++i) {
     const Axis& a = p.axis[i];
-    const int remainder = a.by_run.quotient(at[i + 1]), q = at[i + 1] - remainder * a.run;
-    const int cell = f[i].first_in + ((j.q[i] + q) * a.step + remainder) * a.unit;
-    if (cell < 0 || cell >= a.in || q >= a.box + (f[i].taps - 1) / a.step) return -1;
-    number = number * a.in + cell;
+    const int cell = f[i].first_in + ((j.q[i] + at[4 + i]) * a.step + at[i]) * a.unit;
+    if (cell < 0 || cell >= a.in || at[4 + i] >= a.box + (f[i].taps - 1 - at[i]) / a.step) return -1;
+    granule = granule * a.in + cell;
   }
-  return number * p.granules;
+  return granule * p.granules;
 }
 
 /// Where a row of the product has its window, for tap 0, and its output, of channel 0; -1 if it has none.
@@ -151,7 +154,7 @@ constexpr RowPlace row_at(const Plan& p, const Job& j, const Phases& f, int row)
   bool exists = j.n + at[0] < p.batch;
   for (size_t i = 0; i < 3; ++i) {
     const int q = j.q[i] + at[i + 1];
-    position = position * p.axis[i].extent + at[i + 1];
+    position = position * p.axis[i].run + at[i + 1];
     exists &= q < f[i].cells;
     cell = cell * p.axis[i].out + j.number[i] + q * p.axis[i].out_step;
   }
@@ -160,27 +163,43 @@ constexpr RowPlace row_at(const Plan& p, const Job& j, const Phases& f, int row)
   return {position, exists ? image * p.out_per_group * out_cells + cell : -1};
 }
 
-/// A factor of the products of a k-block: a granule of its channels at a tap. Two are the k of an
-/// instruction.
+/// The taps of a class along each axis: remainder + i * step, for i < count.
+struct ClassTaps {
+  std::array<int, 3> remainder, count;
+
+  constexpr int taps() const { return count[0] * count[1] * count[2]; }
+};
+constexpr ClassTaps taps_of(const Plan& p, const Phases& f, int number) {
+  const int of_h = p.axis[1].remainders, of_w = p.axis[2].remainders;
+  ClassTaps c{{number / of_w / of_h, number / of_w % of_h, number % of_w}, {}};
+  for (size_t i = 0; i < 3; ++i)
+    c.count[i] = f[i].taps > 0 ? (f[i].taps - 1 - c.remainder[i]) / p.axis[i].step + 1 : 0;
+  return c;
+}
+
+/// A factor of the products of a slice: a granule of its channels at a tap. Two are the k of an instruction.
 struct Item {
   int window;   ///< the tap's shift in positions, times 8, plus the granule
   int weights;  ///< its number among the weights of the k-block; -1: zeros
 };
-constexpr Item item_at(const Plan& p, const Phases& f, int i) {
-  const int items = taps_of(f) * p.k_granules;
+constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i) {
+  const int items = c.taps() * p.k_granules;
   // An odd number is filled up by the last item again, times zero: no result meets a number that it would
   // not.
   const int of = i < items ? i : items - 1;
   const int all = p.of_k_block.quotient(of), granule = of - all * p.k_granules;
-  const int m[3]{all / f[2].taps / f[1].taps, all / f[2].taps % f[1].taps, all % f[2].taps};
+  const int at[3]{all / c.count[2] / c.count[1], all / c.count[2] % c.count[1], all % c.count[2]};
   int shift = 0, tap = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     const Axis& a = p.axis[axis];
-    shift = shift * a.extent + m[axis] % a.step * a.run + m[axis] / a.step;
-    tap = tap * a.kernel + f[axis].first_tap + m[axis] * f[axis].tap_step;
+    const int m = c.remainder[axis] + at[axis] * a.step;
+    shift = shift * a.run + at[axis];
+    tap = tap * a.kernel + f[axis].first_tap + m * f[axis].tap_step;
   }
   return {shift * 8 + granule, i < items ? tap * p.k_granules + granule : -1};
 }
+/// Their number, with one that fills up an odd one.
+constexpr int items_of(const Plan& p, const ClassTaps& c) { return (c.taps() * p.k_granules + 1) / 2 * 2; }
 
 /// The bytes from the beginning of a window to a granule. Loads of eight neighbouring cells meet every bank
 /// once, at any shift: an odd number of granules of a cell does that by itself; else granules change places
@@ -189,13 +208,13 @@ constexpr int place_of(const Plan& p, int position, int granule) {
   return position * p.k_granules * 16 + ((position << p.swizzle ^ granule << 4) & p.swizzle_of);
 }
 
-/// The block's part of its steps: a step is a k-block and a stage of its items.
+/// The block's part of its steps: a step is a slice and a stage of its items. Class 0 has most of them.
 struct Steps {
-  int of_k_block, begin, end;
+  int of_slice, begin, end;
 };
 constexpr Steps steps_of(const Plan& p, const Job& j, const Phases& f) {
-  const int stages = ceil_div(taps_of(f) * p.k_granules, p.stage_items);
-  const auto until = [&](int split) { return narrow(int64_t{stages} * p.k_blocks * split / p.splits); };
+  const int stages = ceil_div(items_of(p, taps_of(p, f, 0)), p.stage_items);
+  const auto until = [&](int split) { return narrow(int64_t{stages} * p.slices * split / p.splits); };
   return {stages, until(j.split), until(j.split + 1)};
 }
 

@@ -46,22 +46,24 @@ struct Walk {
     const Steps steps = steps_of(p, j, phases);
     int loaded = -1;
     for (int step = steps.begin; step < steps.end; ++step) {
-      const int k_block = step / steps.of_k_block, first = step % steps.of_k_block * p.stage_items;
-      if (loaded != k_block) load(j, phases, loaded = k_block);
-      const int items = taps_of(phases) * p.k_granules,
-                count = std::min(p.stage_items, items + items % 2 - first);
-      EXPECT_EQ(count % 2, 0);
-      EXPECT_LE(first + count, p.items);
-      for (int i = first; i < first + count; ++i) multiply(j, phases, k_block, item_at(p, phases, i));
+      const int slice = step / steps.of_slice, k_block = slice / p.classes, number = slice % p.classes;
+      if (loaded != slice) load(j, phases, loaded = slice);
+      const ClassTaps taps = taps_of(p, phases, number);
+      const int items = items_of(p, taps), first = step % steps.of_slice * p.stage_items;
+      EXPECT_EQ(items % 2, 0);
+      EXPECT_LE(items, std::min(p.items, steps.of_slice * p.stage_items));
+      for (int i = first; i < std::min(items, first + p.stage_items); ++i)
+        multiply(j, phases, k_block, item_at(p, phases, taps, i));
     }
     if (j.split == 0) for_each_output(j, phases, [&](int64_t output, int, int) { products.store(output); });
   }
 
-  void load(const Job& j, const Phases& phases, int k_block) {
+  void load(const Job& j, const Phases& phases, int slice) {
     window.assign(static_cast<size_t>(p.window_bytes / 16), -2);
     for (int position = 0; position < p.window_cells; ++position)
       for (int granule = 0; granule < p.k_granules; ++granule) {
-        const int from = input_at(p, j, phases, position), of_cell = k_block * p.k_granules + granule;
+        const int from = input_at(p, j, phases, slice % p.classes * p.window_cells + position),
+                  of_cell = slice / p.classes * p.k_granules + granule;
         const int place = place_of(p, position, granule);
         EXPECT_EQ(place % 16, 0);
         int& to = window.at(static_cast<size_t>(place / 16));
@@ -111,7 +113,8 @@ void expect_fits(const Planned& planned, const OperandKind& kind) {
   EXPECT_EQ(p.stage_items % 2, 0);
   EXPECT_EQ(p.stage_bytes, p.stage_items * p.item_bytes);
   EXPECT_EQ(p.window_bytes, p.window_cells * p.k_granules * 16);
-  EXPECT_GE(p.shared_bytes, p.tables_at + 16 * tile.rows() + 8 * p.items + 4 * p.window_cells);
+  EXPECT_GE(p.shared_bytes,
+            p.tables_at + 16 * tile.rows() + p.classes * (8 * p.items + 4 + 4 * p.window_cells));
   EXPECT_GE(p.tables_at, 2 * (p.window_bytes + p.stage_bytes));
   EXPECT_GE(p.tables_at, 4 * 8 * (tile.rows() + 16));  // the sums of 8 channels, with gaps
   EXPECT_EQ(p.tables_at % 16, 0);
@@ -183,7 +186,7 @@ TEST(Conv3dMmaPlan, StridesAndDilationsHaveSmallWindows) {
   };
   EXPECT_LE(positions({}), 3);
   EXPECT_LE(positions({.dilation = 5}), 3);
-  EXPECT_LE(positions({.stride = 2}), 8 * 2);
+  EXPECT_LE(positions({.stride = 2}), 2);  // of a class
 }
 
 TEST(Conv3dMmaPlan, RefusesWhatDoesNotFit) {
