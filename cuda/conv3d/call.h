@@ -69,10 +69,8 @@ template <class Storage>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 
-/// f32 on GPUs since sm_80. weight_grad: in TF32; a workspace of 32 MiB at most.
+/// f32 on GPUs since sm_80, in TF32; a workspace of 32 MiB at most. (The forward ops: mma/mma.h.)
 namespace mma {
-template <class Operand>
-void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace mma
 

@@ -4,6 +4,7 @@
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
 #include <voxgrad/cuda/conv3d/dense/dense.h>
+#include <voxgrad/cuda/conv3d/mma/mma.h>
 #include <voxgrad/cuda/conv3d/mma/weight_grad.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/work.h>
@@ -82,15 +83,16 @@ constexpr Row table[]{
      {patches_weight_grad_work, patches::run_weight_grad<bfloat16>}},
     {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<float16>},
      {patches_weight_grad_work, patches::run_weight_grad<float16>}},
-    {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<Tf32>},
+    {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<float, Tf32>},
      {mma_weight_grad_work, mma::run_weight_grad<ScaledF16>}},
-    {"mma_bf16",            is_bf16,         of_16_bits,  any_gpu, {},
+    {"mma_bf16_of_f32",     rounded_to_bf16, bf16_of_f32, any_gpu, {mma_work, mma::run<float, Bf16>}},
+    {"mma_bf16",            is_bf16,         of_16_bits,  any_gpu, {mma_work, mma::run<bfloat16, Bf16>},
      {mma_weight_grad_work, mma::run_weight_grad<Bf16>}},
-    {"mma_f16",             is_f16,          of_16_bits,  any_gpu, {},
+    {"mma_f16",             is_f16,          of_16_bits,  any_gpu, {mma_work, mma::run<float16, F16>},
      {mma_weight_grad_work, mma::run_weight_grad<F16>}},
+    {"mma_tf32x3",          is_f32,          tf32x3,      any_gpu, {mma_work, mma::run<float, Tf32x3>}, {}, "direct"},
     {"mma_bf16x6",          at_highest,      bf16x6,      any_gpu, {},
      {mma_weight_grad_work, mma::run_weight_grad<Bf16x6>}, "direct"},
-    {"mma_tf32x3",          is_f32,          tf32x3,      any_gpu, {mma_work, mma::run<Tf32x3>}, {}, "direct"},
 
     {"rolling",             rounded_to_tf32, tf32,        hopper,  {rolling_work, rolling::run<float, Tf32>}},
     {"rolling_bf16_of_f32", rounded_to_bf16, bf16_of_f32, hopper,  {rolling_work, rolling::run<float, Bf16>}},

@@ -46,12 +46,10 @@ double numbers_of_grids(const Conv3dGeometry& g) {
 }
 double weights(const Conv3dGeometry& g) { return as_double(g.small_channels * g.big_per_group() * g.taps()); }
 
-/// Tiles of 8 channels in a block of at most `most` (visit_channel_tiles).
-int channel_tiles(int64_t channels, int most) {
-  int tiles = 0;
-  const auto set = [&](auto n) { tiles = n; };
-  most == 4 ? visit_channel_tiles<4>(channels, set) : visit_channel_tiles<8>(channels, set);
-  return tiles;
+/// Read and written by the copy of the input with its channels last (common/channels_last.cuh).
+double copied_bytes(const Conv3dGeometry& g, bool transposed, const Numbers& n) {
+  return (n.storage + n.operand) * as_double(g.batch) *
+         as_double(transposed ? g.small_channels * g.small_cells() : g.big_channels * g.big_cells());
 }
 
 }  // namespace
@@ -88,24 +86,10 @@ std::optional<Work> direct_weight_grad_work(const Conv3dGeometry& g, const Numbe
 
 std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                              const Machine& machine) {
-  const int tiles = channel_tiles(transposed ? g.big_per_group() : g.small_per_group(), n.split ? 4 : 8);
-  const mma::Problem p = mma::problem(g, transposed, tiles);
-  double taps = 1, passes = 1;  // of a phase; over its input
-  for (int i = 0; i < 3; ++i) {
-    const mma::Axis& a = p.axis[i];
-    const double here = transposed ? std::max(1.0, static_cast<double>(a.kernel) / a.tap_pace) : a.kernel;
-    taps *= here;
-    passes *= i < 2 || (!transposed && a.stride > 1) ? here : std::ceil(here / p.chunk);
-  }
-  const double jobs = as_double(p.tiles * p.groups * p.blocks_n * p.phases), slices = as_double(p.slices),
-               turns = rounds(jobs, machine.multiprocessors), one = slices * taps * tiles * (n.split ? 3 : 1);
-  return Work{.products = turns * one,
-              .loads = turns * slices * passes,
-              .rounds = rounds(jobs, 4 * machine.multiprocessors),
-              .stages = slices * passes,
-              .stores = one,
-              .bytes = n.storage * numbers_of_grids(g),
-              .weights = weights(g)};
+  const auto& planned =
+      recall<mma::make_plan>(g, transposed, mma::OperandKind{n.operand, n.split ? 2 : 1}, true, machine);
+  if (!planned) return std::nullopt;
+  return Work{.products = planned->cycles, .bytes = copied_bytes(g, transposed, n), .weights = weights(g)};
 }
 
 std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine&) {
@@ -269,18 +253,12 @@ std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const 
 
 namespace {
 
-/// The pass over the input that moves its channels last.
-double pass_bytes(const Conv3dGeometry& g, bool transposed, const Numbers& n) {
-  return (n.storage + n.operand) * as_double(g.batch) *
-         as_double(transposed ? g.small_channels * g.small_cells() : g.big_channels * g.big_cells());
-}
-
 Work dense_work_of(const dense::Planned& planned, const Conv3dGeometry& g, bool transposed, const Numbers& n,
                    const Machine& machine) {
   return {.products = planned.cycles,
           .stores = static_cast<double>(planned.plan.blocks) / machine.multiprocessors * planned.tile.rows() *
                     planned.tile.columns,
-          .bytes = pass_bytes(g, transposed, n),
+          .bytes = copied_bytes(g, transposed, n),
           .weights = weights(g)};
 }
 

@@ -1,6 +1,10 @@
+#include <voxgrad/core/check.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/runtime/device.h>
 #include <voxgrad/cuda/runtime/guard.h>
+
+#include <cstdlib>
+#include <string_view>
 
 namespace vox::cuda::conv {
 
@@ -33,8 +37,17 @@ bool build_has_wgmma() {
 
 }  // namespace
 
+bool wgmma_allowed() {
+  const char* const text = std::getenv("VOXGRAD_WGMMA");
+  const std::string_view value = text ? text : "1";
+  check<ValueError>(value == "0" || value == "1",
+                    "conv3d: the environment variable VOXGRAD_WGMMA must be 0 or 1, got \"", value, "\"");
+  return value == "1";
+}
+
 bool has_wgmma() {
   static const bool on_all = [] {
+    if (!wgmma_allowed()) return false;
     for (int i = 0; i < device_count(); ++i)
       if (!is_hopper(i)) return false;
     return device_count() > 0 && build_has_wgmma();

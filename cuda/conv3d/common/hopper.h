@@ -7,8 +7,13 @@
 
 namespace vox::cuda::conv {
 
-/// Whether wgmma kernels can run here: every GPU of the machine has compute capability 9.0, and this build
-/// has machine code for it (architecture 90a; its PTX for other GPUs leaves their bodies empty).
+/// False if the environment variable VOXGRAD_WGMMA is 0, true if it is 1 or not set. Throws ValueError if it
+/// is anything else.
+bool wgmma_allowed();
+
+/// Whether wgmma kernels can run here: they are allowed (asked once), every GPU of the machine has compute
+/// capability 9.0, and this build has machine code for it (architecture 90a; its PTX for other GPUs leaves
+/// their bodies empty).
 bool has_wgmma();
 
 /// What choices and plans count with here.

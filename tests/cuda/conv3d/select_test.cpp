@@ -6,12 +6,15 @@
 #include <voxgrad/ops/conv3d.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "bench/conv3d/calls.h"
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
@@ -99,15 +102,57 @@ TEST(Conv3dSelect, WorkHasAPrice) {
 }
 
 TEST(Conv3dSelect, KernelsWithWgmmaNeedIt) {
-  const std::set<std::string_view> of_any_gpu{"direct",       "mma",          "mma_tf32x3",
-                                              "mma_bf16",     "mma_f16",      "mma_bf16x6",
-                                              "few_channels", "patches_bf16", "patches_f16"};
+  const std::set<std::string_view> of_any_gpu{"direct",     "few_channels", "patches_bf16",    "patches_f16",
+                                              "mma",        "mma_bf16",     "mma_bf16_of_f32", "mma_f16",
+                                              "mma_tf32x3", "mma_bf16x6"};
   std::set<std::string_view> seen;
   for_each_problem([&](const cuda::Conv3dProblem& problem) {
     for (const auto& candidate : cuda::conv3d_candidates(problem, cuda::conv::since_sm_80))
       seen.insert(candidate.kernel);
   });
   EXPECT_EQ(seen, of_any_gpu);
+}
+
+// GPUs of several compute capabilities: multiprocessors, and KB of a block and of a multiprocessor.
+TEST(Conv3dSelect, OffHopperNoLayerIsLeftToDirect) {
+  constexpr auto machine = [](int multiprocessors, int64_t block_kb, int64_t multiprocessor_kb) {
+    return cuda::conv::Machine{multiprocessors, block_kb << 10, multiprocessor_kb << 10, false};
+  };
+  const std::pair<const char*, cuda::conv::Machine> machines[]{
+      {"8.0", machine(108, 163, 164)}, {"8.6", machine(84, 99, 100)},    {"8.9", machine(128, 99, 100)},
+      {"9.0", machine(132, 227, 228)}, {"10.0", machine(148, 227, 228)}, {"12.0", machine(170, 99, 100)}};
+  const auto chosen_on = [](const cuda::conv::Machine& m, const cuda::Conv3dProblem& problem) {
+    return cuda::conv3d_candidates(problem, m)[0].kernel;
+  };
+  for (const Call& call : all_calls()) {
+    if (call.names[0].starts_with("sweep")) continue;
+    for (const Conv3dPass pass : {Conv3dPass::conv3d, Conv3dPass::conv_transpose3d})
+      for (const auto& [capability, m] : machines) {
+        for (const Float32Precision precision : {highest, high, medium})
+          EXPECT_NE(chosen_on(m, {pass, call.geometry, f32, precision}), "direct")
+              << call.names[0] << ' ' << capability;
+        for (const DType dtype : {bf16, f16})
+          EXPECT_NE(chosen_on(m, {pass, call.geometry, dtype, high}), "direct")
+              << call.names[0] << ' ' << capability << ' ' << dtype;
+      }
+  }
+}
+
+TEST(Conv3dSelect, TheEnvironmentMayForbidWgmma) {
+  using cuda::conv::wgmma_allowed;
+  const char* const before = std::getenv("VOXGRAD_WGMMA");
+  const std::string saved = before ? before : "";
+  ::setenv("VOXGRAD_WGMMA", "0", 1);
+  EXPECT_FALSE(wgmma_allowed());
+  ::setenv("VOXGRAD_WGMMA", "1", 1);
+  EXPECT_TRUE(wgmma_allowed());
+  for (const char* wrong : {"", "no", "01"}) {
+    ::setenv("VOXGRAD_WGMMA", wrong, 1);
+    EXPECT_THROW((void)wgmma_allowed(), ValueError) << wrong;
+  }
+  ::unsetenv("VOXGRAD_WGMMA");
+  EXPECT_TRUE(wgmma_allowed());
+  if (before) ::setenv("VOXGRAD_WGMMA", saved.c_str(), 1);
 }
 
 TEST(Conv3dSelect, Numbers) {
