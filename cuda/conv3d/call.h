@@ -69,11 +69,10 @@ template <class Storage>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 
-/// f32 on GPUs since sm_80. weight_grad: in TF32; a workspace of 32 MiB at most.
+/// f32 on GPUs since sm_80. Weight gradients: mma/weight_grad.h.
 namespace mma {
 template <class Operand>
 void run(const Conv3dCall& call);
-void run_weight_grad(const WeightGradCall& call);
 }  // namespace mma
 
 /// f32 at `highest` on Hopper, split into pairs of f16 numbers; cells that step by one.

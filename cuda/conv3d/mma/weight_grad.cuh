@@ -30,7 +30,6 @@
 #include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
-#include <voxgrad/cuda/ptx/matrices.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
@@ -51,8 +50,9 @@ struct Granules {
   int cell;      ///< from a cell to the next
 };
 
-/// What a thread copies of one operand, a few granules at a time. The cells of a window and of a box are the
-/// same in all steps, so a block has tables of them; a step only says which of them exist.
+/// What a thread copies of one operand. The cells of a window and of a box are the same in all steps, so a
+/// block has tables of them; a step only says which of them exist. Without branches, so that copies are
+/// started among products.
 template <int parts>
 struct Copies {
   Granules from;
@@ -61,24 +61,30 @@ struct Copies {
   int pitch;                               ///< granules of shared memory from an octet to the next
   int cell, octet, next_cell, next_octet;  ///< the thread's first granule; how much further the next is
   StepCells step = {};
-  const uint4* first = nullptr;  ///< the granule of the first cell and octet
-  unsigned char* to = nullptr;
+  const uint4* first = nullptr;  ///< the granule of the step's first cell and octet
+  uint32_t to = 0;
 
-  /// Starts at most `count` copies; returns how many less.
-  __device__ __forceinline__ int start(int count) {
-#pragma unroll 1
-    for (; count > 0 && cell < end; --count) {
-      const CellEntry entry = cells[cell];
-      const bool exists = octet < existing_octets && step.contains(entry.coordinates);
-      const uint4* const at = first + int64_t{entry.offset} * from.cell + octet;
+  __device__ __forceinline__ bool more() const { return cell < end; }
+
+  /// Starts to copy a granule, if there are more.
+  __device__ __forceinline__ void start() {
+    const CellEntry entry = cells[min(cell, end - 1)];
+    const bool exists =
+        (octet < existing_octets) & Coordinates::within(entry.coordinates, step.low, step.high);
+    const uint4* const at = exists ? first + (entry.offset * from.cell + octet) : from.data;
 #pragma unroll
-      for (int part = 0; part < parts; ++part)
-        ptx::cp_async_16_or_zeros(to + 16 * ((part * octets + octet) * pitch + cell),
-                                  exists ? at + part * from.part : from.data, exists);
-      cell += next_cell, octet += next_octet;
-      if (octet >= octets) octet -= octets, ++cell;
+    for (int part = 0; part < parts; ++part)
+      ptx::cp_async_16_if(more(), to + 16 * ((part * octets + octet) * pitch + cell), at + part * from.part,
+                          exists);
+    cell += next_cell, octet += next_octet;
+    if (octet >= octets) octet -= octets, ++cell;
+  }
+  __device__ __forceinline__ void start_all() {
+    while (more()) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) start();
     }
-    return count;
+    __syncwarp();
   }
 };
 
@@ -94,37 +100,34 @@ struct TwoOctets {
   uint32_t word[parts][4];
 };
 
-/// sum[i] += a * b for the octets that exist.
+/// sum[first] and the next += a * b.
 template <ptx::Operand operand, int row_tiles, int octets>
 __device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
-                                         const SmallCells<1, row_tiles>& a, const TwoOctets<1>& b,
-                                         int columns) {
+                                         const SmallCells<1, row_tiles>& a, const TwoOctets<1>& b) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (first + i >= octets) continue;
+    if (first + i == octets) continue;  // an odd number
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m)
-      ptx::mma_m16n8k16_if<operand>(first + i < columns, sum[first + i][m], a.word[0][m], b.word[0][2 * i],
-                                    b.word[0][2 * i + 1]);
+      ptx::mma_m16n8k16<operand>(sum[first + i][m], a.word[0][m], b.word[0][2 * i], b.word[0][2 * i + 1]);
   }
 }
 
-/// The same for numbers of three parts.
+/// The same for numbers of three parts, the smallest products first.
 template <ptx::Operand operand, int row_tiles, int octets>
 __device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
-                                         const SmallCells<3, row_tiles>& a, const TwoOctets<3>& b,
-                                         int columns) {
+                                         const SmallCells<3, row_tiles>& a, const TwoOctets<3>& b) {
   float of_cells[2][row_tiles][4] = {};
 #pragma unroll
-  for (int order = 2; order >= 0; --order)  // the smallest products first
+  for (int order = 2; order >= 0; --order)
 #pragma unroll
     for (int of_a = order; of_a >= 0; --of_a)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
-          ptx::mma_m16n8k16_if<operand>(first + i < columns, of_cells[i][m], a.word[of_a][m],
-                                        b.word[order - of_a][2 * i], b.word[order - of_a][2 * i + 1]);
+          ptx::mma_m16n8k16<operand>(of_cells[i][m], a.word[of_a][m], b.word[order - of_a][2 * i],
+                                     b.word[order - of_a][2 * i + 1]);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -134,11 +137,11 @@ __device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int
 }
 
 /// A block's sums; partials as in weight_at.
-template <ptx::Operand operand, int parts, int row_tiles>
+template <ptx::Operand operand, int parts, int row_tiles, int octets>
 __global__ void __launch_bounds__(weight_grad_threads, 1)
     weight_grad_kernel(const __grid_constant__ Granules big, const __grid_constant__ Granules small,
                        float* __restrict__ partials, const __grid_constant__ WeightGradPlan p) {
-  constexpr int octets = most_octets(row_tiles), pairs = ceil_div(octets, 2), small_octets = 2 * row_tiles;
+  constexpr int pairs = ceil_div(octets, 2), small_octets = 2 * row_tiles;
   extern __shared__ __align__(16) unsigned char shared[];
   const int k_cells = p.k_steps() * p.k;
   unsigned char* const stages = shared + p.table_bytes();
@@ -149,7 +152,8 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
 
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int job_number = static_cast<int>(blockIdx.x) % p.jobs, split = static_cast<int>(blockIdx.x) / p.jobs;
-  const WeightGradJob job = job_at(p, job_number);
+  __shared__ WeightGradJob job;  // in registers it would be in the way of sums
+  if (thread == 0) job = job_at(p, job_number);
   const int begin = static_cast<int>(int64_t{split} * p.steps / p.splits),
             end = static_cast<int>((int64_t{split} + 1) * p.steps / p.splits);
 
@@ -160,28 +164,30 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
     position[i] = 16 * p.position(p.box_cell(i < p.box_cells ? i : 0));
   }
 
+  __syncthreads();
+
   const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
   const int big_granules = parts * p.octets * p.window_pitch;  // of a stage
-  const auto copies = [&](const Granules& from, const CellEntry* cells, int end, int octets, int existing,
-                          int pitch) {
+  const auto copies = [&](const Granules& from, const CellEntry* cells, int end, int octets_of_cell,
+                          int existing, int pitch) {
     return Copies<parts>{from,
                          cells,
                          end,
-                         octets,
+                         octets_of_cell,
                          existing,
                          pitch,
-                         thread / octets,
-                         thread % octets,
-                         weight_grad_threads / octets,
-                         weight_grad_threads % octets};
+                         thread / octets_of_cell,
+                         thread % octets_of_cell,
+                         weight_grad_threads / octets_of_cell,
+                         weight_grad_threads % octets_of_cell};
   };
   const Copies<parts> all_big = copies(big, window_cells, p.window_cells, p.octets,
                                        ceil_div(p.big_per_group, 8) - job.first_octet, p.window_pitch),
                       all_small = copies(small, box_cells, k_cells, small_octets,
                                          ceil_div(p.small_per_group, 8) - job.first_row / 8, p.small_pitch);
   const auto of_step = [](Copies<parts> c, const StepCells& step, int first_octet, unsigned char* to) {
-    c.first = c.from.data + (step.sample + step.cell) * c.from.cell + first_octet;
-    c.step = step, c.to = to;
+    c.first = c.from.data + step.first * c.from.cell + first_octet;
+    c.step = step, c.to = ptx::shared_address_of(to);
     return c;
   };
   const auto big_copies = [&](int step) {
@@ -191,12 +197,12 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
     return of_step(all_small, small_cells(p, job, box_at(p, step)), job.first_row / 8,
                    stage_of(step) + 16 * big_granules);
   };
-  __syncthreads();
-  small_copies(begin).start(big_copies(begin).start(1 << 30));
+  big_copies(begin).start_all();
+  small_copies(begin).start_all();
 
   // Which rows of ldmatrix a lane names. Of big: 8 cells and the next 8 of an octet, and of the next octet.
   // Of small: 8 cells of two octets, and the next 8 cells of both.
-  const int column_warp = warp % p.column_warps, team = warp / p.column_warps;
+  const int column_warp = warp % p.column_warps, team = warp / p.column_warps, teams = p.teams();
   const int first_column = column_warp * p.warp_octets,
             columns = min(p.warp_octets, p.columns() - first_column);
   int offset[pairs];
@@ -226,37 +232,33 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
     __syncthreads();  // all copies of this step are there, and all have read the step before
     const int next_step = min(step + 1, end - 1);
     auto of_big = big_copies(next_step), of_small = small_copies(next_step);
-    if (step + 1 == end) of_big.end = of_small.end = 0;
+    if (step + 1 == end) of_big.cell = of_small.cell = 1 << 20;  // no more
 
-    // Operands of the next products are loaded before these: of the next octets, and of the next 16 cells if
-    // there are registers.
-    constexpr bool ahead = parts == 1;
+    // If there are registers, copies are started among the products, and the operands of two octets are
+    // loaded before the products of those before them.
+    constexpr bool interleaved = parts == 1;
+    if constexpr (!interleaved) of_big.start_all(), of_small.start_all();
     const uint32_t stage = ptx::shared_address_of(stage_of(step)), of_cells = stage + small_at;
     const int last_k = p.k_steps() - 1;
-    SmallCells<parts, row_tiles> a, next_a;
-    TwoOctets<parts> b, next_b;
-    uint32_t at = stage + my_position[min(team, last_k) * p.k];
-    load_small(a, of_cells + 16 * p.k * min(team, last_k));
-    load_big(b, at + offset[0]);
+    int at = my_position[min(team, last_k) * p.k];
 #pragma unroll 1
-    for (int k = team; k <= last_k; k += p.teams()) {
-      of_small.start(of_big.start(p.copies));
-      const int next_k = min(k + p.teams(), last_k);
-      const uint32_t next_at = stage + my_position[next_k * p.k];
-      if constexpr (ahead) load_small(next_a, of_cells + 16 * p.k * next_k);
+    for (int k = team; k <= last_k; k += teams) {
+      SmallCells<parts, row_tiles> a;
+      TwoOctets<parts> b, next_b;
+      load_small(a, of_cells + 16 * p.k * k);
+      load_big(b, stage + at + offset[0]);
+      const int next_at = my_position[min(k + teams, last_k) * p.k];
+      if constexpr (interleaved) of_big.start(), of_small.start();
 #pragma unroll
       for (int j = 0; j < pairs; ++j) {
-        load_big(next_b, j + 1 < pairs ? at + offset[j + 1] : next_at + offset[0]);
-        multiply<operand>(sum, 2 * j, a, b, columns);
-        b = next_b;
+        if (interleaved && j + 1 < pairs) load_big(next_b, stage + at + offset[j + 1]);
+        if (!interleaved && j > 0) load_big(b, stage + at + offset[j]);
+        multiply<operand>(sum, 2 * j, a, b);
+        if constexpr (interleaved) b = next_b;
       }
-      if constexpr (ahead)
-        a = next_a;
-      else
-        load_small(a, of_cells + 16 * p.k * next_k);
       at = next_at;
     }
-    of_small.start(of_big.start(1 << 30));
+    if constexpr (interleaved) of_big.start_all(), of_small.start_all();  // what is left
   }
 
   // Teams [half, 2 half) give their sums to teams [0, half).
@@ -328,15 +330,18 @@ void run_weight_grad(const WeightGradCall& call) {
   Copy::make(launch, big_copy, small_copy);
   const Workspace partials(launch, p.splits * p.split_floats() * int64_t{sizeof(float)});
 
-  const auto launch_if = [&]<int row_tiles>(std::integral_constant<int, row_tiles>) {
-    if (p.row_tiles != row_tiles) return;
-    constexpr auto* kernel = weight_grad_kernel<Operand::operand, Operand::parts, row_tiles>;
+  const auto launch_if = [&]<int row_tiles, int octets>() {
+    if (p.row_tiles != row_tiles || p.kernel_octets != octets) return;
+    constexpr auto* kernel = weight_grad_kernel<Operand::operand, Operand::parts, row_tiles, octets>;
     launch.allow_shared_memory<kernel>(p.shared_bytes());
     kernel<<<static_cast<unsigned>(p.jobs * p.splits), weight_grad_threads,
              static_cast<size_t>(p.shared_bytes()), launch.stream()>>>(
         granules_of(big_copy), granules_of(small_copy), partials.as<float>(), p);
   };
-  [&]<int... i>(std::integer_sequence<int, i...>) { (launch_if(std::integral_constant<int, i + 1>{}), ...); }
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (launch_if.template operator()<i + 1, most_octets(i + 1)>(), ...);
+    (launch_if.template operator()<i + 1, fewer_octets(i + 1)>(), ...);
+  }
   (std::make_integer_sequence<int, most_row_tiles(Operand::parts)>{});
 
   sum_splits(launch, partials.as<float>(), p.split_floats(), p.splits,
