@@ -73,8 +73,9 @@ bool lay_out(WeightGradPlan& p, int parts) {
   const int window = narrow(n * d * h) * p.window_row();
   const auto pitch = [](int cells, int octets) { return ceil_div(cells, 8) * 8 + std::max(1, 8 / octets); };
   p.box_cells = p.n.box * p.d.box * p.h.box * p.w.box;
+  p.k_steps = ceil_div(p.box_cells, p.k);
   p.window_pitch = pitch(window, p.octets);
-  p.small_pitch = pitch(p.k_steps() * p.k, 2 * p.row_tiles);
+  p.small_pitch = pitch(p.k_steps * p.k, 2 * p.row_tiles);
   p.window_cells = window;
   p.stage_granules = parts * (p.octets * p.window_pitch + 2 * p.row_tiles * p.small_pitch);
   return p.shared_bytes() <= any_block_shared_bytes;
@@ -89,10 +90,10 @@ struct StepCycles {
 StepCycles cycles_of(const WeightGradPlan& p, int parts) {
   // Of an octet's products with 16 channels of small, for two warps: measured with one part, and with three.
   const double octet = parts == 1 ? 18 : 6 * 16;
-  const int k_steps = ceil_div(p.k_steps(), p.teams());
+  const int k_steps = ceil_div(p.k_steps, p.teams);
   const double multiply = k_steps * p.kernel_octets * p.row_tiles * octet,
                fragments = k_steps * p.warps * parts * (p.row_tiles + ceil_div(p.kernel_octets, 2)) * 4.0;
-  const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps() * p.k * 2 * p.row_tiles;
+  const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps * p.k * 2 * p.row_tiles;
   return {std::max(multiply, fragments), parts * granules * 16 / 24};
 }
 
@@ -145,6 +146,7 @@ bool cut_columns(WeightGradPlan& p) {
   p.column_warps = 1;
   while (p.column_warps * most < p.columns()) p.column_warps *= 2;
   p.warp_octets = ceil_div(p.columns(), p.column_warps);
+  p.teams = p.warps / p.column_warps;
   const int fewer = fewer_octets(p.row_tiles);
   p.kernel_octets = p.warp_octets <= fewer ? fewer : most;
   const int groups_of_taps[]{p.d.groups(), p.h.groups(), p.w.groups()},

@@ -64,20 +64,20 @@ struct WeightGradPlan {
   int window_pitch, small_pitch;  ///< granules from an octet of channels to the next
   int stage_granules;
   int jobs, steps, splits;
+  int teams;                                                ///< of warps that share the cells of a box
+  int k_steps;                                              ///< instructions that hold the cells of a box
   Divisor by_window[4], by_box[3], by_step[3], by_unit[3];  ///< d, h, phase, w; d, h, w; boxes; units
 
-  constexpr int teams() const { return warps / column_warps; }  ///< of warps that share the cells of a box
-  constexpr int k_steps() const { return ceil_div(box_cells, k); }
   constexpr int columns() const { return d.taps * h.taps * w.taps * octets; }  ///< octets of a block
   constexpr int64_t split_floats() const { return int64_t{jobs} * columns() * row_tiles * 128; }
   constexpr int window_row() const { return phase_cells * w.step; }
 
   /// Tables of the cells of windows and boxes, in shared memory before two stages.
-  constexpr int table_bytes() const { return (8 * window_cells + 12 * k_steps() * k + 15) / 16 * 16; }
+  constexpr int table_bytes() const { return (8 * window_cells + 12 * k_steps * k + 15) / 16 * 16; }
   /// In the end, teams add up their sums there.
   constexpr int shared_bytes() const {
     const int team_sums = 16 * 32 * warps / 2 * kernel_octets * row_tiles;
-    return std::max(table_bytes() + 2 * stage_granules * 16, teams() > 1 ? team_sums : 0);
+    return std::max(table_bytes() + 2 * stage_granules * 16, teams > 1 ? team_sums : 0);
   }
 
   // ---- Positions in a window, in cells ----

@@ -40,7 +40,7 @@ Loaded load(const Evaluation& e, const WeightGradPlan& p, const WeightGradJob& j
   for (int i = 0; i < p.window_cells; ++i)
     fill(at.big, p.octets, p.window_pitch, big_cells(p, job, box), i, window_entry(p, i), of_big, p.d.big,
          p.h.big, p.w.big);
-  for (int i = 0; i < p.k_steps() * p.k; ++i)
+  for (int i = 0; i < p.k_steps * p.k; ++i)
     fill(at.small, 2 * p.row_tiles, p.small_pitch, small_cells(p, job, box), i, box_entry(p, i), of_small,
          p.d.small, p.h.small, p.w.small);
   return at;
@@ -66,7 +66,7 @@ void walk(Evaluation& e, const WeightGradPlan& p) {
               if (weight.at < 0) continue;
               const int lane = i / 4 % 32, row = i / 128 * 16 + i % 4 / 2 * 8 + lane / 4,
                         channel = lane % 4 * 2 + i % 2;
-              for (int cell = 0; cell < p.k_steps() * p.k; ++cell) {
+              for (int cell = 0; cell < p.k_steps * p.k; ++cell) {
                 const int position = p.position(p.box_cell(cell < p.box_cells ? cell : 0));
                 e.multiply(at.big.at(static_cast<size_t>((first + position) * 8 + channel)),
                            at.small.at(static_cast<size_t>((row / 8 * p.small_pitch + cell) * 8 + row % 8)),
@@ -111,7 +111,7 @@ TEST(MmaWeightGradPlan, EvaluatesTheDefinition) {
       EXPECT_GE(p->column_warps * p->warp_octets, p->columns());
       EXPECT_LE(p->row_tiles, most_row_tiles(parts));
       testing::evaluate(g, Conv3dPass::weight_grad, [&](Evaluation& e) { walk(e, *p); });
-      splits += p->splits > 1, teams += p->teams() > 1;
+      splits += p->splits > 1, teams += p->teams > 1;
       overlaps += p->h.small % p->h.box != 0 || p->w.small % p->w.box != 0;
     }
   EXPECT_GT(splits, 0);
