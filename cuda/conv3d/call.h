@@ -69,11 +69,6 @@ template <class Storage>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 
-/// f32 on GPUs since sm_80, in TF32; a workspace of 32 MiB at most. (The forward ops: mma/mma.h.)
-namespace mma {
-void run_weight_grad(const WeightGradCall& call);
-}  // namespace mma
-
 /// f32 at `highest` on Hopper, split into pairs of f16 numbers; cells that step by one.
 namespace flat {
 void run(const Conv3dCall& call);

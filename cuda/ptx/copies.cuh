@@ -18,6 +18,26 @@ __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from_gl
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from_global) : "memory");
 }
 
+/// The same, or 16 zeros if the source does not exist; `from_global` is an address of global memory in any
+/// case.
+__device__ __forceinline__ void cp_async_16_or_zeros(uint32_t to_shared, const void* from_global,
+                                                     bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from_global),
+               "r"(exists ? 16 : 0)
+               : "memory");
+}
+
+/// cp.async of 16 bytes, or of 16 zeros if the source does not exist, if the condition holds. Without a
+/// branch. `from_global` is an address of global memory in any case.
+__device__ __forceinline__ void cp_async_16_if(bool condition, uint32_t to_shared, const void* from_global,
+                                               bool exists) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p cp.async.cg.shared.global [%0], [%1], 16, %2;\n}" ::"r"(
+          to_shared),
+      "l"(from_global), "r"(exists ? 16 : 0), "r"(int{condition})
+      : "memory");
+}
+
 /// Waits for all copies that this thread has started. Other threads see them after a barrier.
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

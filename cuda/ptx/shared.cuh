@@ -19,6 +19,23 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   return word;
 }
 
+/// Four 8 x 8 matrices of 16-bit numbers, whose rows are 16 bytes anywhere: lane i gives the address of row
+/// i % 8 of matrix i / 8, and gets word i % 4 of row i / 4 of each. (Or 8 x 4 matrices of 32-bit numbers.)
+/// sm_80 and later, like the next. PTX ISA, "ldmatrix".
+__device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address));
+}
+
+/// The same, transposed: lane i gets column i / 4 of rows 2 (i % 4) and the next.
+__device__ __forceinline__ void load_transposed_matrices(uint32_t (&words)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+
 /// The words at two addresses, or zeros if `condition` is not 0.
 __device__ __forceinline__ void load_shared_unless(uint32_t condition, uint32_t& a, uint32_t a_address,
                                                    uint32_t& b, uint32_t b_address) {

@@ -7,6 +7,7 @@
 //   F16      f16                                    one product
 //   Tf32x3   f32 as a sum of two TF32 numbers       three products, as accurate as f32 arithmetic
 //   F16x3    f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
+//   Bf16x6   f32 as a sum of three bf16 numbers     six products at twice the rate, likewise
 //
 // Note [Truncating sums]
 //   Tensor cores add products to an f32 sum, but truncate the result where f32 arithmetic rounds it. On data
@@ -102,6 +103,20 @@ struct Tf32x3 {
   static __device__ __forceinline__ Element weight_part(float x, int i) {
     const uint32_t high = tf32_high(x);
     return i == 0 ? high : tf32_low(x, high);
+  }
+};
+
+/// f32 as a sum of three bf16 numbers, to within 2^-27 of it. Six of their nine products are computed; the
+/// others are below 2^-26 of the whole. bf16 has f32's range, so only Inf, NaN and what rounds to Inf have no
+/// such parts: they give NaN. See Note [Truncating sums].
+struct Bf16x6 {
+  static constexpr ptx::Operand operand = ptx::Operand::bf16;
+  using Element = bfloat16;
+  static constexpr int parts = 3;
+  /// Part i of x, the largest first.
+  static __device__ __forceinline__ Element part(float x, int i) {
+    for (; i > 0; --i) x -= static_cast<float>(bfloat16(x));
+    return bfloat16(x);
   }
 };
 

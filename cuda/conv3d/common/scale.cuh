@@ -25,20 +25,6 @@ struct ScaledF16 : F16 {
   static __device__ __forceinline__ float inverse(float scale) { return F16x3::inverse(scale); }
 };
 
-/// f32 as a sum of three bf16 numbers, to within 2^-27 of it. Six of their nine products are computed; the
-/// others are below 2^-26 of the whole. bf16 has f32's range, so only Inf, NaN and what rounds to Inf have no
-/// such parts: they give NaN. See Note [Truncating sums].
-struct Bf16x6 {
-  static constexpr ptx::Operand operand = ptx::Operand::bf16;
-  using Element = bfloat16;
-  static constexpr int parts = 3;
-  /// Part i of x, the largest first.
-  static __device__ __forceinline__ Element part(float x, int i) {
-    for (; i > 0; --i) x -= static_cast<float>(bfloat16(x));
-    return bfloat16(x);
-  }
-};
-
 constexpr int size_threads = 256;
 
 /// largest[c] = the largest finite |x| of channel c, as the bits of an f32, whose order is that of integers.

@@ -41,8 +41,8 @@
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/packet.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
-#include <voxgrad/cuda/ptx/matrices.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
+#include <voxgrad/cuda/ptx/shared.cuh>
 
 #include <cstdint>
 #include <type_traits>

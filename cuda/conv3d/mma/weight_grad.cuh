@@ -30,7 +30,6 @@
 #include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/splits.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
-#include <voxgrad/cuda/ptx/matrices.cuh>
 #include <voxgrad/cuda/ptx/mma.cuh>
 #include <voxgrad/cuda/ptx/shared.cuh>
 
@@ -51,34 +50,47 @@ struct Granules {
   int cell;      ///< from a cell to the next
 };
 
-/// What a thread copies of one operand, a few granules at a time. The cells of a window and of a box are the
-/// same in all steps, so a block has tables of them; a step only says which of them exist.
+/// What a thread copies of one operand. The cells of a window and of a box are the same in all steps, so a
+/// block has tables of them; a step only says which of them exist. Without branches, so that copies are
+/// started among products.
 template <int parts>
 struct Copies {
   Granules from;
   const CellEntry* cells;
-  int end, octets, existing_octets;        ///< cells; octets of each
-  int pitch;                               ///< granules of shared memory from an octet to the next
-  int cell, octet, next_cell, next_octet;  ///< the thread's first granule; how much further the next is
-  StepCells step = {};
-  const uint4* first = nullptr;  ///< the granule of the first cell and octet
-  unsigned char* to = nullptr;
+  int end, octets, pitch;  ///< cells; octets of each; granules of shared memory from an octet to the next
 
-  /// Starts at most `count` copies; returns how many less.
-  __device__ __forceinline__ int start(int count) {
-#pragma unroll 1
-    for (; count > 0 && cell < end; --count) {
-      const CellEntry entry = cells[cell];
-      const bool exists = octet < existing_octets && step.contains(entry.coordinates);
-      const uint4* const at = first + int64_t{entry.offset} * from.cell + octet;
+  StepCells step = {};
+  uint32_t to = 0;
+  int first_octet = 0, existing_octets = 0;  ///< of the operand; of those from there on
+  int cell = 0, octet = 0;                   ///< the next granule
+
+  __device__ __forceinline__ void begin(const StepCells& of_step, uint32_t stage, int first, int channels) {
+    step = of_step, to = stage;
+    first_octet = first, existing_octets = ceil_div(channels, 8) - first;
+    cell = static_cast<int>(threadIdx.x) / octets, octet = static_cast<int>(threadIdx.x) % octets;
+  }
+  __device__ __forceinline__ bool more() const { return cell < end; }
+
+  /// Starts to copy a granule, if there are more.
+  __device__ __forceinline__ void start() {
+    const CellEntry entry = cells[min(cell, end - 1)];
+    const bool exists =
+        (octet < existing_octets) & Coordinates::within(entry.coordinates, step.low, step.high);
+    const uint4* const first = from.data + step.first * from.cell + first_octet;
+    const uint4* const at = exists ? first + (entry.offset * from.cell + octet) : from.data;
 #pragma unroll
-      for (int part = 0; part < parts; ++part)
-        ptx::cp_async_16_or_zeros(to + 16 * ((part * octets + octet) * pitch + cell),
-                                  exists ? at + part * from.part : from.data, exists);
-      cell += next_cell, octet += next_octet;
-      if (octet >= octets) octet -= octets, ++cell;
+    for (int part = 0; part < parts; ++part)
+      ptx::cp_async_16_if(more(), to + 16 * ((part * octets + octet) * pitch + cell), at + part * from.part,
+                          exists);
+    cell += weight_grad_threads / octets, octet += weight_grad_threads % octets;
+    if (octet >= octets) octet -= octets, ++cell;
+  }
+  __device__ __forceinline__ void start_all() {
+    while (more()) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) start();
     }
-    return count;
+    __syncwarp();
   }
 };
 
@@ -94,111 +106,113 @@ struct TwoOctets {
   uint32_t word[parts][4];
 };
 
-/// sum[i] += a * b for the octets that exist.
+/// sum[first] and the next += a * b.
 template <ptx::Operand operand, int row_tiles, int octets>
 __device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
-                                         const SmallCells<1, row_tiles>& a, const TwoOctets<1>& b,
-                                         int columns) {
+                                         const SmallCells<1, row_tiles>& a, const TwoOctets<1>& b) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (first + i >= octets) continue;
+  for (int i = 0; i < min(2, octets - first); ++i)
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m)
-      ptx::mma_m16n8k16_if<operand>(first + i < columns, sum[first + i][m], a.word[0][m], b.word[0][2 * i],
-                                    b.word[0][2 * i + 1]);
-  }
+      ptx::mma_m16n8k16<operand>(sum[first + i][m], a.word[0][m], b.word[0][2 * i], b.word[0][2 * i + 1]);
 }
 
-/// The same for numbers of three parts.
+/// The same for numbers of three parts, the smallest products first.
 template <ptx::Operand operand, int row_tiles, int octets>
 __device__ __forceinline__ void multiply(float (&sum)[octets][row_tiles][4], int first,
-                                         const SmallCells<3, row_tiles>& a, const TwoOctets<3>& b,
-                                         int columns) {
+                                         const SmallCells<3, row_tiles>& a, const TwoOctets<3>& b) {
   float of_cells[2][row_tiles][4] = {};
 #pragma unroll
-  for (int order = 2; order >= 0; --order)  // the smallest products first
+  for (int order = 2; order >= 0; --order)
 #pragma unroll
     for (int of_a = order; of_a >= 0; --of_a)
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
+      for (int i = 0; i < min(2, octets - first); ++i)
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
-          ptx::mma_m16n8k16_if<operand>(first + i < columns, of_cells[i][m], a.word[of_a][m],
-                                        b.word[order - of_a][2 * i], b.word[order - of_a][2 * i + 1]);
+          ptx::mma_m16n8k16<operand>(of_cells[i][m], a.word[of_a][m], b.word[order - of_a][2 * i],
+                                     b.word[order - of_a][2 * i + 1]);
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < min(2, octets - first); ++i)
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[first + i][m][e] += of_cells[i][m][e];
 }
 
+/// Adds the sums of all teams to those of team 0: teams [half, 2 half) give theirs to teams [0, half).
+template <int row_tiles, int octets>
+__device__ __forceinline__ void add_teams(float (&sum)[octets][row_tiles][4], unsigned char* shared, int warp,
+                                          const WeightGradPlan& p) {
+  const int column_warp = warp % p.column_warps, team = warp / p.column_warps;
+  for (int half = p.teams / 2; half > 0; half /= 2) {
+    float4* const added = reinterpret_cast<float4*>(shared) +
+                          ((team % half) * p.column_warps + column_warp) * octets * row_tiles * 32 +
+                          threadIdx.x % 32;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < octets * row_tiles; ++i)
+      if (const auto& x = sum[i / row_tiles][i % row_tiles]; team >= half && team < 2 * half)
+        added[i * 32] = make_float4(x[0], x[1], x[2], x[3]);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < octets * row_tiles; ++i)
+      if (auto& x = sum[i / row_tiles][i % row_tiles]; team < half) {
+        const float4 other = added[i * 32];
+        x[0] += other.x, x[1] += other.y, x[2] += other.z, x[3] += other.w;
+      }
+  }
+}
+
 /// A block's sums; partials as in weight_at.
-template <ptx::Operand operand, int parts, int row_tiles>
+template <ptx::Operand operand, int parts, int row_tiles, int octets>
 __global__ void __launch_bounds__(weight_grad_threads, 1)
     weight_grad_kernel(const __grid_constant__ Granules big, const __grid_constant__ Granules small,
                        float* __restrict__ partials, const __grid_constant__ WeightGradPlan p) {
-  constexpr int octets = most_octets(row_tiles), pairs = ceil_div(octets, 2), small_octets = 2 * row_tiles;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const int k_cells = p.k_steps() * p.k;
-  unsigned char* const stages = shared + p.table_bytes();
-  CellEntry* const window_cells = reinterpret_cast<CellEntry*>(shared);
-  CellEntry* const box_cells = window_cells + p.window_cells;
-  int* const position =
-      reinterpret_cast<int*>(box_cells + k_cells);  // of a box's cells in a window, in bytes
-
+  constexpr int pairs = ceil_div(octets, 2);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int job_number = static_cast<int>(blockIdx.x) % p.jobs, split = static_cast<int>(blockIdx.x) / p.jobs;
-  const WeightGradJob job = job_at(p, job_number);
   const int begin = static_cast<int>(int64_t{split} * p.steps / p.splits),
             end = static_cast<int>((int64_t{split} + 1) * p.steps / p.splits);
 
-  // Cells that fill up the last instruction are zeros of small; of big they are the first cell again.
+  // Shared memory: tables of cells, where those of a box are in a window, and two stages. Cells that fill up
+  // the last instruction are zeros of small; of big they are the first cell again.
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ WeightGradJob job;      // registers are for sums
+  __shared__ int64_t first_partial;  // of the block
+  const int k_cells = p.k_steps * p.k;
+  CellEntry* const window_cells = reinterpret_cast<CellEntry*>(shared);
+  CellEntry* const box_cells = window_cells + p.window_cells;
+  int* const position = reinterpret_cast<int*>(box_cells + k_cells);  // in bytes
+  if (thread == 0) {
+    job = job_at(p, job_number);
+    first_partial = split * p.split_floats() + int64_t{job_number} * p.columns() * row_tiles * 128;
+  }
   for (int i = thread; i < p.window_cells; i += weight_grad_threads) window_cells[i] = window_entry(p, i);
   for (int i = thread; i < k_cells; i += weight_grad_threads) {
     box_cells[i] = box_entry(p, i);
     position[i] = 16 * p.position(p.box_cell(i < p.box_cells ? i : 0));
   }
-
-  const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
-  const int big_granules = parts * p.octets * p.window_pitch;  // of a stage
-  const auto copies = [&](const Granules& from, const CellEntry* cells, int end, int octets, int existing,
-                          int pitch) {
-    return Copies<parts>{from,
-                         cells,
-                         end,
-                         octets,
-                         existing,
-                         pitch,
-                         thread / octets,
-                         thread % octets,
-                         weight_grad_threads / octets,
-                         weight_grad_threads % octets};
-  };
-  const Copies<parts> all_big = copies(big, window_cells, p.window_cells, p.octets,
-                                       ceil_div(p.big_per_group, 8) - job.first_octet, p.window_pitch),
-                      all_small = copies(small, box_cells, k_cells, small_octets,
-                                         ceil_div(p.small_per_group, 8) - job.first_row / 8, p.small_pitch);
-  const auto of_step = [](Copies<parts> c, const StepCells& step, int first_octet, unsigned char* to) {
-    c.first = c.from.data + (step.sample + step.cell) * c.from.cell + first_octet;
-    c.step = step, c.to = to;
-    return c;
-  };
-  const auto big_copies = [&](int step) {
-    return of_step(all_big, big_cells(p, job, box_at(p, step)), job.first_octet, stage_of(step));
-  };
-  const auto small_copies = [&](int step) {
-    return of_step(all_small, small_cells(p, job, box_at(p, step)), job.first_row / 8,
-                   stage_of(step) + 16 * big_granules);
-  };
   __syncthreads();
-  small_copies(begin).start(big_copies(begin).start(1 << 30));
+
+  const uint32_t stages = ptx::shared_address_of(shared + p.table_bytes());
+  const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
+  const int big_granules = parts * p.octets * p.window_pitch;  // of a stage; then those of small
+  Copies<parts> of_big{big, window_cells, p.window_cells, p.octets, p.window_pitch},
+      of_small{small, box_cells, k_cells, 2 * row_tiles, p.small_pitch};
+  const auto begin_copies = [&](int step) {
+    const StepBox box = box_at(p, step);
+    of_big.begin(big_cells(p, job, box), stage_of(step), job.first_octet, p.big_per_group);
+    of_small.begin(small_cells(p, job, box), stage_of(step) + 16 * big_granules, job.first_row / 8,
+                   p.small_per_group);
+    if (step == end) of_big.cell = of_small.cell = 1 << 20;  // no more
+  };
+  begin_copies(begin);
+  of_big.start_all(), of_small.start_all();
 
   // Which rows of ldmatrix a lane names. Of big: 8 cells and the next 8 of an octet, and of the next octet.
   // Of small: 8 cells of two octets, and the next 8 cells of both.
-  const int column_warp = warp % p.column_warps, team = warp / p.column_warps;
-  const int first_column = column_warp * p.warp_octets,
-            columns = min(p.warp_octets, p.columns() - first_column);
+  const int first_column = warp % p.column_warps * p.warp_octets;
   int offset[pairs];
 #pragma unroll
   for (int j = 0; j < pairs; ++j) {
@@ -220,76 +234,49 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
       ptx::load_transposed_matrices(b.word[part], at + 16 * part * p.octets * p.window_pitch);
   };
 
+  const int team = warp / p.column_warps, last_k = p.k_steps - 1;
   float sum[octets][row_tiles][4] = {};
   for (int step = begin; step < end; ++step) {
     ptx::cp_async_wait_all();
     __syncthreads();  // all copies of this step are there, and all have read the step before
-    const int next_step = min(step + 1, end - 1);
-    auto of_big = big_copies(next_step), of_small = small_copies(next_step);
-    if (step + 1 == end) of_big.end = of_small.end = 0;
+    begin_copies(step + 1);
 
-    // Operands of the next products are loaded before these: of the next octets, and of the next 16 cells if
-    // there are registers.
-    constexpr bool ahead = parts == 1;
-    const uint32_t stage = ptx::shared_address_of(stage_of(step)), of_cells = stage + small_at;
-    const int last_k = p.k_steps() - 1;
-    SmallCells<parts, row_tiles> a, next_a;
-    TwoOctets<parts> b, next_b;
-    uint32_t at = stage + my_position[min(team, last_k) * p.k];
-    load_small(a, of_cells + 16 * p.k * min(team, last_k));
-    load_big(b, at + offset[0]);
+    // If there are registers, copies are started among the products, and the operands of two octets are
+    // loaded before the products of those before them.
+    constexpr bool interleaved = parts == 1;
+    if constexpr (!interleaved) of_big.start_all(), of_small.start_all();
+    const uint32_t stage = stage_of(step);
+    int at = my_position[min(team, last_k) * p.k];
 #pragma unroll 1
-    for (int k = team; k <= last_k; k += p.teams()) {
-      of_small.start(of_big.start(p.copies));
-      const int next_k = min(k + p.teams(), last_k);
-      const uint32_t next_at = stage + my_position[next_k * p.k];
-      if constexpr (ahead) load_small(next_a, of_cells + 16 * p.k * next_k);
+    for (int k = team; k <= last_k; k += p.teams) {
+      SmallCells<parts, row_tiles> a;
+      TwoOctets<parts> b, next_b;
+      load_small(a, stage + small_at + 16 * p.k * k);
+      if constexpr (!interleaved) at = my_position[k * p.k];
+      load_big(b, stage + at + offset[0]);
+      const int next_at = interleaved ? my_position[min(k + p.teams, last_k) * p.k] : 0;
+      if constexpr (interleaved) of_big.start(), of_small.start();
 #pragma unroll
       for (int j = 0; j < pairs; ++j) {
-        load_big(next_b, j + 1 < pairs ? at + offset[j + 1] : next_at + offset[0]);
-        multiply<operand>(sum, 2 * j, a, b, columns);
-        b = next_b;
+        if (interleaved && j + 1 < pairs) load_big(next_b, stage + at + offset[j + 1]);
+        if (!interleaved && j > 0) load_big(b, stage + at + offset[j]);
+        multiply<operand>(sum, 2 * j, a, b);
+        if constexpr (interleaved) b = next_b;
       }
-      if constexpr (ahead)
-        a = next_a;
-      else
-        load_small(a, of_cells + 16 * p.k * next_k);
       at = next_at;
     }
-    of_small.start(of_big.start(1 << 30));
+    if constexpr (interleaved) of_big.start_all(), of_small.start_all();  // what is left
   }
 
-  // Teams [half, 2 half) give their sums to teams [0, half).
-  float4* const added = reinterpret_cast<float4*>(shared);
-  for (int half = p.teams() / 2; half > 0; half /= 2) {
-    float4* const mine =
-        added + ((team % half) * p.column_warps + column_warp) * octets * row_tiles * 32 + lane;
-    __syncthreads();
-    if (team >= half && team < 2 * half) {
-#pragma unroll
-      for (int i = 0; i < octets * row_tiles; ++i) {
-        const auto& x = sum[i / row_tiles][i % row_tiles];
-        mine[i * 32] = make_float4(x[0], x[1], x[2], x[3]);
-      }
-    }
-    __syncthreads();
-    if (team < half) {
-#pragma unroll
-      for (int i = 0; i < octets * row_tiles; ++i) {
-        auto& x = sum[i / row_tiles][i % row_tiles];
-        const float4 other = mine[i * 32];
-        x[0] += other.x, x[1] += other.y, x[2] += other.z, x[3] += other.w;
-      }
-    }
-  }
+  add_teams(sum, shared, warp, p);
   if (team > 0) return;
-  float4* const to = reinterpret_cast<float4*>(partials + split * p.split_floats()) +
-                     ((int64_t{job_number} * p.columns() + first_column) * row_tiles) * 32 + lane;
+  float4* const to =
+      reinterpret_cast<float4*>(partials + first_partial) + first_column * row_tiles * 32 + lane;
+  const int columns = min(p.warp_octets, p.columns() - first_column);
 #pragma unroll
-  for (int i = 0; i < octets * row_tiles; ++i) {
-    const auto& x = sum[i / row_tiles][i % row_tiles];
-    if (i / row_tiles < columns) to[i * 32] = make_float4(x[0], x[1], x[2], x[3]);
-  }
+  for (int i = 0; i < octets * row_tiles; ++i)
+    if (const auto& x = sum[i / row_tiles][i % row_tiles]; i / row_tiles < columns)
+      to[i * 32] = make_float4(x[0], x[1], x[2], x[3]);
 }
 
 // ---- The launch -------------------------------------------------------------------------------------------
@@ -328,15 +315,18 @@ void run_weight_grad(const WeightGradCall& call) {
   Copy::make(launch, big_copy, small_copy);
   const Workspace partials(launch, p.splits * p.split_floats() * int64_t{sizeof(float)});
 
-  const auto launch_if = [&]<int row_tiles>(std::integral_constant<int, row_tiles>) {
-    if (p.row_tiles != row_tiles) return;
-    constexpr auto* kernel = weight_grad_kernel<Operand::operand, Operand::parts, row_tiles>;
+  const auto launch_if = [&]<int row_tiles, int octets>() {
+    if (p.row_tiles != row_tiles || p.kernel_octets != octets) return;
+    constexpr auto* kernel = weight_grad_kernel<Operand::operand, Operand::parts, row_tiles, octets>;
     launch.allow_shared_memory<kernel>(p.shared_bytes());
     kernel<<<static_cast<unsigned>(p.jobs * p.splits), weight_grad_threads,
              static_cast<size_t>(p.shared_bytes()), launch.stream()>>>(
         granules_of(big_copy), granules_of(small_copy), partials.as<float>(), p);
   };
-  [&]<int... i>(std::integer_sequence<int, i...>) { (launch_if(std::integral_constant<int, i + 1>{}), ...); }
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (launch_if.template operator()<i + 1, most_octets(i + 1)>(), ...);
+    (launch_if.template operator()<i + 1, fewer_octets(i + 1)>(), ...);
+  }
   (std::make_integer_sequence<int, most_row_tiles(Operand::parts)>{});
 
   sum_splits(launch, partials.as<float>(), p.split_floats(), p.splits,

@@ -49,37 +49,51 @@ int64_t set_window(WeightGradAxis& a) {
   return extent;
 }
 
+/// Whether the granules between two cells of a window or a box, in the tensor, fit 32 bits.
+bool offsets_fit(const WeightGradPlan& p) {
+  const auto fit = [&](int64_t d, int64_t h, int64_t w, const GridPlace& grid, int channels) {
+    return product_fits({(p.n.box - 1) * int64_t{p.groups} * grid.d + d + 2, std::max<int64_t>(grid.h, h),
+                         std::max<int64_t>(grid.w, w), 2 * ceil_div(channels, 16)});
+  };
+  const auto reach = [](const WeightGradAxis& a) { return int64_t{a.extent} * a.unit; };
+  return fit(reach(p.d), reach(p.h), reach(p.w), {0, p.d.big, p.h.big, p.w.big}, p.big_per_group) &&
+         fit(p.d.box, p.h.box, p.w.box, {0, p.d.small, p.h.small, p.w.small}, p.small_per_group);
+}
+
 /// Shared memory for the box and the taps, in two stages; false if it does not suffice. Octets of
 /// neighbouring granules lie in different banks.
 bool lay_out(WeightGradPlan& p, int parts) {
   constexpr int64_t most_granules = any_block_shared_bytes / 16;
   const int64_t n = set_window(p.n), d = set_window(p.d), h = set_window(p.h), w = set_window(p.w);
   p.phase_cells = narrow(ceil_div(w, p.w.step));
-  const auto& limit = CellEntry::limit;
-  if (n >= limit.n || d >= limit.d || h >= limit.h || int64_t{p.phase_cells} * p.w.step >= limit.w ||
-      !product_fits({n, d, h, p.phase_cells, p.w.step}, most_granules) ||
-      !product_fits({n, p.groups, p.d.big + int64_t{p.d.unit} * d, p.h.big, p.w.big}))
+  const auto& limit = Coordinates::limit;
+  if (n > limit.n || d > limit.d || h > limit.h || int64_t{p.phase_cells} * p.w.step > limit.w ||
+      !product_fits({n, d, h, p.phase_cells, p.w.step}, most_granules) || !offsets_fit(p))
     return false;
   const int window = narrow(n * d * h) * p.window_row();
   const auto pitch = [](int cells, int octets) { return ceil_div(cells, 8) * 8 + std::max(1, 8 / octets); };
   p.box_cells = p.n.box * p.d.box * p.h.box * p.w.box;
+  p.k_steps = ceil_div(p.box_cells, p.k);
   p.window_pitch = pitch(window, p.octets);
-  p.small_pitch = pitch(p.k_steps() * p.k, 2 * p.row_tiles);
+  p.small_pitch = pitch(p.k_steps * p.k, 2 * p.row_tiles);
   p.window_cells = window;
   p.stage_granules = parts * (p.octets * p.window_pitch + 2 * p.row_tiles * p.small_pitch);
   return p.shared_bytes() <= any_block_shared_bytes;
 }
 
-/// Cycles of a step: those of the products, and those in which granules come.
+/// Cycles of a step: those of the products, or of loading their operands from shared memory, and those in
+/// which granules come from the L2 cache.
 struct StepCycles {
   double products, loads;
-  double all() const { return std::max(products, loads) + std::min(products, loads) / 4 + 300; }
+  double all() const { return std::max(products, loads) + std::min(products, loads) / 4 + 800; }
 };
 StepCycles cycles_of(const WeightGradPlan& p, int parts) {
-  const int products = parts == 1 ? 1 : 6, k_steps = ceil_div(p.k_steps(), p.teams());
-  const double multiply = k_steps * p.warp_octets * p.row_tiles * products * 12.2,
-               fragments = k_steps * p.warps * parts * (p.row_tiles + ceil_div(p.warp_octets, 2)) * 4.0;
-  const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps() * p.k * 2 * p.row_tiles;
+  // Of an octet's products with 16 channels of small, for two warps: measured with one part, and with three.
+  const double octet = parts == 1 ? 18 : 6 * 16;
+  const int k_steps = ceil_div(p.k_steps, p.teams);
+  const double multiply = k_steps * p.kernel_octets * p.row_tiles * octet,
+               fragments = k_steps * p.warps * parts * (p.row_tiles + ceil_div(p.kernel_octets, 2)) * 4.0;
+  const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps * p.k * 2 * p.row_tiles;
   return {std::max(multiply, fragments), parts * granules * 16 / 24};
 }
 
@@ -132,6 +146,9 @@ bool cut_columns(WeightGradPlan& p) {
   p.column_warps = 1;
   while (p.column_warps * most < p.columns()) p.column_warps *= 2;
   p.warp_octets = ceil_div(p.columns(), p.column_warps);
+  p.teams = p.warps / p.column_warps;
+  const int fewer = fewer_octets(p.row_tiles);
+  p.kernel_octets = p.warp_octets <= fewer ? fewer : most;
   const int groups_of_taps[]{p.d.groups(), p.h.groups(), p.w.groups()},
       sums = p.columns() * p.row_tiles * 128;
   if (!product_fits({p.groups, p.row_blocks, p.octet_blocks, groups_of_taps[0], groups_of_taps[1],
@@ -155,9 +172,6 @@ void for_each_group_of_taps(WeightGradPlan& p, F f) {
 
 /// Sets what follows from the choice.
 void complete(WeightGradPlan& p) {
-  // All within the first half of the k-steps, so that they arrive in time.
-  const int granules = p.window_cells * p.octets + p.k_steps() * p.k * 2 * p.row_tiles;
-  p.copies = ceil_div(ceil_div(granules, 32 * p.warps), std::max(ceil_div(p.k_steps(), p.teams()) / 2, 1));
   p.by_window[0] = divisor_of(p.d.extent), p.by_window[1] = divisor_of(p.h.extent);
   p.by_window[2] = divisor_of(p.w.step), p.by_window[3] = divisor_of(p.phase_cells);
   p.by_box[0] = divisor_of(p.d.box), p.by_box[1] = divisor_of(p.h.box), p.by_box[2] = divisor_of(p.w.box);

@@ -26,9 +26,10 @@ namespace vox::cuda::conv::mma {
 // shares with the one before are zeros of small. Else an Inf of big would meet a zero of a coarse cell that
 // does not exist, and become a NaN of a weight that it does not touch.
 
-/// A block has `row_tiles` x 16 channels of small, and a warp so many octets of columns at most: what its
-/// registers hold.
+/// A block has `row_tiles` x 16 channels of small. A warp has sums for so many octets of columns, what its
+/// registers hold, or for half as many.
 constexpr int most_octets(int row_tiles) { return 28 / row_tiles; }
+constexpr int fewer_octets(int row_tiles) { return ceil_div(most_octets(row_tiles), 2); }
 /// `parts` numbers of 16 bits for each operand need further registers.
 constexpr int most_row_tiles(int parts) { return parts == 1 ? 4 : 2; }
 
@@ -54,29 +55,29 @@ struct WeightGradPlan {
 
   WeightGradAxis n, d, h, w;
   int groups, small_per_group, big_per_group;
-  int row_tiles, row_blocks;      ///< of a block; blocks in a group
-  int octets, octet_blocks;       ///< of channels of big in a block; blocks in a group
-  int warp_octets, column_warps;  ///< octets of columns of a warp; warps that share the columns of a block
+  int row_tiles, row_blocks;       ///< of a block; blocks in a group
+  int octets, octet_blocks;        ///< of channels of big in a block; blocks in a group
+  int warp_octets, kernel_octets;  ///< octets of columns of a warp; those that its kernel has sums for
+  int column_warps;                ///< that share the columns of a block
   int box_cells, window_cells;
   int phase_cells;                ///< along w, cells that are `step` apart follow each other: a phase
   int window_pitch, small_pitch;  ///< granules from an octet of channels to the next
   int stage_granules;
-  int copies;  ///< granules that a thread starts to copy for the next step before a k-step
   int jobs, steps, splits;
+  int teams;                                                ///< of warps that share the cells of a box
+  int k_steps;                                              ///< instructions that hold the cells of a box
   Divisor by_window[4], by_box[3], by_step[3], by_unit[3];  ///< d, h, phase, w; d, h, w; boxes; units
 
-  constexpr int teams() const { return warps / column_warps; }  ///< of warps that share the cells of a box
-  constexpr int k_steps() const { return ceil_div(box_cells, k); }
   constexpr int columns() const { return d.taps * h.taps * w.taps * octets; }  ///< octets of a block
   constexpr int64_t split_floats() const { return int64_t{jobs} * columns() * row_tiles * 128; }
   constexpr int window_row() const { return phase_cells * w.step; }
 
   /// Tables of the cells of windows and boxes, in shared memory before two stages.
-  constexpr int table_bytes() const { return (8 * window_cells + 12 * k_steps() * k + 15) / 16 * 16; }
+  constexpr int table_bytes() const { return (8 * window_cells + 12 * k_steps * k + 15) / 16 * 16; }
   /// In the end, teams add up their sums there.
   constexpr int shared_bytes() const {
-    const int team_sums = 16 * 32 * warps / 2 * most_octets(row_tiles) * row_tiles;
-    return std::max(table_bytes() + 2 * stage_granules * 16, teams() > 1 ? team_sums : 0);
+    const int team_sums = 16 * 32 * warps / 2 * kernel_octets * row_tiles;
+    return std::max(table_bytes() + 2 * stage_granules * 16, teams > 1 ? team_sums : 0);
   }
 
   // ---- Positions in a window, in cells ----
@@ -127,53 +128,55 @@ constexpr StepBox box_at(const WeightGradPlan& p, int step) {
 
 // ---- Cells to copy ----
 
-/// A cell of a window or a box: its coordinates in it, in one word, and how far it is from the first one.
+/// A cell of a window or a box: its coordinates in it, and how far it is from the first one.
 struct CellEntry {
   uint32_t coordinates;
   int offset;  ///< cells of the tensor
+};
 
-  static constexpr GridPlace limit{1 << 6, 1 << 8, 1 << 8, 1 << 10};  ///< of extents
-  static constexpr uint32_t coordinates_of(const GridPlace& c) {
-    return static_cast<uint32_t>(((c.n * limit.d + c.d) * limit.h + c.h) * limit.w + c.w);
+/// Coordinates in one word: fields of 5, 6, 6 and 9 bits, with a bit between them.
+struct Coordinates {
+  static constexpr GridPlace limit{1 << 5, 1 << 6, 1 << 6, 1 << 9};  ///< of extents
+  static constexpr uint32_t guards = 1u << 29 | 1u << 23 | 1u << 16 | 1u << 9;
+  static constexpr uint32_t beyond = (1u << 30) - 1 - guards;  ///< all fields at their largest
+
+  static constexpr uint32_t of(int n, int d, int h, int w) {
+    return static_cast<uint32_t>(n << 24 | d << 17 | h << 10 | w);
+  }
+  /// Whether low <= c <= high in all fields: then no difference borrows its guard.
+  static constexpr bool within(uint32_t c, uint32_t low, uint32_t high) {
+    return (((c | guards) - low) & ((high | guards) - c) & guards) == guards;
   }
 };
 
-/// Which cells of a window or a box exist in a step: `count` coordinates from `low` on.
+/// Which cells of a window or a box exist in a step: the coordinates between two.
 struct StepCells {
-  GridPlace low, count;
-  int64_t sample;  ///< cells before the first image's, of the group
-  int cell;        ///< the first one's number in it, maybe not one that exists
-
-  static constexpr bool within(uint32_t coordinate, int low, int count) {
-    return coordinate - static_cast<uint32_t>(low) < static_cast<uint32_t>(count);
-  }
-  constexpr bool contains(uint32_t c) const {
-    return within(c % 1024, low.w, count.w) && within(c / 1024 % 256, low.h, count.h) &&
-           within(c / (1024 * 256) % 256, low.d, count.d) && within(c / (1024 * 256 * 256), low.n, count.n);
-  }
+  uint32_t low, high;
+  int64_t first;  ///< the first one's number in the tensor, of the group; it may not exist
 };
 
 constexpr CellEntry window_entry(const WeightGradPlan& p, int position) {
   const GridPlace c = p.window_cell(position);
   const int in_plane = c.h * p.h.unit * p.w.big + c.w * p.w.unit, plane = p.h.big * p.w.big;
-  return {CellEntry::coordinates_of(c), (c.n * p.groups * p.d.big + c.d * p.d.unit) * plane + in_plane};
+  return {Coordinates::of(c.n, c.d, c.h, c.w),
+          (c.n * p.groups * p.d.big + c.d * p.d.unit) * plane + in_plane};
 }
 /// The cells that fill up the last instruction do not exist.
 constexpr CellEntry box_entry(const WeightGradPlan& p, int number) {
-  if (number >= p.box_cells) return {~0u, 0};
+  if (number >= p.box_cells) return {Coordinates::beyond, 0};
   const GridPlace c = p.box_cell(number);
-  return {CellEntry::coordinates_of(c),
+  return {Coordinates::of(c.n, c.d, c.h, c.w),
           ((c.n * p.groups * p.d.small + c.d) * p.h.small + c.h) * p.w.small + c.w};
 }
 
-/// The cells of a window along an axis that begins at fine cell `begin`.
+/// The cells of a window that exist along an axis, if it begins at fine cell `begin`.
 struct Existing {
-  int low, count;
+  int low, high;
 };
 constexpr Existing existing(int begin, int size, int extent, const Divisor& unit) {
   const int low = begin < 0 ? unit.quotient(unit.divisor - 1 - begin) : 0;
-  const int high = begin < size ? unit.quotient(size - begin + unit.divisor - 1) : 0;
-  return {low, std::max(0, std::min(high, extent) - low)};
+  const int high = begin < size ? unit.quotient(size - 1 - begin) : -1;
+  return {low, std::min(high, extent - 1)};
 }
 
 constexpr StepCells big_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
@@ -183,17 +186,18 @@ constexpr StepCells big_cells(const WeightGradPlan& p, const WeightGradJob& job,
   const Existing of_d = existing(d, p.d.big, p.d.extent, p.by_unit[0]),
                  of_h = existing(h, p.h.big, p.h.extent, p.by_unit[1]),
                  of_w = existing(w, p.w.big, p.w.extent, p.by_unit[2]);
-  return {{0, of_d.low, of_h.low, of_w.low},
-          {p.n.box, of_d.count, of_h.count, of_w.count},
-          (int64_t{box.from.n} * p.groups + job.group) * p.d.big * p.h.big * p.w.big,
-          (d * p.h.big + h) * p.w.big + w};
+  const bool any = of_d.low <= of_d.high && of_h.low <= of_h.high && of_w.low <= of_w.high;
+  return {any ? Coordinates::of(0, of_d.low, of_h.low, of_w.low) : Coordinates::beyond,
+          any ? Coordinates::of(p.n.box - 1, of_d.high, of_h.high, of_w.high) : 0,
+          (int64_t{box.from.n} * p.groups + job.group) * p.d.big * p.h.big * p.w.big +
+              (d * p.h.big + h) * p.w.big + w};
 }
 constexpr StepCells small_cells(const WeightGradPlan& p, const WeightGradJob& job, const StepBox& box) {
   const auto& [from, begin] = box;
-  return {{begin.n - from.n, begin.d - from.d, begin.h - from.h, begin.w - from.w},
-          {p.n.box, p.d.box, p.h.box, p.w.box},
-          (int64_t{from.n} * p.groups + job.group) * p.d.small * p.h.small * p.w.small,
-          (from.d * p.h.small + from.h) * p.w.small + from.w};
+  return {Coordinates::of(begin.n - from.n, begin.d - from.d, begin.h - from.h, begin.w - from.w),
+          Coordinates::of(p.n.box - 1, p.d.box - 1, p.h.box - 1, p.w.box - 1),
+          (int64_t{from.n} * p.groups + job.group) * p.d.small * p.h.small * p.w.small +
+              (from.d * p.h.small + from.h) * p.w.small + from.w};
 }
 
 /// The octets of channels and the tap of a block's column: [tap][octet].
