@@ -88,7 +88,7 @@ struct Copies {
   __device__ __forceinline__ void start_all() {
     while (more()) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) start();
+      for (int i = 0; i < (parts == 1 ? 4 : 2); ++i) start();
     }
     __syncwarp();
   }
@@ -197,14 +197,13 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
 
   const uint32_t stages = ptx::shared_address_of(shared + p.table_bytes());
   const auto stage_of = [&](int step) { return stages + 16 * (step % 2) * p.stage_granules; };
-  const int big_granules = parts * p.octets * p.window_pitch;  // of a stage; then those of small
   Copies<parts> of_big{big, window_cells, p.window_cells, p.octets, p.window_pitch},
       of_small{small, box_cells, k_cells, 2 * row_tiles, p.small_pitch};
   const auto begin_copies = [&](int step) {
     const StepBox box = box_at(p, step);
     of_big.begin(big_cells(p, job, box), stage_of(step), job.first_octet, p.big_per_group);
-    of_small.begin(small_cells(p, job, box), stage_of(step) + 16 * big_granules, job.first_row / 8,
-                   p.small_per_group);
+    of_small.begin(small_cells(p, job, box), stage_of(step) + 16 * parts * p.window_granules,
+                   job.first_row / 8, p.small_per_group);
     if (step == end) of_big.cell = of_small.cell = 1 << 20;  // no more
   };
   begin_copies(begin);
@@ -220,7 +219,8 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
     offset[j] = 16 * (c.octet * p.window_pitch + p.tap_shift(c.d, c.h, c.w));
   }
   const int* const my_position = position + lane % 16;
-  const int small_at = 16 * (big_granules + lane / 8 % 2 * p.small_pitch + lane % 8 + lane / 16 * 8);
+  const int small_at =
+      16 * (parts * p.window_granules + lane / 8 % 2 * p.small_pitch + lane % 8 + lane / 16 * 8);
   const auto load_small = [&](SmallCells<parts, row_tiles>& a, uint32_t at) {
 #pragma unroll
     for (int part = 0; part < parts; ++part)
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(weight_grad_threads, 1)
   const auto load_big = [&](TwoOctets<parts>& b, uint32_t at) {
 #pragma unroll
     for (int part = 0; part < parts; ++part)
-      ptx::load_transposed_matrices(b.word[part], at + 16 * part * p.octets * p.window_pitch);
+      ptx::load_transposed_matrices(b.word[part], at + 16 * part * p.window_granules);
   };
 
   const int team = warp / p.column_warps, last_k = p.k_steps - 1;

@@ -77,7 +77,8 @@ bool lay_out(WeightGradPlan& p, int parts) {
   p.window_pitch = pitch(window, p.octets);
   p.small_pitch = pitch(p.k_steps * p.k, 2 * p.row_tiles);
   p.window_cells = window;
-  p.stage_granules = parts * (p.octets * p.window_pitch + 2 * p.row_tiles * p.small_pitch);
+  p.window_granules = p.octets * p.window_pitch;
+  p.stage_granules = parts * (p.window_granules + 2 * p.row_tiles * p.small_pitch);
   return p.shared_bytes() <= any_block_shared_bytes;
 }
 

@@ -60,9 +60,9 @@ struct WeightGradPlan {
   int warp_octets, kernel_octets;  ///< octets of columns of a warp; those that its kernel has sums for
   int column_warps;                ///< that share the columns of a block
   int box_cells, window_cells;
-  int phase_cells;                ///< along w, cells that are `step` apart follow each other: a phase
-  int window_pitch, small_pitch;  ///< granules from an octet of channels to the next
-  int stage_granules;
+  int phase_cells;                      ///< along w, cells that are `step` apart follow each other: a phase
+  int window_pitch, small_pitch;        ///< granules from an octet of channels to the next
+  int window_granules, stage_granules;  ///< of a part of a window; of a stage
   int jobs, steps, splits;
   int teams;                                                ///< of warps that share the cells of a box
   int k_steps;                                              ///< instructions that hold the cells of a box
