@@ -15,7 +15,6 @@
 namespace vox {
 
 using autograd::Gradients, autograd::Node, autograd::record, autograd::SavedTensor;
-using detail::unary;
 
 namespace {
 
@@ -36,7 +35,7 @@ struct Functions : detail::Recorded {
 };
 
 template <Unary op>
-Tensor unary(const char* function, const Tensor& x, Scalar p = 0, Scalar q = 0) {
+Tensor apply(const char* function, const Tensor& x, Scalar p = 0, Scalar q = 0) {
   return detail::unary<op, Functions>(function, x, p, q);
 }
 
@@ -44,7 +43,7 @@ Tensor unary(const char* function, const Tensor& x, Scalar p = 0, Scalar q = 0) 
 template <Unary op>
 Tensor rounded(const char* function, const Tensor& x) {
   detail::check_arithmetic(function, "x", x);
-  if (is_floating(x.dtype())) return unary<op>(function, x);
+  if (is_floating(x.dtype())) return apply<op>(function, x);
   return in_the_name_of(function, [&] { return x.clone(); });
 }
 
@@ -80,7 +79,7 @@ Tensor bounded(const char* function, const Tensor& x, Scalar min, Scalar max) {
   detail::check_scalar(function, max, x.dtype());
   check<ValueError>(min.as_real() <= max.as_real(), function, ": min must not exceed max, got ",
                     min.as_real(), " and ", max.as_real());
-  return unary<op>(function, x, min, max);
+  return apply<op>(function, x, min, max);
 }
 
 }  // namespace
@@ -124,19 +123,19 @@ Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
 
 // ---- Functions --------------------------------------------------------------------------------------------
 
-Tensor rsqrt(const Tensor& x) { return unary<Unary::rsqrt>("rsqrt", x); }
-Tensor sin(const Tensor& x) { return unary<Unary::sin>("sin", x); }
-Tensor cos(const Tensor& x) { return unary<Unary::cos>("cos", x); }
-Tensor log1p(const Tensor& x) { return unary<Unary::log1p>("log1p", x); }
-Tensor expm1(const Tensor& x) { return unary<Unary::expm1>("expm1", x); }
-Tensor erf(const Tensor& x) { return unary<Unary::erf>("erf", x); }
+Tensor rsqrt(const Tensor& x) { return apply<Unary::rsqrt>("rsqrt", x); }
+Tensor sin(const Tensor& x) { return apply<Unary::sin>("sin", x); }
+Tensor cos(const Tensor& x) { return apply<Unary::cos>("cos", x); }
+Tensor log1p(const Tensor& x) { return apply<Unary::log1p>("log1p", x); }
+Tensor expm1(const Tensor& x) { return apply<Unary::expm1>("expm1", x); }
+Tensor erf(const Tensor& x) { return apply<Unary::erf>("erf", x); }
 
 // ---- Activations ------------------------------------------------------------------------------------------
 
 Tensor leaky_relu(const Tensor& x, Real negative_slope) {
-  return unary<Unary::leaky_relu>("leaky_relu", x, negative_slope);
+  return apply<Unary::leaky_relu>("leaky_relu", x, negative_slope);
 }
-Tensor gelu(const Tensor& x) { return unary<Unary::gelu>("gelu", x); }
+Tensor gelu(const Tensor& x) { return apply<Unary::gelu>("gelu", x); }
 Tensor gelu_tanh(const Tensor& x) {
   detail::check_floating("gelu_tanh", "x", x);
   return in_the_name_of("gelu_tanh", [&] {
@@ -144,17 +143,17 @@ Tensor gelu_tanh(const Tensor& x) {
     return (v * sigmoid(v * (1 + 0.044715 * (v * v)) * std::sqrt(8 / std::numbers::pi))).to(x.dtype());
   });
 }
-Tensor silu(const Tensor& x) { return unary<Unary::silu>("silu", x); }
-Tensor mish(const Tensor& x) { return unary<Unary::mish>("mish", x); }
-Tensor elu(const Tensor& x, Real alpha) { return unary<Unary::elu>("elu", x, alpha); }
+Tensor silu(const Tensor& x) { return apply<Unary::silu>("silu", x); }
+Tensor mish(const Tensor& x) { return apply<Unary::mish>("mish", x); }
+Tensor elu(const Tensor& x, Real alpha) { return apply<Unary::elu>("elu", x, alpha); }
 Tensor softplus(const Tensor& x, Real beta, Real threshold) {
-  return unary<Unary::softplus>("softplus", x, beta, threshold);
+  return apply<Unary::softplus>("softplus", x, beta, threshold);
 }
 Tensor hardtanh(const Tensor& x, Scalar min, Scalar max) {
   return bounded<Unary::hardtanh>("hardtanh", x, min, max);
 }
 Tensor relu6(const Tensor& x) { return bounded<Unary::hardtanh>("relu6", x, 0, 6); }
-Tensor hardsigmoid(const Tensor& x) { return unary<Unary::hardsigmoid>("hardsigmoid", x); }
-Tensor hardswish(const Tensor& x) { return unary<Unary::hardswish>("hardswish", x); }
+Tensor hardsigmoid(const Tensor& x) { return apply<Unary::hardsigmoid>("hardsigmoid", x); }
+Tensor hardswish(const Tensor& x) { return apply<Unary::hardswish>("hardswish", x); }
 
 }  // namespace vox

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include <voxgrad/voxgrad.h>
 
 #include "tests/support/errors.h"

@@ -315,8 +315,9 @@ std::vector<Layer> layers_without_parameters() {
 Layer nested() {
   return {"Sequential",
           [](const TensorOptions& t) {
-            return std::make_shared<nn::Sequential>(nn::Linear({3, 4, true, t}), nn::Tanh(),
-                                                    nn::BatchNorm1d({.num_features = 4, .tensor = t}));
+            return std::make_shared<nn::Sequential>(
+                nn::Linear({.in_features = 3, .out_features = 4, .tensor = t}), nn::Tanh(),
+                nn::BatchNorm1d({.num_features = 4, .tensor = t}));
           },
           [](nn::Module& m, const Tensor& x) { return static_cast<nn::Sequential&>(m)(x); },
           [](nn::Module& m, const Tensor& x) {
@@ -505,7 +506,8 @@ TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
       {.in_channels = 8, .out_channels = 400, .kernel_size = {3, 2, 3}, .groups = 2, .tensor = o});
   expect_uniform(linear.weight, 1 / 8.0);
   expect_uniform(linear.bias, 1 / 8.0);
-  EXPECT_EQ(nn::Linear({0, 2, true, o}).bias.to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(nn::Linear({.in_features = 0, .out_features = 2, .tensor = o}).bias.to_vector<float>(),
+            (std::vector<float>{0, 0}));
   expect_uniform(conv.weight, 1 / std::sqrt(4 * 18));
   expect_uniform(conv.bias, 1 / std::sqrt(4 * 18));
   expect_uniform(up.weight, 1 / std::sqrt(200 * 18));  // shape[1] counts, as in PyTorch, not the sums' length

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
 
 #include <limits>

@@ -2,6 +2,7 @@
 
 #include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/core/factories.h>
+#include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
 
 #include "tests/support/conv3d.h"
