@@ -33,9 +33,8 @@ Tensor reduced_difference(const char* function, ReduceKind kind, const Tensor& x
   call_reduce(function, kind, same ? x : x.contiguous(), same ? target : target.contiguous(), plan, y, wide);
   const Tensor result = y.defined() ? y : wide;
   const std::vector<Tensor> inputs = target.defined() ? std::vector{x, target} : std::vector{x};
-  if (auto node = autograd::record<DifferenceNode>(inputs, std::span(&result, 1))) {
+  if (auto node = autograd::record<DifferenceNode>(inputs, std::span(&result, 1), function)) {
     const bool is_mean = kind == ReduceKind::mean_magnitude || kind == ReduceKind::mean_square;
-    node->name_ = function;
     node->keepdim_shape_ = plan.keepdim_shape;
     node->is_sign_ = kind == ReduceKind::sum_of_magnitudes || kind == ReduceKind::mean_magnitude;
     node->factor_ = (node->is_sign_ ? 1.0 : 2.0) /

@@ -8,10 +8,11 @@ namespace vox::detail {
 /// The node of a sum or mean of |d| or d^2, with d = x - target, or x alone. The gradient of sum |d| is g *
 /// sign(d), and that of sum d^2 is g * 2 d. A mean divides them by the count.
 struct DifferenceNode : autograd::Node {
+  explicit DifferenceNode(const char* name) : name_(name) {}
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override;
 
-  const char* name_ = "";
+  const char* name_;
   Shape keepdim_shape_;
   bool is_sign_ = false;
   double factor_ = 1;

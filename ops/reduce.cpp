@@ -46,6 +46,7 @@ Shape reduced_dims(const Shape& keepdim_shape) {
 // ---- max, min, argmax, argmin ---------------------------------------------------------------------------
 
 struct ExtremumNode : autograd::Node {
+  explicit ExtremumNode(const char* name) : name_(name) {}
   const char* name() const override { return name_; }
   autograd::Gradients backward(autograd::Gradients g) override {
     if (const Tensor indices = saved_indices_.get(); indices.defined())
@@ -71,7 +72,7 @@ struct ExtremumNode : autograd::Node {
     along[dim] = shape_[dim];
     return arange(shape_[dim], {i64, device}).reshape(along);
   }
-  const char* name_ = "";
+  const char* name_;
   Shape shape_, keepdim_shape_, dims_;
   autograd::SavedTensor saved_x_{this}, saved_y_{this}, saved_ties_{this};
   autograd::SavedTensor saved_indices_{this};  // instead, in max(x, dim): the first extremum gets all of g
@@ -91,8 +92,7 @@ Tensor extremum(ReduceKind kind, const char* function, const Tensor& x, const Sh
   if (is_floating(x.dtype()) && autograd::is_recorded(x) && !indices.defined())
     ties = detail::empty_for(function, plan.shape, {opmath(x.dtype()), x.device()});
   Tensor y = detail::reduced(function, kind, x, plan, x.dtype(), ties);
-  if (auto node = autograd::record<ExtremumNode>({x}, y)) {
-    node->name_ = function;
+  if (auto node = autograd::record<ExtremumNode>({x}, y, function)) {
     node->keepdim_shape_ = plan.keepdim_shape;
     node->shape_ = x.shape();
     node->dims_ = dims;
@@ -229,6 +229,7 @@ Tensor sqrt_of_sum(const Tensor& squares) {
 
 /// The gradient of y = sqrt(sum x^2) is g * x / y, or 0 where y is 0.
 struct NormNode final : detail::DifferenceNode {
+  NormNode() : DifferenceNode("norm") {}
   Tensor scale(const Tensor& g) const override {
     const Tensor exact = saved_exact_.get(), x = saved_x_.get();
     const DType wide = opmath(x.dtype());
@@ -247,7 +248,6 @@ Tensor euclidean_norm(const Tensor& x, const detail::ReducePlan& plan) {
   Tensor exact = exact_results("norm", x, plan);
   const Tensor y = detail::reduced("norm", ReduceKind::norm, x, plan, x.dtype(), exact);
   if (auto node = autograd::record<NormNode>({x}, y)) {
-    node->name_ = "norm";
     node->keepdim_shape_ = plan.keepdim_shape;
     node->saved_x_.save(x);
     node->saved_y_.save(y);

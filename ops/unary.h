@@ -33,7 +33,9 @@ struct Recorded {
 
 template <Unary op, class Arithmetic>
 struct UnaryNode final : autograd::Node {
-  const char* function_ = "";
+  explicit UnaryNode(const char* function) : function_(function) {}
+
+  const char* function_;
   Scalar p_ = 0, q_ = 0;
   autograd::SavedTensor kept_{this};
 
@@ -68,8 +70,7 @@ Tensor unary(const char* function, const Tensor& x, Scalar p = 0, Scalar q = 0) 
     check_floating(function, "x", x);
   Tensor y = empty_for(function, x.shape(), x.options());
   unary_kernel.on(x.device())(op, x, y, p, q);
-  if (auto node = autograd::record<UnaryNode<op, Arithmetic>>({x}, y)) {
-    node->function_ = function;
+  if (auto node = autograd::record<UnaryNode<op, Arithmetic>>({x}, y, function)) {
     node->p_ = p, node->q_ = q;
     if (keeps(op) != Keeps::nothing) node->kept_.save(keeps(op) == Keeps::output ? y : x);
   }

@@ -55,7 +55,7 @@ TEST(SafetensorsTest, CorruptFilesAreRefusedWithAReason) {
       {"header above 100 MB", with_length(100'000'001, "{}"), "at most 100000000"},
       {"header of 2^64 - 1", with_length(UINT64_MAX, "{}"), "at most 100000000"},
       {"header of 2^63", with_length(uint64_t{1} << 63, "{}"), "at most 100000000"},
-      {"a PyTorch zip file", "PK\x03\x04" + std::string(100, 'x'), "is it a safetensors file"},
+      {"a PyTorch zip file", "PK\x03\x04" + std::string(100, 'x'), "this is a file of torch.save"},
       // the text
       {"space first", file(" {}"), "starts with '{'"},
       {"byte order mark first", file("\xef\xbb\xbf{}"), "starts with '{'"},

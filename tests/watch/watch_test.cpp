@@ -185,6 +185,16 @@ end; 0 B saved
   EXPECT_EQ(renumbered(watch.recording().why(x)), "leaf #1 \"x\" got the gradient (2,) [5, 7], norm 8.602");
 }
 
+TEST(Watch, NamesNodesByTheirCall) {
+  Watch watch;
+  const Tensor x = leaf({-1, 2}, "x"), target = full({2}, 1);
+  const Tensor results[]{mse_loss(x, target), l1_loss(x, target), vox::max(x), vox::min(x), norm(x), gelu(x),
+                         log_softmax(x, 0)};
+  const std::string text = text_of(watch);
+  for (const char* name : {"mse_loss", "l1_loss", "max", "min", "norm", "gelu", "log_softmax"})
+    EXPECT_CONTAINS(text, str("made ", name, " #"));
+}
+
 TEST(Watch, FindsWhereNaNBegan) {
   Watch watch;
   Tensor x = leaf({-1, 1}, "x");
