@@ -187,12 +187,12 @@ end; 0 B saved
 
 TEST(Watch, NamesNodesByTheirCall) {
   Watch watch;
-  const Tensor x = leaf({-1, 2}, "x"), target = full({2}, 1);
+  const Tensor x = leaf({-1, 2}, "x"), target = vox::full({2}, 1);
   const Tensor results[]{mse_loss(x, target), l1_loss(x, target), vox::max(x), vox::min(x), norm(x), gelu(x),
                          log_softmax(x, 0)};
   const std::string text = text_of(watch);
   for (const char* name : {"mse_loss", "l1_loss", "max", "min", "norm", "gelu", "log_softmax"})
-    EXPECT_CONTAINS(text, str("made ", name, " #"));
+    EXPECT_CONTAINS(text, std::string("made ") + name + " #");
 }
 
 TEST(Watch, FindsWhereNaNBegan) {
