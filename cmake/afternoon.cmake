@@ -4,7 +4,7 @@
 # test afternoon.lines keeps it short.
 
 set(VOXGRAD_AFTERNOON
-  core/check.h core/device.h core/host_device.h core/half.h core/dtype.h core/shape.h
+  core/arguments.h core/check.h core/device.h core/host_device.h core/half.h core/dtype.h core/shape.h
   core/allocator.h core/cuda_memory.h core/storage.h core/storage.cpp core/tensor.h core/tensor.cpp
   core/generator.h core/generator.cpp core/philox.h core/uniform.h core/new_tensor.h core/factories.cpp
 

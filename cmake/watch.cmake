@@ -2,7 +2,8 @@
 
 # The code of the nodes, which the pages of vox::write_html quote.
 file(GLOB node_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
+  ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/ops/*.h
+  ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
 set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
 set(page ${PROJECT_SOURCE_DIR}/watch/page.html)
 set(script ${PROJECT_SOURCE_DIR}/watch/node_sources.cmake)

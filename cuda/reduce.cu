@@ -48,7 +48,7 @@ constexpr int packet_size = sizeof(In) <= 8 ? std::min<int>(8, 16 / sizeof(In)) 
 
 // ---- What the rows' results are ---------------------------------------------------------------------------
 
-/// A minimum is the maximum of numbers in reversed order. So both have one kernel, which brings what it reads
+/// A minimum is the maximum of numbers in reversed order. So both have one kernel, which loads what it reads
 /// into that order, and back what it stores. `order` is 1 or -1. It is a number of the launch, because with a
 /// condition instead the compiler makes two loops, which need too many registers.
 template <class T>

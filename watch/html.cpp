@@ -168,7 +168,11 @@ std::pair<std::string, std::string> source_of(const std::string& type) {
 json json_of(const Recording& recording) {
   json nodes = json::object(), events = json::array(), problems = json::array();
   for (const auto& [number, node] : recording.nodes) {
-    const auto [where, code] = source_of(node.type);
+    auto [where, code] = source_of(node.type);
+    if (code.find("gradient_formula<") != std::string::npos) {  // ops/elementwise_formulas.h
+      const auto [formulas_where, formulas] = source_of("gradient_formula");
+      where += ", " + formulas_where, code += "\n\n" + formulas;
+    }
     json inputs = json::array();
     for (const Recording::Input& input : node.inputs) inputs.push_back({input.node, input.output});
     nodes[std::to_string(number)] = {{"label", recording.label(number)},

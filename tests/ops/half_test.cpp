@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,20 +51,26 @@ void expect_near(const Tensor& got, const Tensor& expected, const std::string& w
   EXPECT_LE(error, 8 * unit * std::max(1.0, largest)) << what;
 }
 
+/// Ops that a GPU computes by faster instructions if the result has 16 bits: their relative error is below
+/// 2^-17 (cuda/elementwise.cu), so they may round to a neighbour.
+const std::set<std::string> fast_on_gpus{"sigmoid", "silu",     "mish",    "elu",
+                                         "gelu",    "softplus", "softmax", "log_softmax"};
+
 void check(const Sample& op, DType half, Device device) {
   Tensors narrow, wide;
   for (const Operand& operand : op.operands()) {
     narrow.push_back(random_operand(operand, half, device, static_cast<unsigned>(narrow.size() + 1)));
     wide.push_back(is_floating(narrow.back().dtype()) ? narrow.back().to(f32) : narrow.back());
   }
-  const Tensor g = normal(op(narrow).shape(), {f32, device}, 77).to(half);
+  const Tensor y = op(narrow), g = normal(y.shape(), {f32, y.device()}, 77).to(half);
   const Tensors got = run(op, narrow, g), expected = run(op, wide, g.to(f32));
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const std::string what = str(op.name(), " of ", half, i == 0 ? std::string() : str(", gradient ", i - 1));
     const bool has_dtype_of_operands = expected[i].dtype() == f32 && op.op != "to";
     ASSERT_TRUE(!has_dtype_of_operands || got[i].dtype() == half) << what;
-    if (op.half == Half::exact || (i == 0 && op.half == Half::exact_forward))
+    const bool exact = op.half == Half::exact || (i == 0 && op.half == Half::exact_forward);
+    if (exact && !(device.is_cuda() && fast_on_gpus.contains(op.op)))
       EXPECT_TRUE(same_bits(got[i], expected[i].to(got[i].dtype()))) << what;
     else
       expect_near(got[i], expected[i], what);

@@ -468,7 +468,7 @@ TEST_F(WatchPage, HoldsGraphCodeAndData) {
   vox::maximum(vox::silu(x) * w.detach(), w * vox::sqrt(x * 0)).mean().backward();
   const std::string page = written(watch, "page");
   EXPECT_CONTAINS(page, "<svg");
-  EXPECT_CONTAINS(page, "return g * (s * (1 + x * (1 - s)));");
+  EXPECT_CONTAINS(page, "return g * (s * (N(1) + x * (N(1) - s)));");
   EXPECT_CONTAINS(page, "struct SumNode : autograd::Node");  // of mean, which calls it
   EXPECT_CONTAINS(page, "template \\u003cbool largest>");    // of maximum, not the node of max()
   EXPECT_FALSE(contains(page, "{{")) << "a mark of the template is left";
