@@ -35,10 +35,12 @@ constexpr ByDevice adjoint_kernel{"grid_sample", in_f32<&cpu::grid_sample_adjoin
 constexpr ByDevice gradient_kernel{"grid_sample", in_f32<&cpu::grid_sample_gradient>,
                                    VOX_CUDA(&cuda::grid_sample_gradient)};
 
-Tensor sample(const Tensor& x, const Tensor& grid, const GridSampling& s);
-Tensor sample_adjoint(const Tensor& g, const Tensor& grid, const GridSampling& s);
+/// sample(operand, grid, s), or sample_adjoint.
+template <bool adjoint>
+Tensor apply(const Tensor& operand, const Tensor& grid, const GridSampling& s);
 
-/// The gradient of the grid of sample(x, grid, s) or of sample_adjoint(g, grid, s).
+/// The gradient of the grid of sample(x, grid, s) for g, which is also that of sample_adjoint(g, grid, s) for
+/// x.
 Tensor grid_gradient(const Tensor& g, const Tensor& x, const Tensor& grid, const GridSampling& s) {
   if (s.nearest && !grad_enabled()) return zeros_like(grid);
   const bool is_first = !s.slope[0] && !s.slope[1] && !s.slope[2];
@@ -56,56 +58,40 @@ Tensor grid_gradient(const Tensor& g, const Tensor& x, const Tensor& grid, const
     with_slope.slope[axis] = true;
     const bool is_constant = s.nearest || s.slope[axis];
     along.push_back(is_constant ? detail::no_gradient(sum(wide_g, {1}))
-                                : sum(wide_g * sample(wide_x, wide_grid, with_slope), {1}));
+                                : sum(wide_g * apply<false>(wide_x, wide_grid, with_slope), {1}));
   }
   return stack(along, -1).to(grid.dtype());
 }
 
-struct SampleNode final : autograd::Node {
-  SavedTensor saved_x_{this}, saved_grid_{this};
+template <bool adjoint>
+struct GridSampleNode final : autograd::Node {
+  SavedTensor saved_operand_{this}, saved_grid_{this};
   GridSampling s_;
-  const char* name() const override { return "grid_sample"; }
+  const char* name() const override { return adjoint ? "grid_sample_adjoint" : "grid_sample"; }
   Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return sample_adjoint(*g[0], saved_grid_.get(), s_); }),
-            if_needed(1, [&] { return grid_gradient(*g[0], saved_x_.get(), saved_grid_.get(), s_); })};
+    const Tensor grid = saved_grid_.get();
+    return {if_needed(0, [&] { return apply<!adjoint>(*g[0], grid, s_); }), if_needed(1, [&] {
+              const Tensor operand = saved_operand_.get();
+              return adjoint ? grid_gradient(operand, *g[0], grid, s_)
+                             : grid_gradient(*g[0], operand, grid, s_);
+            })};
   }
 };
 
-struct SampleAdjointNode final : autograd::Node {
-  SavedTensor saved_g_{this}, saved_grid_{this};
-  GridSampling s_;
-  const char* name() const override { return "grid_sample_adjoint"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return sample(*g[0], saved_grid_.get(), s_); }),
-            if_needed(1, [&] { return grid_gradient(saved_g_.get(), *g[0], saved_grid_.get(), s_); })};
-  }
-};
-
-Tensor sample(const Tensor& x, const Tensor& grid, const GridSampling& s) {
-  Shape shape = grid.shape();
-  shape.erase(shape.rank() - 1);
-  shape.insert(1, s.channels);
-  Tensor y = detail::empty_for("grid_sample", shape, x.options());
-  if (y.numel() > 0) kernel.on(y.device())(x.detach().contiguous(), grid.detach().contiguous(), s, y);
-  if (auto node = autograd::record<SampleNode>({x, grid}, y)) {
-    if (node->edges()[1].node) node->saved_x_.save(x);
-    node->saved_grid_.save(grid);
-    node->s_ = s;
-  }
-  return y;
-}
-
-Tensor sample_adjoint(const Tensor& g, const Tensor& grid, const GridSampling& s) {
+template <bool adjoint>
+Tensor apply(const Tensor& operand, const Tensor& grid, const GridSampling& s) {
   Shape shape{s.batch, s.channels};
-  for (int axis = 3 - s.axes; axis < 3; ++axis) shape.push_back(s.size[axis]);
-  Tensor x = detail::empty_for("grid_sample", shape, g.options());
-  if (x.numel() > 0) adjoint_kernel.on(x.device())(g.detach().contiguous(), grid.detach().contiguous(), s, x);
-  if (auto node = autograd::record<SampleAdjointNode>({g, grid}, x)) {
-    if (node->edges()[1].node) node->saved_g_.save(g);
+  for (int i = 0; i < s.axes; ++i) shape.push_back(adjoint ? s.size[3 - s.axes + i] : grid.size(1 + i));
+  Tensor result = detail::empty_for("grid_sample", shape, operand.options());
+  if (result.numel() > 0)
+    (adjoint ? adjoint_kernel : kernel)
+        .on(result.device())(operand.detach().contiguous(), grid.detach().contiguous(), s, result);
+  if (auto node = autograd::record<GridSampleNode<adjoint>>({operand, grid}, result)) {
+    if (node->edges()[1].node) node->saved_operand_.save(operand);
     node->saved_grid_.save(grid);
     node->s_ = s;
   }
-  return x;
+  return result;
 }
 
 GridSampling make_sampling(const Tensor& input, const Tensor& grid, const GridSampleOptions& options) {
@@ -150,7 +136,7 @@ Tensor grid_sample(const Tensor& input, const Tensor& grid, const GridSampleOpti
   check<DTypeError>(input.dtype() == grid.dtype(), "grid_sample: input and grid must have one dtype, got ",
                     input.dtype(), " and ", grid.dtype());
   detail::check_same_device("grid_sample", input, grid);
-  return sample(input, grid, make_sampling(input, grid, options));
+  return apply<false>(input, grid, make_sampling(input, grid, options));
 }
 
 Tensor affine_grid(const Tensor& theta, const Shape& size, Flag align_corners) {

@@ -1,7 +1,8 @@
 // Built like elementwise.cpp, see Note [Same bits everywhere] there.
 //
-// A point reads two cells along W in each of `rows` rows: 4, or 2 without D. In nearest mode it reads one.
-// All addresses are inside the volume, so the loops over points have no branches and become gathers.
+// A point reads two cells along W in each of `rows` rows: 4, or 2 without D. In nearest mode, which has one
+// "row", it reads one. All addresses are inside the volume, so loops over points have no branches and become
+// gathers.
 
 #include <voxgrad/ops/cpu/simd/grid_sample.h>
 #include <voxgrad/ops/cpu/simd/pick.h>
@@ -9,7 +10,6 @@
 namespace vox::cpu::simd::VOXGRAD_ISA {
 namespace {
 
-using detail::GridPadding;
 using detail::GridSampling;
 
 /// The arithmetic of the formulas.
@@ -23,19 +23,18 @@ struct Math {
   [[gnu::always_inline]] static Value product(Value a, Value b) { return a * b; }
 };
 
-template <class T, int axes, GridPadding padding, bool nearest>
-void find_taps(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps) {
+template <class T>
+void find(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps) {
   using Narrow = typename LaneNumberOf<T>::narrow;
-  T coordinates[axes][grid_block] = {};
+  T coordinates[3][grid_block] = {};  // D, H, W
   for (int64_t i = 0; i < points; ++i)
-    for (int axis = 0; axis < axes; ++axis) coordinates[axis][i] = grid[i * axes + axis];
+    for (int k = 0; k < s.axes; ++k) coordinates[2 - k][i] = grid[i * s.axes + k];
   for (int64_t i = 0; i < points; i += lanes<T>) {
     LaneNumbers<T> offset = {};
-    for (int axis = 3 - axes; axis < 3; ++axis) {
-      const int32_t step = axis == 2 ? 1 : axis == 1 ? s.size[2] : s.size[1] * s.size[2];
-      const auto tap = detail::grid_tap<Math<T>>(load(&coordinates[2 - axis][i]), s.size[axis], padding,
-                                                 nearest, s.align_corners);
-      offset += tap.index * step;
+    for (int axis = 0; axis < 3; ++axis) {
+      const auto tap = detail::grid_tap<Math<T>>(load(&coordinates[axis][i]), s.size[axis], s.padding,
+                                                 s.nearest, s.align_corners);
+      offset = offset * s.size[axis] + tap.index;
       for (int k = 0; k < 2; ++k) {
         store(&taps.weight[axis][k][i], s.slope[axis] ? tap.slope[k] : tap.weight[k]);
         store(&taps.slope[axis][k][i], tap.slope[k]);
@@ -46,122 +45,71 @@ void find_taps(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>
   }
 }
 
-template <class T, int axes, GridPadding padding>
-void find_of(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps) {
-  s.nearest ? find_taps<T, axes, padding, true>(s, grid, points, taps)
-            : find_taps<T, axes, padding, false>(s, grid, points, taps);
-}
-
-template <class T, int axes>
-void find_along(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps) {
-  using enum GridPadding;
-  if (s.padding == zeros) return find_of<T, axes, zeros>(s, grid, points, taps);
-  if (s.padding == border) return find_of<T, axes, border>(s, grid, points, taps);
-  find_of<T, axes, reflection>(s, grid, points, taps);
-}
-
-template <class T>
-void find(const GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps) {
-  s.axes == 3 ? find_along<T, 3>(s, grid, points, taps) : find_along<T, 2>(s, grid, points, taps);
-}
-
 /// weight * x; 0 if the weight is, whatever x is.
 template <class T>
 [[gnu::always_inline]] inline T times(T weight, T x) {
   return weight != 0 ? weight * x : T(0);
 }
 
-/// The weight of row r of a point: along D, unless there are only two rows, and H.
+/// Row r of a point: its weight, and where it begins, as seen from the point's cell.
 template <int rows, class T>
 [[gnu::always_inline]] inline T row_weight(const GridTaps<T>& taps, int r, int64_t i) {
-  const T along_h = taps.weight[1][r % 2][i];
-  return rows == 4 ? taps.weight[0][r / 2][i] * along_h : along_h;
+  return rows == 2 ? taps.weight[1][r][i] : taps.weight[0][r / 2][i] * taps.weight[1][r % 2][i];
 }
-template <class T, int axes>
-[[gnu::always_inline]] inline T cell_weight(const GridTaps<T>& taps, int64_t i) {
-  const T in_plane = taps.weight[1][0][i] * taps.weight[2][0][i];
-  return axes == 3 ? taps.weight[0][0][i] * in_plane : in_plane;
+[[gnu::always_inline]] inline int64_t row_offset(const GridSampling& s, int r) {
+  return r / 2 * int64_t{s.step(0)} + r % 2 * int64_t{s.step(1)};
 }
 
-template <class T, int rows>
-void gather_rows(const GridSampling& s, const GridTaps<T>& taps, const T* x, T* y, int64_t points) {
-  const int64_t next = s.step(2), next_h = s.step(1), next_d = s.step(0);
+template <int rows, class T>
+void gather_of(const GridSampling& s, const GridTaps<T>& taps, const T* x, T* y, int64_t points) {
+  const int64_t next = s.step(2), at[] = {0, row_offset(s, 1), row_offset(s, 2), row_offset(s, 3)};
 #pragma GCC ivdep
   for (int64_t i = 0; i < points; ++i) {
     const T* const from = x + taps.offset[i];
     T low = 0, high = 0;
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
-      const T* const row = from + (r / 2 * next_d + r % 2 * next_h);
       const T weight = row_weight<rows>(taps, r, i);
-      low += times(weight, row[0]);
-      high += times(weight, row[next]);
+      low += times(weight, from[at[r]]);
+      if (rows > 1) high += times(weight, from[at[r] + next]);
     }
-    y[i] = times(taps.weight[2][0][i], low) + times(taps.weight[2][1][i], high);
+    y[i] = times(taps.weight[2][0][i], low) + (rows > 1 ? times(taps.weight[2][1][i], high) : T(0));
   }
 }
 
-template <class T, int axes>
-void gather_cells(const GridTaps<T>& taps, const T* x, T* y, int64_t points) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < points; ++i) y[i] = times(cell_weight<T, axes>(taps, i), x[taps.offset[i]]);
-}
-
-template <class T>
-void gather(const GridSampling& s, const GridTaps<T>& taps, const T* x, T* y, int64_t points) {
-  if (s.axes == 3)
-    s.nearest ? gather_cells<T, 3>(taps, x, y, points) : gather_rows<T, 4>(s, taps, x, y, points);
-  else
-    s.nearest ? gather_cells<T, 2>(taps, x, y, points) : gather_rows<T, 2>(s, taps, x, y, points);
-}
-
-template <class T, int rows>
-void scatter_rows(const GridSampling& s, const GridTaps<T>& taps, const T* y, T* x, int64_t points) {
-  const int64_t next = s.step(2), next_h = s.step(1), next_d = s.step(0);
+template <int rows, class T>
+void scatter_of(const GridSampling& s, const GridTaps<T>& taps, const T* y, T* x, int64_t points) {
+  const int64_t next = s.step(2), at[] = {0, row_offset(s, 1), row_offset(s, 2), row_offset(s, 3)};
   for (int64_t i = 0; i < points; ++i) {
     T* const to = x + taps.offset[i];
     const T low = times(taps.weight[2][0][i], y[i]), high = times(taps.weight[2][1][i], y[i]);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
-      T* const row = to + (r / 2 * next_d + r % 2 * next_h);
       const T weight = row_weight<rows>(taps, r, i);
-      row[0] += times(weight, low);
-      row[next] += times(weight, high);
+      to[at[r]] += times(weight, low);
+      if (rows > 1) to[at[r] + next] += times(weight, high);
     }
   }
 }
 
-template <class T, int axes>
-void scatter_cells(const GridTaps<T>& taps, const T* y, T* x, int64_t points) {
-  for (int64_t i = 0; i < points; ++i) x[taps.offset[i]] += times(cell_weight<T, axes>(taps, i), y[i]);
-}
-
-template <class T>
-void scatter(const GridSampling& s, const GridTaps<T>& taps, const T* y, T* x, int64_t points) {
-  if (s.axes == 3)
-    s.nearest ? scatter_cells<T, 3>(taps, y, x, points) : scatter_rows<T, 4>(s, taps, y, x, points);
-  else
-    s.nearest ? scatter_cells<T, 2>(taps, y, x, points) : scatter_rows<T, 2>(s, taps, y, x, points);
-}
-
-template <class T, int rows>
+template <int rows, class T>
 void slopes_of(const GridSampling& s, const GridTaps<T>& taps, const T* x, const T* y, T (*sums)[grid_block],
                int64_t points) {
-  const int64_t next = s.step(2), next_h = s.step(1), next_d = s.step(0);
+  const int64_t next = s.step(2), at[] = {0, row_offset(s, 1), row_offset(s, 2), row_offset(s, 3)};
+  const auto &weight = taps.weight, &slope = taps.slope;
 #pragma GCC ivdep
   for (int64_t i = 0; i < points; ++i) {
     const T* const from = x + taps.offset[i];
     T along_d = 0, along_h = 0, along_w = 0;
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
-      const T* const row = from + (r / 2 * next_d + r % 2 * next_h);
-      const T low = row[0], high = row[next];
-      const T value = times(taps.weight[2][0][i], low) + times(taps.weight[2][1][i], high);
-      const T rise = times(taps.slope[2][0][i], low) + times(taps.slope[2][1][i], high);
-      const T weight_d = rows == 4 ? taps.weight[0][r / 2][i] : T(1);
-      along_w += times(row_weight<rows>(taps, r, i), rise);
-      along_h += times(weight_d * taps.slope[1][r % 2][i], value);
-      if (rows == 4) along_d += times(taps.slope[0][r / 2][i] * taps.weight[1][r % 2][i], value);
+      const int d = r / 2, h = r % 2;
+      const T low = from[at[r]], high = from[at[r] + next];
+      const T value = times(weight[2][0][i], low) + times(weight[2][1][i], high);
+      along_w +=
+          times(row_weight<rows>(taps, r, i), times(slope[2][0][i], low) + times(slope[2][1][i], high));
+      along_h += times(rows == 2 ? slope[1][h][i] : weight[0][d][i] * slope[1][h][i], value);
+      if (rows == 4) along_d += times(slope[0][d][i] * weight[1][h][i], value);
     }
     if (rows == 4) sums[0][i] += y[i] * along_d;
     sums[1][i] += y[i] * along_h;
@@ -170,9 +118,17 @@ void slopes_of(const GridSampling& s, const GridTaps<T>& taps, const T* x, const
 }
 
 template <class T>
+void gather(const GridSampling& s, const GridTaps<T>& taps, const T* x, T* y, int64_t points) {
+  (s.nearest ? gather_of<1, T> : s.axes == 2 ? gather_of<2, T> : gather_of<4, T>)(s, taps, x, y, points);
+}
+template <class T>
+void scatter(const GridSampling& s, const GridTaps<T>& taps, const T* y, T* x, int64_t points) {
+  (s.nearest ? scatter_of<1, T> : s.axes == 2 ? scatter_of<2, T> : scatter_of<4, T>)(s, taps, y, x, points);
+}
+template <class T>
 void slopes(const GridSampling& s, const GridTaps<T>& taps, const T* x, const T* y, T (*sums)[grid_block],
             int64_t points) {
-  s.axes == 3 ? slopes_of<T, 4>(s, taps, x, y, sums, points) : slopes_of<T, 2>(s, taps, x, y, sums, points);
+  (s.axes == 2 ? slopes_of<2, T> : slopes_of<4, T>)(s, taps, x, y, sums, points);
 }
 
 template <class T>

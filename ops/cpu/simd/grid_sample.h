@@ -17,6 +17,7 @@ struct GridTaps {
   T weight[3][2][grid_block], slope[3][2][grid_block];
 };
 
+/// `points` are at most grid_block.
 template <class T>
 struct GridSampleOf {
   void (*find)(const detail::GridSampling& s, const T* grid, int64_t points, GridTaps<T>& taps);
@@ -24,7 +25,8 @@ struct GridSampleOf {
   void (*gather)(const detail::GridSampling& s, const GridTaps<T>& taps, const T* x, T* y, int64_t points);
   /// Its transpose: adds y[i] to x, in the order of the points.
   void (*scatter)(const detail::GridSampling& s, const GridTaps<T>& taps, const T* y, T* x, int64_t points);
-  /// Adds y[i] * the derivative of what point i reads by its coordinate to sums[axis][i], D, H, W.
+  /// Adds y[i] * the derivative of what point i reads by its coordinate to sums[axis][i], D, H, W. Not for
+  /// nearest.
   void (*slopes)(const detail::GridSampling& s, const GridTaps<T>& taps, const T* x, const T* y,
                  T (*sums)[grid_block], int64_t points);
 };
