@@ -282,3 +282,10 @@ def _(entry, sample, d):
 def _(entry, sample, d):
     return entry.name == "pow" and d.kind == "second gradient" and "PyTorch has nan" in d.message and (
         bool((sample.input == 0).any()))
+
+
+@rule("A tie of `grid_sample` goes to the even cell",
+      "So it does in PyTorch's 2-D kernels. In `nearest` mode, PyTorch 1.13 rounds a tie in 3-D on the CPU away from 0.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.grid_sample" and sample.input.dim() == 5 and (
+        sample.kwargs.get("mode") == "nearest")

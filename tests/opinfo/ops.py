@@ -401,6 +401,17 @@ add("nn.functional.upsample_nearest", lambda input, size=None, scale_factor=None
 add("nn.functional.upsample_bilinear", lambda input, size=None, scale_factor=None:
     interpolate(input, size, scale_factor, "bilinear", True))
 
+
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    require(mode != "bicubic", "mode bicubic")
+    return vox.grid_sample(input, grid, "nearest" if mode == "nearest" else "trilinear", padding_mode,
+                           bool(align_corners))
+
+
+add("nn.functional.grid_sample", grid_sample)
+add("nn.functional.affine_grid", lambda theta, size, align_corners=None:
+    vox.affine_grid(theta, tuple(size), bool(align_corners)))
+
 # ---- Losses and norms -----------------------------------------------------------------------------------------
 
 add("nn.functional.mse_loss", lambda input, target, reduction="mean": vox.mse_loss(input, target, reduction))

@@ -64,28 +64,6 @@ TEST_P(GridSample, ByHand) {
   }
 }
 
-TEST_P(GridSample, CoordinatesAreInTheOrderWHD) {
-  const Tensor x = arange(4 * 5 * 6, on(f64)).reshape({1, 1, 4, 5, 6});
-  const Tensor point =
-      from_vector<double>({4 / 2.5 - 1, 1 / 2.0 - 1, 2 / 1.5 - 1}, {1, 1, 1, 1, 3}, device());
-  EXPECT_NEAR(grid_sample(x, point, {.align_corners = true}).item(), 2 * 30 + 1 * 6 + 4, 1e-12);
-}
-
-// torch.nn.functional.grid_sample of PyTorch 1.13 on arange(12) ** 2 of shape (1, 1, 2, 3, 2).
-TEST_P(GridSample, PyTorchsValues) {
-  const Tensor n = arange(12, on(f64)), x = (n * n).reshape({1, 1, 2, 3, 2});
-  const Tensor grid =
-      from_vector<double>({0.3, -0.4, 0.9, -1.2, 0.1, 0.2, 1.7, -2.5, -0.6}, {1, 1, 1, 3, 3}, device());
-  const auto expect = [&](const Options& options, const Doubles& expected) {
-    const Doubles y = values(grid_sample(x, grid, options));
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(y[i], expected[i], 1e-9) << i;
-  };
-  expect({}, (Doubles{35.328, 15.096, 0.0}));
-  expect({.padding = border}, (Doubles{58.88, 50.32, 1.0}));
-  expect({.padding = reflection}, (Doubles{58.88, 50.32, 19.4}));
-  expect({.padding = reflection, .align_corners = true}, (Doubles{59.9, 43.9, 30.51}));
-}
-
 /// The definition, one cell at a time: cell i of an axis counts by its distance to the position.
 double weight(double g, int64_t n, int64_t i, const Options& o) {
   const auto size = static_cast<double>(n), last = size - 1, low = o.align_corners ? 0 : -0.5;
@@ -139,18 +117,23 @@ TEST_P(GridSample, TheGradientIsTheTransposeExactly) {
   }
 }
 
-TEST_P(GridSample, GradientOfTheGridByHand) {
-  const Tensor x = from_vector<double>({1, 2, 4, 8}, {1, 1, 1, 4}, device());
-  const auto slopes = [&](const Doubles& points, const Options& o) {
-    const auto count = static_cast<int64_t>(points.size());
-    Tensor w = from_vector<double>(points, {1, 1, count, 1}, device()).set_requires_grad();
-    grid_sample(x, cat({w, zeros_like(w)}, -1), o).sum().backward();
-    return values(w.grad());
-  };
-  EXPECT_EQ(slopes({-0.5, 0.1, 0.6, -1.1, 5}, {}), (Doubles{2, 4, 8, 2, 0}));  // two cells for each unit
-  EXPECT_EQ(slopes({0.1, -1, 0.9}, {.padding = border}), (Doubles{4, 0, 0}));
-  EXPECT_EQ(slopes({-1.5, 1.5, -0.9}, {.padding = reflection}), (Doubles{-2, -8, 0}));
-  EXPECT_EQ(slopes({0.1, 0.9}, {.mode = nearest}), (Doubles{0, 0}));
+TEST_P(GridSample, TheGridsGradientHasAKernelThatAgreesWithTheRecordedOne) {
+  for (const auto& [shape, points] :
+       {std::pair{Shape{2, 5, 5, 3, 4}, Shape{2, 3, 9, 11, 3}}, {Shape{2, 5, 7, 4}, Shape{2, 9, 30, 2}}}) {
+    const Tensor x = testing::normal(shape, on(f64)),
+                 grid = testing::normal(points, on(f64), 2).set_requires_grad();
+    for (const Options& o : all_options()) {
+      const Tensor y = grid_sample(x, grid, o);
+      const auto gradient = [&](bool recorded) {
+        return grad({y}, {grid},
+                    {.grad_outputs = {testing::normal(y.shape(), on(f64), 3)},
+                     .retain_graph = true,
+                     .create_graph = recorded})[0];
+      };
+      EXPECT_TRUE(allclose(gradient(false), gradient(true), 1e-12, 1e-12));
+      EXPECT_EQ(sum(abs(gradient(false))).item() > 0, o.mode == linear);
+    }
+  }
 }
 
 TEST_P(GridSample, FarAwayAndNaN) {
