@@ -20,13 +20,16 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/nn/checkpoint.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/data/augment.h>
 #include <voxgrad/nn/data/loader.h>
 #include <voxgrad/nn/dropout.h>
+#include <voxgrad/nn/event_log.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/metrics.h>
 #include <voxgrad/nn/module.h>
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/npy.h>
@@ -35,8 +38,10 @@
 #include <voxgrad/nn/optim/optimizer.h>
 #include <voxgrad/nn/optim/schedule.h>
 #include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/progress.h>
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/nn/serialize.h>
+#include <voxgrad/nn/sliding_window.h>
 #include <voxgrad/nn/summary.h>
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/conv1d_conv2d.h>
