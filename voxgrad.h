@@ -31,14 +31,19 @@
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/npy.h>
 #include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/average.h>
 #include <voxgrad/nn/optim/grad_scaler.h>
 #include <voxgrad/nn/optim/optimizer.h>
+#include <voxgrad/nn/optim/plateau.h>
+#include <voxgrad/nn/optim/rmsprop.h>
 #include <voxgrad/nn/optim/schedule.h>
 #include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/reparametrize.h>
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/nn/serialize.h>
 #include <voxgrad/nn/summary.h>
 #include <voxgrad/ops/arithmetic.h>
+#include <voxgrad/ops/attention.h>
 #include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
@@ -50,6 +55,7 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/segmentation_loss.h>
 #include <voxgrad/ops/shaping.h>
 #include <voxgrad/ops/sum.h>
 #include <voxgrad/version.h>
