@@ -22,8 +22,8 @@ Tensor lt(const Tensor& a, const Tensor& b) { return detail::compare("lt", Compa
 Tensor le(const Tensor& a, const Tensor& b) { return detail::compare("le", Comparison::le, a, b); }
 Tensor gt(const Tensor& a, const Tensor& b) { return detail::compare("gt", Comparison::gt, a, b); }
 Tensor ge(const Tensor& a, const Tensor& b) { return detail::compare("ge", Comparison::ge, a, b); }
-Tensor eq(const Tensor& a, Scalar b) { return detail::compare("eq", Comparison::eq, a, b); }
-Tensor ne(const Tensor& a, Scalar b) { return detail::compare("ne", Comparison::ne, a, b); }
+Tensor eq(const Tensor& a, Element b) { return detail::compare("eq", Comparison::eq, a, b); }
+Tensor ne(const Tensor& a, Element b) { return detail::compare("ne", Comparison::ne, a, b); }
 Tensor lt(const Tensor& a, Scalar b) { return detail::compare("lt", Comparison::lt, a, b); }
 Tensor le(const Tensor& a, Scalar b) { return detail::compare("le", Comparison::le, a, b); }
 Tensor gt(const Tensor& a, Scalar b) { return detail::compare("gt", Comparison::gt, a, b); }
@@ -82,10 +82,10 @@ Tensor detail::number_like(const char* function, const Tensor& x, Scalar value) 
   return in_the_name_of(function, [&] { return full({}, value, x.options()); });
 }
 
-Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+Tensor where(const Tensor& condition, const Tensor& a, Element b) {
   return where(condition, a, detail::number_like("where", a, b));
 }
-Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+Tensor where(const Tensor& condition, Element a, const Tensor& b) {
   return where(condition, detail::number_like("where", b, a), b);
 }
 Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {

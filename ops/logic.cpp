@@ -51,7 +51,7 @@ Tensor logical_xor(const Tensor& a, const Tensor& b) {
                          truth("logical_xor", "b", b));
 }
 Tensor logical_not(const Tensor& x) {
-  return detail::compare("logical_not", Comparison::eq, truth("logical_not", "x", x), false);
+  return detail::compare("logical_not", Comparison::eq, truth("logical_not", "x", x), 0);
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -79,8 +79,27 @@ bool allclose(const Tensor& a, const Tensor& b, Real rtol, Real atol, Flag equal
   });
 }
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Element value) {
   return in_the_name_of("masked_fill", [&] { return where(mask, value, x); });
+}
+
+// ---- prelu: the products that are not chosen are 0, because the gradient of weight multiplies x by 0 there
+// ----
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  detail::check_floating("prelu", "x", x);
+  detail::check_defined("prelu", "weight", weight);
+  const int64_t channels = x.rank() >= 2 ? x.size(1) : 1;
+  check<ShapeError>(weight.rank() <= 1 && (weight.numel() == 1 || weight.numel() == channels),
+                    "prelu: weight ", weight.shape(), " must have one number, or one for each of the ",
+                    channels, " channels of x ", x.shape());
+  return in_the_name_of("prelu", [&] {
+    const Tensor in = detail::autocast_operand(x), w = detail::autocast_operand(weight);
+    Shape along = Shape::filled(in.rank(), 1);
+    if (weight.numel() > 1) along[1] = channels;
+    const Tensor positive = gt(in.detach(), 0);
+    return where(positive, in, w.reshape(along) * where(positive, 0, in));
+  });
 }
 
 // ---- maximum, minimum: g goes to the operand that did not lose, half to each where they are equal ---------

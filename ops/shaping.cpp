@@ -105,7 +105,7 @@ struct PadNode final : autograd::Node {
 
 }  // namespace
 
-Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Element value) {
   detail::check_defined("pad", "x", x);
   detail::check_scalar("pad", value, x.dtype());
   const auto entries = static_cast<int64_t>(padding.size());

@@ -1,8 +1,12 @@
+#include <voxgrad/core/tensor.h>
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -84,6 +88,20 @@ TEST(Arguments, OfPublicCallsRefuseBoolsAndFractions) {
     }
   }
   EXPECT_GE(numbers, 50);
+}
+
+// A bool beside a tensor is no number. Only calls that store or compare elements take one, as an Element.
+TEST(Arguments, OnlyStoredElementsMayBeTrueOrFalse) {
+  static_assert(!std::is_convertible_v<bool, vox::Scalar> && std::is_convertible_v<bool, vox::Element>);
+  static_assert(!std::is_constructible_v<std::optional<vox::Scalar>, bool>);
+  const std::set<std::string> store{"full", "full_like", "fill_", "pad", "masked_fill", "where", "eq", "ne"};
+  const std::regex call("(\\w+)\\((?=[^;{]*\\bElement \\w)");
+  std::set<std::string> found;
+  for (const std::string& header : public_headers()) {
+    const std::string text = declarations(header);
+    for (std::sregex_iterator i(text.begin(), text.end(), call), end; i != end; ++i) found.insert((*i)[1]);
+  }
+  EXPECT_EQ(found, store);
 }
 
 TEST(Arguments, StructsOfOptionsAreGivenByName) {

@@ -1,6 +1,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/adam_step.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
+#include <voxgrad/ops/rmsprop_step.h>
 
 // Steps of optimisers: one pass over the memory of each parameter.
 
@@ -52,6 +53,9 @@ void sgd_step(const detail::SgdStep& step, std::span<const detail::OptimizerItem
   step_all(step, items);
 }
 void adam_step(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items) {
+  step_all(step, items);
+}
+void rmsprop_step(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items) {
   step_all(step, items);
 }
 

@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/reduce.h>
@@ -295,6 +296,37 @@ TEST_P(LossTest, BinaryCrossEntropyByHand) {
   EXPECT_NEAR(
       binary_cross_entropy_with_logits(make({50}, {1}), make({1}, {1})).item<float>() / std::exp(-50.0), 1,
       1e-5);
+}
+
+TEST_P(LossTest, BinaryCrossEntropyOfProbabilitiesByHand) {
+  Tensor x = from_vector<double>({0.75, 0.75, 0, 0, 1}, {5}, device()).set_requires_grad();
+  Tensor t = from_vector<double>({1, 0, 1, 0, 0}, {5}, device()).set_requires_grad();
+  const auto each = binary_cross_entropy(x, t, {.reduction = Reduction::none}).to_vector<double>();
+  const Doubles expected{-std::log(0.75), -std::log(0.25), 100, 0, 100};  // logarithms end at -100
+  for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(each[i], expected[i], 1e-14) << i;
+  EXPECT_NEAR(binary_cross_entropy(x, t).item<double>(), (200 - std::log(0.75 * 0.25)) / 5, 1e-13);
+  binary_cross_entropy(x, t, {.weight = from_vector<double>({2}, {1}, device()), .reduction = Reduction::sum})
+      .backward();
+  const Doubles of_x{-2 / 0.75, 2 / 0.25, -2e12, 0, 2e12},  // 2 (x - t) / max(x (1 - x), 1e-12)
+      of_t{2 * std::log(0.25 / 0.75), 2 * std::log(0.25 / 0.75), 200, 200, -200};
+  const auto gx = x.grad().to_vector<double>(), gt = t.grad().to_vector<double>();
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(gx[i], of_x[i], 1e-14 * (1 + std::abs(of_x[i]))) << i;
+    EXPECT_NEAR(gt[i], of_t[i], 1e-13) << i;
+  }
+  const Tensor p = from_vector<double>({0.2, 0.5, 0.7}, {3}, device()).set_requires_grad(),
+               soft = from_vector<double>({0.9, 0.1, 0.6}, {3}, device()).set_requires_grad();
+  const auto loss = [](const std::vector<Tensor>& in) { return binary_cross_entropy(in[0], in[1]); };
+  EXPECT_TRUE(autograd::gradcheck(loss, {p, soft}) && autograd::gradgradcheck(loss, {p, soft}));
+  const Tensor beyond = from_vector<double>({0.5, 1.5}, {2}, device());
+  if (device().is_cpu())
+    EXPECT_THROW(binary_cross_entropy(beyond, beyond), ValueError);
+  else
+    EXPECT_TRUE(std::isnan(binary_cross_entropy(beyond, beyond).item<double>()));
+  EXPECT_THROW(binary_cross_entropy(x, t, {.pos_weight = t}), ValueError);
+  EXPECT_EQ(
+      binary_cross_entropy(zeros({0}, on(f32)), zeros({0}, on(f32)), {.reduction = Reduction::sum}).item(),
+      0);
 }
 
 TEST_P(LossTest, SmoothL1AndHuberByHand) {

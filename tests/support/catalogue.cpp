@@ -123,6 +123,8 @@ class Table {
     add("where", {condition, x, 1}, arithmetic);
     add("where", {condition, 1, x}, arithmetic);
     add("masked_fill", {x, condition, 1}, arithmetic);
+    add("prelu", {x, Operand{{box[1]}, numbers, false}}).in_half(Half::exact_forward);
+    add("prelu", {x, Operand{{1}, numbers, false}}).in_half(Half::exact_forward);
   }
 
   void copies() {
@@ -210,6 +212,10 @@ class Table {
     const auto matrices = [&](const char* op, const Shape& a, const Shape& b, bool batched = false) {
       return &add(op, {Operand{a}, Operand{b, numbers, batched}});
     };
+    const Operand q{small ? Shape{2, 3, 2} : Shape{2, 3, 20, 8}},
+        k{small ? Shape{2, 4, 2} : Shape{2, 3, 30, 8}};
+    add("scaled_dot_product_attention", {q, k, k}).in_half(Half::composed).in_any_order();
+    add("scaled_dot_product_attention", {q, k, k, {}, 0, true}).in_half(Half::composed).in_any_order();
     if (small) {
       matrices("matmul", {3, 2}, {2, 4});
       matrices("matmul", {3}, {3});
@@ -312,6 +318,11 @@ class Table {
             .in_any_order();
     }
     add("soft_dice_loss", {p, p, {1}, 1}).in_half(Half::composed).in_any_order();
+    for (const bool softmax : {false, true}) {
+      add("dice_loss", {scores, classes, !softmax, softmax}).in_half(Half::composed).in_any_order();
+      add("focal_loss", {scores, classes, 2, {}, softmax}).in_half(Half::composed).in_any_order();
+    }
+    add("dice_loss", {scores, scores, true, false, false, true, true}).in_half(Half::composed).in_any_order();
   }
 
   /// 16 elements a row: their mean, and the squared deviations from it, have few enough digits for exact
