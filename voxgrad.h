@@ -23,7 +23,9 @@
 #include <voxgrad/nn/checkpoint.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/data/augment.h>
+#include <voxgrad/nn/data/intensity.h>
 #include <voxgrad/nn/data/loader.h>
+#include <voxgrad/nn/data/spatial.h>
 #include <voxgrad/nn/dropout.h>
 #include <voxgrad/nn/event_log.h>
 #include <voxgrad/nn/init.h>
@@ -52,6 +54,7 @@
 #include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/grid_sample.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>

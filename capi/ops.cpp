@@ -126,7 +126,7 @@ Tensor to(const Tensor& x, const std::string& what) {
   X(batch_norm) X(instance_norm) X(group_norm) X(layer_norm) \
   X(max_pool1d) X(max_pool2d) X(max_pool3d) X(avg_pool1d) X(avg_pool2d) X(avg_pool3d) \
   X(adaptive_max_pool1d) X(adaptive_max_pool2d) X(adaptive_max_pool3d) X(adaptive_avg_pool1d) \
-  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) \
+  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) X(grid_sample) X(affine_grid) \
   X(mse_loss) X(l1_loss) X(smooth_l1_loss) X(huber_loss) X(soft_dice_loss) \
   X(binary_cross_entropy) X(binary_cross_entropy_with_logits) X(dice_loss) X(focal_loss) \
   X(cat) X(stack) X(flip) X(roll) X(one_hot) X(index_select) \

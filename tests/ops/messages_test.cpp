@@ -257,6 +257,23 @@ TEST(Messages, WordForWord) {
        [] {
          adaptive_max_pool2d(ones({1, 4, 4}), {2, 0});
        }},
+      {"grid_sample: for an input of shape (1,1,4,4) the grid must be (N, H', W', 2) with the same N, got "
+       "(2,1,1,2)",
+       [] {
+         grid_sample(ones({1, 1, 4, 4}), ones({2, 1, 1, 2}));
+       }},
+      {"grid_sample: D, H and W of the input must be >= 1, with at most 2^30 cells, got (1,1,0,4)",
+       [] {
+         grid_sample(ones({1, 1, 0, 4}), ones({1, 1, 1, 2}));
+       }},
+      {"grid_sample: input and grid must have one dtype, got f64 and f32",
+       [] {
+         grid_sample(ones({1, 1, 4, 4}).to(f64), ones({1, 1, 1, 2}));
+       }},
+      {"affine_grid: for the size (1,1,4,4) theta must be (1,2,3), got (1,3,4)",
+       [] {
+         affine_grid(ones({1, 3, 4}), {1, 1, 4, 4});
+       }},
       {"interpolate: the output sizes must be >= 1, got 0",
        [] {
          interpolate(ones({1, 1, 4}), {.size = 0});

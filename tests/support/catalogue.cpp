@@ -272,6 +272,19 @@ class Table {
     add("interpolate", {volume, {2, 5, 3}, {}, "trilinear"});
     add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
     add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
+    // Odd sizes: no point is at a kink.
+    const Operand cells{small ? Shape{2, 2, 3, 5, 3} : Shape{3, 9, 5, 7, 3}},
+        points{small ? Shape{2, 1, 2, 2, 3} : Shape{3, 4, 5, 9, 3}},
+        plane{small ? Shape{2, 1, 5, 3} : Shape{3, 9, 5, 7}},
+        places{small ? Shape{2, 2, 3, 2} : Shape{3, 9, 8, 2}};
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      add("grid_sample", {cells, points, "trilinear", padding});
+      add("grid_sample", {cells, points, "nearest", padding});
+      add("grid_sample", {plane, places, "trilinear", padding, true});
+    }
+    add("affine_grid", {Operand{{2, 3, 4}, numbers, false}, {2, 1, 4, 3, 5}, false})
+        .in_half(Half::exact_forward);
+    add("affine_grid", {Operand{{2, 2, 3}, numbers, false}, {2, 1, 4, 3}, true}).in_half(Half::exact_forward);
     add("max_pool3d", {volume, 3, 2, 1});
     const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
     for (const char* op : {"max_pool3d", "avg_pool3d"}) {
