@@ -84,6 +84,8 @@ class Table {
 
   void binary() {
     family = "binary";
+    const Shape box = small ? Shape{2, 1, 2} : this->box;  // few elements: second gradients take long
+    const Operand x{box}, p{box, positive}, condition{box, bools};
     std::vector<Shape> seconds{box};
     if (small)
       seconds.insert(seconds.end(), {Shape{box[2]}, Shape{1, 1, 1}, Shape{2, 1, 1, 1}});  // broadcast
@@ -264,13 +266,16 @@ class Table {
 
   void resampling() {
     family = "resampling";
-    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{3, 9, 5, 6, 7}};
+    const Operand volume{small ? Shape{2, 1, 2, 3, 3} : Shape{3, 9, 5, 6, 7}};
     const Operand picture{small ? Shape{2, 4, 3} : Shape{9, 5, 6}}, row{small ? Shape{2, 6} : Shape{9, 30}};
-    add("interpolate", {Operand{{2, 2, 4, 5}}, {}, 2, "trilinear"});
-    add("interpolate", {volume, {8, 3, 9}});
-    add("interpolate", {volume, {}, 2, "trilinear"});
-    add("interpolate", {volume, {2, 5, 3}, {}, "trilinear"});
-    add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
+    const auto size = [this](const Shape& of_small, const Shape& of_large) {
+      return small ? of_small : of_large;
+    };
+    add("interpolate", {Operand{size({1, 2, 2, 3}, {2, 2, 4, 5})}, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({4, 3, 5}, {8, 3, 9})});
+    add("interpolate", {small ? Operand{{2, 1, 1, 2, 3}} : volume, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({1, 5, 2}, {2, 5, 3}), {}, "trilinear"});
+    add("interpolate", {volume, size({3, 4, 4}, {7, 4, 11}), {}, "trilinear", true});
     add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
     // Odd sizes: no point is at a kink.
     const Operand cells{small ? Shape{2, 2, 3, 5, 3} : Shape{3, 9, 5, 7, 3}},
@@ -286,7 +291,7 @@ class Table {
         .in_half(Half::exact_forward);
     add("affine_grid", {Operand{{2, 2, 3}, numbers, false}, {2, 1, 4, 3}, true}).in_half(Half::exact_forward);
     add("max_pool3d", {volume, 3, 2, 1});
-    const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
+    const Operand wide{{1, 1, 2, small ? 2 : 4, 16}};  // whole packets of a GPU fill its rows
     for (const char* op : {"max_pool3d", "avg_pool3d"}) {
       add(op, {wide, 2});
       add(op, {wide, {1, 2, 2}});
@@ -301,7 +306,7 @@ class Table {
     add("avg_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, true, false});
     add("avg_pool3d", {volume, 2, {}, 0, false, true, 3});
     for (const char* op : {"adaptive_max_pool3d", "adaptive_avg_pool3d"}) {
-      add(op, {volume, {3, 2, 4}});
+      add(op, {volume, size({2, 2, 2}, {3, 2, 4})});
       add(op, {volume, 1});
     }
     for (const char* op : {"max_pool2d", "avg_pool2d"}) add(op, {picture, {2, 3}, {}, {1, 0}});
