@@ -165,7 +165,7 @@ std::vector<Tensor> detail::checkpoint(const CheckpointFunction& f, const std::v
   for (const Tensor& t : inputs) edges.push_back(autograd::gradient_edge(t));
   edges.insert(edges.end(), region.captured.begin(), region.captured.end());
   auto node = autograd::make_node<CheckpointNode>();
-  node->set_edges(std::move(edges));
+  node->set_edges(std::move(edges), inputs);
   std::vector<Tensor> results = region.outputs;
   for (Tensor& t : results) {
     if (!t.requires_grad()) continue;
