@@ -33,7 +33,7 @@ class Value {
 
   Value() = default;
   template <detail::Number T>
-  Value(T number) : value_(Scalar(number)) {}
+  Value(T number) : value_(Scalar(Element(number))) {}
   Value(Scalar number) : value_(number) {}
   Value(Tensor tensor) : value_(std::move(tensor)) {}
   Value(const char* text) : value_(std::string(text)) {}
@@ -86,6 +86,14 @@ inline auto fields(InstanceNormOptions& o) {
 inline auto fields(CrossEntropyOptions& o) {
   return std::tie(o.weight, o.ignore_index, o.reduction, o.label_smoothing);
 }
+inline auto fields(DiceOptions& o) {
+  return std::tie(o.sigmoid, o.softmax, o.include_background, o.squared_pred, o.batch, o.generalized, o.alpha,
+                  o.beta, o.smooth_nr, o.smooth_dr, o.mask, o.reduction);
+}
+inline auto fields(FocalOptions& o) {
+  return std::tie(o.gamma, o.alpha, o.softmax, o.include_background, o.reduction);
+}
+inline auto fields(AttentionOptions& o) { return std::tie(o.attn_mask, o.dropout_p, o.is_causal, o.scale); }
 inline auto fields(BinaryCrossEntropyOptions& o) { return std::tie(o.weight, o.pos_weight, o.reduction); }
 
 // ---- Reading ---------------------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ class Reader {
  private:
   template <class T>
   static T first() {
-    if constexpr (std::is_same_v<T, Scalar>)
+    if constexpr (std::is_base_of_v<Scalar, T>)
       return 0;
     else
       return T();

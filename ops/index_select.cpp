@@ -1,4 +1,4 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/layer_kernels.h>
@@ -19,27 +19,6 @@ constexpr ByDevice check_kernel{"index_select", &cpu::check_indices, VOX_CUDA(&c
 constexpr ByDevice select_kernel{"index_select", &cpu::index_select, VOX_CUDA(&cuda::index_select)};
 constexpr ByDevice add_kernel{"index_select", in_f32<&cpu::index_add>, VOX_CUDA(in_f32<&cuda::index_add>)};
 
-using autograd::Gradients;
-using autograd::SavedTensor;
-
-struct IndexSelectNode final : autograd::Node {
-  SavedTensor saved_indices_{this};
-  int64_t dim_ = 0, size_ = 0;
-  const char* name() const override { return "index_select"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::index_add(*g[0], dim_, saved_indices_.get(), size_); })};
-  }
-};
-
-struct IndexAddNode final : autograd::Node {
-  SavedTensor saved_indices_{this};
-  int64_t dim_ = 0;
-  const char* name() const override { return "index_add"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::index_select(*g[0], dim_, saved_indices_.get()); })};
-  }
-};
-
 Tensor empty_with(const Tensor& x, int64_t dim, int64_t size) {
   Shape shape = x.shape();
   shape[dim] = size;
@@ -51,12 +30,10 @@ Tensor select_into(Tensor y, const Tensor& x, int64_t dim, const Tensor& indices
   const bool copy = indices.numel() >= x.shape()[dim];
   const Tensor from = in_the_name_of("index_select", [&] { return copy ? x.detach().contiguous() : x; });
   if (y.numel() > 0) select_kernel.on(y.device())(from, dim, indices, y);
-  if (auto node = autograd::record<IndexSelectNode>({x}, y)) {
-    node->saved_indices_.save(indices);
-    node->dim_ = dim;
-    node->size_ = x.shape()[dim];
-  }
-  return y;
+  return autograd::linear_keeping(indices, "index_select", {x}, y,
+                                  [dim, size = x.shape()[dim]](const Tensor& g, const Tensor& chosen) {
+                                    return detail::index_add(g, dim, chosen, size);
+                                  });
 }
 
 }  // namespace
@@ -70,11 +47,9 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& indices) {
 Tensor index_add(const Tensor& y, int64_t dim, const Tensor& indices, int64_t size) {
   Tensor x = empty_with(y, dim, size);
   if (x.numel() > 0) add_kernel.on(x.device())(y.detach().contiguous(), dim, indices.contiguous(), x);
-  if (auto node = autograd::record<IndexAddNode>({y}, x)) {
-    node->saved_indices_.save(indices);
-    node->dim_ = dim;
-  }
-  return x;
+  return autograd::linear_keeping(indices, "index_add", {y}, x, [dim](const Tensor& g, const Tensor& chosen) {
+    return index_select(g, dim, chosen);
+  });
 }
 
 }  // namespace detail

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include <voxgrad/ops/grid_sample_tap.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/kernels.h>
@@ -112,6 +114,14 @@ using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
 /// of k. Floating dtypes.
 using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices, Tensor& output);
 
+// ---- Optimisers: as SGD in ops/kernels.h
+
+namespace detail {
+struct RmspropStep;  // rmsprop_step.h
+struct OptimizerItem;
+}  // namespace detail
+using RmspropKernel = void(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items);
+
 #define VOX_LAYER_KERNELS                                       \
   VarMeanKernel var_mean;                                       \
   NormKernel norm;                                              \
@@ -128,7 +138,8 @@ using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices
   MaxPoolIndexKernel max_pool3d_gather, max_pool3d_scatter_add; \
   AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
   CheckIndicesKernel check_indices;                             \
-  IndexKernel index_select, index_add
+  IndexKernel index_select, index_add;                          \
+  RmspropKernel rmsprop_step
 
 namespace cpu {
 VOX_LAYER_KERNELS;

@@ -215,14 +215,21 @@ TEST(Messages, WordForWord) {
        "y), or "
        "write to a clone() or under `auto guard = vox::no_grad();`",
        [&] { x.clone().set_requires_grad() += 1; }},
-      {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), or it "
-       "comes "
-       "from a gradient, which the tape records only with {.create_graph = true}",
+      {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), an op "
+       "between has no gradient (a comparison, argmax, a cast to integers), or it comes from a gradient, "
+       "which the tape records only with {.create_graph = true}",
        [&] {
          Tensor w = x.clone().set_requires_grad();
          sum(w * w).backward();
          sum(w.grad()).backward();
        }},
+      {"backward: the output has dtype bool; only floating dtypes have gradients, so comparisons and argmax "
+       "have "
+       "none",
+       [&] { gt(leaf, 0).backward(); }},
+      {"grad: the output has dtype i64; only floating dtypes have gradients, so comparisons and argmax have "
+       "none",
+       [&] { grad({argmax(leaf)}, {leaf}); }},
       {"sum: dim 3 is out of range for rank 0; allowed are -1 to 0", [] { sum(zeros({}), 3); }},
       {"softmax: dim -2 is out of range for rank 0; allowed are -1 to 0", [] { softmax(zeros({}), -2); }},
       {"flip: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { flip(zeros({}), 1); }},
