@@ -38,6 +38,9 @@ PyTorch's samples do not show these decisions:
   `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
   not PyTorch's for dense ones. In `linear` mode a cell of weight 0 is left out. PyTorch multiplies it, which gives NaN
   for an infinite cell.
+- **`grid_sample` leaves out a cell of weight 0**, as `interpolate` does. A NaN in the grid reads 0 with padding zeros and
+  the first cell with the others, on all devices. Some of PyTorch's CPU kernels give NaN, or the last cell. There is no
+  mode `bicubic`. The second gradient, which PyTorch does not have, exists.
 - **The gradient of `logsumexp` is 0 where every element is -inf.** PyTorch's is NaN.
 - **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
