@@ -1,7 +1,7 @@
 #pragma once
 
 // All of voxgrad's public interface, except those of its other libraries: voxgrad/watch/watch.h
-// (voxgrad::watch) and voxgrad/dist/ (voxgrad::dist).
+// (voxgrad::watch), voxgrad/image/ (voxgrad::image) and voxgrad/dist/ (voxgrad::dist).
 
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/autocast_scope.h>

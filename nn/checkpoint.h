@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,16 @@ class Checkpoint {
               [&part](const StateDict& state) { part.load_state_dict(state); }});
   }
   void add(std::string name, Generator& generator);
-  void add(std::string name, int64_t& number);
-  void add(std::string name, double& number);
+  /// int64_t or double.
+  template <class T>
+  requires std::is_same_v<T, int64_t> || std::is_same_v<T, double>
+  void add(std::string name, T& number) {
+    const auto take = [&number](const Tensor& value) {
+      number = value.reshape({}).template to_vector<T>().front();
+    };
+    add_value(
+        std::move(name), [&number] { return full({}, number, {.dtype = dtype_of<T>()}); }, take);
+  }
   /// A history: int64_t, float, double or uint8_t.
   template <class T>
   void add(std::string name, std::vector<T>& list) {

@@ -69,6 +69,8 @@ What `slice` and the views do in a line has no op either: `chunk`, `split` and `
 `view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent
 and attention layers.
 
+DICOM files are not read: dcm2niix makes NIfTI files of them. Sliding windows follow nnU-Net's plan, not MONAI's.
+
 ## Op by op
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
