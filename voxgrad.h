@@ -24,6 +24,7 @@
 #include <voxgrad/nn/data/augment.h>
 #include <voxgrad/nn/data/loader.h>
 #include <voxgrad/nn/dropout.h>
+#include <voxgrad/nn/embedding.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
@@ -41,7 +42,9 @@
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/einsum.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/indexing.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
@@ -50,6 +53,8 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/scan.h>
 #include <voxgrad/ops/shaping.h>
+#include <voxgrad/ops/sort.h>
 #include <voxgrad/ops/sum.h>
 #include <voxgrad/version.h>

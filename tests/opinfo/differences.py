@@ -178,6 +178,35 @@ def _(entry, sample, d):
     return "adaptive_" in entry.name and refused(d, "the sizes of the input must be >= 1")
 
 
+@rule("Equal elements stay in the order of their index",
+      "So do those of `topk` and `median`. PyTorch's return any of them, and its `median()` of all elements shares the "
+      "gradient among them.")
+def _(entry, sample, d):
+    return entry.name in ("topk", "median") and d.kind in ("forward", "gradient", "second gradient") and (
+        sample.input.unique().numel() < sample.input.numel())
+
+
+@rule("The median of nothing is an error",
+      "PyTorch's `median()` is NaN.")
+def _(entry, sample, d):
+    return entry.name == "median" and refused(d, "there is no element to choose from")
+
+
+@rule("Of several elements that are scattered to one place, the last gets the gradient",
+      "Its value stays. In PyTorch all of them get it.")
+def _(entry, sample, d):
+    if not (entry.name == "scatter" or "max_unpool" in entry.name) or "gradient" not in d.kind:
+        return False
+    index = next(t for t in sample.tensors() if t.dtype == torch.int64)
+    return index.unique().numel() < index.numel()
+
+
+@rule("The gradient of `cumprod` divides by no element",
+      "PyTorch divides by those of x, which costs digits where they are small.")
+def _(entry, sample, d):
+    return entry.name == "cumprod" and d.kind == "second gradient" and torch.float64 in dtypes(sample)
+
+
 # ---- Values ---------------------------------------------------------------------------------------------------
 
 @rule("The bounds of `clamp` must be in order",
