@@ -28,35 +28,32 @@ bool has(const Letters& letters, char letter) { return letters.find(letter) != L
 
 /// The terms before "->" and that behind it.
 struct Equation {
-  std::vector<Letters> operands;
+  std::vector<Letters> operands{{}};
   Letters result;
 
   explicit Equation(const std::string& text) {
-    std::string compact;
-    std::copy_if(text.begin(), text.end(), std::back_inserter(compact), [](char c) { return c != ' '; });
-    const size_t arrow = compact.find("->"), end = std::min(arrow, compact.size());
-    operands.emplace_back();
-    for (const char c : compact.substr(0, end))
-      c == ',' ? static_cast<void>(operands.emplace_back()) : operands.back().push_back(checked(c, text));
-    if (arrow != std::string::npos) {
-      for (const char c : compact.substr(arrow + 2)) {
-        check<ValueError>(!has(result, c), "einsum: the result has the letter '", c, "' twice in \"", text,
-                          "\"");
-        result.push_back(checked(c, text));
-        check<ValueError>(has(compact.substr(0, end), c), "einsum: no operand has the letter '", c,
-                          "' of the result in \"", text, "\"");
-      }
-    } else {
-      std::copy_if(compact.begin(), compact.end(), std::back_inserter(result),
-                   [&](char c) { return c != ',' && std::count(compact.begin(), compact.end(), c) == 1; });
-      std::sort(result.begin(), result.end());
+    std::string left = text;
+    left.erase(std::remove(left.begin(), left.end(), ' '), left.end());
+    const size_t arrow = left.find("->");
+    const bool given = arrow != std::string::npos;
+    if (given) result = left.substr(arrow + 2), left.resize(arrow);
+    for (const char c : left + result)
+      check<ValueError>(
+          std::isalpha(static_cast<unsigned char>(c)) || (c == ',' && !has(result, c)),
+          "einsum: an equation has letters, ',' and one \"->\" (\"...\" is not supported), got '", c,
+          "' in \"", text, "\"");
+    for (const char c : result)
+      check<ValueError>(has(left, c) && std::count(result.begin(), result.end(), c) == 1,
+                        "einsum: the result must have letters of the operands, once each, got '", c,
+                        "' in \"", text, "\"");
+    for (const char c : left) {
+      if (c == ',')
+        operands.emplace_back();
+      else
+        operands.back() += c;
+      if (!given && c != ',' && std::count(left.begin(), left.end(), c) == 1) result += c;
     }
-  }
-  static char checked(char c, const std::string& text) {
-    check<ValueError>(std::isalpha(static_cast<unsigned char>(c)),
-                      "einsum: an equation has letters, ',' and one \"->\" (\"...\" is not supported), got '",
-                      c, "' in \"", text, "\"");
-    return c;
+    if (!given) std::sort(result.begin(), result.end());
   }
 };
 

@@ -522,8 +522,10 @@ shaping("tile", lambda input, *sizes: vox.tile(input, one_list(sizes)))
 for variant in ("variadic_tensors", "list_of_tensors"):
     shaping(f"meshgrid.{variant}", lambda *tensors, indexing="ij": vox.meshgrid(one_sequence(tensors))
             if indexing == "ij" else require(False, f"indexing {indexing}"), of=f"meshgrid:{variant}")
-shaping("nn.functional.pixel_shuffle", lambda input, factor: vox.pixel_shuffle(input, factor, 2))
-shaping("nn.functional.pixel_unshuffle", lambda input, factor: vox.pixel_unshuffle(input, factor, 2))
+shaping("nn.functional.pixel_shuffle", lambda input, upscale_factor:
+        vox.pixel_shuffle(input, upscale_factor, 2))
+shaping("nn.functional.pixel_unshuffle", lambda input, downscale_factor:
+        vox.pixel_unshuffle(input, downscale_factor, 2))
 add("einsum", lambda tensors, equation: vox.einsum(equation, list(tensors)) if "." not in equation else
     require(False, "an ellipsis"))
 shaping("flip", lambda input, dims: vox.flip(input, one_list((dims,))))

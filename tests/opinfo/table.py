@@ -59,7 +59,7 @@ of whole channels, `ModuleDict`, recurrent and attention layers.
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
 PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as
-`out`, `rounding_mode` or `return_indices`.
+`out`, `rounding_mode` or `dtype`.
 
 {table}
 
