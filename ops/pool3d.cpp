@@ -214,15 +214,15 @@ Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool
 }  // namespace detail
 
 namespace {
-ValuesAndIndices max_pooled_with_indices(const char* function, const Tensor& input, const MaxPool3dOptions& o,
-                                         bool with_indices = true) {
-  return detail::max_pool3d(
-      function, input,
-      make_geometry(function, input, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode),
-      with_indices);
+Pool3dGeometry max_geometry(const char* function, const Tensor& input, const MaxPool3dOptions& o) {
+  return make_geometry(function, input, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode);
 }
 Tensor max_pooled(const char* function, const Tensor& input, const MaxPool3dOptions& o) {
-  return max_pooled_with_indices(function, input, o, false).values;
+  return detail::max_pool3d(function, input, max_geometry(function, input, o), false).values;
+}
+ValuesAndIndices max_pooled_with_indices(const char* function, const Tensor& input,
+                                         const MaxPool3dOptions& o) {
+  return detail::max_pool3d(function, input, max_geometry(function, input, o), true);
 }
 
 Tensor adaptive_max_pooled(const char* function, const Tensor& input, const Triple& output_size) {
@@ -417,12 +417,10 @@ Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
 }
 
 ValuesAndIndices max_pool1d_with_indices(const Tensor& input, const MaxPool1dOptions& options) {
-  const auto pool = [](auto&... arguments) { return max_pooled_with_indices(arguments...); };
-  return lowered("max_pool1d_with_indices", 1, input, pool, lift(options));
+  return lowered("max_pool1d_with_indices", 1, input, max_pooled_with_indices, lift(options));
 }
 ValuesAndIndices max_pool2d_with_indices(const Tensor& input, const MaxPool2dOptions& options) {
-  const auto pool = [](auto&... arguments) { return max_pooled_with_indices(arguments...); };
-  return lowered("max_pool2d_with_indices", 2, input, pool, lift(options));
+  return lowered("max_pool2d_with_indices", 2, input, max_pooled_with_indices, lift(options));
 }
 ValuesAndIndices max_pool3d_with_indices(const Tensor& input, const MaxPool3dOptions& options) {
   return max_pooled_with_indices("max_pool3d_with_indices", input, options);
