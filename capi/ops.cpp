@@ -129,18 +129,19 @@ Tensor to(const Tensor& x, const std::string& what) {
   X(neg) X(abs) X(sign) X(floor) X(ceil) X(round) X(sin) X(cos) X(exp) X(expm1) X(log) X(log1p) X(sqrt) \
   X(rsqrt) X(erf) X(tanh) X(sigmoid) X(relu) X(relu6) X(leaky_relu) X(elu) X(gelu) X(gelu_tanh) X(silu) \
   X(mish) X(softplus) X(hardtanh) X(hardsigmoid) X(hardswish) X(isnan) X(isinf) X(isfinite) \
-  X(logical_not) X(logical_and) X(logical_or) X(logical_xor) X(masked_fill) \
+  X(logical_not) X(logical_and) X(logical_or) X(logical_xor) X(masked_fill) X(prelu) \
   X(sum) X(mean) X(prod) X(any) X(all) X(argmax) X(argmin) X(logsumexp) X(norm) X(var) X(std) X(var_mean) \
   X(sum_to) X(softmax) X(log_softmax) \
-  X(matmul) X(bmm) X(conv1d) X(conv2d) X(conv3d) X(conv3d_weight_grad) X(conv_transpose1d) \
+  X(matmul) X(bmm) X(scaled_dot_product_attention) X(conv1d) X(conv2d) X(conv3d) X(conv3d_weight_grad) X(conv_transpose1d) \
   X(conv_transpose2d) X(conv_transpose3d) \
   X(batch_norm) X(instance_norm) X(group_norm) X(layer_norm) \
   X(max_pool1d) X(max_pool2d) X(max_pool3d) X(avg_pool1d) X(avg_pool2d) X(avg_pool3d) \
   X(adaptive_max_pool1d) X(adaptive_max_pool2d) X(adaptive_max_pool3d) X(adaptive_avg_pool1d) \
-  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) X(max_pool1d_with_indices) \
-  X(max_pool2d_with_indices) X(max_pool3d_with_indices) X(max_unpool1d) X(max_unpool2d) X(max_unpool3d) \
+  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) X(grid_sample) X(affine_grid) \
+  X(max_pool1d_with_indices) X(max_pool2d_with_indices) X(max_pool3d_with_indices) \
+  X(max_unpool1d) X(max_unpool2d) X(max_unpool3d) \
   X(mse_loss) X(l1_loss) X(smooth_l1_loss) X(huber_loss) X(soft_dice_loss) \
-  X(binary_cross_entropy_with_logits) \
+  X(binary_cross_entropy) X(binary_cross_entropy_with_logits) X(dice_loss) X(focal_loss) \
   X(cat) X(stack) X(flip) X(roll) X(one_hot) X(repeat) X(tile) X(meshgrid) X(pixel_shuffle) \
   X(pixel_unshuffle) X(einsum) X(index_select) X(embedding) X(gather) X(scatter_add) X(nonzero) \
   X(cumsum) X(cumprod) X(sort) X(argsort) X(topk) X(quantile) \

@@ -1,4 +1,4 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/elementwise.h>
@@ -27,34 +27,8 @@ constexpr ByDevice check_kernel{"gather", &cpu::check_indices, VOX_CUDA(&cuda::c
 constexpr ByDevice gather_kernel{"gather", &cpu::gather, VOX_CUDA(&cuda::gather)};
 constexpr ByDevice scatter_kernel{"scatter", &cpu::scatter, VOX_CUDA(&cuda::scatter)};
 
-using autograd::Gradients;
-using autograd::SavedTensor;
-
 Tensor gathered(const char* function, const Tensor& x, int64_t dim, const Tensor& index);
 Tensor scattered(const char* function, const Tensor& y, const Shape& shape, int64_t dim, const Tensor& index);
-
-struct GatherNode final : autograd::Node {
-  explicit GatherNode(const char* name) : name_(name) {}
-  const char* name_;
-  SavedTensor saved_index_{this};
-  int64_t dim_ = 0;
-  Shape shape_;
-  const char* name() const override { return name_; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return scattered(name_, *g[0], shape_, dim_, saved_index_.get()); })};
-  }
-};
-
-struct ScatterNode final : autograd::Node {
-  explicit ScatterNode(const char* name) : name_(name) {}
-  const char* name_;
-  SavedTensor saved_index_{this};
-  int64_t dim_ = 0;
-  const char* name() const override { return name_; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return gathered(name_, *g[0], dim_, saved_index_.get()); })};
-  }
-};
 
 /// `shape` with x's size along dim.
 Shape with_size_of(const Tensor& x, int64_t dim, Shape shape) {
@@ -79,12 +53,10 @@ Tensor gather_into(const char* function, Tensor y, const Tensor& x, int64_t dim,
   // The kernel reads a dense copy faster. The copy pays if it is no larger than the result.
   if (from.numel() <= y.numel()) from = in_the_name_of(function, [&] { return from.contiguous(); });
   if (y.numel() > 0) gather_kernel.on(y.device(), function)(from, dim, index.contiguous(), y);
-  if (auto node = autograd::record<GatherNode>({x}, y, function)) {
-    node->saved_index_.save(index);
-    node->dim_ = dim;
-    node->shape_ = x.shape();
-  }
-  return y;
+  return autograd::linear_keeping(index, function, {x}, y,
+                                  [function, dim, shape = x.shape()](const Tensor& g, const Tensor& kept) {
+                                    return scattered(function, g, shape, dim, kept);
+                                  });
 }
 
 Tensor gathered(const char* function, const Tensor& x, int64_t dim, const Tensor& index) {
@@ -100,12 +72,9 @@ Tensor scattered(const char* function, const Tensor& y, const Shape& shape, int6
     Tensor target = corner(sum, dim, y.shape());
     if (y.numel() > 0)
       scatter_kernel.on(y.device())(y.detach().to(sums).contiguous(), dim, index.contiguous(), target);
-    Tensor x = sum.to(y.dtype());
-    if (auto node = autograd::record<ScatterNode>({y}, x, function)) {
-      node->saved_index_.save(index);
-      node->dim_ = dim;
-    }
-    return x;
+    return autograd::linear_keeping(
+        index, function, {y}, sum.to(y.dtype()),
+        [function, dim](const Tensor& g, const Tensor& kept) { return gathered(function, g, dim, kept); });
   });
 }
 

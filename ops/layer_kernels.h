@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+
+#include <voxgrad/ops/grid_sample_tap.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/norm_geometry.h>
@@ -74,6 +77,16 @@ using CrossEntropyGradientKernel = void(const Tensor& scale, const Tensor& x, co
 /// weight with which o reads i, in ascending order of o.
 using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes, Tensor& output);
 
+// ---- Sampling at the points of a grid: dense tensors of one floating dtype (CPU: f32, f64), with the sizes
+// of `s`. Note [The grid_sample family] in ops/grid_sample.cpp says what they compute.
+
+/// grid_sample: from x to y. grid_sample_adjoint: from y to x.
+using GridSampleKernel = void(const Tensor& input, const Tensor& grid, const detail::GridSampling& s,
+                              Tensor& output);
+/// The gradient of the grid of grid_sample, for g, the gradient of y. `s` has no slope, and is not nearest.
+using GridGradientKernel = void(const Tensor& g, const Tensor& x, const Tensor& grid,
+                                const detail::GridSampling& s, Tensor& grad_grid);
+
 // ---- Pooling: dense tensors of floating dtype, except that x of max_pool3d and avg_pool3d may have any
 // strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
 // argument's size gives the number of planes.
@@ -113,6 +126,14 @@ using RecurrenceKernel = void(const Tensor& a, const Tensor& b, bool reverse, Te
 /// elements in their own order.
 using ArgsortKernel = void(const Tensor& x, bool descending, Tensor& indices);
 
+// ---- Optimisers: as SGD in ops/kernels.h
+
+namespace detail {
+struct RmspropStep;  // rmsprop_step.h
+struct OptimizerItem;
+}  // namespace detail
+using RmspropKernel = void(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items);
+
 #define VOX_LAYER_KERNELS                                       \
   VarMeanKernel var_mean;                                       \
   NormKernel norm;                                              \
@@ -123,6 +144,8 @@ using ArgsortKernel = void(const Tensor& x, bool descending, Tensor& indices);
   CrossEntropyKernel cross_entropy;                             \
   CrossEntropyGradientKernel cross_entropy_gradient;            \
   InterpolateKernel interpolate, interpolate_adjoint;           \
+  GridSampleKernel grid_sample, grid_sample_adjoint;            \
+  GridGradientKernel grid_sample_gradient;                      \
   MaxPoolKernel max_pool3d;                                     \
   MaxPoolIndexKernel max_pool3d_gather, max_pool3d_scatter_add; \
   AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
@@ -130,7 +153,8 @@ using ArgsortKernel = void(const Tensor& x, bool descending, Tensor& indices);
   GatherKernel gather;                                          \
   ScatterKernel scatter;                                        \
   RecurrenceKernel recurrence;                                  \
-  ArgsortKernel argsort
+  ArgsortKernel argsort;                                        \
+  RmspropKernel rmsprop_step
 
 namespace cpu {
 VOX_LAYER_KERNELS;

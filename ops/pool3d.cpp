@@ -1,5 +1,6 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/new_tensor.h>
+#include <voxgrad/ops/added_axes.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/indexing.h>
@@ -29,8 +30,7 @@ Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& g
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
 }  // namespace detail
 
-using autograd::Gradients;
-using autograd::SavedTensor;
+using autograd::linear, autograd::linear_keeping;
 
 namespace {
 
@@ -136,20 +136,6 @@ Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
 }  // namespace
 
 // ---- Maximum ----------------------------------------------------------------------------------------------
-namespace {
-
-struct MaxPool3dNode : autograd::Node {
-  SavedTensor saved_indices_{this};
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "max_pool3d"; }
-  Gradients backward(Gradients g) override {
-    return {
-        if_needed(0, [&] { return detail::max_pool3d_scatter_add(*g[0], saved_indices_.get(), geometry_); })};
-  }
-};
-
-}  // namespace
-
 namespace detail {
 
 ValuesAndIndices max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry,
@@ -160,10 +146,9 @@ ValuesAndIndices max_pool3d(const char* function, const Tensor& x, const Pool3dG
     indices = empty_for(function, y.shape(), {small ? u8 : i64, y.device()});
   }
   if (y.numel() > 0) max_kernel.on(y.device())(x.detach(), geometry, y, indices);
-  if (auto node = autograd::record<MaxPool3dNode>({x}, y)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
+  linear_keeping(indices, "max_pool3d", {x}, y, [geometry](const Tensor& g, const Tensor& kept) {
+    return max_pool3d_scatter_add(g, kept, geometry);
+  });
   return {y, indices};
 }
 
@@ -173,42 +158,20 @@ void check_options(const char* function, const MaxPool3dOptions& o) {
     checked_extent(function, o.kernel_size[i], stride[i], o.padding[i], o.dilation[i]);
 }
 
-namespace {
-
-// Its gradient equals that of max_pool3d, because the indices are the same.
-struct MaxPool3dTakeNode : MaxPool3dNode {
-  const char* name() const override { return "max_pool3d_gather"; }
-};
-
-struct MaxPool3dGiveNode : autograd::Node {
-  SavedTensor saved_indices_{this};
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "max_pool3d_scatter_add"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::max_pool3d_gather(*g[0], saved_indices_.get(), geometry_); })};
-  }
-};
-
-}  // namespace
-
 Tensor max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor y = empty_with("max_pool3d", x, geometry.out);
   if (y.numel() > 0) gather_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
-  if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return y;
+  return linear_keeping(
+      indices, "max_pool3d_gather", {x}, y,
+      [geometry](const Tensor& g, const Tensor& kept) { return max_pool3d_scatter_add(g, kept, geometry); });
 }
 
 Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor x = empty_with("max_pool3d", y, geometry.in);
   if (x.numel() > 0) scatter_add_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
-  if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return x;
+  return linear_keeping(
+      indices, "max_pool3d_scatter_add", {y}, x,
+      [geometry](const Tensor& g, const Tensor& kept) { return max_pool3d_gather(g, kept, geometry); });
 }
 
 }  // namespace detail
@@ -248,38 +211,18 @@ void check_options(const char* function, const AvgPool3dOptions& o) {
                 MaxPool3dOptions{.kernel_size = o.kernel_size, .stride = o.stride, .padding = o.padding});
 }
 
-namespace {
-
-struct AvgPool3dNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d_adjoint(*g[0], geometry_); })};
-  }
-};
-
-struct AvgPool3dAdjointNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d_adjoint"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d("avg_pool3d", *g[0], geometry_); })};
-  }
-};
-
-}  // namespace
-
 Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(function, x, geometry.out);
   if (y.numel() > 0) avg_kernel.on(y.device())(x.detach(), geometry, y);
-  if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
-  return y;
+  return linear("avg_pool3d", {x}, y,
+                [geometry](const Tensor& g) { return avg_pool3d_adjoint(g, geometry); });
 }
 
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
   Tensor x = empty_with("avg_pool3d", y, geometry.in);
   if (x.numel() > 0) avg_adjoint_kernel.on(x.device())(y.detach().contiguous(), geometry, x);
-  if (auto node = autograd::record<AvgPool3dAdjointNode>({y}, x)) node->geometry_ = geometry;
-  return x;
+  return linear("avg_pool3d_adjoint", {y}, x,
+                [geometry](const Tensor& g) { return avg_pool3d("avg_pool3d", g, geometry); });
 }
 
 }  // namespace detail
@@ -308,35 +251,29 @@ Tensor adaptive_avg_pooled(const char* function, const Tensor& input, const Trip
 
 // ---- One and two dimensions are three, with one cell on the added axes ------------------------------------
 
-Triple lift(int64_t w, int64_t added) { return {added, added, w}; }
-Triple lift(const Pair& size, int64_t added) { return {added, size.h, size.w}; }
+using detail::lift, detail::without_added_axes;
 
 template <class Size>
-OptionalTriple lift(const std::optional<Size>& stride) {
-  return stride ? OptionalTriple(lift(*stride, 1)) : OptionalTriple();
-}
-
-template <class Size>
-MaxPool3dOptions lift(const MaxPoolOptions<Size>& o) {
+MaxPool3dOptions lifted(const MaxPoolOptions<Size>& o) {
   return {.kernel_size = lift(o.kernel_size, 1),
-          .stride = lift(o.stride),
+          .stride = lift(o.stride, 1),
           .padding = lift(o.padding, 0),
           .dilation = lift(o.dilation, 1),
           .ceil_mode = o.ceil_mode};
 }
 
 template <class Size>
-MaxUnpoolOptions<Triple, OptionalTriple> lift(const MaxUnpoolOptions<Size>& o) {
+MaxUnpoolOptions<Triple, OptionalTriple> lifted(const MaxUnpoolOptions<Size>& o) {
   return {.kernel_size = lift(o.kernel_size, 1),
-          .stride = lift(o.stride),
+          .stride = lift(o.stride, 1),
           .padding = lift(o.padding, 0),
-          .output_size = lift(o.output_size)};
+          .output_size = lift(o.output_size, 1)};
 }
 
 template <class Size>
-AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
+AvgPool3dOptions lifted(const AvgPoolOptions<Size>& o) {
   return {.kernel_size = lift(o.kernel_size, 1),
-          .stride = lift(o.stride),
+          .stride = lift(o.stride, 1),
           .padding = lift(o.padding, 0),
           .ceil_mode = o.ceil_mode,
           .count_include_pad = o.count_include_pad,
@@ -344,13 +281,11 @@ AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
 }
 
 /// The output_size of an adaptive pool, checked here, where it is as the caller wrote it.
-Triple lift_output(const char* function, const Pair& size) {
-  check<ShapeError>(std::min(size.h, size.w) >= 1, function, ": output_size must be >= 1, got ", size);
-  return lift(size, 1);
-}
-Triple lift_output(const char* function, int64_t size) {
-  check<ShapeError>(size >= 1, function, ": output_size must be >= 1, got ", size);
-  return lift(size, 1);
+template <class Size>
+Triple lift_output(const char* function, const Size& size) {
+  const Triple lifted = lift(size, 1);
+  check<ShapeError>(std::min(lifted.h, lifted.w) >= 1, function, ": output_size must be >= 1, got ", size);
+  return lifted;
 }
 
 /// Checks an input of this many axes of cells.
@@ -361,20 +296,16 @@ void check_axes(const char* function, const Tensor& input, int64_t axes) {
   check_cells(function, input.shape(), axes);
 }
 
-Tensor without_axes(Tensor y, int64_t axes) {
-  for (int64_t i = axes; i < 3; ++i) y = y.squeeze(-axes - 1);
-  return y;
-}
-ValuesAndIndices without_axes(const ValuesAndIndices& y, int64_t axes) {
-  return {without_axes(y.values, axes), without_axes(y.indices, axes)};
+ValuesAndIndices without_added_axes(const ValuesAndIndices& y, int64_t axes) {
+  return {detail::without_added_axes(y.values, axes), detail::without_added_axes(y.indices, axes)};
 }
 
 /// pool(function, the input with axes added, options), without these axes.
 template <class Pool, class Options>
-auto lowered(const char* function, int64_t axes, Tensor input, const Pool& pool, const Options& options) {
+auto lowered(const char* function, int64_t axes, const Tensor& input, const Pool& pool,
+             const Options& options) {
   check_axes(function, input, axes);
-  for (int64_t i = axes; i < 3; ++i) input = input.unsqueeze(-axes - 1);
-  return without_axes(pool(function, input, options), axes);
+  return without_added_axes(pool(function, detail::with_added_axes(input, axes), options), axes);
 }
 
 Tensor unpooled(const char* function, int64_t axes, const Tensor& x, const Tensor& indices,
@@ -407,30 +338,30 @@ Tensor unpooled(const char* function, int64_t axes, const Tensor& x, const Tenso
 }  // namespace
 
 Tensor max_pool1d(const Tensor& input, const MaxPool1dOptions& options) {
-  return lowered("max_pool1d", 1, input, max_pooled, lift(options));
+  return lowered("max_pool1d", 1, input, max_pooled, lifted(options));
 }
 Tensor max_pool2d(const Tensor& input, const MaxPool2dOptions& options) {
-  return lowered("max_pool2d", 2, input, max_pooled, lift(options));
+  return lowered("max_pool2d", 2, input, max_pooled, lifted(options));
 }
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
   return max_pooled("max_pool3d", input, options);
 }
 
 ValuesAndIndices max_pool1d_with_indices(const Tensor& input, const MaxPool1dOptions& options) {
-  return lowered("max_pool1d_with_indices", 1, input, max_pooled_with_indices, lift(options));
+  return lowered("max_pool1d_with_indices", 1, input, max_pooled_with_indices, lifted(options));
 }
 ValuesAndIndices max_pool2d_with_indices(const Tensor& input, const MaxPool2dOptions& options) {
-  return lowered("max_pool2d_with_indices", 2, input, max_pooled_with_indices, lift(options));
+  return lowered("max_pool2d_with_indices", 2, input, max_pooled_with_indices, lifted(options));
 }
 ValuesAndIndices max_pool3d_with_indices(const Tensor& input, const MaxPool3dOptions& options) {
   return max_pooled_with_indices("max_pool3d_with_indices", input, options);
 }
 
 Tensor max_unpool1d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<int64_t>& options) {
-  return unpooled("max_unpool1d", 1, input, indices, lift(options));
+  return unpooled("max_unpool1d", 1, input, indices, lifted(options));
 }
 Tensor max_unpool2d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<Pair>& options) {
-  return unpooled("max_unpool2d", 2, input, indices, lift(options));
+  return unpooled("max_unpool2d", 2, input, indices, lifted(options));
 }
 Tensor max_unpool3d(const Tensor& input, const Tensor& indices,
                     const MaxUnpoolOptions<Triple, OptionalTriple>& options) {
@@ -438,10 +369,10 @@ Tensor max_unpool3d(const Tensor& input, const Tensor& indices,
 }
 
 Tensor avg_pool1d(const Tensor& input, const AvgPool1dOptions& options) {
-  return lowered("avg_pool1d", 1, input, avg_pooled, lift(options));
+  return lowered("avg_pool1d", 1, input, avg_pooled, lifted(options));
 }
 Tensor avg_pool2d(const Tensor& input, const AvgPool2dOptions& options) {
-  return lowered("avg_pool2d", 2, input, avg_pooled, lift(options));
+  return lowered("avg_pool2d", 2, input, avg_pooled, lifted(options));
 }
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
   return avg_pooled("avg_pool3d", input, options);

@@ -21,7 +21,7 @@ Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
 /// torch.nn.functional.pad; entries are >= 0 (use slice() to crop). Gradient: the slice of g. Throws
 /// ShapeError for an odd number of entries or more than two per dimension, ValueError for negative entries
 /// and for a value that the dtype cannot hold.
-Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 0);
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Element value = 0);
 /// Pads with elements of x: its mirror image without the border itself (the padding must be smaller than x),
 /// its border repeated, or x repeated (the padding must not be larger than x). Gradients add up.
 enum class PadMode { reflect, replicate, circular };

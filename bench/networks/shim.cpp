@@ -68,18 +68,6 @@ struct UNet final : Module {
   }
 };
 
-/// A network of any class.
-struct Net {
-  template <class M>
-  Net(M network) {
-    auto shared = std::make_shared<M>(std::move(network));
-    module = shared;
-    forward = [shared](const Tensor& x) { return (*shared)(x); };
-  }
-  std::shared_ptr<Module> module;
-  std::function<Tensor(const Tensor&)> forward;
-};
-
 Net decoder(const std::vector<int64_t>& channels) {
   Sequential net;
   for (size_t i = 0; i + 1 < channels.size(); ++i) {
@@ -142,8 +130,8 @@ struct Trainer {
   std::shared_ptr<vox::optim::Optimizer> optimiser = {};
 
   Tensor step() {
-    net.module->zero_grad();
-    const Tensor y = net.forward(input);
+    net->zero_grad();
+    const Tensor y = net(input);
     Tensor loss = target.dtype() == vox::i64 ? vox::cross_entropy(y, target) : vox::mse_loss(y, target);
     loss.backward();
     if (mixed) mixed->before_update();
@@ -163,7 +151,7 @@ Task network(const Spec& spec) {
   const vox::DType compute = spec.operands[0].dtype(), parameters = spec.operands.at(2).dtype();
   StateDict state;
   for (size_t i = 2; i < spec.operands.size(); ++i) state[spec.names[i]] = spec.operands[i];
-  Module& net = *trainer->net.module;
+  Module& net = *trainer->net;
   net.to(trainer->input.device()).to(parameters).load_state_dict(state);
   if (parameters != compute) trainer->mixed.emplace(net, compute);
   trainer->optimiser = optimiser(spec.pass, trainer->mixed ? trainer->mixed->trained() : net.parameters());

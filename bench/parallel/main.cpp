@@ -49,15 +49,15 @@ class UNet {
       for (size_t i = 0; i < layers->size(); ++i) f(name + std::to_string(i) + ".", (*layers)[i]);
     }
   }
-  std::vector<Module::Named> named_parameters() {
-    std::vector<Module::Named> all;
+  std::vector<vox::nn::NamedTensor> named_parameters() {
+    std::vector<vox::nn::NamedTensor> all;
     for_each([&](const std::string& prefix, Sequential& layers) {
       for (const auto& [name, t] : layers.named_parameters()) all.emplace_back(prefix + name, t);
     });
     return all;
   }
-  std::vector<Module::Named> named_buffers() {
-    std::vector<Module::Named> all;
+  std::vector<vox::nn::NamedTensor> named_buffers() {
+    std::vector<vox::nn::NamedTensor> all;
     for_each([&](const std::string& prefix, Sequential& layers) {
       for (const auto& [name, t] : layers.named_buffers()) all.emplace_back(prefix + name, t);
     });

@@ -1,6 +1,7 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/adam_step.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
+#include <voxgrad/ops/rmsprop_step.h>
 
 // Steps of optimisers: one pass over the memory of each parameter.
 
@@ -22,6 +23,7 @@ void update(Formula f, C scale, C scale2, T* p, const T* g, C* m, C* v, int64_t 
 
 template <class Step>
 void step_all(const Step& step, std::span<const detail::OptimizerItem> items) {
+  parallel_for(2, 1, [](int64_t, int64_t) {});  // starts threads, which may fail, before anything changes
   for (const detail::OptimizerItem& item : items) {
     const detail::UpdateNumbers numbers = step.numbers(++*detail::mutable_ptr<int64_t>(item.updates));
     visit_floating_storage("Optimizer", item.parameter.dtype(), [&]<class T>(T) {
@@ -52,6 +54,9 @@ void sgd_step(const detail::SgdStep& step, std::span<const detail::OptimizerItem
   step_all(step, items);
 }
 void adam_step(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items) {
+  step_all(step, items);
+}
+void rmsprop_step(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items) {
   step_all(step, items);
 }
 

@@ -37,6 +37,8 @@ Tensor op_of(const nn::ConvTranspose<dims>& l, const Tensor& x) {
              .dilation = o.dilation});
 }
 
+Tensor op_of(const nn::PReLU& l, const Tensor& x) { return prelu(x, l.weight); }
+
 Tensor op_of(const nn::Linear& l, const Tensor& x) {
   Shape shape = x.shape();
   shape[shape.rank() - 1] = l.options.out_features;
@@ -208,6 +210,9 @@ std::vector<Layer> convolutions() {
            .stride = {1, 2, 2},
            .padding = {0, 0, 1}},
           {{"weight", {2, 2, 1, 2, 3}}, {"bias", {2}}}, {{{1, 2, 2, 2, 2}, {1, 2, 2, 4, 3}}}),
+      layer<nn::PReLU>("PReLU(1)", {}, {{"weight", {1}}}, {{{2, 3}, {2, 3}}, {{4}, {4}}}),
+      layer<nn::PReLU>("PReLU(3)", {.num_parameters = 3}, {{"weight", {3}}},
+                       {{{2, 3, 2}, {2, 3, 2}}, {{1, 3}, {1, 3}}}),
       layer<nn::Linear>("Linear(5, 3)", {.in_features = 5, .out_features = 3},
                         {{"weight", {3, 5}}, {"bias", {3}}},
                         {{{2, 2, 5}, {2, 2, 3}},
@@ -366,7 +371,7 @@ TEST_P(LayersTest, StatesHavePyTorchsNamesAndShapes) {
       SCOPED_TRACE(str(layer.printed, " ", dtype));
       const auto m = layer.make(on(dtype));
       EXPECT_EQ(m->state_dict().size(), layer.parameters.size() + layer.buffers.size());
-      const auto check_all = [&](const std::vector<nn::Module::Named>& got, const Names& expected,
+      const auto check_all = [&](const std::vector<nn::NamedTensor>& got, const Names& expected,
                                  bool trained) {
         ASSERT_EQ(got.size(), expected.size());
         for (size_t i = 0; i < got.size(); ++i) {

@@ -95,6 +95,7 @@ elementwise("square", lambda input: vox.mul(input, input))
 elementwise("positive", lambda input: vox.clone(input))
 
 elementwise("nn.functional.relu", lambda input, inplace=False: vox.relu(input))
+add("nn.functional.prelu", lambda input, weight: vox.prelu(input, weight))
 elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inplace=False:
             vox.leaky_relu(input, float(negative_slope)))
 elementwise("nn.functional.gelu", lambda input, approximate="none":
@@ -450,6 +451,8 @@ add("nn.functional.smooth_l1_loss", lambda input, target, reduction="mean", beta
     vox.smooth_l1_loss(input, target, reduction, float(beta)))
 add("nn.functional.huber_loss", lambda input, target, reduction="mean", delta=1.0:
     vox.huber_loss(input, target, reduction, float(delta)))
+composed("nn.functional.binary_cross_entropy", lambda input, target, weight=None, reduction="mean":
+         vox.binary_cross_entropy(input, target, weight, None, reduction))
 composed("nn.functional.binary_cross_entropy_with_logits", lambda input, target, weight=None, reduction="mean",
          pos_weight=None: vox.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 

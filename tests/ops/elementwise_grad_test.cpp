@@ -123,6 +123,9 @@ TEST_P(ElementwiseGradTest, MaskedGradientsStayFinite) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 2}));
   clamp(y, 0, 2).backward(gradient);
   EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{0, 2}));
+  Tensor z = leaf({-0.5, 1});  // its slope there is positive
+  gelu_tanh(z).backward(gradient);
+  EXPECT_EQ(z.grad().to_vector<double>()[0], inf);
   Tensor c = leaf({0, 1}), d = leaf({1, 0});
   maximum(c, d).backward(gradient);
   EXPECT_EQ(c.grad().to_vector<double>(), (std::vector<double>{0, 2}));

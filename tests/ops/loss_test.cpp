@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/reduce.h>
@@ -104,6 +105,21 @@ TEST_P(LossTest, AnImpossibleOtherClassDoesNoHarm) {
   EXPECT_EQ(loss.item<float>(), 0);
   loss.backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0}));
+}
+
+TEST_P(LossTest, TheWeightOfAnotherClassDoesNoHarm) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor x = make({1, 1, 1, 1, 1, 1}, {3, 2}).set_requires_grad();
+  const Tensor loss = cross_entropy(x, classes({0, 1, 0}, {3}),
+                                    {.weight = make({2, nan}, {2}), .reduction = Reduction::none});
+  for (const bool recorded : {false, true}) {
+    const auto g =
+        grad({loss}, {x},
+             {.grad_outputs = {make({1, 1, 1}, {3})}, .retain_graph = true, .create_graph = recorded})[0]
+            .to_vector<float>();
+    EXPECT_EQ(Floats({g[0], g[1], g[4], g[5]}), (Floats{-1, 1, -1, 1})) << recorded;
+    EXPECT_TRUE(std::isnan(g[2]) && std::isnan(g[3])) << recorded;
+  }
 }
 
 TEST_P(LossTest, ClassesOutOfRangeAreRefused) {
@@ -297,6 +313,37 @@ TEST_P(LossTest, BinaryCrossEntropyByHand) {
       1e-5);
 }
 
+TEST_P(LossTest, BinaryCrossEntropyOfProbabilitiesByHand) {
+  Tensor x = from_vector<double>({0.75, 0.75, 0, 0, 1}, {5}, device()).set_requires_grad();
+  Tensor t = from_vector<double>({1, 0, 1, 0, 0}, {5}, device()).set_requires_grad();
+  const auto each = binary_cross_entropy(x, t, {.reduction = Reduction::none}).to_vector<double>();
+  const Doubles expected{-std::log(0.75), -std::log(0.25), 100, 0, 100};  // logarithms end at -100
+  for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(each[i], expected[i], 1e-14) << i;
+  EXPECT_NEAR(binary_cross_entropy(x, t).item<double>(), (200 - std::log(0.75 * 0.25)) / 5, 1e-13);
+  binary_cross_entropy(x, t, {.weight = from_vector<double>({2}, {1}, device()), .reduction = Reduction::sum})
+      .backward();
+  const Doubles of_x{-2 / 0.75, 2 / 0.25, -2e12, 0, 2e12},  // 2 (x - t) / max(x (1 - x), 1e-12)
+      of_t{2 * std::log(0.25 / 0.75), 2 * std::log(0.25 / 0.75), 200, 200, -200};
+  const auto gx = x.grad().to_vector<double>(), gt = t.grad().to_vector<double>();
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(gx[i], of_x[i], 1e-14 * (1 + std::abs(of_x[i]))) << i;
+    EXPECT_NEAR(gt[i], of_t[i], 1e-13) << i;
+  }
+  const Tensor p = from_vector<double>({0.2, 0.5, 0.7}, {3}, device()).set_requires_grad(),
+               soft = from_vector<double>({0.9, 0.1, 0.6}, {3}, device()).set_requires_grad();
+  const auto loss = [](const std::vector<Tensor>& in) { return binary_cross_entropy(in[0], in[1]); };
+  EXPECT_TRUE(autograd::gradcheck(loss, {p, soft}) && autograd::gradgradcheck(loss, {p, soft}));
+  const Tensor beyond = from_vector<double>({0.5, 1.5}, {2}, device());
+  if (device().is_cpu())
+    EXPECT_THROW(binary_cross_entropy(beyond, beyond), ValueError);
+  else
+    EXPECT_TRUE(std::isnan(binary_cross_entropy(beyond, beyond).item<double>()));
+  EXPECT_THROW(binary_cross_entropy(x, t, {.pos_weight = t}), ValueError);
+  EXPECT_EQ(
+      binary_cross_entropy(zeros({0}, on(f32)), zeros({0}, on(f32)), {.reduction = Reduction::sum}).item(),
+      0);
+}
+
 TEST_P(LossTest, SmoothL1AndHuberByHand) {
   Tensor x = make({0.5, -3, 2, 0}, {4}).set_requires_grad();
   const Tensor t = zeros({4}, {f32, device()});
@@ -315,6 +362,39 @@ TEST_P(LossTest, SmoothL1AndHuberByHand) {
   Tensor far = make({inf}, {1}).set_requires_grad();
   smooth_l1_loss(far, make({0}, {1})).backward();
   EXPECT_EQ(far.grad().item<float>(), 1);
+}
+
+TEST_P(LossTest, HuberIsLinearFromDeltaOn) {
+  Tensor x = make({-2, -1, -0.5, 0, 0.5, 1, 2}, {7}).set_requires_grad();
+  const Tensor t = zeros({7}, x.detach().options());
+  for (const auto loss : {huber_loss, smooth_l1_loss}) {
+    const Tensor slope = grad({loss(x, t, Reduction::sum, 1)}, {x}, {.create_graph = true})[0];
+    EXPECT_EQ(slope.to_vector<float>(), (Floats{-1, -1, -0.5, 0, 0.5, 1, 1}));
+    EXPECT_EQ(grad({sum(slope)}, {x})[0].to_vector<float>(), (Floats{0, 0, 1, 1, 1, 0, 0}));
+  }
+}
+
+TEST_P(LossTest, AnInfiniteGradientKeepsItsSign) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Floats values{-3, -1, -0.5, 0.5, 1, 3, 30};
+  const Shape shape{7};
+  const auto slopes = [&](const auto& loss) {
+    Tensor x = make(values, shape).set_requires_grad();
+    loss(x, zeros(shape, x.detach().options())).backward(full(shape, inf, x.detach().options()));
+    return x.grad().to_vector<float>();
+  };
+  const auto none = Reduction::none;
+  const Floats odd{-inf, -inf, -inf, inf, inf, inf, inf};
+  EXPECT_EQ(slopes([&](const Tensor& x, const Tensor& t) { return huber_loss(x, t, none); }), odd);
+  EXPECT_EQ(slopes([&](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, none); }), odd);
+  const auto cross_entropy_with = [&](double target) {
+    return slopes([&](const Tensor& x, const Tensor& t) {
+      return binary_cross_entropy_with_logits(x, t + target, {.reduction = none});
+    });
+  };
+  EXPECT_EQ(cross_entropy_with(0), Floats(7, inf));
+  EXPECT_EQ(cross_entropy_with(1), Floats(7, -inf));
+  EXPECT_EQ(cross_entropy_with(0.3), (Floats{-inf, -inf, inf, inf, inf, inf, inf}));
 }
 
 TEST_P(LossTest, SoftDiceByHand) {

@@ -215,14 +215,21 @@ TEST(Messages, WordForWord) {
        "y), or "
        "write to a clone() or under `auto guard = vox::no_grad();`",
        [&] { x.clone().set_requires_grad() += 1; }},
-      {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), or it "
-       "comes "
-       "from a gradient, which the tape records only with {.create_graph = true}",
+      {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), an op "
+       "between has no gradient (a comparison, argmax, a cast to integers), or it comes from a gradient, "
+       "which the tape records only with {.create_graph = true}",
        [&] {
          Tensor w = x.clone().set_requires_grad();
          sum(w * w).backward();
          sum(w.grad()).backward();
        }},
+      {"backward: the output has dtype bool; only floating dtypes have gradients, so comparisons and argmax "
+       "have "
+       "none",
+       [&] { gt(leaf, 0).backward(); }},
+      {"grad: the output has dtype i64; only floating dtypes have gradients, so comparisons and argmax have "
+       "none",
+       [&] { grad({argmax(leaf)}, {leaf}); }},
       {"sum: dim 3 is out of range for rank 0; allowed are -1 to 0", [] { sum(zeros({}), 3); }},
       {"softmax: dim -2 is out of range for rank 0; allowed are -1 to 0", [] { softmax(zeros({}), -2); }},
       {"flip: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { flip(zeros({}), 1); }},
@@ -256,6 +263,23 @@ TEST(Messages, WordForWord) {
       {"adaptive_max_pool2d: output_size must be >= 1, got (2,0)",
        [] {
          adaptive_max_pool2d(ones({1, 4, 4}), {2, 0});
+       }},
+      {"grid_sample: for an input of shape (1,1,4,4) the grid must be (N, H', W', 2) with the same N, got "
+       "(2,1,1,2)",
+       [] {
+         grid_sample(ones({1, 1, 4, 4}), ones({2, 1, 1, 2}));
+       }},
+      {"grid_sample: D, H and W of the input must be >= 1, with at most 2^30 cells, got (1,1,0,4)",
+       [] {
+         grid_sample(ones({1, 1, 0, 4}), ones({1, 1, 1, 2}));
+       }},
+      {"grid_sample: input and grid must have one dtype, got f64 and f32",
+       [] {
+         grid_sample(ones({1, 1, 4, 4}).to(f64), ones({1, 1, 1, 2}));
+       }},
+      {"affine_grid: for the size (1,1,4,4) theta must be (1,2,3), got (1,3,4)",
+       [] {
+         affine_grid(ones({1, 3, 4}), {1, 1, 4, 4});
        }},
       {"interpolate: the output sizes must be >= 1, got 0",
        [] {

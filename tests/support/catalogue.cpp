@@ -84,6 +84,8 @@ class Table {
 
   void binary() {
     family = "binary";
+    const Shape box = small ? Shape{2, 1, 2} : this->box;  // few elements: second gradients take long
+    const Operand x{box}, p{box, positive}, condition{box, bools};
     std::vector<Shape> seconds{box};
     if (small)
       seconds.insert(seconds.end(), {Shape{box[2]}, Shape{1, 1, 1}, Shape{2, 1, 1, 1}});  // broadcast
@@ -123,6 +125,8 @@ class Table {
     add("where", {condition, x, 1}, arithmetic);
     add("where", {condition, 1, x}, arithmetic);
     add("masked_fill", {x, condition, 1}, arithmetic);
+    add("prelu", {x, Operand{{box[1]}, numbers, false}}).in_half(Half::exact_forward);
+    add("prelu", {x, Operand{{1}, numbers, false}}).in_half(Half::exact_forward);
   }
 
   void copies() {
@@ -268,6 +272,10 @@ class Table {
     einsum("ii,ij,k->kj", {Operand{{3, 3}, numbers, false}, Operand{{3, 2}, numbers, false}, Operand{{2}}});
     einsum("abc->ca", {x});
     einsum("bc,bc->b", {Operand{{2, 3}}, Operand{{2, 1}}});
+    const Operand q{small ? Shape{2, 3, 2} : Shape{2, 3, 20, 8}},
+        k{small ? Shape{2, 4, 2} : Shape{2, 3, 30, 8}};
+    add("scaled_dot_product_attention", {q, k, k}).in_half(Half::composed).in_any_order();
+    add("scaled_dot_product_attention", {q, k, k, {}, 0, true}).in_half(Half::composed).in_any_order();
     if (small) {
       matrices("matmul", {3, 2}, {2, 4});
       matrices("matmul", {3}, {3});
@@ -316,16 +324,32 @@ class Table {
 
   void resampling() {
     family = "resampling";
-    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{3, 9, 5, 6, 7}};
+    const Operand volume{small ? Shape{2, 1, 2, 3, 3} : Shape{3, 9, 5, 6, 7}};
     const Operand picture{small ? Shape{2, 4, 3} : Shape{9, 5, 6}}, row{small ? Shape{2, 6} : Shape{9, 30}};
-    add("interpolate", {Operand{{2, 2, 4, 5}}, {}, 2, "trilinear"});
-    add("interpolate", {volume, {8, 3, 9}});
-    add("interpolate", {volume, {}, 2, "trilinear"});
-    add("interpolate", {volume, {2, 5, 3}, {}, "trilinear"});
-    add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
+    const auto size = [this](const Shape& of_small, const Shape& of_large) {
+      return small ? of_small : of_large;
+    };
+    add("interpolate", {Operand{size({1, 2, 2, 3}, {2, 2, 4, 5})}, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({4, 3, 5}, {8, 3, 9})});
+    add("interpolate", {small ? Operand{{2, 1, 1, 2, 3}} : volume, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({1, 5, 2}, {2, 5, 3}), {}, "trilinear"});
+    add("interpolate", {volume, size({3, 4, 4}, {7, 4, 11}), {}, "trilinear", true});
     add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
+    // Odd sizes: no point is at a kink.
+    const Operand cells{small ? Shape{2, 2, 3, 5, 3} : Shape{3, 9, 5, 7, 3}},
+        points{small ? Shape{2, 1, 2, 2, 3} : Shape{3, 4, 5, 9, 3}},
+        plane{small ? Shape{2, 1, 5, 3} : Shape{3, 9, 5, 7}},
+        places{small ? Shape{2, 2, 3, 2} : Shape{3, 9, 8, 2}};
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      add("grid_sample", {cells, points, "trilinear", padding});
+      add("grid_sample", {cells, points, "nearest", padding});
+      add("grid_sample", {plane, places, "trilinear", padding, true});
+    }
+    add("affine_grid", {Operand{{2, 3, 4}, numbers, false}, {2, 1, 4, 3, 5}, false})
+        .in_half(Half::exact_forward);
+    add("affine_grid", {Operand{{2, 2, 3}, numbers, false}, {2, 1, 4, 3}, true}).in_half(Half::exact_forward);
     add("max_pool3d", {volume, 3, 2, 1});
-    const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
+    const Operand wide{{1, 1, 2, small ? 2 : 4, 16}};  // whole packets of a GPU fill its rows
     for (const char* op : {"max_pool3d", "avg_pool3d"}) {
       add(op, {wide, 2});
       add(op, {wide, {1, 2, 2}});
@@ -348,7 +372,7 @@ class Table {
     add("max_unpool2d", {Operand{{2, 3, 2}}, Operand{{2, 3, 2}, indices}, 3, 2, {1, 0}});
     add("max_unpool3d", {Operand{{1, 2, 1, 2, 2}}, Operand{{1, 2, 1, 2, 2}, indices}, 2, {}, 0, {3, 4, 5}});
     for (const char* op : {"adaptive_max_pool3d", "adaptive_avg_pool3d"}) {
-      add(op, {volume, {3, 2, 4}});
+      add(op, {volume, size({2, 2, 2}, {3, 2, 4})});
       add(op, {volume, 1});
     }
     for (const char* op : {"max_pool2d", "avg_pool2d"}) add(op, {picture, {2, 3}, {}, {1, 0}});
@@ -378,6 +402,11 @@ class Table {
             .in_any_order();
     }
     add("soft_dice_loss", {p, p, {1}, 1}).in_half(Half::composed).in_any_order();
+    for (const bool softmax : {false, true}) {
+      add("dice_loss", {scores, classes, !softmax, softmax}).in_half(Half::composed).in_any_order();
+      add("focal_loss", {scores, classes, 2, {}, softmax}).in_half(Half::composed).in_any_order();
+    }
+    add("dice_loss", {scores, scores, true, false, false, true, true}).in_half(Half::composed).in_any_order();
   }
 
   /// 16 elements a row: their mean, and the squared deviations from it, have few enough digits for exact
