@@ -75,9 +75,14 @@ template <class Size, class OptionalSize>
 auto fields(AvgPoolOptions<Size, OptionalSize>& o) {
   return std::tie(o.kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, o.divisor_override);
 }
+template <class Size, class OptionalSize>
+auto fields(MaxUnpoolOptions<Size, OptionalSize>& o) {
+  return std::tie(o.kernel_size, o.stride, o.padding, o.output_size);
+}
 inline auto fields(InterpolateOptions& o) {
   return std::tie(o.size, o.scale_factor, o.mode, o.align_corners);
 }
+inline auto fields(GridSampleOptions& o) { return std::tie(o.mode, o.padding, o.align_corners); }
 inline auto fields(BatchNormOptions& o) { return std::tie(o.training, o.momentum, o.eps, o.activation); }
 inline auto fields(InstanceNormOptions& o) {
   return std::tie(o.use_input_stats, o.momentum, o.eps, o.activation);
@@ -188,6 +193,12 @@ inline void read(const Value& v, PadMode& out) {
 inline void read(const Value& v, InterpolateOptions::Mode& out) {
   using enum InterpolateOptions::Mode;
   out = named<InterpolateOptions::Mode>(v, {{"nearest", nearest}, {"trilinear", trilinear}});
+}
+
+inline void read(const Value& v, GridSampleOptions::Padding& out) {
+  using enum GridSampleOptions::Padding;
+  out = named<GridSampleOptions::Padding>(v,
+                                          {{"zeros", zeros}, {"border", border}, {"reflection", reflection}});
 }
 
 /// What an Int, Real or Flag (core/arguments.h) holds; other types as they are.

@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast_scope.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
@@ -12,10 +12,7 @@
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
+using namespace autograd;
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -108,8 +105,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
 namespace {
 
 template <bool largest>
-struct ExtremumNode final : Node {
-  SavedTensor saved_a_{this}, saved_b_{this};
+struct ExtremumNode final : PairNode {
   const char* name() const override { return largest ? "maximum" : "minimum"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get().detach(), b = saved_b_.get().detach();
@@ -126,27 +122,18 @@ struct ExtremumNode final : Node {
   }
 };
 
-template <class N>
+template <bool largest>
 Tensor extremum(const char* function, Binary op, const Tensor& a, const Tensor& b) {
-  if (detail::autocast_mixes(a, b)) return extremum<N>(function, op, a.to(f32), b.to(f32));
+  if (detail::autocast_mixes(a, b)) return extremum<largest>(function, op, a.to(f32), b.to(f32));
   Tensor y = detail::binary(function, op, a, b);
-  if (auto node = record<N>({a, b}, y)) {
-    node->saved_a_.save(a);
-    node->saved_b_.save(b);
-  }
+  if (auto node = record<ExtremumNode<largest>>({a, b}, y)) node->save(a, b);
   return y;
 }
 
 }  // namespace
 
-Tensor maximum(const Tensor& a, const Tensor& b) {
-  return extremum<ExtremumNode<true>>("maximum", Binary::maximum, a, b);
-}
-
-Tensor minimum(const Tensor& a, const Tensor& b) {
-  return extremum<ExtremumNode<false>>("minimum", Binary::minimum, a, b);
-}
-
+Tensor maximum(const Tensor& a, const Tensor& b) { return extremum<true>("maximum", Binary::maximum, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return extremum<false>("minimum", Binary::minimum, a, b); }
 Tensor maximum(const Tensor& a, Scalar b) { return maximum(a, detail::number_like("maximum", a, b)); }
 Tensor minimum(const Tensor& a, Scalar b) { return minimum(a, detail::number_like("minimum", a, b)); }
 

@@ -2,33 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 
-#include "tests/data_dir.h"
+#include "tests/support/tree.h"
 
 // In public declarations, numbers and flags are vox::Int, Real and Flag, and structs of options are given by
 // name (core/arguments.h). This test reads the headers that voxgrad.h includes.
 
 namespace {
 
-const auto root = std::filesystem::path(vox::testing::data_dir).parent_path().parent_path();
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+using vox::testing::read_in_tree;
 
 std::vector<std::string> public_headers() {
-  const std::string all = read(root / "voxgrad.h");
+  const std::string all = read_in_tree("voxgrad.h");
   const std::regex include("#include <voxgrad/([^>]+)>");
   std::vector<std::string> headers;
   for (std::sregex_iterator i(all.begin(), all.end(), include), end; i != end; ++i) {
@@ -58,7 +48,7 @@ std::string declarations(const std::string& header) {
   const auto after_class = [](const std::string& line) {
     return std::string(line.find('p') - 1, ' ') + "};";
   };
-  std::string text = without(read(root / header), "detail {", [](auto&) { return std::string("}"); });
+  std::string text = without(read_in_tree(header), "detail {", [](auto&) { return std::string("}"); });
   text = without(text, "struct TensorImpl {", [](auto&) { return std::string("};"); });
   text = without(text, " private:", after_class);
   return without(text, " protected:", after_class);

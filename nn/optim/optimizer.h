@@ -12,7 +12,7 @@ namespace vox::optim {
 
 /// Changes parameters according to their gradients. All optimisers work under no_grad() and element by
 /// element, so every run gives the same bits. Parameters without a gradient do not change, nor do those that
-/// do not require grad (are frozen). If memory runs out in step(), nothing has changed.
+/// do not require grad (are frozen). If step() throws, nothing has changed.
 ///
 /// Parameters with options of their own make a group, with a learning rate of its own too:
 ///

@@ -39,6 +39,7 @@ void update(Formula f, C scale, C scale2, T* p, const T* g, C* m, C* v, int64_t 
 
 template <class Step>
 void step_all(const Step& step, std::span<const detail::OptimizerItem> items) {
+  parallel_for(2, 1, [](int64_t, int64_t) {});  // starts threads, which may fail, before anything changes
   for (const detail::OptimizerItem& item : items) {
     const detail::UpdateNumbers numbers = step.numbers(++*detail::mutable_ptr<int64_t>(item.updates));
     visit_floating_storage("Optimizer", item.parameter.dtype(), [&]<class T>(T) {

@@ -38,6 +38,9 @@ PyTorch's samples do not show these decisions:
   `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
   not PyTorch's for dense ones. In `linear` mode a cell of weight 0 is left out. PyTorch multiplies it, which gives NaN
   for an infinite cell.
+- **`grid_sample` leaves out a cell of weight 0**, as `interpolate` does. A NaN in the grid reads 0 with padding zeros and
+  the first cell with the others, on all devices. Some of PyTorch's CPU kernels give NaN, or the last cell. There is no
+  mode `bicubic`. The second gradient, which PyTorch does not have, exists.
 - **The gradient of `logsumexp` is 0 where every element is -inf.** PyTorch's is NaN.
 - **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
@@ -58,19 +61,22 @@ PyTorch's samples do not show these decisions:
 
 ## What is not there
 
-On purpose, because 3-D networks need none of it: sorting and `topk`; `gather`, `scatter` and indexing by tensors other
-than `index_select`; `einsum`; linear algebra beyond `matmul`; sparse and complex tensors; in-place ops on the tape;
-named and nested tensors; cumulative sums; integer division.
+On purpose, because 3-D networks need none of it: `x[index]` with tensors (`index_select`, `gather`, `scatter` and
+`nonzero` name their dimension); linear algebra beyond `matmul` and `einsum`; sparse and complex tensors; in-place ops
+on the tape; named and nested tensors; integer division. `einsum` takes letters, and no "..."; `meshgrid` is that of
+`indexing="ij"`; `scatter` has no `reduce` other than `scatter_add`; `quantile` takes one number and interpolates.
 
 What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
 `view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent
 and attention layers.
 
+DICOM files are not read: dcm2niix makes NIfTI files of them. Sliding windows follow nnU-Net's plan, not MONAI's.
+
 ## Op by op
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
 PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as
-`out`, `rounding_mode` or `return_indices`.
+`out`, `rounding_mode` or `dtype`.
 
 {table}
 

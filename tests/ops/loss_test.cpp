@@ -107,6 +107,21 @@ TEST_P(LossTest, AnImpossibleOtherClassDoesNoHarm) {
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 0}));
 }
 
+TEST_P(LossTest, TheWeightOfAnotherClassDoesNoHarm) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor x = make({1, 1, 1, 1, 1, 1}, {3, 2}).set_requires_grad();
+  const Tensor loss = cross_entropy(x, classes({0, 1, 0}, {3}),
+                                    {.weight = make({2, nan}, {2}), .reduction = Reduction::none});
+  for (const bool recorded : {false, true}) {
+    const auto g =
+        grad({loss}, {x},
+             {.grad_outputs = {make({1, 1, 1}, {3})}, .retain_graph = true, .create_graph = recorded})[0]
+            .to_vector<float>();
+    EXPECT_EQ(Floats({g[0], g[1], g[4], g[5]}), (Floats{-1, 1, -1, 1})) << recorded;
+    EXPECT_TRUE(std::isnan(g[2]) && std::isnan(g[3])) << recorded;
+  }
+}
+
 TEST_P(LossTest, ClassesOutOfRangeAreRefused) {
   const Tensor x = make({0, 1, 2, 3, 4, 5}, {2, 3});
   for (int64_t bad : {int64_t{-1}, int64_t{3}, std::numeric_limits<int64_t>::max()}) {
@@ -347,6 +362,39 @@ TEST_P(LossTest, SmoothL1AndHuberByHand) {
   Tensor far = make({inf}, {1}).set_requires_grad();
   smooth_l1_loss(far, make({0}, {1})).backward();
   EXPECT_EQ(far.grad().item<float>(), 1);
+}
+
+TEST_P(LossTest, HuberIsLinearFromDeltaOn) {
+  Tensor x = make({-2, -1, -0.5, 0, 0.5, 1, 2}, {7}).set_requires_grad();
+  const Tensor t = zeros({7}, x.detach().options());
+  for (const auto loss : {huber_loss, smooth_l1_loss}) {
+    const Tensor slope = grad({loss(x, t, Reduction::sum, 1)}, {x}, {.create_graph = true})[0];
+    EXPECT_EQ(slope.to_vector<float>(), (Floats{-1, -1, -0.5, 0, 0.5, 1, 1}));
+    EXPECT_EQ(grad({sum(slope)}, {x})[0].to_vector<float>(), (Floats{0, 0, 1, 1, 1, 0, 0}));
+  }
+}
+
+TEST_P(LossTest, AnInfiniteGradientKeepsItsSign) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Floats values{-3, -1, -0.5, 0.5, 1, 3, 30};
+  const Shape shape{7};
+  const auto slopes = [&](const auto& loss) {
+    Tensor x = make(values, shape).set_requires_grad();
+    loss(x, zeros(shape, x.detach().options())).backward(full(shape, inf, x.detach().options()));
+    return x.grad().to_vector<float>();
+  };
+  const auto none = Reduction::none;
+  const Floats odd{-inf, -inf, -inf, inf, inf, inf, inf};
+  EXPECT_EQ(slopes([&](const Tensor& x, const Tensor& t) { return huber_loss(x, t, none); }), odd);
+  EXPECT_EQ(slopes([&](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, none); }), odd);
+  const auto cross_entropy_with = [&](double target) {
+    return slopes([&](const Tensor& x, const Tensor& t) {
+      return binary_cross_entropy_with_logits(x, t + target, {.reduction = none});
+    });
+  };
+  EXPECT_EQ(cross_entropy_with(0), Floats(7, inf));
+  EXPECT_EQ(cross_entropy_with(1), Floats(7, -inf));
+  EXPECT_EQ(cross_entropy_with(0.3), (Floats{-inf, -inf, inf, inf, inf, inf, inf}));
 }
 
 TEST_P(LossTest, SoftDiceByHand) {

@@ -123,16 +123,6 @@ TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
   EXPECT_TRUE(same_on_any_threads([&] { return matmul(a, b); }));
 }
 
-// ---- Gradients ------------------------------------------------------------------------------------------
-
-TEST_P(MatmulTest, GradientByHand) {
-  Tensor a = from_vector<float>({1, 2, 3, 4}, {2, 2}, device()).set_requires_grad();
-  Tensor b = from_vector<float>({5, 6}, {2}, device()).set_requires_grad();
-  matmul(a, b).backward(from_vector<float>({1, 10}, {2}, device()));
-  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{5, 6, 50, 60}));  // g b^T
-  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{31, 42}));        // a^T g
-}
-
 // ---- Errors ---------------------------------------------------------------------------------------------
 
 TEST_P(MatmulTest, Errors) {
