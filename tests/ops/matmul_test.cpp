@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -127,18 +128,13 @@ TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
 
 TEST_P(MatmulTest, Errors) {
   const Tensor a = whole({2, 3}, {f32, device()});
-  EXPECT_THROW(matmul(a, a), ShapeError);
+  EXPECT_REFUSED(ShapeError, matmul(a, a), "(2,3) and (2,3)");
   EXPECT_THROW(matmul(a, whole({2}, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(a, full({}, 1, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(a, whole({3, 2}, {f64, device()})), DTypeError);
   EXPECT_THROW(matmul(a.to(i64), whole({3, 2}, {i64, device()})), DTypeError);
   EXPECT_THROW(matmul(a, Tensor()), ValueError);
-  try {
-    matmul(a, a);
-  } catch (const ShapeError& e) {
-    EXPECT_NE(std::string(e.what()).find("(2,3) and (2,3)"), std::string::npos) << e.what();
-  }
 }
 
 }  // namespace
