@@ -2,9 +2,10 @@
 // ops/grid_sample.cpp).
 //
 // The result and the gradient of the grid: a thread owns one point, finds its taps once, and goes through
-// channels. The adjoint: points are sorted by the cell whose taps they begin at, so the points that read a
-// cell are a few ranges of the sorted list. A thread owns one cell in some channels and adds up these ranges.
-// The sort is stable, so every sum has one order, and there are no atomics.
+// channels. The adjoint: points are sorted by the cell at which their taps begin. A thread adds up the points
+// that begin at its cell, a range of the sorted list, once for each of the 8 cells that they read (4 without
+// D, 1 if nearest). Then each cell adds the sums that belong to it. The sort is stable, so every sum has one
+// order, and there are no atomics.
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -93,6 +94,7 @@ struct Sample {
     }
     const T* from = x + (n * s.channels + begin) * cells + taps.cell(s);
     T* to = y + (n * s.channels + begin) * s.points + point;
+#pragma unroll 2
     for (int64_t c = begin; c < end; ++c, from += cells, to += s.points) {
       A sum = 0;
 #pragma unroll
@@ -123,10 +125,10 @@ struct GridGradient {
       for (int row = 0; row < 4; ++row) {
         const int d = row / 2, h = row % 2;
         if (d == 1 && s.axes == 2) break;
-        const T* const low = from + d * s.step(0) + h * s.step(1);
-        const T* const high = low + s.step(2);
-        const A value = times(weight[2][0], *low) + times(weight[2][1], *high);
-        const A rise = times(slope[2][0], *low) + times(slope[2][1], *high);
+        const T* const row_begin = from + d * s.step(0) + h * s.step(1);
+        const A low = A(row_begin[0]), high = A(row_begin[s.step(2)]);
+        const A value = times(weight[2][0], low) + times(weight[2][1], high);
+        const A rise = times(slope[2][0], low) + times(slope[2][1], high);
         sum[2] += times(weight[0][d] * weight[1][h], rise);
         sum[1] += times(weight[0][d] * slope[1][h], value);
         sum[0] += times(slope[0][d] * weight[1][h], value);
@@ -176,47 +178,88 @@ struct FindBegins {
   }
 };
 
-/// Thread i: (sample, part of the channels, cell).
+/// Some channels of a sample, which one thread takes.
+struct Part {
+  static constexpr int size = 4;
+  /// The channels of the first part, for which there is memory in each.
+  VOX_HOST_DEVICE static int64_t width(const GridSampling& s) {
+    return s.channels < size ? s.channels : size;
+  }
+  int64_t n, first, count;
+  __device__ Part(const GridSampling& s, int64_t part) {
+    const int64_t parts = (s.channels + size - 1) / size;
+    n = part / parts, first = (part - n * parts) * size;
+    count = s.channels - first < size ? s.channels - first : size;
+  }
+};
+
+/// Thread i: (part, cell). sums (parts, Part::width, 8, cells): what the points that begin at the cell add to
+/// cell k of those that they read, in the order (d, h, w), for k < corners.
 template <class T, class Int>
-struct SampleAdjoint {
+struct SumPoints {
   using A = opmath_t<T>;
-  static constexpr int channels = 8;  // of a part
   GridSampling s;
-  int64_t parts;
+  int corners;
+  int64_t first_part;
   const T *y, *grid;
   const Int *begins, *points;
+  A* sums;
+
+  __device__ void operator()(int64_t i) const {
+    const int64_t cells = s.cells(), local = i / cells, cell = i - local * cells;
+    const Part part(s, first_part + local);
+    const T* const from =
+        y + (part.n * (s.channels - 1) + part.first) * s.points;  // plus the number of a point
+    const Int end = begins[part.n * cells + cell + 1];
+    A sum[Part::size][8] = {};
+    for (Int j = begins[part.n * cells + cell]; j < end; ++j) {
+      const int64_t point = points[j];
+      const Taps<A> taps(s, grid, point);
+      A g[Part::size];
+#pragma unroll
+      for (int c = 0; c < Part::size; ++c) g[c] = c < part.count ? A(from[c * s.points + point]) : A(0);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const A weight = taps.weight[0][k / 4] * taps.weight[1][k / 2 % 2] * taps.weight[2][k % 2];
+#pragma unroll
+        for (int c = 0; c < Part::size; ++c) sum[c][k] += times(weight, g[c]);
+      }
+    }
+    A* const to = sums + local * Part::width(s) * 8 * cells + cell;
+#pragma unroll
+    for (int c = 0; c < Part::size; ++c)
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        if (c < part.count && k < corners) to[(c * 8 + k) * cells] = sum[c][k];
+  }
+};
+
+/// Thread i: (part, channel, cell).
+template <class T>
+struct SumCorners {
+  GridSampling s;
+  int corners;
+  int64_t first_part;
+  const opmath_t<T>* sums;
   T* x;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t cells = s.cells(), part = i / cells, n = part / parts;
-    const int64_t first = (part - n * parts) * channels, rest = s.channels - first;
-    const auto cell = static_cast<int32_t>(i - part * cells);
+    const int64_t cells = s.cells(), local = i / cells;
+    const auto cell = static_cast<int32_t>(i - local * cells);
+    const Part part(s, first_part + local / Part::width(s));
+    const int64_t channel = local % Part::width(s);
+    if (channel >= part.count) return;
     const int32_t row = cell / s.size[2], w = cell - row * s.size[2], d = row / s.size[1],
                   h = row - d * s.size[1];
-    const T* const from =
-        y + (n * (s.channels - 1) + first) * s.points;  // point n * s.points is at 0 of sample n
-    A sum[channels] = {};
-    // Points that begin at the cell, or at the one before it, on each axis; along W these are one range.
-    const int32_t before = s.nearest ? 0 : 1;
-    for (int32_t at_d = max(d - before, 0); at_d <= d; ++at_d) {
-      for (int32_t at_h = max(h - before, 0); at_h <= h; ++at_h) {
-        const int64_t at_row = n * cells + (at_d * s.size[1] + at_h) * s.size[2];
-        const Int end = begins[at_row + w + 1];
-        for (Int k = begins[at_row + max(w - before, 0)]; k < end; ++k) {
-          const int64_t point = points[k];
-          const Taps<A> taps(s, grid, point);
-          const auto of = [](const A(&weight)[2], bool next) { return next ? weight[1] : weight[0]; };
-          const A weight = of(taps.weight[0], at_d != d) * of(taps.weight[1], at_h != h) *
-                           of(taps.weight[2], taps.at[2] != w);
+    const opmath_t<T>* const from = sums + local * 8 * cells + cell;
+    opmath_t<T> sum = 0;
 #pragma unroll
-          for (int c = 0; c < channels; ++c)
-            if (c < rest) sum[c] += times(weight, from[c * s.points + point]);
-        }
-      }
+    for (int k = 0; k < 8; ++k) {
+      const int at_d = k / 4, at_h = k / 2 % 2, at_w = k % 2;
+      if (k < corners && d >= at_d && h >= at_h && w >= at_w)
+        sum += from[k * cells - ((at_d * s.size[1] + at_h) * s.size[2] + at_w)];
     }
-#pragma unroll
-    for (int c = 0; c < channels; ++c)
-      if (c < rest) x[(n * s.channels + first + c) * cells + cell] = T(sum[c]);
+    x[(part.n * s.channels + part.first + channel) * cells + cell] = T(sum);
   }
 };
 
@@ -239,9 +282,20 @@ void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* g
   const Workspace memory(launch, static_cast<int64_t>(bytes));
   if (count > 0) sort(memory.as<char>());
   for_each_index(launch, cells + 1, FindBegins<Int>{count, sorted_keys, begins.as<Int>()});
-  using Adjoint = SampleAdjoint<T, Int>;
-  const int64_t parts = (s.channels + Adjoint::channels - 1) / Adjoint::channels;
-  for_each_index(launch, cells * parts, Adjoint{s, parts, y, grid, begins.as<Int>(), points, x});
+  using A = opmath_t<T>;
+  const int corners = s.nearest ? 1 : s.axes == 2 ? 4 : 8;
+  const int64_t parts = s.batch * ((s.channels + Part::size - 1) / Part::size);
+  // The sums take 8 times the memory of x, so large tensors go in parts.
+  constexpr int64_t most_bytes = int64_t{1} << 28;
+  const int64_t part_bytes = s.cells() * Part::width(s) * int64_t{8 * sizeof(A)};
+  const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
+  const Workspace sums(launch, at_once * part_bytes);
+  for (int64_t first = 0; first < parts; first += at_once) {
+    const int64_t threads = std::min(at_once, parts - first) * s.cells();
+    for_each_index(launch, threads,
+                   SumPoints<T, Int>{s, corners, first, y, grid, begins.as<Int>(), points, sums.as<A>()});
+    for_each_index(launch, threads * Part::width(s), SumCorners<T>{s, corners, first, sums.as<A>(), x});
+  }
 }
 
 }  // namespace

@@ -80,6 +80,15 @@ VOX_FORMULA GridPosition<T> grid_position(T coordinate, N n, GridPadding padding
   return p;
 }
 
+/// The values of `cell` and the next one, 0 outside the volume, as those of `index` and the next one.
+template <class T, class Int>
+VOX_FORMULA void move_inside(T here, T next, Int cell, Int index, int32_t size, T (&to)[2]) {
+  here = cell < 0 ? T{} : cell < size ? here : T{};
+  next = cell < -1 ? T{} : cell < size - 1 ? next : T{};
+  to[0] = index == cell ? here : index > cell ? next : T{};
+  to[1] = index == cell ? next : index < cell ? here : T{};
+}
+
 template <class M, class T = typename M::Value, class Int = typename M::Int, class N = typename M::Number>
 VOX_FORMULA GridTap<T, Int> grid_tap(T coordinate, int32_t size, GridPadding padding, bool nearest,
                                      bool align_corners) {
@@ -92,36 +101,11 @@ VOX_FORMULA GridTap<T, Int> grid_tap(T coordinate, int32_t size, GridPadding pad
     const Int inside = cell < 0 ? Int{} : cell < size ? cell : Int{} + (size - 1);
     return {inside, {inside == cell ? T{} + N(1) : T{}, T{}}, {}};
   }
-  // The weights of the two cells, which are 0 outside. Then both cells move inside; what one of them was may
-  // be the other one now.
-  T here = cell < 0      ? T{}
-           : cell < size ? N(1) - past
-                         : T{},
-    next = cell < -1         ? T{}
-           : cell < size - 1 ? past
-                             : T{};
-  T falls = cell < 0      ? T{}
-            : cell < size ? -p.slope
-                          : T{},
-    rises = cell < -1         ? T{}
-            : cell < size - 1 ? p.slope
-                              : T{};
   const int32_t most = size > 1 ? size - 2 : 0;
-  const Int index = cell < 0 ? Int{} : cell < most ? cell : Int{} + most;
-  const T zero = T{};
-  return {index,
-          {index == cell  ? here
-           : index > cell ? next
-                          : zero,
-           index == cell  ? next
-           : index < cell ? here
-                          : zero},
-          {index == cell  ? falls
-           : index > cell ? rises
-                          : zero,
-           index == cell  ? rises
-           : index < cell ? falls
-                          : zero}};
+  GridTap<T, Int> tap{cell < 0 ? Int{} : cell < most ? cell : Int{} + most, {}, {}};
+  move_inside(N(1) - past, past, cell, tap.index, size, tap.weight);
+  move_inside(-p.slope, p.slope, cell, tap.index, size, tap.slope);
+  return tap;
 }
 
 }  // namespace vox::detail

@@ -70,7 +70,7 @@ Tensor scattered(const char* function, const Tensor& y, const Shape& shape, int6
     const DType sums = is_floating(y.dtype()) ? opmath(y.dtype()) : i64;  // 16-bit sums are rounded once
     const Tensor sum = zeros(shape, {sums, y.device()});
     Tensor target = corner(sum, dim, y.shape());
-    if (y.numel() > 0)
+    if (y.numel() > 0 && target.numel() > 0)
       scatter_kernel.on(y.device())(y.detach().to(sums).contiguous(), dim, index.contiguous(), target);
     return autograd::linear_keeping(
         index, function, {y}, sum.to(y.dtype()),
@@ -82,7 +82,8 @@ Tensor scattered(const char* function, const Tensor& y, const Shape& shape, int6
 Tensor last_index(const Shape& shape, int64_t dim, const Tensor& index) {
   const Tensor last = full(shape, -1, index.options());
   Tensor target = corner(last, dim, index.shape());
-  if (index.numel() > 0) scatter_kernel.on(index.device())(Tensor(), dim, index.contiguous(), target);
+  if (index.numel() > 0 && target.numel() > 0)
+    scatter_kernel.on(index.device())(Tensor(), dim, index.contiguous(), target);
   return last;
 }
 

@@ -4,7 +4,7 @@
 
 // Cumulative sums and products along `dim`, of x's shape: of floating dtypes, differentiable any number of
 // times; i64, u8 and bool give an i64, which wraps around. bf16 and f16 are computed in f32 and rounded once.
-// The CPU goes along `dim` in order; CUDA joins groups of neighbours, in an order that the shape fixes.
+// The CPU goes in order. CUDA joins fixed groups of neighbours; one whose product overflows turns a 0 to NaN.
 
 namespace vox {
 

@@ -81,7 +81,7 @@ std::optional<int64_t> random_voxel(const std::vector<int64_t>& classes, bool ba
 
 }  // namespace
 
-bool chance(double probability, Generator& random) {
+bool chance(Real probability, Generator& random) {
   check<ValueError>(probability >= 0 && probability <= 1, "chance: the probability must be from 0 to 1, got ",
                     probability);
   return draw({0, 1}, random) < probability;

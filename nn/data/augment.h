@@ -15,7 +15,7 @@ namespace vox::data {
 using Range = std::pair<double, double>;  ///< low and high
 
 /// True with this probability: `if (chance(0.15, random)) scan = random_blur(scan, {0.5, 1}, random);`
-bool chance(double probability, Generator& random);
+bool chance(Real probability, Generator& random);
 
 /// Views of the box of `size` at a random place. ShapeError unless the box fits.
 Sample random_crop(const Sample& sample, Triple size, Generator& random);
