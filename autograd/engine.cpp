@@ -20,7 +20,7 @@ struct Job {
 using Pending = std::map<uint64_t, Job, std::greater<>>;  // by number, highest first
 
 /// `from` names the sender in errors.
-void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
+void send(Pending& pending, GradPlan* plan, const Edge& to, Tensor gradient, const auto& from) {
   const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
   check<GradError>(gradient.defined(), "backward of ", from,
                    ": returned an undefined tensor as a gradient; std::nullopt stands for none");
@@ -28,6 +28,7 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
   check<GradError>(got == expected, "backward of ", from, ": returned a gradient of shape ", got.shape,
                    ", dtype ", got.dtype, " on ", got.device, " for an input of shape ", expected.shape,
                    ", dtype ", expected.dtype, " on ", expected.device);
+  if (plan && plan->stops_at(to, gradient)) return;
   Job& job = pending[to.node->number()];
   if (!job.node) job = {to.node, Gradients(to.node->outputs().size())};
   Gradient& slot = job.gradients[static_cast<size_t>(to.output)];
@@ -37,21 +38,13 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
     slot = std::move(gradient);
 }
 
-/// The engine: takes the node with the highest number, runs it, and sends on the gradients that it returns.
-/// `plan` is null in backward().
-void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
-         GradPlan* plan) {
-  const GradModeGuard grad_mode(options.create_graph);
-  const AutocastScope no_autocast(std::nullopt);
-  const Run observed(roots, plan);
-  Pending pending;
-  for (size_t i = 0; i < roots.size(); ++i) {
-    if (!plan || plan->wants(*roots[i].node)) send(pending, roots[i], std::move(gradients[i]), "the caller");
-  }
+/// The engine: takes the node with the highest number, runs it, and sends on the gradients that it returns,
+/// until none is pending. `plan` is null in backward().
+void walk(Pending& pending, Tensor::BackwardOptions options, GradPlan* plan, Run& observed) {
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
-    if (plan && plan->stops_at(*job.node, job.gradients)) continue;
+    observed.takes(*job.node);
     job.node->run_hooks(job.gradients);
     observed.arrived(*job.node, job.gradients);
     if (plan) {
@@ -68,17 +61,41 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     observed.ran(*job.node, results);
     for (size_t i = 0; i < edges.size(); ++i) {
       if (results[i] && job.node->needs_grad(static_cast<int64_t>(i)))
-        send(pending, edges[i], std::move(*results[i]), *job.node);
+        send(pending, plan, edges[i], std::move(*results[i]), *job.node);
     }
+  }
+}
+
+/// Sends the gradients to `roots`, and walks from there.
+void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
+         GradPlan* plan) {
+  const GradModeGuard grad_mode(options.create_graph);
+  const AutocastScope no_autocast(std::nullopt);
+  Run observed(roots, plan);
+  try {
+    Pending pending;
+    for (size_t i = 0; i < roots.size(); ++i) {
+      if (!plan || plan->wants(*roots[i].node))
+        send(pending, plan, roots[i], std::move(gradients[i]), "the caller");
+    }
+    walk(pending, options, plan, observed);
+  } catch (const std::exception& error) {
+    observed.failed(error.what());
+    throw;
   }
 }
 
 /// Checks the caller's gradient for `output`. If the caller gave none and `output` has one element, returns
 /// 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
-  check<GradError>(output.requires_grad(), function, ": the output", Quoted{output},
-                   " does not require grad: no input of its ops did, they ran under no_grad(), or it comes ",
-                   "from a gradient, which the tape records only with {.create_graph = true}");
+  check<GradError>(is_floating(output.dtype()), function, ": the output", Quoted{output}, " has dtype ",
+                   output.dtype(),
+                   "; only floating dtypes have gradients, so comparisons and argmax have none");
+  check<GradError>(
+      output.requires_grad(), function, ": the output", Quoted{output},
+      " does not require grad: no input of its ops did, they ran under no_grad(), an op between ",
+      "has no gradient (a comparison, argmax, a cast to integers), or it comes from a gradient, ",
+      "which the tape records only with {.create_graph = true}");
   if (!gradient.defined()) {
     check<GradError>(output.numel() == 1, function,
                      ": a gradient may be left out only for a tensor of one element, ", "got shape ",
@@ -95,11 +112,11 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
 
 }  // namespace
 
-Gradients gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
-                       std::vector<Tensor> seeds, bool create_graph) {
+std::vector<Arrival> gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
+                                  std::vector<Tensor> seeds, bool create_graph) {
   GradPlan plan(roots, ends, true);
   run(roots, std::move(seeds), {.create_graph = create_graph}, &plan);
-  return std::move(plan.captured);
+  return std::move(plan.arrived);
 }
 
 }  // namespace autograd
