@@ -53,6 +53,7 @@ add_bench(conv3d_memory conv3d/memory.cpp)
 if(VOXGRAD_HAS_CUDA)
   add_bench(conv3d_sweep conv3d/sweep.cu)
   add_bench(conv3d_host conv3d/host.cu)
+  add_bench(conv3d_mma_rate conv3d/mma_rate.cu)
   # The choice of kernels, judged by the times that an H200 took: the program needs no GPU to say what it chooses.
   set(measured ${PROJECT_SOURCE_DIR}/bench/conv3d/measured.tsv)
   if(VOXGRAD_BUILD_TESTS AND Python3_FOUND AND EXISTS ${measured})

@@ -22,11 +22,33 @@ else()
   set(VOXGRAD_HAS_CUDA 0)
 endif()
 
+# Sets `result` to machine code for the GPUs of this machine; without one to 80-virtual, which is PTX that the driver
+# translates for every GPU from Ampere on, and 90a-real. (CMake's `native` would leave out Hopper's wgmma and TMA, which
+# only 90a has.)
+function(voxgrad_default_architectures result)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE status)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+  set(architectures)
+  foreach(capability IN LISTS capabilities)
+    string(REPLACE "." "" number ${capability})
+    if(number GREATER_EQUAL 80)
+      list(APPEND architectures ${number}-real)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES architectures)
+  list(TRANSFORM architectures REPLACE "^90-real$" "90a-real")
+  if(NOT status EQUAL 0 OR NOT architectures)
+    set(architectures "80-virtual;90a-real")
+  endif()
+  set(${result} "${architectures}" PARENT_SCOPE)
+endfunction()
+
 if(VOXGRAD_HAS_CUDA)
-  # Left unset, CUDA 13 compiles for sm_75 alone. 90a-real is machine code for Hopper with its wgmma and TMA
-  # instructions; 80-virtual is PTX, which the driver translates for every other GPU from Ampere on.
+  # Left unset, CUDA 13 compiles for sm_75 alone.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90a-real" CACHE STRING "CUDA architectures")
+    voxgrad_default_architectures(architectures)
+    set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "CUDA architectures")
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)

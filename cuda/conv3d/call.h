@@ -52,6 +52,7 @@ struct Bf16;
 struct F16;
 struct Tf32x3;
 struct F16x3;
+struct F16Pair;
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {

@@ -90,21 +90,20 @@ constexpr Row table[]{
      {mma_weight_grad_work, mma::run_weight_grad<Bf16>}},
     {"mma_f16",             is_f16,          of_16_bits,  any_gpu, {mma_work, mma::run<float16, F16>},
      {mma_weight_grad_work, mma::run_weight_grad<F16>}},
-    {"mma_tf32x3",          is_f32,          tf32x3,      any_gpu, {mma_work, mma::run<float, Tf32x3>}, {}, "direct"},
-    {"mma_bf16x6",          at_highest,      bf16x6,      any_gpu, {},
-     {mma_weight_grad_work, mma::run_weight_grad<Bf16x6>}, "direct"},
+    {"mma_f16x3",           at_highest,      f16x3,       any_gpu, {mma_work, mma::run<float, F16Pair>},
+     {mma_weight_grad_work, mma::run_weight_grad<F16Pair>}, "direct"},
 
     {"rolling",             rounded_to_tf32, tf32,        hopper,  {rolling_work, rolling::run<float, Tf32>}},
     {"rolling_bf16_of_f32", rounded_to_bf16, bf16_of_f32, hopper,  {rolling_work, rolling::run<float, Bf16>}},
     {"rolling_bf16",        is_bf16,         of_16_bits,  hopper,  {rolling_work, rolling::run<bfloat16, Bf16>}},
     {"rolling_f16",         is_f16,          of_16_bits,  hopper,  {rolling_work, rolling::run<float16, F16>}},
-    {"flat_f16x3",          at_highest,      f16x3,       hopper,  {flat_work, flat::run}, {}, "mma_tf32x3"},
+    {"flat_f16x3",          at_highest,      f16x3,       hopper,  {flat_work, flat::run}, {}, "mma_f16x3"},
     {"strided",             rounded_to_tf32, tf32,        hopper,  {strided_work, strided::run<float, Tf32>}},
     {"strided_bf16_of_f32", rounded_to_bf16, bf16_of_f32, hopper,  {strided_work, strided::run<float, Bf16>}},
     {"strided_bf16",        is_bf16,         of_16_bits,  hopper,  {strided_work, strided::run<bfloat16, Bf16>}},
     {"strided_f16",         is_f16,          of_16_bits,  hopper,  {strided_work, strided::run<float16, F16>}},
     {"strided_f16x3",       at_highest,      f16x3,       hopper,  {strided_work, strided::run<float, F16x3>},
-     {}, "mma_tf32x3"},
+     {}, "mma_f16x3"},
     {"gather",              rounded_to_tf32, tf32,        hopper,  {gather_work, gather::run<Tf32>}},
     {"gather_tf32x3",       at_highest,      tf32x3,      hopper,  {gather_work, gather::run<Tf32x3>}, {}, "direct"},
     {"windows",             rounded_to_tf32, tf32,        hopper,  {windows_work, dense::run_windows<float, Tf32>}},
@@ -224,6 +223,8 @@ std::vector<Conv3dCandidate> conv3d_candidates(const Conv3dProblem& problem, con
   std::ranges::stable_sort(candidates, {}, &Conv3dCandidate::microseconds);
   return candidates;
 }
+
+bool conv3d_kernel_needs_wgmma(std::string_view name) { return row(name).wgmma; }
 
 bool conv3d_kernel_supports(std::string_view name, const Conv3dProblem& problem) {
   return row(name).work(problem, this_machine()).has_value();

@@ -36,6 +36,9 @@ struct Conv3dCandidate {
 /// machine may be described by hand.
 std::vector<Conv3dCandidate> conv3d_candidates(const Conv3dProblem& problem, const conv::Machine& machine);
 
+/// Whether the kernel is for Hopper only. Throws ValueError for a name that is not in the table.
+bool conv3d_kernel_needs_wgmma(std::string_view name);
+
 /// Whether the kernel is among them here. Throws ValueError for a name that is not in the table.
 bool conv3d_kernel_supports(std::string_view name, const Conv3dProblem& problem);
 

@@ -86,14 +86,17 @@ std::optional<Work> direct_weight_grad_work(const Conv3dGeometry& g, const Numbe
 
 std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                              const Machine& machine) {
-  const auto& planned =
-      recall<mma::make_plan>(g, transposed, mma::OperandKind{n.operand, n.split ? 2 : 1}, true, machine);
+  // Split, the copy is f32.
+  const mma::OperandKind kind{n.split ? 4 : n.operand, n.split ? 2 : 1};
+  const auto& planned = recall<mma::make_plan>(g, transposed, kind, true, machine);
   if (!planned) return std::nullopt;
-  return Work{.products = planned->cycles, .bytes = copied_bytes(g, transposed, n), .weights = weights(g)};
+  return Work{.products = planned->cycles,
+              .bytes = copied_bytes(g, transposed, {n.storage, kind.bytes}),
+              .weights = weights(g)};
 }
 
 std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine&) {
-  const int parts = n.split ? 3 : 1;
+  const int parts = n.split ? 2 : 1;
   const auto& p = recall<mma::make_weight_grad_plan>(g, parts);
   if (!p) return std::nullopt;
   Work work = mma::work_of(*p, parts);

@@ -17,8 +17,8 @@ struct Numbers {
   int storage, operand;
   bool split = false;
 };
-inline constexpr Numbers tf32{4, 4}, tf32x3{4, 4, true}, f16x3{4, 2, true}, bf16x6{4, 2, true},
-    bf16_of_f32{4, 2}, of_16_bits{2, 2};
+inline constexpr Numbers tf32{4, 4}, tf32x3{4, 4, true}, f16x3{4, 2, true}, bf16_of_f32{4, 2},
+    of_16_bits{2, 2};
 
 /// conv3d and conv_transpose3d.
 using ForwardWork = std::optional<Work>(const Conv3dGeometry&, bool transposed, const Numbers&,

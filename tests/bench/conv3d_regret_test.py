@@ -112,7 +112,7 @@ class Regret(unittest.TestCase):
                       "\n".join(regret.report_smallest(self.calls(), False, 1.02)))
 
     def test_families(self):
-        self.assertEqual([regret.family(row) for row in ("flat_bf16_of_f32", "mma_tf32x3", "few_channels", "flat")],
+        self.assertEqual([regret.family(row) for row in ("flat_bf16_of_f32", "mma_f16x3", "few_channels", "flat")],
                          ["flat", "mma", "few_channels", "flat"])
         items = regret.merged(list(read(
             line("level1/58", "dense", 20, "high", "high", dtype="f32"),

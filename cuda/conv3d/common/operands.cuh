@@ -6,15 +6,15 @@
 //   Bf16     bf16, or f32 rounded to it             one product
 //   F16      f16                                    one product
 //   Tf32x3   f32 as a sum of two TF32 numbers       three products, as accurate as f32 arithmetic
-//   F16x3    f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
-//   Bf16x6   f32 as a sum of three bf16 numbers     six products at twice the rate, likewise
+//   F16x3, F16Pair
+//            f32, scaled, as a sum of two f16 ones  three products at twice the rate, likewise
 //
 // Note [Truncating sums]
 //   Tensor cores add products to an f32 sum, but truncate the result where f32 arithmetic rounds it. On data
 //   of one sign all errors have the same direction: measured, 3.3e-8 of the sum for each tap of 8 channels.
 //   f32 arithmetic itself has an error of about 1.6e-8 times the root of the number of products. So kernels
-//   that must be as accurate as f32 (Tf32x3, F16x3) add these sums to f32 registers after a few taps and
-//   start new sums at zero. With operands rounded to TF32 or 16 bits, rounding causes larger errors than
+//   that must be as accurate as f32 (Tf32x3, F16x3, F16Pair) add these sums to f32 registers after a few taps
+//   and start new sums at zero. With operands rounded to TF32 or 16 bits, rounding causes larger errors than
 //   truncation, so sums stay in the tensor core's accumulators.
 //
 // Note [Values that are not finite]
@@ -106,21 +106,7 @@ struct Tf32x3 {
   }
 };
 
-/// f32 as a sum of three bf16 numbers, to within 2^-27 of it. Six of their nine products are computed; the
-/// others are below 2^-26 of the whole. bf16 has f32's range, so only Inf, NaN and what rounds to Inf have no
-/// such parts: they give NaN. See Note [Truncating sums].
-struct Bf16x6 {
-  static constexpr ptx::Operand operand = ptx::Operand::bf16;
-  using Element = bfloat16;
-  static constexpr int parts = 3;
-  /// Part i of x, the largest first.
-  static __device__ __forceinline__ Element part(float x, int i) {
-    for (; i > 0; --i) x -= static_cast<float>(bfloat16(x));
-    return bfloat16(x);
-  }
-};
-
-/// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh.
+/// f32, scaled by a power of two, as a sum of two f16 numbers: see flat/f16x3.cuh, and bands.cuh.
 struct F16x3 {
   static constexpr ptx::Operand operand = ptx::Operand::f16;
   using Element = float16;
@@ -161,6 +147,18 @@ struct F16x3 {
   }
   /// From this size on the parts of a scaled number have all its bits.
   static constexpr float full = 0x1p-14f, full_weight = 0x1p-3f;
+};
+
+/// The same for kernels that add up the products with a low part apart, times 2^-11: so weights have the
+/// parts of input values, and their range.
+struct F16Pair {
+  static constexpr ptx::Operand operand = ptx::Operand::f16;
+  using Element = float16;
+  static constexpr int parts = 2, weight_parts = 2;
+  static __device__ __forceinline__ Element weight_part(float scaled, int i) {
+    return F16x3::part(scaled, i);
+  }
+  static constexpr float full_weight = F16x3::full;
 };
 
 }  // namespace vox::cuda::conv

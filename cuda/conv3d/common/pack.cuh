@@ -7,7 +7,7 @@
 //   struct Layout {
 //     static constexpr int channels = 8;                // input channels of a granule
 //     int64_t granules() const;                         // their number
-//     int64_t columns() const;                          // F16x3 only; see pack_kernel
+//     int64_t columns() const;                          // scaled columns only; see pack_kernel
 //     constexpr Granule at(auto number) const;          // 0 <= number < granules()
 //     constexpr int channel(int c) const;               // channel c of a granule, from `in` on; else c
 //     constexpr int64_t next_part() const;              // parts only: bytes from one to the next
@@ -121,11 +121,16 @@ __device__ __forceinline__ void pack_granules(const Storage* weight, unsigned ch
 
 constexpr int packing_threads = 256;
 
-/// The same for F16x3, where all weights of an output channel are scaled by one power of two. A block packs
-/// the granules of one output channel, its `column`. unscale[column] becomes 1 / the power of two. *failed
-/// becomes 1 if parts cannot represent some weights: if all 8 of a granule are too small, but not all 0, or
-/// if there is an Inf or NaN.
-template <class Layout>
+/// Whether all weights of an output channel are scaled by one power of two: F16x3, F16Pair.
+template <class Operand>
+constexpr bool scales_columns = requires {
+  Operand::full_weight;
+};
+
+/// The same for such operands. A block packs the granules of one output channel, its `column`.
+/// unscale[column] becomes 1 / the power of two. *failed becomes 1 if parts cannot represent some weights: if
+/// all 8 of a granule are too small, but not all 0, or if there is an Inf or NaN.
+template <class Operand, class Layout>
 __device__ __forceinline__ void pack_column(const float* weight, unsigned char* packed,
                                             const Weights& weights, const Layout& layout, int64_t granules,
                                             int64_t column, int64_t columns, float* unscale,
@@ -159,23 +164,23 @@ __device__ __forceinline__ void pack_column(const float* weight, unsigned char* 
       x *= scale;
       most_here = fmaxf(most_here, fabsf(x));
     }
-    all_fit &= most_here >= F16x3::full_weight || most_here == 0;
-    store_granule<F16x3>(value, packed + granule.to, layout);
+    all_fit &= most_here >= Operand::full_weight || most_here == 0;
+    store_granule<Operand>(value, packed + granule.to, layout);
   });
   if (threadIdx.x == 0) unscale[column] = F16x3::inverse(scale);
   if (!all_fit) *failed = 1;
 }
 
-/// A layout for F16x3 says how many columns (output channels, with those that do not exist) there are. They
-/// run fastest: granule i belongs to column i % columns().
+/// A layout for scaled columns says how many columns (output channels, with those that do not exist) there
+/// are. They run fastest: granule i belongs to column i % columns().
 template <class Operand, class Storage, class Layout>
 __global__ void __launch_bounds__(packing_threads)
     pack_kernel(const Storage* __restrict__ weight, unsigned char* __restrict__ packed,
                 const __grid_constant__ Weights weights, const __grid_constant__ Layout layout,
                 int64_t granules, float* unscale, int64_t* failed, const int64_t* only_if) {
   if (only_if && *only_if == 0) return;
-  if constexpr (std::is_same_v<Operand, F16x3>)
-    pack_column(weight, packed, weights, layout, granules, blockIdx.x, gridDim.x, unscale, failed);
+  if constexpr (scales_columns<Operand>)
+    pack_column<Operand>(weight, packed, weights, layout, granules, blockIdx.x, gridDim.x, unscale, failed);
   else
     pack_granules<Operand>(weight, packed, weights, layout, granules,
                            int64_t{blockIdx.x} * packing_threads + threadIdx.x,
@@ -190,7 +195,7 @@ void pack_weights(const Launch& launch, const Storage* weight, void* packed, con
                   float* unscale = nullptr) {
   const int64_t granules = layout.granules();
   unsigned blocks = grid_for(granules, packing_threads);
-  if constexpr (std::is_same_v<Operand, F16x3>) blocks = static_cast<unsigned>(layout.columns());
+  if constexpr (scales_columns<Operand>) blocks = static_cast<unsigned>(layout.columns());
   pack_kernel<Operand><<<blocks, packing_threads, 0, launch.stream()>>>(
       weight, static_cast<unsigned char*>(packed), weights, layout, granules, unscale, failed, only_if);
 }

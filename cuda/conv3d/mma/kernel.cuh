@@ -29,15 +29,19 @@
 // Blocks share no results. Where there are few, several share the sum of one box ("split-K"): each stores
 // partial sums, which are added in order afterwards. There are no atomics, and the bits never change.
 //
-// Split operands (Tf32x3): x = high + low, three products. The window holds x itself, and its fragments are
-// split in registers; weights come as pairs. Sums move to f32 registers after a few instructions (Note
-// [Truncating sums] in common/operands.cuh). A value that cannot be split makes its results Inf or NaN, which
-// sets `failed` (Note [Redo] in call.h). Unsplit: Note [Values that are not finite] in common/operands.cuh.
+// Split operands (F16Pair): x = high + low, three products, in the scale of a band (Note [Bands] in
+// common/bands.cuh). A window of f32 is split where it lies, as soon as it is there; each band of the input
+// has slices of its own, which are skipped if the window has no number in it. Weights come in parts, scaled
+// for each output channel. Sums move to f32 registers after a few instructions (Note [Truncating sums] in
+// common/operands.cuh). A value that cannot be split makes its results Inf or NaN, which sets `failed` (Note
+// [Redo] in call.h); so do weights out of range (common/pack.cuh). Unsplit: Note [Values that are not finite]
+// in common/operands.cuh.
 //
 // What limits it: the rate of mma.sync, which is two thirds of wgmma's on Hopper and all there is elsewhere;
 // and shared memory, from which a warp reads its operands again for every tap.
 
 #include <voxgrad/cuda/conv3d/mma/plan.h>
+#include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/packet.cuh>
 #include <voxgrad/cuda/ptx/copies.cuh>
@@ -51,6 +55,9 @@ namespace vox::cuda::conv::mma {
 
 // ---- What a block owns ------------------------------------------------------------------------------------
 
+template <class Operand>
+constexpr bool is_split = Operand::weight_parts > 1;
+
 /// `Storage` is the type of the output's elements.
 template <class Storage_, class Operand_, int m_tiles_, int n_tiles_>
 struct Block {
@@ -60,12 +67,17 @@ struct Block {
   static constexpr TileShape shape{m_tiles, n_tiles};
   static constexpr int part_bytes = shape.columns() * 16, item_bytes = parts * part_bytes;
 
+  static constexpr bool split = is_split<Operand>;
+
   using Sums = float[m_tiles][n_tiles][4];
 };
 
 struct Operands {
   const uint4* input;            ///< granules, channels last
   const unsigned char* weights;  ///< packed (launch.cuh)
+  // Split only.
+  const float* unscale;    ///< 1 / scale of each column of the weights
+  const SizeRange* range;  ///< of the input
 };
 
 /// The block's shared memory; sizes are those of set_memory in plan.cpp.
@@ -116,12 +128,15 @@ __device__ __forceinline__ void set_tables(const Shared& shared, const Job& job,
 
 // ---- Loads ------------------------------------------------------------------------------------------------
 
-/// A part of the sum: a k-block, and a class of taps.
+/// A part of the sum: a k-block, and a class of taps; of a band.
 struct Slice {
-  int number, k_block, class_of_taps;
+  int number, band, k_block, class_of_taps;
 
   __device__ __forceinline__ Slice(int i, const Plan& p)
-      : number(i), k_block(p.of_slice.quotient(i)), class_of_taps(i - k_block * p.classes) {}
+      : number(i),
+        band(i < p.slices ? 0 : i / p.slices),
+        k_block(p.of_slice.quotient(i - band * p.slices)),
+        class_of_taps(i - band * p.slices - k_block * p.classes) {}
 };
 
 __device__ __forceinline__ void load_window(const Shared& shared, const uint4* input, const Slice& slice) {
@@ -136,6 +151,30 @@ __device__ __forceinline__ void load_window(const Shared& shared, const uint4* i
     ptx::cp_async_16_or_zeros(window + place_of(p, position, granule),
                               input + (exists ? from + first + granule : 0), exists);
   }
+}
+
+/// Splits the numbers of a window that are in the band, where they lie; others become zeros. Whether there
+/// are any; a barrier. The largest of 8 channels decides for all of them.
+__device__ __forceinline__ bool split_window(unsigned char* window, const Bands& bands, int band,
+                                             const Plan& p) {
+  const float scale = bands.scale(band);
+  bool any = false;
+  for (int i = 2 * threadIdx.x; i < p.window_cells * p.k_granules; i += 2 * TileShape::threads) {
+    const int position = p.of_k_block.quotient(i), granule = i - position * p.k_granules;
+    uint4& first = *reinterpret_cast<uint4*>(window + place_of(p, position, granule));
+    uint4& second = *reinterpret_cast<uint4*>(window + place_of(p, position, granule + 1));
+    float x[8];
+    load_eight(x, first, second);
+    unsigned most = 0;
+#pragma unroll
+    for (const float value : x) most = max(most, size_bits(value));
+    const bool in_band = most > 0 && bands.of(most) == band;
+    any |= in_band;
+#pragma unroll
+    for (float& value : x) value = in_band ? value * scale : 0.0f;
+    store_parts(x, first, second);
+  }
+  return __syncthreads_or(any);
 }
 
 /// Loads the weights of some items. Those of their k-block begin at `from`.
@@ -162,16 +201,19 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[4], const uint32_t (&
   }
 }
 
-/// sum += the products of `pairs` pairs of items. Lanes 0 to 15 address the first granule of 16 rows, the
-/// others the second; for weights lanes 0 to 7 and 16 to 23 address the first item, the others the second.
+/// sum += the products of `pairs` pairs of items; split, low_sum += those with a low part, times 2^11. Lanes
+/// 0 to 15 address the first granule of 16 rows, the others the second; for weights lanes 0 to 7 and 16 to 23
+/// address the first item, the others the second.
 template <class Block>
-__device__ __forceinline__ void multiply(typename Block::Sums& sum, const int (&position)[Block::m_tiles],
-                                         uint32_t window, uint32_t weights, const Item* items, int pairs,
-                                         const Plan& p) {
+__device__ __forceinline__ void multiply(typename Block::Sums& sum, typename Block::Sums& low_sum,
+                                         const int (&position)[Block::m_tiles], uint32_t window,
+                                         uint32_t weights, const Item* items, int pairs, const Plan& p) {
+  using Operand = typename Block::Operand;
   const int lane = threadIdx.x % 32;
   weights += lane / 8 % 2 * Block::item_bytes + (lane % 8 + lane / 16 * 8) * 16;
   items += lane / 16;
-#pragma unroll 2
+  constexpr int at_once = Block::split ? 1 : 2;
+#pragma unroll at_once
   for (int pair = 0; pair < pairs; ++pair, items += 2, weights += 2 * Block::item_bytes) {
     uint32_t b[Block::parts][Block::n_tiles / 2][4];
 #pragma unroll
@@ -183,51 +225,52 @@ __device__ __forceinline__ void multiply(typename Block::Sums& sum, const int (&
 #pragma unroll
     for (int t = 0; t < Block::m_tiles; ++t) {
       uint32_t a[4];
-      ptx::load_matrices(a, window + place_of(p, position[t] + (item >> 3), item & 7));
-      if constexpr (Block::parts == 1) {
+      const uint32_t at = window + place_of(p, position[t] + (item >> 3), item & 7);
+      ptx::load_matrices(a, at);
+      const auto multiply_by = [&](auto& to, const uint32_t(&by)[Block::n_tiles / 2][4]) {
 #pragma unroll
         for (int n = 0; n < Block::n_tiles; ++n)
-          multiply_tile<typename Block::Operand>(sum[t][n], a, b[0][n / 2][n % 2 * 2],
-                                                 b[0][n / 2][n % 2 * 2 + 1]);
-      } else {
-        uint32_t low[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float x = __uint_as_float(a[i]);
-          a[i] = tf32_high(x), low[i] = tf32_low(x, a[i]);
-        }
-#pragma unroll
-        for (int n = 0; n < Block::n_tiles; ++n) {  // small products first
-          const uint32_t *const high_b = &b[0][n / 2][n % 2 * 2], *const low_b = &b[1][n / 2][n % 2 * 2];
-          multiply_tile<typename Block::Operand>(sum[t][n], low, high_b[0], high_b[1]);
-          multiply_tile<typename Block::Operand>(sum[t][n], a, low_b[0], low_b[1]);
-          multiply_tile<typename Block::Operand>(sum[t][n], a, high_b[0], high_b[1]);
-        }
+          multiply_tile<Operand>(to[t][n], a, by[n / 2][n % 2 * 2], by[n / 2][n % 2 * 2 + 1]);
+      };
+      multiply_by(sum, b[0]);
+      if constexpr (Block::split) {
+        multiply_by(low_sum, b[1]);
+        ptx::load_matrices(a, at ^ 16);  // the next granule, of low parts: see place_of
+        multiply_by(low_sum, b[0]);
       }
     }
   }
 }
 
+/// sum += other * scale
+template <class Block>
+__device__ __forceinline__ void add(typename Block::Sums& sum, const typename Block::Sums& other,
+                                    float scale) {
+#pragma unroll
+  for (int t = 0; t < Block::m_tiles; ++t)
+#pragma unroll
+    for (int n = 0; n < Block::n_tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[t][n][e] = fmaf(other[t][n][e], scale, sum[t][n][e]);
+}
+
 constexpr int part_pairs = 4;  // split: instructions whose sum stays in the tensor core
 
-/// The same; split, for a few pairs at a time.
+/// The same for a step; split, for a few pairs at a time, whose sums are multiplied by `unscale`. The sums of
+/// products with a low part are so small that their truncation does not matter.
 template <class Block>
-__device__ __forceinline__ void multiply_step(typename Block::Sums& sum,
+__device__ __forceinline__ void multiply_step(typename Block::Sums& sum, typename Block::Sums& low_sum,
                                               const int (&position)[Block::m_tiles], uint32_t window,
-                                              uint32_t weights, const Item* items, int pairs, const Plan& p) {
-  if constexpr (Block::parts == 1) {
-    multiply<Block>(sum, position, window, weights, items, pairs, p);
+                                              uint32_t weights, const Item* items, int pairs, float unscale,
+                                              const Plan& p) {
+  if constexpr (!Block::split) {
+    multiply<Block>(sum, low_sum, position, window, weights, items, pairs, p);
   } else {
     for (int done = 0; done < pairs; done += part_pairs) {
       typename Block::Sums part = {};
-      multiply<Block>(part, position, window, weights + done * 2 * Block::item_bytes, items + done * 2,
-                      min(pairs - done, part_pairs), p);
-#pragma unroll
-      for (int t = 0; t < Block::m_tiles; ++t)
-#pragma unroll
-        for (int n = 0; n < Block::n_tiles; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sum[t][n][e] += part[t][n][e];
+      multiply<Block>(part, low_sum, position, window, weights + done * 2 * Block::item_bytes,
+                      items + done * 2, min(pairs - done, part_pairs), p);
+      add<Block>(sum, part, unscale);
     }
   }
 }
@@ -241,15 +284,15 @@ struct Output {
   Storage* output;
   int64_t* failed;  ///< split operands only
 
-  /// Stores neighbours of a channel.
+  /// Stores neighbours of a channel, times `scale`.
   template <int count>
-  __device__ __forceinline__ void store(int64_t element, int channel,
-                                        const Packet<float, count>& sums) const {
+  __device__ __forceinline__ void store(int64_t element, int channel, const Packet<float, count>& sums,
+                                        float scale) const {
     Packet<Storage, count> rounded;
     const float first = bias ? static_cast<float>(bias[channel]) : 0.0f;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      const float value = sums.lane[i] + first;
+      const float value = fmaf(sums.lane[i], scale, first);
       if (failed && !(fabsf(value) < __uint_as_float(0x7f800000))) *failed = 1;
       rounded.lane[i] = Storage(value);
     }
@@ -261,7 +304,8 @@ struct Output {
 /// store neighbouring rows: a row each, or four where four are always neighbours in memory.
 template <class Block, class Storage>
 __device__ __forceinline__ void store_sums(const typename Block::Sums& sum, const Shared& shared,
-                                           const Job& job, const Output<Storage>& output) {
+                                           const Job& job, const float* unscale,
+                                           const Output<Storage>& output) {
   constexpr int rows = Block::m_tiles * 16, pitch = rows + 4;
   const Plan& p = shared.p;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -275,7 +319,8 @@ __device__ __forceinline__ void store_sums(const typename Block::Sums& sum, cons
       if (to >= 0 && channel < p.out_per_group)
         output.template store<count>(
             to + channel * out_cells, job.group * p.out_per_group + channel,
-            *reinterpret_cast<const Packet<float, count>*>(staged + i / rows * pitch + row));
+            *reinterpret_cast<const Packet<float, count>*>(staged + i / rows * pitch + row),
+            Block::split ? unscale[job.group * p.column_blocks * p.columns + channel] : 1);
     }
   };
 #pragma unroll
@@ -306,8 +351,9 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
   for (int t = 0; t < Block::m_tiles; ++t)
     position[t] = shared.rows[(threadIdx.x / 32 * Block::m_tiles + t) * 16 + threadIdx.x % 16].position;
 
-  const Steps steps = steps_of(p, job, phases);
-  const int64_t k_block_bytes = int64_t{p.taps} * p.k_granules * Block::item_bytes;
+  const Bands bands(Block::split ? operands.range->largest : 0);
+  const Steps steps = steps_of(p, job, phases, Block::split ? bands.of(~operands.range->not_least) + 1 : 1);
+  const int64_t k_block_bytes = int64_t{p.taps} * (p.k_granules / p.item_granules) * Block::item_bytes;
   const unsigned char* const weights =
       operands.weights +
       (int64_t{job.group} * p.column_blocks + job.column_block) * p.k_blocks * k_block_bytes;
@@ -325,7 +371,10 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
                         items_at(slice, stage), count_at(slice, stage));
   };
 
-  typename Block::Sums sum = {};
+  bool in_band = true;  // the window has numbers to multiply
+  int band = 0;
+  const auto unscale = [&] { return F16x3::inverse(bands.scale(band)); };
+  typename Block::Sums sum = {}, low_sum = {};
   if (steps.begin < steps.end) {
     load_window(shared, operands.input, Slice(steps.begin / steps.of_slice, p));
     load(steps.begin);
@@ -336,26 +385,39 @@ __device__ __forceinline__ void compute(const Shared& shared, const Operands& op
     if (step + 1 < steps.end) load(step + 1);
     const Slice slice(step / steps.of_slice, p);
     const int stage = step - slice.number * steps.of_slice;
-    if ((step == steps.begin || stage == 0) && (slice.number + 1) * steps.of_slice < steps.end)
+    const bool first = step == steps.begin || stage == 0;
+    if (first && (slice.number + 1) * steps.of_slice < steps.end)
       load_window(shared, operands.input, Slice(slice.number + 1, p));
-    multiply_step<Block>(sum, position, ptx::shared_address_of(shared.window(slice.number)),
-                         ptx::shared_address_of(shared.stage(step)), items_at(slice, stage),
-                         count_at(slice, stage) / 2, p);
+    if constexpr (Block::split) {
+      if (first) in_band = split_window(shared.window(slice.number), bands, slice.band, p);
+      if (slice.band != band) {
+        add<Block>(sum, low_sum, unscale() * 0x1p-11f);
+        std::memset(low_sum, 0, sizeof(low_sum)), band = slice.band;
+      }
+    }
+    if (in_band)
+      multiply_step<Block>(sum, low_sum, position, ptx::shared_address_of(shared.window(slice.number)),
+                           ptx::shared_address_of(shared.stage(step)), items_at(slice, stage),
+                           count_at(slice, stage) / 2, unscale(), p);
   }
 
+  if constexpr (Block::split) add<Block>(sum, low_sum, unscale() * 0x1p-11f);
   __syncthreads();  // all products are done: the sums take the place of the operands
   if (p.splits == 1)
-    store_sums<Block>(sum, shared, job, output);
+    store_sums<Block>(sum, shared, job, operands.unscale, output);
   else
-    store_sums<Block>(sum, shared, job, Output<float>{nullptr, partials + job.split * outputs, nullptr});
+    store_sums<Block>(sum, shared, job, operands.unscale,
+                      Output<float>{nullptr, partials + job.split * outputs, nullptr});
 }
 
 /// With splits, sums go to `partials`, of `outputs` each.
 template <class Block>
-__global__ void __launch_bounds__(TileShape::threads, Block::shape.most_resident(Block::parts > 1))
+__global__ void __launch_bounds__(TileShape::threads, Block::shape.most_resident(Block::split))
     product_kernel(const Operands operands, const Output<typename Block::Storage> output, float* partials,
                    int64_t outputs, const __grid_constant__ Plan p, const int64_t* only_if) {
   if (only_if && *only_if == 0) return;
+  if constexpr (Block::split)
+    if (!Bands::hold(operands.range->largest)) *output.failed = 1;
   extern __shared__ __align__(128) unsigned char memory[];
   const Shared shared(memory, Block::shape.rows(), p);
   __shared__ Phases phases;

@@ -52,12 +52,11 @@ struct Cut {
   int box_n, k_granules, splits = 1;
 };
 
-constexpr int most_stage_bytes = 16 << 10;
 constexpr int64_t most_partial_bytes = int64_t{64} << 20;
 
 /// Shared memory is [window][window][stage][stage][rows][items][granules of the input]:
 /// kernel.cuh. At the end the first part holds sums, of 8 channels of all rows.
-void set_memory(Plan& p, const TileShape& tile, int weight_parts) {
+void set_memory(Plan& p, const TileShape& tile, int weight_parts, int most_stage_bytes) {
   int taps = 1, run = p.box_n;
   p.classes = 1;
   for (const Axis& a : p.axis) {
@@ -65,7 +64,7 @@ void set_memory(Plan& p, const TileShape& tile, int weight_parts) {
     taps *= (a.most_taps - 1) / a.step + 1;
   }
   p.slices = p.k_blocks * p.classes;
-  p.items = ceil_div(taps * p.k_granules, 2) * 2;
+  p.items = ceil_div(taps * p.k_granules / p.item_granules, 2) * 2;
   p.columns = tile.columns();
   p.item_bytes = p.columns * weight_parts * 16;
   const int stages = ceil_div(p.items, std::max(most_stage_bytes / p.item_bytes / 2 * 2, 2));
@@ -106,10 +105,13 @@ std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
     window *= p.axis[i].run * p.axis[i].remainders;
   }
   p.box_n = c.box_n, p.box_rows = c.box_n * c.box[0] * c.box[1] * c.box[2];
-  p.k_granules = c.k_granules, p.splits = c.splits;
+  p.k_granules = c.k_granules, p.item_granules = operands.item_granules(), p.splits = c.splits;
   const int of_number = 16 / operands.bytes;
   p.k_blocks = ceil_div(p.in_per_group, of_number * c.k_granules);
-  set_memory(p, c.tile, operands.weight_parts);
+  for (const int stage_bytes : {16 << 10, 8 << 10, 4 << 10}) {
+    set_memory(p, c.tile, operands.weight_parts, stage_bytes);
+    if (p.shared_bytes <= any_block_shared_bytes) break;
+  }
   p.column_blocks = ceil_div(p.out_per_group, p.columns);
   p.quads = p.axis[2].out % 4 == 0 && p.axis[2].box % 4 == 0 && p.axis[2].out_step == 1;
   const auto& [d, h, w] = p.axis;
@@ -132,6 +134,8 @@ std::optional<Plan> cut(Plan p, const Cut& c, const OperandKind& operands) {
 constexpr double mma_cycles = 1.53, load_cycles = 4, l2_bytes_per_cycle = 40;
 constexpr double step_cycles = 100, granule_cycles = 0.25, tile_cycles = 2000, sector_cycles = 2, alone = 1.3;
 constexpr double split_cycles = 5000, partial_bytes_per_cycle = 1500;
+// Numbers that are split where they lie: of a granule, and of a barrier.
+constexpr double parts_cycles = 0.25, barrier_cycles = 150;
 
 /// How often a load of eight rows of the product meets a bank.
 int conflicts_of(const Plan& p) {
@@ -146,23 +150,26 @@ int conflicts_of(const Plan& p) {
 
 double cycles_of(const Plan& p, const Cut& c, const OperandKind& operands, const Machine& machine) {
   const auto& [d, h, w] = p.axis;
-  double items = c.k_granules;  // of a k-block, on average over the phases
+  const bool split = operands.split();
+  double items = c.k_granules / operands.item_granules();  // of a k-block, on average over the phases
   for (const Axis& a : p.axis)
     items *=
         p.transposed ? std::max(a.kernel / static_cast<double>(std::min(a.tap_pace, a.out)), 1.0) : a.kernel;
   const int parts = operands.weight_parts, m = c.tile.m_tiles, n = c.tile.n_tiles;
-  const double instructions = m * n * (parts > 1 ? 3 : 1) * mma_cycles,
-               loads = (m * conflicts_of(p) + parts * n / 2) * load_cycles,
+  const double instructions = m * n * (split ? 3 : 1) * mma_cycles,
+               loads = (m * operands.item_granules() * conflicts_of(p) + parts * n / 2) * load_cycles,
                products = std::ceil(items / 2) * TileShape::warps * std::max(instructions, loads),
                from_l2 = (p.classes * p.window_bytes + items * p.item_bytes) / l2_bytes_per_cycle,
-               steps = std::max(std::ceil(items / p.stage_items), 1.0 * p.classes) * step_cycles +
-                       granule_cycles * p.classes * p.window_cells * p.k_granules;
+               steps =
+                   std::max(std::ceil(items / p.stage_items), 1.0 * p.classes) * step_cycles +
+                   (granule_cycles + (split ? parts_cycles : 0)) * p.classes * p.window_cells * p.k_granules +
+                   (split ? barrier_cycles : 0) * p.classes;
   const double runs = static_cast<double>(p.box_rows) / w.box * p.columns,  // of outputs along w
       sectors = runs * ceil_div(w.box * w.out_step * (p.splits > 1 ? 4 : operands.bytes), 32);
   const double tile =
       p.k_blocks * (std::max(products, from_l2) + steps) / p.splits + tile_cycles + sector_cycles * sectors;
   const int64_t resident = std::min<int64_t>(machine.multiprocessor_shared_bytes / (p.shared_bytes + 1024),
-                                             c.tile.most_resident(parts > 1));
+                                             c.tile.most_resident(split));
   const int64_t turns = ceil_div(p.blocks, machine.multiprocessors);
   double cycles = static_cast<double>(turns) * tile * (std::min(turns, resident) > 1 ? 1 : alone);
   if (p.splits > 1) {
@@ -227,11 +234,12 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
       g.batch * (transposed ? g.big_channels * g.big_cells() : g.small_channels * g.small_cells());
   Least<Planned> best;
   for (const TileShape& tile : tile_shapes) {
-    if (!has_kernel(tile, operands.weight_parts > 1)) continue;
+    if (!has_kernel(tile, operands.split())) continue;
     for (const int k_granules : {8, 4, 3, 2, 1}) {
-      if (k_granules > granules + 1) continue;
+      if (k_granules > granules + 1 || k_granules % operands.item_granules() != 0) continue;
       for_each_box(*whole, tile.rows(), [&](const std::array<int, 3>& box, int box_n) {
         Cut c{tile, box, box_n, k_granules};
+        while (c.box[0] > 1 && !cut(*whole, c, operands)) c.box[0] /= 2;
         for (const int splits : {1, 2, 3, 4, 6, 8, 12, 16}) {
           c.splits = splits;
           const auto p = cut(*whole, c, operands);

@@ -72,8 +72,8 @@ struct TileShape {
   static constexpr int warps = 4, threads = 32 * warps;
   constexpr int rows() const { return warps * m_tiles * 16; }
   constexpr int columns() const { return n_tiles * 8; }
-  /// Registers of a thread. Split operands have two sets.
-  constexpr int sums(bool split) const { return m_tiles * n_tiles * (split ? 8 : 4); }
+  /// Registers of a thread. Split operands have three sets.
+  constexpr int sums(bool split) const { return m_tiles * n_tiles * (split ? 12 : 4); }
   /// Blocks of a multiprocessor, for which there are registers.
   constexpr int most_resident(bool split) const { return sums(split) > 64 ? 2 : 3; }
   friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
@@ -81,7 +81,7 @@ struct TileShape {
 
 /// The tiles that there are kernels for.
 inline constexpr TileShape tile_shapes[]{{4, 8}, {2, 8}, {4, 6}, {8, 4}, {4, 4}, {2, 4}, {8, 2}};
-constexpr bool has_kernel(const TileShape& t, bool split) { return t.sums(split) <= 128; }
+constexpr bool has_kernel(const TileShape& t, bool split) { return t.sums(split) <= (split ? 192 : 128); }
 
 struct Plan {
   std::array<Axis, 3> axis;
@@ -91,14 +91,15 @@ struct Plan {
   int box_n;     ///< images of a block
   int box_rows;  ///< its cells
   int columns;   ///< its output channels
-  // Granules: 16 bytes of channels, 4 of TF32 or 8 of 16 bits.
+  // Granules: 16 bytes of channels, 4 of 32 bits or 8 of 16 bits.
   int granules;             ///< of a cell in the copy of the input
   int k_granules;           ///< of a k-block
+  int item_granules;        ///< of an item; a power of two
   int k_blocks;             ///< of a group's input channels
   int classes, slices;      ///< of taps; pairs of a k-block and a class, which have one window
   int swizzle, swizzle_of;  ///< see place_of
   int window_cells, window_bytes;
-  int items;                     ///< most (tap, granule) pairs of a slice, an even number
+  int items;                     ///< most of a slice, an even number
   int stage_items, stage_bytes;  ///< of a stage of weights
   int item_bytes;                ///< its weights for all columns
   bool quads;  ///< rows 4 i to 4 i + 3 are neighbours in a multiple of 4 outputs, or do not exist
@@ -177,16 +178,17 @@ constexpr ClassTaps taps_of(const Plan& p, const Phases& f, int number) {
   return c;
 }
 
-/// A factor of the products of a slice: a granule of its channels at a tap. Two are the k of an instruction.
+/// A factor of the products of a slice: a granule of its channels at a tap, or two that hold the parts of 8
+/// channels. Two items are the k of an instruction.
 struct Item {
   int window;   ///< the tap's shift in positions, times 8, plus the granule
   int weights;  ///< its number among the weights of the k-block; -1: zeros
 };
 constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i) {
-  const int items = c.taps() * p.k_granules;
+  const int items = c.taps() * p.k_granules / p.item_granules;
   // An odd number is filled up by the last item again, times zero: no result meets a number that it would
   // not.
-  const int of = i < items ? i : items - 1;
+  const int of = (i < items ? i : items - 1) * p.item_granules;
   const int all = p.of_k_block.quotient(of), granule = of - all * p.k_granules;
   const int at[3]{all / c.count[2] / c.count[1], all / c.count[2] % c.count[1], all % c.count[2]};
   int shift = 0, tap = 0;
@@ -196,10 +198,12 @@ constexpr Item item_at(const Plan& p, const Phases& f, const ClassTaps& c, int i
     shift = shift * a.run + at[axis];
     tap = tap * a.kernel + f[axis].first_tap + m * f[axis].tap_step;
   }
-  return {shift * 8 + granule, i < items ? tap * p.k_granules + granule : -1};
+  return {shift * 8 + granule, i < items ? (tap * p.k_granules + granule) / p.item_granules : -1};
 }
 /// Their number, with one that fills up an odd one.
-constexpr int items_of(const Plan& p, const ClassTaps& c) { return (c.taps() * p.k_granules + 1) / 2 * 2; }
+constexpr int items_of(const Plan& p, const ClassTaps& c) {
+  return (c.taps() * p.k_granules / p.item_granules + 1) / 2 * 2;
+}
 
 /// The bytes from the beginning of a window to a granule. Loads of eight neighbouring cells meet every bank
 /// once, at any shift: an odd number of granules of a cell does that by itself; else granules change places
@@ -208,13 +212,14 @@ constexpr int place_of(const Plan& p, int position, int granule) {
   return position * p.k_granules * 16 + ((position << p.swizzle ^ granule << 4) & p.swizzle_of);
 }
 
-/// The block's part of its steps: a step is a slice and a stage of its items. Class 0 has most of them.
+/// The block's part of its steps: a step is a slice and a stage of its items. Class 0 has most of them. Each
+/// of `bands` has all slices (Note [Bands] in common/bands.cuh).
 struct Steps {
   int of_slice, begin, end;
 };
-constexpr Steps steps_of(const Plan& p, const Job& j, const Phases& f) {
+constexpr Steps steps_of(const Plan& p, const Job& j, const Phases& f, int bands = 1) {
   const int stages = ceil_div(items_of(p, taps_of(p, f, 0)), p.stage_items);
-  const auto until = [&](int split) { return narrow(int64_t{stages} * p.slices * split / p.splits); };
+  const auto until = [&](int split) { return narrow(int64_t{stages} * p.slices * bands * split / p.splits); };
   return {stages, until(j.split), until(j.split + 1)};
 }
 
@@ -224,9 +229,13 @@ struct Planned {
   double cycles;  ///< estimated
 };
 
-/// Operands as they are in shared memory: the bytes of a number, and the parts of a weight.
+/// Operands as they are in shared memory: the bytes of a number, and the parts of a weight. Numbers of parts
+/// have two granules for 8 channels: of f32 numbers, and then of their high and of their low parts.
 struct OperandKind {
   int bytes, weight_parts;
+
+  constexpr bool split() const { return weight_parts > 1; }
+  constexpr int item_granules() const { return split() ? 2 : 1; }
   friend bool operator==(const OperandKind&, const OperandKind&) = default;
 };
 

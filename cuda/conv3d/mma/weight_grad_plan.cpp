@@ -89,13 +89,15 @@ struct StepCycles {
   double all() const { return std::max(products, loads) + std::min(products, loads) / 4 + 800; }
 };
 StepCycles cycles_of(const WeightGradPlan& p, int parts) {
-  // Of an octet's products with 16 channels of small, for two warps: measured with one part, and with three.
-  const double octet = parts == 1 ? 18 : 6 * 16;
+  // Of an octet's products with 16 channels of small, for two warps: measured with one part; three products
+  // of two.
+  const double octet = parts == 1 ? 18 : 3 * 16;
   const int k_steps = ceil_div(p.k_steps, p.teams);
   const double multiply = k_steps * p.kernel_octets * p.row_tiles * octet,
                fragments = k_steps * p.warps * parts * (p.row_tiles + ceil_div(p.kernel_octets, 2)) * 4.0;
   const double granules = p.window_cells * ceil_div(p.octets, 2) * 2 + p.k_steps * p.k * 2 * p.row_tiles;
-  return {std::max(multiply, fragments), parts * granules * 16 / 24};
+  const double splitting = parts == 1 ? 0 : granules / 2;
+  return {std::max(multiply, fragments), parts * granules * 16 / 24 + splitting};
 }
 
 /// The time of a number of splits, in cycles.

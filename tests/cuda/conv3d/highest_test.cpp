@@ -18,7 +18,7 @@ constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
 class HighestCuda : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
                          ::testing::ValuesIn(f32_modes({"gather_tf32x3", "strided_f16x3", "flat_f16x3",
-                                                        "mma_tf32x3", "few_channels"},
+                                                        "mma_f16x3", "few_channels"},
                                                        Float32Precision::highest)),
                          mode_name);
 

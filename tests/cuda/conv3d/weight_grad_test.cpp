@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 #include <random>
 #include <string_view>
@@ -138,10 +139,20 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
   const Conv3dGeometry g = geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}});
   if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
   const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
-  for (const char* kind : {"normal", "positive", "scaled"}) {
+  // 2^-rate at depth 1, and so on.
+  const auto decay = [](const Shape& shape, double rate) {
+    return exp(arange(shape[2], on_gpu).to(f32) * (-rate * std::log(2.0))).reshape({1, 1, shape[2], 1, 1});
+  };
+  for (const char* kind : {"normal", "positive", "scaled", "regions"}) {
     Tensor big = randn(g.big_shape(), on_gpu), small = randn(g.small_shape(), on_gpu);
     if (kind == std::string_view("positive")) big = abs(big), small = abs(small);
     if (kind == std::string_view("scaled")) big = big * exp(sizes * 69.0);  // 1e-30, 1, 1e30
+    if (kind == std::string_view("regions")) {  // a channel of big meets small numbers only, or large ones
+      const Tensor depth = arange(g.big.d, on_gpu).reshape({1, 1, g.big.d, 1, 1}),
+                   channel = arange(g.big_channels, on_gpu).reshape({1, g.big_channels, 1, 1, 1});
+      big = where(eq(depth, channel), big, zeros({}, on_gpu)) * decay(g.big_shape(), 4);
+      small = small * decay(g.small_shape(), 5);
+    }
     const auto [mine, of_direct] = errors_at_highest(kernel(), pass, big, small, g);
     const bool one_sign = kind == std::string_view("positive");
     EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * of_direct.largest) << kind;

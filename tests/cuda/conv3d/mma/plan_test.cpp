@@ -18,7 +18,7 @@ using testing::geometry;
 using testing::products_of;
 using testing::Random;
 
-constexpr OperandKind of_16_bits{2, 1}, tf32{4, 1}, tf32x3{4, 2};
+constexpr OperandKind of_16_bits{2, 1}, tf32{4, 1}, f16x3{4, 2};
 
 /// As kernel.cuh: jobs, tables, steps. Windows and items hold numbers of granules.
 struct Walk {
@@ -53,7 +53,8 @@ struct Walk {
       EXPECT_EQ(items % 2, 0);
       EXPECT_LE(items, std::min(p.items, steps.of_slice * p.stage_items));
       for (int i = first; i < std::min(items, first + p.stage_items); ++i)
-        multiply(j, phases, k_block, item_at(p, phases, taps, i));
+        for (int granule = 0; granule < p.item_granules; ++granule)
+          multiply(j, phases, k_block, item_at(p, phases, taps, i), granule);
     }
     if (j.split == 0) for_each_output(j, phases, [&](int64_t output, int, int) { products.store(output); });
   }
@@ -72,20 +73,25 @@ struct Walk {
       }
   }
 
-  void multiply(const Job& j, const Phases& phases, int k_block, const Item& item) {
+  void multiply(const Job& j, const Phases& phases, int k_block, const Item& item, int of_item) {
+    const int k_items = p.k_granules / p.item_granules;
     for_each_output(j, phases, [&](int64_t output, int position, int out) {
-      const int place = place_of(p, position + item.window / 8, item.window % 8);
+      const int place = place_of(p, position + item.window / 8, item.window % 8 + of_item);
+      if (of_item == 1) {  // high and low parts lie side by side
+        EXPECT_EQ(place, place_of(p, position + item.window / 8, item.window % 8) ^ 16);
+      }
       const int granule = window.at(static_cast<size_t>(place / 16));
       EXPECT_NE(granule, -2);
       if (granule < 0 || item.weights < 0) return;
       const auto [sample, d, h, w, of_cell] =
           digits(granule, {p.axis[0].in, p.axis[1].in, p.axis[2].in, p.granules});
       EXPECT_EQ(sample % p.groups, j.group);
-      const int in0 = (k_block * p.k_granules + item.weights % p.k_granules) * of_granule;
+      const int of_k_block = item.weights % k_items * p.item_granules + of_item;
+      const int in0 = (k_block * p.k_granules + of_k_block) * of_granule;
       EXPECT_EQ(in0, of_cell * of_granule);
       for (int in = in0; in < std::min(in0 + of_granule, p.in_per_group); ++in)
         products.add(output, products.input(sample / p.groups, j.group * p.in_per_group + in, {d, h, w}),
-                     products.weight(j.group, in, out, item.weights / p.k_granules));
+                     products.weight(j.group, in, out, item.weights / k_items));
     });
   }
 
@@ -105,7 +111,7 @@ struct Walk {
 /// The properties of a plan that the kernel relies on.
 void expect_fits(const Planned& planned, const OperandKind& kind) {
   const auto& [tile, p, cycles] = planned;
-  EXPECT_TRUE(has_kernel(tile, kind.weight_parts > 1));
+  EXPECT_TRUE(has_kernel(tile, kind.split()));
   EXPECT_NE(std::ranges::find(tile_shapes, tile), std::end(tile_shapes));
   EXPECT_LE(p.box_rows, tile.rows());
   EXPECT_EQ(p.columns, tile.columns());
@@ -150,7 +156,7 @@ TEST(Conv3dMmaPlan, WalksEqualTheReference) {
     const auto g =
         geometry(transposed, input, random(1, most) * o.groups, random.triple(1, i % 7 ? 4 : 8), o);
     if (!g || products_of(*g) > 100'000) continue;
-    const OperandKind kind = i % 3 == 0 ? of_16_bits : i % 3 == 1 ? tf32 : tf32x3;
+    const OperandKind kind = i % 3 == 0 ? of_16_bits : i % 3 == 1 ? tf32 : f16x3;
     const auto planned = make_plan(*g, transposed, kind, i % 4 != 0, since_sm_80);
     ASSERT_TRUE(planned);
     expect_fits(*planned, kind);
@@ -168,7 +174,7 @@ TEST(Conv3dMmaPlan, FitsLayersOfNetworks) {
   for (const auto& [channels, cells] : {std::pair(32, 128), {64, 64}, {128, 32}, {256, 16}, {320, 4}})
     for (const bool transposed : {false, true})
       for (const auto& [kernel, stride] : {std::pair(3, 1), {3, 2}, {2, 2}, {4, 2}, {1, 1}, {5, 1}, {7, 1}})
-        for (const OperandKind& kind : {of_16_bits, tf32, tf32x3}) {
+        for (const OperandKind& kind : {of_16_bits, tf32, f16x3}) {
           const auto g = geometry(transposed, {2, channels, cells, cells, cells}, channels, kernel,
                                   {.stride = stride, .padding = (kernel - 1) / 2});
           const auto planned = make_plan(*g, transposed, kind, true, since_sm_80);

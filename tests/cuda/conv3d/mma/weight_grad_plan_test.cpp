@@ -102,7 +102,7 @@ TEST(MmaWeightGradPlan, EvaluatesTheDefinition) {
   };
   int splits = 0, teams = 0, overlaps = 0;
   for (const Case& c : cases)
-    for (const int parts : {1, 3}) {
+    for (const int parts : {1, 2}) {
       const Conv3dGeometry g = detail::conv_transpose3d_geometry("plan", c.input, c.weight, c.options);
       const auto p = make_weight_grad_plan(g, parts);
       ASSERT_TRUE(p) << c.weight;

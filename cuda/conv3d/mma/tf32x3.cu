@@ -1,9 +1,0 @@
-// kernel.cuh of f32 split into two TF32 numbers: as accurate as f32 arithmetic.
-
-#include <voxgrad/cuda/conv3d/mma/launch.cuh>
-
-namespace vox::cuda::conv::mma {
-
-template void run<float, Tf32x3>(const Conv3dCall& call);
-
-}  // namespace vox::cuda::conv::mma
