@@ -20,7 +20,7 @@ struct Job {
 using Pending = std::map<uint64_t, Job, std::greater<>>;  // by number, highest first
 
 /// `from` names the sender in errors.
-void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
+void send(Pending& pending, GradPlan* plan, const Edge& to, Tensor gradient, const auto& from) {
   const TensorSpec& expected = to.node->outputs()[static_cast<size_t>(to.output)];
   check<GradError>(gradient.defined(), "backward of ", from,
                    ": returned an undefined tensor as a gradient; std::nullopt stands for none");
@@ -28,6 +28,7 @@ void send(Pending& pending, const Edge& to, Tensor gradient, const auto& from) {
   check<GradError>(got == expected, "backward of ", from, ": returned a gradient of shape ", got.shape,
                    ", dtype ", got.dtype, " on ", got.device, " for an input of shape ", expected.shape,
                    ", dtype ", expected.dtype, " on ", expected.device);
+  if (plan && plan->stops_at(to, gradient)) return;
   Job& job = pending[to.node->number()];
   if (!job.node) job = {to.node, Gradients(to.node->outputs().size())};
   Gradient& slot = job.gradients[static_cast<size_t>(to.output)];
@@ -43,7 +44,6 @@ void walk(Pending& pending, Tensor::BackwardOptions options, GradPlan* plan, Run
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
-    if (plan && plan->stops_at(*job.node, job.gradients)) continue;
     observed.takes(*job.node);
     job.node->run_hooks(job.gradients);
     observed.arrived(*job.node, job.gradients);
@@ -61,7 +61,7 @@ void walk(Pending& pending, Tensor::BackwardOptions options, GradPlan* plan, Run
     observed.ran(*job.node, results);
     for (size_t i = 0; i < edges.size(); ++i) {
       if (results[i] && job.node->needs_grad(static_cast<int64_t>(i)))
-        send(pending, edges[i], std::move(*results[i]), *job.node);
+        send(pending, plan, edges[i], std::move(*results[i]), *job.node);
     }
   }
 }
@@ -76,7 +76,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
     Pending pending;
     for (size_t i = 0; i < roots.size(); ++i) {
       if (!plan || plan->wants(*roots[i].node))
-        send(pending, roots[i], std::move(gradients[i]), "the caller");
+        send(pending, plan, roots[i], std::move(gradients[i]), "the caller");
     }
     walk(pending, options, plan, observed);
   } catch (const std::exception& error) {
@@ -112,11 +112,11 @@ Tensor root_gradient(const char* function, const Tensor& output, const Tensor& g
 
 }  // namespace
 
-Gradients gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
-                       std::vector<Tensor> seeds, bool create_graph) {
+std::vector<Arrival> gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
+                                  std::vector<Tensor> seeds, bool create_graph) {
   GradPlan plan(roots, ends, true);
   run(roots, std::move(seeds), {.create_graph = create_graph}, &plan);
-  return std::move(plan.captured);
+  return std::move(plan.arrived);
 }
 
 }  // namespace autograd

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <voxgrad/autograd/node.h>
+#include <voxgrad/core/tensor.h>
 
 namespace vox {
 
@@ -19,12 +19,5 @@ struct GradOptions {
 /// does not require grad, or that no output depends on (unless allow_unused).
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});
-
-namespace autograd {
-/// The gradients that arrive at `ends` for the gradients `seeds` of `roots`, before hooks. The nodes of the
-/// ends, and what lies beyond, do not run.
-Gradients gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
-                       std::vector<Tensor> seeds, bool create_graph);
-}  // namespace autograd
 
 }  // namespace vox

@@ -8,9 +8,16 @@
 
 namespace vox::autograd {
 
+/// A gradient that arrived at end number `end`.
+struct Arrival {
+  size_t end;
+  Tensor gradient;
+};
+
 /// For vox::grad: which nodes lead to a requested input, and the gradients that have arrived at these inputs.
 /// "Beyond" a node means reachable from it by edges. If `stops`, neither the inputs' nodes nor those beyond
-/// them run, so a gradient that passes through one input does not reach another.
+/// them run, so a gradient that passes through one input does not reach another; and gradients of one input
+/// are not added.
 class GradPlan {
  public:
   GradPlan(const std::vector<Edge>& roots, std::vector<Edge> inputs, bool stops = false)
@@ -27,11 +34,11 @@ class GradPlan {
                         [&](const Edge& e) { return e.node && wants(*e.node); });
   }
 
-  /// Whether the run stops at `node`. If so, keeps the requested ones of its gradients.
-  bool stops_at(const Node& node, const Gradients& gradients) {
-    const auto is_here = [&](const Edge& e) { return e.node.get() == &node; };
-    if (!stops_ || std::none_of(requested_.begin(), requested_.end(), is_here)) return false;
-    capture(node, gradients);
+  /// If the run stops at `to`, keeps the gradient, which then is not sent on.
+  bool stops_at(const Edge& to, Tensor& gradient) {
+    const auto found = std::find(requested_.begin(), requested_.end(), to);
+    if (!stops_ || found == requested_.end()) return false;
+    arrived.push_back({static_cast<size_t>(found - requested_.begin()), std::move(gradient)});
     return true;
   }
 
@@ -43,7 +50,8 @@ class GradPlan {
     }
   }
 
-  Gradients captured;  ///< by requested input
+  Gradients captured;            ///< by requested input, unless the run stops there
+  std::vector<Arrival> arrived;  ///< if it does
 
  private:
   // A depth-first walk with a stack of our own. Every edge leads to a lower number, so no node below the
@@ -82,5 +90,11 @@ class GradPlan {
   bool stops_;
   std::unordered_set<const Node*> leads_to_request_;
 };
+
+/// The gradients that arrive at `ends` for the gradients `seeds` of `roots`: one by one, in the order in
+/// which backward() would add them, and before hooks. The nodes of the ends, and what lies beyond, do not
+/// run.
+std::vector<Arrival> gradients_at(const std::vector<Edge>& ends, const std::vector<Edge>& roots,
+                                  std::vector<Tensor> seeds, bool create_graph);
 
 }  // namespace vox::autograd

@@ -3,6 +3,7 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/slope.h>
 #include <voxgrad/ops/sum.h>
 #include <voxgrad/ops/unary.h>
 
@@ -14,7 +15,7 @@
 
 namespace vox {
 
-using autograd::Gradients, autograd::Node, autograd::record, autograd::SavedTensor;
+using namespace autograd;
 
 namespace {
 
@@ -138,9 +139,16 @@ Tensor leaky_relu(const Tensor& x, Real negative_slope) {
 Tensor gelu(const Tensor& x) { return apply<Unary::gelu>("gelu", x); }
 Tensor gelu_tanh(const Tensor& x) {
   detail::check_floating("gelu_tanh", "x", x);
+  const double twice = std::sqrt(8 / std::numbers::pi), cubic = 0.044715;
+  // (1 + tanh(u)) / 2 is sigmoid(2 u).
+  const auto gate = [=](const Tensor& v) { return sigmoid(v * (1 + cubic * (v * v)) * twice); };
+  const auto slope = [=](const Tensor& v) {
+    const Tensor s = gate(v);
+    return s + v * s * (1 - s) * (1 + 3 * cubic * (v * v)) * twice;
+  };
   return in_the_name_of("gelu_tanh", [&] {
-    const Tensor v = x.to(opmath(x.dtype()));  // (1 + tanh(u)) / 2 is sigmoid(2 u)
-    return (v * sigmoid(v * (1 + 0.044715 * (v * v)) * std::sqrt(8 / std::numbers::pi))).to(x.dtype());
+    const auto f = [&](const Tensor& v) { return v * gate(v); };
+    return detail::with_slope("gelu_tanh", x.to(opmath(x.dtype())), f, slope).to(x.dtype());
   });
 }
 Tensor silu(const Tensor& x) { return apply<Unary::silu>("silu", x); }

@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/function.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
@@ -10,9 +11,11 @@
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/loss_operands.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/slope.h>
+#include <voxgrad/ops/sum.h>
 
-// Losses are composed of recorded ops, so they need no gradients of their own; cross entropy of classes, and
-// sums and means of mse_loss and l1_loss (mse_loss.cpp), are the exceptions. For 16-bit tensors they, and
+// Losses are composed of recorded ops, so most need no gradients of their own. Cross entropies, Huber's loss,
+// and sums and means of mse_loss and l1_loss (mse_loss.cpp) are the exceptions. For 16-bit tensors they, and
 // their gradients, are computed in f32 and rounded once.
 
 namespace vox {
@@ -72,9 +75,9 @@ struct CrossEntropyNode final : autograd::Node {
     const int64_t classes = x.size(1);
     const auto number = [&](double value) { return full({}, value, wide); };
     const Tensor is_target = eq(target, along_classes(arange(classes, {i64, x.device()}), x.rank()));
-    Tensor q = where(is_target, number(1 - terms_.smoothing), number(0)) +
-               terms_.smoothing / static_cast<double>(classes);
-    if (weight.defined()) q = q * along_classes(weight, x.rank());
+    const Tensor weights = weight.defined() ? along_classes(weight, x.rank()) : number(1);
+    Tensor q = where(is_target, weights * (1 - terms_.smoothing), number(0));
+    if (terms_.smoothing != 0) q = q + weights * (terms_.smoothing / static_cast<double>(classes));
     Tensor factor = scale.rank() == 0 ? scale : scale.unsqueeze(1);
     for (const Tensor& excluded : {eq(target, terms_.ignore_index), lt(target, 0), ge(target, classes)})
       factor = where(excluded, number(0), factor);
@@ -118,8 +121,45 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& target,
 Tensor quadratic_near_zero(const char* function, const Tensor& input, const Tensor& target, double beta) {
   const Tensor d = detail::loss_difference(function, input, target);
   if (beta == 0) return abs(d);
-  const Tensor near = clamp(d, -beta, beta);
-  return near * (d - 0.5 * near);
+  const auto near = [=](const Tensor& x) { return hardtanh(x, -beta, beta); };
+  const auto loss = [&](const Tensor& x) { return near(x) * (x - 0.5 * near(x)); };
+  return detail::with_slope(function, d, loss, near);
+}
+
+// ---- Binary cross entropy ---------------------------------------------------------------------------------
+
+/// log(1 + e^-x), which is -log(sigmoid(x)): exact beyond the threshold, even in f64.
+Tensor minus_log_sigmoid(const Tensor& x) { return softplus(-x, 1, 80); }
+
+/// loss = (1 - t) x + (1 + t (p - 1)) log(1 + e^-x), where p is pos_weight or 1. As in SlopeNode, dx is one
+/// product.
+struct BinaryCrossEntropyNode final : autograd::Node {
+  autograd::SavedTensor saved_x_{this}, saved_target_{this}, saved_pos_weight_{this};
+
+  const char* name() const override { return "binary_cross_entropy_with_logits"; }
+
+  autograd::Gradients backward(autograd::Gradients g) override {
+    const Tensor x = saved_x_.get(), t = saved_target_.get(), p = saved_pos_weight_.get();
+    const Tensor positive = p.defined() ? p * t : t;
+    return {if_needed(0, [&] { return *g[0] * ((1 - t) * sigmoid(x) - positive * sigmoid(-x)); }),
+            if_needed(1, [&] { return *g[0] * (p.defined() ? (p - 1) * minus_log_sigmoid(x) - x : -x); }),
+            if_needed(2, [&] { return sum_to(*g[0] * t * minus_log_sigmoid(x), p.shape()); })};
+  }
+};
+
+Tensor cross_entropy_of_scores(const Tensor& x, const Tensor& t, const Tensor& p) {
+  Tensor loss;
+  {
+    const auto guard = no_grad();
+    const Tensor certain = minus_log_sigmoid(x);
+    loss = (1 - t) * x + (p.defined() ? certain * (1 + t * (p - 1)) : certain);
+  }
+  if (auto node = autograd::record<BinaryCrossEntropyNode>({x, t, p}, loss)) {
+    node->saved_x_.save(x);
+    node->saved_target_.save(t);
+    node->saved_pos_weight_.save(p);
+  }
+  return loss;
 }
 
 }  // namespace
@@ -183,26 +223,65 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
   });
 }
 
+namespace {
+
+/// `w`, an option of this name, as a factor of the losses of `input`.
+Tensor factor(const char* function, const char* name, const Tensor& input, const Tensor& w) {
+  detail::check_loss_dtypes(function, input, w);
+  detail::check_same_device(function, input, w);
+  check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
+                    name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
+  return w.to(opmath(input.dtype()));
+}
+
+/// The losses for p and t. A gradient composed of those of log and clamp would be NaN at 0 and 1.
+struct BinaryCrossEntropy : Function<BinaryCrossEntropy> {
+  static constexpr const char* name = "binary_cross_entropy";
+  static Tensor log_of(const Tensor& p) { return clamp(log(p), {.min = -100}); }
+  static Tensor log_of_rest(const Tensor& p) { return clamp(log1p(-p), {.min = -100}); }
+
+  Tensor forward(FunctionContext& context, const std::vector<Tensor>& in) {
+    const Tensor &p = in[0], &t = in[1];
+    context.save_for_backward({p, t});
+    return (t - 1) * log_of_rest(p) - t * log_of(p);
+  }
+  std::vector<Tensor> backward(FunctionContext& context, const Tensor& g) {
+    const Tensor p = context.saved()[0], t = context.saved()[1];
+    return {g * (p - t) / clamp(p * (1 - p), {.min = 1e-12}), g * (log_of_rest(p) - log_of(p))};
+  }
+};
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options) {
+  constexpr const char* function = "binary_cross_entropy";
+  detail::check_loss_pair(function, "input", input, "target", target);
+  check<ValueError>(!options.pos_weight.defined(), function,
+                    ": pos_weight is an option of binary_cross_entropy_with_logits");
+  if (input.device().is_cpu() && input.numel() > 0) {
+    const double low = min(input.detach()).item(), high = max(input.detach()).item();
+    check<ValueError>(low >= 0 && high <= 1, function, ": probabilities must be in [0, 1], got ", low, " to ",
+                      high, " (binary_cross_entropy_with_logits takes scores)");
+  }
+  return in_the_name_of(function, [&] {
+    const DType wide = opmath(input.dtype());
+    Tensor loss = BinaryCrossEntropy().apply({input.to(wide), target.to(wide)});
+    if (options.weight.defined()) loss = loss * factor(function, "weight", input, options.weight);
+    return reduced(loss, options.reduction).to(detail::loss_dtype(input));
+  });
+}
+
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryCrossEntropyOptions& options) {
   constexpr const char* function = "binary_cross_entropy_with_logits";
   detail::check_loss_pair(function, "input", input, "target", target);
   const DType wide = opmath(input.dtype());
-  const auto factor = [&](const char* name, const Tensor& w) {
-    detail::check_loss_dtypes(function, input, w);
-    detail::check_same_device(function, input, w);
-    check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
-                      name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
-    return w.to(wide);
-  };
   return in_the_name_of(function, [&] {
-    const Tensor x = input.to(wide), t = target.to(wide);
-    // log(1 + e^-x), which is -log(sigmoid(x)): exact beyond the threshold, even in f64.
-    Tensor certain = softplus(-x, 1, 80);
-    if (options.pos_weight.defined())
-      certain = certain * (1 + t * (factor("pos_weight", options.pos_weight) - 1));
-    Tensor loss = (1 - t) * x + certain;
-    if (options.weight.defined()) loss = loss * factor("weight", options.weight);
+    const Tensor p =
+        options.pos_weight.defined() ? factor(function, "pos_weight", input, options.pos_weight) : Tensor();
+    Tensor loss = cross_entropy_of_scores(input.to(wide), target.to(wide), p);
+    if (options.weight.defined()) loss = loss * factor(function, "weight", input, options.weight);
     return reduced(loss, options.reduction).to(detail::loss_dtype(input));
   });
 }

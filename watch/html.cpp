@@ -92,7 +92,7 @@ std::pair<std::string, std::string> source_of(const std::string& type) {
 json json_of(const Recording& recording) {
   json nodes = json::object(), constants = json::array(), events = json::array(), problems = json::array();
   for (const auto& [number, node] : recording.nodes) {
-    auto [where, code] = source_of(node.type);
+    auto [where, code] = source_of(node.type.starts_with("LinearNode<") ? node.op : node.type);
     if (code.find("gradient_formula<") != std::string::npos) {  // ops/elementwise_formulas.h
       const auto [formulas_where, formulas] = source_of("gradient_formula");
       where += ", " + formulas_where, code += "\n\n" + formulas;

@@ -9,9 +9,9 @@ namespace vox::detail {
 
 /// The code of one type of node, as watch/node_sources.cmake found it in the sources of this build.
 struct NodeSource {
-  const char* type;   ///< "SiluNode"
+  const char* type;   ///< "SiluNode", or the op's name if linear() records it
   const char* where;  ///< "ops/unary.cpp:170"
-  const char* code;   ///< from `struct`, or from `template` before it, to the closing brace
+  const char* code;   ///< from `struct`, `template` before it, or `return linear(`, to the closing brace
 };
 const std::vector<NodeSource>& node_sources();
 

@@ -60,12 +60,14 @@ void Optimizer::step() {
   const auto guard = no_grad();
   std::set<const Storage*> written;
   for (const Tensor& p : parameters_) written.insert(p.impl()->storage.get());
-  std::map<std::pair<size_t, std::string>, std::vector<detail::OptimizerItem>> items;  // by group and device
+  // By device and group. The CPU is first: its step may still fail, if it is the first work that needs
+  // threads.
+  std::map<std::pair<std::string, size_t>, std::vector<detail::OptimizerItem>> items;
   std::vector<std::pair<Tensor, Tensor>> copies;  // parameters that are not dense
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor &p = parameters_[i], g = p.grad();
     if (!g.defined() || !p.requires_grad()) continue;
-    auto& item = items[{groups_[i], str(p.device())}].emplace_back(this->item(i));
+    auto& item = items[{str(p.device()), groups_[i]}].emplace_back(this->item(i));
     item.parameter = p.detach().contiguous();
     item.gradient = written.contains(g.impl()->storage.get()) ? g.detach().clone() : g.detach().contiguous();
     if (!p.is_contiguous()) copies.emplace_back(p, item.parameter);
@@ -76,7 +78,7 @@ void Optimizer::step() {
   for (const Tensor& p : parameters_) {
     if (p.grad().defined() && p.requires_grad()) detail::begin_in_place("Optimizer::step", p);
   }
-  for (const auto& [key, list] : items) update(key.first, list[0].parameter.device(), list);
+  for (const auto& [key, list] : items) update(key.second, list[0].parameter.device(), list);
   for (auto& [p, dense] : copies) detail::copy_kernel.on(p.device())(dense, p);
   ++steps_;
 }

@@ -177,7 +177,7 @@ struct Targets {
         target(detail::ptr<int64_t>(t)),
         weights(w.defined() ? w : full({view.axis}, 1, x.options())),
         weight(detail::ptr<T>(weights)),
-        all_weights(std::accumulate(weight, weight + view.axis, T(0))),
+        all_weights(terms.smoothing != 0 ? std::accumulate(weight, weight + view.axis, T(0)) : T(0)),
         certain(static_cast<T>(1 - terms.smoothing)),
         shared(static_cast<T>(terms.smoothing / static_cast<double>(view.axis))),
         ignore_index(terms.ignore_index) {

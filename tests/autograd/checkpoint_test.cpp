@@ -44,6 +44,36 @@ TEST_P(CheckpointTest, HasTheSameBitsAsThePlainCallWithDropout) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(same_bits(plain[i], checkpointed[i])) << i;
 }
 
+TEST_P(CheckpointTest, GradientsFromInsideAndOutsideAreAddedInTheSameOrder) {
+  const Tensor w = leaf({100}, 2), x = leaf({100});
+  const auto block = [&](const Tensor& a, const Tensor& b) { return tanh(a * w) + a * (b + w) + exp(a); };
+  const auto run = [&](bool checkpointed, bool create_graph) {
+    const Tensor before = sin(x) * w, h = before * 3;
+    const Tensor inside = checkpointed ? checkpoint(block, h, h) : block(h, h);
+    const Tensor loss = sum(inside * inside + cos(h) * w + exp(-x) + before);
+    std::vector<Tensor> results = grad({loss}, {x, w, h}, {.create_graph = create_graph});
+    if (create_graph) results = grad({sum(results[0] * results[1])}, {x, w});
+    return results;
+  };
+  for (const bool create_graph : {false, true}) {
+    const auto plain = run(false, create_graph), checkpointed = run(true, create_graph);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      if (create_graph)
+        EXPECT_LT(max(abs(plain[i] - checkpointed[i]) / (abs(plain[i]) + 1)).item<double>(), 1e-12) << i;
+      else
+        EXPECT_TRUE(same_bits(plain[i], checkpointed[i])) << i;
+    }
+  }
+}
+
+TEST_P(CheckpointTest, AnInputMayBeUnused) {
+  const Tensor x = leaf({3}), unused = leaf({2}, 2);
+  const Tensor y = sum(checkpoint([](const Tensor& a, const Tensor&) { return exp(a); }, x, unused));
+  const auto g = grad({y}, {x, unused}, {.allow_unused = true});
+  EXPECT_TRUE(same_bits(g[0], exp(x.detach())));
+  EXPECT_FALSE(g[1].defined());
+}
+
 TEST_P(CheckpointTest, KeepsOnlyTheInputs) {
   const Tensor x = leaf({1000});
   const auto block = [](const Tensor& t) { return tanh(sigmoid(exp(tanh(t)))); };
