@@ -17,7 +17,7 @@ namespace vox::nn {
 /// and continued gives the same bits as an unbroken one:
 ///
 ///     nn::Checkpoint run;
-///     run.add("network", net);                   // and "ema", ema; "scaler", scaler; ...
+///     run.add("network", net);                   // and an average of its weights, a GradScaler, a plateau
 ///     run.add("optimizer", adam);
 ///     run.add("random", default_generator());    // dropout draws from it
 ///     run.add("step", step);                     // int64_t; learning rates are functions of it
@@ -31,7 +31,8 @@ namespace vox::nn {
 /// named "part.entry", so that the file of a run also serves as the network's.
 class Checkpoint {
  public:
-  /// Any object with state_dict() and load_state_dict(): modules, optimisers, GradScaler and your own.
+  /// Any object with state_dict() and load_state_dict(): modules, optimisers, ExponentialMovingAverage,
+  /// ReduceLROnPlateau, GradScaler and your own.
   template <class Part>
   requires requires(Part& part) { part.load_state_dict(part.state_dict()); }
   void add(std::string name, Part& part) {
