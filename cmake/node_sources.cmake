@@ -1,6 +1,8 @@
 # The code of the nodes in VOXGRAD_NODE_FILES, which pages of vox::write_html quote: a source that is called node_sources.
 set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
-set(page ${PROJECT_SOURCE_DIR}/watch/page.html)
+if(NOT page)
+  set(page ${PROJECT_SOURCE_DIR}/watch/page.html)
+endif()
 set(script ${PROJECT_SOURCE_DIR}/watch/node_sources.cmake)
 set(depends ${VOXGRAD_NODE_FILES})
 list(TRANSFORM depends PREPEND ${PROJECT_SOURCE_DIR}/)

@@ -1,9 +1,12 @@
 #include "language.h"
 
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <variant>
 
 #include <voxgrad/voxgrad.h>
@@ -35,14 +38,22 @@ struct Call {
     check<ValueError>(is_number, name, ": argument ", i + 1, " must be a number, got a tensor");
     return std::get<double>(at(i));
   }
+  int64_t integer(size_t i) const {
+    const double value = number(i);
+    check<ValueError>(std::abs(value) < 1e9, name, ": argument ", i + 1, " is ", value,
+                      "; allowed are +-1e9");
+    return static_cast<int64_t>(value);
+  }
   /// The numbers from argument i on: a shape.
   Shape shape(size_t i) const {
     Shape shape;
-    for (; i < values.size(); ++i) shape.push_back(static_cast<int64_t>(number(i)));
+    for (; i < values.size(); ++i) shape.push_back(integer(i));
     return shape;
   }
   int64_t option(const char* key, int64_t otherwise) const {
     const auto found = options.find(key);
+    check<ValueError>(found == options.end() || std::abs(found->second) < 1e9, name, ": ", key,
+                      " is too large");
     return found == options.end() ? otherwise : static_cast<int64_t>(found->second);
   }
 };
@@ -87,7 +98,7 @@ const std::map<std::string, Function>& functions() {
        }},
       {"reshape", [](const Call& c) { return c.tensor(0).reshape(c.shape(1)); }},
       {"expand", [](const Call& c) { return c.tensor(0).expand(c.shape(1)); }},
-      {"transpose", [](const Call& c) { return c.tensor(0).transpose(c.shape(1)[0], c.shape(2)[0]); }},
+      {"transpose", [](const Call& c) { return c.tensor(0).transpose(c.integer(1), c.integer(2)); }},
       {"rand", [](const Call& c) { return rand(c.shape(0)); }},
       {"zeros", [](const Call& c) { return zeros(c.shape(0)); }},
       {"ones", [](const Call& c) { return ones(c.shape(0)); }},
@@ -113,9 +124,12 @@ const std::map<std::string, Function>& functions() {
   return all;
 }
 
-template <class Op>
-Value combined(const Value& a, const Value& b, Op op) {
-  return std::visit([&](const auto& x, const auto& y) { return Value(op(x, y)); }, a, b);
+Value combined(const Value& a, char op, const Value& b) {
+  return std::visit(
+      [op](const auto& x, const auto& y) -> Value {
+        return op == '+' ? Value(x + y) : op == '-' ? Value(x - y) : op == '*' ? Value(x * y) : Value(x / y);
+      },
+      a, b);
 }
 
 using Variables = std::map<std::string, Value>;
@@ -164,26 +178,17 @@ class Line {
   }
 
   Value sum_of_terms() {
-    Value value = product();
-    while (true) {
-      if (take('+'))
-        value = combined(value, product(), [](const auto& a, const auto& b) { return a + b; });
-      else if (take('-'))
-        value = combined(value, product(), [](const auto& a, const auto& b) { return a - b; });
-      else
-        return value;
-    }
+    return chain("+-", [this] { return chain("*/", [this] { return factor(); }); });
   }
-  Value product() {
-    Value value = factor();
-    while (true) {
-      if (take('*'))
-        value = combined(value, factor(), [](const auto& a, const auto& b) { return a * b; });
-      else if (take('/'))
-        value = combined(value, factor(), [](const auto& a, const auto& b) { return a / b; });
-      else
-        return value;
+  /// Operands with one of two operators between them, from left to right.
+  Value chain(const std::string& operators, const std::function<Value()>& operand) {
+    Value value = operand();
+    while (at_ < text_.size() && operators.find(text_[at_]) != std::string::npos) {
+      const char op = text_[at_];
+      take(op);
+      value = combined(value, op, operand());
     }
+    return value;
   }
   Value factor() {
     const Depth depth(depth_);

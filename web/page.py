@@ -1,5 +1,6 @@
-"""Makes the page: page.py MODULE.js OUTPUT.html [NATIVE]. With the native program, for the page's test, it adds what that
+"""Makes the page: page.py MODULE.js OUTPUT.html [NATIVE], from MODULE.js and MODULE.wasm. With the native program, for the page's test, it adds what that
 program answers to each example."""
+import base64
 import json
 import pathlib
 import subprocess
@@ -19,6 +20,7 @@ def in_script(data):
 page = (web.parent / "watch/page.html").read_text().replace("{{DATA}}", "")
 page = page.replace("voxgrad: a watched run", "voxgrad in a page").replace("{{EDITOR}}", (web / "editor.html").read_text())
 for mark, text in (("{{EXAMPLES}}", in_script(examples)), ("{{EXPECTED}}", in_script(answers)),
+                   ("{{WASM}}", base64.b64encode(pathlib.Path(module).with_suffix(".wasm").read_bytes()).decode()),
                    ("{{MODULE}}", pathlib.Path(module).read_text().replace("</script", "<\\/script"))):
     page = page.replace(mark, text)
 pathlib.Path(output).write_text(page)

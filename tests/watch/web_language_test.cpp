@@ -42,6 +42,7 @@ TEST(WebLanguage, ErrorsNameTheLineAndAreThoseOfTheLibrary) {
            {"print(y)", "line 1: nothing is called 'y'"},
            {"foo(1)", "line 1: there is no function 'foo'"},
            {"exp()", "line 1: exp: needs 1 arguments, got 0"},
+           {"x = rand(1e30)", "line 1: rand: argument 1 is 1e+30; allowed are +-1e9"},
            {"}", "line 1: '}' without a block"},
            {"no_grad {\nx = 1", "line 2: a block has no '}'"},
            {"repeat 1000 {\n}", "line 1: expected 'repeat N {' with N from 1 to 100, or 'no_grad {'"},
