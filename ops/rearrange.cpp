@@ -223,4 +223,30 @@ Tensor one_hot(const Tensor& classes, Int num_classes) {
   });
 }
 
+Tensor Tensor::squeeze() const {
+  checked("squeeze");
+  Shape new_shape;
+  for (const int64_t size : shape())
+    if (size != 1) new_shape.push_back(size);
+  return reshape(new_shape);
+}
+
+Tensor Tensor::flatten(Int start_dim, Int end_dim) const {
+  checked("flatten");
+  if (rank() == 0) return reshape({1});
+  start_dim = normalize_dim("flatten", start_dim, rank());
+  end_dim = normalize_dim("flatten", end_dim, rank());
+  check<ShapeError>(start_dim <= end_dim, "flatten: start_dim ", start_dim, " comes after end_dim ", end_dim);
+  Shape new_shape;
+  int64_t run = 1;
+  for (int64_t i = 0; i < rank(); ++i) {
+    if (i < start_dim || i > end_dim)
+      new_shape.push_back(shape()[i]);
+    else
+      run *= shape()[i];
+    if (i == end_dim) new_shape.push_back(run);
+  }
+  return reshape(new_shape);
+}
+
 }  // namespace vox

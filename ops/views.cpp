@@ -5,12 +5,12 @@
 
 // A view shares the memory of its input and differs in offset, sizes and strides. The gradient of each:
 //
-//   view               gradient of its input
-//   permute            g, permuted back
-//   expand             g, summed over the repeats
-//   reshape, squeeze   g in the input's shape
+//   view       gradient of its input
+//   permute    g, permuted back
+//   expand     g, summed over the repeats
+//   reshape    g in the input's shape
 //
-// transpose, unsqueeze and flatten consist of these. slice.cpp has the views that leave elements out.
+// transpose, squeeze, unsqueeze and flatten consist of these; slice.cpp has the views of a part.
 
 namespace vox {
 
@@ -30,8 +30,8 @@ Tensor Tensor::permute(const Shape& dims) const {
     new_shape[i] = shape()[from];
     new_strides[i] = strides()[from];
   }
-  const Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
-  return linear("permute", {*this}, y, [inverse](const Tensor& g) { return g.permute(inverse); });
+  return linear("permute", {*this}, detail::alias(*this, impl_->offset, new_shape, new_strides),
+                [inverse](const Tensor& g) { return g.permute(inverse); });
 }
 
 Tensor Tensor::transpose(Int dim0, Int dim1) const {
@@ -63,7 +63,7 @@ Tensor Tensor::expand(const Shape& target) const {
   return linear("expand", {*this}, y, [from = shape()](const Tensor& g) { return sum_to(g, from); });
 }
 
-// ---- reshape, squeeze, unsqueeze, flatten -----------------------------------------------------------------
+// ---- reshape, squeeze, unsqueeze --------------------------------------------------------------------------
 namespace {
 
 Tensor restride(const Tensor& x, const Shape& shape, const Shape& strides) {
@@ -131,23 +131,9 @@ Tensor Tensor::reshape(const Shape& target) const {
 Tensor Tensor::squeeze(Int dim) const {
   checked("squeeze");
   dim = normalize_dim_or_0("squeeze", dim, rank());
-  Shape new_shape = shape(), new_strides = strides();
-  if (rank() > 0 && new_shape[dim] == 1) {
-    new_shape.erase(dim);
-    new_strides.erase(dim);
-  }
-  return restride(*this, new_shape, new_strides);
-}
-
-Tensor Tensor::squeeze() const {
-  checked("squeeze");
-  Shape new_shape, new_strides;
-  for (int64_t i = 0; i < rank(); ++i) {
-    if (shape()[i] == 1) continue;
-    new_shape.push_back(shape()[i]);
-    new_strides.push_back(strides()[i]);
-  }
-  return restride(*this, new_shape, new_strides);
+  Shape new_shape = shape();
+  if (rank() > 0 && new_shape[dim] == 1) new_shape.erase(dim);
+  return reshape(new_shape);
 }
 
 Tensor Tensor::unsqueeze(Int dim) const {
@@ -155,27 +141,8 @@ Tensor Tensor::unsqueeze(Int dim) const {
   dim = normalize_place("unsqueeze", dim, rank(), rank() + 1);
   check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
                     shape());
-  Shape new_shape = shape(), new_strides = strides();
+  Shape new_shape = shape();
   new_shape.insert(dim, 1);
-  new_strides.insert(dim, dim < rank() ? shape()[dim] * strides()[dim] : 1);
-  return restride(*this, new_shape, new_strides);
-}
-
-Tensor Tensor::flatten(Int start_dim, Int end_dim) const {
-  checked("flatten");
-  if (rank() == 0) return reshape({1});
-  start_dim = normalize_dim("flatten", start_dim, rank());
-  end_dim = normalize_dim("flatten", end_dim, rank());
-  check<ShapeError>(start_dim <= end_dim, "flatten: start_dim ", start_dim, " comes after end_dim ", end_dim);
-  Shape new_shape;
-  int64_t run = 1;
-  for (int64_t i = 0; i < rank(); ++i) {
-    if (i < start_dim || i > end_dim)
-      new_shape.push_back(shape()[i]);
-    else
-      run *= shape()[i];
-    if (i == end_dim) new_shape.push_back(run);
-  }
   return reshape(new_shape);
 }
 
