@@ -1,7 +1,7 @@
 #pragma once
 
 // All of voxgrad's public interface, except those of its other libraries: voxgrad/watch/watch.h
-// (voxgrad::watch) and voxgrad/dist/ (voxgrad::dist).
+// (voxgrad::watch), voxgrad/image/ (voxgrad::image) and voxgrad/dist/ (voxgrad::dist).
 
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/autocast_scope.h>
@@ -27,6 +27,7 @@
 #include <voxgrad/nn/data/loader.h>
 #include <voxgrad/nn/data/spatial.h>
 #include <voxgrad/nn/dropout.h>
+#include <voxgrad/nn/embedding.h>
 #include <voxgrad/nn/event_log.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
@@ -53,8 +54,10 @@
 #include <voxgrad/ops/attention.h>
 #include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/einsum.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/grid_sample.h>
+#include <voxgrad/ops/indexing.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
@@ -63,7 +66,9 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/scan.h>
 #include <voxgrad/ops/segmentation_loss.h>
 #include <voxgrad/ops/shaping.h>
+#include <voxgrad/ops/sort.h>
 #include <voxgrad/ops/sum.h>
 #include <voxgrad/version.h>

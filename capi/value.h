@@ -75,6 +75,10 @@ template <class Size, class OptionalSize>
 auto fields(AvgPoolOptions<Size, OptionalSize>& o) {
   return std::tie(o.kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, o.divisor_override);
 }
+template <class Size, class OptionalSize>
+auto fields(MaxUnpoolOptions<Size, OptionalSize>& o) {
+  return std::tie(o.kernel_size, o.stride, o.padding, o.output_size);
+}
 inline auto fields(InterpolateOptions& o) {
   return std::tie(o.size, o.scale_factor, o.mode, o.align_corners);
 }

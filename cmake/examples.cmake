@@ -23,7 +23,7 @@ endif()
 file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/[0-9][0-9]_*)
 foreach(entry IN LISTS entries)
   get_filename_component(name ${entry} NAME_WE)
-  if(name MATCHES "^0[45]_" AND NOT TARGET mri)
+  if(name MATCHES "^0[456]_" AND NOT TARGET mri)
     message(WARNING "examples/${name} is left out: it reads head scans with voxgrad::image, which needs libnifti2 "
                     "(Debian and Ubuntu: apt install libnifti2-dev)")
     continue()

@@ -34,16 +34,16 @@ struct Image {
 ///     .mha, .mhd       MetaImage: binary, plain or zlib; data beside a .mhd is in one file of the same
 ///     folder .nrrd, .nhdr     NRRD: raw or gzip; data beside a .nhdr is in one file of the same folder
 ///
-/// An image of 2 dimensions becomes (1, H, W). Voxels keep their values: u8, f32 and f64 are stored as such,
-/// integers of 8 signed or 16 bits become f32, larger ones i64. If a NIfTI file has a slope and an intercept,
-/// they are applied, and the result is f32 (f64 for f64).
+/// An image of 2 dimensions becomes (1, H, W), one channel none. Voxels keep their values: u8, f32 and f64
+/// are stored as such, integers of 8 signed or 16 bits become f32, larger ones i64. If a NIfTI file has a
+/// slope and an intercept, they are applied, and the result is f32 (f64 for f64).
 ///
 /// Throws IoError with the file and the reason if it is missing, of another kind, damaged or truncated. No
 /// memory is allocated for voxels that a file of this size cannot hold.
 Image read_image(const std::filesystem::path& path);
 
 /// Writes a file, by the ending of its name: .nii (NIfTI-1, or NIfTI-2 if a size is above 32767), .nii.gz,
-/// .mha or .nrrd (both compressed). It appears complete or not at all. bool is stored as u8. Read again, the
+/// .mha (plain) or .nrrd (gzip). It appears complete or not at all. bool is stored as u8. Read again, the
 /// image is the same: data bit by bit; geometry too, except that NIfTI-1 has f32 for it and that NRRD stores
 /// spacing * direction.
 ///

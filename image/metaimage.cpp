@@ -123,14 +123,13 @@ void write_metaimage(const std::filesystem::path& path, const Image& image) {
     if (stored == stored_as(image.data.dtype())) type = name;
   }
   std::string head = "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n";
-  head += "CompressedData = True\nTransformMatrix =" + matrix + "\nOffset =" + offset;
+  head += "CompressedData = False\nTransformMatrix =" + matrix + "\nOffset =" + offset;
   head += "\nCenterOfRotation = 0 0 0\nElementSpacing =" + spacing + "\nDimSize =" + sizes;
   if (channels) head += str("\nElementNumberOfChannels = ", image.data.size(0));
   head += "\nElementType = " + type + "\nElementDataFile = LOCAL\n";
 
   ImageOutput out(path);
   out.write(head.data(), static_cast<int64_t>(head.size()));
-  out.compress(ImageOutput::Format::zlib);
   write_voxels(out, channels ? image.data.permute({1, 2, 3, 0}) : image.data);
   out.commit();
 }

@@ -198,7 +198,7 @@ Image read_nifti(const std::filesystem::path& path, bool compressed) {
 
 void write_nifti(const std::filesystem::path& path, const Image& image, bool compressed) {
   ImageOutput out(path);
-  if (compressed) out.compress(ImageOutput::Format::gzip);
+  if (compressed) out.compress();
   const Shape& shape = image.data.shape();
   if (*std::max_element(shape.begin(), shape.end()) <= 32767)
     write_header<nifti_1_header>(out, image);

@@ -182,7 +182,7 @@ void write_nrrd(const std::filesystem::path& path, const Image& image) {
       "\nendian: little\nencoding: gzip\nspace origin: ", vector(image.origin, 1), "\n\n");
   ImageOutput out(path);
   out.write(head.data(), static_cast<int64_t>(head.size()));
-  out.compress(ImageOutput::Format::gzip);
+  out.compress();
   write_voxels(out, image.data);
   out.commit();
 }

@@ -4,6 +4,7 @@
 #include <voxgrad/core/print.h>
 #include <voxgrad/image/resample.h>
 #include <voxgrad/ops/arithmetic.h>
+#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/shaping.h>
 
 #include <algorithm>
@@ -184,11 +185,18 @@ Tensor resample_labels(const Tensor& labels, const Shape& size, const ResampleOp
       return resample_labels(t, s, options);
     });
   const std::vector<int64_t> values = labels.to(i64).to_vector<int64_t>();
-  Tensor result;
+  const Tensor nearest = resample(labels.to(f64), size, {.order = 0}).to(labels.dtype());
+  Tensor best, result;
   for (const int64_t label : std::set<int64_t>(values.begin(), values.end())) {
-    const Tensor mask = resample(eq(labels, label).to(f64), size, {.order = o.order});
-    if (!result.defined()) result = zeros(mask.shape(), labels.options());
-    result = where(ge(mask, 0.5), label, result);
+    const Tensor share = resample(eq(labels, label).to(f64), size, {.order = o.order});
+    if (!best.defined()) {
+      best = share;
+      result = full(share.shape(), label, labels.options());
+      continue;
+    }
+    const Tensor wins = logical_or(gt(share, best), logical_and(eq(share, best), eq(nearest, label)));
+    result = where(wins, label, result);
+    best = maximum(best, share);
   }
   return result;
 }

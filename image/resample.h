@@ -28,7 +28,8 @@ struct ResampleOptions {
 Tensor resample(const Tensor& x, const Shape& size, const ResampleOptions& options = {});
 
 /// The same for labels (u8 or i64): each label's mask is resampled, by options.order, and a cell gets the
-/// largest label whose mask is at least 0.5 there, or 0.
+/// label whose mask is largest there; of equal ones the label of the nearest cell, or else the smallest. This
+/// is the rule of nnU-Net with batchgenerators 0.25.5.
 Tensor resample_labels(const Tensor& labels, const Shape& size,
                        const ResampleOptions& options = {.order = 1});
 

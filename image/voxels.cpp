@@ -104,8 +104,8 @@ ImageOutput::~ImageOutput() {
   if (compressed_) deflateEnd(&stream_);
 }
 
-void ImageOutput::compress(Format format) {
-  const int bits = 15 + (format == Format::gzip ? 16 : 0);
+void ImageOutput::compress() {
+  constexpr int bits = 15 + 16;  // + 16: gzip
   if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) != Z_OK)
     throw OutOfMemoryError("write_image: no memory for zlib");
   compressed_ = true;
@@ -243,6 +243,7 @@ void write_voxels(ImageOutput& out, const Tensor& data) {
 }
 
 Tensor as_volume(const Tensor& data, int64_t axis) {
+  if (axis >= 0 && data.size(axis) == 1) return as_volume(data.squeeze(axis), -1);
   Tensor volume = data;
   if (axis >= 0) {
     Shape order{axis};

@@ -56,8 +56,7 @@ class ImageOutput {
   ImageOutput& operator=(const ImageOutput&) = delete;
   ~ImageOutput();
 
-  enum class Format { zlib, gzip };
-  void compress(Format format);
+  void compress();  ///< what follows, as gzip
   void write(const void* data, int64_t bytes);
   void commit();
 

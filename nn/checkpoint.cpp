@@ -36,24 +36,6 @@ void Checkpoint::add(std::string name, Generator& generator) {
   add_value(std::move(name), get, set);
 }
 
-void Checkpoint::add(std::string name, int64_t& number) {
-  const auto set = [&number](const Tensor& value) {
-    check<DTypeError>(value.dtype() == i64, "a whole number has dtype i64, got ", value.dtype());
-    number = value.item<int64_t>();
-  };
-  add_value(
-      std::move(name), [&number] { return full({}, number, {i64}); }, set);
-}
-
-void Checkpoint::add(std::string name, double& number) {
-  const auto set = [&number](const Tensor& value) {
-    check<DTypeError>(value.dtype() == f64, "a number has dtype f64, got ", value.dtype());
-    number = value.item<double>();
-  };
-  add_value(
-      std::move(name), [&number] { return full({}, number, {f64}); }, set);
-}
-
 void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata) const {
   StateDict all;
   for (const Part& part : parts_) {

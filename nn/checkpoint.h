@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace vox::nn {
 /// and continued gives the same bits as an unbroken one:
 ///
 ///     nn::Checkpoint run;
-///     run.add("network", net);                   // and "ema", ema; "scaler", scaler; ...
+///     run.add("network", net);                   // and an average of its weights, a GradScaler, a plateau
 ///     run.add("optimizer", adam);
 ///     run.add("random", default_generator());    // dropout draws from it
 ///     run.add("step", step);                     // int64_t; learning rates are functions of it
@@ -30,7 +31,8 @@ namespace vox::nn {
 /// named "part.entry", so that the file of a run also serves as the network's.
 class Checkpoint {
  public:
-  /// Any object with state_dict() and load_state_dict(): modules, optimisers, GradScaler and your own.
+  /// Any object with state_dict() and load_state_dict(): modules, optimisers, ExponentialMovingAverage,
+  /// ReduceLROnPlateau, GradScaler and your own.
   template <class Part>
   requires requires(Part& part) { part.load_state_dict(part.state_dict()); }
   void add(std::string name, Part& part) {
@@ -38,8 +40,16 @@ class Checkpoint {
               [&part](const StateDict& state) { part.load_state_dict(state); }});
   }
   void add(std::string name, Generator& generator);
-  void add(std::string name, int64_t& number);
-  void add(std::string name, double& number);
+  /// int64_t or double.
+  template <class T>
+  requires std::is_same_v<T, int64_t> || std::is_same_v<T, double>
+  void add(std::string name, T& number) {
+    const auto take = [&number](const Tensor& value) {
+      number = value.reshape({}).template to_vector<T>().front();
+    };
+    add_value(
+        std::move(name), [&number] { return full({}, number, {.dtype = dtype_of<T>()}); }, take);
+  }
   /// A history: int64_t, float, double or uint8_t.
   template <class T>
   void add(std::string name, std::vector<T>& list) {

@@ -93,7 +93,9 @@ std::vector<Tensor> mean_of_flips(const detail::WindowFunction& network, const T
       if (flipped >> i & 1) dims.push_back(2 + axes[i]);
     }
     const std::vector<Tensor> results = network(flip(x, dims));
-    for (size_t k = 0; k < mean.size(); ++k) mean[k] = mean[k] + flip(results.at(k), dims);
+    check<ShapeError>(results.size() == mean.size(), "sliding_window: the network returned ", results.size(),
+                      " tensors, before ", mean.size());
+    for (size_t k = 0; k < mean.size(); ++k) mean[k] = mean[k] + flip(results[k], dims);
   }
   for (Tensor& m : mean) m = flips > 1 ? m / flips : m;
   return mean;
@@ -118,12 +120,10 @@ class Sums {
       for (const int64_t w : window_) expected.push_back(w);
       check<ShapeError>(y.shape() == expected, "sliding_window: the network must return ", expected, ", got ",
                         y.shape());
-      const Tensor weighted =
-          (y.to(sums_[k].dtype()) * weights_.to(y.device()).to(sums_[k].dtype())).to(device_);
+      const Tensor weighted = (y.to(sums_[k].dtype()) * weights_.to(sums_[k].dtype())).to(device_);
       for (int64_t n = 0; n < count; ++n) part(sums_[k], starts[n], window_).add_(weighted.select(0, n));
     }
-    for (int64_t n = 0; n < count; ++n)
-      part(total_, starts[n], window_).add_(weights_.to(device_).to(total_.dtype()));
+    for (int64_t n = 0; n < count; ++n) part(total_, starts[n], window_).add_(weights_here_);
   }
 
   std::vector<Tensor> means() {
@@ -136,10 +136,14 @@ class Sums {
     check<ShapeError>(!results.empty(), "sliding_window: the network returned no tensor");
     const auto is_f64 = [](const Tensor& y) { return y.dtype() == f64; };
     total_ = zeros(size_, {std::any_of(results.begin(), results.end(), is_f64) ? f64 : f32, device_});
+    weights_here_ = weights_.to(total_.dtype()).to(device_);
+    weights_ = weights_.to(results[0].device());
     for (const Tensor& y : results) {
       check<ShapeError>(y.rank() == window_.rank() + 2,
                         "sliding_window: the network must return (N, K, ...) of ", window_.rank() + 2,
                         " dimensions, got ", y.shape());
+      check<DTypeError>(is_floating(y.dtype()), "sliding_window: needs a floating dtype to average, got ",
+                        y.dtype());
       Shape shape{y.size(1)};
       for (const int64_t s : size_) shape.push_back(s);
       sums_.push_back(zeros(shape, {opmath(y.dtype()), device_}));
@@ -148,7 +152,7 @@ class Sums {
 
   Shape size_, window_;
   Device device_;
-  Tensor weights_, total_;
+  Tensor weights_, weights_here_, total_;  // where the network is, and where the sums are
   std::vector<Tensor> sums_;
 };
 

@@ -57,7 +57,7 @@ std::vector<Tensor> sliding_window(const Tensor& volume, const WindowFunction& n
 /// Works under no_grad().
 ///
 /// Throws ValueError for options outside their range, ShapeError for another rank and if the network's
-/// results do not have the windows' sizes.
+/// results do not have the windows' sizes, DTypeError if they are not floating.
 template <class Network>
 auto sliding_window(const Tensor& volume, Network&& network, const SlidingWindowOptions& options) {
   using Result = std::remove_cvref_t<std::invoke_result_t<Network&, const Tensor&>>;

@@ -47,6 +47,7 @@ int check_quotes(const std::string& document) {
 TEST(Quotes, Readme) { EXPECT_GE(check_quotes("README.md"), 1); }
 TEST(Quotes, Hacking) { EXPECT_GE(check_quotes("HACKING.md"), 5); }
 TEST(Quotes, Faq) { EXPECT_GE(check_quotes("docs/faq.md"), 48); }
+TEST(Quotes, Imaging) { EXPECT_GE(check_quotes("docs/imaging.md"), 5); }
 TEST(Quotes, Parallel) { EXPECT_GE(check_quotes("docs/parallel.md"), 3); }
 TEST(Quotes, Porting) { EXPECT_GE(check_quotes("docs/porting.md"), 6); }
 TEST(Quotes, Watching) { EXPECT_GE(check_quotes("docs/watching.md"), 1); }

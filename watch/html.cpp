@@ -115,11 +115,14 @@ json json_of(const Recording& recording) {
   for (const Recording::Constant& c : recording.constants)
     constants.push_back({{"label", c.name.empty() ? "constant" : c.name}, {"value", json_of(c.value)}});
   constexpr const char* kinds[] = {"made", "begin", "step", "end"};
-  for (const Recording::Event& event : recording.events)
+  for (const Recording::Event& event : recording.events) {
+    json saved = json::array();
+    for (const Recording::Saved& s : event.saved) saved.push_back({s.node, json_of(s.value)});
     events.push_back({{"kind", kinds[static_cast<size_t>(event.kind)]},
                       {"node", event.node},
                       {"in", json_of(event.in)},
                       {"out", json_of(event.out)},
+                      {"savedTensors", saved},
                       {"gradBefore", json_of(event.grad_before)},
                       {"gradAfter", json_of(event.grad_after)},
                       {"pending", event.pending},
@@ -131,6 +134,7 @@ json json_of(const Recording& recording) {
                       {"threw", event.threw},
                       {"error", event.error},
                       {"depth", event.depth}});
+  }
   for (const Recording::Problem& problem : recording.problems())
     problems.push_back({{"event", problem.event}, {"node", problem.node}, {"text", problem.text}});
   return {{"nodes", nodes}, {"constants", constants}, {"events", events}, {"problems", problems}};

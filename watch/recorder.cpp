@@ -98,6 +98,7 @@ class Recorder final : public Observer {
     add_event({.kind = Recording::Kind::step,
                .node = id(node.number()),
                .in = summaries_of(gradients),
+               .saved = saved_of(node),
                .grad_before = grad_of(node),
                .depth = depth() - 1});
     note_pending(run);
@@ -282,6 +283,21 @@ class Recorder final : public Observer {
       recording.constants.push_back({t.name(), summary_of(t)});
     }
     return index;
+  }
+
+  std::vector<Recording::Saved> saved_of(const Node& n) const {
+    std::vector<Recording::Saved> saved;
+    for (const SavedTensor* s : n.saved()) {
+      if (!s->storage()) continue;
+      Recording::Saved& found = saved.emplace_back();
+      try {
+        const Tensor t = s->get();
+        const Edge edge = gradient_edge(t);
+        found = {edge.node ? id(edge.node->number()) : 0, summary_of(t)};
+      } catch (const GradError&) {  // written since
+      }
+    }
+    return saved;
   }
 
   static TensorSummary grad_of(Node& n) {

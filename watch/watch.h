@@ -72,6 +72,11 @@ struct Recording {
     /// Of a leaf: its values when later graphs met it, each with the event from which on it holds.
     std::vector<std::pair<size_t, TensorSummary>> later = {};
   };
+  /// A tensor that a node saved, as a step found it.
+  struct Saved {
+    uint64_t node = 0;         ///< whose output it is; 0: a constant
+    TensorSummary value = {};  ///< not known if its memory was written since it was saved
+  };
   enum class Kind { made, begin, step, end };
   struct Event {
     Kind kind = Kind::made;
@@ -81,6 +86,7 @@ struct Recording {
     std::vector<uint64_t> pending =
         {};  ///< nodes that have a gradient and wait, the next one first; for a step at most 16
     size_t pending_total = 0;
+    std::vector<Saved> saved = {};                    ///< step: what the node has saved
     TensorSummary grad_before = {}, grad_after = {};  ///< step of a leaf: its grad(); not known if undefined
     int64_t saved_bytes = 0;  ///< memory that saved tensors of the watched tape keep, after this event
     int64_t freed_bytes = 0;  ///< how much less that is than before this step

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <voxgrad/voxgrad.h>
@@ -89,24 +91,39 @@ struct UNet final : vox::nn::Module {
 };
 
 /// The structure's mask inside `box`, 0 outside and in air. The network sees cubes with an edge of `patch`
-/// voxels, as in training, because instance norm depends on the whole cube. They overlap by half, and reach
-/// half a cube beyond the box.
+/// voxels, as in training, because instance norm depends on the whole cube. Of each cube, the middle part
+/// with half its edge is kept. These parts tile the scan from its first voxel on, so a voxel's result does
+/// not depend on `box`.
 inline mri::Mask segment(UNet& network, const mri::Volume& scan, const mri::Box& box, int64_t patch,
                          vox::Device device, vox::DType dtype) {
-  mri::Size begin{}, size{};
+  if (std::min({scan.size[0], scan.size[1], scan.size[2]}) < patch)
+    throw std::invalid_argument("segment: the scan has an axis below " + std::to_string(patch) + " voxels");
+  const auto guard = vox::no_grad();
+  const int64_t core = patch / 2;
+  mri::Box cores{};  // the numbers of the kept parts that meet the box, along each axis
   for (int axis = 0; axis < 3; ++axis) {
-    begin[axis] = std::max<int64_t>(box.begin[axis] - patch / 2, 0);
-    size[axis] = std::min(box.end[axis] + patch / 2, scan.size[axis]) - begin[axis];
+    cores.begin[axis] = box.begin[axis] / core;
+    cores.end[axis] = (box.end[axis] + core - 1) / core;
   }
-  const vox::Tensor scores = vox::nn::sliding_window(
-      to_tensor(mri::crop(scan, begin, size))[0], [&](const vox::Tensor& x) { return network(x.to(dtype)); },
-      {.window = {patch, patch, patch}, .device = device});
-  mri::Volume lead(size);
-  lead.voxels = (scores[1] - scores[0]).to_vector<float>();
   mri::Mask mask(scan.voxels.size());
-  for_each_voxel(box, [&](int64_t d, int64_t h, int64_t w) {
-    mask[scan.index(d, h, w)] =
-        lead.at(d - begin[0], h - begin[1], w - begin[2]) > 0 && scan.at(d, h, w) > mri::kAir;
+  for_each_voxel(cores, [&](int64_t d, int64_t h, int64_t w) {
+    const mri::Size place{d, h, w};
+    mri::Box kept;
+    mri::Size origin{};
+    for (int axis = 0; axis < 3; ++axis) {
+      kept.begin[axis] = std::max(place[axis] * core, box.begin[axis]);
+      kept.end[axis] = std::min((place[axis] + 1) * core, box.end[axis]);
+      origin[axis] = std::clamp<int64_t>(place[axis] * core - core / 2, 0, scan.size[axis] - patch);
+    }
+    const mri::Volume cube = mri::crop(scan, origin, {patch, patch, patch});
+    vox::Tensor scores = network(to_tensor(cube).to(device).to(dtype)).to(vox::f32);
+    for (int axis = 0; axis < 3; ++axis)
+      scores = scores.slice(2 + axis, kept.begin[axis] - origin[axis], kept.end[axis] - origin[axis]);
+    const std::vector<float> lead = (scores.select(1, 1) - scores.select(1, 0)).to_vector<float>();
+    auto next = lead.begin();
+    for_each_voxel(kept, [&](int64_t i, int64_t j, int64_t k) {
+      mask[scan.index(i, j, k)] = *next++ > 0 && scan.at(i, j, k) > mri::kAir;
+    });
   });
   return mask;
 }

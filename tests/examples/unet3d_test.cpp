@@ -179,7 +179,8 @@ TEST(Unet, KeepsTheShapeInBothDtypesWithF32Gradients) {
   }
 }
 
-// A volume of one cube is that cube in one piece, and nothing outside the box is touched.
+// A volume of one cube is that cube in one piece; in a larger one each voxel is computed once, near the
+// middle of a cube, and nothing outside the box is touched.
 TEST(Unet, SegmentPutsCubesTogether) {
   vox::manual_seed(6);
   UNet network;
@@ -198,10 +199,13 @@ TEST(Unet, SegmentPutsCubesTogether) {
   }
   EXPECT_GT(marked, 0);
 
-  const mri::Volume two = mri::noise({16, 40, 12}, 2);  // one axis is smaller than a cube
-  const Mask part = segment(network, two, {{0, 11, 0}, {16, 23, 12}}, 16, vox::Device::cpu(), vox::f32);
+  EXPECT_THROW(segment(network, one, box, 24, vox::Device::cpu(), vox::f32), std::invalid_argument);
+
+  const mri::Volume two = mri::noise({16, 40, 16}, 2);
+  const Mask all = segment(network, two, mri::whole(two.size), 16, vox::Device::cpu(), vox::f32);
+  const Mask part = segment(network, two, {{0, 11, 0}, {16, 23, 16}}, 16, vox::Device::cpu(), vox::f32);
   for_each_voxel(mri::whole(two.size), [&](int64_t d, int64_t h, int64_t w) {
-    ASSERT_TRUE((h >= 11 && h < 23) || part[two.index(d, h, w)] == 0);
+    ASSERT_EQ(part[two.index(d, h, w)], h >= 11 && h < 23 && all[two.index(d, h, w)]);
   });
 }
 

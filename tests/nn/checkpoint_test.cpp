@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <optional>
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
@@ -28,8 +29,11 @@ struct Network : Module {
 struct TrainingRun {
   TrainingRun(Device device, uint64_t seed) : network((manual_seed(seed), Network())) {
     network.to(device);
+    average.emplace(network, optim::AverageOptions{.decay = 0.9});
     checkpoint.add("network", network);
+    checkpoint.add("average", *average);
     checkpoint.add("adam", adam);
+    checkpoint.add("plateau", plateau);
     checkpoint.add("scaler", scaler);
     checkpoint.add("random", default_generator());
     checkpoint.add("step", step);
@@ -41,11 +45,12 @@ struct TrainingRun {
     const Device device = network.first.weight.device();
     for (const int64_t end = step + steps; step < end; ++step) {
       adam.zero_grad();
-      adam.set_lr(optim::cosine_lr(step, {.base_lr = 0.01, .total_steps = 40}));
       const Tensor loss = abs(network(randn({5, 6}, {f32, device}))).mean();
       scaler.scale(loss).backward();
       scaler.step(adam);
       scaler.update();
+      average->update();
+      plateau.step(loss.item());
       losses.push_back(loss.item<float>());
       best = std::min(best, loss.item());
     }
@@ -53,7 +58,9 @@ struct TrainingRun {
 
   Network network;
   optim::AdamW adam{network.parameters(), {.lr = 0.01}};
+  optim::ReduceLROnPlateau plateau{adam, {.patience = 1}};
   optim::GradScaler scaler{{.init_scale = 8, .growth_interval = 3}};
+  std::optional<optim::ExponentialMovingAverage> average;
   int64_t step = 0;
   double best = 1e30;
   std::vector<float> losses;
@@ -113,7 +120,7 @@ TEST_P(CheckpointTest, AFileThatDoesNotFitChangesNothing) {
     StateDict damaged = file.tensors;
     change(damaged);
     save(folder_ / "damaged.safetensors", damaged);
-    EXPECT_REFUSED(ValueError, run.checkpoint.load(folder_ / "damaged.safetensors"), text);
+    EXPECT_REFUSED(Error, run.checkpoint.load(folder_ / "damaged.safetensors"), text);
     run.checkpoint.save(folder_ / "after.safetensors");
     EXPECT_TRUE(read_bytes(folder_ / "after.safetensors") == before) << text;
   };
@@ -122,6 +129,7 @@ TEST_P(CheckpointTest, AFileThatDoesNotFitChangesNothing) {
   refused("has a part 'loose'", [](StateDict& d) { d["loose"] = ones({1}); });
   refused("'random': a generator has 2", [](StateDict& d) { d["random.value"] = zeros({3}, {i64}); });
   refused("'losses': the file has no value", [](StateDict& d) { d["losses.other"] = ones({1}); });
+  refused("'step'", [](StateDict& d) { d["step.value"] = zeros({2}, {i64}); });
   refused("'network'", [](StateDict& d) { d.erase("network.last.bias"); });
   refused("'scaler'", [](StateDict& d) { d["scaler.scale"] = full({}, -1, {f64}); });
   EXPECT_THROW(run.checkpoint.load(folder_ / "missing.safetensors"), IoError);

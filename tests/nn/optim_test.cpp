@@ -430,8 +430,8 @@ TEST(OptimStateTest, ErrorsSayWhichParameter) {
   const Tensor strided = zeros({2, 3}).transpose(0, 1).slice(1, 0, 1).detach();
   EXPECT_NO_THROW(SGD({p, Tensor(strided).set_requires_grad()}));
   SGD sgd({p});
-  EXPECT_EQ(
-      message_of<GradError>([&] { sgd.step(); }),
+  EXPECT_MESSAGE(
+      GradError, sgd.step(),
       "Optimizer::step: none of the 1 parameters has a gradient; call backward() on a loss that depends "
       "on them first");
   EXPECT_EQ(sgd.steps(), 0);

@@ -118,6 +118,8 @@ TEST(SlidingWindow, RefusesWhatDoesNotFit) {
   EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {0, 0}}), ValueError);
   EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .batch_size = 0}), ValueError);
   EXPECT_THROW(sliding_window(Tensor(), same, {.window = {4, 4, 4}}), ValueError);
+  const auto classes = [](const Tensor& t) { return t.to(i64); };
+  EXPECT_THROW(sliding_window(x, classes, {.window = {4, 4, 4}}), DTypeError);
   const auto half = [](const Tensor& t) { return t.slice(2, 0, 2); };
   EXPECT_EQ(testing::message_of<ShapeError>([&] {
               sliding_window(x, half, {.window = {4, 4, 4}});

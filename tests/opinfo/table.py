@@ -61,19 +61,22 @@ PyTorch's samples do not show these decisions:
 
 ## What is not there
 
-On purpose, because 3-D networks need none of it: sorting and `topk`; `gather`, `scatter` and indexing by tensors other
-than `index_select`; `einsum`; linear algebra beyond `matmul`; sparse and complex tensors; in-place ops on the tape;
-named and nested tensors; cumulative sums; integer division.
+On purpose, because 3-D networks need none of it: `x[index]` with tensors (`index_select`, `gather`, `scatter` and
+`nonzero` name their dimension); linear algebra beyond `matmul` and `einsum`; sparse and complex tensors; in-place ops
+on the tape; named and nested tensors; integer division. `einsum` takes letters, and no "..."; `meshgrid` is that of
+`indexing="ij"`; `scatter` has no `reduce` other than `scatter_add`; `quantile` takes one number and interpolates.
 
 What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
 `view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent
 and attention layers.
 
+DICOM files are not read: dcm2niix makes NIfTI files of them. Sliding windows follow nnU-Net's plan, not MONAI's.
+
 ## Op by op
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
 PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as
-`out`, `rounding_mode` or `return_indices`.
+`out`, `rounding_mode` or `dtype`.
 
 {table}
 

@@ -65,9 +65,9 @@ TEST_P(AttentionTest, Gradients) {
 }
 
 /// Several blocks of rows and of heads on the CPU, where a block has 2^22 probabilities: the probabilities of
-/// the definition take 128 MB.
+/// the definition take 52 MB, and its backward four times as much.
 TEST(AttentionBlocksTest, AreTheDefinitionInLessMemory) {
-  const int64_t heads = 2, tokens = 4096;
+  const int64_t heads = 2, tokens = 2560;
   std::vector<Tensor> in, copy;
   for (unsigned i = 0; i < 3; ++i) {
     in.push_back(normal({heads, tokens, 8}, {}, i).set_requires_grad());
@@ -83,7 +83,7 @@ TEST(AttentionBlocksTest, AreTheDefinitionInLessMemory) {
     const Tensor y = causal ? scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true})
                             : scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = mask});
     y.backward(g);
-    EXPECT_LT(memory_stats().peak_in_use - before, 100 << 20);
+    EXPECT_LT(memory_stats().peak_in_use - before, 64 << 20);
     Tensor added = mask_copy;
     if (causal) {
       const Tensor at = arange(tokens, {i64});

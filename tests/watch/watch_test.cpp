@@ -227,6 +227,33 @@ TEST(Watch, SeesDataTargetAndAForgottenZeroGrad) {
   }
 }
 
+TEST(Watch, KnowsWhatAStepFindsSaved) {
+  Watch watch;
+  Tensor x = leaf({1, 2}, "x");
+  const Tensor c = vox::full({2}, 3);
+  Tensor y = x * c, z = y * x;
+  z.sum().backward({}, {.retain_graph = true});
+  const auto saved_by = [&](const Tensor& t) {  // in its last step
+    std::vector<std::string> texts;
+    for (const Recording::Event& event : watch.recording().events) {
+      if (event.kind != Kind::step || event.node != t.impl()->autograd->node->number()) continue;
+      texts.clear();
+      for (const Recording::Saved& s : event.saved)
+        texts.push_back(vox::str(s.node ? watch.recording().nodes.at(s.node).op : "constant", " ", s.value));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(saved_by(y).back(), "constant (2,) [3, 3], norm 4.243");
+  EXPECT_EQ(saved_by(z), (Texts{"mul (2,) [3, 6], norm 6.708", "AccumulateGrad (2,) [1, 2], norm 2.236"}));
+  {
+    const auto guard = vox::no_grad();
+    y.mul_(2);
+  }
+  EXPECT_THROW(z.sum().backward(), vox::GradError);
+  EXPECT_EQ(saved_by(z)[0], "constant ()");  // not known
+}
+
 TEST(Watch, FindsWhereNaNBegan) {
   Watch watch;
   Tensor x = leaf({-1, 1}, "x");

@@ -29,6 +29,7 @@ nibabel.save(nibabel.Nifti2Image(voxels.transpose(2, 1, 0), affine), "nibabel.ni
 nrrd.write("pynrrd.nrrd", voxels, {"spacings": [0.5, 0.75, 3.0], "encoding": "raw"}, index_order="C")
 
 # What nnU-Net's resampling of the preprocessing does, from its parts.
+from batchgenerators.augmentations.utils import resize_segmentation
 from scipy.ndimage import map_coordinates
 from skimage.transform import resize
 
@@ -46,19 +47,12 @@ def separate(x, shape, order, order_z):  # along the first axis
     return map_coordinates(slices, places, order=order_z, mode="nearest")
 
 
-def one_hot(labels, shape, order):
-    result = numpy.zeros(shape, numpy.uint8)
-    for label in numpy.unique(labels):
-        result[resized((labels == label).astype(float), shape, order) >= 0.5] = label
-    return result
-
-
 x = random.standard_normal((4, 7, 6))
 labels = random.integers(0, 4, (4, 7, 6)).astype(numpy.uint8)
 arrays = {"x": x, "labels": labels}
 for order in (0, 1, 3):
     arrays[f"order{order}"] = resized(x, (9, 5, 6), order)
-    arrays[f"labels{order}"] = one_hot(labels, (5, 11, 4), order)
+    arrays[f"labels{order}"] = resize_segmentation(labels, (5, 11, 4), order)
 arrays["separate0"] = separate(x, (9, 5, 11), 3, 0)
 arrays["separate1"] = separate(x, (9, 5, 11), 3, 1)
 numpy.savez_compressed("resample.npz", **arrays)

@@ -1,7 +1,7 @@
 // 06: watching a backward. You learn to find out why the gradient of one leaf is NaN, of another zero, and
 // why a third has none.
 //
-// The program writes 06_watch.html (or the file that you name), a page that steps through the run.
+// The program writes 07_watch.html (or the file that you name), a page that steps through the run.
 
 #include <iostream>
 
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   std::cout << watch.recording() << "\n";
   for (const vox::Tensor& t : {x, w, b}) std::cout << watch.recording().why(t) << "\n\n";
 
-  const std::string page = argc > 1 ? argv[1] : "06_watch.html";
+  const std::string page = argc > 1 ? argv[1] : "07_watch.html";
   vox::write_html(watch.recording(), page);
   std::cout << "Open " << page << " in a browser; the arrow keys step.\n";
   return b.grad().defined() ? 1 : 0;
