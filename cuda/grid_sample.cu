@@ -94,7 +94,6 @@ struct Sample {
     }
     const T* from = x + (n * s.channels + begin) * cells + taps.cell(s);
     T* to = y + (n * s.channels + begin) * s.points + point;
-#pragma unroll 2
     for (int64_t c = begin; c < end; ++c, from += cells, to += s.points) {
       A sum = 0;
 #pragma unroll
@@ -178,13 +177,28 @@ struct FindBegins {
   }
 };
 
-/// Some channels of a sample, which one thread takes.
-struct Part {
-  static constexpr int size = 4;
-  /// The channels of the first part, for which there is memory in each.
-  VOX_HOST_DEVICE static int64_t width(const GridSampling& s) {
-    return s.channels < size ? s.channels : size;
+/// weights (corners, count): those of the points in sorted order, for each of the cells that they read.
+template <class T, class Int>
+struct SortWeights {
+  GridSampling s;
+  int64_t count;
+  int corners;
+  const T* grid;
+  const Int* points;
+  opmath_t<T>* weights;
+
+  __device__ void operator()(int64_t j) const {
+    const Taps<opmath_t<T>> taps(s, grid, points[j]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k)
+      if (k < corners)
+        weights[k * count + j] = taps.weight[0][k / 4] * taps.weight[1][k / 2 % 2] * taps.weight[2][k % 2];
   }
+};
+
+/// `size` channels of a sample, or what is left of them, which one thread takes.
+template <int size>
+struct Part {
   int64_t n, first, count;
   __device__ Part(const GridSampling& s, int64_t part) {
     const int64_t parts = (s.channels + size - 1) / size;
@@ -193,65 +207,63 @@ struct Part {
   }
 };
 
-/// Thread i: (part, cell). sums (parts, Part::width, 8, cells): what the points that begin at the cell add to
-/// cell k of those that they read, in the order (d, h, w), for k < corners.
-template <class T, class Int>
+/// Thread i: (part, cell). sums (parts, size, corners, cells): what the points that begin at the cell add to
+/// each cell that they read.
+template <class T, class Int, int size>
 struct SumPoints {
   using A = opmath_t<T>;
   GridSampling s;
+  int64_t first_part, count;
   int corners;
-  int64_t first_part;
-  const T *y, *grid;
+  const T* y;
   const Int *begins, *points;
+  const A* weights;
   A* sums;
 
   __device__ void operator()(int64_t i) const {
     const int64_t cells = s.cells(), local = i / cells, cell = i - local * cells;
-    const Part part(s, first_part + local);
+    const Part<size> part(s, first_part + local);
     const T* const from =
         y + (part.n * (s.channels - 1) + part.first) * s.points;  // plus the number of a point
     const Int end = begins[part.n * cells + cell + 1];
-    A sum[Part::size][8] = {};
+    A sum[size][8] = {};
     for (Int j = begins[part.n * cells + cell]; j < end; ++j) {
-      const int64_t point = points[j];
-      const Taps<A> taps(s, grid, point);
-      A g[Part::size];
+      A g[size];
 #pragma unroll
-      for (int c = 0; c < Part::size; ++c) g[c] = c < part.count ? A(from[c * s.points + point]) : A(0);
+      for (int c = 0; c < size; ++c) g[c] = c < part.count ? A(from[c * s.points + points[j]]) : A(0);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        const A weight = taps.weight[0][k / 4] * taps.weight[1][k / 2 % 2] * taps.weight[2][k % 2];
+        const A weight = k < corners ? weights[k * count + j] : A(0);
 #pragma unroll
-        for (int c = 0; c < Part::size; ++c) sum[c][k] += times(weight, g[c]);
+        for (int c = 0; c < size; ++c) sum[c][k] += times(weight, g[c]);
       }
     }
-    A* const to = sums + local * Part::width(s) * 8 * cells + cell;
+    A* const to = sums + local * size * corners * cells + cell;
 #pragma unroll
-    for (int c = 0; c < Part::size; ++c)
+    for (int c = 0; c < size; ++c)
 #pragma unroll
       for (int k = 0; k < 8; ++k)
-        if (c < part.count && k < corners) to[(c * 8 + k) * cells] = sum[c][k];
+        if (c < part.count && k < corners) to[(c * corners + k) * cells] = sum[c][k];
   }
 };
 
 /// Thread i: (part, channel, cell).
-template <class T>
+template <class T, int size>
 struct SumCorners {
   GridSampling s;
-  int corners;
   int64_t first_part;
+  int corners;
   const opmath_t<T>* sums;
   T* x;
 
   __device__ void operator()(int64_t i) const {
-    const int64_t cells = s.cells(), local = i / cells;
+    const int64_t cells = s.cells(), local = i / cells, channel = local % size;
     const auto cell = static_cast<int32_t>(i - local * cells);
-    const Part part(s, first_part + local / Part::width(s));
-    const int64_t channel = local % Part::width(s);
+    const Part<size> part(s, first_part + local / size);
     if (channel >= part.count) return;
     const int32_t row = cell / s.size[2], w = cell - row * s.size[2], d = row / s.size[1],
                   h = row - d * s.size[1];
-    const opmath_t<T>* const from = sums + local * 8 * cells + cell;
+    const opmath_t<T>* const from = sums + local * corners * cells + cell;
     opmath_t<T> sum = 0;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
@@ -262,6 +274,26 @@ struct SumCorners {
     x[(part.n * s.channels + part.first + channel) * cells + cell] = T(sum);
   }
 };
+
+/// Adds the sorted points up, `size` channels at a time. The sums take `corners` times the memory of x, so
+/// large tensors go in parts.
+template <int size, class Int, class T>
+void add_up(const Launch& launch, const GridSampling& s, int corners, const T* y, const Int* begins,
+            const Int* points, const opmath_t<T>* weights, T* x) {
+  using A = opmath_t<T>;
+  const int64_t parts = s.batch * ((s.channels + size - 1) / size), count = s.batch * s.points;
+  constexpr int64_t most_bytes = int64_t{1} << 28;
+  const int64_t part_bytes = s.cells() * corners * int64_t{size * sizeof(A)};
+  const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
+  const Workspace sums(launch, at_once * part_bytes);
+  for (int64_t first = 0; first < parts; first += at_once) {
+    const int64_t threads = std::min(at_once, parts - first) * s.cells();
+    for_each_index(
+        launch, threads,
+        SumPoints<T, Int, size>{s, first, count, corners, y, begins, points, weights, sums.as<A>()});
+    for_each_index(launch, threads * size, SumCorners<T, size>{s, first, corners, sums.as<A>(), x});
+  }
+}
 
 template <class Int, class T>
 void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* grid, T* x) {
@@ -282,20 +314,12 @@ void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* g
   const Workspace memory(launch, static_cast<int64_t>(bytes));
   if (count > 0) sort(memory.as<char>());
   for_each_index(launch, cells + 1, FindBegins<Int>{count, sorted_keys, begins.as<Int>()});
-  using A = opmath_t<T>;
   const int corners = s.nearest ? 1 : s.axes == 2 ? 4 : 8;
-  const int64_t parts = s.batch * ((s.channels + Part::size - 1) / Part::size);
-  // The sums take 8 times the memory of x, so large tensors go in parts.
-  constexpr int64_t most_bytes = int64_t{1} << 28;
-  const int64_t part_bytes = s.cells() * Part::width(s) * int64_t{8 * sizeof(A)};
-  const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
-  const Workspace sums(launch, at_once * part_bytes);
-  for (int64_t first = 0; first < parts; first += at_once) {
-    const int64_t threads = std::min(at_once, parts - first) * s.cells();
-    for_each_index(launch, threads,
-                   SumPoints<T, Int>{s, corners, first, y, grid, begins.as<Int>(), points, sums.as<A>()});
-    for_each_index(launch, threads * Part::width(s), SumCorners<T>{s, corners, first, sums.as<A>(), x});
-  }
+  const Workspace weights(launch, corners * count * static_cast<int64_t>(sizeof(opmath_t<T>)));
+  auto* const sorted_weights = weights.as<opmath_t<T>>();
+  for_each_index(launch, count, SortWeights<T, Int>{s, count, corners, grid, points, sorted_weights});
+  const auto add = s.channels == 1 ? &add_up<1, Int, T> : &add_up<4, Int, T>;
+  add(launch, s, corners, y, begins.as<Int>(), points, sorted_weights, x);
 }
 
 }  // namespace
