@@ -217,6 +217,11 @@ TEST_P(Conv3dRefusals, WeightGrad) {
       {"batch"});
   expect_error<ShapeError>(
       [&] {
+        conv3d_weight_grad(make({2, 4, 5, 5, 5}), make({2, 3, 2, 2, 2}), 2, {.stride = 2, .groups = 2});
+      },
+      {"channels of small"});
+  expect_error<ShapeError>(
+      [&] {
         conv3d_weight_grad(make({3, 5, 5, 5}), make({4, 2, 2, 2}), 2, options);
       },
       {"5 dimensions"});
