@@ -1,7 +1,7 @@
 #pragma once
 
 // All of voxgrad's public interface, except those of its other libraries: voxgrad/watch/watch.h
-// (voxgrad::watch) and voxgrad/dist/ (voxgrad::dist).
+// (voxgrad::watch), voxgrad/image/ (voxgrad::image) and voxgrad/dist/ (voxgrad::dist).
 
 #include <voxgrad/autograd/autocast.h>
 #include <voxgrad/autograd/autocast_scope.h>
@@ -20,28 +20,44 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/core/print.h>
 #include <voxgrad/core/tensor.h>
+#include <voxgrad/nn/checkpoint.h>
 #include <voxgrad/nn/conv.h>
 #include <voxgrad/nn/data/augment.h>
+#include <voxgrad/nn/data/intensity.h>
 #include <voxgrad/nn/data/loader.h>
+#include <voxgrad/nn/data/spatial.h>
 #include <voxgrad/nn/dropout.h>
+#include <voxgrad/nn/embedding.h>
+#include <voxgrad/nn/event_log.h>
 #include <voxgrad/nn/init.h>
 #include <voxgrad/nn/layers.h>
 #include <voxgrad/nn/linear.h>
+#include <voxgrad/nn/metrics.h>
 #include <voxgrad/nn/module.h>
 #include <voxgrad/nn/norm.h>
 #include <voxgrad/nn/npy.h>
 #include <voxgrad/nn/optim/adam.h>
+#include <voxgrad/nn/optim/average.h>
 #include <voxgrad/nn/optim/grad_scaler.h>
 #include <voxgrad/nn/optim/optimizer.h>
+#include <voxgrad/nn/optim/plateau.h>
+#include <voxgrad/nn/optim/rmsprop.h>
 #include <voxgrad/nn/optim/schedule.h>
 #include <voxgrad/nn/optim/sgd.h>
+#include <voxgrad/nn/progress.h>
+#include <voxgrad/nn/reparametrize.h>
 #include <voxgrad/nn/sequential.h>
 #include <voxgrad/nn/serialize.h>
+#include <voxgrad/nn/sliding_window.h>
 #include <voxgrad/nn/summary.h>
 #include <voxgrad/ops/arithmetic.h>
+#include <voxgrad/ops/attention.h>
 #include <voxgrad/ops/conv1d_conv2d.h>
 #include <voxgrad/ops/conv3d.h>
+#include <voxgrad/ops/einsum.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/grid_sample.h>
+#include <voxgrad/ops/indexing.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/matmul.h>
@@ -50,6 +66,9 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/precision.h>
 #include <voxgrad/ops/reduce.h>
+#include <voxgrad/ops/scan.h>
+#include <voxgrad/ops/segmentation_loss.h>
 #include <voxgrad/ops/shaping.h>
+#include <voxgrad/ops/sort.h>
 #include <voxgrad/ops/sum.h>
 #include <voxgrad/version.h>

@@ -194,7 +194,7 @@ std::vector<Tensor> detail::checkpoint(const CheckpointFunction& f, const std::v
   std::vector<Edge> edges;  // before the node: a leaf's AccumulateGrad takes the smaller number
   for (const size_t end : region.uses) edges.push_back(region.ends[end]);
   auto node = autograd::make_node<CheckpointNode>();
-  node->set_edges(std::move(edges));
+  node->set_edges(std::move(edges), inputs);
   std::vector<Tensor> results = region.outputs;
   for (Tensor& t : results) {
     if (!t.requires_grad()) continue;

@@ -38,21 +38,13 @@ void send(Pending& pending, GradPlan* plan, const Edge& to, Tensor gradient, con
     slot = std::move(gradient);
 }
 
-/// The engine: takes the node with the highest number, runs it, and sends on the gradients that it returns.
-/// `plan` is null in backward().
-void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
-         GradPlan* plan) {
-  const GradModeGuard grad_mode(options.create_graph);
-  const AutocastScope no_autocast(std::nullopt);
-  const Run observed(roots, plan);
-  Pending pending;
-  for (size_t i = 0; i < roots.size(); ++i) {
-    if (!plan || plan->wants(*roots[i].node))
-      send(pending, plan, roots[i], std::move(gradients[i]), "the caller");
-  }
+/// The engine: takes the node with the highest number, runs it, and sends on the gradients that it returns,
+/// until none is pending. `plan` is null in backward().
+void walk(Pending& pending, Tensor::BackwardOptions options, GradPlan* plan, Run& observed) {
   while (!pending.empty()) {
     Job job = std::move(pending.begin()->second);
     pending.erase(pending.begin());
+    observed.takes(*job.node);
     job.node->run_hooks(job.gradients);
     observed.arrived(*job.node, job.gradients);
     if (plan) {
@@ -74,12 +66,36 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::
   }
 }
 
+/// Sends the gradients to `roots`, and walks from there.
+void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, Tensor::BackwardOptions options,
+         GradPlan* plan) {
+  const GradModeGuard grad_mode(options.create_graph);
+  const AutocastScope no_autocast(std::nullopt);
+  Run observed(roots, plan);
+  try {
+    Pending pending;
+    for (size_t i = 0; i < roots.size(); ++i) {
+      if (!plan || plan->wants(*roots[i].node))
+        send(pending, plan, roots[i], std::move(gradients[i]), "the caller");
+    }
+    walk(pending, options, plan, observed);
+  } catch (const std::exception& error) {
+    observed.failed(error.what());
+    throw;
+  }
+}
+
 /// Checks the caller's gradient for `output`. If the caller gave none and `output` has one element, returns
 /// 1.
 Tensor root_gradient(const char* function, const Tensor& output, const Tensor& gradient) {
-  check<GradError>(output.requires_grad(), function, ": the output", Quoted{output},
-                   " does not require grad: no input of its ops did, they ran under no_grad(), or it comes ",
-                   "from a gradient, which the tape records only with {.create_graph = true}");
+  check<GradError>(is_floating(output.dtype()), function, ": the output", Quoted{output}, " has dtype ",
+                   output.dtype(),
+                   "; only floating dtypes have gradients, so comparisons and argmax have none");
+  check<GradError>(
+      output.requires_grad(), function, ": the output", Quoted{output},
+      " does not require grad: no input of its ops did, they ran under no_grad(), an op between ",
+      "has no gradient (a comparison, argmax, a cast to integers), or it comes from a gradient, ",
+      "which the tape records only with {.create_graph = true}");
   if (!gradient.defined()) {
     check<GradError>(output.numel() == 1, function,
                      ": a gradient may be left out only for a tensor of one element, ", "got shape ",

@@ -48,16 +48,19 @@ std::vector<std::vector<double>> jacobian(const Tensor& y, const Tensor& x) {
   return rows;
 }
 
-/// f with element `i` of `x` moved by `by`, as numbers.
-std::vector<double> moved(const TensorFunction& f, const std::vector<Tensor>& inputs, Tensor x, int64_t i,
-                          double by) {
+/// f with element `i` of `x`, which is `before`, moved up and down by eps, as numbers.
+std::pair<std::vector<double>, std::vector<double>> moved(const TensorFunction& f,
+                                                          const std::vector<Tensor>& inputs, const Tensor& x,
+                                                          int64_t i, double before, double eps) {
   const auto guard = no_grad();
   Tensor element = x.detach().reshape({-1}).slice(0, i, i + 1);
-  const double before = element.item<double>();
-  element.fill_(before + by);
-  const std::vector<double> y = f(inputs).to_vector<double>();
+  const auto at = [&](double value) {
+    element.fill_(value);
+    return f(inputs).to_vector<double>();
+  };
+  std::vector<double> above = at(before + eps), below = at(before - eps);
   element.fill_(before);
-  return y;
+  return {std::move(above), std::move(below)};
 }
 
 /// A tensor like x with fixed values in (0.5, 1.5), so that no term vanishes.
@@ -81,9 +84,9 @@ bool gradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs, const
   for (size_t k = 0; k < inputs.size(); ++k) {
     const Tensor& x = inputs[k];
     if (!x.requires_grad()) continue;
+    const std::vector<double> values = x.to_vector<double>();
     for (int64_t i = 0; i < x.numel(); ++i) {
-      const std::vector<double> above = moved(f, inputs, x, i, options.eps);
-      const std::vector<double> below = moved(f, inputs, x, i, -options.eps);
+      const auto [above, below] = moved(f, inputs, x, i, values[static_cast<size_t>(i)], options.eps);
       for (size_t j = 0; j < above.size(); ++j) {
         const double numeric = (above[j] - below[j]) / (2 * options.eps);
         const double got = jacobians[k][j][static_cast<size_t>(i)];
@@ -101,21 +104,21 @@ bool gradgradcheck(const TensorFunction& f, const std::vector<Tensor>& inputs,
   check_arguments("gradgradcheck", f, inputs, options);
   std::vector<Tensor> extended = inputs;
   extended.push_back(weights_like(output_of("gradgradcheck", f, inputs)).set_requires_grad(true));
-  const auto gradients = [&f](const std::vector<Tensor>& all) {
+  std::vector<Tensor> wanted, weights;
+  for (const Tensor& x : inputs) {
+    if (x.requires_grad()) wanted.push_back(x), weights.push_back(weights_like(x));
+  }
+  const auto gradients = [&](const std::vector<Tensor>& all) {
     const std::vector<Tensor> xs(all.begin(), all.end() - 1);
-    std::vector<Tensor> wanted;
-    for (const Tensor& x : xs) {
-      if (x.requires_grad()) wanted.push_back(x);
-    }
     // moved() calls this under no_grad, but the inner gradient needs a tape.
     const bool record = grad_enabled();
     const auto guard = enable_grad();
     const auto gs =
         grad({f(xs)}, wanted, {.grad_outputs = {all.back()}, .create_graph = record, .allow_unused = true});
     Tensor total;
-    for (const Tensor& g : gs) {
-      if (!g.defined()) continue;
-      const Tensor term = mul(g, weights_like(g)).sum();
+    for (size_t k = 0; k < gs.size(); ++k) {
+      if (!gs[k].defined()) continue;
+      const Tensor term = mul(gs[k], weights[k]).sum();
       total = total.defined() ? add(total, term) : term;
     }
     check<GradError>(total.defined(), "gradgradcheck: the output depends on no input that requires grad");

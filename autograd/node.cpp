@@ -50,6 +50,11 @@ bool Node::needs_grad(int64_t i) const {
   return edge.node && (!running.plan || running.plan->wants(*edge.node));
 }
 
+void Node::set_edges(std::vector<Edge> edges, std::span<const Tensor> inputs) {
+  edges_ = std::move(edges);
+  if (running.observer) running.observer->reads(*this, inputs);
+}
+
 void Node::add_output(const Tensor& t) {
   AutogradMeta& meta = meta_of(t);
   meta.node = shared_from_this();

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -102,8 +103,8 @@ class Node : public std::enable_shared_from_this<Node> {
     return needs_grad(i) ? Gradient(f()) : std::nullopt;
   }
 
-  /// Sets the edges: done once, by record().
-  void set_edges(std::vector<Edge> edges) { edges_ = std::move(edges); }
+  /// Sets the edges, one for each input: done once, by record(). Tells the observer of the inputs.
+  void set_edges(std::vector<Edge> edges, std::span<const Tensor> inputs);
 
   /// Makes `t` the next output of this node. Tensors saved as outputs are saved after this.
   void add_output(const Tensor& t);

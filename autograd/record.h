@@ -36,7 +36,7 @@ std::shared_ptr<N> record(std::span<const Tensor> inputs, std::span<const Tensor
   edges.reserve(inputs.size());
   for (const Tensor& input : inputs) edges.push_back(gradient_edge(input));
   auto node = make_node<N>(arguments...);
-  node->set_edges(std::move(edges));
+  node->set_edges(std::move(edges), inputs);
   for (const Tensor& output : outputs) node->add_output(output);
   return node;
 }

@@ -14,6 +14,8 @@ class GradPlan;
 class Observer : public std::enable_shared_from_this<Observer> {
  public:
   virtual ~Observer() = default;
+  /// An op was computed from `inputs`. Its node has its edges, but no outputs yet.
+  virtual void reads(Node& node, std::span<const Tensor> inputs) = 0;
   /// An op has made `t` as the last output of `node` so far. It has not saved its tensors yet.
   virtual void recorded(Node& node, const Tensor& t) = 0;
   /// A run of the engine starts at `roots`, perhaps inside another run. `plan` is null in backward().
@@ -22,6 +24,9 @@ class Observer : public std::enable_shared_from_this<Observer> {
   virtual void arrived(Node& node, const Gradients& gradients) = 0;
   /// It has returned the gradients of its inputs, and has released what the run frees.
   virtual void ran(Node& node, const Gradients& results) = 0;
+  /// An exception ends the run: its text, and the number of the node that the engine had taken. ended()
+  /// follows.
+  virtual void failed(const char* error, uint64_t node) = 0;
   /// The run of the last began() ends, perhaps by an exception.
   virtual void ended() = 0;
 };
@@ -49,6 +54,11 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
+  /// The engine has taken `node`, and runs its hooks next.
+  void takes(const Node& node) { taken_ = node.number(); }
+  void failed(const char* error) const {
+    if (observer_) observer_->failed(error, taken_);
+  }
   void arrived(Node& node, const Gradients& gradients) const {
     if (observer_) observer_->arrived(node, gradients);
   }
@@ -59,6 +69,7 @@ class Run {
  private:
   const GradPlan* outer_plan_;
   std::shared_ptr<Observer> observer_;
+  uint64_t taken_ = 0;  // the node that the engine took last
 };
 
 }  // namespace vox::autograd

@@ -8,6 +8,7 @@ using Tensors = std::vector<Tensor>;
 Tensors results(const Tensor& t) { return {t}; }
 Tensors results(const ValuesAndIndices& both) { return {both.values, both.indices}; }
 Tensors results(const VarMean& both) { return {both.var, both.mean}; }
+Tensors results(const Tensors& list) { return list; }
 
 /// f, with parameters of the types P.
 template <class... P, class F>
@@ -74,6 +75,16 @@ const Op clamp_of = either(
     either(2, clamp_by_numbers,
            op_of(+[](const Tensor& x, const Tensor& min, const Tensor& max) { return clamp(x, min, max); })));
 
+const Op scatter_of = either(3, op_of(+[](const Tensor& x, Int dim, const Tensor& i, Scalar value) {
+                               return scatter(x, dim, i, value);
+                             }),
+                             op_of(+[](const Tensor& x, Int dim, const Tensor& i, const Tensor& src) {
+                               return scatter(x, dim, i, src);
+                             }));
+
+Tensor median_of_all(const Tensor& x) { return median(x); }
+ValuesAndIndices median_along(const Tensor& x, Int dim, Flag keepdim) { return median(x, dim, keepdim); }
+
 Tensor cross_entropy_of(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options) {
   return cross_entropy(x, target, options);
 }
@@ -118,18 +129,22 @@ Tensor to(const Tensor& x, const std::string& what) {
   X(neg) X(abs) X(sign) X(floor) X(ceil) X(round) X(sin) X(cos) X(exp) X(expm1) X(log) X(log1p) X(sqrt) \
   X(rsqrt) X(erf) X(tanh) X(sigmoid) X(relu) X(relu6) X(leaky_relu) X(elu) X(gelu) X(gelu_tanh) X(silu) \
   X(mish) X(softplus) X(hardtanh) X(hardsigmoid) X(hardswish) X(isnan) X(isinf) X(isfinite) \
-  X(logical_not) X(logical_and) X(logical_or) X(logical_xor) X(masked_fill) \
+  X(logical_not) X(logical_and) X(logical_or) X(logical_xor) X(masked_fill) X(prelu) \
   X(sum) X(mean) X(prod) X(any) X(all) X(argmax) X(argmin) X(logsumexp) X(norm) X(var) X(std) X(var_mean) \
   X(sum_to) X(softmax) X(log_softmax) \
-  X(matmul) X(bmm) X(conv1d) X(conv2d) X(conv3d) X(conv3d_weight_grad) X(conv_transpose1d) \
+  X(matmul) X(bmm) X(scaled_dot_product_attention) X(conv1d) X(conv2d) X(conv3d) X(conv3d_weight_grad) X(conv_transpose1d) \
   X(conv_transpose2d) X(conv_transpose3d) \
   X(batch_norm) X(instance_norm) X(group_norm) X(layer_norm) \
   X(max_pool1d) X(max_pool2d) X(max_pool3d) X(avg_pool1d) X(avg_pool2d) X(avg_pool3d) \
   X(adaptive_max_pool1d) X(adaptive_max_pool2d) X(adaptive_max_pool3d) X(adaptive_avg_pool1d) \
-  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) \
+  X(adaptive_avg_pool2d) X(adaptive_avg_pool3d) X(interpolate) X(grid_sample) X(affine_grid) \
+  X(max_pool1d_with_indices) X(max_pool2d_with_indices) X(max_pool3d_with_indices) \
+  X(max_unpool1d) X(max_unpool2d) X(max_unpool3d) \
   X(mse_loss) X(l1_loss) X(smooth_l1_loss) X(huber_loss) X(soft_dice_loss) \
-  X(binary_cross_entropy_with_logits) \
-  X(cat) X(stack) X(flip) X(roll) X(one_hot) X(index_select) \
+  X(binary_cross_entropy) X(binary_cross_entropy_with_logits) X(dice_loss) X(focal_loss) \
+  X(cat) X(stack) X(flip) X(roll) X(one_hot) X(repeat) X(tile) X(meshgrid) X(pixel_shuffle) \
+  X(pixel_unshuffle) X(einsum) X(index_select) X(embedding) X(gather) X(scatter_add) X(nonzero) \
+  X(cumsum) X(cumprod) X(sort) X(argsort) X(topk) X(quantile) \
   X(full) X(full_like) X(zeros_like) X(ones_like) X(eye) X(linspace)
 #define VOX_METHODS(X) \
   X(slice) X(select) X(permute) X(transpose) X(expand) X(reshape) X(unsqueeze) X(flatten) \
@@ -162,6 +177,8 @@ const std::map<std::string, Op>& ops() {
       {"min", extremum(min, min_along)},
       {"linear", op_of(linear)},
       {"cross_entropy", op_of(cross_entropy_of)},
+      {"scatter", scatter_of},
+      {"median", either(1, op_of(median_along), op_of(median_of_all))},
       {"pad", either(2, op_of(pad_by_number), op_of(pad_by_mode))},
       {"squeeze", either(1, op_of(squeeze_of), op_of(squeeze_all))},
       {"to", op_of(to)},

@@ -33,7 +33,7 @@ class Value {
 
   Value() = default;
   template <detail::Number T>
-  Value(T number) : value_(Scalar(number)) {}
+  Value(T number) : value_(Scalar(Element(number))) {}
   Value(Scalar number) : value_(number) {}
   Value(Tensor tensor) : value_(std::move(tensor)) {}
   Value(const char* text) : value_(std::string(text)) {}
@@ -75,9 +75,14 @@ template <class Size, class OptionalSize>
 auto fields(AvgPoolOptions<Size, OptionalSize>& o) {
   return std::tie(o.kernel_size, o.stride, o.padding, o.ceil_mode, o.count_include_pad, o.divisor_override);
 }
+template <class Size, class OptionalSize>
+auto fields(MaxUnpoolOptions<Size, OptionalSize>& o) {
+  return std::tie(o.kernel_size, o.stride, o.padding, o.output_size);
+}
 inline auto fields(InterpolateOptions& o) {
   return std::tie(o.size, o.scale_factor, o.mode, o.align_corners);
 }
+inline auto fields(GridSampleOptions& o) { return std::tie(o.mode, o.padding, o.align_corners); }
 inline auto fields(BatchNormOptions& o) { return std::tie(o.training, o.momentum, o.eps, o.activation); }
 inline auto fields(InstanceNormOptions& o) {
   return std::tie(o.use_input_stats, o.momentum, o.eps, o.activation);
@@ -85,6 +90,14 @@ inline auto fields(InstanceNormOptions& o) {
 inline auto fields(CrossEntropyOptions& o) {
   return std::tie(o.weight, o.ignore_index, o.reduction, o.label_smoothing);
 }
+inline auto fields(DiceOptions& o) {
+  return std::tie(o.sigmoid, o.softmax, o.include_background, o.squared_pred, o.batch, o.generalized, o.alpha,
+                  o.beta, o.smooth_nr, o.smooth_dr, o.mask, o.reduction);
+}
+inline auto fields(FocalOptions& o) {
+  return std::tie(o.gamma, o.alpha, o.softmax, o.include_background, o.reduction);
+}
+inline auto fields(AttentionOptions& o) { return std::tie(o.attn_mask, o.dropout_p, o.is_causal, o.scale); }
 inline auto fields(BinaryCrossEntropyOptions& o) { return std::tie(o.weight, o.pos_weight, o.reduction); }
 
 // ---- Reading ---------------------------------------------------------------------------------------------
@@ -182,6 +195,12 @@ inline void read(const Value& v, InterpolateOptions::Mode& out) {
   out = named<InterpolateOptions::Mode>(v, {{"nearest", nearest}, {"trilinear", trilinear}});
 }
 
+inline void read(const Value& v, GridSampleOptions::Padding& out) {
+  using enum GridSampleOptions::Padding;
+  out = named<GridSampleOptions::Padding>(v,
+                                          {{"zeros", zeros}, {"border", border}, {"reflection", reflection}});
+}
+
 /// What an Int, Real or Flag (core/arguments.h) holds; other types as they are.
 template <class T>
 struct Plain {
@@ -229,7 +248,7 @@ class Reader {
  private:
   template <class T>
   static T first() {
-    if constexpr (std::is_same_v<T, Scalar>)
+    if constexpr (std::is_base_of_v<Scalar, T>)
       return 0;
     else
       return T();

@@ -10,6 +10,7 @@ set(VOXGRAD_AFTERNOON
 
   autograd/node.h autograd/node.cpp autograd/saved_tensor.h autograd/saved_tensor.cpp autograd/meta.h autograd/meta.cpp
   autograd/accumulate_grad.h autograd/accumulate_grad.cpp autograd/grad_mode.h autograd/grad_mode.cpp autograd/record.h
+  autograd/shared_nodes.h
   autograd/running.h autograd/grad_plan.h autograd/engine.h autograd/engine.cpp autograd/tensor.cpp
   autograd/autocast_scope.h
 

@@ -2,8 +2,6 @@
 # example.NN_name. A folder with its own CMakeLists.txt defines its own build and tests, with the two functions
 # below.
 
-list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)  # FindNIfTI
-
 # voxgrad_example(<name> <source>...): builds an example into build/<preset>/examples.
 function(voxgrad_example name)
   add_executable(${name} ${ARGN})
@@ -18,17 +16,16 @@ function(voxgrad_example_test name)
   set_tests_properties(example.${name} PROPERTIES LABELS example TIMEOUT 600)
 endfunction()
 
-find_package(NIfTI QUIET)
-if(NIfTI_FOUND)
+if(TARGET voxgrad::image)
   add_subdirectory(${PROJECT_SOURCE_DIR}/examples/common ${PROJECT_BINARY_DIR}/examples/common.dir)
 endif()
 
 file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/[0-9][0-9]_*)
 foreach(entry IN LISTS entries)
   get_filename_component(name ${entry} NAME_WE)
-  if(name MATCHES "^0[45]_" AND NOT TARGET mri)
-    message(WARNING "examples/${name} is left out: it reads head scans with the NIfTI C library, which was not "
-                    "found (Debian and Ubuntu: apt install libnifti2-dev)")
+  if(name MATCHES "^0[456]_" AND NOT TARGET mri)
+    message(WARNING "examples/${name} is left out: it reads head scans with voxgrad::image, which needs libnifti2 "
+                    "(Debian and Ubuntu: apt install libnifti2-dev)")
     continue()
   endif()
   if(EXISTS ${entry}/CMakeLists.txt)

@@ -10,7 +10,8 @@ foreach(folder IN LISTS VOXGRAD_PUBLIC_FOLDERS)
       # Kernels, and what only ops and kernels share (docs/Doxyfile leaves them out too).
       PATTERN "cpu" EXCLUDE
       REGEX "ops/(broadcast|conv3d_kernel|conv3d_lattice|conv3d_recorded|difference|dispatch|elementwise_formulas|in_f32)\\.h$" EXCLUDE
-      REGEX "ops/(interpolate_axis|kernels|layer_kernels|layout|loss_operands|pool3d_window|reduce_ops|reduce_plan|unary)\\.h$" EXCLUDE
+      REGEX "image/voxels\\.h$" EXCLUDE
+      REGEX "ops/(grid_sample_tap|interpolate_axis|kernels|layer_kernels|layout|loss_operands|pool3d_window|reduce_ops|reduce_plan|unary)\\.h$" EXCLUDE
       REGEX "watch/node_sources\\.h$" EXCLUDE
       REGEX "dist/(control|engine|server|socket)\\.h$" EXCLUDE)
   endif()
@@ -23,6 +24,9 @@ install(FILES
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/voxgrad)
 set(installed voxgrad voxgrad_watch)
+if(TARGET voxgrad_image)
+  list(APPEND installed voxgrad_image)
+endif()
 if(TARGET voxgrad_dist)
   list(APPEND installed voxgrad_dist)
 endif()
@@ -35,6 +39,10 @@ install(EXPORT voxgradTargets NAMESPACE voxgrad:: DESTINATION ${package_dir})
 
 # A shared library has its own copy of Threads and the CUDA runtime inside; a static one passes them on.
 set(VOXGRAD_IS_STATIC OFF)
+set(VOXGRAD_HAS_IMAGE OFF)
+if(TARGET voxgrad_image)
+  set(VOXGRAD_HAS_IMAGE ON)
+endif()
 set(VOXGRAD_PC_LIBS "")
 if(voxgrad_type STREQUAL "STATIC_LIBRARY")
   set(VOXGRAD_IS_STATIC ON)
@@ -50,7 +58,7 @@ configure_package_config_file(cmake/voxgradConfig.cmake.in ${PROJECT_BINARY_DIR}
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/voxgradConfig.cmake ${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmake
+install(FILES cmake/FindNIfTI.cmake ${PROJECT_BINARY_DIR}/voxgradConfig.cmake ${PROJECT_BINARY_DIR}/voxgradConfigVersion.cmake
   DESTINATION ${package_dir})
 
 # Relative to the .pc files, so that the prefix of `cmake --install` counts.

@@ -1,17 +1,9 @@
 # The library voxgrad_watch (alias voxgrad::watch): vox::Watch, which observes the tape, and the pages that show it.
 
-# The code of the nodes, which the pages of vox::write_html quote.
-file(GLOB node_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+file(GLOB VOXGRAD_NODE_FILES CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   ${PROJECT_SOURCE_DIR}/ops/*.cpp ${PROJECT_SOURCE_DIR}/ops/*.h
   ${PROJECT_SOURCE_DIR}/autograd/accumulate_grad.cpp)
-set(node_sources ${PROJECT_BINARY_DIR}/generated/node_sources.cpp)
-set(page ${PROJECT_SOURCE_DIR}/watch/page.html)
-set(script ${PROJECT_SOURCE_DIR}/watch/node_sources.cmake)
-add_custom_command(OUTPUT ${node_sources}
-  COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} "-DFILES=${node_files}" -DPAGE=${page}
-    -DOUTPUT=${node_sources} -P ${script}
-  DEPENDS ${node_files} ${page} ${script}
-  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+include(cmake/node_sources.cmake)
 
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/watch/*.cpp)
 add_library(voxgrad_watch ${sources} ${node_sources})

@@ -6,7 +6,8 @@
 
 // Types of arguments that refuse what C++ would convert without a word. var(x, {2}, true) would have a
 // correction of 1 and keep no dimension, sum(x, 1, 2) would sum over dimension 1 alone, and
-// InstanceNorm3d({8, true}) would have an eps of 1. None of them compiles.
+// InstanceNorm3d({8, true}) would have an eps of 1. None of them compiles. Scalar and Element, the numbers
+// beside a tensor, are in core/tensor.h.
 
 namespace vox {
 

@@ -42,7 +42,7 @@ Tensor filled(const char* function, const Shape& shape, Scalar value, TensorOpti
 }
 }  // namespace
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+Tensor full(const Shape& shape, Element value, TensorOptions options) {
   return filled("full", shape, value, options);
 }
 Tensor zeros(const Shape& shape, TensorOptions options) { return filled("zeros", shape, 0, options); }
@@ -55,7 +55,7 @@ Tensor filled_like(const char* function, const Tensor& t, Scalar value) {
 }
 }  // namespace
 
-Tensor full_like(const Tensor& t, Scalar value) { return filled_like("full_like", t, value); }
+Tensor full_like(const Tensor& t, Element value) { return filled_like("full_like", t, value); }
 Tensor zeros_like(const Tensor& t) { return filled_like("zeros_like", t, 0); }
 Tensor ones_like(const Tensor& t) { return filled_like("ones_like", t, 1); }
 

@@ -57,6 +57,11 @@ Tensor eye(Int n, TensorOptions options = {});
 /// DTypeError for other dtypes.
 Tensor randn(const Shape& shape, TensorOptions options = {}, Generator& generator = default_generator());
 
+/// The same with shape, dtype and device of `t`.
+Tensor rand_like(const Tensor& t, Generator& generator = default_generator());
+Tensor randn_like(const Tensor& t, Generator& generator = default_generator());
+Tensor randint_like(const Tensor& t, Int low, Int high, Generator& generator = default_generator());
+
 /// Whole numbers, uniform in [low, high). ValueError unless low < high and the dtype can hold all of them.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64},
                Generator& generator = default_generator());

@@ -69,24 +69,23 @@ VOX_HOST_DEVICE constexpr uint16_t bfloat16_bits(float x) {
 VOX_HOST_DEVICE constexpr uint16_t float16_bits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffff;
   const uint32_t sign = bits >> 16 & 0x8000;
-  if (magnitude > 0x7f800000) return 0x7fff;
-  uint32_t rounded = 0x7c00;     // infinity
-  if (magnitude < 0x38800000) {  // below 2^-14: a multiple of 2^-24, as the floats from 0.5 to 1 are
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    rounded = std::bit_cast<uint32_t>(shifted) - 0x3f000000;
-  } else if (magnitude < 0x47800000) {  // below 2^16: from a bias of 127 to one of 15, and 13 bits less
-    rounded = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  }
-  return static_cast<uint16_t>(sign | rounded);
+  // Below 2^-14: a multiple of 2^-24, as the floats from 0.5 to 1 are. Below 2^16: from a bias of 127 to one
+  // of 15, and 13 bits less. Both are computed before the choice, so that a loop becomes vector code.
+  const uint32_t small = magnitude < 0x38800000 ? magnitude : 0x38800000;
+  const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(small) + 0.5f) - 0x3f000000;
+  const uint32_t normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  const uint32_t finite = magnitude < 0x38800000 ? denormal : normal;
+  const uint32_t rounded = sign | (magnitude < 0x47800000 ? finite : 0x7c00);  // 0x7c00: infinity
+  return static_cast<uint16_t>(magnitude > 0x7f800000 ? 0x7fff : rounded);
 }
 
 VOX_HOST_DEVICE constexpr float float16_value(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, magnitude = bits & 0x7fff;
-  uint32_t wide = (magnitude << 13) + 0x38000000;                // from a bias of 15 to one of 127
-  if (magnitude >= 0x7c00) wide = magnitude << 13 | 0x7f800000;  // infinity and NaN
-  if (magnitude < 0x400)
-    wide = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
-  return std::bit_cast<float>(sign | wide);
+  const float denormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f;
+  const uint32_t normal = (magnitude << 13) + 0x38000000;    // from a bias of 15 to one of 127
+  const uint32_t not_finite = magnitude << 13 | 0x7f800000;  // infinity and NaN
+  const uint32_t large = magnitude < 0x7c00 ? normal : not_finite;
+  return std::bit_cast<float>(sign | (magnitude < 0x400 ? std::bit_cast<uint32_t>(denormal) : large));
 }
 
 #ifdef __CUDA_ARCH__

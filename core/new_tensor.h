@@ -48,12 +48,12 @@ requires is_16_bit_v<T> Tensor from_vector(std::initializer_list<float> values, 
 // ---- Constants --------------------------------------------------------------------------------------
 
 /// A tensor with `value` in every element; ValueError if the dtype cannot hold it.
-Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
+Tensor full(const Shape& shape, Element value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 
 /// The same with shape, dtype and device of `t`.
-Tensor full_like(const Tensor& t, Scalar value);
+Tensor full_like(const Tensor& t, Element value);
 Tensor zeros_like(const Tensor& t);
 Tensor ones_like(const Tensor& t);
 

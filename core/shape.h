@@ -31,6 +31,10 @@ class Shape {
   constexpr Shape(It first, It last) {
     for (; first != last; ++first) push_back(static_cast<int64_t>(*first));
   }
+  template <detail::Integer Rank, detail::Integer Value>
+  Shape(Rank, Value) {
+    static_assert(sizeof(Rank) == 0, "Shape{2, 3} lists sizes, Shape::filled(2, 3) is (3, 3)");
+  }
   /// `rank` times `value`.
   static constexpr Shape filled(int64_t rank, int64_t value) {
     Shape s;

@@ -101,11 +101,11 @@ std::vector<T> Tensor::elements() const {
   }
 }
 
-Scalar Tensor::element() const {
+Element Tensor::element() const {
   checked("item");
   check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
   const Tensor host = detach().to(Device::cpu());
-  return visit_dtype(dtype(), [&](auto type) { return Scalar(*detail::ptr<decltype(type)>(host)); });
+  return visit_dtype(dtype(), [&](auto type) { return Element(*detail::ptr<decltype(type)>(host)); });
 }
 
 int64_t Tensor::whole_element(int64_t lowest, int64_t highest) const {

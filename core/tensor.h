@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -26,7 +27,7 @@ struct TensorImpl;
 class Scalar {
  public:
   template <detail::Number T>
-  constexpr Scalar(T value)
+  requires(!std::is_same_v<T, bool>) constexpr Scalar(T value)
       : is_integer_(std::is_integral_v<T> && (std::is_signed_v<T> || static_cast<int64_t>(value) >= 0)),
         integer_(is_integer_ ? static_cast<int64_t>(value) : 0),
         real_(static_cast<double>(value)) {}
@@ -41,6 +42,15 @@ class Scalar {
   bool is_integer_;
   int64_t integer_;
   double real_;
+};
+
+/// A Scalar that is stored or compared instead of computed with, so it may also be true or false.
+class Element : public Scalar {
+ public:
+  using Scalar::Scalar;
+  constexpr Element(Scalar value) : Scalar(value) {}
+  template <std::same_as<bool> Bool>
+  constexpr Element(Bool value) : Scalar(static_cast<int64_t>(value)) {}
 };
 
 /// Dtype and device of a new tensor: `vox::zeros({2, 3}, {.dtype = vox::f64, .device =
@@ -183,7 +193,7 @@ class Tensor {
   Tensor& operator*=(Scalar value) { return mul_(value); }
   Tensor& operator/=(const Tensor& other) { return div_(other); }
   Tensor& operator/=(Scalar value) { return div_(value); }
-  Tensor& fill_(Scalar value);
+  Tensor& fill_(Element value);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& source);  ///< broadcasts; casts and crosses devices if need be
 
@@ -245,7 +255,7 @@ class Tensor {
   void* checked_mutable_data(DType dtype);
   template <class T>
   std::vector<T> elements() const;
-  Scalar element() const;
+  Element element() const;
   int64_t whole_element(int64_t lowest, int64_t highest) const;
   int64_t add_hook(Hook hook);
 

@@ -1,7 +1,8 @@
 #include <vector>
 
 #include <voxgrad/ops/adam_step.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/layer_kernels.h>
+#include <voxgrad/ops/rmsprop_step.h>
 #include <voxgrad/cuda/list.cuh>
 
 // Steps of optimisers: two launches for each 72 parameters of one dtype.
@@ -82,6 +83,9 @@ void sgd_step(const detail::SgdStep& step, std::span<const detail::OptimizerItem
   step_all(step, items);
 }
 void adam_step(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items) {
+  step_all(step, items);
+}
+void rmsprop_step(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items) {
   step_all(step, items);
 }
 

@@ -22,4 +22,14 @@ Tensor& kaiming_normal_(Tensor& weight);
 /// Uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).
 Tensor& xavier_uniform_(Tensor& weight);
 
+/// Normal with this mean and std, within [a, b]; outside there is nothing (PyTorch's trunc_normal_). Numbers
+/// are drawn on the CPU, and are the same on every device.
+Tensor& trunc_normal_(Tensor& t, Real mean = 0, Real std = 1, Real a = -2, Real b = 2);
+
+/// For a convolution before a pixel shuffle by `upscale_factor` on each of its axes: the channels that become
+/// one cell's neighbours start equal, as `initialise` writes them, so that the result starts as a nearest
+/// upsampling without a checkerboard (ICNR: Aitken et al., arXiv 1707.02937). weight.shape[0] must be
+/// divisible by the factor to the number of axes.
+Tensor& icnr_(Tensor& weight, Int upscale_factor, Tensor& (*initialise)(Tensor& weight) = kaiming_normal_);
+
 }  // namespace vox::nn::init

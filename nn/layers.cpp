@@ -1,3 +1,4 @@
+#include <voxgrad/core/new_tensor.h>
 #include <voxgrad/nn/layer.h>
 #include <voxgrad/nn/layers.h>
 
@@ -14,6 +15,19 @@ std::string describe_pool(const char* layer, const Options& o, const std::string
 }
 
 }  // namespace
+
+PReLU::PReLU(const Options& o) : options(o) {
+  check<ValueError>(o.num_parameters > 0, "nn::PReLU: num_parameters must be positive, got ",
+                    o.num_parameters);
+  detail::check_dtype("nn::PReLU", o.tensor.dtype);
+  weight = register_parameter("weight", full(o.num_parameters, o.init, o.tensor));
+}
+
+Tensor PReLU::forward(const Tensor& input) {
+  vox::detail::check_defined("nn::PReLU", "input", input);
+  detail::check_input("nn::PReLU", input, weight);
+  return prelu(input, weight);
+}
 
 std::string MaxPool3d::describe() const {
   return describe_pool("MaxPool3d", options, detail::option("dilation", options.dilation, 1));

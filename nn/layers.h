@@ -7,8 +7,9 @@
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
 
-// Layers without parameters, each an op with its options: activations, pooling, upsampling and changes of
-// shape. Sizes and factors that no input fits throw in the constructor, other options at the first call.
+// Layers without parameters (except PReLU), each an op with its options: activations, pooling, upsampling and
+// changes of shape. Sizes and factors that no input fits throw in the constructor, other options at the first
+// call.
 
 namespace vox::nn {
 
@@ -56,6 +57,25 @@ struct ELU final : Module {
   Tensor forward(const Tensor& input) { return elu(input, alpha); }
   std::string describe() const override { return str("ELU(", alpha, ")"); }
   double alpha;
+};
+
+/// prelu with a trained weight (num_parameters), which starts at `init`: one slope, or one for each channel.
+class PReLU final : public Module {
+ public:
+  struct Options {
+    vox::detail::ByName by_name{};
+    int64_t num_parameters = 1;
+    double init = 0.25;
+    TensorOptions tensor = {};  ///< dtype and device of the weight
+  };
+  explicit PReLU(const Options& options);
+  PReLU() : PReLU(Options{}) {}
+  VOXGRAD_MODULE()
+  Tensor forward(const Tensor& input);
+  std::string describe() const override { return str("PReLU(", options.num_parameters, ")"); }
+
+  Options options;
+  Tensor weight;
 };
 
 struct Softplus final : Module {

@@ -11,7 +11,7 @@ namespace vox::nn {
 
 namespace {
 
-using Named = Module::Named;
+using detail::TreeNode;
 
 std::string join(const std::vector<std::string>& names) {
   std::string text;
@@ -19,10 +19,10 @@ std::string join(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
-std::vector<Named> without_repeats(const std::vector<Named>& all) {
-  std::vector<Named> once;
+std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& all) {
+  std::vector<NamedTensor> once;
   std::set<const TensorImpl*> seen;
-  for (const Named& named : all) {
+  for (const NamedTensor& named : all) {
     if (seen.insert(named.second.impl().get()).second) once.push_back(named);
   }
   return once;
@@ -70,10 +70,10 @@ ModuleAddress::~ModuleAddress() {
 }  // namespace detail
 
 /// Throws if a module lies inside this one and is not among those `below` it.
-void Module::check_members(const Children& children, std::span<const Node> below) const {
+void Module::check_members(const Children& children, std::span<const TreeNode> below) const {
   const auto* const begin = static_cast<const char*>(children.begin_);
   std::set<const void*> listed{&address_};
-  for (const Node& node : below) listed.insert(&node.module->address_);
+  for (const TreeNode& node : below) listed.insert(&node.module->address_);
   const bool all_listed = [&] {
     const std::lock_guard lock(module_addresses().mutex);
     const auto& all = module_addresses().all;
@@ -144,7 +144,7 @@ std::string Call::place() const try {
   for (const Call* call = this; call; call = call->outer_) calls.push_back(call);
   std::string path;
   for (size_t i = calls.size() - 1; i > 0; --i) {
-    for (const Module::Node& node : calls[i]->module_.tree()) {
+    for (const TreeNode& node : calls[i]->module_.tree()) {
       if (node.module != &calls[i - 1]->module_) continue;
       path += (path.empty() || node.path.empty() ? "" : ".") + node.path;
       break;
@@ -183,7 +183,7 @@ void Module::check_name_is_new(const std::string& name) const {
 }
 
 void Module::collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
-                     std::vector<Node>& nodes) const {
+                     std::vector<TreeNode>& nodes) const {
   check<ValueError>(std::find(parents.begin(), parents.end(), this) == parents.end(), "Module: '", path,
                     "' is one of its own parents; a module cannot contain itself");
   auto* const self = const_cast<Module*>(this);
@@ -203,24 +203,24 @@ void Module::collect(const std::string& path, const std::string& name, std::vect
 }
 
 /// This module and all below, parents first, under all their names.
-std::vector<Module::Node> Module::tree() const {
-  std::vector<Node> nodes;
+std::vector<TreeNode> Module::tree() const {
+  std::vector<TreeNode> nodes;
   std::vector<const Module*> parents;
   collect("", "", parents, nodes);
   return nodes;
 }
 
 /// The same for those who will read, set or keep what they find.
-std::vector<Module::Node> Module::known_tree() const {
-  std::vector<Node> nodes = tree();
-  for (const Node& node : nodes) node.module->address_.is_known = true;
+std::vector<TreeNode> Module::known_tree() const {
+  std::vector<TreeNode> nodes = tree();
+  for (const TreeNode& node : nodes) node.module->address_.is_known = true;
   return nodes;
 }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all;
   std::set<const Module*> seen;
-  for (const Node& node : tree()) {
+  for (const TreeNode& node : tree()) {
     if (seen.insert(node.module).second) all.emplace_back(node.path, node.module);
   }
   return all;
@@ -235,7 +235,7 @@ Module& Module::apply(const std::function<void(Module&)>& f) {
       if (seen.insert(open.back()).second) f(*open.back());
     }
   };
-  for (const Node& node : tree()) {
+  for (const TreeNode& node : tree()) {
     close(node.depth);
     open.push_back(node.module);
   }
@@ -245,7 +245,7 @@ Module& Module::apply(const std::function<void(Module&)>& f) {
 
 // ---- Parameters and buffers ----------------------------------------------------------------------------
 
-Tensor Module::add(std::vector<Named>& list, std::string name, Tensor value) {
+Tensor Module::register_in(std::vector<NamedTensor>& list, std::string name, Tensor value) {
   check<ValueError>(!name.empty() && name.find('.') == std::string::npos,
                     "Module: a name is not empty and has no dot, got '", name, "'");
   check_name_is_new(name);
@@ -256,24 +256,26 @@ Tensor Module::add(std::vector<Named>& list, std::string name, Tensor value) {
 }
 
 Tensor Module::register_parameter(std::string name, Tensor value) {
-  return value.defined() ? add(parameters_, std::move(name), std::move(value)) : value;
+  return value.defined() ? register_in(parameters_, std::move(name), std::move(value)) : value;
 }
 
 Tensor Module::register_buffer(std::string name, Tensor value) {
-  return value.defined() ? add(buffers_, std::move(name), std::move(value)) : value;
+  return value.defined() ? register_in(buffers_, std::move(name), std::move(value)) : value;
 }
 
-std::vector<Named> Module::tensors(std::vector<Named> Module::*kind) const {
-  std::vector<Named> all;
-  for (const Node& node : known_tree()) {
+std::vector<NamedTensor> Module::tensors(std::vector<NamedTensor> Module::*kind) const {
+  std::vector<NamedTensor> all;
+  for (const TreeNode& node : known_tree()) {
     for (const auto& [name, t] : node.module->*kind)
       all.emplace_back(node.path.empty() ? name : node.path + "." + name, t);
   }
   return all;
 }
 
-std::vector<Named> Module::named_parameters() const { return without_repeats(tensors(&Module::parameters_)); }
-std::vector<Named> Module::named_buffers() const { return without_repeats(tensors(&Module::buffers_)); }
+std::vector<NamedTensor> Module::named_parameters() const {
+  return without_repeats(tensors(&Module::parameters_));
+}
+std::vector<NamedTensor> Module::named_buffers() const { return without_repeats(tensors(&Module::buffers_)); }
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
@@ -286,7 +288,7 @@ void Module::name_parameters() {
 }
 
 Module& Module::train(bool on) {
-  for (const Node& node : known_tree()) node.module->training_ = on;
+  for (const TreeNode& node : known_tree()) node.module->training_ = on;
   return *this;
 }
 
@@ -372,7 +374,7 @@ void Module::run_forward_hooks(std::span<const Tensor> inputs, std::span<Tensor>
 std::string Module::describe() const { return vox::detail::type_name(typeid(*this)); }
 
 std::ostream& operator<<(std::ostream& out, const Module& module) {
-  for (const Module::Node& node : module.tree()) {
+  for (const TreeNode& node : module.tree()) {
     int64_t count = 0;
     for (const Tensor& p : node.module->parameters()) count += p.numel();
     if (node.depth > 0) out << "\n" << std::string(2 * node.depth, ' ') << node.name << ": ";

@@ -19,6 +19,8 @@ namespace vox::nn {
 
 /// Tensors by name, as saved in a file: "0.weight", "0.bias", "1.running_mean", ...
 using StateDict = std::map<std::string, Tensor>;
+/// A parameter or buffer with its name.
+using NamedTensor = std::pair<std::string, Tensor>;
 
 class Module;
 struct Summary;
@@ -60,6 +62,13 @@ class Call {
   std::string named_;    // what a call inside this one put in front of its error
 };
 
+/// A module below another one; `path` is its dotted name from there, which ends with `name`.
+struct TreeNode {
+  std::string path, name;
+  size_t depth;
+  Module* module;
+};
+
 /// f(), as a call of `module`.
 template <class F>
 decltype(auto) as_call_of(Module& module, F f) {
@@ -78,7 +87,7 @@ class Children {
   /// `names` are those of `members`, with commas between them; an underscore at the end of a name is left
   /// out. A member is a module; a std::optional, std::unique_ptr or std::shared_ptr of one, which is skipped
   /// if it is empty; or a std::vector or nn::ModuleList of such, whose elements are named "name.0", "name.1",
-  /// ...
+  /// ..., and "name0", "name1", ... in an nn::NumberedList.
   template <class... Members>
   void add(std::string_view names, Members&... members) {
     (add_one(take_name(names), members), ...);
@@ -103,8 +112,9 @@ class Children {
     } else if constexpr (!std::is_pointer_v<Member> && requires { *member, member ? 1 : 0; }) {
       if (member) add_one(name, *member);
     } else if constexpr (requires { member.begin(), member.end(); }) {
+      constexpr bool numbered = requires { Member::is_numbered; };
       size_t i = 0;
-      for (auto& element : member) add_one(name + "." + std::to_string(i++), element);
+      for (auto& element : member) add_one(name + (numbered ? "" : ".") + std::to_string(i++), element);
     } else {
       static_assert(!std::is_same_v<Member, Tensor>,
                     "VOXGRAD_MODULE lists modules. A Tensor is not listed: it is a parameter or a buffer by "
@@ -142,8 +152,6 @@ class Children {
 /// A module can be moved, not copied: two modules never share parameters by accident.
 class Module {
  public:
-  using Named = std::pair<std::string, Tensor>;
-
   Module() = default;
   virtual ~Module() = default;
   Module(Module&&) = default;
@@ -162,8 +170,8 @@ class Module {
   /// Parameters (buffers) of this module and all below, with dotted names: first its own in order of
   /// registration, then those of its children in the order of the list. A tensor that is reached twice, as in
   /// a shared child, is listed only under its first name.
-  std::vector<Named> named_parameters() const;
-  std::vector<Named> named_buffers() const;
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
   std::vector<Tensor> parameters() const;
 
   /// This module, with the name "", and all below, parents first; each once.
@@ -245,27 +253,21 @@ class Module {
 
  private:
   friend std::ostream& operator<<(std::ostream& out, const Module& module);
-  /// A module below another one; `path` is its dotted name from there, which ends with `name`.
-  struct Node {
-    std::string path, name;
-    size_t depth;
-    Module* module;
-  };
   friend Summary detail::summarize(Module& network, const std::function<void()>& call);
   friend class detail::Call;
 
-  std::vector<Node> tree() const;
-  std::vector<Node> known_tree() const;
+  std::vector<detail::TreeNode> tree() const;
+  std::vector<detail::TreeNode> known_tree() const;
   void collect(const std::string& path, const std::string& name, std::vector<const Module*>& parents,
-               std::vector<Node>& nodes) const;
-  void check_members(const Children& children, std::span<const Node> below) const;
-  std::vector<Named> tensors(std::vector<Named> Module::*kind) const;
-  Tensor add(std::vector<Named>& list, std::string name, Tensor value);
+               std::vector<detail::TreeNode>& nodes) const;
+  void check_members(const Children& children, std::span<const detail::TreeNode> below) const;
+  std::vector<NamedTensor> tensors(std::vector<NamedTensor> Module::*kind) const;
+  Tensor register_in(std::vector<NamedTensor>& list, std::string name, Tensor value);
   void check_name_is_new(const std::string& name) const;
   template <class F>
   void replace_all(F f);
 
-  std::vector<Named> parameters_, buffers_;
+  std::vector<NamedTensor> parameters_, buffers_;
   std::map<int64_t, ForwardHook> hooks_;
   int64_t next_hook_ = 0;
   bool training_ = true;
@@ -377,6 +379,14 @@ struct ModuleList : std::vector<M> {
     this->reserve(sizeof...(Ms));
     (this->push_back(std::forward<Ms>(modules)), ...);
   }
+};
+
+/// A ModuleList whose elements are named "enc0", "enc1", ... instead of "enc.0", "enc.1", ..., as by
+/// PyTorch's `setattr(self, f"enc{i}", ...)`.
+template <class M>
+struct NumberedList : ModuleList<M> {
+  using ModuleList<M>::ModuleList;
+  static constexpr bool is_numbered = true;
 };
 
 }  // namespace vox::nn

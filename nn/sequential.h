@@ -127,6 +127,25 @@ class Sequential final : public Module {
   std::vector<Layer> layers_;
 };
 
+/// A module of any class that maps a Tensor to a Tensor, with its parameters: what a function returns that
+/// builds one of several networks. `nn::Net net = deep ? nn::Net(ResNet()) : nn::Net(UNet());` is called by
+/// net(x); `net->parameters()` and others are the module's, and so are the names in a state dict.
+class Net {
+ public:
+  template <detail::OneTensorModule M>
+  Net(M network)
+      : module_(std::make_unique<M>(std::move(network))),
+        call_([](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m)(x); }) {}
+  Tensor operator()(const Tensor& input) { return call_(*module_, input); }
+  Module& operator*() const { return *module_; }
+  Module* operator->() const { return module_.get(); }
+  explicit operator bool() const { return module_ != nullptr; }  ///< false after a move
+
+ private:
+  std::unique_ptr<Module> module_;
+  Tensor (*call_)(Module&, const Tensor&);
+};
+
 /// input + f(input), where f is a Sequential of the layers given: `Residual{Conv3d({...}), ReLU(),
 /// Conv3d({...})}`, whose children are named "body.0", "body.1", ...
 struct Residual final : Module {

@@ -52,8 +52,8 @@ Tensor lt(const Tensor& a, const Tensor& b);
 Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
-Tensor eq(const Tensor& a, Scalar b);
-Tensor ne(const Tensor& a, Scalar b);
+Tensor eq(const Tensor& a, Element b);
+Tensor ne(const Tensor& a, Element b);
 Tensor lt(const Tensor& a, Scalar b);
 Tensor le(const Tensor& a, Scalar b);
 Tensor gt(const Tensor& a, Scalar b);
@@ -71,7 +71,7 @@ inline Tensor operator>=(const Tensor& a, Scalar b) { return ge(a, b); }
 /// condition ? a : b, elementwise; condition is bool, all three broadcast. Gradients: where(c, g, 0),
 /// where(c, 0, g).
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
-Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, Element b);
+Tensor where(const Tensor& condition, Element a, const Tensor& b);
 
 }  // namespace vox

@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast_scope.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/new_tensor.h>
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/broadcast.h>
@@ -11,10 +11,7 @@
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
+using namespace autograd;
 
 Tensor eq(const Tensor& a, const Tensor& b) { return detail::compare("eq", Comparison::eq, a, b); }
 Tensor ne(const Tensor& a, const Tensor& b) { return detail::compare("ne", Comparison::ne, a, b); }
@@ -22,35 +19,14 @@ Tensor lt(const Tensor& a, const Tensor& b) { return detail::compare("lt", Compa
 Tensor le(const Tensor& a, const Tensor& b) { return detail::compare("le", Comparison::le, a, b); }
 Tensor gt(const Tensor& a, const Tensor& b) { return detail::compare("gt", Comparison::gt, a, b); }
 Tensor ge(const Tensor& a, const Tensor& b) { return detail::compare("ge", Comparison::ge, a, b); }
-Tensor eq(const Tensor& a, Scalar b) { return detail::compare("eq", Comparison::eq, a, b); }
-Tensor ne(const Tensor& a, Scalar b) { return detail::compare("ne", Comparison::ne, a, b); }
+Tensor eq(const Tensor& a, Element b) { return detail::compare("eq", Comparison::eq, a, b); }
+Tensor ne(const Tensor& a, Element b) { return detail::compare("ne", Comparison::ne, a, b); }
 Tensor lt(const Tensor& a, Scalar b) { return detail::compare("lt", Comparison::lt, a, b); }
 Tensor le(const Tensor& a, Scalar b) { return detail::compare("le", Comparison::le, a, b); }
 Tensor gt(const Tensor& a, Scalar b) { return detail::compare("gt", Comparison::gt, a, b); }
 Tensor ge(const Tensor& a, Scalar b) { return detail::compare("ge", Comparison::ge, a, b); }
 
 // ---- where: da = where(condition, g, 0), db = where(condition, 0, g) -------------------------------------
-
-namespace {
-
-struct WhereNode final : Node {
-  SavedTensor saved_condition_{this};  // of the result's shape
-  const char* name() const override { return "where"; }
-  Gradients backward(Gradients g) override {
-    const Tensor condition = saved_condition_.get();
-    return {if_needed(0, [&] { return sum_to(detail::where(condition, *g[0], 0), shape_a_); }),
-            if_needed(1, [&] { return sum_to(where(condition, 0, *g[0]), shape_b_); })};
-  }
-  Shape shape_a_, shape_b_;
-};
-
-struct WhereNumberNode final : Node {
-  SavedTensor saved_condition_{this};
-  const char* name() const override { return "where"; }
-  Gradients backward(Gradients g) override { return {detail::where(saved_condition_.get(), *g[0], 0)}; }
-};
-
-}  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (detail::autocast_mixes(a, b)) return where(condition, a.to(f32), b.to(f32));
@@ -68,12 +44,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Tensor chosen = detail::broadcast_to("where", condition, shape);
   detail::where_kernel.on(y.device())(chosen, detail::broadcast_to("where", a, shape),
                                       detail::broadcast_to("where", b, shape), y);
-  if (auto node = record<WhereNode>({a, b}, y)) {
-    node->saved_condition_.save(chosen);
-    node->shape_a_ = a.shape();
-    node->shape_b_ = b.shape();
-  }
-  return y;
+  return linear_keeping(
+      chosen, "where", {a, b}, y,
+      [shape = a.shape()](const Tensor& g, const Tensor& c) { return sum_to(detail::where(c, g, 0), shape); },
+      [shape = b.shape()](const Tensor& g, const Tensor& c) { return sum_to(where(c, 0, g), shape); });
 }
 
 Tensor detail::number_like(const char* function, const Tensor& x, Scalar value) {
@@ -82,17 +56,17 @@ Tensor detail::number_like(const char* function, const Tensor& x, Scalar value) 
   return in_the_name_of(function, [&] { return full({}, value, x.options()); });
 }
 
-Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+Tensor where(const Tensor& condition, const Tensor& a, Element b) {
   return where(condition, a, detail::number_like("where", a, b));
 }
-Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+Tensor where(const Tensor& condition, Element a, const Tensor& b) {
   return where(condition, detail::number_like("where", b, a), b);
 }
 Tensor detail::where(const Tensor& condition, const Tensor& a, Scalar value) {
   Tensor y = empty_for("where", a.shape(), a.options());
   where_kernel.on(y.device())(condition, a, number("where", value, a.dtype(), a.shape()), y);
-  if (auto node = record<WhereNumberNode>({a}, y)) node->saved_condition_.save(condition);
-  return y;
+  return linear_keeping(condition, "where", {a}, y,
+                        [](const Tensor& g, const Tensor& c) { return detail::where(c, g, 0); });
 }
 
 Tensor detail::no_gradient(const Tensor& g) {

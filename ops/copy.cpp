@@ -1,15 +1,15 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/cuda_memory.h>
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/ops/kernels.h>
+
+#include <functional>
 
 // Copies of a tensor: dense, on another device, in another dtype.
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
+using autograd::linear;
 
 namespace {
 
@@ -19,27 +19,8 @@ Tensor dense_copy(const char* function, const Tensor& x) {
   return y;
 }
 
-struct CloneNode final : Node {
-  const char* name() const override { return "clone"; }
-  Gradients backward(Gradients g) override { return {g[0]}; }
-};
-
-struct ToDeviceNode final : Node {
-  const char* name() const override { return "to_device"; }
-  Gradients backward(Gradients g) override { return {g[0]->to(from_)}; }
-  Device from_;
-};
-
-struct ToDTypeNode final : Node {
-  const char* name() const override { return "to_dtype"; }
-  Gradients backward(Gradients g) override { return {g[0]->to(from_)}; }
-  DType from_ = f32;
-};
-
 Tensor recorded_copy(const char* function, const Tensor& x) {
-  Tensor y = dense_copy(function, x);
-  record<CloneNode>({x}, y);
-  return y;
+  return linear("clone", {x}, dense_copy(function, x), std::identity());
 }
 
 }  // namespace
@@ -66,8 +47,7 @@ Tensor Tensor::to(Device device) const {
     cuda::copy(y.impl()->data(), device.index, x.impl()->data(), from.index, numel() * size_of(dtype()),
                kind);
   }
-  if (auto node = record<ToDeviceNode>({*this}, y)) node->from_ = from;
-  return y;
+  return linear("to_device", {*this}, y, [from](const Tensor& g) { return g.to(from); });
 }
 
 Tensor Tensor::to(DType dtype) const {
@@ -76,8 +56,7 @@ Tensor Tensor::to(DType dtype) const {
   Tensor y = detail::empty_for("to", shape(), {dtype, device()});
   detail::copy_kernel.on(device())(*this, y);
   if (!is_floating(dtype)) return y;
-  if (auto node = record<ToDTypeNode>({*this}, y)) node->from_ = from;
-  return y;
+  return linear("to_dtype", {*this}, y, [from](const Tensor& g) { return g.to(from); });
 }
 
 }  // namespace vox

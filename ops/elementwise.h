@@ -60,6 +60,10 @@ Tensor elu(const Tensor& x, Real alpha = 1);  ///< x for x > 0, else alpha * (ex
 Tensor softplus(const Tensor& x, Real beta = 1, Real threshold = 20);
 Tensor mish(const Tensor& x);  ///< x * tanh(softplus(x)); NaN at -inf
 
+/// x where it is above 0, else weight * x, as torch.nn.functional.prelu. `weight` has one number, or one for
+/// each channel (dimension 1 of x), and the dtype of x.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+
 // ---- Tests, logic ----------------------------------------------------------------------------------------
 
 /// Of any dtype; integers are finite. Never differentiable.
@@ -80,6 +84,6 @@ bool equal(const Tensor& a, const Tensor& b);
 bool allclose(const Tensor& a, const Tensor& b, Real rtol = 1e-5, Real atol = 1e-8, Flag equal_nan = false);
 
 /// where(mask, value, x)
-Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Element value);
 
 }  // namespace vox

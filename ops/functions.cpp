@@ -15,7 +15,7 @@
 
 namespace vox {
 
-using autograd::Gradients, autograd::Node, autograd::record, autograd::SavedTensor;
+using namespace autograd;
 
 namespace {
 

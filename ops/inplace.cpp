@@ -59,7 +59,7 @@ Tensor& Tensor::sub_(Scalar value) { return update("sub_", Binary::sub, *this, v
 Tensor& Tensor::mul_(Scalar value) { return update("mul_", Binary::mul, *this, value); }
 Tensor& Tensor::div_(Scalar value) { return update("div_", Binary::div, *this, value); }
 
-Tensor& Tensor::fill_(Scalar value) {
+Tensor& Tensor::fill_(Element value) {
   checked("fill_");
   detail::check_scalar("fill_", value, dtype());
   detail::check_writable("fill_", "the target", *this);

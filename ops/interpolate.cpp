@@ -1,4 +1,5 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
+#include <voxgrad/ops/added_axes.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/interpolate.h>
@@ -88,22 +89,6 @@ void check_options(const char* function, const InterpolateOptions& options) {
 
 namespace {
 
-struct InterpolateNode : autograd::Node {
-  InterpolateAxes axes_;
-  const char* name() const override { return "interpolate"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return {if_needed(0, [&] { return interpolate_adjoint(*g[0], axes_); })};
-  }
-};
-
-struct InterpolateAdjointNode : autograd::Node {
-  InterpolateAxes axes_;
-  const char* name() const override { return "interpolate_adjoint"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return {if_needed(0, [&] { return interpolate(*g[0], axes_); })};
-  }
-};
-
 /// The result of a kernel that turns axes[i].*from cells into axes[i].*to.
 template <class Kernel>
 Tensor resized(const Kernel& kernel, const Tensor& x, const InterpolateAxes& axes,
@@ -118,15 +103,15 @@ Tensor resized(const Kernel& kernel, const Tensor& x, const InterpolateAxes& axe
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateAxes& axes) {
-  Tensor y = resized(kernel, input, axes, &InterpolateAxis::out);
-  if (auto node = autograd::record<InterpolateNode>({input}, y)) node->axes_ = axes;
-  return y;
+  const Tensor y = resized(kernel, input, axes, &InterpolateAxis::out);
+  return autograd::linear("interpolate", {input}, y,
+                          [axes](const Tensor& g) { return interpolate_adjoint(g, axes); });
 }
 
 Tensor interpolate_adjoint(const Tensor& grad_output, const InterpolateAxes& axes) {
-  Tensor grad_input = resized(adjoint_kernel, grad_output, axes, &InterpolateAxis::in);
-  if (auto node = autograd::record<InterpolateAdjointNode>({grad_output}, grad_input)) node->axes_ = axes;
-  return grad_input;
+  const Tensor grad_input = resized(adjoint_kernel, grad_output, axes, &InterpolateAxis::in);
+  return autograd::linear("interpolate_adjoint", {grad_output}, grad_input,
+                          [axes](const Tensor& g) { return interpolate(g, axes); });
 }
 
 }  // namespace detail
@@ -140,11 +125,9 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
     if (options.size) (*with_depth.size)[i] = 1;
     if (options.scale_factor) (*with_depth.scale_factor)[static_cast<size_t>(i)] = 1;
   }
-  Tensor volume = input;
-  for (int64_t i = rank; i < 5; ++i) volume = volume.unsqueeze(2);
-  Tensor y = detail::interpolate(volume, make_axes(volume, input.shape(), with_depth));
-  for (int64_t i = rank; i < 5; ++i) y = y.squeeze(2);
-  return y;
+  const Tensor volume = detail::with_added_axes(input, rank - 2);
+  const Tensor y = detail::interpolate(volume, make_axes(volume, input.shape(), with_depth));
+  return detail::without_added_axes(y, rank - 2);
 }
 
 }  // namespace vox

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+
+#include <voxgrad/ops/grid_sample_tap.h>
 #include <voxgrad/ops/interpolate_axis.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/norm_geometry.h>
@@ -74,6 +77,16 @@ using CrossEntropyGradientKernel = void(const Tensor& scale, const Tensor& x, co
 /// weight with which o reads i, in ascending order of o.
 using InterpolateKernel = void(const Tensor& input, const InterpolateAxes& axes, Tensor& output);
 
+// ---- Sampling at the points of a grid: dense tensors of one floating dtype (CPU: f32, f64), with the sizes
+// of `s`. Note [The grid_sample family] in ops/grid_sample.cpp says what they compute.
+
+/// grid_sample: from x to y. grid_sample_adjoint: from y to x.
+using GridSampleKernel = void(const Tensor& input, const Tensor& grid, const detail::GridSampling& s,
+                              Tensor& output);
+/// The gradient of the grid of grid_sample, for g, the gradient of y. `s` has no slope, and is not nearest.
+using GridGradientKernel = void(const Tensor& g, const Tensor& x, const Tensor& grid,
+                                const detail::GridSampling& s, Tensor& grad_grid);
+
 // ---- Pooling: dense tensors of floating dtype, except that x of max_pool3d and avg_pool3d may have any
 // strides. x has geometry.cells() elements a plane; y and `indices` have geometry.windows(). The last
 // argument's size gives the number of planes.
@@ -90,16 +103,36 @@ using MaxPoolIndexKernel = void(const Tensor& input, const Tensor& indices, cons
 /// avg_pool3d, and avg_pool3d_adjoint from y to x.
 using AvgPoolKernel = void(const Tensor& input, const Pool3dGeometry& geometry, Tensor& output);
 
-// ---- Indices: x is (outer, size, inner) and y (outer, indices, inner) around dimension `dim`, both dense
-// except the x of index_select
+// ---- Indices: x is (outer, size, inner) around dimension `dim`, with any strides; y or `source`, which is
+// dense, is (outer, indices, inner). `index` is i64 and dense. It has an element for each element of y, or
+// one dimension: an element for each slice.
 
-/// Throws ShapeError unless every index is in [0, size). On CUDA it waits for the indices. While the stream
-/// is being captured it cannot wait, and accepts all.
-using CheckIndicesKernel = void(const Tensor& indices, int64_t size);
-/// index_select: y[.., k, ..] = x[.., indices[k], ..]; NaN, or 0 in other dtypes, for an index outside x.
-/// index_add: x[.., i, ..] = the sum of y[.., k, ..] over the k with indices[k] == i, in ascending order
-/// of k. Floating dtypes.
-using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices, Tensor& output);
+/// Throws ShapeError unless every index, which may have any strides, is in [0, size). On CUDA it waits for
+/// the indices. While the stream is being captured it cannot wait, and accepts all. `argument` names them.
+using CheckIndicesKernel = void(const char* function, const char* argument, const Tensor& index,
+                                int64_t size);
+/// y[.., k, ..] = x[.., index, ..]; NaN, or 0 in other dtypes, for an index outside x.
+using GatherKernel = void(const Tensor& x, int64_t dim, const Tensor& index, Tensor& y);
+/// x[.., index, ..] += source[.., k, ..], in ascending order of k; x has dtype f32, f64 or i64. If `source`
+/// is undefined, x = k, of dtype i64, so that the last k stays. It leaves all other elements as they are.
+using ScatterKernel = void(const Tensor& source, int64_t dim, const Tensor& index, Tensor& x);
+
+// ---- Along the last dimension of dense tensors of one shape, with elements
+
+/// y_k = a_k * y_{k-1} + b_k, with y_0 = b_0; in reverse y_k = a_{k+1} * y_{k+1} + b_k, from the end on. a is
+/// 1 if undefined. f32, f64 and i64.
+using RecurrenceKernel = void(const Tensor& a, const Tensor& b, bool reverse, Tensor& y);
+/// The indices (i64) of x in ascending or descending order of detail::sort_key(x) (sort_key.h), of equal
+/// elements in their own order.
+using ArgsortKernel = void(const Tensor& x, bool descending, Tensor& indices);
+
+// ---- Optimisers: as SGD in ops/kernels.h
+
+namespace detail {
+struct RmspropStep;  // rmsprop_step.h
+struct OptimizerItem;
+}  // namespace detail
+using RmspropKernel = void(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items);
 
 #define VOX_LAYER_KERNELS                                       \
   VarMeanKernel var_mean;                                       \
@@ -111,11 +144,17 @@ using IndexKernel = void(const Tensor& input, int64_t dim, const Tensor& indices
   CrossEntropyKernel cross_entropy;                             \
   CrossEntropyGradientKernel cross_entropy_gradient;            \
   InterpolateKernel interpolate, interpolate_adjoint;           \
+  GridSampleKernel grid_sample, grid_sample_adjoint;            \
+  GridGradientKernel grid_sample_gradient;                      \
   MaxPoolKernel max_pool3d;                                     \
   MaxPoolIndexKernel max_pool3d_gather, max_pool3d_scatter_add; \
   AvgPoolKernel avg_pool3d, avg_pool3d_adjoint;                 \
   CheckIndicesKernel check_indices;                             \
-  IndexKernel index_select, index_add
+  GatherKernel gather;                                          \
+  ScatterKernel scatter;                                        \
+  RecurrenceKernel recurrence;                                  \
+  ArgsortKernel argsort;                                        \
+  RmspropKernel rmsprop_step
 
 namespace cpu {
 VOX_LAYER_KERNELS;

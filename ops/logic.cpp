@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast_scope.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
@@ -12,10 +12,7 @@
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
+using namespace autograd;
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -51,7 +48,7 @@ Tensor logical_xor(const Tensor& a, const Tensor& b) {
                          truth("logical_xor", "b", b));
 }
 Tensor logical_not(const Tensor& x) {
-  return detail::compare("logical_not", Comparison::eq, truth("logical_not", "x", x), false);
+  return detail::compare("logical_not", Comparison::eq, truth("logical_not", "x", x), 0);
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -79,8 +76,27 @@ bool allclose(const Tensor& a, const Tensor& b, Real rtol, Real atol, Flag equal
   });
 }
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Element value) {
   return in_the_name_of("masked_fill", [&] { return where(mask, value, x); });
+}
+
+// ---- prelu: the products that are not chosen are 0, because the gradient of weight multiplies x by 0 there
+// ----
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  detail::check_floating("prelu", "x", x);
+  detail::check_defined("prelu", "weight", weight);
+  const int64_t channels = x.rank() >= 2 ? x.size(1) : 1;
+  check<ShapeError>(weight.rank() <= 1 && (weight.numel() == 1 || weight.numel() == channels),
+                    "prelu: weight ", weight.shape(), " must have one number, or one for each of the ",
+                    channels, " channels of x ", x.shape());
+  return in_the_name_of("prelu", [&] {
+    const Tensor in = detail::autocast_operand(x), w = detail::autocast_operand(weight);
+    Shape along = Shape::filled(in.rank(), 1);
+    if (weight.numel() > 1) along[1] = channels;
+    const Tensor positive = gt(in.detach(), 0);
+    return where(positive, in, w.reshape(along) * where(positive, 0, in));
+  });
 }
 
 // ---- maximum, minimum: g goes to the operand that did not lose, half to each where they are equal ---------
@@ -89,8 +105,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
 namespace {
 
 template <bool largest>
-struct ExtremumNode final : Node {
-  SavedTensor saved_a_{this}, saved_b_{this};
+struct ExtremumNode final : PairNode {
   const char* name() const override { return largest ? "maximum" : "minimum"; }
   Gradients backward(Gradients g) override {
     const Tensor a = saved_a_.get().detach(), b = saved_b_.get().detach();
@@ -107,27 +122,18 @@ struct ExtremumNode final : Node {
   }
 };
 
-template <class N>
+template <bool largest>
 Tensor extremum(const char* function, Binary op, const Tensor& a, const Tensor& b) {
-  if (detail::autocast_mixes(a, b)) return extremum<N>(function, op, a.to(f32), b.to(f32));
+  if (detail::autocast_mixes(a, b)) return extremum<largest>(function, op, a.to(f32), b.to(f32));
   Tensor y = detail::binary(function, op, a, b);
-  if (auto node = record<N>({a, b}, y)) {
-    node->saved_a_.save(a);
-    node->saved_b_.save(b);
-  }
+  if (auto node = record<ExtremumNode<largest>>({a, b}, y)) node->save(a, b);
   return y;
 }
 
 }  // namespace
 
-Tensor maximum(const Tensor& a, const Tensor& b) {
-  return extremum<ExtremumNode<true>>("maximum", Binary::maximum, a, b);
-}
-
-Tensor minimum(const Tensor& a, const Tensor& b) {
-  return extremum<ExtremumNode<false>>("minimum", Binary::minimum, a, b);
-}
-
+Tensor maximum(const Tensor& a, const Tensor& b) { return extremum<true>("maximum", Binary::maximum, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return extremum<false>("minimum", Binary::minimum, a, b); }
 Tensor maximum(const Tensor& a, Scalar b) { return maximum(a, detail::number_like("maximum", a, b)); }
 Tensor minimum(const Tensor& a, Scalar b) { return minimum(a, detail::number_like("minimum", a, b)); }
 

@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
+#include <voxgrad/autograd/function.h>
 #include <voxgrad/autograd/grad_mode.h>
 #include <voxgrad/autograd/record.h>
 #include <voxgrad/core/factories.h>
@@ -146,7 +147,7 @@ struct BinaryCrossEntropyNode final : autograd::Node {
   }
 };
 
-Tensor binary_cross_entropy(const Tensor& x, const Tensor& t, const Tensor& p) {
+Tensor cross_entropy_of_scores(const Tensor& x, const Tensor& t, const Tensor& p) {
   Tensor loss;
   {
     const auto guard = no_grad();
@@ -222,22 +223,65 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntro
   });
 }
 
+namespace {
+
+/// `w`, an option of this name, as a factor of the losses of `input`.
+Tensor factor(const char* function, const char* name, const Tensor& input, const Tensor& w) {
+  detail::check_loss_dtypes(function, input, w);
+  detail::check_same_device(function, input, w);
+  check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
+                    name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
+  return w.to(opmath(input.dtype()));
+}
+
+/// The losses for p and t. A gradient composed of those of log and clamp would be NaN at 0 and 1.
+struct BinaryCrossEntropy : Function<BinaryCrossEntropy> {
+  static constexpr const char* name = "binary_cross_entropy";
+  static Tensor log_of(const Tensor& p) { return clamp(log(p), {.min = -100}); }
+  static Tensor log_of_rest(const Tensor& p) { return clamp(log1p(-p), {.min = -100}); }
+
+  Tensor forward(FunctionContext& context, const std::vector<Tensor>& in) {
+    const Tensor &p = in[0], &t = in[1];
+    context.save_for_backward({p, t});
+    return (t - 1) * log_of_rest(p) - t * log_of(p);
+  }
+  std::vector<Tensor> backward(FunctionContext& context, const Tensor& g) {
+    const Tensor p = context.saved()[0], t = context.saved()[1];
+    return {g * (p - t) / clamp(p * (1 - p), {.min = 1e-12}), g * (log_of_rest(p) - log_of(p))};
+  }
+};
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options) {
+  constexpr const char* function = "binary_cross_entropy";
+  detail::check_loss_pair(function, "input", input, "target", target);
+  check<ValueError>(!options.pos_weight.defined(), function,
+                    ": pos_weight is an option of binary_cross_entropy_with_logits");
+  if (input.device().is_cpu() && input.numel() > 0) {
+    const double low = min(input.detach()).item(), high = max(input.detach()).item();
+    check<ValueError>(low >= 0 && high <= 1, function, ": probabilities must be in [0, 1], got ", low, " to ",
+                      high, " (binary_cross_entropy_with_logits takes scores)");
+  }
+  return in_the_name_of(function, [&] {
+    const DType wide = opmath(input.dtype());
+    Tensor loss = BinaryCrossEntropy().apply({input.to(wide), target.to(wide)});
+    if (options.weight.defined()) loss = loss * factor(function, "weight", input, options.weight);
+    return reduced(loss, options.reduction).to(detail::loss_dtype(input));
+  });
+}
+
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryCrossEntropyOptions& options) {
   constexpr const char* function = "binary_cross_entropy_with_logits";
   detail::check_loss_pair(function, "input", input, "target", target);
   const DType wide = opmath(input.dtype());
-  const auto factor = [&](const char* name, const Tensor& w) {
-    detail::check_loss_dtypes(function, input, w);
-    detail::check_same_device(function, input, w);
-    check<ShapeError>(broadcast_shapes(function, input.shape(), w.shape()) == input.shape(), function, ": ",
-                      name, " must broadcast to input's shape ", input.shape(), ", got ", w.shape());
-    return w.to(wide);
-  };
   return in_the_name_of(function, [&] {
-    const Tensor p = options.pos_weight.defined() ? factor("pos_weight", options.pos_weight) : Tensor();
-    Tensor loss = binary_cross_entropy(input.to(wide), target.to(wide), p);
-    if (options.weight.defined()) loss = loss * factor("weight", options.weight);
+    const Tensor p =
+        options.pos_weight.defined() ? factor(function, "pos_weight", input, options.pos_weight) : Tensor();
+    Tensor loss = cross_entropy_of_scores(input.to(wide), target.to(wide), p);
+    if (options.weight.defined()) loss = loss * factor(function, "weight", input, options.weight);
     return reduced(loss, options.reduction).to(detail::loss_dtype(input));
   });
 }

@@ -53,6 +53,13 @@ struct BinaryCrossEntropyOptions {
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryCrossEntropyOptions& options = {});
 
+/// -weight (t max(log p, -100) + (1 - t) max(log(1 - p), -100)) for probabilities p = `input` and t =
+/// `target` of the same shape and floating dtype; no pos_weight. As in PyTorch, the gradient of p divides by
+/// max(p (1 - p), 1e-12). Throws ValueError for a p outside [0, 1] on the CPU; on CUDA, where reading would
+/// stall the stream, its loss is NaN. binary_cross_entropy_with_logits of the scores is more accurate.
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options = {});
+
 /// 1 - (2 sum P T + smooth) / (sum P + sum T + smooth), with probabilities P and a mask or probabilities T of
 /// the same shape and floating dtype (Milletari, Navab, Ahmadi: V-Net, 2016). The sums run over `dims`, and
 /// over everything if that is empty; the mean over the others is the loss. It ignores how much background

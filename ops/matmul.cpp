@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast_scope.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
 #include <voxgrad/ops/kernels.h>
@@ -24,10 +24,9 @@ Shape batch_of(const Tensor& x) { return Shape(x.shape().begin(), x.shape().end(
 
 /// y = a b for operands of rank >= 2:
 ///   da = g b^T, db = a^T g, each summed over broadcast batches.
-struct MatmulNode final : autograd::Node {
+struct MatmulNode final : autograd::PairNode {
   const char* name() const override { return "matmul"; }
   autograd::Gradients backward(autograd::Gradients g) override;
-  autograd::SavedTensor saved_a_{this}, saved_b_{this};
 };
 
 /// The batch dimensions of a product.
@@ -47,10 +46,7 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   shape.push_back(b.size(-1));
   Tensor y = detail::empty_for("matmul", shape, a.options());
   if (y.numel() > 0) matmul_kernel.on(y.device())(expand_batch(a, batch), expand_batch(b, batch), y);
-  if (auto node = autograd::record<MatmulNode>({a, b}, y)) {
-    node->saved_a_.save(a);
-    node->saved_b_.save(b);
-  }
+  if (auto node = autograd::record<MatmulNode>({a, b}, y)) node->save(a, b);
   return y;
 }
 

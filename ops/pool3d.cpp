@@ -1,6 +1,9 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
+#include <voxgrad/core/new_tensor.h>
+#include <voxgrad/ops/added_axes.h>
 #include <voxgrad/ops/dispatch.h>
 #include <voxgrad/ops/in_f32.h>
+#include <voxgrad/ops/indexing.h>
 #include <voxgrad/ops/layer_kernels.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
@@ -18,15 +21,16 @@ namespace vox {
 //
 // Adaptive pooling is pooling with another geometry. `function` is the public call, for errors.
 namespace detail {
-Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
+/// With i64 indices if `with_indices`.
+ValuesAndIndices max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry,
+                            bool with_indices);
 Tensor max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry);
 Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry);
 Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry);
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry);
 }  // namespace detail
 
-using autograd::Gradients;
-using autograd::SavedTensor;
+using autograd::linear, autograd::linear_keeping;
 
 namespace {
 
@@ -132,34 +136,20 @@ Tensor empty_with(const char* function, const Tensor& t, const Triple& size) {
 }  // namespace
 
 // ---- Maximum ----------------------------------------------------------------------------------------------
-namespace {
-
-struct MaxPool3dNode : autograd::Node {
-  SavedTensor saved_indices_{this};
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "max_pool3d"; }
-  Gradients backward(Gradients g) override {
-    return {
-        if_needed(0, [&] { return detail::max_pool3d_scatter_add(*g[0], saved_indices_.get(), geometry_); })};
-  }
-};
-
-}  // namespace
-
 namespace detail {
 
-Tensor max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
+ValuesAndIndices max_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry,
+                            bool with_indices) {
   Tensor y = empty_with(function, x, geometry.out), indices;
-  if (autograd::is_recorded(x)) {
-    const bool small = y.device().is_cuda() && geometry.has_small_windows();
+  if (autograd::is_recorded(x) || with_indices) {
+    const bool small = y.device().is_cuda() && geometry.has_small_windows() && !with_indices;
     indices = empty_for(function, y.shape(), {small ? u8 : i64, y.device()});
   }
   if (y.numel() > 0) max_kernel.on(y.device())(x.detach(), geometry, y, indices);
-  if (auto node = autograd::record<MaxPool3dNode>({x}, y)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return y;
+  linear_keeping(indices, "max_pool3d", {x}, y, [geometry](const Tensor& g, const Tensor& kept) {
+    return max_pool3d_scatter_add(g, kept, geometry);
+  });
+  return {y, indices};
 }
 
 void check_options(const char* function, const MaxPool3dOptions& o) {
@@ -168,56 +158,39 @@ void check_options(const char* function, const MaxPool3dOptions& o) {
     checked_extent(function, o.kernel_size[i], stride[i], o.padding[i], o.dilation[i]);
 }
 
-namespace {
-
-// Its gradient equals that of max_pool3d, because the indices are the same.
-struct MaxPool3dTakeNode : MaxPool3dNode {
-  const char* name() const override { return "max_pool3d_gather"; }
-};
-
-struct MaxPool3dGiveNode : autograd::Node {
-  SavedTensor saved_indices_{this};
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "max_pool3d_scatter_add"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::max_pool3d_gather(*g[0], saved_indices_.get(), geometry_); })};
-  }
-};
-
-}  // namespace
-
 Tensor max_pool3d_gather(const Tensor& x, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor y = empty_with("max_pool3d", x, geometry.out);
   if (y.numel() > 0) gather_kernel.on(y.device())(x.detach().contiguous(), indices, geometry, y);
-  if (auto node = autograd::record<MaxPool3dTakeNode>({x}, y)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return y;
+  return linear_keeping(
+      indices, "max_pool3d_gather", {x}, y,
+      [geometry](const Tensor& g, const Tensor& kept) { return max_pool3d_scatter_add(g, kept, geometry); });
 }
 
 Tensor max_pool3d_scatter_add(const Tensor& y, const Tensor& indices, const Pool3dGeometry& geometry) {
   Tensor x = empty_with("max_pool3d", y, geometry.in);
   if (x.numel() > 0) scatter_add_kernel.on(x.device())(y.detach().contiguous(), indices, geometry, x);
-  if (auto node = autograd::record<MaxPool3dGiveNode>({y}, x)) {
-    node->saved_indices_.save(indices);
-    node->geometry_ = geometry;
-  }
-  return x;
+  return linear_keeping(
+      indices, "max_pool3d_scatter_add", {y}, x,
+      [geometry](const Tensor& g, const Tensor& kept) { return max_pool3d_gather(g, kept, geometry); });
 }
 
 }  // namespace detail
 
 namespace {
+Pool3dGeometry max_geometry(const char* function, const Tensor& input, const MaxPool3dOptions& o) {
+  return make_geometry(function, input, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode);
+}
 Tensor max_pooled(const char* function, const Tensor& input, const MaxPool3dOptions& o) {
-  return detail::max_pool3d(
-      function, input,
-      make_geometry(function, input, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode));
+  return detail::max_pool3d(function, input, max_geometry(function, input, o), false).values;
+}
+ValuesAndIndices max_pooled_with_indices(const char* function, const Tensor& input,
+                                         const MaxPool3dOptions& o) {
+  return detail::max_pool3d(function, input, max_geometry(function, input, o), true);
 }
 
 Tensor adaptive_max_pooled(const char* function, const Tensor& input, const Triple& output_size) {
   const Pool3dGeometry geometry = adaptive_geometry(function, input, output_size);
-  if (output_size != Triple(1)) return detail::max_pool3d(function, input, geometry);
+  if (output_size != Triple(1)) return detail::max_pool3d(function, input, geometry, false).values;
   // One window of all cells is a row for a reduction, which many threads share.
   const Tensor indices = argmax(input.detach().contiguous(), {-3, -2, -1}, true);
   return detail::max_pool3d_gather(input, indices, geometry);
@@ -238,38 +211,18 @@ void check_options(const char* function, const AvgPool3dOptions& o) {
                 MaxPool3dOptions{.kernel_size = o.kernel_size, .stride = o.stride, .padding = o.padding});
 }
 
-namespace {
-
-struct AvgPool3dNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d_adjoint(*g[0], geometry_); })};
-  }
-};
-
-struct AvgPool3dAdjointNode : autograd::Node {
-  Pool3dGeometry geometry_;
-  const char* name() const override { return "avg_pool3d_adjoint"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] { return detail::avg_pool3d("avg_pool3d", *g[0], geometry_); })};
-  }
-};
-
-}  // namespace
-
 Tensor avg_pool3d(const char* function, const Tensor& x, const Pool3dGeometry& geometry) {
   Tensor y = empty_with(function, x, geometry.out);
   if (y.numel() > 0) avg_kernel.on(y.device())(x.detach(), geometry, y);
-  if (auto node = autograd::record<AvgPool3dNode>({x}, y)) node->geometry_ = geometry;
-  return y;
+  return linear("avg_pool3d", {x}, y,
+                [geometry](const Tensor& g) { return avg_pool3d_adjoint(g, geometry); });
 }
 
 Tensor avg_pool3d_adjoint(const Tensor& y, const Pool3dGeometry& geometry) {
   Tensor x = empty_with("avg_pool3d", y, geometry.in);
   if (x.numel() > 0) avg_adjoint_kernel.on(x.device())(y.detach().contiguous(), geometry, x);
-  if (auto node = autograd::record<AvgPool3dAdjointNode>({y}, x)) node->geometry_ = geometry;
-  return x;
+  return linear("avg_pool3d_adjoint", {y}, x,
+                [geometry](const Tensor& g) { return avg_pool3d("avg_pool3d", g, geometry); });
 }
 
 }  // namespace detail
@@ -298,27 +251,29 @@ Tensor adaptive_avg_pooled(const char* function, const Tensor& input, const Trip
 
 // ---- One and two dimensions are three, with one cell on the added axes ------------------------------------
 
-Triple lift(int64_t w, int64_t added) { return {added, added, w}; }
-Triple lift(const Pair& size, int64_t added) { return {added, size.h, size.w}; }
+using detail::lift, detail::without_added_axes;
 
 template <class Size>
-OptionalTriple lift(const std::optional<Size>& stride) {
-  return stride ? OptionalTriple(lift(*stride, 1)) : OptionalTriple();
-}
-
-template <class Size>
-MaxPool3dOptions lift(const MaxPoolOptions<Size>& o) {
+MaxPool3dOptions lifted(const MaxPoolOptions<Size>& o) {
   return {.kernel_size = lift(o.kernel_size, 1),
-          .stride = lift(o.stride),
+          .stride = lift(o.stride, 1),
           .padding = lift(o.padding, 0),
           .dilation = lift(o.dilation, 1),
           .ceil_mode = o.ceil_mode};
 }
 
 template <class Size>
-AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
+MaxUnpoolOptions<Triple, OptionalTriple> lifted(const MaxUnpoolOptions<Size>& o) {
   return {.kernel_size = lift(o.kernel_size, 1),
-          .stride = lift(o.stride),
+          .stride = lift(o.stride, 1),
+          .padding = lift(o.padding, 0),
+          .output_size = lift(o.output_size, 1)};
+}
+
+template <class Size>
+AvgPool3dOptions lifted(const AvgPoolOptions<Size>& o) {
+  return {.kernel_size = lift(o.kernel_size, 1),
+          .stride = lift(o.stride, 1),
           .padding = lift(o.padding, 0),
           .ceil_mode = o.ceil_mode,
           .count_include_pad = o.count_include_pad,
@@ -326,45 +281,98 @@ AvgPool3dOptions lift(const AvgPoolOptions<Size>& o) {
 }
 
 /// The output_size of an adaptive pool, checked here, where it is as the caller wrote it.
-Triple lift_output(const char* function, const Pair& size) {
-  check<ShapeError>(std::min(size.h, size.w) >= 1, function, ": output_size must be >= 1, got ", size);
-  return lift(size, 1);
-}
-Triple lift_output(const char* function, int64_t size) {
-  check<ShapeError>(size >= 1, function, ": output_size must be >= 1, got ", size);
-  return lift(size, 1);
+template <class Size>
+Triple lift_output(const char* function, const Size& size) {
+  const Triple lifted = lift(size, 1);
+  check<ShapeError>(std::min(lifted.h, lifted.w) >= 1, function, ": output_size must be >= 1, got ", size);
+  return lifted;
 }
 
-/// pool(function, the input with axes added, options), without these axes.
-template <class Pool, class Options>
-Tensor lowered(const char* function, int64_t axes, Tensor input, const Pool& pool, const Options& options) {
+/// Checks an input of this many axes of cells.
+void check_axes(const char* function, const Tensor& input, int64_t axes) {
   detail::check_defined(function, "input", input);
   check<ShapeError>(input.rank() == axes + 2 || input.rank() == axes + 1, function, ": the input must have ",
                     axes + 2, " dimensions, or ", axes + 1, " without a batch, got shape ", input.shape());
   check_cells(function, input.shape(), axes);
-  for (int64_t i = axes; i < 3; ++i) input = input.unsqueeze(-axes - 1);
-  Tensor y = pool(function, input, options);
-  for (int64_t i = axes; i < 3; ++i) y = y.squeeze(-axes - 1);
-  return y;
+}
+
+ValuesAndIndices without_added_axes(const ValuesAndIndices& y, int64_t axes) {
+  return {detail::without_added_axes(y.values, axes), detail::without_added_axes(y.indices, axes)};
+}
+
+/// pool(function, the input with axes added, options), without these axes.
+template <class Pool, class Options>
+auto lowered(const char* function, int64_t axes, const Tensor& input, const Pool& pool,
+             const Options& options) {
+  check_axes(function, input, axes);
+  return without_added_axes(pool(function, detail::with_added_axes(input, axes), options), axes);
+}
+
+Tensor unpooled(const char* function, int64_t axes, const Tensor& x, const Tensor& indices,
+                const MaxUnpoolOptions<Triple, OptionalTriple>& o) {
+  check_axes(function, x, axes);
+  detail::check_floating(function, "input", x);
+  detail::check_defined(function, "indices", indices);
+  check<ShapeError>(indices.shape() == x.shape(), function, ": indices must have the input's shape ",
+                    x.shape(), ", got ", indices.shape());
+  const Triple stride = o.stride.value_or(o.kernel_size);
+  Shape shape = x.shape(), rows = x.shape();
+  int64_t cells = 1;
+  for (int64_t i = 3 - axes; i < 3; ++i) {
+    checked_extent(function, o.kernel_size[i], stride[i], o.padding[i], 1);
+    int64_t& size = shape[x.rank() - 3 + i];
+    const int64_t steps = checked_mul(function, size - 1, stride[i]);
+    size = o.output_size ? (*o.output_size)[i]
+                         : checked_add(function, steps, o.kernel_size[i] - 2 * o.padding[i]);
+    check<ShapeError>(size >= 1, function, ": output sizes must be >= 1, got ", size);
+    cells = checked_mul(function, cells, size);
+    rows.erase(rows.rank() - 1);
+  }
+  rows.push_back(cells);
+  return in_the_name_of(function, [&] {
+    return scatter(zeros(rows, x.options()), -1, indices.flatten(-axes, -1), x.flatten(-axes, -1))
+        .reshape(shape);
+  });
 }
 
 }  // namespace
 
 Tensor max_pool1d(const Tensor& input, const MaxPool1dOptions& options) {
-  return lowered("max_pool1d", 1, input, max_pooled, lift(options));
+  return lowered("max_pool1d", 1, input, max_pooled, lifted(options));
 }
 Tensor max_pool2d(const Tensor& input, const MaxPool2dOptions& options) {
-  return lowered("max_pool2d", 2, input, max_pooled, lift(options));
+  return lowered("max_pool2d", 2, input, max_pooled, lifted(options));
 }
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options) {
   return max_pooled("max_pool3d", input, options);
 }
 
+ValuesAndIndices max_pool1d_with_indices(const Tensor& input, const MaxPool1dOptions& options) {
+  return lowered("max_pool1d_with_indices", 1, input, max_pooled_with_indices, lifted(options));
+}
+ValuesAndIndices max_pool2d_with_indices(const Tensor& input, const MaxPool2dOptions& options) {
+  return lowered("max_pool2d_with_indices", 2, input, max_pooled_with_indices, lifted(options));
+}
+ValuesAndIndices max_pool3d_with_indices(const Tensor& input, const MaxPool3dOptions& options) {
+  return max_pooled_with_indices("max_pool3d_with_indices", input, options);
+}
+
+Tensor max_unpool1d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<int64_t>& options) {
+  return unpooled("max_unpool1d", 1, input, indices, lifted(options));
+}
+Tensor max_unpool2d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<Pair>& options) {
+  return unpooled("max_unpool2d", 2, input, indices, lifted(options));
+}
+Tensor max_unpool3d(const Tensor& input, const Tensor& indices,
+                    const MaxUnpoolOptions<Triple, OptionalTriple>& options) {
+  return unpooled("max_unpool3d", 3, input, indices, options);
+}
+
 Tensor avg_pool1d(const Tensor& input, const AvgPool1dOptions& options) {
-  return lowered("avg_pool1d", 1, input, avg_pooled, lift(options));
+  return lowered("avg_pool1d", 1, input, avg_pooled, lifted(options));
 }
 Tensor avg_pool2d(const Tensor& input, const AvgPool2dOptions& options) {
-  return lowered("avg_pool2d", 2, input, avg_pooled, lift(options));
+  return lowered("avg_pool2d", 2, input, avg_pooled, lifted(options));
 }
 Tensor avg_pool3d(const Tensor& input, const AvgPool3dOptions& options) {
   return avg_pooled("avg_pool3d", input, options);

@@ -53,6 +53,29 @@ Tensor max_pool1d(const Tensor& input, const MaxPool1dOptions& options);
 Tensor max_pool2d(const Tensor& input, const MaxPool2dOptions& options);
 Tensor max_pool3d(const Tensor& input, const MaxPool3dOptions& options);
 
+/// The same and, for each window, the i64 number of its maximum among the cells of its plane (d, h, w) in
+/// row-major order.
+ValuesAndIndices max_pool1d_with_indices(const Tensor& input, const MaxPool1dOptions& options);
+ValuesAndIndices max_pool2d_with_indices(const Tensor& input, const MaxPool2dOptions& options);
+ValuesAndIndices max_pool3d_with_indices(const Tensor& input, const MaxPool3dOptions& options);
+
+/// Writes each element of the input to the cell of a plane of zeros that `indices` (i64, of the input's
+/// shape) names, as max_pool_with_indices counts cells. If two go to one cell, the last stays and gets the
+/// gradient. The planes have output_size cells on each axis, or (in - 1) * stride - 2 * padding +
+/// kernel_size. ShapeError for sizes below 1, and for indices that do not fit.
+template <class Size, class OptionalSize = std::optional<Size>>
+struct MaxUnpoolOptions {
+  detail::ByName by_name{};
+  Size kernel_size = 1;
+  OptionalSize stride = {};  ///< kernel_size if not given
+  Size padding = 0;
+  OptionalSize output_size = {};
+};
+Tensor max_unpool1d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<int64_t>& options);
+Tensor max_unpool2d(const Tensor& input, const Tensor& indices, const MaxUnpoolOptions<Pair>& options);
+Tensor max_unpool3d(const Tensor& input, const Tensor& indices,
+                    const MaxUnpoolOptions<Triple, OptionalTriple>& options);
+
 /// Mean of each window: the sum over its cells, divided by their number. With count_include_pad, covered
 /// padding counts as cells too, but positions beyond the padding, which ceil_mode can cover, do not.
 /// divisor_override, which must not be 0, replaces this number. The kernel must not be larger than the input

@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/broadcast.h>
 #include <voxgrad/ops/elementwise.h>
@@ -13,10 +13,7 @@
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
+using namespace autograd;
 
 namespace {
 
@@ -26,8 +23,8 @@ double smallest_normal(DType dtype) {
   return dtype == f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
 }
 
-struct PowNode final : Node {
-  SavedTensor saved_a_{this}, saved_b_{this}, saved_y_{this};
+struct PowNode final : PairNode {
+  SavedTensor saved_y_{this};
   const char* name() const override { return "pow"; }
 
   // Computed in opmath(dtype) and rounded once. At the special points, where() replaces the base by 1 before
@@ -86,8 +83,7 @@ Tensor pow(const Tensor& a, const Tensor& b) {
   detail::check_floating("pow", "a", a);
   Tensor y = detail::binary("pow", Binary::pow, a, b);
   if (auto node = record<PowNode>({a, b}, y)) {
-    node->saved_a_.save(a);
-    node->saved_b_.save(b);
+    node->save(a, b);
     node->saved_y_.save(y);
   }
   return y;

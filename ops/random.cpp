@@ -53,6 +53,20 @@ Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options, Gen
   return output;
 }
 
+Tensor rand_like(const Tensor& t, Generator& generator) {
+  detail::check_defined("rand_like", "t", t);
+  return in_the_name_of("rand_like", [&] { return rand(t.shape(), t.options(), generator); });
+}
+Tensor randn_like(const Tensor& t, Generator& generator) {
+  detail::check_defined("randn_like", "t", t);
+  return in_the_name_of("randn_like", [&] { return randn(t.shape(), t.options(), generator); });
+}
+Tensor randint_like(const Tensor& t, Int low, Int high, Generator& generator) {
+  detail::check_defined("randint_like", "t", t);
+  return in_the_name_of("randint_like",
+                        [&] { return randint(low, high, t.shape(), t.options(), generator); });
+}
+
 Tensor bernoulli(const Tensor& p, Generator& generator) {
   detail::check_floating("bernoulli", "p", p);
   return in_the_name_of("bernoulli", [&] {

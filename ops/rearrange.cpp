@@ -1,5 +1,6 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/layout.h>
 #include <voxgrad/ops/reduce.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -68,6 +69,115 @@ Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims) {
       y = cat({y.slice(dim, tail), y.slice(dim, 0, tail)}, dim);
     }
     return y.impl() == x.impl() ? x.clone() : y;
+  });
+}
+
+Tensor repeat(const Tensor& x, const Shape& repeats) {
+  detail::check_defined("repeat", "x", x);
+  const int64_t added = repeats.rank() - x.rank();
+  check<ShapeError>(added >= 0, "repeat: needs a number for each of the ", x.rank(), " dimensions, got ",
+                    repeats);
+  return in_the_name_of("repeat", [&] {
+    Shape shape = x.shape();
+    for (int64_t i = 0; i < added; ++i) shape.insert(0, 1);
+    Tensor y = x.reshape(shape);
+    for (int64_t d = 0; d < shape.rank(); ++d) {
+      check<ShapeError>(repeats[d] >= 0, "repeat: numbers must be >= 0, got ", repeats);
+      if (repeats[d] == 1) continue;
+      const AxisView view(shape, d);  // y as (outer, rest), the rest repeated
+      const int64_t rest = view.axis * view.inner;
+      shape[d] = checked_mul("repeat", shape[d], repeats[d]);
+      y = y.reshape({view.outer, 1, rest}).expand({view.outer, repeats[d], rest}).reshape(shape);
+    }
+    return y.impl()->storage == x.impl()->storage ? y.clone() : y;
+  });
+}
+
+Tensor tile(const Tensor& x, const Shape& repeats) {
+  detail::check_defined("tile", "x", x);
+  Shape all = repeats;
+  while (all.rank() < x.rank()) all.insert(0, 1);
+  return in_the_name_of("tile", [&] { return repeat(x, all); });
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors) {
+  check<ValueError>(!tensors.empty(), "meshgrid: needs at least one tensor, got none");
+  return in_the_name_of("meshgrid", [&] {
+    Shape shape;
+    for (const Tensor& t : tensors) {
+      detail::check_defined("meshgrid", "tensors", t);
+      check<ShapeError>(t.rank() <= 1, "meshgrid: tensors have at most one dimension, got shape ", t.shape());
+      detail::check_same_dtype("meshgrid", tensors[0], t);
+      detail::check_same_device("meshgrid", tensors[0], t);
+      shape.push_back(t.numel());
+    }
+    std::vector<Tensor> grids;
+    for (int64_t d = 0; d < shape.rank(); ++d) {
+      Shape along = Shape::filled(shape.rank(), 1);
+      along[d] = shape[d];
+      grids.push_back(tensors[static_cast<size_t>(d)].reshape(along).expand(shape));
+    }
+    return grids;
+  });
+}
+
+namespace {
+
+/// x as (batch, channels, cells) for pixel_shuffle and its reverse.
+Tensor checked_pixels(const char* function, const Tensor& x, int64_t factor, int64_t axes) {
+  detail::check_defined(function, "x", x);
+  check<ValueError>(factor >= 1 && axes >= 1 && axes <= 3, function,
+                    ": needs a factor >= 1 and 1 to 3 axes, got ", factor, " and ", axes);
+  check<ShapeError>(x.rank() > axes, function, ": x must have channels and ", axes,
+                    " axes behind them, got shape ", x.shape());
+  Shape shape(x.shape().end() - axes - 1, x.shape().end());
+  shape.insert(0, 1);
+  for (int64_t d = 0; d < x.rank() - axes - 1; ++d) shape[0] *= x.shape()[d];
+  return x.reshape(shape);
+}
+
+/// The order of (batch, channels, r..., cells...) that puts each r behind its axis of cells.
+Shape interleaved(int64_t axes) {
+  Shape order{0, 1};
+  for (int64_t i = 0; i < axes; ++i) order.push_back(2 + axes + i), order.push_back(2 + i);
+  return order;
+}
+
+}  // namespace
+
+Tensor pixel_shuffle(const Tensor& x, Int upscale_factor, Int axes) {
+  return in_the_name_of("pixel_shuffle", [&] {
+    const Tensor pixels = checked_pixels("pixel_shuffle", x, upscale_factor, axes);
+    const int64_t r = upscale_factor, channels = pixels.size(1);
+    int64_t group = 1;
+    for (int64_t i = 0; i < axes; ++i) group = checked_mul("pixel_shuffle", group, r);
+    check<ShapeError>(channels % group == 0, "pixel_shuffle: the channels must be a multiple of ", group,
+                      ", got shape ", x.shape());
+    Shape apart{pixels.size(0), channels / group}, shape = x.shape();
+    for (int64_t i = 0; i < axes; ++i) apart.push_back(r);
+    for (int64_t i = 0; i < axes; ++i) apart.push_back(pixels.size(2 + i));
+    shape[x.rank() - axes - 1] /= group;
+    for (int64_t i = 1; i <= axes; ++i) shape[x.rank() - i] *= r;
+    return pixels.reshape(apart).permute(interleaved(axes)).reshape(shape).contiguous();
+  });
+}
+
+Tensor pixel_unshuffle(const Tensor& x, Int downscale_factor, Int axes) {
+  return in_the_name_of("pixel_unshuffle", [&] {
+    const Tensor pixels = checked_pixels("pixel_unshuffle", x, downscale_factor, axes);
+    const int64_t r = downscale_factor;
+    Shape apart{pixels.size(0), pixels.size(1)}, shape = x.shape(), order{0, 1};
+    for (int64_t i = 0; i < axes; ++i) {
+      const int64_t size = pixels.size(2 + i);
+      check<ShapeError>(size % r == 0, "pixel_unshuffle: the last ", axes, " sizes must be multiples of ", r,
+                        ", got shape ", x.shape());
+      apart.push_back(size / r), apart.push_back(r);
+      shape[x.rank() - axes + i] = size / r;
+      shape[x.rank() - axes - 1] *= r;
+    }
+    for (int64_t i = 0; i < axes; ++i) order.push_back(3 + 2 * i);
+    for (int64_t i = 0; i < axes; ++i) order.push_back(2 + 2 * i);
+    return pixels.reshape(apart).permute(order).reshape(shape).contiguous();
   });
 }
 

@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -86,26 +86,7 @@ Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
 }
 
 // ---- pad --------------------------------------------------------------------------------------------------
-namespace {
-
-struct PadNode final : autograd::Node {
-  Shape before_, input_shape_;
-  const char* name() const override { return "pad"; }
-  Gradients backward(Gradients g) override {
-    return {if_needed(0, [&] {
-      Tensor grad_x = *g[0];
-      for (int64_t d = 0; d < input_shape_.rank(); ++d) {
-        if (grad_x.shape()[d] != input_shape_[d])
-          grad_x = grad_x.slice(d, before_[d], before_[d] + input_shape_[d]);
-      }
-      return grad_x;
-    })};
-  }
-};
-
-}  // namespace
-
-Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Element value) {
   detail::check_defined("pad", "x", x);
   detail::check_scalar("pad", value, x.dtype());
   const auto entries = static_cast<int64_t>(padding.size());
@@ -124,11 +105,11 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value) {
 
   Tensor y = detail::empty_for("pad", shape, x.options());
   detail::pad_kernel.on(y.device())(x, before, Shape::filled(x.rank(), 1), value, y);
-  if (auto node = autograd::record<PadNode>({x}, y)) {
-    node->before_ = before;
-    node->input_shape_ = x.shape();
-  }
-  return y;
+  return autograd::linear("pad", {x}, y, [before, inner = x.shape()](Tensor g) {
+    for (int64_t d = 0; d < inner.rank(); ++d)
+      if (g.shape()[d] != inner[d]) g = g.slice(d, before[d], before[d] + inner[d]);
+    return g;
+  });
 }
 
 }  // namespace vox

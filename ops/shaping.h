@@ -21,7 +21,7 @@ Tensor stack(const std::vector<Tensor>& tensors, Int dim = 0);
 /// torch.nn.functional.pad; entries are >= 0 (use slice() to crop). Gradient: the slice of g. Throws
 /// ShapeError for an odd number of entries or more than two per dimension, ValueError for negative entries
 /// and for a value that the dtype cannot hold.
-Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Scalar value = 0);
+Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, Element value = 0);
 /// Pads with elements of x: its mirror image without the border itself (the padding must be smaller than x),
 /// its border repeated, or x repeated (the padding must not be larger than x). Gradients add up.
 enum class PadMode { reflect, replicate, circular };
@@ -32,6 +32,24 @@ Tensor flip(const Tensor& x, const Shape& dims);
 /// x with the elements along dims[i] shifted by shifts[i] places towards the end; those beyond the end move
 /// to the front. Without dims, x is rolled as if it were one-dimensional.
 Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims = {});
+
+/// x joined to itself repeats[i] times along dimension i. Further dimensions in front are added if there are
+/// more repeats than dimensions. ShapeError for fewer, or for a negative number.
+Tensor repeat(const Tensor& x, const Shape& repeats);
+/// The same, with 1 in front if there are fewer numbers than dimensions.
+Tensor tile(const Tensor& x, const Shape& repeats);
+
+/// Coordinates of a grid: tensor i has the elements of tensors[i] along dimension i, repeated along the
+/// others (PyTorch's indexing="ij"). They are views with strides of 0. The tensors have rank 0 or 1, one
+/// dtype and one device. ValueError for none.
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors);
+
+/// (..., C * r^axes, D, H, W) -> (..., C, r * D, r * H, r * W) for axes = 3, which may be 1 or 2 too: the
+/// channel ((c r + i) r + j) r + k goes to the cells (r d + i, r h + j, r w + k) of channel c (Shi et al.,
+/// arXiv 1609.05158). pixel_unshuffle is the reverse. ValueError unless r >= 1 and 1 <= axes <= 3; ShapeError
+/// if the channels, or the cells of the reverse, are no multiple.
+Tensor pixel_shuffle(const Tensor& x, Int upscale_factor, Int axes = 2);
+Tensor pixel_unshuffle(const Tensor& x, Int downscale_factor, Int axes = 2);
 
 /// For classes (i64, in [0, num_classes)) of any shape: an i64 tensor with one more dimension of num_classes,
 /// 1 at the class and 0 elsewhere. The check waits for the classes. Not differentiable.

@@ -1,4 +1,4 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/kernels.h>
 #include <voxgrad/ops/shaping.h>
 
@@ -8,10 +8,6 @@
 // slice's place.
 
 namespace vox {
-
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
 
 namespace detail {
 namespace {
@@ -24,28 +20,10 @@ Tensor slice_alias(const Tensor& x, const SliceRange& r) {
   return alias(x, offset, shape, strides);
 }
 
-Tensor slice_range(const Tensor& x, SliceRange range);
-
-struct SliceNode final : Node {
-  SliceRange range_;
-  Shape input_shape_;
-  const char* name() const override { return "slice"; }
-  Gradients backward(Gradients g) override { return {slice_adjoint(*g[0], input_shape_, range_)}; }
-};
-
-struct SliceAdjointNode final : Node {
-  SliceRange range_;
-  const char* name() const override { return "slice_adjoint"; }
-  Gradients backward(Gradients g) override { return {slice_range(*g[0], range_)}; }
-};
-
 Tensor slice_range(const Tensor& x, SliceRange range) {
-  Tensor y = slice_alias(x, range);
-  if (auto node = record<SliceNode>({x}, y)) {
-    node->range_ = range;
-    node->input_shape_ = x.shape();
-  }
-  return y;
+  return autograd::linear("slice", {x}, slice_alias(x, range), [range, shape = x.shape()](const Tensor& g) {
+    return slice_adjoint(g, shape, range);
+  });
 }
 
 }  // namespace
@@ -55,8 +33,8 @@ Tensor slice_adjoint(const Tensor& g, const Shape& shape, SliceRange range) {
   Shape before = Shape::filled(shape.rank(), 0), step = Shape::filled(shape.rank(), 1);
   before[range.dim] = range.start, step[range.dim] = range.step;
   pad_kernel.on(y.device(), "slice")(g, before, step, 0, y);
-  if (auto node = record<SliceAdjointNode>({g}, y)) node->range_ = range;
-  return y;
+  return autograd::linear("slice_adjoint", {g}, y,
+                          [range](const Tensor& h) { return slice_range(h, range); });
 }
 
 }  // namespace detail

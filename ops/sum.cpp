@@ -1,5 +1,5 @@
 #include <voxgrad/autograd/autocast_scope.h>
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/arithmetic.h>
 #include <voxgrad/ops/reduce_plan.h>
 #include <voxgrad/ops/sum.h>
@@ -14,30 +14,13 @@ namespace vox {
 
 namespace {
 
-struct SumNode : autograd::Node {
-  const char* name() const override { return "sum"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return {g[0]->reshape(keepdim_shape_).expand(shape_)};
-  }
-  Shape shape_, keepdim_shape_;
-};
-
-struct MeanNode : SumNode {
-  const char* name() const override { return "mean"; }
-  autograd::Gradients backward(autograd::Gradients g) override {
-    return SumNode::backward({div(*g[0], Scalar(count_))});
-  }
-  int64_t count_ = 1;
-};
-
 Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool keepdim) {
   const detail::ReducePlan plan = detail::reduce_plan(function, x, dims, keepdim);
-  Tensor y = detail::reduced(function, ReduceKind::sum, x, plan, is_floating(x.dtype()) ? x.dtype() : i64);
-  if (auto node = autograd::record<SumNode>({x}, y)) {
-    node->shape_ = x.shape();
-    node->keepdim_shape_ = plan.keepdim_shape;
-  }
-  return y;
+  const DType dtype = is_floating(x.dtype()) ? x.dtype() : i64;
+  return autograd::linear("sum", {x}, detail::reduced(function, ReduceKind::sum, x, plan, dtype),
+                          [kept = plan.keepdim_shape, shape = x.shape()](const Tensor& g) {
+                            return g.reshape(kept).expand(shape);
+                          });
 }
 
 }  // namespace
@@ -49,14 +32,12 @@ Tensor sum(const Tensor& x, const Shape& dims, Flag keepdim) {
 Tensor mean(const Tensor& x, const Shape& dims, Flag keepdim) {
   const detail::ReducePlan plan = detail::reduce_plan("mean", x, dims, keepdim);
   detail::check_floating("mean", "x", x);
-  Tensor y = detail::reduced("mean", ReduceKind::mean, x, plan, x.dtype());
-  if (auto node = autograd::record<MeanNode>({x}, y)) {
-    node->shape_ = x.shape();
-    node->keepdim_shape_ = plan.keepdim_shape;
-    // At least 1, so that the gradient of an empty tensor is not 0 / 0.
-    node->count_ = std::max<int64_t>(plan.count, 1);
-  }
-  return y;
+  // At least 1, so that the gradient of an empty tensor is not 0 / 0.
+  const int64_t count = std::max<int64_t>(plan.count, 1);
+  return autograd::linear("mean", {x}, detail::reduced("mean", ReduceKind::mean, x, plan, x.dtype()),
+                          [kept = plan.keepdim_shape, shape = x.shape(), count](const Tensor& g) {
+                            return div(g, Scalar(count)).reshape(kept).expand(shape);
+                          });
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

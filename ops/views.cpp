@@ -1,4 +1,4 @@
-#include <voxgrad/autograd/record.h>
+#include <voxgrad/autograd/shared_nodes.h>
 #include <voxgrad/ops/sum.h>
 
 #include <optional>
@@ -14,18 +14,9 @@
 
 namespace vox {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
+using autograd::linear;
 
 // ---- permute ----------------------------------------------------------------------------------------------
-namespace {
-struct PermuteNode final : Node {
-  Shape inverse_;
-  const char* name() const override { return "permute"; }
-  Gradients backward(Gradients g) override { return {g[0]->permute(inverse_)}; }
-};
-}  // namespace
 
 Tensor Tensor::permute(const Shape& dims) const {
   checked("permute");
@@ -39,9 +30,8 @@ Tensor Tensor::permute(const Shape& dims) const {
     new_shape[i] = shape()[from];
     new_strides[i] = strides()[from];
   }
-  Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
-  if (auto node = record<PermuteNode>({*this}, y)) node->inverse_ = inverse;
-  return y;
+  const Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
+  return linear("permute", {*this}, y, [inverse](const Tensor& g) { return g.permute(inverse); });
 }
 
 Tensor Tensor::transpose(Int dim0, Int dim1) const {
@@ -55,13 +45,6 @@ Tensor Tensor::transpose(Int dim0, Int dim1) const {
 }
 
 // ---- expand -----------------------------------------------------------------------------------------------
-namespace {
-struct ExpandNode final : Node {
-  Shape input_shape_;
-  const char* name() const override { return "expand"; }
-  Gradients backward(Gradients g) override { return {sum_to(*g[0], input_shape_)}; }
-};
-}  // namespace
 
 Tensor Tensor::expand(const Shape& target) const {
   checked("expand");
@@ -76,24 +59,16 @@ Tensor Tensor::expand(const Shape& target) const {
     if (size == new_shape[i]) new_strides[i] = strides()[i - added];
   }
   checked_numel("expand", new_shape);
-  Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
-  if (auto node = record<ExpandNode>({*this}, y)) node->input_shape_ = shape();
-  return y;
+  const Tensor y = detail::alias(*this, impl_->offset, new_shape, new_strides);
+  return linear("expand", {*this}, y, [from = shape()](const Tensor& g) { return sum_to(g, from); });
 }
 
 // ---- reshape, squeeze, unsqueeze, flatten -----------------------------------------------------------------
 namespace {
 
-struct ReshapeNode final : Node {
-  Shape input_shape_;
-  const char* name() const override { return "reshape"; }
-  Gradients backward(Gradients g) override { return {g[0]->reshape(input_shape_)}; }
-};
-
 Tensor restride(const Tensor& x, const Shape& shape, const Shape& strides) {
-  Tensor y = detail::alias(x, x.impl()->offset, shape, strides);
-  if (auto node = record<ReshapeNode>({x}, y)) node->input_shape_ = x.shape();
-  return y;
+  const Tensor y = detail::alias(x, x.impl()->offset, shape, strides);
+  return linear("reshape", {x}, y, [from = x.shape()](const Tensor& g) { return g.reshape(from); });
 }
 
 /// `target` with its -1, if any, replaced by the size that makes the element counts equal.

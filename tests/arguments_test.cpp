@@ -1,30 +1,24 @@
+#include <voxgrad/core/tensor.h>
+
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 
-#include "tests/data_dir.h"
+#include "tests/support/tree.h"
 
 // In public declarations, numbers and flags are vox::Int, Real and Flag, and structs of options are given by
 // name (core/arguments.h). This test reads the headers that voxgrad.h includes.
 
 namespace {
 
-const auto root = std::filesystem::path(vox::testing::data_dir).parent_path().parent_path();
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+using vox::testing::read_in_tree;
 
 std::vector<std::string> public_headers() {
-  const std::string all = read(root / "voxgrad.h");
+  const std::string all = read_in_tree("voxgrad.h");
   const std::regex include("#include <voxgrad/([^>]+)>");
   std::vector<std::string> headers;
   for (std::sregex_iterator i(all.begin(), all.end(), include), end; i != end; ++i) {
@@ -54,7 +48,7 @@ std::string declarations(const std::string& header) {
   const auto after_class = [](const std::string& line) {
     return std::string(line.find('p') - 1, ' ') + "};";
   };
-  std::string text = without(read(root / header), "detail {", [](auto&) { return std::string("}"); });
+  std::string text = without(read_in_tree(header), "detail {", [](auto&) { return std::string("}"); });
   text = without(text, "struct TensorImpl {", [](auto&) { return std::string("};"); });
   text = without(text, " private:", after_class);
   return without(text, " protected:", after_class);
@@ -84,6 +78,20 @@ TEST(Arguments, OfPublicCallsRefuseBoolsAndFractions) {
     }
   }
   EXPECT_GE(numbers, 50);
+}
+
+// A bool beside a tensor is no number. Only calls that store or compare elements take one, as an Element.
+TEST(Arguments, OnlyStoredElementsMayBeTrueOrFalse) {
+  static_assert(!std::is_convertible_v<bool, vox::Scalar> && std::is_convertible_v<bool, vox::Element>);
+  static_assert(!std::is_constructible_v<std::optional<vox::Scalar>, bool>);
+  const std::set<std::string> store{"full", "full_like", "fill_", "pad", "masked_fill", "where", "eq", "ne"};
+  const std::regex call("(\\w+)\\((?=[^;{]*\\bElement \\w)");
+  std::set<std::string> found;
+  for (const std::string& header : public_headers()) {
+    const std::string text = declarations(header);
+    for (std::sregex_iterator i(text.begin(), text.end(), call), end; i != end; ++i) found.insert((*i)[1]);
+  }
+  EXPECT_EQ(found, store);
 }
 
 TEST(Arguments, StructsOfOptionsAreGivenByName) {

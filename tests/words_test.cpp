@@ -1,11 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <string>
 
-#include "tests/data_dir.h"
+#include "tests/support/tree.h"
 
 // cuda/ uses the terms that are standard for GPUs, or defined in the glossary of HACKING.md. These words were
 // private ones, or had another meaning elsewhere. The comment says what to write instead.
@@ -23,10 +18,9 @@ const char* const retired =
     "\\w+_take|\\w+_give";                               // gather, scatter_add
 
 TEST(Words, CudaUsesStandardTerms) {
-  const auto root = std::filesystem::path(vox::testing::data_dir).parent_path().parent_path() / "cuda";
   const std::regex words("\\b(" + std::string(retired) + ")\\b"), kinds("\\.(cu|cuh|cpp|h|md)");
   int files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(vox::testing::tree / "cuda")) {
     if (!std::regex_match(entry.path().extension().string(), kinds)) continue;
     ++files;
     std::ifstream file(entry.path());

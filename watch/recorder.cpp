@@ -1,6 +1,7 @@
 // The recorder behind a Watch: Note [Watching].
 #include <voxgrad/autograd/accumulate_grad.h>
 #include <voxgrad/autograd/grad_plan.h>
+#include <voxgrad/autograd/meta.h>
 #include <voxgrad/autograd/running.h>
 #include <voxgrad/autograd/saved_tensor.h>
 #include <voxgrad/autograd/tape.h>
@@ -51,8 +52,19 @@ class Recorder final : public Observer {
  public:
   Recording recording;
 
-  void recorded(Node& maker, const Tensor& t) override {
+  void reads(Node& maker, std::span<const Tensor> inputs) override {
     account_for_last();
+    Recording::Node& record = node(maker);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].defined() || record.inputs[i].node) continue;
+      if (const uint64_t source = maker_of(inputs[i]))
+        record.constants.insert(source);
+      else
+        record.inputs[i].constant = constant(inputs[i]);
+    }
+  }
+
+  void recorded(Node& maker, const Tensor& t) override {
     const bool is_first = maker.outputs().size() == 1;
     Recording::Node& record = node(maker);
     record.values.resize(maker.outputs().size());
@@ -71,7 +83,7 @@ class Recorder final : public Observer {
       if (!plan || plan->wants(*root.node)) run.pending.insert(root.node->number());
     }
     add_event({.kind = Recording::Kind::begin,
-               .pending = {run.pending.begin(), run.pending.end()},
+               .pending = first_of(run.pending),
                .pending_total = run.pending.size(),
                .partial = plan != nullptr,
                .depth = depth()});
@@ -84,8 +96,10 @@ class Recorder final : public Observer {
     run.pending.erase(node.number());
     run.step = recording.events.size();
     add_event({.kind = Recording::Kind::step,
-               .node = node.number(),
+               .node = id(node.number()),
                .in = summaries_of(gradients),
+               .saved = saved_of(node),
+               .grad_before = grad_of(node),
                .depth = depth() - 1});
     note_pending(run);
   }
@@ -102,16 +116,26 @@ class Recorder final : public Observer {
     Recording::Event& step = recording.events[run.step];
     step.ran = true;
     step.out = summaries_of(results);
+    step.grad_after = grad_of(node);
     step.saved_bytes = live_;
     step.freed_bytes = before - live_;
     note_pending(run);
   }
 
+  void failed(const char* error, uint64_t node) override {
+    runs_.back().error = error;
+    runs_.back().failed_at = recording.nodes.contains(id(node)) ? id(node) : 0;
+  }
+
   void ended() override {
     account_for_last();
-    const bool threw = std::uncaught_exceptions() > runs_.back().exceptions;
+    const Run run = std::move(runs_.back());
     runs_.pop_back();
-    add_event({.kind = Recording::Kind::end, .threw = threw, .depth = depth()});
+    add_event({.kind = Recording::Kind::end,
+               .node = run.failed_at,
+               .threw = std::uncaught_exceptions() > run.exceptions,
+               .error = run.error,
+               .depth = depth()});
   }
 
   /// Brings the recording up to date: the memory that the last op saves, and names, which may be given at any
@@ -131,6 +155,8 @@ class Recorder final : public Observer {
     std::set<uint64_t, std::greater<>> pending = {};
     size_t step = 0;  // the event of the node that runs
     int exceptions = 0;
+    std::string error = {};
+    uint64_t failed_at = 0;
   };
 
   int depth() const { return static_cast<int>(runs_.size()); }
@@ -143,11 +169,23 @@ class Recorder final : public Observer {
   void note_pending(const Run& run) {
     Recording::Event& step = recording.events[run.step];
     step.pending_total = run.pending.size();
-    step.pending.clear();
-    for (const uint64_t number : run.pending) {
-      if (step.pending.size() == 16) break;
-      step.pending.push_back(number);
+    step.pending = first_of(run.pending);
+  }
+
+  /// The first 16 of the pending nodes, as the recording calls them.
+  std::vector<uint64_t> first_of(const std::set<uint64_t, std::greater<>>& pending) const {
+    std::vector<uint64_t> first;
+    for (const uint64_t number : pending) {
+      if (first.size() == 16) break;
+      first.push_back(id(number));
     }
+    return first;
+  }
+
+  /// The number under which the recording has the node.
+  uint64_t id(uint64_t number) const {
+    const auto found = same_leaf_.find(number);
+    return found == same_leaf_.end() ? number : found->second;
   }
 
   Recording::Node& node(Node& node) {
@@ -160,7 +198,7 @@ class Recorder final : public Observer {
     for (const TensorSpec& spec : node.outputs()) record.values.push_back({.shape = spec.shape});
     for (const Edge& edge : node.edges()) {
       if (edge.node) look_at_leaf(*edge.node);
-      record.inputs.push_back({edge.node ? edge.node->number() : 0, edge.output});
+      record.inputs.push_back({edge.node ? id(edge.node->number()) : 0, edge.output});
     }
     return record;
   }
@@ -172,7 +210,9 @@ class Recorder final : public Observer {
     users_.clear();
     live_ = 0;
     for (const Edge& root : roots) {
-      for (Node* n : nodes_of(root)) look_at_leaf(*n), node(*n);
+      for (Node* n : nodes_of(root)) {
+        if (!look_at_leaf(*n)) node(*n);
+      }
     }
     refresh([this](Node& n) { account_for(n); });
   }
@@ -184,7 +224,7 @@ class Recorder final : public Observer {
     std::erase_if(alive_, [](const std::weak_ptr<Node>& n) { return n.expired(); });
     for (const std::weak_ptr<Node>& weak : alive_) {
       const std::shared_ptr<Node> n = weak.lock();
-      std::string& name = recording.nodes[n->number()].name;
+      std::string& name = recording.nodes[id(n->number())].name;
       name.clear();
       for (size_t i = 0; i < n->outputs().size() && name.empty(); ++i)
         name = n->output_name(static_cast<int64_t>(i));
@@ -199,12 +239,6 @@ class Recorder final : public Observer {
     for (const Storage* memory : saved_memory(n)) {
       entry->second.emplace_back(memory, memory->bytes());
       if (users_[memory]++ == 0) live_ += memory->bytes();
-    }
-    for (const SavedTensor* saved : n.saved()) {
-      const auto source =
-          saved->storage() && saved->is_constant() ? makers_.find(saved->storage()) : makers_.end();
-      if (source != makers_.end() && source->second.memory.lock().get() == saved->storage())
-        recording.nodes[n.number()].constants.insert(source->second.node);
     }
   }
 
@@ -232,16 +266,66 @@ class Recorder final : public Observer {
     if (first.memory.expired()) first = {t.impl()->storage, maker};  // else t is a view of what `first` made
   }
 
-  void look_at_leaf(Node& n) {
+  /// The node that made the memory of t; 0 if that is not known.
+  uint64_t maker_of(const Tensor& t) const {
+    const auto found = makers_.find(t.impl()->storage.get());
+    return found != makers_.end() && found->second.memory.lock() == t.impl()->storage ? found->second.node
+                                                                                      : 0;
+  }
+
+  /// The index of t in recording.constants. A tensor that was written since it was met counts as another one.
+  int64_t constant(const Tensor& t) {
+    const auto [found, is_new] = constants_.try_emplace({t.impl().get(), t.impl()->storage->version()});
+    auto& [tensor, index] = found->second;
+    if (is_new || tensor.lock() != t.impl()) {
+      tensor = t.impl();
+      index = static_cast<int64_t>(recording.constants.size());
+      recording.constants.push_back({t.name(), summary_of(t)});
+    }
+    return index;
+  }
+
+  std::vector<Recording::Saved> saved_of(const Node& n) const {
+    std::vector<Recording::Saved> saved;
+    for (const SavedTensor* s : n.saved()) {
+      if (!s->storage()) continue;
+      Recording::Saved& found = saved.emplace_back();
+      try {
+        const Tensor t = s->get();
+        const Edge edge = gradient_edge(t);
+        found = {edge.node ? id(edge.node->number()) : 0, summary_of(t)};
+      } catch (const GradError&) {  // written since
+      }
+    }
+    return saved;
+  }
+
+  static TensorSummary grad_of(Node& n) {
     auto* accumulator = dynamic_cast<AccumulateGrad*>(&n);
-    if (!accumulator || recording.nodes.contains(n.number())) return;
+    const std::shared_ptr<TensorImpl> leaf = accumulator ? accumulator->leaf_if_alive() : nullptr;
+    return leaf && leaf->autograd->grad.defined() ? summary_of(leaf->autograd->grad) : TensorSummary();
+  }
+
+  /// Whether n belongs to a leaf. If it is new, records it, or the leaf's value if an earlier graph had the
+  /// leaf.
+  bool look_at_leaf(Node& n) {
+    auto* accumulator = dynamic_cast<AccumulateGrad*>(&n);
+    if (!accumulator) return false;
+    if (recording.nodes.contains(id(n.number()))) return true;
+    const std::shared_ptr<TensorImpl> leaf = accumulator->leaf_if_alive();
+    for (const auto& [number, record] : recording.nodes) {
+      if (!leaf || !record.is_leaf || record.leaf.lock() != leaf) continue;
+      same_leaf_[n.number()] = number;
+      recording.nodes[number].later.emplace_back(recording.events.size(), summary_of(Tensor(leaf)));
+      return true;
+    }
     Recording::Node& record = node(n);
     record.is_leaf = true;
-    const std::shared_ptr<TensorImpl> leaf = accumulator->leaf_if_alive();
-    if (!leaf) return;
+    if (!leaf) return true;
     record.leaf = leaf;
     record.values[0] = summary_of(Tensor(leaf));
     note_memory(Tensor(leaf), n.number());
+    return true;
   }
 
   std::vector<std::weak_ptr<Node>> alive_;            // all nodes of the recording that may be alive
@@ -250,6 +334,8 @@ class Recorder final : public Observer {
   std::unordered_map<uint64_t, std::vector<std::pair<const Storage*, int64_t>>> saved_;  // by node
   std::unordered_map<const Storage*, int64_t> users_;  // how many nodes save it
   int64_t live_ = 0;
+  std::map<uint64_t, uint64_t> same_leaf_;  // later nodes of a leaf: the number of its first one
+  std::map<std::pair<const TensorImpl*, uint64_t>, std::pair<std::weak_ptr<TensorImpl>, int64_t>> constants_;
   std::vector<Run> runs_;  // the innermost last
 };
 

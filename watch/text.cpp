@@ -61,12 +61,14 @@ bool not_zero(const TensorSummary& g) { return g.zeros < g.numel; }
 class Paths {
  public:
   explicit Paths(const Recording& recording) : r_(recording) {
+    size_t begin = 0;
     for (size_t e = 0; e < r_.events.size(); ++e) {
       const Event& event = r_.events[e];
       if (event.kind == Kind::begin) reached_.insert(event.pending.begin(), event.pending.end());
       if (event.kind == Kind::begin && event.partial) partial_ = true;
       if (event.kind == Kind::end && event.threw) threw_ = true;
-      if (event.kind == Kind::step) step_of_[event.node] = e;
+      if (event.kind == Kind::begin && event.depth == 0) begin = e;
+      if (event.kind == Kind::step) step_of_[event.node] = {e, begin};
     }
     for (auto n = r_.nodes.rbegin(); n != r_.nodes.rend(); ++n) {  // every edge leads to a lower number
       for (size_t i = 0; i < n->second.inputs.size(); ++i) {
@@ -80,7 +82,7 @@ class Paths {
   /// The last step that took the node; null if none did.
   const Event* step(uint64_t node) const {
     const auto found = step_of_.find(node);
-    return found == step_of_.end() ? nullptr : &r_.events[found->second];
+    return found == step_of_.end() ? nullptr : &r_.events[found->second.event];
   }
 
   /// A gradient that a step returned for input `input` of its node.
@@ -90,14 +92,15 @@ class Paths {
     const Event* step;
     const TensorSummary& gradient() const { return step->out[input]; }
   };
-  /// What arrived at output `output` of `node`.
+  /// What arrived at output `output` of `node` in the backward that took it last.
   std::vector<Sent> sent_to(uint64_t node, int64_t output) const {
     std::vector<Sent> sent;
     const auto users = users_.find(node);
     if (users == users_.end()) return sent;
     for (const auto& [user, input] : users->second) {
       const Event* from = step(user);
-      const bool known = from && input < from->out.size() && from->out[input].known;
+      const bool known = from && input < from->out.size() && from->out[input].known &&
+                         step_of_.at(user).event >= step_of_.at(node).begin;
       if (known && r_.nodes.at(user).inputs[input].output == output) sent.push_back({user, input, from});
     }
     return sent;
@@ -193,7 +196,10 @@ class Paths {
 
   const Recording& r_;
   std::set<uint64_t> reached_;  // nodes on a path from an output of a backward
-  std::map<uint64_t, size_t> step_of_;
+  struct Step {
+    size_t event, begin;  // begin: of the outermost backward
+  };
+  std::map<uint64_t, Step> step_of_;
   std::map<uint64_t, std::vector<std::pair<uint64_t, size_t>>> users_;  // by node: (user, input number)
   bool threw_ = false, partial_ = false;
 };
@@ -211,6 +217,7 @@ std::vector<Recording::Problem> Recording::problems() const {
   std::vector<Problem> found;
   bool has_run = false;
   size_t last_end = 0;
+  std::set<uint64_t> taken;  // leaves that the outermost backward has taken
   for (size_t e = 0; e < events.size(); ++e) {
     const Event& event = events[e];
     std::vector<std::string> texts;
@@ -222,15 +229,22 @@ std::vector<Recording::Problem> Recording::problems() const {
       add_new(inputs, nodes.at(event.node).values, "computed", texts);
     } else if (event.kind == Kind::step) {
       const auto& inputs = nodes.at(event.node).inputs;
+      if (nodes.at(event.node).is_leaf && taken.insert(event.node).second && event.ran &&
+          any({event.grad_before}, not_zero))
+        texts.push_back("this gradient is added to that of an earlier backward: no zero_grad() since");
       add_new(event.in, event.out, "in a gradient", texts);
       for (size_t i = 0; i < event.out.size(); ++i) {
         if (inputs[i].node && event.out[i].all_zero() && any(event.in, not_zero))
           texts.push_back("the gradient for " + label(inputs[i].node) + " is zero from here on");
       }
-    } else if (event.kind == Kind::end) {
+    } else if (event.kind == Kind::begin) {
+      if (event.depth == 0) taken.clear();
+    } else {
       has_run = true;
       last_end = e;
-      if (event.threw) found.push_back({e, 0, "the backward ended by an exception"});
+      if (event.threw)
+        found.push_back({e, event.node,
+                         str("an exception ended the backward", event.node ? " here: " : ": ", event.error)});
     }
     for (const std::string& text : texts) found.push_back({e, event.node, text});
   }
@@ -245,13 +259,17 @@ std::vector<Recording::Problem> Recording::problems() const {
 
 std::ostream& operator<<(std::ostream& out, const Recording& r) {
   const auto label = [&](uint64_t n) { return r.label(n); };
+  const auto named = [&](const Recording::Input& i) -> std::string {
+    const bool has_name = i.constant >= 0 && !r.constants[static_cast<size_t>(i.constant)].name.empty();
+    return has_name ? "\"" + r.constants[static_cast<size_t>(i.constant)].name + "\"" : "-";
+  };
   for (const Event& event : r.events) {
     TextStream text;
     if (event.kind == Kind::made) {
       const Recording::Node& node = r.nodes.at(event.node);
       text << "made " << label(event.node) << " of "
-           << listed(node.inputs, [&](const auto& i) { return i.node ? label(i.node) : std::string("-"); })
-           << ": " << listed(node.values, [](const TensorSummary& g) { return str(g); });
+           << listed(node.inputs, [&](const auto& i) { return i.node ? label(i.node) : named(i); }) << ": "
+           << listed(node.values, [](const TensorSummary& g) { return str(g); });
     } else if (event.kind == Kind::begin) {
       text << (event.partial ? "grad" : "backward") << " from " << listed(event.pending, label) << "; "
            << event.saved_bytes << " B saved";
@@ -265,6 +283,8 @@ std::ostream& operator<<(std::ostream& out, const Recording& r) {
         if (event.out[i].known && inputs[i].node)
           text << "\n    -> " << label(inputs[i].node) << ": " << event.out[i];
       }
+      if (event.grad_before.known)
+        text << "\n    grad() was " << event.grad_before << " and is " << event.grad_after;
       text << "\n    pending: " << (event.pending.empty() ? "nothing" : listed(event.pending, label));
       if (event.pending_total > event.pending.size())
         text << " and " << event.pending_total - event.pending.size() << " more";
@@ -328,7 +348,8 @@ std::string why(const Tensor& t) {
     return who +
            " has no gradient: it does not require grad. Either set_requires_grad() was not called before "
            "the " +
-           "forward, or an op made it from inputs that do not require grad, under no_grad(), or as detach()";
+           "forward, or an op made it from inputs that do not require grad, under no_grad(), or as detach(), "
+           "or an op has no gradient (a comparison, argmax, a cast to integers)";
   const AutogradMeta& meta = *t.impl()->autograd;
   if (meta.node) {
     const auto& hooks = meta.node->hooks(meta.output);

@@ -48,11 +48,18 @@ class Recorder;
 TensorSummary summary_of(const Tensor& t);
 }  // namespace autograd
 
-/// What happened on a thread's tape. Nodes are named by their numbers, which are never used twice.
+/// What happened on a thread's tape. Nodes are named by their numbers, which are never used twice. A leaf
+/// gets a node in every graph; here the first one stands for all.
 struct Recording {
   struct Input {
     uint64_t node = 0;  ///< where the input's gradient goes; 0: it needs none
     int64_t output = 0;
+    int64_t constant = -1;  ///< of an input that needs no gradient: its index in `constants`; -1: not known
+  };
+  /// A tensor that ops read and that needs no gradient, such as data or a target.
+  struct Constant {
+    std::string name;
+    TensorSummary value;
   };
   struct Node {
     std::string op, name;               ///< name: of its first output with a name
@@ -60,8 +67,15 @@ struct Recording {
     bool is_leaf = false;               ///< an AccumulateGrad
     std::vector<Input> inputs;          ///< of the op
     std::vector<TensorSummary> values;  ///< of its outputs; known if the Watch saw the forward, or of leaves
-    std::set<uint64_t> constants;       ///< nodes whose outputs it saved under detach()
+    std::set<uint64_t> constants;       ///< nodes whose outputs it read under detach()
     std::weak_ptr<TensorImpl> leaf;
+    /// Of a leaf: its values when later graphs met it, each with the event from which on it holds.
+    std::vector<std::pair<size_t, TensorSummary>> later = {};
+  };
+  /// A tensor that a node saved, as a step found it.
+  struct Saved {
+    uint64_t node = 0;         ///< whose output it is; 0: a constant
+    TensorSummary value = {};  ///< not known if its memory was written since it was saved
   };
   enum class Kind { made, begin, step, end };
   struct Event {
@@ -72,11 +86,14 @@ struct Recording {
     std::vector<uint64_t> pending =
         {};  ///< nodes that have a gradient and wait, the next one first; for a step at most 16
     size_t pending_total = 0;
+    std::vector<Saved> saved = {};                    ///< step: what the node has saved
+    TensorSummary grad_before = {}, grad_after = {};  ///< step of a leaf: its grad(); not known if undefined
     int64_t saved_bytes = 0;  ///< memory that saved tensors of the watched tape keep, after this event
     int64_t freed_bytes = 0;  ///< how much less that is than before this step
     bool partial = false;     ///< begin: the run is that of vox::grad: only nodes that lead to its inputs
     bool ran = false;         ///< step: false if vox::grad took the gradient and ended here, or it threw
-    bool threw = false;       ///< end: an exception ended the run
+    bool threw = false;       ///< end: an exception ended the run, at `node` if that is not 0
+    std::string error = {};   ///< end: its text
     int depth = 0;            ///< 0 for a backward, 1 for one that runs inside it, ...
   };
   /// Something that deserves attention, such as a NaN, and the event and node where it appeared.
@@ -87,9 +104,11 @@ struct Recording {
   };
 
   std::map<uint64_t, Node> nodes;
+  std::vector<Constant> constants;
   std::vector<Event> events;
 
-  /// The first NaN or infinity, the first zero gradient, a leaf that no backward reached.
+  /// The first NaN or infinity, the first zero gradient, a leaf that no backward reached, a gradient that was
+  /// added to that of an earlier backward, the node where an exception ended a backward.
   std::vector<Problem> problems() const;
 
   /// Why x.grad() is undefined, zero or NaN: the path and the node where it was lost.
@@ -106,8 +125,8 @@ std::ostream& operator<<(std::ostream& out, const Recording& recording);
 std::string tape_dot(const Tensor& output);
 
 /// Writes one HTML page that needs no other file and no network: the graph, stepped with arrow keys, values
-/// and gradients, the code of each node, memory over time, problems. Graphviz (`dot`) draws the graph. Throws
-/// IoError if it is not installed or the file cannot be written, and ValueError for more than 500 nodes.
+/// and gradients, the code of each node, memory over time, problems. Throws IoError if the file cannot be
+/// written, and ValueError for an empty recording or more than 500 nodes.
 void write_html(const Recording& recording, const std::string& path);
 
 /// Why t.grad() is undefined, zero or NaN, as far as the tensor itself knows. A Recording knows more.

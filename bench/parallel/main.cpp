@@ -12,69 +12,12 @@
 #include <voxgrad/dist/dist.h>
 #include <voxgrad/voxgrad.h>
 
+#include "../networks/unet.h"
+
 namespace {
 
-using namespace vox::nn;
 using vox::Tensor;
 namespace dist = vox::dist;
-
-/// "unet" of bench/networks/models.py.
-class UNet {
- public:
-  explicit UNet(const std::vector<int64_t>& channels) {
-    for (size_t i = 0; i < channels.size(); ++i) down_.push_back(block(i ? channels[i - 1] : 1, channels[i]));
-    for (size_t i = 0; i + 1 < channels.size(); ++i) {
-      up_.push_back(Sequential{ConvTranspose3d(
-          {.in_channels = channels[i + 1], .out_channels = channels[i], .kernel_size = 2, .stride = 2})});
-      merge_.push_back(block(2 * channels[i], channels[i]));
-    }
-    head_.push_back(Sequential{Conv3d({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1})});
-  }
-
-  Tensor operator()(Tensor x) {
-    std::vector<Tensor> skips;
-    for (size_t i = 0; i < down_.size(); ++i) {
-      if (i > 0) x = vox::max_pool3d(x, {.kernel_size = 2});
-      x = down_[i](x);
-      skips.push_back(x);
-    }
-    for (size_t i = up_.size(); i-- > 0;) x = merge_[i](vox::cat({skips[i], up_[i](x)}, 1));
-    return head_[0](x);
-  }
-
-  void for_each(const std::function<void(const std::string&, Sequential&)>& f) {
-    const std::map<std::string, std::vector<Sequential>*> parts{
-        {"down", &down_}, {"up", &up_}, {"merge", &merge_}, {"head", &head_}};
-    for (const auto& [name, layers] : parts) {
-      for (size_t i = 0; i < layers->size(); ++i) f(name + std::to_string(i) + ".", (*layers)[i]);
-    }
-  }
-  std::vector<Module::Named> named_parameters() {
-    std::vector<Module::Named> all;
-    for_each([&](const std::string& prefix, Sequential& layers) {
-      for (const auto& [name, t] : layers.named_parameters()) all.emplace_back(prefix + name, t);
-    });
-    return all;
-  }
-  std::vector<Module::Named> named_buffers() {
-    std::vector<Module::Named> all;
-    for_each([&](const std::string& prefix, Sequential& layers) {
-      for (const auto& [name, t] : layers.named_buffers()) all.emplace_back(prefix + name, t);
-    });
-    return all;
-  }
-
- private:
-  static Sequential block(int64_t in, int64_t out) {
-    return Sequential{Conv3d({.in_channels = in, .out_channels = out, .kernel_size = 3, .padding = 1}),
-                      BatchNorm3d({.num_features = out}),
-                      ReLU(),
-                      Conv3d({.in_channels = out, .out_channels = out, .kernel_size = 3, .padding = 1}),
-                      BatchNorm3d({.num_features = out}),
-                      ReLU()};
-  }
-  std::vector<Sequential> down_, up_, merge_, head_;
-};
 
 struct Options {
   std::string device = "cpu", precision = "highest";
@@ -124,16 +67,12 @@ void run(const Options& o) {
   const vox::DType dtype = o.precision == "bf16" ? vox::bf16 : vox::f32;
   vox::set_float32_precision(o.precision == "high" ? vox::Float32Precision::high
                                                    : vox::Float32Precision::highest);
-  UNet net({32 / o.narrow, 64 / o.narrow, 128 / o.narrow, 256 / o.narrow});
-  net.for_each([&](const std::string&, Sequential& layers) { layers.to(dtype).to(device); });
+  bench::UNet net({32 / o.narrow, 64 / o.narrow, 128 / o.narrow, 256 / o.narrow}, false);
+  net.to(dtype).to(device);
   dist::DataParallel parallel(net, {.bucket_bytes = o.bucket_bytes});
-  std::vector<Tensor> parameters;
   int64_t bytes = 0;
-  for (const auto& [name, p] : net.named_parameters()) {
-    parameters.push_back(p);
-    bytes += p.numel() * vox::size_of(dtype);
-  }
-  vox::optim::AdamW adamw(parameters, {.lr = 1e-3});
+  for (const Tensor& p : net.parameters()) bytes += p.numel() * vox::size_of(dtype);
+  vox::optim::AdamW adamw(net.parameters(), {.lr = 1e-3});
   const Tensor x = vox::randn({o.batch, 1, o.size, o.size, o.size}, {.device = device}).to(dtype);
   const Tensor target =
       vox::randint(0, 2, {o.batch, o.size, o.size, o.size}, {.dtype = vox::i64, .device = device});

@@ -1,12 +1,17 @@
 #include "docs/exercises/steps.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iomanip>
 #include <iostream>
 #include <string_view>
 
 #include <voxgrad/autograd/gradcheck.h>
+#include <voxgrad/autograd/running.h>
 
 namespace exercise {
 
@@ -34,6 +39,35 @@ void expect_gradients(const std::function<vox::Tensor(const std::vector<vox::Ten
 
 namespace {
 
+/// Notes whether the library's engine runs.
+struct EngineRuns final : vox::autograd::Observer {
+  bool any = false;
+  void reads(vox::autograd::Node&, std::span<const vox::Tensor>) override {}
+  void recorded(vox::autograd::Node&, const vox::Tensor&) override {}
+  void began(const std::vector<vox::autograd::Edge>&, const vox::autograd::GradPlan*) override { any = true; }
+  void arrived(vox::autograd::Node&, const vox::autograd::Gradients&) override {}
+  void ran(vox::autograd::Node&, const vox::autograd::Gradients&) override {}
+  void failed(const char*, uint64_t) override {}
+  void ended() override {}
+};
+
+}  // namespace
+
+void without_engine(const std::function<void()>& f) {
+  const auto runs = std::make_shared<EngineRuns>();
+  auto* const outer = std::exchange(vox::autograd::running.observer, runs.get());
+  try {
+    f();
+  } catch (...) {
+    vox::autograd::running.observer = outer;
+    throw;
+  }
+  vox::autograd::running.observer = outer;
+  expect(!runs->any, "your code called Tensor::backward or vox::grad, which this exercise replaces");
+}
+
+namespace {
+
 /// A function, so that it exists before the first STEP of any file.
 std::vector<Step>& steps() {
   static std::vector<Step> all;
@@ -41,11 +75,41 @@ std::vector<Step>& steps() {
 }
 void (*afterwards)() = nullptr;
 
+const char* running_step = "";
+
+/// Names the step that ends the program. It may call only what a signal handler may.
+void end_by_signal(int signal) {
+  const char* const reason =
+      signal == SIGALRM   ? "it ran for more than a minute"
+      : signal == SIGABRT ? "it called abort(), perhaps by an exception in a destructor"
+      : signal == SIGFPE  ? "an integer was divided by zero"
+                          : "it used memory that it does not own, or the stack overflowed";
+  for (const char* text : {"CRASH ", running_step, "\n      ", reason, "\n"}) {
+    if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
+  }
+  _exit(1);
+}
+
+void catch_signals() {
+  static char stack[1 << 16];  // an overflowing stack has no room for a handler
+  const stack_t other{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};
+  sigaltstack(&other, nullptr);
+  struct sigaction action {};
+  action.sa_handler = end_by_signal;
+  action.sa_flags = SA_ONSTACK;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM})
+    sigaction(signal, &action, nullptr);
+}
+
 /// Runs the steps, prints one line each, and returns the exit status: 0 if all pass. With the argument
 /// `--stub` it is 0 if some step fails and none throws anything except Failed.
 int run_all(bool is_stub) {
   size_t passed = 0, errors = 0;
+  catch_signals();
   for (const Step& step : steps()) {
+    std::cout << std::flush;
+    running_step = step.name;
+    alarm(60);
     try {
       step.run();
       ++passed;
@@ -57,6 +121,7 @@ int run_all(bool is_stub) {
       std::cout << "FAIL  " << step.name << "\n      an exception: " << error.what() << "\n";
     }
   }
+  alarm(0);
   const bool all_pass = passed == steps().size();
   std::cout << passed << " of " << steps().size() << " steps pass\n";
   return (is_stub ? !all_pass && errors == 0 : all_pass) ? 0 : 1;

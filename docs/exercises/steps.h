@@ -8,7 +8,7 @@
 #include <voxgrad/core/tensor.h>
 
 // The test of an exercise is a list of steps (STEP, below). Each step names one thing that the student's code
-// must do, and says what it expected and what it got.
+// must do, and says what it expected and what it got. A step that crashes ends the program, which names it.
 
 namespace exercise {
 
@@ -30,6 +30,9 @@ void expect_close(const char* what, const vox::Tensor& got, const vox::Tensor& e
 /// gradcheck and gradgradcheck (autograd/gradcheck.h) pass.
 void expect_gradients(const std::function<vox::Tensor(const std::vector<vox::Tensor>&)>& f,
                       const std::vector<vox::Tensor>& inputs);
+
+/// Calls f, which must do without Tensor::backward and vox::grad.
+void without_engine(const std::function<void()>& f);
 
 struct Step {
   const char* name;

@@ -21,15 +21,14 @@ struct Segmented {
   mri::Box box;  ///< the part that is scored
 };
 
-/// The Dice score 2 |A and B| / (|A| + |B|) of two masks inside `box`; 1 if both are empty there.
+/// vox::nn::dice_score of two masks inside `box`.
 inline double dice(const mri::Mask& a, const mri::Mask& b, const mri::Size& size, const mri::Box& box) {
-  int64_t both = 0, sum = 0;
-  for_each_voxel(box, [&](int64_t d, int64_t h, int64_t w) {
-    const auto i = static_cast<size_t>((d * size[1] + h) * size[2] + w);
-    both += a[i] && b[i];
-    sum += a[i] + b[i];
-  });
-  return sum == 0 ? 1 : 2 * static_cast<double>(both) / static_cast<double>(sum);
+  const auto part = [&](const mri::Mask& mask) {
+    vox::Tensor t = vox::from_vector<uint8_t>(mask, {size[0], size[1], size[2]});
+    for (int axis = 0; axis < 3; ++axis) t = t.slice(axis, box.begin[axis], box.end[axis]);
+    return t;
+  };
+  return vox::nn::dice_score(part(a), part(b));
 }
 
 struct Scores {

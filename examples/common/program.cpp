@@ -28,7 +28,7 @@ Volume load_scan(const std::string& path) {
                              " is not there. On Debian and Ubuntu: apt install mricron-data. Or run with "
                              "--volume FILE for another scan, or with --phantom, which needs no file");
   }
-  return crop_to_even(normalise(read_nifti(path)));
+  return crop_to_even(normalise(read_scan(path)));
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
-// Training: its state, the loop, and what a long run needs: checkpoints, Ctrl-C, and a progress line.
+// Training: its state, the loop, and what a long run needs: checkpoints and Ctrl-C.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,9 +30,8 @@ struct TrainingState {
   History history = {};
 };
 
-/// Writes everything as one .safetensors file. vox::nn::save replaces the old file only when the new one is
-/// complete, so there is always a whole one.
-void save_checkpoint(const TrainingState& state, const std::filesystem::path& path);
+/// Writes everything as one file, with vox::nn::Checkpoint.
+void save_checkpoint(TrainingState& state, const std::filesystem::path& path);
 
 /// Reads such a file into `state`. Throws std::runtime_error (or vox::Error) if it is missing, damaged, of
 /// another network, or of a run with another seed or number of steps; `state` must not be used after that.
@@ -70,34 +66,5 @@ void catch_interrupts();
 
 /// Whether SIGINT or SIGTERM has arrived since catch_interrupts().
 bool interrupted();
-
-/// Draws `[#####.....] 120/600  loss 0.000213  36.71 dB  8.1 steps/s  0:59 left`.
-/// On a terminal it redraws one line, a few times a second; elsewhere it prints a line every few seconds.
-class Progress {
- public:
-  /// `done` of the `total` steps were made by the run that is being resumed. The training ends `seconds` from
-  /// now even if steps are left.
-  Progress(int64_t done, int64_t total, std::FILE* out = stderr,
-           double seconds = std::numeric_limits<double>::infinity());
-  /// Ends the line on the terminal.
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  /// Reports that `step` steps are done. `score` is that of the last evaluation, with its unit.
-  void update(int64_t step, double loss, const std::string& score);
-
- private:
-  std::string line(int64_t step, double loss, const std::string& score) const;
-
-  using Clock = std::chrono::steady_clock;
-  int64_t first_, total_;
-  std::FILE* out_;
-  double seconds_;
-  bool is_terminal_;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_{};
-  bool line_stands_ = false;
-};
 
 }  // namespace mri

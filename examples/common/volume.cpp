@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include <voxgrad/core/factories.h>
+#include <voxgrad/image/image.h>
 #include <voxgrad/ops/interpolate.h>
 
 namespace mri {
@@ -62,6 +63,19 @@ Volume crop_to_even(const Volume& volume) {
     }
   }
   return crop(volume, {0, 0, 0}, even);
+}
+
+Scan read_scan(const std::string& path) {
+  const vox::Image image = vox::closest_canonical(vox::read_image(path));
+  const vox::Shape& shape = image.data.shape();
+  if (shape.rank() != 3 || std::min({shape[0], shape[1], shape[2]}) < 2)
+    throw std::runtime_error("read_scan: " + path +
+                             ": needs one volume with more than one voxel along each axis");
+  Scan scan{Volume({shape[0], shape[1], shape[2]}), image.data.dtype() == vox::u8};
+  scan.volume.spacing = image.spacing;
+  scan.volume.voxels = image.data.to(vox::f32).to_vector<float>();
+  for (float& voxel : scan.volume.voxels) voxel = std::isfinite(voxel) ? voxel : 0;
+  return scan;
 }
 
 // ---- The phantom ---------------------------------------------------------------------------------------

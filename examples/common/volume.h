@@ -16,7 +16,7 @@ using Size = std::array<int64_t, 3>;
 
 /// A scalar volume. W runs fastest: voxel (d, h, w) is `voxels[(d * H + h) * W + w]`.
 ///
-/// After `read_nifti` the axes are anatomical: D runs from foot to head, H from back to front, W from the
+/// After `read_scan` the axes are anatomical: D runs from foot to head, H from back to front, W from the
 /// subject's left to right.
 struct Volume {
   Size size{};
@@ -88,14 +88,9 @@ struct Scan {
   bool is_uint8 = false;  ///< Stored as unscaled bytes: 255 is white.
 };
 
-/// Reads a single-file NIfTI image (`.nii` or `.nii.gz`) of 3 dimensions, or more if the others are 1, and
-/// turns its axes to the anatomical order that `Volume` documents. Voxel types: 8- to 64-bit integers,
-/// float32, float64. Voxels that are not finite become 0.
-///
-/// Throws std::runtime_error that names the file and the reason if it is missing, not NIfTI, not 3-D, of
-/// another type, truncated or corrupt. A header that promises more voxels than the file holds is refused
-/// before memory is allocated for them: the unpacked bytes of the file are counted first.
-Scan read_nifti(const std::string& path);
+/// vox::read_image of a volume without channels, its axes turned to the anatomical order that `Volume`
+/// documents. Voxels that are not finite become 0. Throws std::runtime_error if no axis may be 1 and one is.
+Scan read_scan(const std::string& path);
 
 /// The modified Shepp-Logan head, which needs no file, sampled on `size` voxels over the cube [-1, 1]^3. Each
 /// voxel is the mean of 2x2x2 points in it, so that surfaces have partial volumes as in a scan. Intensities

@@ -44,6 +44,7 @@ class Optimizer {
 
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
+  size_t group_count() const { return lr_.size(); }
   /// The learning rate of a group; the constructor's parameters are group 0.
   double lr(size_t group = 0) const;
   void set_lr(Real lr);  ///< of all groups
@@ -92,5 +93,7 @@ struct ClipOptions {
 /// Multiplies the gradients by max_norm / (norm + 1e-6) if that is below 1, or NaN, where norm is the L2 norm
 /// of all of them together, and returns the norm. Waits for the device.
 double clip_grad_norm_(const std::vector<Tensor>& parameters, Real max_norm, const ClipOptions& options = {});
+/// Limits each element of the gradients to [-clip_value, clip_value]; NaN stays NaN.
+void clip_grad_value_(const std::vector<Tensor>& parameters, Real clip_value);
 
 }  // namespace vox::optim

@@ -16,6 +16,14 @@ struct StepSchedule {
 /// base_lr * gamma^floor(step / step_size), as torch.optim.lr_scheduler.StepLR.
 double step_lr(Int step, const StepSchedule& schedule);
 
+struct ExponentialSchedule {
+  vox::detail::ByName by_name{};
+  double base_lr;
+  double gamma;
+};
+/// base_lr * gamma^step, as torch.optim.lr_scheduler.ExponentialLR.
+double exponential_lr(Int step, const ExponentialSchedule& schedule);
+
 struct CosineSchedule {
   vox::detail::ByName by_name{};
   double base_lr;
@@ -27,6 +35,30 @@ struct CosineSchedule {
 /// after the warm-up, as CosineAnnealingLR in closed form (Loshchilov & Hutter, arXiv 1608.03983); min_lr
 /// after total_steps.
 double cosine_lr(Int step, const CosineSchedule& schedule);
+
+struct WarmRestartsSchedule {
+  vox::detail::ByName by_name{};
+  double base_lr;
+  int64_t period;             ///< steps of the first period (T_0 in PyTorch)
+  int64_t period_factor = 1;  ///< each period is longer than the one before by this factor (T_mult)
+  double min_lr = 0;
+};
+/// Half a cosine from base_lr towards min_lr in each period, as CosineAnnealingWarmRestarts (arXiv
+/// 1608.03983).
+double warm_restarts_lr(Int step, const WarmRestartsSchedule& schedule);
+
+struct OneCycleSchedule {
+  vox::detail::ByName by_name{};
+  double max_lr;
+  int64_t total_steps;
+  double pct_start = 0.3;  ///< the part of the steps in which the rate rises
+  double div_factor = 25, final_div_factor = 1e4;
+  bool linear = false;  ///< straight lines (anneal_strategy="linear"); otherwise halves of cosines
+};
+/// From max_lr / div_factor to max_lr in pct_start * total_steps - 1 steps, then down to
+/// max_lr / div_factor / final_div_factor in the last step, total_steps - 1, and there after it, as
+/// OneCycleLR (Smith & Topin, arXiv 1708.07120), without its cycle of the momentum.
+double one_cycle_lr(Int step, const OneCycleSchedule& schedule);
 
 struct PolynomialSchedule {
   vox::detail::ByName by_name{};

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/cpu/convert_run.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/walk.h>
@@ -55,7 +56,7 @@ void copy(const Tensor& source, const Tensor& target) {
             if (r.step[1] == 0)
               std::fill_n(to, r.n, detail::convert<To>(*from));
             else
-              std::transform(from, from + r.n, to, [](From x) { return detail::convert<To>(x); });
+              convert_run(from, to, r.n);
           },
           target, source);
     });

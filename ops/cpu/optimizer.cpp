@@ -1,6 +1,11 @@
 #include <voxgrad/core/parallel.h>
 #include <voxgrad/ops/adam_step.h>
-#include <voxgrad/ops/kernels.h>
+#include <voxgrad/ops/cpu/convert_run.h>
+#include <voxgrad/ops/layer_kernels.h>
+#include <voxgrad/ops/rmsprop_step.h>
+
+#include <algorithm>
+#include <array>
 
 // Steps of optimisers: one pass over the memory of each parameter.
 
@@ -9,14 +14,26 @@ namespace {
 
 constexpr int64_t grain = 16384;  // elements worth a task
 
-/// Elements begin to end of a parameter p with gradient g and buffers m and v, the first `buffers` of which
-/// exist. Bound to a constant, so that the loop has no branches.
+/// n elements of a parameter p with gradient g and buffers m and v, the first `buffers` of which exist. Bound
+/// to a constant, so that the loop has no branches.
+template <int buffers, class C, class Formula>
+void update(Formula f, C scale, C scale2, C* p, const C* g, C* m, C* v, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    C none = 0;
+    f(p[i], g[i], buffers > 0 ? m[i] : none, buffers > 1 ? v[i] : none, scale, scale2);
+  }
+}
+/// 16-bit elements are widened in blocks. A loop with formula and conversions is too long for vector code.
 template <int buffers, class T, class C, class Formula>
-void update(Formula f, C scale, C scale2, T* p, const T* g, C* m, C* v, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    C none = 0, value = static_cast<C>(p[i]);
-    f(value, static_cast<C>(g[i]), buffers > 0 ? m[i] : none, buffers > 1 ? v[i] : none, scale, scale2);
-    p[i] = static_cast<T>(value);
+void update(Formula f, C scale, C scale2, T* p, const T* g, C* m, C* v, int64_t n) {
+  constexpr int64_t block = 512;
+  std::array<C, block> wide_p, wide_g;
+  for (int64_t i = 0; i < n; i += block) {
+    const int64_t count = std::min(block, n - i);
+    convert_run(p + i, wide_p.data(), count);
+    convert_run(g + i, wide_g.data(), count);
+    update<buffers, C>(f, scale, scale2, wide_p.data(), wide_g.data(), m ? m + i : m, v ? v + i : v, count);
+    convert_run(wide_p.data(), p + i, count);
   }
 }
 
@@ -34,14 +51,15 @@ void step_all(const Step& step, std::span<const detail::OptimizerItem> items) {
       };
       T* const p = detail::mutable_ptr<T>(item.parameter);
       const T* const g = detail::ptr<T>(item.gradient);
-      C *const m = buffer(0), *const v = buffer(1);
+      C *const all_m = buffer(0), *const all_v = buffer(1);
       parallel_for(item.parameter.numel(), grain, [&](int64_t begin, int64_t end) {
+        C *const m = all_m ? all_m + begin : nullptr, *const v = all_v ? all_v + begin : nullptr;
         if (v)
-          update<2>(formula, scale, scale2, p, g, m, v, begin, end);
+          update<2>(formula, scale, scale2, p + begin, g + begin, m, v, end - begin);
         else if (m)
-          update<1>(formula, scale, scale2, p, g, m, v, begin, end);
+          update<1>(formula, scale, scale2, p + begin, g + begin, m, v, end - begin);
         else
-          update<0>(formula, scale, scale2, p, g, m, v, begin, end);
+          update<0>(formula, scale, scale2, p + begin, g + begin, m, v, end - begin);
       });
     });
   }
@@ -53,6 +71,9 @@ void sgd_step(const detail::SgdStep& step, std::span<const detail::OptimizerItem
   step_all(step, items);
 }
 void adam_step(const detail::AdamStep& step, std::span<const detail::OptimizerItem> items) {
+  step_all(step, items);
+}
+void rmsprop_step(const detail::RmspropStep& step, std::span<const detail::OptimizerItem> items) {
   step_all(step, items);
 }
 

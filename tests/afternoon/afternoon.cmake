@@ -17,6 +17,6 @@ foreach(name IN ITEMS 01_numbers 02_modes 11_formats)
 endforeach()
 
 add_test(NAME afternoon.lines COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} "-DFILES=${VOXGRAD_AFTERNOON}"
-  -DMOST=6600 -P ${CMAKE_CURRENT_LIST_DIR}/lines.cmake)
+  -DMOST=6500 -P ${CMAKE_CURRENT_LIST_DIR}/lines.cmake)
 set_tests_properties(afternoon.network afternoon.01_numbers afternoon.02_modes afternoon.11_formats afternoon.lines
   PROPERTIES LABELS cpu TIMEOUT 600)

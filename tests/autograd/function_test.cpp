@@ -105,7 +105,8 @@ TEST(Function, MistakesOfBackwardAreNamed) {
 }
 
 TEST(Function, NeedsGradIsCheckedInsteadOfUndefined) {
-  const Own too_early(tripled, [](auto& ctx, auto& inputs) { return inputs[0] * ctx.needs_grad(0); });
+  const Own too_early(tripled,
+                      [](auto& ctx, auto& inputs) { return ctx.needs_grad(0) ? inputs[0] : Tensor(); });
   const Own too_far([](auto& ctx, auto& g) { return Tensors{ctx.needs_grad(1) ? g : Tensor()}; });
   EXPECT_REFUSED(GradError, too_early.apply({leaf({1})}), "needs_grad: may be called only in backward");
   EXPECT_REFUSED(ValueError, too_far.apply({leaf({1})}).backward(), "needs_grad: input 1 of 1");

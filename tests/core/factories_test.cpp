@@ -83,10 +83,8 @@ TEST_P(Factories, Eye) {
 }
 
 TEST(FromVector, NamesBothCountsWhenTheyDiffer) {
-  EXPECT_EQ(message_of([] {
-              from_vector<float>({1, 2}, {3, 2});
-            }),
-            "from_vector: shape (3,2) has 6 elements, got 2 values");
+  EXPECT_MESSAGE(Error, from_vector<float>({1, 2}, {3, 2}),
+                 "from_vector: shape (3,2) has 6 elements, got 2 values");
   EXPECT_THROW(from_vector<float>({1, 2}, {-2}), ShapeError);
   EXPECT_THROW(from_vector<float>({}, {}), ShapeError);
 }

@@ -106,10 +106,8 @@ TEST(Shape, Broadcasts) {
   EXPECT_EQ(broadcast_shapes("f", {2, 0}, {1, 1}), (Shape{2, 0}));
   EXPECT_THROW(broadcast_shapes("f", {0}, {2}), ShapeError);
   EXPECT_THROW(broadcast_shapes("f", {2, 3}, {3, 2}), ShapeError);
-  EXPECT_EQ(message_of<ShapeError>([] {
-              broadcast_shapes("add", {2, 3}, {4, 3});
-            }),
-            "add: shapes (2,3) and (4,3) do not broadcast: sizes 2 and 4 differ and neither is 1");
+  EXPECT_MESSAGE(ShapeError, broadcast_shapes("add", {2, 3}, {4, 3}),
+                 "add: shapes (2,3) and (4,3) do not broadcast: sizes 2 and 4 differ and neither is 1");
 }
 
 TEST(Check, ThrowsItsTypeAndIsAVoxError) {

@@ -185,7 +185,7 @@ TEST(Tensor, CudaWithoutADeviceIsAnError) {
 
 TEST(Scalar, RemembersWholeNumbersExactly) {
   EXPECT_EQ(Scalar(INT64_MAX).as_integer(), INT64_MAX);
-  EXPECT_TRUE(Scalar(true).is_integer());
+  EXPECT_TRUE(Element(true).is_integer());
   EXPECT_TRUE(Scalar(3u).is_integer());
   EXPECT_FALSE(Scalar(3.0).is_integer());
   EXPECT_FALSE(Scalar(UINT64_MAX).is_integer()) << "no int64_t holds it";

@@ -48,7 +48,7 @@ class DataParallelTest : public RanksTest {
     return gradients;
   }
   static void expect_near(const nn::Module& net, const std::vector<Tensor>& expected, double tolerance) {
-    const std::vector<nn::Module::Named> parameters = net.named_parameters();
+    const std::vector<nn::NamedTensor> parameters = net.named_parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       SCOPED_TRACE(parameters[i].first);
       const Tensor difference = parameters[i].second.grad() - expected[i];

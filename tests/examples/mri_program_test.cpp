@@ -1,10 +1,7 @@
 // The command line, the files written and the report.
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "metrics.h"
 #include "mri_images.h"
@@ -35,39 +32,6 @@ TEST(MriOptions, ReadsBothSpellings) {
   EXPECT_TRUE(options.resume);
   EXPECT_EQ(options.out, "somewhere");
   EXPECT_EQ(options.threads, 2);
-}
-
-/// What Progress prints for one step of many, made 20 ms after it began.
-std::string progress_line(int64_t steps, double seconds) {
-  std::FILE* file = std::tmpfile();
-  {
-    Progress progress(0, steps, file, seconds);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    progress.update(1, 0.5, "3 dB");
-  }
-  std::rewind(file);
-  char text[300] = "";
-  EXPECT_NE(std::fgets(text, sizeof text, file), nullptr);
-  std::fclose(file);
-  return text;
-}
-
-TEST(MriProgress, TimeLeftIsThatOfTheStepsOrOfTheClock) {
-  // A million steps of 20 ms and more take hours; just below 90 s the display is 1:30.
-  EXPECT_EQ(progress_line(1'000'000, std::numeric_limits<double>::infinity()).find("  1:30 left"),
-            std::string::npos);
-  EXPECT_NE(progress_line(1'000'000, 90.0).find("  1:30 left"), std::string::npos);
-  EXPECT_NE(progress_line(1'000'000, 0.001).find("  0:00 left"), std::string::npos);
-  EXPECT_NE(progress_line(2, 90.0).find("  0:01 left"), std::string::npos);
-}
-
-TEST(MriProgress, BarIsThatOfTheStepsOrOfTheClock) {
-  const std::string full(24, '#'), empty(24, '.');
-  EXPECT_TRUE(
-      progress_line(1'000'000, std::numeric_limits<double>::infinity()).starts_with('[' + empty + ']'));
-  EXPECT_TRUE(progress_line(1'000'000, 1e5).starts_with('[' + empty + ']'));
-  EXPECT_TRUE(progress_line(1'000'000, 0.001).starts_with('[' + full + ']'));
-  EXPECT_TRUE(progress_line(1, 1e5).starts_with('[' + full + ']'));
 }
 
 TEST(MriOptions, RefusesWhatItDoesNotKnow) {

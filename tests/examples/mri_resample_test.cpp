@@ -2,15 +2,41 @@
 #include "volume.h"
 
 #include <gtest/gtest.h>
+#include <voxgrad/image/image.h>
+#include <voxgrad/voxgrad.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "mri_images.h"
+#include "tests/support/temporary_folder.h"
 
 namespace mri {
 namespace {
+
+TEST(MriScan, IsAnatomicalAndFinite) {
+  const vox::testing::TemporaryFolder folder;
+  const std::string path = (folder / "scan.nii").string();
+  vox::Image image{.data = vox::arange(24).reshape({2, 3, 4}), .spacing = {3, 2, 1}};  // LPS: H and W turn
+  image.data[0][0][0].fill_(std::numeric_limits<float>::infinity());
+  vox::write_image(path, image);
+  const Scan scan = read_scan(path);
+  EXPECT_FALSE(scan.is_uint8);
+  EXPECT_EQ(scan.volume.size, (Size{2, 3, 4}));
+  EXPECT_EQ(scan.volume.spacing, image.spacing);
+  EXPECT_EQ(scan.volume.at(0, 2, 3), 0);
+  EXPECT_EQ(scan.volume.at(0, 0, 0), 11);
+  image.data = image.data.to(vox::u8);
+  vox::write_image(path, image);
+  EXPECT_TRUE(read_scan(path).is_uint8);
+  for (const vox::Tensor& other : {vox::ones({1, 3, 4}), vox::ones({2, 2, 3, 4})}) {
+    image.data = other;
+    vox::write_image(path, image);
+    EXPECT_THROW(read_scan(path), std::runtime_error);
+  }
+}
 
 TEST(MriResample, LowResolutionIsTheMeanOfEachCell) {
   Volume high({2, 4, 2});

@@ -1,11 +1,11 @@
 # tests/fuzz/NAME.cpp is the program fuzz_NAME (README.md here): a libFuzzer in the preset cpu-fuzz, elsewhere a program
 # that replays files. The test fuzz.NAME replays the corpus.
-set(fuzz_nifti_libraries mri)
+set(fuzz_image_libraries voxgrad::image)
 
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
 list(REMOVE_ITEM sources ${CMAKE_CURRENT_LIST_DIR}/replay.cpp)
-if(NOT TARGET mri)
-  list(REMOVE_ITEM sources ${CMAKE_CURRENT_LIST_DIR}/nifti.cpp)
+if(NOT TARGET voxgrad::image)
+  list(REMOVE_ITEM sources ${CMAKE_CURRENT_LIST_DIR}/image.cpp)
 endif()
 foreach(source IN LISTS sources)
   get_filename_component(name ${source} NAME_WE)

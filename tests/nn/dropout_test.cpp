@@ -1,5 +1,6 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/dropout.h>
+#include <voxgrad/ops/sum.h>
 
 #include "tests/support/devices.h"
 #include "tests/support/values.h"
@@ -39,6 +40,27 @@ TEST_P(DropoutTest, EqualSeedsDropEqualElementsOnEveryDevice) {
   manual_seed(1);
   const Tensor first = layer(ones({300}, {.device = device()}));
   EXPECT_FALSE(testing::same_bits(first, layer(ones({300}, {.device = device()})))) << "each call draws anew";
+}
+
+TEST_P(DropoutTest, ChannelsAreDroppedWhole) {
+  const auto check = [&](auto layer, const std::vector<Shape>& shapes, const Shape& wrong, int64_t axes) {
+    for (const Shape& shape : shapes) {
+      manual_seed(2);
+      const Tensor y = layer(ones(shape, {.device = device()}));
+      const int64_t channels = y.numel() / (1 << axes);
+      const Tensor rows = y.reshape({channels, 1 << axes});
+      EXPECT_TRUE(testing::same_bits(rows, rows.slice(1, 0, 1).expand(rows.shape()).contiguous()));
+      const double kept = sum(rows.select(1, 0)).item() / 2;  // each 2
+      EXPECT_NEAR(kept / static_cast<double>(channels), 0.5,
+                  5 * std::sqrt(0.25 / static_cast<double>(channels)));
+    }
+    EXPECT_THROW(layer(ones(wrong, {.device = device()})), ShapeError);
+  };
+  check(nn::Dropout1d(), {{30, 20, 2}, {600, 2}}, {2, 2, 2, 2}, 1);
+  check(nn::Dropout2d(), {{30, 20, 2, 2}, {600, 2, 2}}, {2, 2}, 2);
+  check(nn::Dropout3d(), {{30, 20, 2, 2, 2}, {600, 2, 2, 2}}, {2, 2, 2}, 3);
+  EXPECT_EQ(nn::Dropout3d({.p = 0.25}).describe(), "Dropout3d(0.25)");
+  EXPECT_THROW(nn::Dropout2d({.p = 1.5}), ValueError);
 }
 
 TEST_P(DropoutTest, SixteenBitsAreThoseOfF32Rounded) {

@@ -1,8 +1,10 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/nn/init.h>
+#include <voxgrad/ops/elementwise.h>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace vox {
@@ -47,6 +49,34 @@ TEST(InitTest, DistributionsHaveTheirMoments) {
   nn::init::normal_(w, -1, 0.5);
   EXPECT_NEAR(moments(w).mean, -1, 5 * 0.5 / 160);
   EXPECT_NEAR(moments(w).std, 0.5, 5 * 0.5 / 226);
+}
+
+TEST(InitTest, ATruncatedNormalHasItsMomentsAndBounds) {
+  manual_seed(3);
+  Tensor w = zeros({25600}, {.dtype = f64});
+  nn::init::trunc_normal_(w, 3, 2, 1, 7);  // 3 + 2 z with z in [-1, 2], whose mean is 0.2296 and std 0.7209
+  EXPECT_NEAR(moments(w).mean, 3 + 2 * 0.22963717909132897, 5 * 1.44 / 160);
+  EXPECT_NEAR(moments(w).std, 2 * 0.7209455868590458, 5 * 1.44 / 160);
+  for (double v : w.to_vector<double>()) EXPECT_TRUE(v >= 1 && v <= 7);
+  // The whole line: deciles are those of the normal distribution.
+  nn::init::trunc_normal_(w, 0, 1, -40, 40);
+  std::vector<double> v = w.to_vector<double>();
+  std::sort(v.begin(), v.end());
+  EXPECT_NEAR(v[25600 / 2], 0, 5 * 1.2533 / 160);
+  EXPECT_NEAR(v[25600 / 10 * 9], 1.2815515655446008, 5 * 1.71 / 160);
+  nn::init::trunc_normal_(w, 0, 1, 30, 31);  // beyond the precision of the distribution: a bound
+  for (double x : w.to_vector<double>()) EXPECT_TRUE(x >= 30 && x <= 31);
+  EXPECT_THROW(nn::init::trunc_normal_(w, 0, 0), ValueError);
+  EXPECT_THROW(nn::init::trunc_normal_(w, 0, 1, 2, -2), ValueError);
+}
+
+TEST(InitTest, IcnrRepeatsTheChannelsOfOneCell) {
+  Tensor w = zeros({16, 3, 1, 2, 3});
+  nn::init::icnr_(w, 2);
+  for (int64_t c = 0; c < 16; ++c) EXPECT_TRUE(equal(w[c], w[c / 8 * 8])) << c;
+  EXPECT_FALSE(equal(w[0], w[8]));
+  EXPECT_THROW(nn::init::icnr_(w, 3), ShapeError);
+  EXPECT_THROW(nn::init::icnr_(w, 0), ValueError);
 }
 
 TEST(InitTest, WritesAParameterInPlace) {

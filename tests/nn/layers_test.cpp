@@ -37,6 +37,8 @@ Tensor op_of(const nn::ConvTranspose<dims>& l, const Tensor& x) {
              .dilation = o.dilation});
 }
 
+Tensor op_of(const nn::PReLU& l, const Tensor& x) { return prelu(x, l.weight); }
+
 Tensor op_of(const nn::Linear& l, const Tensor& x) {
   Shape shape = x.shape();
   shape[shape.rank() - 1] = l.options.out_features;
@@ -115,99 +117,82 @@ Layer plain(std::string printed, L layer, const Shape& in, const Shape& out, Op 
           {{in, out}}};
 }
 
+template <class L>
+using Size = decltype(L::Options::kernel_size);
+
+/// Options in the order in which a convolution prints them.
+template <class L>
+typename L::Options conv(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1, Size<L> padding = 0,
+                         Size<L> dilation = 1, int64_t groups = 1, bool bias = true) {
+  return {.in_channels = in,
+          .out_channels = out,
+          .kernel_size = kernel,
+          .stride = stride,
+          .padding = padding,
+          .dilation = dilation,
+          .groups = groups,
+          .bias = bias};
+}
+template <class L>
+typename L::Options transposed(int64_t in, int64_t out, Size<L> kernel, Size<L> stride = 1,
+                               Size<L> padding = 0, Size<L> output_padding = 0, Size<L> dilation = 1,
+                               int64_t groups = 1, bool bias = true) {
+  return {.in_channels = in,
+          .out_channels = out,
+          .kernel_size = kernel,
+          .stride = stride,
+          .padding = padding,
+          .output_padding = output_padding,
+          .groups = groups,
+          .bias = bias,
+          .dilation = dilation};
+}
+
 std::vector<Layer> convolutions() {
   return {
       layer<nn::Conv1d>("Conv1d(4, 6, kernel_size=3, stride=2, padding=1, dilation=2, groups=2)",
-                        {.in_channels = 4,
-                         .out_channels = 6,
-                         .kernel_size = 3,
-                         .stride = 2,
-                         .padding = 1,
-                         .dilation = 2,
-                         .groups = 2},
-                        {{"weight", {6, 2, 3}}, {"bias", {6}}},
+                        conv<nn::Conv1d>(4, 6, 3, 2, 1, 2, 2), {{"weight", {6, 2, 3}}, {"bias", {6}}},
                         {{{2, 4, 7}, {2, 6, 3}}, {{5, 4, 11}, {5, 6, 5}}, {{4, 11}, {6, 5}}}),
       layer<nn::Conv2d>("Conv2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), dilation=(1,2), "
                         "groups=2, bias=false)",
-                        {.in_channels = 4,
-                         .out_channels = 6,
-                         .kernel_size = {3, 2},
-                         .stride = {2, 1},
-                         .padding = {1, 0},
-                         .dilation = {1, 2},
-                         .groups = 2,
-                         .bias = false},
+                        conv<nn::Conv2d>(4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 2, false),
                         {{"weight", {6, 2, 3, 2}}},
                         {{{1, 4, 3, 3}, {1, 6, 2, 1}}, {{5, 4, 7, 8}, {5, 6, 4, 6}}}),
-      layer<nn::Conv2d>(
-          "Conv2d(2, 3, kernel_size=(2,3), stride=(1,2), padding=(1,0))",
-          {.in_channels = 2, .out_channels = 3, .kernel_size = {2, 3}, .stride = {1, 2}, .padding = {1, 0}},
-          {{"weight", {3, 2, 2, 3}}, {"bias", {3}}}, {{{1, 2, 3, 5}, {1, 3, 4, 2}}}),
+      layer<nn::Conv2d>("Conv2d(2, 3, kernel_size=(2,3), stride=(1,2), padding=(1,0))",
+                        conv<nn::Conv2d>(2, 3, {2, 3}, {1, 2}, {1, 0}),
+                        {{"weight", {3, 2, 2, 3}}, {"bias", {3}}}, {{{1, 2, 3, 5}, {1, 3, 4, 2}}}),
       layer<nn::Conv3d>(
           "Conv3d(4, 6, kernel_size=(3,2,1), stride=(2,1,3), padding=(1,0,2), dilation=(1,2,1), groups=2)",
-          {.in_channels = 4,
-           .out_channels = 6,
-           .kernel_size = {3, 2, 1},
-           .stride = {2, 1, 3},
-           .padding = {1, 0, 2},
-           .dilation = {1, 2, 1},
-           .groups = 2},
+          conv<nn::Conv3d>(4, 6, {3, 2, 1}, {2, 1, 3}, {1, 0, 2}, {1, 2, 1}, 2),
           {{"weight", {6, 2, 3, 2, 1}}, {"bias", {6}}},
           {{{1, 4, 2, 3, 1}, {1, 6, 1, 1, 2}}, {{2, 4, 7, 8, 9}, {2, 6, 4, 6, 5}}}),
       layer<nn::Conv3d>("Conv3d(2, 2, kernel_size=(2,1,3), stride=(1,2,1), padding=(0,0,1))",
-                        {.in_channels = 2,
-                         .out_channels = 2,
-                         .kernel_size = {2, 1, 3},
-                         .stride = {1, 2, 1},
-                         .padding = {0, 0, 1}},
+                        conv<nn::Conv3d>(2, 2, {2, 1, 3}, {1, 2, 1}, {0, 0, 1}),
                         {{"weight", {2, 2, 2, 1, 3}}, {"bias", {2}}}, {{{1, 2, 3, 3, 2}, {1, 2, 2, 2, 2}}}),
       layer<nn::ConvTranspose1d>(
           "ConvTranspose1d(4, 6, kernel_size=3, stride=2, padding=1, output_padding=1, dilation=2, groups=2)",
-          {.in_channels = 4,
-           .out_channels = 6,
-           .kernel_size = 3,
-           .stride = 2,
-           .padding = 1,
-           .output_padding = 1,
-           .groups = 2,
-           .dilation = 2},
-          {{"weight", {4, 3, 3}}, {"bias", {6}}},
+          transposed<nn::ConvTranspose1d>(4, 6, 3, 2, 1, 1, 2, 2), {{"weight", {4, 3, 3}}, {"bias", {6}}},
           {{{2, 4, 3}, {2, 6, 8}}, {{5, 4, 7}, {5, 6, 16}}, {{4, 7}, {6, 16}}}),
       layer<nn::ConvTranspose2d>(
           "ConvTranspose2d(4, 6, kernel_size=(3,2), stride=(2,1), padding=(1,0), output_padding=(1,0), "
           "dilation=(1,2), groups=2, bias=false)",
-          {.in_channels = 4,
-           .out_channels = 6,
-           .kernel_size = {3, 2},
-           .stride = {2, 1},
-           .padding = {1, 0},
-           .output_padding = {1, 0},
-           .groups = 2,
-           .bias = false,
-           .dilation = {1, 2}},
+          transposed<nn::ConvTranspose2d>(4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, {1, 2}, 2, false),
           {{"weight", {4, 3, 3, 2}}}, {{{1, 4, 2, 2}, {1, 6, 4, 4}}, {{5, 4, 7, 8}, {5, 6, 14, 10}}}),
-      layer<nn::ConvTranspose2d>(
-          "ConvTranspose2d(2, 1, kernel_size=(2,3), stride=(1,2), dilation=(2,1))",
-          {.in_channels = 2, .out_channels = 1, .kernel_size = {2, 3}, .stride = {1, 2}, .dilation = {2, 1}},
-          {{"weight", {2, 1, 2, 3}}, {"bias", {1}}}, {{{1, 2, 2, 3}, {1, 1, 4, 7}}}),
+      layer<nn::ConvTranspose2d>("ConvTranspose2d(2, 1, kernel_size=(2,3), stride=(1,2), dilation=(2,1))",
+                                 transposed<nn::ConvTranspose2d>(2, 1, {2, 3}, {1, 2}, 0, 0, {2, 1}),
+                                 {{"weight", {2, 1, 2, 3}}, {"bias", {1}}}, {{{1, 2, 2, 3}, {1, 1, 4, 7}}}),
       layer<nn::ConvTranspose3d>(
           "ConvTranspose3d(2, 4, kernel_size=(3,3,3), stride=(1,2,3), padding=(1,1,1), groups=2)",
-          {.in_channels = 2,
-           .out_channels = 4,
-           .kernel_size = 3,
-           .stride = {1, 2, 3},
-           .padding = 1,
-           .groups = 2},
+          transposed<nn::ConvTranspose3d>(2, 4, 3, {1, 2, 3}, 1, 0, 1, 2),
           {{"weight", {2, 2, 3, 3, 3}}, {"bias", {4}}},
           {{{1, 2, 1, 2, 2}, {1, 4, 1, 3, 4}}, {{1, 2, 3, 4, 5}, {1, 4, 3, 7, 13}}}),
       layer<nn::ConvTranspose3d>(
           "ConvTranspose3d(2, 2, kernel_size=(1,2,3), stride=(1,2,2), padding=(0,0,1))",
-          {.in_channels = 2,
-           .out_channels = 2,
-           .kernel_size = {1, 2, 3},
-           .stride = {1, 2, 2},
-           .padding = {0, 0, 1}},
+          transposed<nn::ConvTranspose3d>(2, 2, {1, 2, 3}, {1, 2, 2}, {0, 0, 1}),
           {{"weight", {2, 2, 1, 2, 3}}, {"bias", {2}}}, {{{1, 2, 2, 2, 2}, {1, 2, 2, 4, 3}}}),
+      layer<nn::PReLU>("PReLU(1)", {}, {{"weight", {1}}}, {{{2, 3}, {2, 3}}, {{4}, {4}}}),
+      layer<nn::PReLU>("PReLU(3)", {.num_parameters = 3}, {{"weight", {3}}},
+                       {{{2, 3, 2}, {2, 3, 2}}, {{1, 3}, {1, 3}}}),
       layer<nn::Linear>("Linear(5, 3)", {.in_features = 5, .out_features = 3},
                         {{"weight", {3, 5}}, {"bias", {3}}},
                         {{{2, 2, 5}, {2, 2, 3}},
@@ -366,7 +351,7 @@ TEST_P(LayersTest, StatesHavePyTorchsNamesAndShapes) {
       SCOPED_TRACE(str(layer.printed, " ", dtype));
       const auto m = layer.make(on(dtype));
       EXPECT_EQ(m->state_dict().size(), layer.parameters.size() + layer.buffers.size());
-      const auto check_all = [&](const std::vector<nn::Module::Named>& got, const Names& expected,
+      const auto check_all = [&](const std::vector<nn::NamedTensor>& got, const Names& expected,
                                  bool trained) {
         ASSERT_EQ(got.size(), expected.size());
         for (size_t i = 0; i < got.size(); ++i) {
@@ -553,42 +538,17 @@ TEST_P(LayersTest, LinearByHand) {
 
 TEST_P(LayersTest, OutputSizesOfTransposedConvolutions) {
   const TensorOptions here{.device = device()};
-  nn::ConvTranspose1d one({.in_channels = 4,
-                           .out_channels = 6,
-                           .kernel_size = 3,
-                           .stride = 2,
-                           .padding = 1,
-                           .output_padding = 1,
-                           .groups = 2,
-                           .dilation = 2,
-                           .tensor = here}),
-      by_hand({.in_channels = 1,
-               .out_channels = 1,
-               .kernel_size = 3,
-               .stride = 2,
-               .padding = 1,
-               .output_padding = 1,
-               .bias = false});
+  nn::ConvTranspose1d one(transposed<nn::ConvTranspose1d>(4, 6, 3, 2, 1, 1, 2, 2)),
+      by_hand(transposed<nn::ConvTranspose1d>(1, 1, 3, 2, 1, 1, 1, 1, false));
+  one.to(device());
   EXPECT_EQ(one.forward(rand({5, 4, 7}, here), 15).shape(), Shape({5, 6, 15}));
   EXPECT_THROW(one.forward(rand({5, 4, 7}, here), 20), ShapeError);
-  nn::ConvTranspose2d two({.in_channels = 4,
-                           .out_channels = 6,
-                           .kernel_size = {3, 2},
-                           .stride = {2, 1},
-                           .padding = {1, 0},
-                           .output_padding = {1, 0},
-                           .groups = 2,
-                           .bias = false,
-                           .dilation = {1, 2},
-                           .tensor = here});
+  nn::ConvTranspose2d two(
+      transposed<nn::ConvTranspose2d>(4, 6, {3, 2}, {2, 1}, {1, 0}, {1, 0}, {1, 2}, 2, false));
+  two.to(device());
   EXPECT_EQ(two.forward(rand({5, 4, 7, 8}, here), {13, 10}).shape(), Shape({5, 6, 13, 10}));
-  nn::ConvTranspose3d three({.in_channels = 2,
-                             .out_channels = 4,
-                             .kernel_size = 3,
-                             .stride = {1, 2, 3},
-                             .padding = 1,
-                             .groups = 2,
-                             .tensor = here});
+  nn::ConvTranspose3d three(transposed<nn::ConvTranspose3d>(2, 4, 3, {1, 2, 3}, 1, 0, 1, 2));
+  three.to(device());
   EXPECT_EQ(three.forward(rand({1, 2, 3, 4, 5}, here), {3, 8, 15}).shape(), Shape({1, 4, 3, 8, 15}));
   by_hand.load_state_dict({{"weight", from_vector<float>({10, 20, 30}, {1, 1, 3})}});
   by_hand.to(device());

@@ -185,9 +185,8 @@ TEST(LoaderCpuTest, OnlyAShuffledOrderTakesMemory) {
   for (int64_t size : {int64_t{1} << 62, int64_t{1} << 59}) {
     if (size == int64_t{1} << 59 && !vox::testing::can_limit_memory)
       continue;  // a sanitizer ends the process
-    EXPECT_EQ(vox::testing::message_of<OutOfMemoryError>(
-                  [&] { Loader(size, numbered, {.shuffle = true}).epoch(); }),
-              str("Loader::epoch: no memory for a shuffled order of ", size, " examples"));
+    EXPECT_MESSAGE(OutOfMemoryError, Loader(size, numbered, {.shuffle = true}).epoch(),
+                   str("Loader::epoch: no memory for a shuffled order of ", size, " examples"));
   }
 }
 

@@ -25,7 +25,7 @@ struct Scaled final : nn::Module {
   Tensor forward(const Tensor& x) { return gain * norm(layer(x)); }
 };
 
-Names names(const std::vector<nn::Module::Named>& all) {
+Names names(const std::vector<nn::NamedTensor>& all) {
   Names result;
   for (const auto& [name, t] : all) result.push_back(name);
   return result;

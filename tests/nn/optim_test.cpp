@@ -20,6 +20,7 @@ using testing::message_of;
 using optim::Adam;
 using optim::AdamW;
 using optim::Optimizer;
+using optim::RMSprop;
 using optim::SGD;
 
 class OptimTest : public testing::DeviceTest {};
@@ -92,6 +93,25 @@ TEST_P(OptimTest, TwentyStepsArePyTorchs) {
                 0.22169719264976878, -1.454680884246762});
 }
 
+// The formula of torch.optim.RMSprop, evaluated in Python.
+TEST_P(OptimTest, TwentyStepsOfRmsprop) {
+  const RMSprop::Options options{.lr = 0.02, .alpha = 0.9, .eps = 1e-6, .weight_decay = 0.1};
+  RMSprop::Options momentum = options, centered = options;
+  momentum.momentum = 0.8, centered.centered = true;
+  expect_torch(device(), maker<RMSprop>(),
+               {0.9456522613955495, -2.114014643941586, 0.4444121840565175, 2.958394455500553,
+                0.24727649053168382, -1.4851202188367585});
+  expect_torch(device(), maker<RMSprop>(options),
+               {0.8480884567023923, -2.0137759986782693, 0.45066143797193337, 2.9262624511878554,
+                0.24452747631296734, -1.4281856977532128});
+  expect_torch(device(), maker<RMSprop>(momentum),
+               {0.38826630919918503, -2.028431805629681, 0.33689160575972643, 2.673519750498959,
+                0.12575258089984587, -1.313507922355063});
+  expect_torch(device(), maker<RMSprop>(centered),
+               {0.837406628522929, -2.017508537174658, 0.44652830824225714, 2.922636232566045,
+                0.24081978280035973, -1.4243822796992989});
+}
+
 // ---- Lists of parameters --------------------------------------------------------------------------------
 
 /// A leaf of n numbers at an offset in memory that is not a multiple of 16 bytes.
@@ -143,6 +163,7 @@ TEST_P(OptimTest, ParametersInOneListAreIndependent) {
   check(maker<SGD>({.lr = 0.1}));
   check(maker<SGD>({.lr = 0.1, .momentum = 0.9}));
   check(maker<AdamW>({.lr = 0.1}));
+  check(maker<RMSprop>({.lr = 0.1, .momentum = 0.5}));
 }
 
 TEST_P(OptimTest, AStepInvalidatesGraphsThatSavedTheParameter) {
@@ -208,6 +229,7 @@ TEST_P(OptimTest, SixteenBitsAreUpdatedInF32) {
                 maker<SGD>({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}));
     check_steps(half, device(), maker<Adam>({.lr = 0.01, .weight_decay = 0.1}));
     check_steps(half, device(), maker<AdamW>({.lr = 0.01}));
+    check_steps(half, device(), maker<RMSprop>({.centered = true}));
   }
 }
 
@@ -276,7 +298,8 @@ nn::StateDict trained(Device device, const Make& make_optimizer, bool broken) {
 TEST_P(OptimTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
   for (const Make& make :
        {maker<SGD>({.lr = 0.01}), maker<SGD>({.lr = 0.01, .momentum = 0.9, .nesterov = true}),
-        maker<Adam>({.lr = 0.01, .weight_decay = 0.01}), maker<AdamW>({.lr = 0.01})}) {
+        maker<Adam>({.lr = 0.01, .weight_decay = 0.01}), maker<AdamW>({.lr = 0.01}),
+        maker<RMSprop>({.momentum = 0.9})}) {
     const nn::StateDict whole = trained(device(), make, false), parts = trained(device(), make, true);
     for (const auto& [name, t] : whole) EXPECT_TRUE(testing::same_bits(t, parts.at(name))) << name;
   }
@@ -355,6 +378,9 @@ TEST(OptimStateTest, ParametersAndOptionsAreChecked) {
   EXPECT_THROW(Adam({p}, {.eps = -1}), ValueError);
   EXPECT_NO_THROW(Adam({p}, {.eps = 0}));
   EXPECT_THROW(AdamW({p}, {.weight_decay = -1}), ValueError);
+  EXPECT_THROW(RMSprop({p}, {.alpha = 1.5}), ValueError);
+  EXPECT_THROW(RMSprop({p}, {.momentum = 0.5, .centered = true}), ValueError);
+  EXPECT_THROW(RMSprop({p}).add_group({parameter({1}, Device::cpu())}, {.momentum = 0.5}), ValueError);
   SGD optimizer({p}, {.lr = 0.5});
   EXPECT_THROW(optimizer.set_lr(INFINITY), ValueError);
   EXPECT_EQ(optimizer.lr(), 0.5);
@@ -404,8 +430,8 @@ TEST(OptimStateTest, ErrorsSayWhichParameter) {
   const Tensor strided = zeros({2, 3}).transpose(0, 1).slice(1, 0, 1).detach();
   EXPECT_NO_THROW(SGD({p, Tensor(strided).set_requires_grad()}));
   SGD sgd({p});
-  EXPECT_EQ(
-      message_of<GradError>([&] { sgd.step(); }),
+  EXPECT_MESSAGE(
+      GradError, sgd.step(),
       "Optimizer::step: none of the 1 parameters has a gradient; call backward() on a loss that depends "
       "on them first");
   EXPECT_EQ(sgd.steps(), 0);
@@ -492,7 +518,19 @@ TEST(OptimStateDeathTest, AStepWithoutMemoryChangesNothing) {
   EXPECT_EXIT(step_without_memory(), ::testing::ExitedWithCode(0), "^refused: 1 0, step 0, 1$");
 }
 
-// ---- clip_grad_norm_ ----------------------------------------------------------------------------------
+// ---- clip_grad_value_, clip_grad_norm_
+// ----------------------------------------------------------------------------------
+
+TEST_P(OptimTest, ClipsValues) {
+  Tensor p = parameter({0, 0, 0, 0}, device()), none = parameter({0}, device());
+  p.set_grad(from_vector<double>({-3, 0.5, 2, NAN}, {4}, device()));
+  optim::clip_grad_value_({p, none}, 1);
+  const auto g = p.grad().to_vector<double>();
+  EXPECT_EQ(Doubles(g.begin(), g.begin() + 3), (Doubles{-1, 0.5, 1}));
+  EXPECT_TRUE(std::isnan(g[3]));
+  EXPECT_FALSE(none.grad().defined());
+  EXPECT_THROW(optim::clip_grad_value_({p}, -1), ValueError);
+}
 
 TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {
   Tensor p = parameter({1, 2}, device());

@@ -121,6 +121,41 @@ TEST(OwnModulesTest, ListsAndOptionalMembers) {
   EXPECT_FALSE(net.down[0].is_training());
 }
 
+struct Named {};  // a user's class with the name of a member of Sequential
+struct Numbered : nn::Module {
+  nn::NumberedList<nn::Linear> enc{nn::Linear({.in_features = 1, .out_features = 2}),
+                                   nn::Linear({.in_features = 2, .out_features = 1, .bias = false})};
+  VOXGRAD_MODULE(enc)
+  Tensor forward(const Tensor& x, Named) { return add(enc[1](enc[0](x)), x); }  // an op, not a member
+};
+
+TEST(OwnModulesTest, NumbersWithoutADot) {
+  Numbered net;
+  EXPECT_EQ(names(net.state_dict()), (Names{"enc0.bias", "enc0.weight", "enc1.weight"}));
+  EXPECT_EQ(net(ones({3, 1}), Named()).shape(), Shape({3, 1}));
+}
+
+TEST(OwnModulesTest, ANetOwnsAModuleOfAnyClass) {
+  const auto build = [](bool deep) -> nn::Net {
+    if (deep) return nn::Sequential{nn::Linear({.in_features = 2, .out_features = 3}), nn::ReLU()};
+    return nn::Linear({.in_features = 2, .out_features = 3});
+  };
+  nn::Net deep = build(true), flat = build(false);
+  EXPECT_EQ(names(deep->state_dict()), (Names{"0.bias", "0.weight"}));
+  EXPECT_EQ(names(flat->state_dict()), (Names{"bias", "weight"}));
+  flat->load_state_dict({{"weight", deep->state_dict().at("0.weight")}, {"bias", zeros({3})}});
+  deep->load_state_dict({{"0.bias", zeros({3})}}, false);
+  const Tensor x = testing::normal({4, 2}, {});
+  EXPECT_TRUE(testing::same_bits(deep(x), relu(flat(x))));
+  struct Owner : nn::Module {
+    explicit Owner(nn::Net net) : body(std::move(net)) {}
+    nn::Net body;
+    void list_children(nn::Children& children) override { children.add("body", body); }
+  } owner(std::move(flat));
+  EXPECT_EQ(names(owner.state_dict()), (Names{"body.bias", "body.weight"}));
+  EXPECT_FALSE(flat);
+}
+
 struct Many : nn::Module {
   nn::ReLU a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, c0, c1, c2, c3, c4,
       c5, c6, c7, c8, c9, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9;

@@ -143,6 +143,12 @@ def _(entry, sample, d):
     return entry.name in ("index_select", "mT", "mH") and sample.input.dim() == 0 and refused(d, "out of range for rank")
 
 
+@rule("An index is i64",
+      "Even an empty one. PyTorch accepts an empty tensor of any dtype.")
+def _(entry, sample, d):
+    return entry.name == "gather" and refused(d, "index must have dtype i64")
+
+
 @rule("A number may be an operand of `maximum` and `minimum`",
       "`maximum(x, 0.5)` is an overload. PyTorch takes tensors only.")
 def _(entry, sample, d):
@@ -164,6 +170,12 @@ def _(entry, sample, d):
     return entry.name == "addmv" and d.message.startswith("shape") and sample.input.dim() == 0
 
 
+@rule("`pixel_unshuffle` of an empty tensor has the shape of any other",
+      "PyTorch 1.13 returns the empty tensor as it is.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.pixel_unshuffle" and d.message.startswith("shape") and 0 in sample.input.shape
+
+
 @rule("Pooling takes tensors without channels",
       "Their result is empty. PyTorch refuses some of them.")
 def _(entry, sample, d):
@@ -176,6 +188,42 @@ def _(entry, sample, d):
       "An axis of size 0 is an error. PyTorch's `adaptive_avg_pool1d` and `adaptive_avg_pool3d` accept it.")
 def _(entry, sample, d):
     return "adaptive_" in entry.name and refused(d, "the sizes of the input must be >= 1")
+
+
+@rule("Equal elements stay in the order of their index",
+      "So do those of `topk` and `median`. PyTorch's return any of them, and its `median()` of all elements shares the "
+      "gradient among them.")
+def _(entry, sample, d):
+    return entry.name in ("topk", "median") and d.kind in ("forward", "gradient", "second gradient") and (
+        repeats(sample.input.flatten()))
+
+
+def repeats(t):
+    """Whether an element occurs twice along the last dimension."""
+    t = t.detach().double().sort(-1).values
+    return bool((t[..., 1:] == t[..., :-1]).any())
+
+
+@rule("The median of nothing is an error",
+      "PyTorch's `median()` is NaN.")
+def _(entry, sample, d):
+    return entry.name == "median" and refused(d, "there is no element to choose from")
+
+
+@rule("Of several elements that are scattered to one place, the last gets the gradient",
+      "Its value stays. In PyTorch all of them get it.")
+def _(entry, sample, d):
+    if not (entry.name == "scatter" or "max_unpool" in entry.name) or "gradient" not in d.kind:
+        return False
+    if entry.name == "scatter":
+        return repeats(sample.args[1].movedim(sample.args[0], -1))
+    return repeats(sample.args[0].flatten(-int(entry.name[-2])))
+
+
+@rule("The gradient of `cumprod` divides by no element",
+      "PyTorch divides by those of x, which costs digits where they are small.")
+def _(entry, sample, d):
+    return entry.name == "cumprod" and d.kind == "second gradient" and torch.float64 in dtypes(sample)
 
 
 # ---- Values ---------------------------------------------------------------------------------------------------
@@ -282,3 +330,10 @@ def _(entry, sample, d):
 def _(entry, sample, d):
     return entry.name == "pow" and d.kind == "second gradient" and "PyTorch has nan" in d.message and (
         bool((sample.input == 0).any()))
+
+
+@rule("A tie of `grid_sample` goes to the even cell",
+      "So it does in PyTorch's 2-D kernels. In `nearest` mode, PyTorch 1.13 rounds a tie in 3-D on the CPU away from 0.")
+def _(entry, sample, d):
+    return entry.name == "nn.functional.grid_sample" and sample.input.dim() == 5 and (
+        sample.kwargs.get("mode") == "nearest")

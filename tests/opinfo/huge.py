@@ -18,7 +18,7 @@ LIMIT_KB = 256 << 10  # of new memory
 # Not tested here: their results are small, so they need not refuse, and may take long.
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "max.dim", "min.dim", "sum_to_size",
               "trace", "matmul", "__rmatmul__", "mv", "dot", "vdot", "mm", "bmm", "inner", "addmm", "addmm.decomposed",
-              "addmv", "addbmm", "baddbmm", "nn.grad.conv3d_weight", "unbind", "split")
+              "addmv", "addbmm", "baddbmm", "nn.grad.conv3d_weight", "unbind", "split", "einsum")
 
 
 def samples(entry, databases):

@@ -95,6 +95,7 @@ elementwise("square", lambda input: vox.mul(input, input))
 elementwise("positive", lambda input: vox.clone(input))
 
 elementwise("nn.functional.relu", lambda input, inplace=False: vox.relu(input))
+add("nn.functional.prelu", lambda input, weight: vox.prelu(input, weight))
 elementwise("nn.functional.leaky_relu", lambda input, negative_slope=0.01, inplace=False:
             vox.leaky_relu(input, float(negative_slope)))
 elementwise("nn.functional.gelu", lambda input, approximate="none":
@@ -199,6 +200,21 @@ add("linalg.vector_norm", lambda input, ord=2, dim=None, keepdim=False, dtype=No
 add("logsumexp", lambda input, dim, keepdim=False: vox.logsumexp(input, dims(dim), keepdim))
 
 
+def sort(input, dim=-1, descending=False, stable=None):
+    return vox.sort(input, dim, descending)
+
+
+add("sort", sort)
+add("msort", lambda input: vox.sort(input, 0, False)[0])
+add("argsort", lambda input, dim=-1, descending=False, stable=None: vox.argsort(input, dim, descending))
+add("topk", lambda input, k, dim=-1, largest=True, sorted=True: vox.topk(input, k, dim, largest))
+add("median", lambda input, dim=None, keepdim=False:
+    vox.median(input) if dim is None else vox.median(input, dim, keepdim))
+composed("quantile", lambda input, q, dim=None, keepdim=False, interpolation="linear":
+         vox.quantile(input, float(q), dim, keepdim) if interpolation == "linear" and not is_tensor(q) else
+         require(False, "several q or another interpolation"))
+
+
 def one_list(sizes):
     """The sizes of f(x, 2, 3), f(x, (2, 3)) or f(x, 2)."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
@@ -212,6 +228,10 @@ add("trace", lambda input: vox.sum(vox.mul(input, vox.eye(input.shape[0], input.
 def cast(input, dtype):
     return input if dtype is None else vox.to(input, dtype)
 
+
+for name in ("cumsum", "cumprod"):
+    add(name, lambda input, dim, dtype=None, op=getattr(vox, name): op(input, dim) if dtype is None else
+        require(False, "dtype"))
 
 add("softmax", lambda input, dim, dtype=None: vox.softmax(cast(input, dtype), dim))
 add("softmax.with_dtype", ENTRIES[-1].call, of="softmax:with_dtype")
@@ -348,9 +368,13 @@ def window(axes, value, other=1):
 
 
 def max_pool(axes):
+    with_indices = getattr(vox, f"max_pool{axes}d_with_indices")
+
     def call(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        require(not return_indices, "return_indices")
         require(input.rank in (axes + 1, axes + 2), "another rank")
+        if return_indices:
+            stride = kernel_size if stride is None or stride == () else stride
+            return with_indices(input, *per_axis(axes, kernel_size, stride, padding, dilation), ceil_mode)
         return in_3d(axes, vox.max_pool3d)(input, window(axes, kernel_size), window(axes, stride),
                                            window(axes, padding, 0), window(axes, dilation), ceil_mode)
     return call
@@ -380,6 +404,20 @@ for axes in (1, 2, 3):
     add(f"nn.functional.adaptive_max_pool{axes}d", adaptive_pool(axes, vox.adaptive_max_pool3d))
     add(f"nn.functional.adaptive_avg_pool{axes}d", adaptive_pool(axes, vox.adaptive_avg_pool3d))
 
+
+
+def max_unpool(axes):
+    def call(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        op = getattr(vox, f"max_unpool{axes}d")
+        sizes = per_axis(axes, kernel_size, kernel_size if stride is None else stride, padding)
+        out = [] if output_size is None else per_axis(axes, output_size[-axes:])
+        return op(input, indices, *sizes, *out)
+    return call
+
+
+for axes in (1, 2, 3):
+    add(f"nn.functional.max_unpool{axes}d", max_unpool(axes))
+
 AXES = {"linear": 1, "bilinear": 2, "trilinear": 3}
 
 
@@ -401,6 +439,17 @@ add("nn.functional.upsample_nearest", lambda input, size=None, scale_factor=None
 add("nn.functional.upsample_bilinear", lambda input, size=None, scale_factor=None:
     interpolate(input, size, scale_factor, "bilinear", True))
 
+
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    require(mode != "bicubic", "mode bicubic")
+    return vox.grid_sample(input, grid, "nearest" if mode == "nearest" else "trilinear", padding_mode,
+                           bool(align_corners))
+
+
+add("nn.functional.grid_sample", grid_sample)
+add("nn.functional.affine_grid", lambda theta, size, align_corners=None:
+    vox.affine_grid(theta, tuple(size), bool(align_corners)))
+
 # ---- Losses and norms -----------------------------------------------------------------------------------------
 
 add("nn.functional.mse_loss", lambda input, target, reduction="mean": vox.mse_loss(input, target, reduction))
@@ -413,6 +462,8 @@ add("nn.functional.smooth_l1_loss", lambda input, target, reduction="mean", beta
     vox.smooth_l1_loss(input, target, reduction, float(beta)))
 add("nn.functional.huber_loss", lambda input, target, reduction="mean", delta=1.0:
     vox.huber_loss(input, target, reduction, float(delta)))
+composed("nn.functional.binary_cross_entropy", lambda input, target, weight=None, reduction="mean":
+         vox.binary_cross_entropy(input, target, weight, None, reduction))
 composed("nn.functional.binary_cross_entropy_with_logits", lambda input, target, weight=None, reduction="mean",
          pos_weight=None: vox.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 
@@ -451,6 +502,11 @@ def shaping(name, call, **options):
     add(name, call, elementwise=True, **options)
 
 
+def one_sequence(tensors):
+    """The tensors of f(a, b) or f([a, b])."""
+    return list(tensors[0]) if isinstance(tensors[0], (tuple, list)) else list(tensors)
+
+
 shaping("cat", lambda tensors, dim=0: vox.cat(list(tensors), dim))
 shaping("stack", lambda tensors, dim=0: vox.stack(list(tensors), dim))
 
@@ -466,6 +522,26 @@ for mode in ("reflect", "replicate", "circular"):
 shaping("nn.functional.pad", pad, of="nn.functional.pad:constant")
 shaping("constant_pad_nd", lambda input, padding, value=0: pad(input, padding, "constant", value))
 shaping("index_select", lambda input, dim, index: vox.index_select(input, dim, index))
+shaping("gather", lambda input, dim, index, sparse_grad=False: vox.gather(input, dim, index))
+shaping("scatter", lambda input, dim, index, src=None, value=None, reduce=None:
+        vox.scatter(input, dim, index, src if value is None else value) if reduce is None else
+        require(False, "reduce"))
+add("scatter_add", lambda input, dim, index, src: vox.scatter_add(input, dim, index, src))
+add("nn.functional.embedding", lambda weight, indices, padding_idx=None, max_norm=None, scale_grad_by_freq=False,
+    sparse=False: vox.embedding(indices, weight, padding_idx) if max_norm is None and not scale_grad_by_freq and
+    not sparse else require(False, "max_norm, scale_grad_by_freq or sparse"))
+shaping("nonzero", lambda input, as_tuple=False: vox.nonzero(input) if not as_tuple else require(False, "a tuple"))
+shaping("repeat", lambda input, *sizes: vox.repeat(input, one_list(sizes)))
+shaping("tile", lambda input, *sizes: vox.tile(input, one_list(sizes)))
+for variant in ("variadic_tensors", "list_of_tensors"):
+    shaping(f"meshgrid.{variant}", lambda *tensors, indexing="ij": vox.meshgrid(one_sequence(tensors))
+            if indexing == "ij" else require(False, f"indexing {indexing}"), of=f"meshgrid:{variant}")
+shaping("nn.functional.pixel_shuffle", lambda input, upscale_factor:
+        vox.pixel_shuffle(input, upscale_factor, 2))
+shaping("nn.functional.pixel_unshuffle", lambda input, downscale_factor:
+        vox.pixel_unshuffle(input, downscale_factor, 2))
+add("einsum", lambda tensors, equation: vox.einsum(equation, list(tensors)) if "." not in equation else
+    require(False, "an ellipsis"))
 shaping("flip", lambda input, dims: vox.flip(input, one_list((dims,))))
 shaping("fliplr", lambda input: vox.flip(input, (1,)))
 shaping("flipud", lambda input: vox.flip(input, (0,)) if input.rank else require(False, "a tensor of rank 0"))

@@ -21,7 +21,8 @@ A difference is a failure of the test, unless one of these decisions explains it
 PyTorch's samples do not show these decisions:
 
 - **`argmax` and `argmin` take bool.** They return the first true, and the first false. PyTorch refuses bool.
-- **A C++ bool is the number 0 or 1.** So `i64 - true` is a subtraction. PyTorch refuses it.
+- **A C++ bool is no number.** `x + true` and `pow(x, true)` do not compile. Calls that store or compare elements
+  (`full`, `fill_`, `where`, `masked_fill`, `pad`, `eq`, `ne`) take true and false.
 - **A tensor has at most 8 dimensions.** In PyTorch it has up to 64.
 - **`x += y` writes in place or throws.** In-place writes are never recorded. Where a side requires grad, write
   `x = x + y`, or write under `vox::no_grad()`.
@@ -37,6 +38,9 @@ PyTorch's samples do not show these decisions:
   `scale_factor` leaves a size unchanged (1.1 for 7 cells), the result equals PyTorch's for channels_last tensors, but
   not PyTorch's for dense ones. In `linear` mode a cell of weight 0 is left out. PyTorch multiplies it, which gives NaN
   for an infinite cell.
+- **`grid_sample` leaves out a cell of weight 0**, as `interpolate` does. A NaN in the grid reads 0 with padding zeros and
+  the first cell with the others, on all devices. Some of PyTorch's CPU kernels give NaN, or the last cell. There is no
+  mode `bicubic`. The second gradient, which PyTorch does not have, exists.
 - **The gradient of `logsumexp` is 0 where every element is -inf.** PyTorch's is NaN.
 - **The second gradient of `softplus` at its threshold is that of its formula.** So is PyTorch's first gradient there,
   but its second is 0.
@@ -49,24 +53,38 @@ PyTorch's samples do not show these decisions:
 - **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
   and not in its `avg_pool3d`.
+- **`batch_norm` needs (N, C).** PyTorch returns an empty tensor of rank 1.
+- **Convolutions need channels.** A convolution without output channels is an error, and so are layers without input
+  channels. The functions accept no input channels; their result is the bias. PyTorch's has no channels.
+- **`binary_cross_entropy` checks its probabilities on the CPU alone.** On CUDA the loss of one outside [0, 1] is NaN.
+- **The centered `RMSprop` has no momentum.** PyTorch combines them.
+- **`one_cycle_lr` sets the learning rate alone.** PyTorch's cycles the momentum too, unless `cycle_momentum=False`.
+- **`Dropout2d` and `Dropout3d` read one axis less as (C, ...).** PyTorch's `Dropout2d` reads rank 3 as (N, C, L).
+- **`weight_norm` and `spectral_norm` are layers around a layer.** `nn::WeightNorm<nn::Conv3d>` has the names of
+  `torch.nn.utils.weight_norm` (`weight_g`, `weight_v`), not those of `torch.nn.utils.parametrizations`
+  (`parametrizations.weight.original0`). The default `dim` of both is PyTorch's.
+- **`scaled_dot_product_attention` needs equal leading dimensions.** Masks broadcast; key and value do not.
 - **An empty batch needs valid sizes.** Convolutions check spatial sizes and `output_padding` as for any other batch.
   PyTorch accepts an empty batch of any size.
 
 ## What is not there
 
-On purpose, because 3-D networks need none of it: sorting and `topk`; `gather`, `scatter` and indexing by tensors other
-than `index_select`; `einsum`; linear algebra beyond `matmul`; sparse and complex tensors; in-place ops on the tape;
-named and nested tensors; cumulative sums; integer division.
+On purpose, because 3-D networks need none of it: `x[index]` with tensors (`index_select`, `gather`, `scatter` and
+`nonzero` name their dimension); linear algebra beyond `matmul` and `einsum`; sparse and complex tensors; in-place ops
+on the tape; named and nested tensors; integer division. `einsum` takes letters, and no "..."; `meshgrid` is that of
+`indexing="ij"`; `scatter` has no `reduce` other than `scatter_add`; `quantile` takes one number and interpolates.
 
 What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
-`view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `PReLU`, `Dropout3d`
-of whole channels, `ModuleDict`, recurrent and attention layers.
+`view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent
+and attention layers.
+
+DICOM files are not read: dcm2niix makes NIfTI files of them. Sliding windows follow nnU-Net's plan, not MONAI's.
 
 ## Op by op
 
 PyTorch {version}, {device}. A sample is a call in one dtype and one layout. "Errors refused" are calls that both
 PyTorch and voxgrad refuse. "Not expressible" are samples with an argument that voxgrad's op does not have, such as
-`out`, `rounding_mode` or `return_indices`.
+`out`, `rounding_mode` or `dtype`.
 
 {table}
 

@@ -7,6 +7,7 @@
 
 #include "tests/support/conv3d.h"
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 // R5: which arguments are refused, with which message; and which sizes result.
 
@@ -14,21 +15,6 @@ namespace vox {
 namespace {
 
 constexpr int64_t huge = std::numeric_limits<int64_t>::max();
-
-/// f() throws E, and its message has all of `parts`.
-template <class E, class F>
-void expect_error(F f, const std::vector<std::string>& parts) {
-  try {
-    f();
-    ADD_FAILURE() << "no error; expected one about " << parts.front();
-  } catch (const E& e) {
-    for (const std::string& part : parts)
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
-          << "'" << part << "' not in: " << e.what();
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another type of error: " << e.what();
-  }
-}
 
 class Conv3dRefusals : public testing::DeviceTest {
  protected:
@@ -48,97 +34,69 @@ INSTANTIATE_TEST_SUITE_P(, Conv3dRefusals, testing::devices(), testing::device_n
 const Shape x4{1, 4, 3, 3, 3}, w4{4, 2, 3, 3, 3};
 
 TEST_P(Conv3dRefusals, Channels) {
-  expect_error<ShapeError>(
-      [] {
-        transpose({1, 3, 3, 3, 3}, w4);
-      },
-      {"conv_transpose3d", "C_in = 3", "(4,2,3,3,3)", "(1,3,3,3,3)"});
-  expect_error<ShapeError>([] { ordinary(x4, w4); }, {"conv3d", "C_in/groups = 4", "(4,2,3,3,3)"});
-  expect_error<ShapeError>([] { transpose(x4, w4, {.groups = 3}); },
-                           {"groups must divide", "groups 3", "4 channels"});
-  expect_error<ShapeError>(
-      [] {
-        ordinary(x4, {6, 1, 1, 1, 1}, {.groups = 4});
-      },
-      {"output channels", "6 channels"});
-  expect_error<ShapeError>([] { transpose({1, 0, 3, 3, 3}, {0, 2, 1, 1, 1}); }, {"input", "(1,0,3,3,3)"});
+  EXPECT_REFUSED(ShapeError, transpose({1, 3, 3, 3, 3}, w4), "conv_transpose3d", "C_in = 3", "(4,2,3,3,3)",
+                 "(1,3,3,3,3)");
+  EXPECT_REFUSED(ShapeError, ordinary(x4, w4), "conv3d", "C_in/groups = 4", "(4,2,3,3,3)");
+  EXPECT_REFUSED(ShapeError, transpose(x4, w4, {.groups = 3}), "groups must divide", "groups 3",
+                 "4 channels");
+  EXPECT_REFUSED(ShapeError, ordinary(x4, {6, 1, 1, 1, 1}, {.groups = 4}), "output channels", "6 channels");
+  EXPECT_REFUSED(ShapeError, transpose({1, 0, 3, 3, 3}, {0, 2, 1, 1, 1}), "input", "(1,0,3,3,3)");
 }
 
 TEST_P(Conv3dRefusals, Ranks) {
-  expect_error<ShapeError>([] { transpose({3, 3, 3}, w4); }, {"(N, C, D, H, W)", "(3,3,3)"});
-  expect_error<ShapeError>([] { transpose({1, 1, 4, 3, 3, 3}, w4); }, {"(1,1,4,3,3,3)"});
-  expect_error<ShapeError>(
-      [] {
-        ordinary(x4, {4, 4, 3, 3});
-      },
-      {"weight must have 5 dimensions", "(4,4,3,3)"});
+  EXPECT_REFUSED(ShapeError, transpose({3, 3, 3}, w4), "(N, C, D, H, W)", "(3,3,3)");
+  EXPECT_REFUSED(ShapeError, transpose({1, 1, 4, 3, 3, 3}, w4), "(1,1,4,3,3,3)");
+  EXPECT_REFUSED(ShapeError, ordinary(x4, {4, 4, 3, 3}), "weight must have 5 dimensions", "(4,4,3,3)");
 }
 
 TEST_P(Conv3dRefusals, Bias) {
-  expect_error<ShapeError>([] { transpose(x4, w4, {}, make({4})); }, {"bias", "(2,)", "(4,)"});
-  expect_error<ShapeError>([] { transpose(x4, w4, {}, make({2, 1})); }, {"bias", "(2,1)"});
+  EXPECT_REFUSED(ShapeError, transpose(x4, w4, {}, make({4})), "bias", "(2,)", "(4,)");
+  EXPECT_REFUSED(ShapeError, transpose(x4, w4, {}, make({2, 1})), "bias", "(2,1)");
 }
 
 TEST_P(Conv3dRefusals, Steps) {
   for (const Triple& bad : {Triple(0), Triple(1, 0, 1), Triple(2, 2, -1)}) {
-    expect_error<ValueError>([&] { transpose(x4, w4, {.stride = bad}); }, {"stride must be >= 1", str(bad)});
-    expect_error<ValueError>([&] { transpose(x4, w4, {.dilation = bad}); },
-                             {"dilation must be >= 1", str(bad)});
-    expect_error<ValueError>(
-        [&] {
-          ordinary(x4, {2, 4, 1, 1, 1}, {.stride = bad});
-        },
-        {"conv3d: stride", str(bad)});
+    EXPECT_REFUSED(ValueError, transpose(x4, w4, {.stride = bad}), "stride must be >= 1", str(bad));
+    EXPECT_REFUSED(ValueError, transpose(x4, w4, {.dilation = bad}), "dilation must be >= 1", str(bad));
+    EXPECT_REFUSED(ValueError, ordinary(x4, {2, 4, 1, 1, 1}, {.stride = bad}), "conv3d: stride", str(bad));
   }
   const Triple negative(0, -1, 0);
-  expect_error<ValueError>([&] { transpose(x4, w4, {.padding = negative}); }, {"padding must be >= 0"});
-  expect_error<ValueError>([&] { transpose(x4, w4, {.output_padding = negative}); },
-                           {"output_padding must be >= 0"});
-  expect_error<ValueError>([] { transpose(x4, w4, {.groups = 0}); }, {"groups must be >= 1", "got 0"});
-  expect_error<ValueError>([] { transpose(x4, w4, {.groups = -2}); }, {"got -2"});
-  expect_error<ShapeError>([] { transpose(x4, {4, 2, 3, 0, 3}); }, {"weight", "(4,2,3,0,3)"});
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.padding = negative}), "padding must be >= 0");
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.output_padding = negative}), "output_padding must be >= 0");
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.groups = 0}), "groups must be >= 1", "got 0");
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.groups = -2}), "got -2");
+  EXPECT_REFUSED(ShapeError, transpose(x4, {4, 2, 3, 0, 3}), "weight", "(4,2,3,0,3)");
 }
 
 TEST_P(Conv3dRefusals, OutputPadding) {
-  expect_error<ValueError>(
-      [] {
-        transpose(x4, w4, {.stride = 2, .output_padding = {1, 2, 1}});
-      },
-      {"output_padding must be smaller than stride or dilation", "(1,2,1)", "(1,1,1)"});
-  expect_error<ValueError>([] { transpose(x4, w4, {.output_padding = 1}); },
-                           {"allowed are (0,0,0) to (0,0,0)"});
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.stride = 2, .output_padding = {1, 2, 1}}),
+                 "output_padding must be smaller than stride or dilation", "(1,2,1)", "(1,1,1)");
+  EXPECT_REFUSED(ValueError, transpose(x4, w4, {.output_padding = 1}), "allowed are (0,0,0) to (0,0,0)");
   EXPECT_NO_THROW(transpose(x4, w4, {.output_padding = 1, .dilation = 2}));  // below the dilation is enough
 }
 
 TEST_P(Conv3dRefusals, EmptyOutputs) {
-  expect_error<ShapeError>(
-      [] {
-        transpose(x4, w4, {.padding = {1, 3, 1}});
-      },
-      {"empty", "(3,-1,3)", "padding (1,3,1)"});
-  expect_error<ShapeError>([] { ordinary(x4, {2, 4, 3, 4, 3}); }, {"empty", "kernel (3,4,3)"});
-  expect_error<ShapeError>(
-      [] {
-        ordinary({1, 1, 0, 3, 3}, {1, 1, 1, 1, 1}, {.padding = 1});
-      },
-      {"(1,1,0,3,3)"});
+  EXPECT_REFUSED(ShapeError, transpose(x4, w4, {.padding = {1, 3, 1}}), "empty", "(3,-1,3)",
+                 "padding (1,3,1)");
+  EXPECT_REFUSED(ShapeError, ordinary(x4, {2, 4, 3, 4, 3}), "empty", "kernel (3,4,3)");
+  EXPECT_REFUSED(ShapeError, ordinary({1, 1, 0, 3, 3}, {1, 1, 1, 1, 1}, {.padding = 1}), "(1,1,0,3,3)");
 }
 
 TEST_P(Conv3dRefusals, Operands) {
-  expect_error<ValueError>([] { conv_transpose3d({}, make(w4)); }, {"'input' is an undefined tensor"});
-  expect_error<ValueError>([] { conv3d(make(x4), {}); }, {"'weight' is an undefined tensor"});
-  expect_error<DTypeError>([] { conv_transpose3d(make(x4), make(w4, f64)); }, {"f32", "f64"});
-  expect_error<DTypeError>([] { conv_transpose3d(make(x4), make(w4), make({2}, f64)); }, {"f32", "f64"});
+  EXPECT_REFUSED(ValueError, conv_transpose3d({}, make(w4)), "'input' is an undefined tensor");
+  EXPECT_REFUSED(ValueError, conv3d(make(x4), {}), "'weight' is an undefined tensor");
+  EXPECT_REFUSED(DTypeError, conv_transpose3d(make(x4), make(w4, f64)), "f32", "f64");
+  EXPECT_REFUSED(DTypeError, conv_transpose3d(make(x4), make(w4), make({2}, f64)), "f32", "f64");
   const Tensor whole = zeros(x4, {.dtype = i64, .device = device()});
-  expect_error<DTypeError>([&] { conv_transpose3d(whole, zeros(w4, whole.options())); },
-                           {"i64", "f32, f64, bf16 and f16"});
+  EXPECT_REFUSED(DTypeError, conv_transpose3d(whole, zeros(w4, whole.options())), "i64",
+                 "f32, f64, bf16 and f16");
 }
 
 TEST(Conv3dRefusalsCuda, MixedDevices) {
   if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = zeros(x4), w = zeros(w4, {.device = Device::cuda()});
-  expect_error<DeviceError>([&] { conv_transpose3d(x, w); }, {"cpu", "cuda:0"});
-  expect_error<DeviceError>([&] { conv_transpose3d(x.to(w.device()), w, zeros({2})); }, {"cpu", "cuda:0"});
+  EXPECT_REFUSED(DeviceError, conv_transpose3d(x, w), "cpu", "cuda:0");
+  EXPECT_REFUSED(DeviceError, conv_transpose3d(x.to(w.device()), w, zeros({2})), "cpu", "cuda:0");
 }
 
 // Nothing here may touch memory: the sizes, or their bytes, overflow 64 bits.
@@ -191,45 +149,31 @@ TEST_P(Conv3dRefusals, OutputSize) {
       testing::values(conv_transpose3d(x, w, {}, options)),
       testing::values(conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = {0, 1, 0}})));
   for (const Triple& bad : {Triple(20), Triple(7, 7, 9), Triple(6, 7, 7), Triple(-1), Triple(0)}) {
-    expect_error<ShapeError>(
-        [&] { conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_size = bad}); },
-        {"output_size " + str(bad) +
-         " is not reachable: (7,7,7) to (8,8,8) are, with output_padding (0,0,0) to (1,1,1)"});
+    EXPECT_REFUSED(ShapeError, conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_size = bad}),
+                   "output_size " + str(bad) +
+                       " is not reachable: (7,7,7) to (8,8,8) are, with output_padding (0,0,0) to (1,1,1)");
   }
-  expect_error<ValueError>(
-      [&] { conv_transpose3d(x, w, {}, {.stride = 2, .output_padding = 1, .output_size = Triple(10)}); },
-      {"not both"});
+  EXPECT_REFUSED(ValueError,
+                 conv_transpose3d(x, w, {}, {.stride = 2, .output_padding = 1, .output_size = Triple(10)}),
+                 "not both");
 }
 
 TEST_P(Conv3dRefusals, WeightGrad) {
   const Conv3dOptions options{.stride = 2};
   EXPECT_NO_THROW(conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 2, 2, 2}), 2, options));
   EXPECT_NO_THROW(conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 2, 2, 2}), 3, options));
-  expect_error<ShapeError>(
-      [&] {
-        conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 3, 2, 2}), 2, options);
-      },
-      {"(2,2,2)", "(3,2,2)"});
-  expect_error<ShapeError>(
-      [&] {
-        conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({1, 4, 2, 2, 2}), 2, options);
-      },
-      {"batch"});
-  expect_error<ShapeError>(
-      [&] {
-        conv3d_weight_grad(make({2, 4, 5, 5, 5}), make({2, 3, 2, 2, 2}), 2, {.stride = 2, .groups = 2});
-      },
-      {"channels of small"});
-  expect_error<ShapeError>(
-      [&] {
-        conv3d_weight_grad(make({3, 5, 5, 5}), make({4, 2, 2, 2}), 2, options);
-      },
-      {"5 dimensions"});
-  expect_error<ValueError>(
-      [&] {
-        conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 2, 2, 2}), {2, 0, 2});
-      },
-      {"kernel_size must be >= 1"});
+  EXPECT_REFUSED(ShapeError, conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 3, 2, 2}), 2, options),
+                 "(2,2,2)", "(3,2,2)");
+  EXPECT_REFUSED(ShapeError, conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({1, 4, 2, 2, 2}), 2, options),
+                 "batch");
+  EXPECT_REFUSED(
+      ShapeError,
+      conv3d_weight_grad(make({2, 4, 5, 5, 5}), make({2, 3, 2, 2, 2}), 2, {.stride = 2, .groups = 2}),
+      "channels of small");
+  EXPECT_REFUSED(ShapeError, conv3d_weight_grad(make({3, 5, 5, 5}), make({4, 2, 2, 2}), 2, options),
+                 "5 dimensions");
+  EXPECT_REFUSED(ValueError, conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 2, 2, 2}), {2, 0, 2}),
+                 "kernel_size must be >= 1");
 }
 
 }  // namespace

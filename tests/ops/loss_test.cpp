@@ -1,4 +1,5 @@
 #include <voxgrad/autograd/engine.h>
+#include <voxgrad/autograd/gradcheck.h>
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/loss.h>
 #include <voxgrad/ops/reduce.h>
@@ -10,6 +11,7 @@
 
 #include "tests/support/devices.h"
 #include "tests/support/errors.h"
+#include "tests/support/numbers.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -71,15 +73,11 @@ TEST_P(LossTest, CrossEntropyByHand) {
   const float log3 = std::log(3.0f);
   Tensor x = make({0, log3, 0, 0}, {2, 2}).set_requires_grad();  // probabilities 1/4 3/4, 1/2 1/2
   const Tensor t = classes({0, 1}, {2});
-  const auto each = cross_entropy(x, t, Reduction::none).to_vector<float>();
-  EXPECT_NEAR(each[0], std::log(4.0), 1e-6);
-  EXPECT_NEAR(each[1], std::log(2.0), 1e-6);
+  expect_near(cross_entropy(x, t, Reduction::none), {std::log(4.0), std::log(2.0)}, 1e-6);
   EXPECT_NEAR(cross_entropy(x, t, Reduction::sum).item<float>(), std::log(8.0), 1e-6);
   EXPECT_NEAR(cross_entropy(x, t).item<float>(), std::log(8.0) / 2, 1e-6);
   cross_entropy(x, t, Reduction::sum).backward();
-  const auto g = x.grad().to_vector<float>();
-  const Floats expected{-0.75, 0.75, 0.5, -0.5};  // softmax - one hot
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(g[i], expected[i], 1e-6);
+  expect_near(x.grad(), {-0.75, 0.75, 0.5, -0.5}, 1e-6);  // softmax - one hot
 }
 
 TEST_P(LossTest, CrossEntropyOfVolumes) {
@@ -154,22 +152,16 @@ TEST_P(LossTest, CrossEntropyWithOptionsByHand) {
   const auto loss = [&](Reduction reduction, double smoothing) {
     return cross_entropy(x, t, {.weight = w, .reduction = reduction, .label_smoothing = smoothing});
   };
-  auto each = loss(Reduction::none, 0).to_vector<double>();
-  EXPECT_NEAR(each[0], 2 * 2 * log2, 1e-12);
-  EXPECT_NEAR(each[1], 5 * log2, 1e-12);
-  EXPECT_EQ(each[2], 0);
+  expect_near(loss(Reduction::none, 0), {2 * 2 * log2, 5 * log2, 0}, 1e-12);
   EXPECT_NEAR(loss(Reduction::sum, 0).item<double>(), 9 * log2, 1e-12);
   EXPECT_NEAR(loss(Reduction::mean, 0).item<double>(), 9 * log2 / 7, 1e-12);
   // q of the first row: 2 * (0.8 + 0.1) and 5 * 0.1; of the second: 2 * 0.1 and 5 * 0.9.
-  each = loss(Reduction::none, 0.2).to_vector<double>();
-  EXPECT_NEAR(each[0], 1.8 * 2 * log2 + 0.5 * (2 * log2 - log3), 1e-12);
-  EXPECT_NEAR(each[1], 0.2 * log2 + 4.5 * log2, 1e-12);
-  EXPECT_EQ(each[2], 0);
+  expect_near(loss(Reduction::none, 0.2),
+              {1.8 * 2 * log2 + 0.5 * (2 * log2 - log3), 0.2 * log2 + 4.5 * log2, 0}, 1e-12);
   loss(Reduction::mean, 0.2).backward();
-  const auto g = x.grad().to_vector<double>();
-  const std::vector<double> expected{
-      (2.3 / 4 - 1.8) / 7, (2.3 * 3 / 4 - 0.5) / 7, (4.7 / 2 - 0.2) / 7, (4.7 / 2 - 4.5) / 7, 0, 0};
-  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(g[i], expected[i], 1e-12) << i;
+  expect_near(x.grad(),
+              {(2.3 / 4 - 1.8) / 7, (2.3 * 3 / 4 - 0.5) / 7, (4.7 / 2 - 0.2) / 7, (4.7 / 2 - 4.5) / 7, 0, 0},
+              1e-12);
 }
 
 TEST_P(LossTest, CrossEntropyWithoutATargetThatCounts) {
@@ -186,14 +178,13 @@ TEST_P(LossTest, CrossEntropyWithoutATargetThatCounts) {
   EXPECT_EQ(cross_entropy(nothing, classes({}, {0, 3}), Reduction::sum).item<float>(), 0);
 }
 
-/// The loss as its definition says it, in ops that are tested elsewhere.
-Tensor defined(const Tensor& x, const Tensor& t, const CrossEntropyOptions& o) {
+/// The loss of each row as its definition says it.
+Doubles defined(const Tensor& x, const Tensor& t, const CrossEntropyOptions& o) {
   const int64_t classes = x.size(1), inner = x.numel() / x.size(0) / classes;
-  const auto scores = x.to(Device::cpu()).to(f64).to_vector<double>();
-  const auto target = t.to(Device::cpu()).to_vector<int64_t>();
-  const auto weight = o.weight.defined() ? o.weight.to(Device::cpu()).to(f64).to_vector<double>()
-                                         : std::vector<double>(static_cast<size_t>(classes), 1);
-  std::vector<double> loss;
+  const Doubles scores = values(x),
+                weight = o.weight.defined() ? values(o.weight) : Doubles(static_cast<size_t>(classes), 1);
+  const auto target = t.to_vector<int64_t>();
+  Doubles loss;
   for (int64_t row = 0; row < t.numel(); ++row) {
     const auto score = [&](int64_t c) {
       return scores[static_cast<size_t>((row / inner * classes + c) * inner + row % inner)];
@@ -209,7 +200,7 @@ Tensor defined(const Tensor& x, const Tensor& t, const CrossEntropyOptions& o) {
     }
     loss.push_back(y);
   }
-  return from_vector<double>(loss, t.shape());
+  return loss;
 }
 
 // Rows of every kind that the kernels know: short and long, dense and strided, few and many.
@@ -230,18 +221,13 @@ TEST_P(LossTest, CrossEntropyOfManyShapes) {
         const double tolerance = dtype == f64 ? 1e-12 : dtype == f32 ? 2e-6 : 8e-3;
         const Tensor leaf = x.detach().set_requires_grad();
         const Tensor loss = cross_entropy(leaf, t, o);
-        const auto y = loss.to(Device::cpu()).to(f64).to_vector<double>(),
-                   expected = defined(x, t, o).to_vector<double>();
-        for (size_t i = 0; i < y.size(); ++i)
-          ASSERT_NEAR(y[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << shape << dtype << i;
+        const std::string what = str(shape, " ", dtype);
+        ASSERT_NO_FATAL_FAILURE(expect_near(loss, defined(x, t, o), tolerance, what));
         // The kernel's gradient against the one composed of ops.
         const Tensor g = normal(rows, {f64, device()}, 5).to(dtype);
         const auto fused = grad({loss}, {leaf}, {.grad_outputs = {g}, .retain_graph = true})[0];
         const auto composed = grad({loss}, {leaf}, {.grad_outputs = {g}, .create_graph = true})[0];
-        const auto a = fused.to(Device::cpu()).to(f64).to_vector<double>(),
-                   b = composed.detach().to(Device::cpu()).to(f64).to_vector<double>();
-        for (size_t i = 0; i < a.size(); ++i)
-          ASSERT_NEAR(a[i], b[i], tolerance * (1 + std::abs(b[i]))) << shape << dtype << i;
+        ASSERT_NO_FATAL_FAILURE(expect_near(fused, values(composed), tolerance, what));
       }
     }
   }
@@ -287,25 +273,15 @@ TEST_P(LossTest, BinaryCrossEntropyByHand) {
   const double log3 = std::log(3.0);  // sigmoid 3/4
   Tensor x = from_vector<double>({log3, log3, 0, 800, -800}, {5}, device()).set_requires_grad();
   const Tensor t = from_vector<double>({1, 0, 0.5, 0, 0}, {5}, device());
-  const auto each =
-      binary_cross_entropy_with_logits(x, t, {.reduction = Reduction::none}).to_vector<double>();
-  EXPECT_NEAR(each[0], -std::log(0.75), 1e-15);
-  EXPECT_NEAR(each[1], -std::log(0.25), 1e-15);
-  EXPECT_NEAR(each[2], std::log(2.0), 1e-15);
-  EXPECT_EQ(each[3], 800);
-  EXPECT_EQ(each[4], 0);
+  expect_near(binary_cross_entropy_with_logits(x, t, {.reduction = Reduction::none}),
+              {-std::log(0.75), -std::log(0.25), std::log(2.0), 800, 0}, 1e-15);
   binary_cross_entropy_with_logits(x, t, {.reduction = Reduction::sum}).backward();
-  const auto g = x.grad().to_vector<double>();  // sigmoid(x) - t
-  const std::vector<double> expected{-0.25, 0.75, 0, 1, 0};
-  for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(g[i], expected[i], 1e-15) << i;
+  expect_near(x.grad(), {-0.25, 0.75, 0, 1, 0}, 1e-15);  // sigmoid(x) - t
   const Tensor w = from_vector<double>({2}, {1}, device()),
                positive = from_vector<double>({3}, {1}, device());
-  const auto weighted = binary_cross_entropy_with_logits(
-                            x, t, {.weight = w, .pos_weight = positive, .reduction = Reduction::none})
-                            .to_vector<double>();
-  EXPECT_NEAR(weighted[0], -2 * 3 * std::log(0.75), 1e-14);
-  EXPECT_NEAR(weighted[1], -2 * std::log(0.25), 1e-14);
-  EXPECT_NEAR(weighted[2], 2 * 2 * std::log(2.0), 1e-14);
+  const BinaryCrossEntropyOptions weighted{.weight = w, .pos_weight = positive, .reduction = Reduction::none};
+  expect_near(binary_cross_entropy_with_logits(x, t, weighted).slice(0, 0, 3),
+              {-2 * 3 * std::log(0.75), -2 * std::log(0.25), 2 * 2 * std::log(2.0)}, 1e-14);
   // Beyond softplus's own threshold, and where the loss is small, digits remain.
   const Tensor far = from_vector<double>({-25}, {1}, device());
   EXPECT_NEAR(binary_cross_entropy_with_logits(far, ones_like(far)).item<double>() - 25, std::exp(-25.0),
@@ -313,6 +289,37 @@ TEST_P(LossTest, BinaryCrossEntropyByHand) {
   EXPECT_NEAR(
       binary_cross_entropy_with_logits(make({50}, {1}), make({1}, {1})).item<float>() / std::exp(-50.0), 1,
       1e-5);
+}
+
+TEST_P(LossTest, BinaryCrossEntropyOfProbabilitiesByHand) {
+  Tensor x = from_vector<double>({0.75, 0.75, 0, 0, 1}, {5}, device()).set_requires_grad();
+  Tensor t = from_vector<double>({1, 0, 1, 0, 0}, {5}, device()).set_requires_grad();
+  const auto each = binary_cross_entropy(x, t, {.reduction = Reduction::none}).to_vector<double>();
+  const Doubles expected{-std::log(0.75), -std::log(0.25), 100, 0, 100};  // logarithms end at -100
+  for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(each[i], expected[i], 1e-14) << i;
+  EXPECT_NEAR(binary_cross_entropy(x, t).item<double>(), (200 - std::log(0.75 * 0.25)) / 5, 1e-13);
+  binary_cross_entropy(x, t, {.weight = from_vector<double>({2}, {1}, device()), .reduction = Reduction::sum})
+      .backward();
+  const Doubles of_x{-2 / 0.75, 2 / 0.25, -2e12, 0, 2e12},  // 2 (x - t) / max(x (1 - x), 1e-12)
+      of_t{2 * std::log(0.25 / 0.75), 2 * std::log(0.25 / 0.75), 200, 200, -200};
+  const auto gx = x.grad().to_vector<double>(), gt = t.grad().to_vector<double>();
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(gx[i], of_x[i], 1e-14 * (1 + std::abs(of_x[i]))) << i;
+    EXPECT_NEAR(gt[i], of_t[i], 1e-13) << i;
+  }
+  const Tensor p = from_vector<double>({0.2, 0.5, 0.7}, {3}, device()).set_requires_grad(),
+               soft = from_vector<double>({0.9, 0.1, 0.6}, {3}, device()).set_requires_grad();
+  const auto loss = [](const std::vector<Tensor>& in) { return binary_cross_entropy(in[0], in[1]); };
+  EXPECT_TRUE(autograd::gradcheck(loss, {p, soft}) && autograd::gradgradcheck(loss, {p, soft}));
+  const Tensor beyond = from_vector<double>({0.5, 1.5}, {2}, device());
+  if (device().is_cpu())
+    EXPECT_THROW(binary_cross_entropy(beyond, beyond), ValueError);
+  else
+    EXPECT_TRUE(std::isnan(binary_cross_entropy(beyond, beyond).item<double>()));
+  EXPECT_THROW(binary_cross_entropy(x, t, {.pos_weight = t}), ValueError);
+  EXPECT_EQ(
+      binary_cross_entropy(zeros({0}, on(f32)), zeros({0}, on(f32)), {.reduction = Reduction::sum}).item(),
+      0);
 }
 
 TEST_P(LossTest, SmoothL1AndHuberByHand) {

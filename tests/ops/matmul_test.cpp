@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -123,32 +124,17 @@ TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
   EXPECT_TRUE(same_on_any_threads([&] { return matmul(a, b); }));
 }
 
-// ---- Gradients ------------------------------------------------------------------------------------------
-
-TEST_P(MatmulTest, GradientByHand) {
-  Tensor a = from_vector<float>({1, 2, 3, 4}, {2, 2}, device()).set_requires_grad();
-  Tensor b = from_vector<float>({5, 6}, {2}, device()).set_requires_grad();
-  matmul(a, b).backward(from_vector<float>({1, 10}, {2}, device()));
-  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{5, 6, 50, 60}));  // g b^T
-  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{31, 42}));        // a^T g
-}
-
 // ---- Errors ---------------------------------------------------------------------------------------------
 
 TEST_P(MatmulTest, Errors) {
   const Tensor a = whole({2, 3}, {f32, device()});
-  EXPECT_THROW(matmul(a, a), ShapeError);
+  EXPECT_REFUSED(ShapeError, matmul(a, a), "(2,3) and (2,3)");
   EXPECT_THROW(matmul(a, whole({2}, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(a, full({}, 1, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})), ShapeError);
   EXPECT_THROW(matmul(a, whole({3, 2}, {f64, device()})), DTypeError);
   EXPECT_THROW(matmul(a.to(i64), whole({3, 2}, {i64, device()})), DTypeError);
   EXPECT_THROW(matmul(a, Tensor()), ValueError);
-  try {
-    matmul(a, a);
-  } catch (const ShapeError& e) {
-    EXPECT_NE(std::string(e.what()).find("(2,3) and (2,3)"), std::string::npos) << e.what();
-  }
 }
 
 }  // namespace

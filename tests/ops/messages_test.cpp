@@ -8,6 +8,7 @@
 #include <voxgrad/voxgrad.h>
 
 #include "tests/support/catalogue.h"
+#include "tests/support/errors.h"
 
 // Every public op with every operand that it cannot take: whatever throws names the public call first, even
 // where an op inside a composition noticed. And the messages of common mistakes, word for word.
@@ -177,20 +178,22 @@ TEST(Messages, EveryOpNamesItselfFirst) {
 TEST(Messages, AMissingGradientSaysWhoseAndWhy) {
   Tensor x = ones({2}).set_requires_grad().set_name("weight");
   EXPECT_FALSE(x.grad().defined());
-  EXPECT_EQ(
-      message_of([&] { x.grad().item(); }),
+  EXPECT_MESSAGE(
+      Error, x.grad().item(),
       "item: the tensor is undefined: it is the grad() of the tensor \"weight\" of shape (2,), which has no "
       "gradient: no backward() has reached it");
-  EXPECT_EQ(message_of([&] { sum(ones({2}).grad()); }),
-            "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
-            "does not "
-            "require grad (call set_requires_grad() before the forward)");
+  EXPECT_MESSAGE(
+      Error, sum(ones({2}).grad()),
+      "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
+      "does not "
+      "require grad (call set_requires_grad() before the forward)");
   const Tensor y = x * 2;
   sum(y).backward();
-  EXPECT_EQ(message_of([&] { y.grad().sum(); }),
-            "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
-            "is not a "
-            "leaf, so backward() keeps its gradient only after retain_grad()");
+  EXPECT_MESSAGE(
+      Error, y.grad().sum(),
+      "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
+      "is not a "
+      "leaf, so backward() keeps its gradient only after retain_grad()");
   const Tensor moved = std::move(x);
   EXPECT_EQ(message_of([&] { x.shape(); }),
             "shape: the tensor is undefined (default-constructed or moved from)");
@@ -201,114 +204,97 @@ TEST(Messages, AMissingGradientSaysWhoseAndWhy) {
 TEST(Messages, WordForWord) {
   const Tensor x = ones({2, 3}), leaf = ones({2}, {.dtype = f64}).set_requires_grad();
   constexpr int64_t far = int64_t{1} << 62;
-  const std::vector<std::pair<std::string, std::function<void()>>> mistakes = {
-      {"reshape: (2,3) has 6 elements, (4,2) has 8",
-       [&] {
-         x.reshape({4, 2});
-       }},
-      {"select: index 5 is out of range for dimension 0 of size 2; allowed are -2 to 1", [&] { x[5]; }},
-      {"select: index 0 is out of range for dimension 0 of size 0; allowed are none",
-       [&] { x.slice(0, 0, 0)[0]; }},
-      {"exp: needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16 (convert with to(vox::f32))",
-       [&] { exp(x.to(i64)); }},
-      {"add_: in-place writes are not recorded, and the target requires grad; use the ordinary op (x = x + "
-       "y), or "
-       "write to a clone() or under `auto guard = vox::no_grad();`",
-       [&] { x.clone().set_requires_grad() += 1; }},
-      {"backward: the output does not require grad: no input of its ops did, they ran under no_grad(), or it "
-       "comes "
-       "from a gradient, which the tape records only with {.create_graph = true}",
-       [&] {
-         Tensor w = x.clone().set_requires_grad();
-         sum(w * w).backward();
-         sum(w.grad()).backward();
-       }},
-      {"sum: dim 3 is out of range for rank 0; allowed are -1 to 0", [] { sum(zeros({}), 3); }},
-      {"softmax: dim -2 is out of range for rank 0; allowed are -1 to 0", [] { softmax(zeros({}), -2); }},
-      {"flip: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { flip(zeros({}), 1); }},
-      {"roll: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { roll(zeros({}), 1, 1); }},
-      {"squeeze: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { zeros({}).squeeze(1); }},
-      {"transpose: dim 1 is out of range for rank 0; allowed are -1 to 0", [] { zeros({}).transpose(0, 1); }},
-      {"unsqueeze: dim 5 is out of range for rank 1; allowed are -2 to 1", [] { zeros({2}).unsqueeze(5); }},
-      {"stack: dim 3 is out of range for rank 2; allowed are -3 to 2",
-       [&] {
-         stack({x, x}, 3);
-       }},
-      {"matmul: the batch dimensions of shapes (2,3,3) and (3,3,3), (2,) and (3,), do not broadcast; sizes "
-       "must be "
-       "equal or 1",
-       [] {
-         matmul(ones({2, 3, 3}), ones({3, 3, 3}));
-       }},
-      {"max_pool1d: the sizes of the input must be >= 1, except those of batch and channels, got (1,1,0)",
-       [] {
-         max_pool1d(ones({1, 1, 0}), {.kernel_size = 2});
-       }},
-      {"avg_pool2d: the input with its padding must not be smaller than kernel_size 3, got size 2 with "
-       "padding 0",
-       [] {
-         avg_pool2d(ones({1, 4, 2}), {.kernel_size = 3, .ceil_mode = true});
-       }},
-      {"adaptive_avg_pool1d: output_size must be >= 1, got 0",
-       [] {
-         adaptive_avg_pool1d(ones({1, 1, 4}), 0);
-       }},
-      {"adaptive_max_pool2d: output_size must be >= 1, got (2,0)",
-       [] {
-         adaptive_max_pool2d(ones({1, 4, 4}), {2, 0});
-       }},
-      {"interpolate: the output sizes must be >= 1, got 0",
-       [] {
-         interpolate(ones({1, 1, 4}), {.size = 0});
-       }},
-      {"interpolate: D, H and W of the input must be >= 1, got (1,1,0)",
-       [] {
-         interpolate(ones({1, 1, 0}), {.size = 2});
-       }},
-      {"conv3d: padding must be below 2^62 on every axis, got (0,0,4611686018427387904)",
-       [&] {
-         conv3d(ones({1, 1, 2, 2, 2}), ones({1, 1, 1, 1, 1}), {}, {.padding = {0, 0, far}});
-       }},
-      {"conv2d: dilation * (kernel_size - 1) must fit 64 bits, got dilation (1,4611686018427387904) and "
-       "kernel_size "
-       "(3,3)",
-       [&] {
-         conv2d(ones({1, 1, 9, 9}), ones({1, 1, 3, 3}), {}, {.dilation = {1, far}});
-       }},
-      {"pad: padding: 4611686018427387906 + 4611686018427387904 overflows 64 bits",
-       [&] {
-         pad(ones({2}), {far, far});
-       }},
-      {"pad: padding: 4611686018427387906 + 4611686018427387904 overflows 64 bits",
-       [&] {
-         pad(ones({2}), {far, far}, PadMode::replicate);
-       }},
-      {"pad: mode reflect pads a dimension of size 2 by at most 1 at each end, got (2, 1)",
-       [] {
-         pad(ones({2}), {2, 1}, PadMode::reflect);
-       }},
-      {"pad: mode circular pads a dimension of size 2 by at most 2 at each end, got (0, 3)",
-       [] {
-         pad(ones({2}), {0, 3}, PadMode::circular);
-       }},
-      {"pad: an empty dimension can only be padded by a value, got shape (2,0)",
-       [] {
-         pad(ones({2, 0}), {1, 1}, PadMode::replicate);
-       }},
-      {"gradcheck: f must return a tensor, got an undefined one",
-       [&] { autograd::gradcheck([](const auto&) { return Tensor(); }, {leaf}); }},
-      {"gradgradcheck: f must return a tensor, got an undefined one",
-       [&] { autograd::gradgradcheck([](const auto&) { return Tensor(); }, {leaf}); }},
-      {"gradcheck: eps must be finite and > 0, got 0",
-       [&] { autograd::gradcheck([](const auto& v) { return v[0] * 2; }, {leaf}, {.eps = 0}); }},
-      {"gradgradcheck: eps must be finite and > 0, got -1",
-       [&] { autograd::gradgradcheck([](const auto& v) { return v[0] * 2; }, {leaf}, {.eps = -1}); }},
-      {"empty: a CPU device has index 0, got 3",
-       [] {
-         empty({2}, Device{DeviceType::cpu, 3});
-       }},
-  };
-  for (const auto& [message, f] : mistakes) EXPECT_EQ(message_of(f), message);
+  EXPECT_MESSAGE(Error, x.reshape({4, 2}), "reshape: (2,3) has 6 elements, (4,2) has 8");
+  EXPECT_MESSAGE(Error, x[5],
+                 "select: index 5 is out of range for dimension 0 of size 2; allowed are -2 to 1");
+  EXPECT_MESSAGE(Error, x.slice(0, 0, 0)[0],
+                 "select: index 0 is out of range for dimension 0 of size 0; allowed are none");
+  EXPECT_MESSAGE(
+      Error, exp(x.to(i64)),
+      "exp: needs a floating dtype, got i64; allowed are f32, f64, bf16 and f16 (convert with to(vox::f32))");
+  EXPECT_MESSAGE(Error, x.clone().set_requires_grad() += 1,
+                 "add_: in-place writes are not recorded, and the target requires grad; use the ordinary op "
+                 "(x = x + y), or write to a clone() or under `auto guard = vox::no_grad();`");
+  EXPECT_EQ(
+      message_of([&] {
+        Tensor w = x.clone().set_requires_grad();
+        sum(w * w).backward();
+        sum(w.grad()).backward();
+      }),
+      "backward: the output does not require grad: no input of its ops did, they ran under no_grad(), an op "
+      "between has no gradient (a comparison, argmax, a cast to integers), or it comes from a gradient, "
+      "which the tape records only with {.create_graph = true}");
+  EXPECT_MESSAGE(
+      Error, gt(leaf, 0).backward(),
+      "backward: the output has dtype bool; only floating dtypes have gradients, so comparisons and "
+      "argmax have none");
+  EXPECT_MESSAGE(
+      Error, grad({argmax(leaf)}, {leaf}),
+      "grad: the output has dtype i64; only floating dtypes have gradients, so comparisons and argmax "
+      "have none");
+  EXPECT_MESSAGE(Error, sum(zeros({}), 3), "sum: dim 3 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, softmax(zeros({}), -2),
+                 "softmax: dim -2 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, flip(zeros({}), 1), "flip: dim 1 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, roll(zeros({}), 1, 1), "roll: dim 1 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, zeros({}).squeeze(1),
+                 "squeeze: dim 1 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, zeros({}).transpose(0, 1),
+                 "transpose: dim 1 is out of range for rank 0; allowed are -1 to 0");
+  EXPECT_MESSAGE(Error, zeros({2}).unsqueeze(5),
+                 "unsqueeze: dim 5 is out of range for rank 1; allowed are -2 to 1");
+  EXPECT_MESSAGE(Error, stack({x, x}, 3), "stack: dim 3 is out of range for rank 2; allowed are -3 to 2");
+  EXPECT_MESSAGE(Error, matmul(ones({2, 3, 3}), ones({3, 3, 3})),
+                 "matmul: the batch dimensions of shapes (2,3,3) and (3,3,3), (2,) and (3,), do not "
+                 "broadcast; sizes must be equal or 1");
+  EXPECT_MESSAGE(
+      Error, max_pool1d(ones({1, 1, 0}), {.kernel_size = 2}),
+      "max_pool1d: the sizes of the input must be >= 1, except those of batch and channels, got (1,1,0)");
+  EXPECT_MESSAGE(Error, avg_pool2d(ones({1, 4, 2}), {.kernel_size = 3, .ceil_mode = true}),
+                 "avg_pool2d: the input with its padding must not be smaller than kernel_size 3, got size 2 "
+                 "with padding 0");
+  EXPECT_MESSAGE(Error, adaptive_avg_pool1d(ones({1, 1, 4}), 0),
+                 "adaptive_avg_pool1d: output_size must be >= 1, got 0");
+  EXPECT_MESSAGE(Error, adaptive_max_pool2d(ones({1, 4, 4}), {2, 0}),
+                 "adaptive_max_pool2d: output_size must be >= 1, got (2,0)");
+  EXPECT_MESSAGE(
+      Error, grid_sample(ones({1, 1, 4, 4}), ones({2, 1, 1, 2})),
+      "grid_sample: for an input of shape (1,1,4,4) the grid must be (N, H', W', 2) with the same N, "
+      "got (2,1,1,2)");
+  EXPECT_MESSAGE(Error, grid_sample(ones({1, 1, 0, 4}), ones({1, 1, 1, 2})),
+                 "grid_sample: D, H and W of the input must be >= 1, with at most 2^30 cells, got (1,1,0,4)");
+  EXPECT_MESSAGE(Error, grid_sample(ones({1, 1, 4, 4}).to(f64), ones({1, 1, 1, 2})),
+                 "grid_sample: input and grid must have one dtype, got f64 and f32");
+  EXPECT_MESSAGE(Error, affine_grid(ones({1, 3, 4}), {1, 1, 4, 4}),
+                 "affine_grid: for the size (1,1,4,4) theta must be (1,2,3), got (1,3,4)");
+  EXPECT_MESSAGE(Error, interpolate(ones({1, 1, 4}), {.size = 0}),
+                 "interpolate: the output sizes must be >= 1, got 0");
+  EXPECT_MESSAGE(Error, interpolate(ones({1, 1, 0}), {.size = 2}),
+                 "interpolate: D, H and W of the input must be >= 1, got (1,1,0)");
+  EXPECT_MESSAGE(Error, conv3d(ones({1, 1, 2, 2, 2}), ones({1, 1, 1, 1, 1}), {}, {.padding = {0, 0, far}}),
+                 "conv3d: padding must be below 2^62 on every axis, got (0,0,4611686018427387904)");
+  EXPECT_MESSAGE(Error, conv2d(ones({1, 1, 9, 9}), ones({1, 1, 3, 3}), {}, {.dilation = {1, far}}),
+                 "conv2d: dilation * (kernel_size - 1) must fit 64 bits, got dilation "
+                 "(1,4611686018427387904) and kernel_size (3,3)");
+  EXPECT_MESSAGE(Error, pad(ones({2}), {far, far}),
+                 "pad: padding: 4611686018427387906 + 4611686018427387904 overflows 64 bits");
+  EXPECT_MESSAGE(Error, pad(ones({2}), {far, far}, PadMode::replicate),
+                 "pad: padding: 4611686018427387906 + 4611686018427387904 overflows 64 bits");
+  EXPECT_MESSAGE(Error, pad(ones({2}), {2, 1}, PadMode::reflect),
+                 "pad: mode reflect pads a dimension of size 2 by at most 1 at each end, got (2, 1)");
+  EXPECT_MESSAGE(Error, pad(ones({2}), {0, 3}, PadMode::circular),
+                 "pad: mode circular pads a dimension of size 2 by at most 2 at each end, got (0, 3)");
+  EXPECT_MESSAGE(Error, pad(ones({2, 0}), {1, 1}, PadMode::replicate),
+                 "pad: an empty dimension can only be padded by a value, got shape (2,0)");
+  EXPECT_MESSAGE(Error, autograd::gradcheck([](const auto&) { return Tensor(); }, {leaf}),
+                 "gradcheck: f must return a tensor, got an undefined one");
+  EXPECT_MESSAGE(Error, autograd::gradgradcheck([](const auto&) { return Tensor(); }, {leaf}),
+                 "gradgradcheck: f must return a tensor, got an undefined one");
+  EXPECT_MESSAGE(Error, autograd::gradcheck([](const auto& v) { return v[0] * 2; }, {leaf}, {.eps = 0}),
+                 "gradcheck: eps must be finite and > 0, got 0");
+  EXPECT_MESSAGE(Error, autograd::gradgradcheck([](const auto& v) { return v[0] * 2; }, {leaf}, {.eps = -1}),
+                 "gradgradcheck: eps must be finite and > 0, got -1");
+  EXPECT_MESSAGE(Error, empty({2}, Device{DeviceType::cpu, 3}), "empty: a CPU device has index 0, got 3");
 }
 
 }  // namespace

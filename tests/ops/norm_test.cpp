@@ -7,6 +7,8 @@
 #include <voxgrad/ops/reduce.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
+#include "tests/support/numbers.h"
 #include "tests/support/values.h"
 
 #include <cmath>
@@ -16,7 +18,9 @@
 namespace vox {
 namespace {
 
-using Doubles = std::vector<double>;
+using testing::Doubles;
+using testing::expect_near;
+using testing::values;
 using Index = std::function<int64_t(int64_t)>;
 
 /// One norm of one shape: its call, and the row and the weight of element i of x.
@@ -95,8 +99,7 @@ struct Expected {
 };
 Expected by_definition(const Case& c, const Tensor& x_tensor, const Tensor& w_tensor, const Tensor& b_tensor,
                        const Tensor& g_tensor, double eps, Activation a) {
-  const auto doubles = [](const Tensor& t) { return t.detach().to(f64).to_vector<double>(); };
-  const Doubles x = doubles(x_tensor), w = doubles(w_tensor), b = doubles(b_tensor), g = doubles(g_tensor);
+  const Doubles x = values(x_tensor), w = values(w_tensor), b = values(b_tensor), g = values(g_tensor);
   const size_t n = x.size();
   std::vector<size_t> row(n), channel(n);
   size_t rows = 0;
@@ -124,17 +127,6 @@ Expected by_definition(const Case& c, const Tensor& x_tensor, const Tensor& w_te
   for (size_t i = 0; i < n; ++i)
     e.x[i] = rstd[row[i]] * (h[i] * w[channel[i]] - g_mean[row[i]] - xhat[i] * slope[row[i]]);
   return e;
-}
-
-void expect_near(const Tensor& got, const Doubles& want, double tolerance, const std::string& what) {
-  const Doubles values = got.detach().to(f64).to_vector<double>();
-  ASSERT_EQ(values.size(), want.size()) << what;
-  double worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    const double error = std::abs(values[i] - want[i]) / (1 + std::abs(want[i]));
-    worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
-  }
-  EXPECT_LE(worst, tolerance) << what;
 }
 
 class NormTest : public testing::DeviceTest {
@@ -204,7 +196,6 @@ TEST_P(NormTest, WholeNumbers) {
     const Tensor x = from_vector<double>({1, 3, 3, 1, 5, 1, 1, 5}, {1, 2, 4}).to(dtype).to(device());
     const Tensor w = from_vector<double>({2, -4}, {2}).to(dtype).to(device());
     const Tensor b = from_vector<double>({1, 3}, {2}).to(dtype).to(device());
-    const auto values = [](const Tensor& t) { return t.to(f64).to_vector<double>(); };
     const Doubles channels{-1, 3, 3, -1, -1, 7, 7, -1}, rectified{0, 3, 3, 0, 0, 7, 7, 0};
     const auto relu = Activation::relu();
     EXPECT_EQ(values(instance_norm(x, {}, {}, w, b, {.eps = 0})), channels);
@@ -456,7 +447,7 @@ TEST(NormRefusalTest, WhatPyTorchRefuses) {
   EXPECT_THROW(instance_norm(ones({2, 6})), ShapeError);
   EXPECT_THROW(instance_norm(x, {}, {}, {}, {}, {.use_input_stats = false}), ValueError);
 
-  EXPECT_THROW(group_norm(x, 4), ShapeError);
+  EXPECT_MESSAGE_BEGINS(ShapeError, group_norm(x, 4), "group_norm: the number of channels must be divisible");
   EXPECT_THROW(group_norm(x, 0), ValueError);
   EXPECT_THROW(group_norm(c, 1), ShapeError);
   EXPECT_THROW(group_norm(ones({1, 6}), 6), ShapeError);
@@ -467,12 +458,6 @@ TEST(NormRefusalTest, WhatPyTorchRefuses) {
   EXPECT_THROW(layer_norm(x, {1, 2, 6, 3}), ShapeError);
   EXPECT_THROW(layer_norm(x, {6, 3}, ones({18})), ShapeError);
   EXPECT_EQ(layer_norm(ones({2, 1}), {1}).to_vector<float>(), (std::vector<float>{0, 0}));
-  try {
-    group_norm(x, 4);
-  } catch (const ShapeError& error) {
-    EXPECT_EQ(std::string(error.what()).find("group_norm: the number of channels must be divisible"), 0u)
-        << error.what();
-  }
 }
 
 }  // namespace

@@ -8,14 +8,13 @@
 #include <voxgrad/core/factories.h>
 #include <voxgrad/ops/pool3d.h>
 #include "tests/support/devices.h"
+#include "tests/support/numbers.h"
 
 // What the tests of pooling share; they are one suite, instantiated in pool3d_test.cpp.
 
 namespace vox::testing {
 
 using Values = std::vector<double>;
-
-inline Values values(const Tensor& t) { return t.detach().to(f64).to_vector<double>(); }
 
 class Pool3d : public DeviceTest {
  protected:

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -8,6 +9,7 @@
 #include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/reduce.h>
 #include "tests/ops/pool3d_support.h"
+#include "tests/support/errors.h"
 
 namespace {
 
@@ -103,12 +105,8 @@ TEST_P(Pool3d, FewerAxes) {
   EXPECT_EQ(vox::adaptive_avg_pool2d(x.unsqueeze(0), {2, 1}).shape(), (Shape{1, 1, 2, 1}));
   EXPECT_THROW(vox::max_pool1d(x.unsqueeze(0), {.kernel_size = 2}), vox::ShapeError);
   EXPECT_THROW(vox::adaptive_avg_pool2d(x.select(0, 0), 1), vox::ShapeError);
-  try {
-    vox::max_pool2d(x, {.kernel_size = 4});
-    FAIL();
-  } catch (const vox::ShapeError& e) {
-    EXPECT_EQ(std::string(e.what()).find("max_pool2d: no window fits"), 0u) << e.what();
-  }
+  EXPECT_MESSAGE_BEGINS(vox::ShapeError, vox::max_pool2d(x, {.kernel_size = 4}),
+                        "max_pool2d: no window fits");
 }
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNOfABlock) {
@@ -176,7 +174,14 @@ int64_t count_windows(const Arguments& a, int64_t axis) {
 
 struct Pooled {
   Shape shape;
-  Values max, avg, max_grad, avg_grad;  // gradients for the gradients 1, 2, 3, ... of the outputs
+  Values max, avg, max_grad, avg_grad;  // gradients for gradient() of the outputs
+
+  /// 1, 2, 3, ...
+  Values gradient() const {
+    Values v(max.size());
+    std::iota(v.begin(), v.end(), 1);
+    return v;
+  }
 };
 
 Pooled pool_by_definition(const Arguments& a, const Values& x) {
@@ -242,6 +247,14 @@ AvgPool3dOptions avg_options(const Arguments& a) {
           .count_include_pad = a.count_include_pad};
 }
 
+/// Whole numbers from -4 to 4: their sums are exact.
+Values ties(const Shape& shape) {
+  std::mt19937 random(7);
+  Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+  for (double& value : v) value = static_cast<double>(random() % 9) - 4;
+  return v;
+}
+
 TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
   std::mt19937 random(11);
   const auto pick = [&](int64_t low, int64_t high) {
@@ -265,15 +278,12 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
       EXPECT_THROW(vox::max_pool3d(x, max_options(a)), vox::ShapeError);
       continue;
     }
-    ++done;
+    SCOPED_TRACE(++done);
     const DType dtype = done % 3 ? vox::f64 : vox::f32;
-    const double tolerance = dtype == vox::f64 ? 1e-10 : 1e-3;
     Values v(static_cast<size_t>(vox::checked_numel("test", a.shape)));
     for (double& value : v) value = static_cast<double>(pick(-4, 4));  // many ties
     const Pooled expected = pool_by_definition(a, v);
-    Values ramp(expected.max.size());
-    for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
-    const Tensor g = make(ramp, expected.shape, dtype);
+    const Tensor g = make(expected.gradient(), expected.shape, dtype);
     Tensor x = make(v, a.shape, dtype).set_requires_grad();
 
     Tensor y = vox::max_pool3d(x, max_options(a));
@@ -293,9 +303,8 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     y = vox::avg_pool3d(x, avg_options(a));
     ASSERT_EQ(y.shape(), expected.shape) << done;
     y.backward(g);
-    const Values means = values(y), grads = values(x.grad());
-    for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(means[i], expected.avg[i], tolerance) << done;
-    for (size_t i = 0; i < grads.size(); ++i) EXPECT_NEAR(grads[i], expected.avg_grad[i], tolerance) << done;
+    expect_near(y, expected.avg, dtype == vox::f64 ? 1e-12 : 1e-5);
+    expect_near(x.grad(), expected.avg_grad, dtype == vox::f64 ? 1e-12 : 1e-5);
   }
 }
 
@@ -312,12 +321,9 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       {{2, 1, 1, 2, 133}, {1, 2, 120}, {1, 1, 4}, {0, 1, 9}, 1, true, false},
       {{1, 1, 1, 3, 260}, {1, 1, 250}, {1, 1, 5}, 0, 1, false, true}};
   for (const Arguments& a : cases) {
-    std::mt19937 random(7);
-    Values v(static_cast<size_t>(vox::checked_numel("test", a.shape)));
-    for (double& value : v) value = static_cast<double>(random() % 9) - 4;  // ties
+    SCOPED_TRACE(a.shape);
+    const Values v = ties(a.shape);
     const Pooled expected = pool_by_definition(a, v);
-    Values ramp(expected.max.size());
-    for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
     for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
       Tensor x = make(v, a.shape, dtype).set_requires_grad();
       const Tensor max = vox::max_pool3d(x, max_options(a));
@@ -331,18 +337,16 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
           EXPECT_EQ(ones[i] == 0, expected.max_grad[i] == 0) << dtype << a.shape << i;
           sum += ones[i];
         }
-        EXPECT_EQ(sum, static_cast<double>(ramp.size())) << dtype << a.shape;
+        EXPECT_EQ(sum, static_cast<double>(expected.max.size())) << dtype << a.shape;
         continue;
       }
-      const Tensor g = make(ramp, expected.shape, dtype);
+      const Tensor g = make(expected.gradient(), expected.shape, dtype);
       EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad) << a.shape;
       if (a.dilation != Triple(1)) continue;
       const Tensor avg = vox::avg_pool3d(x, avg_options(a));
-      const Values means = values(avg), grads = values(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0]);
-      const double tolerance = dtype == vox::f64 ? 1e-10 : 1e-3;
-      for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(means[i], expected.avg[i], tolerance) << a.shape;
-      for (size_t i = 0; i < grads.size(); ++i)
-        EXPECT_NEAR(grads[i], expected.avg_grad[i], tolerance) << a.shape;
+      expect_near(avg, expected.avg, dtype == vox::f64 ? 1e-12 : 1e-5);
+      expect_near(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0], expected.avg_grad,
+                  dtype == vox::f64 ? 1e-12 : 1e-5);
     }
   }
 }
@@ -374,14 +378,10 @@ TEST_P(Pool3d, BlocksOfTwo) {
                              Shape{2, 2, 2, 2, 9}, Shape{3, 3, 4, 8}}) {
     for (const int64_t depth : {1, 2}) {
       const Triple kernel{depth, 2, 2};
-      std::mt19937 random(5);
-      Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
-      for (double& value : v) value = static_cast<double>(random() % 9) - 4;  // ties; sums are exact
+      const Values v = ties(shape);
       const Pooled expected = pool_by_definition({shape, kernel, kernel, 0, 1, false, true}, v);
-      Values ramp(expected.max.size());
-      for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<double>(i + 1);
       for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
-        const Tensor aligned = make(v, shape, dtype), g = make(ramp, expected.shape, dtype);
+        const Tensor aligned = make(v, shape, dtype), g = make(expected.gradient(), expected.shape, dtype);
         Values after_one = v;
         after_one.insert(after_one.begin(), 0);
         const Tensor unaligned =
@@ -406,9 +406,7 @@ TEST_P(Pool3d, BlocksOfTwo) {
 // Each window is pooled alone, as the one window of a slice.
 TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
   for (const Shape& shape : {Shape{2, 3, 5, 7, 6}, Shape{1, 2, 3, 4, 48}}) {
-    std::mt19937 random(3);
-    Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
-    for (double& value : v) value = static_cast<double>(random() % 9) - 4;
+    const Values v = ties(shape);
     for (const Triple& out : {Triple{2, 3, 4}, Triple{5, 4, 3}, Triple{7, 9, 8}, Triple{1, 2, 6}}) {
       for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
         const Tensor dense = make(v, shape, dtype);

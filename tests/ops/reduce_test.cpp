@@ -6,7 +6,9 @@
 #include <limits>
 
 #include <voxgrad/ops/elementwise.h>
+#include <voxgrad/ops/matmul.h>
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -400,12 +402,8 @@ TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
     for (const Shape& shape : {Shape{half * half}, Shape{half, half}, Shape{2, half, half / 256}}) {
       for (const Shape& dims : {Shape{}, Shape{0}, Shape{-1}}) {
         const Tensor x = full(Shape::filled(shape.rank(), 1), 1, {f32, device()}).expand(shape);
-        try {
-          call(x, dims);
-          ADD_FAILURE() << name << shape << dims;
-        } catch (const ShapeError& error) {
-          EXPECT_EQ(error.what(), str(name, ": at most 2^53 elements can be reduced, got shape ", shape));
-        }
+        EXPECT_MESSAGE(ShapeError, call(x, dims),
+                       str(name, ": at most 2^53 elements can be reduced, got shape ", shape));
       }
     }
   }
@@ -425,6 +423,33 @@ TEST_P(ReduceTest, Errors) {
   EXPECT_THROW(sum(Tensor()), ValueError);
   EXPECT_THROW(argmax(Tensor()), ValueError);
   EXPECT_THROW(sum_to(Tensor(), {}), ValueError);
+}
+
+// ---- For compute-sanitizer --------------------------------------------------------------------------------
+// One small case for each kernel of the reductions and matmul, and for each of their edges.
+
+class ReduceSanitize : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, ReduceSanitize, devices(), device_name);
+
+// Short rows; rows of one block, full and not full; rows of several blocks; and all of them as columns.
+TEST_P(ReduceSanitize, RowsAndColumns) {
+  for (int64_t length : {3, 33, 1024, 1025, 34000}) {
+    const Tensor x = whole({9, length}, {f64, device()});
+    const Tensor columns = x.transpose(0, 1).contiguous();
+    EXPECT_EQ(sum(x, {1}).to_vector<double>(), sum(columns, {0}).to_vector<double>());
+    EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), argmax(columns, {0}).to_vector<int64_t>());
+    EXPECT_TRUE(same_bits(sum(x.to(bf16), {1}), sum(columns.to(bf16), {0})));
+    EXPECT_TRUE(same_bits(min(x.to(f16), {1}), min(columns.to(f16), {0})));
+    EXPECT_EQ(max(x.to(u8)).item<uint8_t>(), max(columns.to(u8)).item<uint8_t>());
+  }
+}
+
+TEST_P(ReduceSanitize, MatmulTilesThatEndEarly) {
+  for (const DType dtype : {f32, bf16, f16}) {
+    const Tensor a = whole({2, 65, 17}, {dtype, device()}), b = whole({17, 66}, {dtype, device()});
+    const Tensor y = matmul(a, b), transposed = matmul(b.transpose(0, 1), a.transpose(1, 2));
+    EXPECT_TRUE(same_bits(y, transposed.transpose(1, 2)));
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tests/support/devices.h"
+#include "tests/support/numbers.h"
 #include "tests/support/values.h"
 
 namespace vox {
@@ -27,15 +28,9 @@ INSTANTIATE_TEST_SUITE_P(, SoftmaxTest, devices(), device_name);
 
 TEST_P(SoftmaxTest, ByHand) {
   const Tensor x = make({0, std::log(3.0), std::log(2.0), std::log(2.0)}, {2, 2});
-  const auto rows = softmax(x, 1).to_vector<double>();
-  const auto columns = softmax(x, 0).to_vector<double>();
-  const std::vector<double> by_row{0.25, 0.75, 0.5, 0.5}, by_column{1.0 / 3, 0.6, 2.0 / 3, 0.4};
-  const auto logs = log_softmax(x, -1).to_vector<double>();
-  for (size_t i = 0; i < 4; ++i) {
-    EXPECT_NEAR(rows[i], by_row[i], 1e-15);
-    EXPECT_NEAR(columns[i], by_column[i], 1e-15);
-    EXPECT_NEAR(logs[i], std::log(by_row[i]), 1e-15);
-  }
+  expect_near(softmax(x, 1), {0.25, 0.75, 0.5, 0.5}, 1e-15);
+  expect_near(softmax(x, 0), {1.0 / 3, 0.6, 2.0 / 3, 0.4}, 1e-15);
+  expect_near(log_softmax(x, -1), {std::log(0.25), std::log(0.75), std::log(0.5), std::log(0.5)}, 1e-15);
 }
 
 // Rows that fit a warp, a block, or several blocks; dimensions with dense and with strided elements.

@@ -5,6 +5,7 @@
 #include <voxgrad/ops/reduce.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/numbers.h"
 #include "tests/support/values.h"
 
 #include <cmath>
@@ -16,7 +17,8 @@ namespace vox {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-using Doubles = std::vector<double>;
+using testing::Doubles;
+using testing::values;
 
 class StatisticsTest : public testing::DeviceTest {
  protected:
@@ -28,7 +30,6 @@ class StatisticsTest : public testing::DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(, StatisticsTest, testing::devices(), testing::device_name);
 
-Doubles values(const Tensor& t) { return t.detach().to(f64).to_vector<double>(); }
 double value(const Tensor& t) { return t.detach().to(f64).item<double>(); }
 
 TEST_P(StatisticsTest, VarianceOfWholeNumbers) {

@@ -84,6 +84,8 @@ class Table {
 
   void binary() {
     family = "binary";
+    const Shape box = small ? Shape{2, 1, 2} : this->box;  // few elements: second gradients take long
+    const Operand x{box}, p{box, positive}, condition{box, bools};
     std::vector<Shape> seconds{box};
     if (small)
       seconds.insert(seconds.end(), {Shape{box[2]}, Shape{1, 1, 1}, Shape{2, 1, 1, 1}});  // broadcast
@@ -123,6 +125,8 @@ class Table {
     add("where", {condition, x, 1}, arithmetic);
     add("where", {condition, 1, x}, arithmetic);
     add("masked_fill", {x, condition, 1}, arithmetic);
+    add("prelu", {x, Operand{{box[1]}, numbers, false}}).in_half(Half::exact_forward);
+    add("prelu", {x, Operand{{1}, numbers, false}}).in_half(Half::exact_forward);
   }
 
   void copies() {
@@ -159,6 +163,56 @@ class Table {
     add("index_select", {x, 2, Operand{{5}, indices, false}}, every_dtype);
     if (!small) add("index_select", {x, 1, Operand{{5}, indices, false}}, every_dtype);
     add("one_hot", {Operand{{5, 2}, indices}, 3}, {i64});
+    add("repeat", {x, {2, 1, 3}}, every_dtype).in_half(Half::exact_forward);
+    add("repeat", {Operand{{3}}, {2, 3}}, every_dtype).in_half(Half::exact_forward);
+    add("tile", {x, {2, 1}}, every_dtype);
+    for (const size_t which : {0, 1}) {
+      const Operand rows{{3}, numbers, true, which == 1}, columns{{4}, numbers, false, which == 0};
+      add("meshgrid", {std::vector{rows, columns}}, every_dtype).takes(which);
+    }
+    add("pixel_shuffle", {Operand{{2, 8, 3, 2}}, 2, 2}, every_dtype);
+    add("pixel_shuffle", {Operand{{2, 4, 3}}, 2, 1}, every_dtype);
+    add("pixel_shuffle", {Operand{{8, 1, 2, 3}}, 2, 3}, every_dtype);
+    add("pixel_unshuffle", {Operand{{2, 2, 4, 6}}, 2, 2}, every_dtype);
+    add("pixel_unshuffle", {Operand{{1, 2, 4, 2}, numbers, false}, 2, 3}, every_dtype);
+  }
+
+  void indexing() {
+    family = "indexing";
+    const Operand fixed{box, numbers, false}, line{{3, 5}};
+    const Operand last{{box[0], box[1], 5}, indices}, first{{5, 2, 3}, indices},
+        corner{{2, 1, 3}, indices, false};
+    const Operand of_last{last.shape}, of_first{first.shape}, of_corner{{2, 2, 4}, numbers, false};
+    add("gather", {x, 2, last}, every_dtype);
+    add("gather", {fixed, 0, first}, every_dtype);
+    add("scatter", {x, 2, last, of_last}, every_dtype);
+    add("scatter", {fixed, 0, first, of_first}, every_dtype);
+    add("scatter", {fixed, 2, corner, of_corner}, every_dtype);
+    add("scatter", {x, 2, last, 1}, every_dtype);
+    add("scatter_add", {x, 2, last, of_last}, arithmetic);
+    add("scatter_add", {fixed, 0, first, of_first}, arithmetic);
+    add("scatter_add", {fixed, 2, corner, of_corner}, arithmetic);
+    add("embedding", {Operand{{5, 2}, indices}, Operand{{3, 4}, numbers, false}});
+    add("nonzero", {condition}, {f32});
+    add("nonzero", {x}, every_dtype);
+    for (const int64_t dim : {0, 2}) {
+      add("cumsum", {x, dim}, every_dtype);
+      for (const size_t which : {0, 1}) add("sort", {x, dim, dim == 0}, every_dtype).takes(which);
+      add("topk", {fixed, 2, dim, dim == 0}, every_dtype);
+      add("median", {fixed, dim, dim == 0}, every_dtype);
+      for (const double q : {0.3, 1.})
+        add("quantile", {fixed, q, dim, dim == 0}).in_half(Half::exact_forward);
+    }
+    for (const int64_t dim : {0, 1}) add("cumprod", {line, dim}, arithmetic).in_half(Half::exact_forward);
+    add("argsort", {x, 1, false}, every_dtype);
+    add("median", {fixed}, every_dtype);
+    add("quantile", {fixed, 0.5, {}, true}).in_half(Half::exact_forward);
+    if (small) return;
+    // Rows of several tiles of a GPU.
+    add("cumsum", {Operand{{2, 2500}}, 1}, {f32, f64, i64});
+    add("sort", {Operand{{3, 2500}}, 1, true}, every_dtype).takes(1);
+    add("scatter_add", {Operand{{2500}, numbers, false}, 0, Operand{{3000}, indices}, Operand{{3000}}},
+        {f32, f64, i64});
   }
 
   void reductions() {
@@ -210,6 +264,18 @@ class Table {
     const auto matrices = [&](const char* op, const Shape& a, const Shape& b, bool batched = false) {
       return &add(op, {Operand{a}, Operand{b, numbers, batched}});
     };
+    const auto einsum = [&](const char* equation, const std::vector<Operand>& operands) {
+      add("einsum", {equation, operands}).in_half(Half::composed);
+    };
+    einsum("bij,bjk->bik", {Operand{{2, 3, 2}}, Operand{{2, 2, 3}}});
+    einsum("ij,kj", {Operand{{2, 3}}, Operand{{4, 3}, numbers, false}});
+    einsum("ii,ij,k->kj", {Operand{{3, 3}, numbers, false}, Operand{{3, 2}, numbers, false}, Operand{{2}}});
+    einsum("abc->ca", {x});
+    einsum("bc,bc->b", {Operand{{2, 3}}, Operand{{2, 1}}});
+    const Operand q{small ? Shape{2, 3, 2} : Shape{2, 3, 20, 8}},
+        k{small ? Shape{2, 4, 2} : Shape{2, 3, 30, 8}};
+    add("scaled_dot_product_attention", {q, k, k}).in_half(Half::composed).in_any_order();
+    add("scaled_dot_product_attention", {q, k, k, {}, 0, true}).in_half(Half::composed).in_any_order();
     if (small) {
       matrices("matmul", {3, 2}, {2, 4});
       matrices("matmul", {3}, {3});
@@ -258,16 +324,32 @@ class Table {
 
   void resampling() {
     family = "resampling";
-    const Operand volume{small ? Shape{2, 1, 4, 3, 5} : Shape{3, 9, 5, 6, 7}};
+    const Operand volume{small ? Shape{2, 1, 2, 3, 3} : Shape{3, 9, 5, 6, 7}};
     const Operand picture{small ? Shape{2, 4, 3} : Shape{9, 5, 6}}, row{small ? Shape{2, 6} : Shape{9, 30}};
-    add("interpolate", {Operand{{2, 2, 4, 5}}, {}, 2, "trilinear"});
-    add("interpolate", {volume, {8, 3, 9}});
-    add("interpolate", {volume, {}, 2, "trilinear"});
-    add("interpolate", {volume, {2, 5, 3}, {}, "trilinear"});
-    add("interpolate", {volume, {7, 4, 11}, {}, "trilinear", true});
+    const auto size = [this](const Shape& of_small, const Shape& of_large) {
+      return small ? of_small : of_large;
+    };
+    add("interpolate", {Operand{size({1, 2, 2, 3}, {2, 2, 4, 5})}, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({4, 3, 5}, {8, 3, 9})});
+    add("interpolate", {small ? Operand{{2, 1, 1, 2, 3}} : volume, {}, 2, "trilinear"});
+    add("interpolate", {volume, size({1, 5, 2}, {2, 5, 3}), {}, "trilinear"});
+    add("interpolate", {volume, size({3, 4, 4}, {7, 4, 11}), {}, "trilinear", true});
     add("interpolate", {volume, {}, capi::Value::Reals{0.7, 1.9, 2.0}, "trilinear"});
+    // Odd sizes: no point is at a kink.
+    const Operand cells{small ? Shape{2, 2, 3, 5, 3} : Shape{3, 9, 5, 7, 3}},
+        points{small ? Shape{2, 1, 2, 2, 3} : Shape{3, 4, 5, 9, 3}},
+        plane{small ? Shape{2, 1, 5, 3} : Shape{3, 9, 5, 7}},
+        places{small ? Shape{2, 2, 3, 2} : Shape{3, 9, 8, 2}};
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      add("grid_sample", {cells, points, "trilinear", padding});
+      add("grid_sample", {cells, points, "nearest", padding});
+      add("grid_sample", {plane, places, "trilinear", padding, true});
+    }
+    add("affine_grid", {Operand{{2, 3, 4}, numbers, false}, {2, 1, 4, 3, 5}, false})
+        .in_half(Half::exact_forward);
+    add("affine_grid", {Operand{{2, 2, 3}, numbers, false}, {2, 1, 4, 3}, true}).in_half(Half::exact_forward);
     add("max_pool3d", {volume, 3, 2, 1});
-    const Operand wide{{1, 1, 2, 4, 16}};  // whole packets of a GPU fill its rows
+    const Operand wide{{1, 1, 2, small ? 2 : 4, 16}};  // whole packets of a GPU fill its rows
     for (const char* op : {"max_pool3d", "avg_pool3d"}) {
       add(op, {wide, 2});
       add(op, {wide, {1, 2, 2}});
@@ -281,8 +363,16 @@ class Table {
     add("avg_pool3d", {volume, {2, 3, 2}, 1, {1, 1, 0}});
     add("avg_pool3d", {volume, {2, 3, 2}, {1, 2, 2}, {1, 1, 0}, true, false});
     add("avg_pool3d", {volume, 2, {}, 0, false, true, 3});
+    for (const size_t which : {0, 1}) {
+      add("max_pool3d_with_indices", {volume, 2}).takes(which);
+      add("max_pool2d_with_indices", {picture, 2}).takes(which);
+      add("max_pool1d_with_indices", {row, 2}).takes(which);
+    }
+    add("max_unpool1d", {Operand{{2, 3}}, Operand{{2, 3}, indices}, 2});
+    add("max_unpool2d", {Operand{{2, 3, 2}}, Operand{{2, 3, 2}, indices}, 3, 2, {1, 0}});
+    add("max_unpool3d", {Operand{{1, 2, 1, 2, 2}}, Operand{{1, 2, 1, 2, 2}, indices}, 2, {}, 0, {3, 4, 5}});
     for (const char* op : {"adaptive_max_pool3d", "adaptive_avg_pool3d"}) {
-      add(op, {volume, {3, 2, 4}});
+      add(op, {volume, size({2, 2, 2}, {3, 2, 4})});
       add(op, {volume, 1});
     }
     for (const char* op : {"max_pool2d", "avg_pool2d"}) add(op, {picture, {2, 3}, {}, {1, 0}});
@@ -312,6 +402,11 @@ class Table {
             .in_any_order();
     }
     add("soft_dice_loss", {p, p, {1}, 1}).in_half(Half::composed).in_any_order();
+    for (const bool softmax : {false, true}) {
+      add("dice_loss", {scores, classes, !softmax, softmax}).in_half(Half::composed).in_any_order();
+      add("focal_loss", {scores, classes, 2, {}, softmax}).in_half(Half::composed).in_any_order();
+    }
+    add("dice_loss", {scores, scores, true, false, false, true, true}).in_half(Half::composed).in_any_order();
   }
 
   /// 16 elements a row: their mean, and the squared deviations from it, have few enough digits for exact
@@ -337,8 +432,9 @@ class Table {
 
 std::vector<Sample> all(Size size) {
   Table table(size);
-  table.unary(), table.binary(), table.choices(), table.copies(), table.shaping(), table.reductions();
-  table.products(), table.convolutions(), table.resampling(), table.losses(), table.norms();
+  table.unary(), table.binary(), table.choices(), table.copies(), table.shaping(), table.indexing();
+  table.reductions(), table.products(), table.convolutions(), table.resampling(), table.losses(),
+      table.norms();
   return std::move(table.samples);
 }
 

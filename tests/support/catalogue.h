@@ -88,9 +88,9 @@ class CatalogueTest : public ::testing::TestWithParam<std::tuple<Device, const c
   static std::vector<Sample> samples(Size size);
 };
 inline auto families() {
-  return ::testing::Combine(devices(),
-                            ::testing::Values("unary", "binary", "choices", "copies", "shaping", "reductions",
-                                              "products", "convolutions", "resampling", "losses", "norms"));
+  return ::testing::Combine(devices(), ::testing::Values("unary", "binary", "choices", "copies", "shaping",
+                                                         "indexing", "reductions", "products", "convolutions",
+                                                         "resampling", "losses", "norms"));
 }
 inline std::string family_name(const ::testing::TestParamInfo<std::tuple<Device, const char*>>& info) {
   const auto& [device, family] = info.param;

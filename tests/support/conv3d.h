@@ -9,6 +9,7 @@
 #include <voxgrad/ops/conv3d_geometry.h>
 
 #include "tests/reference/conv3d.h"
+#include "tests/support/numbers.h"
 
 // What the tests of the conv3d family share.
 
@@ -31,13 +32,6 @@ inline Values rounded(Values values, DType dtype) {
     for (double& v : values) v = static_cast<T>(v);
   });
   return values;
-}
-
-inline Values values(const Tensor& t) {
-  return visit_floating_storage("tests", t.dtype(), [&]<class T>(T) {
-    const std::vector<T> v = t.to_vector<T>();
-    return Values(v.begin(), v.end());
-  });
 }
 
 /// 1, 2, ... n.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include <voxgrad/core/check.h>
 
@@ -20,9 +21,26 @@ std::string message_of(F f) {
   return "";
 }
 
+inline ::testing::AssertionResult has_parts(const std::string& message,
+                                            const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    if (message.find(part) == std::string::npos)
+      return ::testing::AssertionFailure() << "'" << part << "' is not in: " << message;
+  return ::testing::AssertionSuccess();
+}
+
 }  // namespace vox::testing
 
-/// Expects that `statement` throws an error of this type, and that its message contains `text`.
-#define EXPECT_REFUSED(type, statement, text)                    \
-  EXPECT_PRED_FORMAT2(::testing::IsSubstring, std::string(text), \
-                      ::vox::testing::message_of<type>([&] { static_cast<void>(statement); }))
+/// Expects that `statement` throws an error of this type, and that its message contains all texts that
+/// follow.
+#define EXPECT_REFUSED(type, statement, ...) \
+  EXPECT_TRUE(::vox::testing::has_parts(     \
+      ::vox::testing::message_of<type>([&] { static_cast<void>(statement); }), {__VA_ARGS__}))
+
+/// Expects that it throws an error of this type with this message.
+#define EXPECT_MESSAGE(type, statement, text) \
+  EXPECT_EQ(::vox::testing::message_of<type>([&] { static_cast<void>(statement); }), text)
+
+/// Expects that the message begins with this text.
+#define EXPECT_MESSAGE_BEGINS(type, statement, text) \
+  EXPECT_EQ(::vox::testing::message_of<type>([&] { static_cast<void>(statement); }).find(text), 0u)

@@ -34,7 +34,7 @@ Number exp(Number a) {
   return {y, {{a.place, y}}};
 }
 
-// The derivatives of y by every number on the tape.
+// The derivatives of y with respect to every number on the tape.
 std::vector<double> backward(Number y, bool with_bug = false) {
   std::vector<double> gradient(tape.size(), 0.0);
   gradient[y.place] = 1;
@@ -49,7 +49,7 @@ std::vector<double> backward(Number y, bool with_bug = false) {
 
 int main() {
   const Number x = 3, w = 0.5;
-  const Number y = x * x + exp(w * x);
+  const Number growth = exp(w * x), square = x * x, y = square + growth;
   const std::vector<double> gradient = backward(y);
   for (size_t i = 0; i < tape.size(); ++i)
     std::cout << "#" << i << "  value " << tape[i].value << ", gradient " << gradient[i] << "\n";

@@ -11,8 +11,8 @@ int main(int argc, char**) {
   vox::Tensor loss;
   {
     const vox::Watch watch;
-    const vox::Tensor y = x * 3;
-    loss = (y * y + vox::exp(y)).sum();
+    const vox::Tensor y = x * 3, growth = vox::exp(y), square = y * y;
+    loss = (square + growth).sum();
     std::cout << vox::tape(loss) << "\n";
     if (argc > 1) std::cerr << vox::tape_dot(loss);  // for Graphviz: dot -Tsvg
     loss.backward();

@@ -8,7 +8,6 @@
 #include "docs/exercises/3_engine/exercise.h"
 #include "docs/exercises/steps.h"
 
-using exercise::backward;
 using exercise::expect;
 using exercise::expect_close;
 using vox::Tensor;
@@ -18,7 +17,12 @@ namespace {
 Tensor number(double value) { return vox::full({}, value, {.dtype = vox::f64}); }
 Tensor leaf(double value) { return number(value).set_requires_grad(); }
 
-/// The sum of its inputs. It counts how often backward runs, and how deep the stack is.
+void backward(const Tensor& output, const Tensor& gradient) {
+  exercise::without_engine([&] { exercise::backward(output, gradient); });
+}
+
+/// The sum of its inputs. It counts how often backward runs, and how deep the stack is. It returns a gradient
+/// for each input, also for those that need none.
 struct Sum : vox::Function<Sum> {
   static constexpr const char* name = "counted_sum";
   static inline int runs = 0, allowed = 0;
@@ -31,15 +35,13 @@ struct Sum : vox::Function<Sum> {
     for (size_t i = 1; i < inputs.size(); ++i) total.add_(inputs[i]);
     return total;
   }
-  std::vector<Tensor> backward(vox::FunctionContext& context, const Tensor& g) {
+  std::vector<Tensor> backward(vox::FunctionContext&, const Tensor& g) {
     expect(++runs <= allowed, "the nodes of ", allowed, " sums ran more than ", allowed,
            " times: a node must wait for all gradients of its output and run once");
     const char here = 0, *address = &here;
     if (!highest || address > highest) highest = address;
     if (!lowest || address < lowest) lowest = address;
-    std::vector<Tensor> gradients;
-    for (int64_t i = 0; i < 2; ++i) gradients.push_back(context.needs_grad(i) ? g : Tensor());
-    return gradients;
+    return {g, g};
   }
 };
 Tensor counted_sum(const Tensor& a, const Tensor& b) { return Sum().apply({a, b}); }
@@ -61,6 +63,14 @@ STEP("an edge that needs no gradient") {
   backward(constant * x, number(1));
   expect_close("the gradient of 5x", x.grad(), number(5));
   expect(!constant.grad().defined(), "a tensor that does not require grad got a gradient");
+}
+
+STEP("a gradient that its input does not need") {
+  Sum::reset(1);
+  const Tensor x = leaf(2);
+  backward(counted_sum(number(5), x),
+           number(1));  // if this crashes: ask needs_grad(i) before you use edges()[i]
+  expect_close("the gradient of 5 + x", x.grad(), number(1));
 }
 
 STEP("a diamond: two paths to one node") {

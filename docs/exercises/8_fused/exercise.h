@@ -19,6 +19,10 @@ struct ParameterGradients {
 ParameterGradients backward_row(const float* x, float scale, float shift, const float* grad_y, float* grad_x,
                                 int64_t n);
 
+/// The same by one loop for each op, in op.cpp. backward_row must not be slower.
+ParameterGradients backward_row_by_loops(const float* x, float scale, float shift, const float* grad_y,
+                                         float* grad_x, int64_t n);
+
 /// relu(scale * x + shift) for x of shape (C, N), scale and shift of shape (C,). op.cpp calls the two
 /// functions above for each channel, so forward and backward are one pass over memory each.
 vox::Tensor scale_shift_relu(const vox::Tensor& x, const vox::Tensor& scale, const vox::Tensor& shift);

@@ -3,7 +3,8 @@
 
 #include "docs/exercises/8_fused/exercise.h"
 
-// The op around the two functions of the exercise. Nothing here needs to be changed.
+// The op around the two functions of the exercise, and what its speed is compared with. Nothing here needs to
+// be changed.
 
 namespace exercise {
 
@@ -51,6 +52,22 @@ struct ScaleShiftRelu : vox::Function<ScaleShiftRelu> {
 };
 
 }  // namespace
+
+ParameterGradients backward_row_by_loops(const float* x, float scale, float shift, const float* grad_y,
+                                         float* grad_x, int64_t n) {
+  std::vector<float> u(static_cast<size_t>(n));
+  double grad_scale = 0, grad_shift = 0;
+  for (int64_t i = 0; i < n; ++i) u[static_cast<size_t>(i)] = scale * x[i];
+  for (float& element : u) element += shift;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = grad_y[i];
+    grad_x[i] = u[static_cast<size_t>(i)] > 0 ? g : 0;
+  }
+  for (int64_t i = 0; i < n; ++i) grad_scale += grad_x[i] * x[i];
+  for (int64_t i = 0; i < n; ++i) grad_shift += grad_x[i];
+  for (int64_t i = 0; i < n; ++i) grad_x[i] *= scale;
+  return {static_cast<float>(grad_scale), static_cast<float>(grad_shift)};
+}
 
 Tensor scale_shift_relu(const Tensor& x, const Tensor& scale, const Tensor& shift) {
   return ScaleShiftRelu().apply({x, scale, shift});

@@ -106,16 +106,24 @@ struct Math : detail::Numbers<T> {
 
 // ---- Kernels ---------------------------------------------------------------------------------------------
 
+// A loop over a formula becomes vector code only if the formula is inlined. The compiler has a limit of size
+// for that, which the longest formulas exceed, so the lambdas say it.
+
 template <class T, Unary op>
 void unary(const T* x, T* y, int64_t n, T p, T q, bool stream) {
-  unary_run(x, y, n, stream, [=](T v) { return detail::unary_formula<op, Math<T>>(v, p, q); });
+  unary_run(
+      x, y, n, stream, [=](T v) __attribute__((always_inline)) {
+        return detail::unary_formula<op, Math<T>>(v, p, q);
+      });
 }
 
 template <class T, Unary op>
 void gradient(const T* g, int64_t g_step, const T* kept, int64_t kept_step, T* grad_x, int64_t n, T p, T q,
               bool stream) {
-  binary_run(g, g_step, kept, kept_step, grad_x, n, stream,
-             [=](T l, T r) { return detail::gradient_formula<op, Math<T>>(l, r, p, q); });
+  binary_run(
+      g, g_step, kept, kept_step, grad_x, n, stream, [=](T l, T r) __attribute__((always_inline)) {
+        return detail::gradient_formula<op, Math<T>>(l, r, p, q);
+      });
 }
 
 /// Recomputes powers of zeros, negative numbers, infinities and NaN with libm, which has IEEE's rules.

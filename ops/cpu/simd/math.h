@@ -241,9 +241,12 @@ template <class T>
 
 // ---- Functions of float, computed in double: rounded once, so within 0.51 ulp -----------------------------
 
-/// erfc(a) for a >= 0: e^(-a^2) times a polynomial in t = 1 / (1 + a/2), fitted to a relative error of 5e-10
-/// (Chebyshev interpolation of erfcx for a <= 11, beyond which float has no such numbers).
-[[gnu::always_inline]] inline double erfc_of_positive(double a) {
+/// erfc(a) for a >= 0 is e^(-a^2) times a polynomial in t = 1 / (1 + a/2), fitted to a relative error of
+/// 5e-10 (Chebyshev interpolation of erfcx for a <= 11, beyond which float has no such numbers).
+struct ErfcFactors {
+  double exponential, polynomial;
+};
+[[gnu::always_inline]] inline ErfcFactors erfc_of_positive(double a) {
   constexpr double c[] = {0.009773130365225422, -0.10645766974932307, 0.4940446555238189, -1.2823772384318628,
                           2.0220083623931693,   -1.9504877509356167,  1.14822079856173,   -0.5462544788648557,
                           0.25869799005707467,  0.13598430654364502,  0.2533011493504546, 0.2814103079294593,
@@ -252,7 +255,7 @@ template <class T>
   double sum = c[0];
 #pragma GCC unroll 16
   for (int k = 1; k < 14; ++k) sum = fma(sum, t, c[k]);
-  return a > 11 ? 0 : exp_of_normal(-(a * a)) * sum;
+  return {a > 11 ? 0 : exp_of_normal(-(a * a)), sum};
 }
 
 /// Up to 1 the power series 2/sqrt(pi) (x - x^3/3 + x^5/10 - ...), beyond it 1 - erfc.
@@ -266,19 +269,24 @@ template <class T>
   double sum = c[0];
 #pragma GCC unroll 16
   for (int k = 1; k < 13; ++k) sum = fma(sum, z, c[k]);
-  return static_cast<float>(a < 1 ? x * sum : with_sign(1 - erfc_of_positive(a), x));
+  const ErfcFactors e = erfc_of_positive(a);
+  return static_cast<float>(a < 1 ? x * sum : with_sign(1 - e.exponential * e.polynomial, x));
 }
 
 /// x/2 erfc(-x / sqrt 2).
 [[gnu::always_inline]] inline float gelu(float value) {
-  const double x = value, c = erfc_of_positive(absolute(x) * 0.70710678118654752440);
+  const double x = value;
+  const ErfcFactors e = erfc_of_positive(absolute(x) * 0.70710678118654752440);
+  const double c = e.exponential * e.polynomial;
   return static_cast<float>(0.5 * x * (x > 0 ? 2 - c : c));
 }
 
-/// Phi(x) + x phi(x)
+/// Phi(x) + x phi(x); phi(x) = e^(-x^2 / 2) / sqrt(2 pi).
 [[gnu::always_inline]] inline float gelu_slope(float value) {
-  const double x = value, c = erfc_of_positive(absolute(x) * 0.70710678118654752440);
-  return static_cast<float>(0.5 * (x > 0 ? 2 - c : c) + x * exp(x * x * -0.5) * 0.39894228040143267794);
+  const double x = value;
+  const ErfcFactors e = erfc_of_positive(absolute(x) * 0.70710678118654752440);
+  const double c = e.exponential * e.polynomial;
+  return static_cast<float>(0.5 * (x > 0 ? 2 - c : c) + x * e.exponential * 0.39894228040143267794);
 }
 
 /// For a positive and finite a and a finite b: e^(b log a).

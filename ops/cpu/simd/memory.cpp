@@ -1,5 +1,6 @@
-// Copies and transpositions of memory.
+// Copies, transpositions and conversions of memory.
 
+#include <voxgrad/core/half.h>
 #include <voxgrad/ops/cpu/simd/memory.h>
 #include <voxgrad/ops/cpu/simd/stream.h>
 #include <voxgrad/ops/cpu/simd/vec.h>
@@ -85,9 +86,19 @@ void in_squares(const T* from, int64_t column_stride, T* to, int64_t pitch, int6
              columns - whole_columns);
 }
 
+// ---- float16 ---------------------------------------------------------------------------------------------
+
+void widen(const uint16_t* from, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = vox::detail::float16_value(from[i]);
+}
+void narrow(const float* from, uint16_t* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = vox::detail::float16_bits(from[i]);
+}
+
 }  // namespace
 
 const CopyKernels copy_kernels{copy};
+const HalfKernels half_kernels{widen, narrow};
 const TransposeKernels transpose_kernels{one_by_one<uint8_t>, one_by_one<uint16_t>, in_squares<uint32_t>,
                                          in_squares<uint64_t>};
 

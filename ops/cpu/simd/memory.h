@@ -28,4 +28,12 @@ struct TransposeKernels {
 
 VOX_DECLARE_BY_ISA(TransposeKernels, transpose_kernels);
 
+/// Conversions of float16's bits, as core/half.h defines them.
+struct HalfKernels {
+  void (*widen)(const uint16_t* from, float* to, int64_t n);
+  void (*narrow)(const float* from, uint16_t* to, int64_t n);
+};
+
+VOX_DECLARE_BY_ISA(HalfKernels, half_kernels);
+
 }  // namespace vox::cpu::simd

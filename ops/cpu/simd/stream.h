@@ -52,22 +52,23 @@ inline constexpr int64_t cache_line = 64;
 }
 
 /// Calls f(first, to, count) for consecutive parts of a run y[0..n). f writes elements first, first + 1, ...
-/// of the run to `to`, which is y's memory or a buffer that is streamed afterwards.
+/// of the run to `to`, which is y's memory or a buffer that is streamed afterwards. The one place where f is
+/// called lets the compiler inline it: otherwise a long formula does not become vector code.
 template <class T, class F>
 [[gnu::always_inline]] inline void write_run(T* y, int64_t n, bool stream, F f) {
   constexpr int64_t block = 4096 / sizeof(T), line = cache_line / sizeof(T);
-  if (!stream || n < 2 * line) return f(int64_t{0}, y, n);
   alignas(64) T buffer[block];
-  const auto address = reinterpret_cast<uintptr_t>(y);
-  int64_t i = static_cast<int64_t>((0 - address) % cache_line / sizeof(T));
-  if (i > 0) f(int64_t{0}, y, i);
-  while (n - i >= line) {
-    const int64_t left = (n - i) / line * line, count = left < block ? left : block;
-    f(i, buffer, count);
-    stream_lines(y + i, buffer, count * static_cast<int64_t>(sizeof(T)));
-    i += count;
+  const auto before_line =
+      static_cast<int64_t>((0 - reinterpret_cast<uintptr_t>(y)) % cache_line / sizeof(T));
+  const int64_t head =
+      stream && n >= 2 * line ? before_line : n;  // written in place, and so is what fills no line
+  for (int64_t i = 0, count; i < n; i += count) {
+    const int64_t lines = (n - i) / line * line;
+    const bool in_place = i < head || lines == 0;
+    count = i < head ? head - i : lines == 0 ? n - i : lines < block ? lines : block;
+    f(i, in_place ? y + i : buffer, count);
+    if (!in_place) stream_lines(y + i, buffer, count * static_cast<int64_t>(sizeof(T)));
   }
-  if (i < n) f(i, y + i, n - i);
 }
 
 }  // namespace vox::cpu::simd::VOXGRAD_ISA

@@ -2,6 +2,7 @@
 
 #include <voxgrad/core/factories.h>
 #include <voxgrad/core/parallel.h>
+#include <voxgrad/ops/grid_sample.h>
 #include <voxgrad/ops/interpolate.h>
 #include <voxgrad/ops/pool3d.h>
 #include <voxgrad/ops/reduce.h>
@@ -52,6 +53,10 @@ const std::vector<Op>& all_ops() {
        [](const Tensor& x) {
          const Tensor few = x.slice(0, 1, 2).slice(1, 3, 5);
          return interpolate(few, {.size = {{51, 60, 70}}, .mode = Mode::trilinear});
+       }},
+      {"GridSample",  // of its own elements, so that the gradient is that of both operands
+       [](const Tensor& x) {
+         return grid_sample(x, x.slice(1, 2, 5).permute({0, 2, 3, 4, 1}));
        }},
       {"SumOfAll", [](const Tensor& x) { return sum(x); }, true, false},
       {"MeanPerChannel",

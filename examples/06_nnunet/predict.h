@@ -1,0 +1,42 @@
+// From a folder of scans to a folder of masks.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <voxgrad/core/tensor.h>
+
+#include "plans.h"
+#include "preprocess.h"
+
+namespace nnunet {
+
+struct PredictOptions {
+  vox::Device device = vox::Device::cpu();
+  std::string precision = "f32";  ///< or tf32, bf16, f16: of convolutions on a GPU; weights and sums stay f32
+  double step = 0.5;              ///< of windows, as a share of their size
+  bool mirror = true;             ///< averages over flips, if the model was trained with them
+};
+
+/// The logits (heads, D, H, W), f32, of a preprocessed scan: the mean over folds, windows and flips.
+vox::Tensor predict_logits(const Model& model, const vox::Tensor& input, const PredictOptions& options);
+
+/// The files of one scan, one for each channel.
+struct ScanFiles {
+  std::string name;
+  std::vector<std::filesystem::path> channels;
+};
+/// The scans in `input`: files NAME_0000.nii.gz, NAME_0001.nii.gz, ... for the channels, as nnU-Net names
+/// them. Throws ModelError if there are none, or if a channel is missing.
+std::vector<ScanFiles> find_scans(const Model& model, const std::filesystem::path& input);
+
+/// Writes output/NAME.nii.gz for each scan in `input`: the mask, u8 (i64 with labels above 255), with the
+/// scan's geometry. Each file appears whole or not at all. `previous` has the masks of a cascade's first
+/// stage. Calls report(line) for each scan.
+void predict_folder(const Model& model, const std::filesystem::path& input,
+                    const std::filesystem::path& output, const std::filesystem::path& previous,
+                    const PredictOptions& options, const std::function<void(const std::string&)>& report);
+
+}  // namespace nnunet

@@ -1,0 +1,229 @@
+#include "preprocess.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <voxgrad/image/resample.h>
+#include <voxgrad/voxgrad.h>
+
+namespace nnunet {
+namespace {
+
+using Size = std::array<int64_t, 3>;
+
+Size size_of(const vox::Tensor& x) { return {x.size(-3), x.size(-2), x.size(-1)}; }
+
+template <class T>
+std::array<T, 3> permuted(const std::array<T, 3>& x, const Size& order) {
+  return {x[static_cast<size_t>(order[0])], x[static_cast<size_t>(order[1])],
+          x[static_cast<size_t>(order[2])]};
+}
+
+// Calls f(index, neighbour) ... for the six neighbours of voxel i.
+template <class F>
+void for_each_neighbour(int64_t i, const Size& size, F f) {
+  const int64_t step[] = {size[1] * size[2], size[2], 1};
+  const int64_t place[] = {i / step[0], i / step[1] % size[1], i % size[2]};
+  for (int axis = 0; axis < 3; ++axis) {
+    if (place[axis] > 0) f(i - step[axis]);
+    if (place[axis] + 1 < size[static_cast<size_t>(axis)]) f(i + step[axis]);
+  }
+}
+
+// Sets the zeros that no way of zeros joins with the border.
+void fill_holes(std::vector<uint8_t>& mask, const Size& size) {
+  std::vector<int64_t> front;
+  std::vector<uint8_t> outside(mask.size());
+  const auto reach = [&](int64_t i) {
+    const auto n = static_cast<size_t>(i);
+    if (!mask[n] && !outside[n]) outside[n] = 1, front.push_back(i);
+  };
+  for (int64_t i = 0; i < static_cast<int64_t>(mask.size()); ++i) {
+    int neighbours = 0;
+    for_each_neighbour(i, size, [&](int64_t) { ++neighbours; });
+    if (neighbours < 6) reach(i);
+  }
+  while (!front.empty()) {
+    const int64_t i = front.back();
+    front.pop_back();
+    for_each_neighbour(i, size, reach);
+  }
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] |= !outside[i];
+}
+
+// Mean and standard deviation, in double, of the voxels where mask is not 0.
+std::pair<double, double> moments(const std::vector<float>& x, const std::vector<uint8_t>& mask) {
+  double n = 0, sum = 0, squares = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (mask[i]) ++n, sum += x[i];
+  const double mean = sum / n;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (mask[i]) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, std::sqrt(squares / n)};
+}
+
+// The axis that is resampled on its own: the only one with the largest spacing, if that is above 3 times the
+// smallest.
+std::optional<size_t> coarse_axis(const Spacing& spacing, bool always) {
+  const auto [least, most] = std::minmax_element(spacing.begin(), spacing.end());
+  const bool is_only = std::count(spacing.begin(), spacing.end(), *most) == 1;
+  if (!is_only || !(always || *most / *least > 3)) return std::nullopt;
+  return static_cast<size_t>(most - spacing.begin());
+}
+std::optional<size_t> separate_axis(const Spacing& from, const Spacing& to, const Resampling& rule) {
+  if (rule.force_separate_z) return *rule.force_separate_z ? coarse_axis(from, true) : std::nullopt;
+  const auto is_coarse = [](const Spacing& s) {
+    const auto [least, most] = std::minmax_element(s.begin(), s.end());
+    return *most / *least > 3;
+  };
+  return is_coarse(from) ? coarse_axis(from, false) : is_coarse(to) ? coarse_axis(to, false) : std::nullopt;
+}
+
+vox::ResampleOptions options_for(const Spacing& from, const Spacing& to, const Resampling& rule) {
+  vox::ResampleOptions options{.order = rule.order, .separate_order = rule.order_z};
+  if (const auto axis = separate_axis(from, to, rule)) options.separate_axis = static_cast<int64_t>(*axis);
+  return options;
+}
+
+}  // namespace
+
+vox::Tensor resample(const vox::Tensor& x, const Size& size, const Spacing& from, const Spacing& to,
+                     const Resampling& rule) {
+  return vox::resample(x, {size[0], size[1], size[2]}, options_for(from, to, rule));
+}
+
+vox::Tensor resample_labels(const vox::Tensor& x, const Size& size, const Spacing& from, const Spacing& to,
+                            const Resampling& rule) {
+  return vox::resample_labels(x, {size[0], size[1], size[2]}, options_for(from, to, rule));
+}
+
+vox::Tensor nonzero_mask(const vox::Tensor& image) {
+  std::vector<uint8_t> mask(static_cast<size_t>(image[0].numel()));
+  for (int64_t c = 0; c < image.size(0); ++c) {
+    const std::vector<float> voxels = image[c].to_vector<float>();
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] |= voxels[i] != 0;
+  }
+  fill_holes(mask, size_of(image));
+  return vox::from_vector(mask, image[0].shape());
+}
+
+Box bounding_box(const vox::Tensor& mask) {
+  const std::vector<uint8_t> bits = mask.to_vector<uint8_t>();
+  const Size size = size_of(mask);
+  Box box{.begin = size, .end = {}};
+  for (int64_t d = 0, i = 0; d < size[0]; ++d)
+    for (int64_t h = 0; h < size[1]; ++h)
+      for (int64_t w = 0; w < size[2]; ++w, ++i) {
+        if (!bits[static_cast<size_t>(i)]) continue;
+        const Size place{d, h, w};
+        for (size_t axis = 0; axis < 3; ++axis) {
+          box.begin[axis] = std::min(box.begin[axis], place[axis]);
+          box.end[axis] = std::max(box.end[axis], place[axis] + 1);
+        }
+      }
+  return box.end[0] ? box : Box{.end = size};
+}
+
+vox::Tensor crop(const vox::Tensor& x, const Box& box) {
+  vox::Tensor part = x;
+  for (int64_t axis = 0; axis < 3; ++axis)
+    part = part.slice(axis - 3, box.begin[static_cast<size_t>(axis)], box.end[static_cast<size_t>(axis)]);
+  return part;
+}
+
+vox::Tensor normalise(const vox::Tensor& x, const vox::Tensor& mask, const Channel& channel) {
+  constexpr double eps = 1e-8;
+  std::vector<float> voxels = x.to_vector<float>();
+  const std::vector<uint8_t> all(voxels.size(), 1), inside = mask.to_vector<uint8_t>();
+  // (x - shift) / scale of the voxels where `where` is not 0.
+  const auto apply = [&](double shift, double scale, const std::vector<uint8_t>& where) {
+    for (size_t i = 0; i < voxels.size(); ++i)
+      if (where[i]) voxels[i] = (voxels[i] - static_cast<float>(shift)) / static_cast<float>(scale);
+  };
+  switch (channel.scheme) {
+    using enum Channel::Scheme;
+    case z_score: {
+      const auto& counted = channel.use_mask ? inside : all;
+      const auto [mean, deviation] = moments(voxels, counted);
+      apply(mean, std::max(deviation, eps), counted);
+      break;
+    }
+    case ct:
+      for (float& v : voxels)
+        v = std::clamp(v, static_cast<float>(channel.low), static_cast<float>(channel.high));
+      apply(channel.mean, std::max(channel.deviation, eps), all);
+      break;
+    case rescale_to_01: {
+      const auto [least, most] = std::minmax_element(voxels.begin(), voxels.end());
+      const float low = *least, range = *most - low;
+      apply(low, std::max<double>(range, eps), all);
+      break;
+    }
+    case rgb_to_01:
+      apply(0, 255, all);
+      break;
+    case none:
+      break;
+  }
+  return vox::from_vector(voxels, x.shape());
+}
+
+Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous) {
+  if (image.size(0) != static_cast<int64_t>(model.channels.size()))
+    throw ModelError(
+        vox::str("the scan has ", image.size(0), " channels; the model needs ", model.channels.size()));
+  if (model.is_cascade && !previous.defined())
+    throw ModelError("configuration " + model.configuration + " needs the masks of the previous stage");
+  const Size& order = model.transpose_forward;
+  image = image.permute({0, order[0] + 1, order[1] + 1, order[2] + 1}).contiguous();
+  Case scan;
+  scan.whole = size_of(image), scan.spacing = permuted(spacing, order);
+
+  const vox::Tensor mask = nonzero_mask(image);
+  scan.box = bounding_box(mask);
+  const vox::Tensor kept = crop(image, scan.box), kept_mask = crop(mask, scan.box);
+  scan.cropped = size_of(kept);
+  scan.target = scan.spacing;  // of a 2-D model, the distance of planes stays
+  std::copy(model.spacing.begin(), model.spacing.end(),
+            scan.target.end() - static_cast<int64_t>(model.spacing.size()));
+  Size size;
+  for (size_t axis = 0; axis < 3; ++axis)
+    size[axis] = static_cast<int64_t>(
+        std::nearbyint(scan.spacing[axis] / scan.target[axis] * static_cast<double>(scan.cropped[axis])));
+
+  std::vector<vox::Tensor> channels;
+  for (int64_t c = 0; c < image.size(0); ++c)
+    channels.push_back(normalise(kept[c], kept_mask, model.channels[static_cast<size_t>(c)]));
+  scan.input = resample(vox::stack(channels), size, scan.spacing, scan.target, model.data);
+  if (model.is_cascade) {
+    previous = crop(previous.permute({order[0], order[1], order[2]}), scan.box).to(vox::i64);
+    previous = resample_labels(previous, size, scan.spacing, scan.target, model.segmentation);
+    std::vector<vox::Tensor> inputs{scan.input};
+    for (const int64_t label : model.labels.foreground)
+      inputs.push_back(vox::eq(previous, label).to(vox::f32).unsqueeze(0));
+    scan.input = vox::cat(inputs, 0);
+  }
+  return scan;
+}
+
+vox::Tensor mask_of(const Model& model, const Case& scan, const vox::Tensor& logits) {
+  const vox::Tensor fine = resample(logits, scan.cropped, scan.target, scan.spacing, model.logits);
+  vox::Tensor labels;
+  if (model.labels.has_regions()) {
+    labels = vox::zeros(fine[0].shape());
+    for (size_t i = 0; i < model.labels.region_order.size(); ++i)  // sigmoid(x) > 0.5 is x > 0
+      labels = vox::where(vox::gt(fine[static_cast<int64_t>(i)], 0),
+                          vox::full({}, model.labels.region_order[i]), labels);
+  } else {
+    labels = vox::argmax(fine, 0).to(vox::f32);
+  }
+  vox::Tensor whole = vox::zeros({scan.whole[0], scan.whole[1], scan.whole[2]});
+  crop(whole, scan.box).copy_(labels);
+  const Size& order = model.transpose_backward;
+  const auto& foreground = model.labels.foreground;
+  const bool is_small = foreground.empty() || foreground.back() < 256;
+  return whole.permute({order[0], order[1], order[2]}).to(is_small ? vox::u8 : vox::i64).contiguous();
+}
+
+}  // namespace nnunet

@@ -1,0 +1,141 @@
+// A run that is saved, loaded and continued gives the bits of an unbroken one.
+#include <gtest/gtest.h>
+
+#include <voxgrad/nn/checkpoint.h>
+#include <voxgrad/voxgrad.h>
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "tests/support/devices.h"
+#include "tests/support/errors.h"
+#include "tests/support/temporary_folder.h"
+
+namespace vox::nn {
+namespace {
+
+using testing::read_bytes;
+
+struct Network : Module {
+  Linear first{{.in_features = 6, .out_features = 8}}, last{{.in_features = 8, .out_features = 2}};
+  Dropout dropout{{.p = 0.4}};
+  VOXGRAD_MODULE(first, dropout, last)
+  Tensor forward(const Tensor& x) { return last(dropout(relu(first(x)))); }
+};
+
+/// A whole training run: everything that a step reads is a part of the checkpoint.
+struct TrainingRun {
+  TrainingRun(Device device, uint64_t seed) : network((manual_seed(seed), Network())) {
+    network.to(device);
+    checkpoint.add("network", network);
+    checkpoint.add("adam", adam);
+    checkpoint.add("scaler", scaler);
+    checkpoint.add("random", default_generator());
+    checkpoint.add("step", step);
+    checkpoint.add("best", best);
+    checkpoint.add("losses", losses);
+  }
+
+  void train(int64_t steps) {
+    const Device device = network.first.weight.device();
+    for (const int64_t end = step + steps; step < end; ++step) {
+      adam.zero_grad();
+      adam.set_lr(optim::cosine_lr(step, {.base_lr = 0.01, .total_steps = 40}));
+      const Tensor loss = abs(network(randn({5, 6}, {f32, device}))).mean();
+      scaler.scale(loss).backward();
+      scaler.step(adam);
+      scaler.update();
+      losses.push_back(loss.item<float>());
+      best = std::min(best, loss.item());
+    }
+  }
+
+  Network network;
+  optim::AdamW adam{network.parameters(), {.lr = 0.01}};
+  optim::GradScaler scaler{{.init_scale = 8, .growth_interval = 3}};
+  int64_t step = 0;
+  double best = 1e30;
+  std::vector<float> losses;
+  Checkpoint checkpoint;
+};
+
+class CheckpointTest : public testing::DeviceTest {
+ protected:
+  testing::TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_ / "run.safetensors";
+};
+INSTANTIATE_TEST_SUITE_P(, CheckpointTest, testing::devices(), testing::device_name);
+
+TEST_P(CheckpointTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
+  TrainingRun unbroken(device(), 7);
+  unbroken.train(20);
+  unbroken.checkpoint.save(folder_ / "unbroken.safetensors");
+
+  TrainingRun first(device(), 7);
+  first.train(10);
+  first.checkpoint.save(path_, {{"note", "half"}});
+  TrainingRun second(device(), 99);  // other weights and random numbers
+  second.train(3);
+  EXPECT_EQ(second.checkpoint.load(path_), (Metadata{{"note", "half"}}));
+  EXPECT_EQ(second.step, 10);
+  second.train(10);
+  second.checkpoint.save(path_);
+  EXPECT_EQ(second.losses, unbroken.losses);
+  EXPECT_TRUE(read_bytes(path_) == read_bytes(folder_ / "unbroken.safetensors"));
+}
+
+TEST_P(CheckpointTest, AnInterruptedWriteLeavesTheOldFile) {
+  TrainingRun run(device(), 1);
+  run.train(1);
+  run.checkpoint.save(path_);
+  const std::string before = read_bytes(path_);
+  run.train(1);
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{before.size() / 2, old.rlim_max};  // as if the disk were full
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_REFUSED(IoError, run.checkpoint.save(path_), "cannot write");
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(read_bytes(path_) == before);
+  EXPECT_EQ(folder_.entries(), 1);
+}
+
+TEST_P(CheckpointTest, AFileThatDoesNotFitChangesNothing) {
+  TrainingRun run(device(), 1);
+  run.train(2);
+  run.checkpoint.save(path_);
+  const std::string before = read_bytes(path_);
+  LoadedFile file = load(path_);
+  const auto refused = [&](const char* text, auto change) {
+    StateDict damaged = file.tensors;
+    change(damaged);
+    save(folder_ / "damaged.safetensors", damaged);
+    EXPECT_REFUSED(Error, run.checkpoint.load(folder_ / "damaged.safetensors"), text);
+    run.checkpoint.save(folder_ / "after.safetensors");
+    EXPECT_TRUE(read_bytes(folder_ / "after.safetensors") == before) << text;
+  };
+  refused("has no part 'step'", [](StateDict& d) { d.erase("step.value"); });
+  refused("has a part 'ema'", [](StateDict& d) { d["ema.weight"] = ones({1}); });
+  refused("has a part 'loose'", [](StateDict& d) { d["loose"] = ones({1}); });
+  refused("'random': a generator has 2", [](StateDict& d) { d["random.value"] = zeros({3}, {i64}); });
+  refused("'losses': the file has no value", [](StateDict& d) { d["losses.other"] = ones({1}); });
+  refused("'step'", [](StateDict& d) { d["step.value"] = zeros({2}, {i64}); });
+  refused("'network'", [](StateDict& d) { d.erase("network.last.bias"); });
+  refused("'scaler'", [](StateDict& d) { d["scaler.scale"] = full({}, -1, {f64}); });
+  EXPECT_THROW(run.checkpoint.load(folder_ / "missing.safetensors"), IoError);
+}
+
+TEST(Checkpoint, RefusesNamesThatCannotBeTold) {
+  Checkpoint checkpoint;
+  int64_t number = 0;
+  checkpoint.add("a", number);
+  EXPECT_THROW(checkpoint.add("a", number), ValueError);
+  EXPECT_THROW(checkpoint.add("a.b", number), ValueError);
+  EXPECT_THROW(checkpoint.add("", number), ValueError);
+}
+
+}  // namespace
+}  // namespace vox::nn

@@ -1,0 +1,144 @@
+#include <voxgrad/voxgrad.h>
+
+#include "tests/support/devices.h"
+#include "tests/support/values.h"
+
+#include <cmath>
+#include <limits>
+
+namespace vox {
+namespace {
+
+using testing::normal;
+
+class AttentionTest : public testing::DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(, AttentionTest, testing::devices(), testing::device_name);
+
+/// The definition.
+Tensor defined(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& added = {}) {
+  Tensor scores = matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
+  if (added.defined()) scores = scores + added;
+  return matmul(softmax(scores, -1), v);
+}
+
+TEST_P(AttentionTest, ByHand) {
+  // Scores 0 and log 3 give the probabilities 1/4 and 3/4.
+  const Tensor q = ones({1, 1}, on(f64)), k = from_vector<double>({0, std::log(3.0)}, {2, 1}, device()),
+               v = from_vector<double>({4, 8, 0, 12}, {2, 2}, device());
+  const auto y = scaled_dot_product_attention(q, k, v).to_vector<double>();
+  EXPECT_NEAR(y[0], 1, 1e-14);
+  EXPECT_NEAR(y[1], 11, 1e-14);
+  EXPECT_NEAR(scaled_dot_product_attention(q, k, v, {.scale = 0}).to_vector<double>()[0], 2, 1e-14);
+}
+
+TEST_P(AttentionTest, IsItsDefinitionWithEveryMask) {
+  const Tensor q = normal({2, 3, 5, 4}, on(f64), 1), k = normal({2, 3, 7, 4}, on(f64), 2),
+               v = normal({2, 3, 7, 6}, on(f64), 3);
+  EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v), defined(q, k, v)));
+  for (const Shape& shape :
+       {Shape{5, 7}, Shape{1, 7}, Shape{3, 5, 7}, Shape{2, 1, 5, 1}, Shape{2, 3, 5, 7}}) {
+    const Tensor mask = normal(shape, on(f64), 4);
+    EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v, {.attn_mask = mask}), defined(q, k, v, mask)));
+    const Tensor seen = logical_or(mask > 0, eq(arange(shape[shape.rank() - 1], {i64, device()}), 0));
+    const Tensor added = where(seen, 0, full(shape, -std::numeric_limits<double>::infinity(), on(f64)));
+    EXPECT_TRUE(
+        allclose(scaled_dot_product_attention(q, k, v, {.attn_mask = seen}), defined(q, k, v, added)));
+  }
+  const Tensor rows = arange(5, {i64, device()}).unsqueeze(1), columns = arange(7, {i64, device()});
+  EXPECT_TRUE(allclose(scaled_dot_product_attention(q, k, v, {.is_causal = true}),
+                       scaled_dot_product_attention(q, k, v, {.attn_mask = ge(rows, columns)})));
+  EXPECT_EQ(scaled_dot_product_attention(q[0][0], k[0][0], v[0][0]).shape(), Shape({5, 6}));
+  EXPECT_EQ(scaled_dot_product_attention(q.slice(2, 0, 0), k, v).shape(), Shape({2, 3, 0, 6}));
+  const Tensor none = scaled_dot_product_attention(q, k.slice(2, 0, 0), v.slice(2, 0, 0));
+  EXPECT_TRUE(equal(none, zeros({2, 3, 5, 6}, on(f64))));
+}
+
+TEST_P(AttentionTest, Gradients) {
+  const std::vector<Tensor> in{
+      normal({2, 3, 2}, on(f64), 1).set_requires_grad(), normal({2, 4, 2}, on(f64), 2).set_requires_grad(),
+      normal({2, 4, 3}, on(f64), 3).set_requires_grad(), normal({1, 3, 4}, on(f64), 4).set_requires_grad()};
+  const auto f = [](const std::vector<Tensor>& t) {
+    return scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]});
+  };
+  EXPECT_TRUE(autograd::gradcheck(f, in));
+  EXPECT_TRUE(autograd::gradgradcheck(f, in));
+}
+
+/// Several blocks of rows and of heads on the CPU, where a block has 2^22 probabilities: the probabilities of
+/// the definition take 52 MB, and its backward four times as much.
+TEST(AttentionBlocksTest, AreTheDefinitionInLessMemory) {
+  const int64_t heads = 2, tokens = 2560;
+  std::vector<Tensor> in, copy;
+  for (unsigned i = 0; i < 3; ++i) {
+    in.push_back(normal({heads, tokens, 8}, {}, i).set_requires_grad());
+    copy.push_back(in[i].detach().set_requires_grad());
+  }
+  const Tensor mask = normal({heads, 1, tokens}, {}, 5).set_requires_grad(),
+               mask_copy = mask.detach().set_requires_grad(), g = normal({heads, tokens, 8}, {}, 7);
+  for (const bool causal : {false, true}) {
+    for (Tensor t : in) t.zero_grad();
+    for (Tensor t : copy) t.zero_grad();
+    reset_peak_memory_stats();
+    const int64_t before = memory_stats().in_use;
+    const Tensor y = causal ? scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true})
+                            : scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = mask});
+    y.backward(g);
+    EXPECT_LT(memory_stats().peak_in_use - before, 64 << 20);
+    Tensor added = mask_copy;
+    if (causal) {
+      const Tensor at = arange(tokens, {i64});
+      added = where(ge(at.unsqueeze(1), at), 0, full({}, -std::numeric_limits<double>::infinity()));
+    }
+    const Tensor expected = defined(copy[0], copy[1], copy[2], added);
+    expected.backward(g);
+    EXPECT_TRUE(allclose(y, expected, 1e-4, 1e-6));
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(allclose(in[i].grad(), copy[i].grad(), 1e-3, 1e-5)) << i << causal;
+  }
+  EXPECT_TRUE(allclose(mask.grad(), mask_copy.grad(), 1e-3, 1e-5));
+}
+
+TEST_P(AttentionTest, DropoutZeroesProbabilitiesAndRepeats) {
+  const Tensor q = zeros({4, 200, 2}, on(f64)), v = ones({4, 200, 1}, on(f64));
+  const auto draw = [&] {
+    manual_seed(4);
+    return scaled_dot_product_attention(q, q, v, {.dropout_p = 0.5});
+  };
+  const Tensor y = draw();
+  EXPECT_TRUE(testing::same_bits(y, draw()));
+  EXPECT_NEAR(mean(y).item(), 1, 5 * std::sqrt(1.0 / 160'000));
+  EXPECT_GT(vox::std(y).item(), 0.05);
+}
+
+TEST_P(AttentionTest, AutocastComputesInSixteenBits) {
+  const Tensor q = normal({2, 5, 4}, on(f32)).set_requires_grad();
+  Tensor y;
+  {
+    const auto guard = autocast(bf16);
+    y = scaled_dot_product_attention(q, q, q, {.attn_mask = zeros({5, 5}, on(f32))});
+  }
+  EXPECT_EQ(y.dtype(), bf16);
+  EXPECT_TRUE(allclose(y.to(f32), defined(q, q, q), 0.05, 0.05));
+  y.sum().backward();
+  EXPECT_EQ(q.grad().dtype(), f32);
+}
+
+TEST_P(AttentionTest, Errors) {
+  const Tensor q = ones({2, 3, 4}, on(f32)), k = ones({2, 5, 4}, on(f32));
+  EXPECT_THROW(scaled_dot_product_attention(q, k, q), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k.slice(2, 0, 3), k), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q[0], k, k), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q[0][0], q[0][0], q[0][0]), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k.to(f64), k), DTypeError);
+  EXPECT_THROW(scaled_dot_product_attention(q.to(i64), k, k), DTypeError);
+  EXPECT_THROW(scaled_dot_product_attention(Tensor(), k, k), ValueError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.dropout_p = 1}), ValueError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 4}, on(f32))}), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({5}, on(f32))}), ShapeError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(i64))}), DTypeError);
+  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(f32)), .is_causal = true}),
+               ValueError);
+}
+
+}  // namespace
+}  // namespace vox
