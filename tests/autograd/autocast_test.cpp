@@ -169,6 +169,10 @@ TEST_P(AutocastTest, ABackwardInsideTheScopeIsUnaffected) {
   const Tensor y = loss();
   const auto off = autocast(bf16, false);
   EXPECT_TRUE(same_bits(inside.detach(), grad({y}, {w}, {.create_graph = true})[0].detach()));
+  // Nor is that of a graph from outside, whose products are of f32.
+  const Tensor outside = sum(matmul(x, w) * x), expected = grad({outside}, {w}, {.retain_graph = true})[0];
+  const auto on = autocast();
+  EXPECT_TRUE(same_bits(grad({outside}, {w})[0], expected));
 }
 
 }  // namespace

@@ -218,6 +218,18 @@ TEST_P(CheckpointTest, ACapturedLeafThatWasWrittenIsAnError) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST_P(CheckpointTest, RunsAgainWithItsPrecision) {
+  std::vector<Float32Precision> seen;
+  Tensor y;
+  {
+    const PrecisionGuard guard(Float32Precision::high);
+    y = checkpoint([&](const Tensor& t) { return seen.push_back(float32_precision()), exp(t); }, leaf({2}));
+  }
+  sum(y).backward();
+  EXPECT_EQ(seen, std::vector(2, Float32Precision::high));
+  EXPECT_NE(float32_precision(), Float32Precision::high);
+}
+
 TEST_P(CheckpointTest, RunsAgainUnderItsAutocast) {
   // Whole numbers: sums in bf16 and in f32 are the same.
   const Tensor x = ones({2, 2}, {.device = device()});

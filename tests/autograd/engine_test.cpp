@@ -100,6 +100,13 @@ TEST(Engine, CallersGradientIsNeitherKeptNorChanged) {
   EXPECT_EQ(gy.to_vector<float>(), (Floats{1, 1}));
 }
 
+TEST(Engine, CallersGradientIsNotChangedThroughAView) {
+  const Tensor x = leaf({1, 2}), y = x.reshape({2, 1}), g = full({2, 1}, 3);
+  for (int i = 0; i < 2; ++i) y.backward(g, {.retain_graph = true});
+  EXPECT_EQ(g.to_vector<float>(), (Floats{3, 3}));
+  EXPECT_EQ(grad_of(x), (Floats{6, 6}));
+}
+
 TEST(Engine, AGradientThatTheUserHoldsDoesNotChange) {
   Tensor x = leaf({1});
   (x * 2).sum().backward();
@@ -274,6 +281,27 @@ TEST(SetGrad, RefusesWhatCannotBeAGradient) {
   EXPECT_THROW(x.set_grad(x), GradError) << "it would own itself, and never be freed";
   EXPECT_REFUSED(GradError, x.set_grad(leaf({1, 2, 3})), "got (3,)");
   EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Hooks, MayRemoveOthersFromTheNextBackwardOn) {
+  Tensor x = leaf({1});
+  int runs = 0;
+  int64_t second = -1;
+  const int64_t first = x.register_hook([&](const Tensor&) -> std::optional<Tensor> {
+    if (second >= 0) x.remove_hook(std::exchange(second, -1));
+    return {};
+  });
+  second = x.register_hook([&](const Tensor&) -> std::optional<Tensor> { return ++runs, std::nullopt; });
+  for (int i = 0; i < 2; ++i) (x * 2).backward();
+  EXPECT_EQ(runs, 1);
+  x.remove_hook(first);
+}
+
+TEST(Hooks, RetainGradTwiceIsOnce) {
+  Tensor x = leaf({1}), y = x * 2;
+  y.retain_grad().retain_grad();
+  (y * 3).backward();
+  EXPECT_EQ(grad_of(y), (Floats{3}));
 }
 
 TEST(Hooks, RetainGrad) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <thread>
 
 #include <voxgrad/autograd/meta.h>
@@ -128,6 +129,24 @@ TEST(Threads, DistinctGraphsShareALeaf) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(x.grad().item(), 8.f * 200 * 4);
+}
+
+TEST(Threads, AFreshLeafGetsOneNode) {
+  for (int i = 0; i < 300; ++i) {
+    Tensor x = scalar_leaf(1);
+    x.set_name("x");  // so that the leaf has its metadata, which threads share
+    std::atomic<int> ready{0};
+    std::vector<autograd::Edge> edges(2);
+    const auto use = [&](size_t t) {
+      for (++ready; ready < 2;) {
+      }
+      edges[t] = autograd::gradient_edge(x);
+    };
+    std::thread other(use, 1);
+    use(0);
+    other.join();
+    ASSERT_EQ(edges[0], edges[1]) << i;
+  }
 }
 
 TEST(Threads, DistinctGraphsAreIndependent) {

@@ -1,6 +1,7 @@
 #include <voxgrad/core/host_memory.h>
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstdint>
 #include <cstring>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include <voxgrad/core/factories.h>
+
+#include "tests/support/limit_memory.h"
 
 namespace vox {
 namespace {
@@ -52,6 +55,29 @@ TEST(HostMemoryTest, AMissGivesBackAsMuchAsItTakes) {
   void* other = allocate_host(700 * mib);  // never touched, so it takes no physical memory
   EXPECT_LE(idle_host_bytes(), std::max<int64_t>(0, before - 300 * mib));
   deallocate_host(other, 700 * mib);
+}
+
+TEST(HostMemoryTest, ASmallRequestLeavesALargeBlockAlone) {
+  if (!keeps_blocks) GTEST_SKIP() << "AddressSanitizer watches freed memory";
+  void* large = allocate_host(40 * mib);
+  deallocate_host(large, 40 * mib);
+  void* small = allocate_host(20 * mib);
+  EXPECT_NE(small, large);
+  deallocate_host(small, 20 * mib);
+}
+
+TEST(HostMemoryDeathTest, GivesBackAllWhereWhatItTakesIsNotEnough) {
+  if (!testing::can_limit_memory) GTEST_SKIP() << "sanitizers need address space";
+  const auto run = [] {
+    mallopt(M_MMAP_THRESHOLD, 1 << 16);  // so that what is freed goes to the system at once
+    std::vector<void*> blocks;
+    for (int i = 0; i < 80; ++i) blocks.push_back(allocate_host(mib));
+    for (void* block : blocks) deallocate_host(block, mib);
+    testing::limit_memory(0);
+    // The 64 MiB that are freed first do not hold a block of 64 MiB at the alignment of huge pages.
+    std::exit(allocate_host(64 * mib) ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(HostMemoryTest, KeepsAtMostOneGiB) {

@@ -158,6 +158,20 @@ TEST_F(Parallel, SeveralUserThreadsAtOnce) {
   EXPECT_EQ(total, 4 * 100 * 1000);
 }
 
+TEST_F(Parallel, ALaterExceptionOfAHigherChunkIsDropped) {
+  set_num_threads(2);
+  std::atomic<bool> higher_runs{false};
+  const auto throws = [&](int64_t begin, int64_t) {
+    if (begin == 1) {
+      higher_runs = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // chunk 0 fails meanwhile
+    }
+    while (!higher_runs) std::this_thread::yield();
+    throw ValueError(str(begin));
+  };
+  EXPECT_EQ(testing::message_of<ValueError>([&] { parallel_for(2, 1, throws); }), "0");
+}
+
 TEST_F(Parallel, ThreadsChangeWhileOthersCompute) {
   std::atomic<bool> stop{false};
   std::atomic<int64_t> wrong{0};
@@ -186,6 +200,11 @@ TEST_F(Parallel, AForkedChildHasItsOwnThreads) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);  // ends a child that waits for threads of its parent
+    std::atomic<int> running{0};
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++running;
+      while (running < 2) std::this_thread::yield();  // for the other chunk, on a thread of the child
+    });
     bool right = sum_up_to(100) == 4950;
     for (const int threads : {1, 4}) {
       set_num_threads(threads);

@@ -54,6 +54,11 @@ TEST(Print, ViewsInTheirOwnOrder) {
             "        [1., 1.]])");
 }
 
+TEST(Print, ALineHasUpTo80Columns) {
+  const std::string text = str(full({1, 20}, 1234567, {.dtype = i64}));  // 9 + 8 * 8 + 7 columns
+  EXPECT_EQ(text.find('\n'), 80u);
+}
+
 TEST(Print, LeavesOutTheMiddleAboveAThousand) {
   EXPECT_EQ(str(arange(1001)), "tensor([   0.,    1.,    2., ...,  998.,  999., 1000.], shape=(1001,))");
   EXPECT_EQ(str(arange(1001).reshape({1001, 1})),

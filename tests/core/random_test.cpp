@@ -135,6 +135,13 @@ TEST(RandomStatistics, IntegersReachEveryValueEquallyOften) {
   for (int count : counts) EXPECT_NEAR(count, 10'000, 5 * std::sqrt(9000.0));
 }
 
+TEST(RandomStatistics, EveryPermutationOccurs) {
+  Generator generator(1);
+  std::set<std::vector<int64_t>> orders;
+  for (int i = 0; i < 60; ++i) orders.insert(randperm(3, Device::cpu(), generator).to_vector<int64_t>());
+  EXPECT_EQ(orders.size(), 6u);
+}
+
 TEST(RandomThreads, TheirNumberChangesNoBit) {
   EXPECT_TRUE(testing::same_on_any_threads([] {
     Generator generator(3);

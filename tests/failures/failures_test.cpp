@@ -199,7 +199,7 @@ TEST(Failures, AStepThatFailedCanBeRepeatedWithTheSameBits) {
   Training expected(start);
   expected.step();
   std::optional<Training> training;
-  const auto fail_each_of = [&](Failing kind, int threads, int64_t stride) {
+  const auto fail_each_of = [&](Failing kind, int threads, int64_t stride, int64_t stride_all) {
     fail_each(
         kind,
         [&] {
@@ -213,11 +213,11 @@ TEST(Failures, AStepThatFailedCanBeRepeatedWithTheSameBits) {
           for (const auto& [name, t] : expected.network.state_dict())
             EXPECT_TRUE(same_bits(t, got.at(name))) << name;
         },
-        stride);
+        stride, stride_all);
   };
-  fail_each_of(Failing::thread, 2, 1);
-  fail_each_of(Failing::allocation, 1, 1);
-  fail_each_of(Failing::allocation, 2, 13);  // with threads, which take time to start
+  fail_each_of(Failing::thread, 2, 1, 1);
+  fail_each_of(Failing::allocation, 1, 1, 10);
+  fail_each_of(Failing::allocation, 2, 13, 130);  // with threads, which take time to start
 }
 
 }  // namespace

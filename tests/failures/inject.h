@@ -193,10 +193,11 @@ inline void expect_nothing_leaked(int64_t allocations, int64_t files) {
   EXPECT_EQ(open_files(), files);
 }
 
-/// For n = 0, stride, ... until call n is not reached: before(), which makes all anew that a trial leaves;
-/// f() with failures; after(whether f returned). Once with one failure and once with all from the n-th on.
+/// For n = 0, stride, ... (stride_all where all fail) until call n is not reached: before(), which makes all
+/// anew that a trial leaves; f() with failures; after(whether f returned). Once with one failure and once
+/// with all from the n-th on.
 inline void fail_each(Failing kind, const std::function<void()>& before, const std::function<void()>& f,
-                      const std::function<void(bool)>& after, int64_t stride = 1) {
+                      const std::function<void(bool)>& after, int64_t stride = 1, int64_t stride_all = 1) {
   before();
   f();  // makes what lives as long as the program
   after(true);
@@ -211,11 +212,11 @@ inline void fail_each(Failing kind, const std::function<void()>& before, const s
       if (allocations < 0) allocations = live, files = open_files();
       expect_nothing_leaked(allocations, files);
       const bool returned = returns_without(n, f);
-      n += stride;
+      n += only_one ? stride : stride_all;
       EXPECT_TRUE(returned || !recovers);
       after(returned);
     } while (failed && !::testing::Test::HasFailure());
-    EXPECT_GT(n, stride) << "no such call";
+    EXPECT_GT(n, only_one ? stride : stride_all) << "no such call";
   }
 }
 

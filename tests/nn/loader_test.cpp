@@ -1,9 +1,11 @@
+#include <voxgrad/core/philox.h>
 #include <voxgrad/voxgrad.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -93,6 +95,34 @@ TEST(LoaderCpuTest, ShufflesAllExamples) {
   EXPECT_EQ(first, numbers_of(loader, 0)[0]);
   std::sort(first.begin(), first.end());
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(first[static_cast<size_t>(i)], i);
+}
+
+TEST(LoaderCpuTest, EveryOrderOccurs) {
+  const Loader loader(3, numbered, {.batch_size = 3, .shuffle = true});
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 60; ++epoch) orders.insert(numbers_of(loader, epoch)[0]);
+  EXPECT_EQ(orders.size(), 6u);
+}
+
+TEST(LoaderCpuTest, AnExamplesNumbersAreNotThoseOfTheOrder) {
+  const Loader loader(1, numbered, {.seed = 5});
+  for (const uint64_t seed : {uint64_t{5}, ~uint64_t{5}}) {
+    const PhiloxWords words = philox_block(seed, 0, 0);
+    Generator random(join_words(words.word[0], words.word[1]));
+    EXPECT_EQ(same_bits((*loader.epoch(0).next())[2].reshape({3}), rand({3}, {}, random)), seed != 5) << seed;
+  }
+}
+
+TEST(LoaderCpuTest, WaitingThreadsEndWithTheEpoch) {
+  std::atomic<int> made = 0;
+  const Loader loader(100, [&](int64_t i, Generator&) { return ++made, Sample{full({}, i)}; },
+                      {.threads = 2, .prefetch = 1});
+  {
+    auto epoch = loader.epoch();
+    while (made < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until they wait for a taker
+  }
+  EXPECT_EQ(made, 2);
 }
 
 TEST(LoaderCpuTest, AnExceptionReachesTheCallerInItsPlace) {

@@ -180,6 +180,18 @@ TEST_P(ModuleTest, ACastDropsGradients) {
   EXPECT_EQ(weight.dtype(), f32);
 }
 
+TEST_P(ModuleTest, AGraphFromBeforeACastIsRefusedAndOneFromAfterItWorks) {
+  Scaled net;
+  net.to(device());
+  const Tensor weight = net.layer.weight,
+               before = (weight + 1).sum();  // saves nothing, so only the leaf knows
+  net.to(f64);
+  EXPECT_THROW(before.backward(), GradError);
+  EXPECT_FALSE(weight.grad().defined());
+  (weight + 1).sum().backward();  // while the old graph lives
+  EXPECT_EQ(weight.grad().dtype(), f64);
+}
+
 TEST(ModuleSequentialTest, TheEmptyOneIsTheIdentity) {
   nn::Sequential net;
   const Tensor x = ones({2});

@@ -532,6 +532,24 @@ TEST_P(OptimTest, ClipsValues) {
   EXPECT_THROW(optim::clip_grad_value_({p}, -1), ValueError);
 }
 
+TEST_P(OptimTest, ALoadedStateIsNotChangedByAStep) {
+  Tensor p = parameter({1, 2}, device());
+  p.set_grad(from_vector<double>({10, 20}, {2}, device()));
+  SGD first({p}, {.momentum = 0.5}), second({p}, {.momentum = 0.5});
+  first.step();
+  const Optimizer::State state = first.state_dict();
+  second.load_state_dict(state);
+  second.step();
+  EXPECT_EQ(state.at("0.momentum").to_vector<double>(), (Doubles{10, 20}));
+}
+
+TEST_P(OptimTest, ClipGradNormOfATinyGradient) {
+  Tensor p = parameter({0}, device());
+  p.set_grad(from_vector<double>({1e-5}, {1}, device()));
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm_({p}, 1e-6), 1e-5);
+  EXPECT_NEAR(p.grad().to_vector<double>()[0] / (1e-5 * 1e-6 / (1e-5 + 1e-6)), 1, 1e-12);
+}
+
 TEST_P(OptimTest, ClipGradNormScalesAllGradientsTogether) {
   Tensor p = parameter({0, 0}, device()), q = parameter({0}, device()), none = parameter({0}, device());
   const auto set = [&] {

@@ -42,6 +42,14 @@ PyTorch's samples do not show these decisions:
   the first cell with the others, on all devices. Some of PyTorch's CPU kernels give NaN, or the last cell. There is no
   mode `bicubic`. The second gradient, which PyTorch does not have, exists.
 - **The gradient of `logsumexp` is 0 where every element is -inf.** PyTorch's is NaN.
+- **The second gradient of `softplus` at its threshold is that of its formula.** So is PyTorch's first gradient there,
+  but its second is 0.
+- **The gradient of `smooth_l1_loss` with beta 0 is 0 where input and target are equal,** as that of `l1_loss`.
+  PyTorch's is -1.
+- **An infinite gradient of `binary_cross_entropy_with_logits` stays infinite.** PyTorch's gradient of x is NaN where
+  the loss of x is 0.
+- **Padding does not meet the weights of a convolution.** A tap outside of the input adds nothing. PyTorch multiplies
+  the padding's 0 by the weight, which gives NaN if that is infinite.
 - **Windows of padding alone pass no gradient.** In `max_pool`, PyTorch adds it to some cell.
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
   and not in its `avg_pool3d`.

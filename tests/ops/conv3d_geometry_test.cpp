@@ -166,6 +166,10 @@ TEST_P(Conv3dRefusals, WeightGrad) {
                  "(2,2,2)", "(3,2,2)");
   EXPECT_REFUSED(ShapeError, conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({1, 4, 2, 2, 2}), 2, options),
                  "batch");
+  EXPECT_REFUSED(
+      ShapeError,
+      conv3d_weight_grad(make({2, 4, 5, 5, 5}), make({2, 3, 2, 2, 2}), 2, {.stride = 2, .groups = 2}),
+      "channels of small");
   EXPECT_REFUSED(ShapeError, conv3d_weight_grad(make({3, 5, 5, 5}), make({4, 2, 2, 2}), 2, options),
                  "5 dimensions");
   EXPECT_REFUSED(ValueError, conv3d_weight_grad(make({2, 3, 5, 5, 5}), make({2, 4, 2, 2, 2}), {2, 0, 2}),

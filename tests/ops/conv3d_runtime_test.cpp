@@ -6,6 +6,7 @@
 #include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
+#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 
 #include <array>
@@ -62,6 +63,16 @@ Outputs run_kernels(const Conv3dGeometry& g, const Tensor& big, const Tensor& sm
   weight_kernel.on(device)(big, small, o.dweight, o.dbias_small, Grid::small, g, float32_precision());
   weight_kernel.on(device)(big, small, o.dweight, o.dbias_big, Grid::big, g, float32_precision());
   return o;
+}
+
+// The sums of many channels stay in memory between chunks of them.
+TEST_P(Conv3dRuntime, ManyChannelsAreTheSumOfFew) {
+  const Tensor x = integer_tensor({1, 256, 2, 3, 1100}, 1, f32, device());
+  const Tensor w = integer_tensor({3, 256, 3, 3, 3}, 2, f32, device());
+  Tensor parts = zeros({1, 3, 2, 3, 1100}, x.options());
+  for (int64_t c = 0; c < 256; c += 8)
+    parts.add_(conv3d(x.slice(1, c, c + 8), w.slice(1, c, c + 8), {}, {.padding = 1}));
+  EXPECT_TRUE(equal(conv3d(x, w, {}, {.padding = 1}), parts));
 }
 
 TEST_P(Conv3dRuntime, OutputMemoryIsWhollyOverwritten) {

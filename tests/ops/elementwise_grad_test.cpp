@@ -69,6 +69,15 @@ TEST_P(ElementwiseGradTest, Poles) {
   EXPECT_EQ(slope([](const Tensor& x) { return 1 / x; }, {2, 0}), (std::vector<double>{-0.25, -inf}));
 }
 
+TEST_P(ElementwiseGradTest, ASmallDivisorIsNotSquared) {
+  for (const bool number : {false, true}) {
+    Tensor b = from_vector<float>({1e-25f}, {1}, device()).set_requires_grad();
+    const Tensor a = from_vector<float>({1e-30f}, {1}, device());
+    (number ? 1e-30 / b : a / b).backward();
+    EXPECT_NEAR(b.grad().item<float>(), -1e20, 1e14) << number;
+  }
+}
+
 // As in PyTorch, a NaN passes the gradient on to the operand it came from.
 TEST_P(ElementwiseGradTest, AtNaN) {
   EXPECT_EQ(slope(relu, {nan, -1, 0, 1}), (std::vector<double>{1, 0, 0, 1}));

@@ -91,6 +91,9 @@ TEST_P(InplaceTest, OverlappingMemory) {
   Tensor z = counting(9).reshape({3, 3});
   z.copy_(z.transpose(0, 1));
   EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  Tensor large = counting(400 * 400).reshape({400, 400});
+  const Tensor expected = large + large.transpose(0, 1);
+  EXPECT_TRUE(equal(large.add_(large.transpose(0, 1)), expected));
   z.mul_(z.select(0, 1));  // every row by what the middle row was
   EXPECT_EQ(z.to_vector<int64_t>(), (Ints{0, 12, 42, 1, 16, 49, 2, 20, 56}));
   z.add_(z);

@@ -259,6 +259,9 @@ TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {
   const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(along(4, {1, inf, 3}, {.mode = trilinear, .align_corners = true}, 5),
             (Values{1, inf, inf, inf, 3}));
+  Values row(33), finer(65);  // in vectors
+  row[3] = finer[5] = finer[6] = finer[7] = inf;
+  EXPECT_EQ(along(4, row, {.mode = trilinear, .align_corners = true}, 65), finer);
 }
 
 TEST_P(Interpolate, CopiesWhereNothingChanges) {

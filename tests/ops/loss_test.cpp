@@ -282,7 +282,10 @@ TEST_P(LossTest, BinaryCrossEntropyByHand) {
   const BinaryCrossEntropyOptions weighted{.weight = w, .pos_weight = positive, .reduction = Reduction::none};
   expect_near(binary_cross_entropy_with_logits(x, t, weighted).slice(0, 0, 3),
               {-2 * 3 * std::log(0.75), -2 * std::log(0.25), 2 * 2 * std::log(2.0)}, 1e-14);
-  // A small loss keeps its digits.
+  // Beyond softplus's own threshold, and where the loss is small, digits remain.
+  const Tensor far = from_vector<double>({-25}, {1}, device());
+  EXPECT_NEAR(binary_cross_entropy_with_logits(far, ones_like(far)).item<double>() - 25, std::exp(-25.0),
+              4e-15);
   EXPECT_NEAR(
       binary_cross_entropy_with_logits(make({50}, {1}), make({1}, {1})).item<float>() / std::exp(-50.0), 1,
       1e-5);

@@ -329,6 +329,18 @@ TEST_P(NormTest, AnActivationGivesTheBitsOfTheOpAfterTheNorm) {
   }
 }
 
+TEST_P(NormTest, AnActivationOfZerosPassesNoGradient) {
+  for (const Case& c : large_cases()) {
+    const Tensor x = leaf(c.x, f32), w = zeros_like(leaf(c.weight, f32)).set_requires_grad(),
+                 b = zeros_like(w.detach()).set_requires_grad();
+    for (const bool recorded : {false, true}) {
+      const Tensor y = c.call(x, w, b, 1e-5, Activation::relu());
+      for (const Tensor& g : grad({sum(y)}, {x, w, b}, {.create_graph = recorded}))
+        EXPECT_EQ(max(abs(g.detach())).item<float>(), 0) << c.name << recorded;
+    }
+  }
+}
+
 TEST_P(NormTest, ThreadsChangeNoBit) {
   if (device().is_cuda()) GTEST_SKIP() << "threads of the CPU";
   for (const Case& c : large_cases()) {

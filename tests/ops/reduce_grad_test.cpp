@@ -47,6 +47,7 @@ TEST_P(ReduceGradTest, ANaNThatWonTakesTheGradient) {
   Tensor two = leaf({NAN, 1, NAN}, {3});
   min(two).backward();
   EXPECT_EQ(two.grad().to_vector<float>(), (Floats{0.5, 0, 0.5}));
+  EXPECT_EQ(grad({min(two)}, {two}, {.create_graph = true})[0].to_vector<float>(), (Floats{0.5, 0, 0.5}));
 }
 
 TEST_P(ReduceGradTest, AnInfiniteGradientReachesOnlyTheWinner) {

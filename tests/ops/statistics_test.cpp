@@ -83,6 +83,9 @@ TEST_P(StatisticsTest, GradientsAtTheEdges) {
     EXPECT_EQ(gradient([=](const Tensor& x) { return norm(x, p); }, zeros({2}, here())), (Doubles{0, 0}))
         << p;
   EXPECT_EQ(gradient([](const Tensor& x) { return std(x); }, ones({2}, here())), (Doubles{0, 0}));
+  // The divisor, 2 elements - 3, is at least 0.
+  EXPECT_EQ(gradient([](const Tensor& x) { return var_mean(x, {}, 3).var; }, of({1, 2}, {2})),
+            (Doubles{-infinity, infinity}));
   EXPECT_EQ(gradient([](const Tensor& x) { return norm(x, infinity); }, of({-2, 1, 2}, {3})),
             (Doubles{-0.5, 0, 0.5}));
   EXPECT_EQ(gradient([](const Tensor& x) { return logsumexp(x, {1}); },

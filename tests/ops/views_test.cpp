@@ -33,6 +33,7 @@ TEST_P(Views, Slice) {
   EXPECT_EQ(x.slice(-2, 1, 2).shape(), (Shape{1, 6}));
   EXPECT_EQ(x.slice(1, 0, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()).shape(),
             (Shape{2, 1}));
+  EXPECT_EQ(x.slice(1, 1, 2, 4).strides(), x.slice(1, 1, 2).strides());  // no step is taken
   EXPECT_THROW(x.slice(1, 0, 6, 0), vox::ValueError);
   EXPECT_THROW(x.slice(2, 0, 1), vox::ShapeError);
 }

@@ -349,6 +349,12 @@ TEST(Watch, OfGradStopsAtItsInputs) {
   EXPECT_CONTAINS(renumbered(watch.recording().why(x)), "got the gradient (1,) [2]; vox::grad returned it");
 }
 
+TEST(Watch, CountsMemoryOnceThatTwoNodesSave) {
+  Watch watch;
+  const Tensor x = leaf({1, 2}, "x"), y = vox::exp(x), z = vox::sin(y);  // both save y
+  for (const auto& event : watch.recording().events) EXPECT_LE(event.saved_bytes, 8);
+}
+
 TEST(Watch, SeesNoMemoryFreedUnderRetainGraph) {
   Watch watch;
   Tensor x = leaf({1, 2}, "x");
