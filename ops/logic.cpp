@@ -93,7 +93,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   return in_the_name_of("prelu", [&] {
     const Tensor in = detail::autocast_operand(x), w = detail::autocast_operand(weight);
     Shape along = Shape::filled(in.rank(), 1);
-    if (weight.numel() > 1) along[1] = channels;
+    if (weight.numel() != 1) along[1] = channels;
     const Tensor positive = gt(in.detach(), 0);
     return where(positive, in, w.reshape(along) * where(positive, 0, in));
   });

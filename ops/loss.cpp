@@ -259,6 +259,8 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
   detail::check_loss_pair(function, "input", input, "target", target);
   check<ValueError>(!options.pos_weight.defined(), function,
                     ": pos_weight is an option of binary_cross_entropy_with_logits");
+  // A loss that is too large fails before its elements take time.
+  detail::empty_for(function, input.shape(), input.options());
   if (input.device().is_cpu() && input.numel() > 0) {
     const double low = min(input.detach()).item(), high = max(input.detach()).item();
     check<ValueError>(low >= 0 && high <= 1, function, ": probabilities must be in [0, 1], got ", low, " to ",

@@ -8,9 +8,9 @@
 //   view       gradient of its input
 //   permute    g, permuted back
 //   expand     g, summed over the repeats
-//   reshape    g in the input's shape
+//   reshape    g in the input's shape; also of squeeze and unsqueeze
 //
-// transpose, squeeze, unsqueeze and flatten consist of these; slice.cpp has the views of a part.
+// transpose and flatten consist of these; slice.cpp has the views of a part.
 
 namespace vox {
 
@@ -131,9 +131,9 @@ Tensor Tensor::reshape(const Shape& target) const {
 Tensor Tensor::squeeze(Int dim) const {
   checked("squeeze");
   dim = normalize_dim_or_0("squeeze", dim, rank());
-  Shape new_shape = shape();
-  if (rank() > 0 && new_shape[dim] == 1) new_shape.erase(dim);
-  return reshape(new_shape);
+  Shape new_shape = shape(), new_strides = strides();
+  if (rank() > 0 && new_shape[dim] == 1) new_shape.erase(dim), new_strides.erase(dim);
+  return restride(*this, new_shape, new_strides);
 }
 
 Tensor Tensor::unsqueeze(Int dim) const {
@@ -141,9 +141,10 @@ Tensor Tensor::unsqueeze(Int dim) const {
   dim = normalize_place("unsqueeze", dim, rank(), rank() + 1);
   check<ShapeError>(rank() < max_rank, "unsqueeze: a tensor has at most ", max_rank, " dimensions, got ",
                     shape());
-  Shape new_shape = shape();
+  Shape new_shape = shape(), new_strides = strides();
   new_shape.insert(dim, 1);
-  return reshape(new_shape);
+  new_strides.insert(dim, dim < rank() ? shape()[dim] * strides()[dim] : 1);
+  return restride(*this, new_shape, new_strides);
 }
 
 }  // namespace vox

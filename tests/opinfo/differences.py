@@ -226,6 +226,13 @@ def _(entry, sample, d):
     return entry.name == "cumprod" and d.kind == "second gradient" and torch.float64 in dtypes(sample)
 
 
+@rule("The second gradient of `binary_cross_entropy` is that of its formula",
+      "PyTorch adds 1e-12 to the denominator, which costs digits in f64.")
+def _(entry, sample, d):
+    return (entry.name == "nn.functional.binary_cross_entropy" and d.kind == "second gradient"
+            and torch.float64 in dtypes(sample))
+
+
 # ---- Values ---------------------------------------------------------------------------------------------------
 
 @rule("The bounds of `clamp` must be in order",
