@@ -463,6 +463,9 @@ class Described:
     def __init__(self, interface):
         self.__array_interface__ = interface
 
+    def __str__(self):
+        return str(self.__array_interface__)
+
 
 @pytest.mark.parametrize("source", [
     np.ndarray, torch._neg_view(torch.ones(3)), Described(5),
