@@ -1,6 +1,5 @@
 #include "predict.h"
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 

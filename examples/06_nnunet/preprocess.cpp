@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <voxgrad/image/resample.h>
 #include <voxgrad/voxgrad.h>
@@ -63,21 +62,20 @@ std::pair<double, double> moments(const std::vector<float>& x, const std::vector
   return {mean, std::sqrt(squares / n)};
 }
 
-// The axis that is resampled on its own: the only one with the largest spacing, if that is above 3 times the
-// smallest.
-std::optional<size_t> coarse_axis(const Spacing& spacing, bool always) {
+bool is_coarse(const Spacing& spacing) {
   const auto [least, most] = std::minmax_element(spacing.begin(), spacing.end());
-  const bool is_only = std::count(spacing.begin(), spacing.end(), *most) == 1;
-  if (!is_only || !(always || *most / *least > 3)) return std::nullopt;
+  return *most / *least > 3;
+}
+// The axis with the largest spacing, if there is only one.
+std::optional<size_t> coarsest(const Spacing& spacing) {
+  const auto most = std::max_element(spacing.begin(), spacing.end());
+  if (std::count(spacing.begin(), spacing.end(), *most) > 1) return std::nullopt;
   return static_cast<size_t>(most - spacing.begin());
 }
+// The axis that is resampled on its own.
 std::optional<size_t> separate_axis(const Spacing& from, const Spacing& to, const Resampling& rule) {
-  if (rule.force_separate_z) return *rule.force_separate_z ? coarse_axis(from, true) : std::nullopt;
-  const auto is_coarse = [](const Spacing& s) {
-    const auto [least, most] = std::minmax_element(s.begin(), s.end());
-    return *most / *least > 3;
-  };
-  return is_coarse(from) ? coarse_axis(from, false) : is_coarse(to) ? coarse_axis(to, false) : std::nullopt;
+  if (rule.force_separate_z.value_or(is_coarse(from))) return coarsest(from);
+  return !rule.force_separate_z && is_coarse(to) ? coarsest(to) : std::nullopt;
 }
 
 vox::ResampleOptions options_for(const Spacing& from, const Spacing& to, const Resampling& rule) {
