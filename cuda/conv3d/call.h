@@ -60,13 +60,17 @@ void run(const Conv3dCall& call);
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace few_channels
 
-/// bf16 and f16 on GPUs since sm_80: the kernel equals the stride, and each fine cell has one tap. The
-/// workspace of a weight gradient is 32 MiB, or one padded copy of dweight in f32; an operand or result that
-/// does not begin at a multiple of 16 bytes is copied.
+/// GPUs since sm_80: the kernel equals the stride, and each fine cell has one tap. Whole: 16-bit numbers;
+/// Parts: f32 as sums of bf16 numbers. The workspace of a weight gradient is 32 MiB, or one padded copy of
+/// dweight in f32; an operand or result that does not begin at a multiple of 16 bytes is copied.
 namespace patches {
-template <class Storage>
+template <class T>
+struct Whole;
+template <int count>
+struct Parts;
+template <class Numbers>
 void run(const Conv3dCall& call);
-template <class Storage>
+template <class Numbers>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
 

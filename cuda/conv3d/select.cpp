@@ -19,6 +19,7 @@ namespace vox::cuda {
 namespace {
 
 using namespace conv;
+using patches::Parts, patches::Whole;
 
 /// A kernel of the family. It may be for some of the passes only; the others are null.
 struct Row {
@@ -79,10 +80,14 @@ constexpr Row table[]{
      {direct_weight_grad_work, direct_weight_grad}},
     {"few_channels",        up_to_32_bits,   tf32,        any_gpu, {few_channels_work, few_channels::run},
      {few_channels_weight_grad_work, few_channels::run_weight_grad}},
-    {"patches_bf16",        is_bf16,         of_16_bits,  any_gpu, {patches_work, patches::run<bfloat16>},
-     {patches_weight_grad_work, patches::run_weight_grad<bfloat16>}},
-    {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<float16>},
-     {patches_weight_grad_work, patches::run_weight_grad<float16>}},
+    {"patches_bf16",        is_bf16,         of_16_bits,  any_gpu, {patches_work, patches::run<Whole<bfloat16>>},
+     {patches_weight_grad_work, patches::run_weight_grad<Whole<bfloat16>>}},
+    {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<Whole<float16>>},
+     {patches_weight_grad_work, patches::run_weight_grad<Whole<float16>>}},
+    {"patches_bf16x3",      rounded_to_tf32, bf16x3,      any_gpu, {patches_work, patches::run<Parts<2>>},
+     {patches_weight_grad_work, patches::run_weight_grad<Parts<2>>}, "mma"},
+    {"patches_bf16x6",      at_highest,      bf16x6,      any_gpu, {patches_work, patches::run<Parts<3>>},
+     {patches_weight_grad_work, patches::run_weight_grad<Parts<3>>}, "direct"},
     {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<float, Tf32>},
      {mma_weight_grad_work, mma::run_weight_grad<ScaledF16>}},
     {"mma_bf16_of_f32",     rounded_to_bf16, bf16_of_f32, any_gpu, {mma_work, mma::run<float, Bf16>}},

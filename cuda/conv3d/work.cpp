@@ -87,7 +87,7 @@ std::optional<Work> direct_weight_grad_work(const Conv3dGeometry& g, const Numbe
 std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                              const Machine& machine) {
   // Split, the copy is f32.
-  const mma::OperandKind kind{n.split ? 4 : n.operand, n.split ? 2 : 1};
+  const mma::OperandKind kind{n.split() ? 4 : n.operand, n.split() ? 2 : 1};
   const auto& planned = recall<mma::make_plan>(g, transposed, kind, true, machine);
   if (!planned) return std::nullopt;
   return Work{.products = planned->cycles,
@@ -96,11 +96,11 @@ std::optional<Work> mma_work(const Conv3dGeometry& g, bool transposed, const Num
 }
 
 std::optional<Work> mma_weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine&) {
-  const int parts = n.split ? 2 : 1;
+  const int parts = n.split() ? 2 : 1;
   const auto& p = recall<mma::make_weight_grad_plan>(g, parts);
   if (!p) return std::nullopt;
   Work work = mma::work_of(*p, parts);
-  const int reads = n.storage == 4 && !n.split ? 2 : 1;  // scaled f16: the largest values are found first
+  const int reads = n.storage == 4 && !n.split() ? 2 : 1;  // scaled f16: the largest values are found first
   work.bytes = (reads * n.storage + 2 * parts) * numbers_of_grids(g);
   work.weights = weights(g);
   return work;
@@ -127,26 +127,26 @@ std::optional<Work> few_channels_weight_grad_work(const Conv3dGeometry& g, const
 
 std::optional<Work> patches_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                                  const Machine& machine) {
-  const auto& planned = recall<patches::make_plan>(g, transposed, machine);
+  const auto& planned = recall<patches::make_plan>(g, transposed, n.parts, machine);
   if (!planned) return std::nullopt;
   const patches::Plan& p = planned->plan;
   const double teams = planned->warps / p.parts, jobs = std::ceil(p.tiles / teams),
                at_once =
                    std::max(machine.multiprocessors * patches::blocks_at_once(*planned) / p.m_blocks, 1);
-  return Work{
-      .products = as_double(int64_t{p.tiles} * p.m_blocks * p.m_tiles * p.k_steps) / machine.multiprocessors,
-      .loads = as_double(planned->shared_bytes),
-      .stages = rounds(p.tiles, std::min(at_once, jobs) * teams) * p.k_steps,
-      .bytes = n.storage * numbers_of_grids(g)};
+  return Work{.products = as_double(int64_t{p.tiles} * p.m_blocks * p.m_tiles * p.k_steps * n.products()) /
+                          machine.multiprocessors,
+              .loads = as_double(planned->shared_bytes),
+              .stages = rounds(p.tiles, std::min(at_once, jobs) * teams) * p.k_steps,
+              .bytes = n.storage * numbers_of_grids(g)};
 }
 
 std::optional<Work> patches_weight_grad_work(const Conv3dGeometry& g, const Numbers& n,
                                              const Machine& machine) {
-  const auto& planned = recall<patches::make_weight_grad_plan>(g);
+  const auto& planned = recall<patches::make_weight_grad_plan>(g, n.parts);
   if (!planned) return std::nullopt;
   const patches::WeightGradPlan& p = planned->plan;
   return Work{.products = as_double(int64_t{p.steps} * p.small_blocks * p.big_blocks * p.row_warps *
-                                    planned->n_tiles) /
+                                    planned->n_tiles * n.products()) /
                           machine.multiprocessors,
               .stores = as_double(p.splits * p.split_floats),
               .bytes = n.storage * numbers_of_grids(g)};
@@ -205,7 +205,7 @@ std::optional<Work> strided_work(const Conv3dGeometry& g, bool transposed, const
                                  const Machine& machine) {
   using namespace strided;
   const Planned* planned = nullptr;
-  if (n.split) {
+  if (n.split()) {
     if (const auto& scaled = recall<make_scaled_plan>(g, transposed)) planned = &scaled->items;
   } else if (const auto& tiled = recall<make_tiled_plan>(g, transposed, Bytes{n.operand, n.storage})) {
     planned = &*tiled;
@@ -221,8 +221,9 @@ std::optional<Work> strided_work(const Conv3dGeometry& g, bool transposed, const
     items += p.kind[i].first[most_slots] - p.kind[i].first[0];
     positions += p.k_steps * p.kind[i].granule_pitch;
   }
-  const double instruction =
-      tile.form == Form::wide ? 64 : as_double(flat::instruction_cycles(tile.channels)) * (n.split ? 1.5 : 1);
+  const double instruction = tile.form == Form::wide
+                                 ? 64
+                                 : as_double(flat::instruction_cycles(tile.channels)) * (n.split() ? 1.5 : 1);
   return Work{.products = turns * p.k_blocks * items * p.k_steps * tile.tiles * instruction,
               .loads = turns * p.k_blocks * positions,
               .rounds = turns,
@@ -236,14 +237,14 @@ std::optional<Work> strided_work(const Conv3dGeometry& g, bool transposed, const
 
 std::optional<Work> gather_work(const Conv3dGeometry& g, bool transposed, const Numbers& n,
                                 const Machine& machine) {
-  const auto& planned = recall<gather::make_plan>(g, transposed, n.split, machine);
+  const auto& planned = recall<gather::make_plan>(g, transposed, n.split(), machine);
   if (!planned) return std::nullopt;
   const auto& [tile, p] = *planned;
   const double columns = as_double(int64_t{p.groups} * p.channel_blocks),
                blocks = std::max(1.0, std::floor(machine.multiprocessors / columns)),
                turns = rounds(p.jobs, blocks) * rounds(columns, machine.multiprocessors);
   const double stages = turns * (p.depths * p.d.stride + tile.slots - 1) * p.k_blocks;
-  return Work{.products = stages * p.taps * tile.tiles * tile.slots * (n.split ? 3 : 1) *
+  return Work{.products = stages * p.taps * tile.tiles * tile.slots * (n.split() ? 3 : 1) *
                           as_double(flat::instruction_cycles(tile.channels)),
               .loads = stages * p.taps * tile.tiles,
               .rounds = turns,
@@ -292,7 +293,7 @@ std::optional<Work> dense_weight_grad_work(const Conv3dGeometry& g, const Number
 
 std::optional<Work> weight_grad_work(const Conv3dGeometry& g, const Numbers& n, const Machine&) {
   using weight_grad::Factors;
-  const Factors factors = n.split ? Factors::tf32x3 : n.operand == 2 ? Factors::of_16_bits : Factors::tf32;
+  const Factors factors = n.split() ? Factors::tf32x3 : n.operand == 2 ? Factors::of_16_bits : Factors::tf32;
   const auto& p = recall<weight_grad::make_plan>(g, factors);
   if (!p) return std::nullopt;
   Work work = weight_grad::work_of(*p);

@@ -12,13 +12,17 @@
 
 namespace vox::cuda::conv {
 
-/// Bytes of a number as tensors store it, and as tensor cores read it. `split`: it is the sum of several.
+/// Bytes of a number as tensors store it, and as tensor cores read it; of how many such numbers it is the
+/// sum.
 struct Numbers {
-  int storage, operand;
-  bool split = false;
+  int storage, operand, parts = 1;
+
+  constexpr bool split() const { return parts > 1; }
+  /// The products of parts of two numbers that count.
+  constexpr int products() const { return parts * (parts + 1) / 2; }
 };
-inline constexpr Numbers tf32{4, 4}, tf32x3{4, 4, true}, f16x3{4, 2, true}, bf16_of_f32{4, 2},
-    of_16_bits{2, 2};
+inline constexpr Numbers tf32{4, 4}, tf32x3{4, 4, 2}, f16x3{4, 2, 2}, bf16x3{4, 2, 2}, bf16x6{4, 2, 3},
+    bf16_of_f32{4, 2}, of_16_bits{2, 2};
 
 /// conv3d and conv_transpose3d.
 using ForwardWork = std::optional<Work>(const Conv3dGeometry&, bool transposed, const Numbers&,

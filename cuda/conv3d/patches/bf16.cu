@@ -4,7 +4,7 @@
 
 namespace vox::cuda::conv::patches {
 
-template void run<bfloat16>(const Conv3dCall& call);
-template void run_weight_grad<bfloat16>(const WeightGradCall& call);
+template void run<Whole<bfloat16>>(const Conv3dCall& call);
+template void run_weight_grad<Whole<bfloat16>>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::patches

@@ -4,7 +4,7 @@
 
 namespace vox::cuda::conv::patches {
 
-template void run<float16>(const Conv3dCall& call);
-template void run_weight_grad<float16>(const WeightGradCall& call);
+template void run<Whole<float16>>(const Conv3dCall& call);
+template void run_weight_grad<Whole<float16>>(const WeightGradCall& call);
 
 }  // namespace vox::cuda::conv::patches

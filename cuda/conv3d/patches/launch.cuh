@@ -1,6 +1,6 @@
 #pragma once
 
-// The launches of the kernels for patches. Each storage type has its own .cu file.
+// The launches of the kernels for patches. Each kind of numbers (kernel.cuh) has its own .cu file.
 
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
@@ -41,7 +41,7 @@ class Aligned {
 // ---- conv3d and conv_transpose3d --------------------------------------------------------------------------
 
 /// Calls f with the kernel's parameters as std::integral_constants.
-template <class F>
+template <int parts, class F>
 void visit_kernel(const Planned& planned, F f) {
   const auto with = [&]<int in_w, int out_w, int m_step, int ahead, bool resident>() {
     f(std::integral_constant<int, in_w>{}, std::integral_constant<int, out_w>{},
@@ -49,20 +49,23 @@ void visit_kernel(const Planned& planned, F f) {
       std::bool_constant<resident>{});
   };
   const auto& [p, m_step, ahead, resident, warps, shared_bytes] = planned;
+  constexpr int two = parts == 1 ? 2 : 1, four = 2 * two;  // steps ahead
+  if constexpr (parts == 1) {
+    if (p.grids.kernel_w == 1 && resident) return with.template operator()<1, 1, 2, 2, true>();
+    if (ahead == 8 && p.transposed) return with.template operator()<1, 2, 2, 8, true>();
+    if (ahead == 8) return with.template operator()<2, 1, 4, 8, false>();
+  }
   if (p.grids.kernel_w == 1) {
-    if (resident) return with.template operator()<1, 1, 2, 2, true>();
-    if (m_step == 1) return with.template operator()<1, 1, 1, 2, false>();
-    return with.template operator()<1, 1, 2, 2, false>();
+    if (m_step == 1) return with.template operator()<1, 1, 1, two, false>();
+    return with.template operator()<1, 1, 2, two, false>();
   }
   if (p.transposed) {
-    if (!resident) return with.template operator()<1, 2, 4, 4, false>();
-    if (ahead == 4) return with.template operator()<1, 2, 2, 4, true>();
-    return with.template operator()<1, 2, 2, 8, true>();
+    if (resident) return with.template operator()<1, 2, 2, 4, true>();
+    return with.template operator()<1, 2, 4, four, false>();
   }
-  if (ahead == 8) return with.template operator()<2, 1, 4, 8, false>();
-  if (m_step == 1) return with.template operator()<2, 1, 1, 4, false>();
-  if (m_step == 2) return with.template operator()<2, 1, 2, 4, false>();
-  with.template operator()<2, 1, 4, 4, false>();
+  if (m_step == 1) return with.template operator()<2, 1, 1, four, false>();
+  if (m_step == 2) return with.template operator()<2, 1, 2, four, false>();
+  with.template operator()<2, 1, 4, four, false>();
 }
 
 /// How many blocks of `kernel` a multiprocessor of the current device runs at once. `device` is for recall().
@@ -74,19 +77,26 @@ int resident_blocks(const char* op, int /*device*/, int threads, int shared_byte
   return blocks;
 }
 
-template <class T>
+/// Where a kernel says that it failed: if it splits numbers, it can.
+template <class N>
+int64_t* flag(const Tensor& failed) {
+  return N::parts > 1 ? vox::detail::mutable_ptr<int64_t>(failed) : nullptr;
+}
+
+template <class N>
 void run(const Conv3dCall& call) {
+  using T = typename N::Storage;
   const auto& [transposed, input, weight, bias, output, g, only_if, failed] = call;
-  const Planned planned = *recall<make_plan>(g, transposed, this_machine());
+  const Planned planned = *recall<make_plan>(g, transposed, N::parts, this_machine());
   const Plan& p = planned.plan;
-  const Launch launch(call.op(), output, {&input, &weight, &bias});
+  const Launch launch(call.op(), output, {&input, &weight, &bias, &failed});
   const Aligned<T> from(launch, input), weights(launch, weight);
   T* const result = vox::detail::mutable_ptr<T>(output);
   const int64_t bytes = output.numel() * int64_t{sizeof(T)};
   const Workspace aligned_result(launch, is_packet_aligned(result) ? 0 : bytes);
   T* const to = is_packet_aligned(result) ? result : aligned_result.as<T>();
-  visit_kernel(planned, [&](auto in_w, auto out_w, auto m_step, auto ahead, auto resident) {
-    constexpr auto* kernel = product_kernel<T, in_w, out_w, m_step, ahead, resident>;
+  visit_kernel<N::parts>(planned, [&](auto in_w, auto out_w, auto m_step, auto ahead, auto resident) {
+    constexpr auto* kernel = product_kernel<N, in_w, out_w, m_step, ahead, resident>;
     launch.allow_shared_memory<kernel>(planned.shared_bytes);
     const int threads = 32 * planned.warps;
     const int at_once =
@@ -95,7 +105,7 @@ void run(const Conv3dCall& call) {
     const int workers = std::min(most, ceil_div(p.tiles, planned.warps / p.parts));
     kernel<<<static_cast<unsigned>(workers * p.m_blocks), static_cast<unsigned>(threads),
              static_cast<size_t>(planned.shared_bytes), launch.stream()>>>(
-        from.data(), weights.data(), vox::detail::ptr_or_null<T>(bias), to, p);
+        from.data(), weights.data(), vox::detail::ptr_or_null<T>(bias), to, flag<N>(failed), p);
   });
   launch.check();
   if (to != result)
@@ -105,27 +115,29 @@ void run(const Conv3dCall& call) {
 
 // ---- The weight gradient ----------------------------------------------------------------------------------
 
-template <class T, int kernel_w, int n_tiles>
+template <class N, int kernel_w, int n_tiles, class T>
 void launch_splits(const Launch& launch, const T* big, const T* small, float* partials,
                    const PlannedWeightGrad& planned) {
-  constexpr auto* kernel = split_kernel<T, kernel_w, n_tiles>;
+  constexpr auto* kernel = split_kernel<N, kernel_w, n_tiles>;
   const WeightGradPlan& p = planned.plan;
   launch.allow_shared_memory<kernel>(planned.shared_bytes);
   kernel<<<static_cast<unsigned>(p.small_blocks * p.big_blocks * p.splits), wg_threads,
            static_cast<size_t>(planned.shared_bytes), launch.stream()>>>(big, small, partials, p);
 }
 
-template <class T>
+template <class N>
 void run_weight_grad(const WeightGradCall& call) {
+  using T = typename N::Storage;
   const auto& [big, small, dweight, g, only_if, failed] = call;
-  const PlannedWeightGrad planned = *recall<make_weight_grad_plan>(g);
+  const PlannedWeightGrad planned = *recall<make_weight_grad_plan>(g, N::parts);
   const WeightGradPlan& p = planned.plan;
-  const Launch launch("conv3d_weight_grad", dweight, {&big, &small});
+  const Launch launch("conv3d_weight_grad", dweight, {&big, &small, &failed});
   const Aligned<T> from_big(launch, big), from_small(launch, small);
   const Workspace partials(launch, p.splits * p.split_floats * 4);
   const auto one = [&]<int n_tiles>() {
     if (planned.n_tiles != n_tiles) return;
-    const auto start = p.grids.kernel_w == 2 ? launch_splits<T, 2, n_tiles> : launch_splits<T, 1, n_tiles>;
+    const auto start =
+        p.grids.kernel_w == 2 ? launch_splits<N, 2, n_tiles, T> : launch_splits<N, 1, n_tiles, T>;
     start(launch, from_big.data(), from_small.data(), partials.as<float>(), planned);
   };
   one.template operator()<1>();
@@ -133,7 +145,7 @@ void run_weight_grad(const WeightGradCall& call) {
   one.template operator()<4>();
   one.template operator()<8>();
   sum_splits(launch, partials.as<float>(), p.split_floats, p.splits,
-             StoreSum<T>{p, vox::detail::mutable_ptr<T>(dweight)});
+             StoreSum<T>{p, vox::detail::mutable_ptr<T>(dweight), flag<N>(failed)});
   launch.check();
 }
 

@@ -47,7 +47,8 @@ std::optional<Grids> grids_of(const Conv3dGeometry& g) {
 
 }  // namespace
 
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine) {
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int parts,
+                                 const Machine& machine) {
   const int64_t shared_limit = machine.wgmma ? 200 << 10 : any_block_shared_bytes;
   const auto grids = grids_of(g);
   if (!grids) return std::nullopt;
@@ -66,16 +67,18 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
             all_tiles = ceil_div(p.out_rows, p.out_rows_of_tile);
   planned.m_step = grids->kernel_w == 1 ? std::min(all_tiles, 2) : all_tiles > 2 ? 4 : all_tiles;
   // With one group of rows there is nothing to keep the input for, and the next cells' can be loaded instead.
-  planned.resident = wide_out ? steps <= 8 : !wide_in && steps <= 2 && all_tiles > planned.m_step;
+  planned.resident = wide_out ? steps <= (parts == 1 ? 8 : 4)
+                              : !wide_in && parts == 1 && steps <= 2 && all_tiles > planned.m_step;
   if (wide_out) planned.m_step = planned.resident ? 2 : 4;
   planned.ahead = grids->kernel_w == 1 ? 2 : planned.resident && steps > 4 ? 8 : 4;
+  if (parts > 1 && !planned.resident) planned.ahead /= 2;  // as many bytes
 
   const auto set_ahead = [&](int ahead) {
     planned.ahead = ahead;
     p.k_steps = ceil_div(steps, ahead) * ahead;
   };
   const auto shared_bytes = [&](int64_t m_tiles) {
-    return m_tiles * p.k_steps * tile_bytes + int64_t{p.k_steps} * p.in_rows_of_step * 8 +
+    return m_tiles * p.k_steps * parts * tile_bytes + int64_t{p.k_steps} * p.in_rows_of_step * 8 +
            m_tiles * p.out_rows_of_tile * 12;
   };
   set_ahead(planned.ahead);
@@ -97,21 +100,21 @@ std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const
   p.parts = planned.resident ? 1 : narrow(groups);
   // With few warps in all, a warp has more registers, and loads further ahead.
   const int64_t warps = int64_t{p.tiles} * p.parts * p.m_blocks;
-  const bool few = wide_in && planned.m_step == 4 && steps > 4 &&
-                   warps <= most_warps(planned.m_step, 8) * machine.multiprocessors;
+  const bool few = wide_in && parts == 1 && planned.m_step == 4 && steps > 4 &&
+                   warps <= most_warps(planned.m_step, 8, parts) * machine.multiprocessors;
   if (few) {
     set_ahead(8);
     if (shared_bytes(p.m_tiles) > shared_limit) set_ahead(4);
   }
   planned.shared_bytes = narrow(shared_bytes(p.m_tiles));
   // Two blocks of a multiprocessor, if their weights fit; one begins while the other ends.
-  const int most = most_warps(planned.m_step, planned.ahead);
+  const int most = most_warps(planned.m_step, planned.ahead, parts);
   planned.warps = planned.shared_bytes > most_of_two || p.parts > most / 2 ? most : most / 2;
   planned.warps -= planned.warps % p.parts;
   return planned;
 }
 
-std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) {
+std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g, int parts) {
   const auto grids = grids_of(g);
   if (!grids) return std::nullopt;
   PlannedWeightGrad planned{};
@@ -120,7 +123,7 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   const int tiles = ceil_div(grids->small_rows, 8), n = tiles > 4 ? 8 : tiles > 2 ? 4 : tiles;
   planned.n_tiles = n;
   p.small_blocks = ceil_div(tiles, n);
-  const int warps = ceil_div(grids->big_rows, 8 * groups);
+  const int groups = row_groups(parts), warps = ceil_div(grids->big_rows, 8 * groups);
   p.row_warps = 1;
   while (p.row_warps < warps && p.row_warps < block_warps) p.row_warps *= 2;
   p.big_blocks = ceil_div(warps, p.row_warps);
@@ -132,7 +135,7 @@ std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g) 
   constexpr int64_t most_workspace = int64_t{32} << 20;
   const int teams = block_warps / p.row_warps, sums = groups / 2 * grids->kernel_w * n * 4;
   const int64_t blocks = int64_t{p.small_blocks} * p.big_blocks,
-                wanted = split_blocks(n) * h200.multiprocessors;
+                wanted = split_blocks(n, parts) * h200.multiprocessors;
   const int64_t splits = std::min(
       {wanted / blocks, most_workspace / (4 * p.split_floats), int64_t{ceil_div(p.steps, 4 * teams)}});
   p.splits = narrow(std::max<int64_t>(splits, 1));

@@ -22,8 +22,13 @@ namespace vox::cuda::conv::patches {
 
 constexpr int chunk = 8;         ///< coarse cells that lie together in both grids: 16 bytes of small
 constexpr int block_warps = 8;   ///< of a weight gradient
-constexpr int groups = 4;        ///< of 8 rows of big that a warp of a weight gradient has sums for
 constexpr int tile_bytes = 512;  ///< weights of an instruction: 16 x 16 numbers of 16 bits
+
+// `parts` of a number: 1 of a 16-bit number; 2 or 3, if an f32 number is multiplied as the sum of so many
+// bf16 numbers.
+
+/// Groups of 8 rows of big that a warp of a weight gradient has sums for.
+constexpr int row_groups(int parts) { return parts == 1 ? 4 : 2; }
 
 /// Where coarse cells lie. Chunks are numbered through all images. An axis whose kernel is 1 is joined with
 /// the next inner one: a kernel of 1 x 1 x 1 has one row per image.
@@ -84,14 +89,17 @@ struct Planned {
 };
 
 /// The warps of a multiprocessor, which share its registers: with more sums and input each, fewer.
-constexpr int most_warps(int m_step, int ahead) { return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16; }
+constexpr int most_warps(int m_step, int ahead, int parts) {
+  if (parts == 3) return m_step == 1 ? 12 : 8;
+  return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16;
+}
 
 /// Bytes of a block, if a multiprocessor is to have two; how many it has then, roughly.
 inline constexpr int most_of_two = 72 << 10;
 constexpr int blocks_at_once(const Planned& planned) { return planned.shared_bytes > most_of_two ? 1 : 2; }
 
 /// Nothing if the geometry is not one of patches, or the weights of 16 rows exceed shared memory.
-std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, const Machine& machine);
+std::optional<Planned> make_plan(const Conv3dGeometry& g, bool transposed, int parts, const Machine& machine);
 
 /// dweight (channels of small x rows of big x kernel.w), summed over chunks.
 struct WeightGradPlan {
@@ -107,9 +115,15 @@ struct PlannedWeightGrad {
   int shared_bytes;
 };
 
-/// Blocks that a multiprocessor has registers for.
-constexpr int split_blocks(int n_tiles) { return n_tiles == 1 ? 3 : n_tiles <= 4 ? 2 : 1; }
+/// Steps that a warp of a weight gradient loads together.
+constexpr int depth_of(int n_tiles, int parts) { return n_tiles <= 2 && parts == 1 ? 2 : 1; }
 
-std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g);
+/// Blocks that a multiprocessor has registers for.
+constexpr int split_blocks(int n_tiles, int parts) {
+  if (parts == 3) return n_tiles <= 2 ? 2 : 1;
+  return n_tiles == 1 ? 3 : n_tiles <= 4 ? 2 : 1;
+}
+
+std::optional<PlannedWeightGrad> make_weight_grad_plan(const Conv3dGeometry& g, int parts);
 
 }  // namespace vox::cuda::conv::patches

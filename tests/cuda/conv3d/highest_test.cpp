@@ -18,7 +18,7 @@ constexpr Conv3dPass passes[]{Conv3dPass::conv3d, Conv3dPass::conv_transpose3d};
 class HighestCuda : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(, HighestCuda,
                          ::testing::ValuesIn(f32_modes({"gather_tf32x3", "strided_f16x3", "flat_f16x3",
-                                                        "mma_f16x3", "few_channels"},
+                                                        "mma_f16x3", "patches_bf16x6", "few_channels"},
                                                        Float32Precision::highest)),
                          mode_name);
 
@@ -74,6 +74,8 @@ std::vector<Case> cases(std::string_view kernel) {
       {geometry({2, 24, 6, 12, 20}, {24, 64, 3, 3, 3}, {.stride = 2, .padding = 1, .dilation = 2})});
   all.push_back({geometry({2, 40, 5, 12, 20}, {40, 64, 3, 3, 3}, {.stride = 2}), true});
   all.push_back({geometry({2, 40, 4, 9, 20}, {40, 32, 3, 5, 5}, {.stride = 2, .padding = 2})});
+  all.push_back({geometry({2, 200, 4, 6, 16}, {200, 24, 2, 2, 2}, {.stride = 2})});
+  all.push_back({geometry({2, 100, 4, 6, 16}, {100, 40, 1, 1, 1}), true});
   // One plane of five inside the input, and one of three.
   all.push_back({geometry({2, 24, 1, 15, 15}, {24, 40, 5, 3, 3}, {.stride = 2, .padding = {2, 1, 1}}), true});
   all.push_back({geometry({1, 16, 1, 9, 10}, {16, 128, 3, 5, 5}, {.stride = 2, .padding = {1, 2, 2}}), true});
@@ -111,7 +113,7 @@ TEST_P(HighestCuda, IsAsAccurateAsDirect) {
 // Both parts of one operand are used: whole numbers of 20 bits, times small ones.
 TEST_P(HighestCuda, NumbersOfBothPartsAreExact) {
   for (const int64_t stride : {1, 2}) {
-    const Conv3dGeometry g = geometry({2, 8, 5, 7, 9}, {8, 8, 1, 1, 1}, {.stride = stride});
+    const Conv3dGeometry g = geometry({2, 8, 5, 8, 9}, {8, 8, 1, 1, 1}, {.stride = stride});
     for (const Conv3dPass pass : passes) {
       if (!takes(pass, g)) continue;
       for (const bool long_x : {true, false}) {

@@ -106,9 +106,9 @@ TEST(Conv3dSelect, WorkHasAPrice) {
 }
 
 TEST(Conv3dSelect, KernelsWithWgmmaNeedIt) {
-  const std::set<std::string_view> of_any_gpu{"direct",          "few_channels", "patches_bf16",
-                                              "patches_f16",     "mma",          "mma_bf16",
-                                              "mma_bf16_of_f32", "mma_f16",      "mma_f16x3"};
+  const std::set<std::string_view> of_any_gpu{
+      "direct", "few_channels", "patches_bf16", "patches_f16", "patches_bf16x3", "patches_bf16x6",
+      "mma",    "mma_bf16",     "mma_f16",      "mma_f16x3",   "mma_bf16_of_f32"};
   std::set<std::string_view> seen;
   for_each_problem([&](const cuda::Conv3dProblem& problem) {
     for (const auto& candidate : cuda::conv3d_candidates(problem, cuda::conv::since_sm_80))
@@ -155,14 +155,14 @@ TEST(Conv3dSelect, OffHopperSharedMemoryFitsEveryGpu) {
           EXPECT_LE(planned->plan.shared_bytes, (99 - 3) << 10) << call.names[0];
         }
       expect_fits(few_channels::make_plan(g, transposed));
-      expect_fits(patches::make_plan(g, transposed, since_sm_80));
+      for (const int parts : {1, 2, 3}) expect_fits(patches::make_plan(g, transposed, parts, since_sm_80));
     }
     for (const int parts : {1, 2})
       if (const auto plan = mma::make_weight_grad_plan(g, parts)) {
         EXPECT_LE(plan->shared_bytes(), (99 - 3) << 10) << call.names[0];
       }
     expect_fits(few_channels::make_weight_grad_plan(g));
-    expect_fits(patches::make_weight_grad_plan(g));
+    for (const int parts : {1, 2, 3}) expect_fits(patches::make_weight_grad_plan(g, parts));
   }
 }
 

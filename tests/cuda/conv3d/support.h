@@ -59,7 +59,7 @@ inline std::vector<KernelMode> kernel_modes() {
       all.push_back({name, f32, Float32Precision::highest});
       all.push_back({name, bf16});
       all.push_back({name, f16});
-    } else if (name.ends_with("_tf32x3") || name.ends_with("_f16x3")) {
+    } else if (name.ends_with("_tf32x3") || name.ends_with("_f16x3") || name.ends_with("_bf16x6")) {
       all.push_back({name, f32, Float32Precision::highest});
     } else {
       all.push_back({name});

@@ -135,9 +135,8 @@ TEST_P(WeightGradCuda, BiasIsTheSumOfEitherGrid) {
 // arithmetic, relative to the sum of absolute products in f64 (`scale`). On data of one sign the tensor
 // core's truncation shows, because it always goes one way: some units of f32's last place (6e-8), where
 // `direct`, which adds in a tree, has half of one.
-TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
-  const Conv3dGeometry g = geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}});
-  if (!testing::takes({kernel(), f32, highest}, pass, g)) return;
+void expect_as_accurate_as_direct(std::string_view kernel, const Conv3dGeometry& g) {
+  if (!testing::takes({kernel, f32, highest}, pass, g)) return;
   const Tensor sizes = randint(-1, 2, g.big_shape(), on_gpu);  // -1, 0, 1
   // 2^-rate at depth 1, and so on.
   const auto decay = [](const Shape& shape, double rate) {
@@ -153,11 +152,18 @@ TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
       big = where(eq(depth, channel), big, zeros({}, on_gpu)) * decay(g.big_shape(), 4);
       small = small * decay(g.small_shape(), 5);
     }
-    const auto [mine, of_direct] = errors_at_highest(kernel(), pass, big, small, g);
+    const auto [mine, of_direct] = errors_at_highest(kernel, pass, big, small, g);
     const bool one_sign = kind == std::string_view("positive");
     EXPECT_LE(mine.largest, one_sign ? 3e-7 : 2 * of_direct.largest) << kind;
     EXPECT_LE(mine.rms, one_sign ? 3e-7 : 2 * of_direct.rms) << kind;
   }
+}
+
+TEST_P(WeightGradCuda, HighestIsAsAccurateAsDirect) {
+  expect_as_accurate_as_direct(kernel(),
+                               geometry({4, 24, 10, 30, 40}, {24, 16, 3, 3, 3}, {.stride = {1, 1, 2}}));
+  expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 15, 40}, {24, 16, 2, 2, 2}, {.stride = 2}));
+  expect_as_accurate_as_direct(kernel(), geometry({4, 24, 10, 30, 40}, {24, 70, 1, 1, 1}));
 }
 
 // R8 at `highest`: non-finite values change only what they touch, also where zeros are multiplied.

@@ -1,6 +1,7 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/patches/plan.h>
 
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/conv3d/evaluate.h"
@@ -11,7 +12,8 @@ namespace {
 using testing::Evaluation;
 using testing::geometry;
 
-constexpr Machine machines[]{since_sm_80, h200};
+/// Machines, and parts of a number.
+constexpr std::pair<Machine, int> kinds[]{{since_sm_80, 1}, {since_sm_80, 2}, {h200, 1}, {h200, 3}};
 
 /// From `in` to `out` channels, with a kernel that equals its stride.
 Conv3dGeometry patches(int64_t batch, int64_t in, int64_t out, const Triple& cells, const Triple& kernel) {
@@ -20,9 +22,9 @@ Conv3dGeometry patches(int64_t batch, int64_t in, int64_t out, const Triple& cel
 }
 
 bool taken(const Conv3dGeometry& g) {
-  EXPECT_EQ(make_plan(g, false, since_sm_80).has_value(), make_plan(g, true, since_sm_80).has_value());
-  EXPECT_EQ(make_plan(g, false, since_sm_80).has_value(), make_weight_grad_plan(g).has_value());
-  return make_plan(g, false, since_sm_80).has_value();
+  EXPECT_EQ(make_plan(g, false, 1, since_sm_80).has_value(), make_plan(g, true, 3, since_sm_80).has_value());
+  EXPECT_EQ(make_plan(g, false, 1, since_sm_80).has_value(), make_weight_grad_plan(g, 1).has_value());
+  return make_plan(g, false, 1, since_sm_80).has_value();
 }
 
 TEST(Conv3dPatchesPlan, TakesKernelsThatEqualTheirStride) {
@@ -59,7 +61,7 @@ std::vector<Conv3dGeometry> cases() {
 // Every row of big meets every channel of small, at the cells of each chunk.
 TEST(Conv3dPatchesPlan, EvaluatesTheDefinition) {
   for (const Conv3dGeometry& g : cases()) {
-    const auto planned = make_plan(g, false, since_sm_80);
+    const auto planned = make_plan(g, false, 1, since_sm_80);
     ASSERT_TRUE(planned);
     const Grids& p = planned->plan.grids;
     const auto walk = [&](Evaluation& e) {
@@ -84,8 +86,9 @@ TEST(Conv3dPatchesPlan, OwnsAllRowsWithinItsMemory) {
     for (const int64_t out : {1, 2, 8, 20, 33, 64, 128, 300})
       for (const Triple& kernel : {Triple(1), {2, 2, 1}, {1, 1, 2}, {2, 2, 2}})
         for (const bool transposed : {false, true})
-          for (const Machine& machine : machines) {
-            const auto planned = make_plan(patches(2, in, out, {4, 4, 16}, kernel), transposed, machine);
+          for (const auto& [machine, parts] : kinds) {
+            const auto planned =
+                make_plan(patches(2, in, out, {4, 4, 16}, kernel), transposed, parts, machine);
             if (!planned) continue;
             const Plan& p = planned->plan;
             EXPECT_LE(planned->shared_bytes, machine.wgmma ? 200 << 10 : any_block_shared_bytes);
@@ -96,7 +99,7 @@ TEST(Conv3dPatchesPlan, OwnsAllRowsWithinItsMemory) {
             EXPECT_GE(p.m_blocks * p.m_tiles * p.out_rows_of_tile, p.out_rows);
             EXPECT_LT((p.m_blocks - 1) * p.m_tiles * p.out_rows_of_tile, p.out_rows);
             EXPECT_EQ(p.parts, planned->resident ? 1 : p.m_tiles / planned->m_step);
-            EXPECT_LE(planned->warps, most_warps(planned->m_step, planned->ahead));
+            EXPECT_LE(planned->warps, most_warps(planned->m_step, planned->ahead, parts));
             EXPECT_GE(planned->warps, 1);
             EXPECT_EQ(planned->warps % p.parts, 0);
           }
@@ -106,12 +109,13 @@ TEST(Conv3dPatchesPlan, AWeightGradientHasSplitsOfEqualWork) {
   for (const int64_t small : {1, 2, 9, 20, 64, 256})
     for (const int64_t big : {1, 3, 32, 70, 128, 1000})
       for (const Triple& kernel : {Triple(1), {2, 2, 1}, {2, 2, 2}})
-        for (const int64_t cells : {8, 24, 64}) {
-          const auto planned = make_weight_grad_plan(patches(2, small, big, {cells, cells, cells}, kernel));
+        for (const auto& [cells, parts] : {std::pair{8, 1}, {24, 3}, {64, 1}, {64, 2}}) {
+          const auto planned =
+              make_weight_grad_plan(patches(2, small, big, {cells, cells, cells}, kernel), parts);
           ASSERT_TRUE(planned);
           const WeightGradPlan& p = planned->plan;
           EXPECT_GE(p.small_blocks * planned->n_tiles * 8, small);
-          EXPECT_GE(p.big_blocks * p.row_warps * groups * 8, p.grids.big_rows);
+          EXPECT_GE(p.big_blocks * p.row_warps * row_groups(parts) * 8, p.grids.big_rows);
           EXPECT_EQ(block_warps % p.row_warps, 0);
           EXPECT_GE(int64_t{p.steps} * 4, p.grids.chunks);
           EXPECT_TRUE(p.splits == 1 || p.splits * p.split_floats * 4 <= int64_t{32} << 20);
