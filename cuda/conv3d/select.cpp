@@ -85,7 +85,7 @@ constexpr Row table[]{
     {"patches_f16",         is_f16,          of_16_bits,  any_gpu, {patches_work, patches::run<Whole<float16>>},
      {patches_weight_grad_work, patches::run_weight_grad<Whole<float16>>}},
     {"patches_bf16x3",      rounded_to_tf32, bf16x3,      any_gpu, {patches_work, patches::run<Parts<2>>},
-     {patches_weight_grad_work, patches::run_weight_grad<Parts<2>>}, "mma"},
+     {patches_weight_grad_work, patches::run_weight_grad<Parts<2>>}, "direct"},
     {"patches_bf16x6",      at_highest,      bf16x6,      any_gpu, {patches_work, patches::run<Parts<3>>},
      {patches_weight_grad_work, patches::run_weight_grad<Parts<3>>}, "direct"},
     {"mma",                 rounded_to_tf32, tf32,        any_gpu, {mma_work, mma::run<float, Tf32>},
