@@ -85,7 +85,7 @@ def broken_limits(calls, limits):
 
 def family(row):
     """The name without the numbers that it multiplies: all rows of a family share a kernel."""
-    return re.sub(r"_(bf16_of_f32|bf16|f16|tf32x3|f16x3)$", "", row)
+    return re.sub(r"_(bf16_of_f32|bf16|f16|tf32x3|f16x3|bf16x3|bf16x6)$", "", row)
 
 
 def merged(calls, families):
