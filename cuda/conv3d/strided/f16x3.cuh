@@ -13,6 +13,7 @@
 // for each phase, and move to f32 totals before they hold too many taps (Note [Truncating sums] in
 // common/operands.cuh).
 
+#include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/strided/kernel.cuh>
 
 namespace vox::cuda::conv::strided {
@@ -46,13 +47,10 @@ struct ScaledShared : Shared {
 
 /// Stores F16x3's parts of 8 channels: the high ones at `at`, the low ones `next` bytes further on.
 __device__ __forceinline__ void store_parts(unsigned char* at, int next, const float (&v)[8], float scale) {
-  alignas(16) float16 bits[2][8];
+  float scaled[8];
 #pragma unroll
-  for (int part = 0; part < 2; ++part)
-#pragma unroll
-    for (int c = 0; c < 8; ++c) bits[part][c] = F16x3::part(v[c] * scale, part);
-  *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(bits[0]);
-  *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
+  for (int c = 0; c < 8; ++c) scaled[c] = v[c] * scale;
+  conv::store_parts(scaled, *reinterpret_cast<uint4*>(at), *reinterpret_cast<uint4*>(at + next));
 }
 
 /// Tries the scale of the previous stage, which nearly always fits. If it does not, the stage is loaded again
