@@ -35,6 +35,7 @@
 //
 // What limits it: README.md and NOTES.md.
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
@@ -123,13 +124,12 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   int i = share.first;  // in the plane
   for (int plane = 0; plane < planes; ++plane, i -= in_plane) {
     const int d = first_d + plane * p.d.in_step;
-    const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
+    const bool inside_d = within(d, p.d.in);
     const int further = rows_in(first.column + i, p);
     int row = first.row + further, column = first.column + i - further * p.pitch;
     for (; i < in_plane; i += share.step) {
       const int h = row * p.h.in_step + first_h, w = column * p.w.in_step + low_w;
-      const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
-                          static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+      const bool inside = inside_d && within(h, p.h.in) && within(w, p.w.in);
       table[(plane * in_plane + i) * share.lanes] =
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u;
       row += share.step_rows;
@@ -157,9 +157,7 @@ __device__ __forceinline__ Remainder locate_remainder(int thread, int positions,
   const Place at = place_of(tile.position + in_plane, p);
   const int d = (tile.depth + kind.low_d + kind.planes - 1) * p.d.in_step + kind.phase_d,
             h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h, w = (at.column + p.low_w) * p.w.in_step;
-  const bool inside = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in) &&
-                      static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
-                      static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+  const bool inside = within(d, p.d.in) && within(h, p.h.in) && within(w, p.w.in);
   return {(kind.planes - 1) * kind.plane + in_plane, thread % 8,
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u};
 }
