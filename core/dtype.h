@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <type_traits>
 #include <utility>
@@ -36,36 +38,19 @@ constexpr bool is_only_stored(DType dtype) { return dtype >= i16 && dtype <= i32
 /// The dtype that ops on `dtype` compute in: f32 for bf16 and f16, and itself for all others.
 constexpr DType opmath(DType dtype) { return is_16_bit(dtype) ? f32 : dtype; }
 
-/// The DType of a C++ element type: float, double, int64_t, uint8_t, bool, bfloat16, float16, int16_t,
-/// uint16_t or int32_t.
+/// The DType of a C++ element type.
 template <class T>
 constexpr DType dtype_of() {
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, float>)
-    return f32;
-  else if constexpr (std::is_same_v<U, double>)
-    return f64;
-  else if constexpr (std::is_same_v<U, int64_t>)
-    return i64;
-  else if constexpr (std::is_same_v<U, uint8_t>)
-    return u8;
-  else if constexpr (std::is_same_v<U, bfloat16>)
-    return bf16;
-  else if constexpr (std::is_same_v<U, float16>)
-    return f16;
-  else if constexpr (std::is_same_v<U, int16_t>)
-    return i16;
-  else if constexpr (std::is_same_v<U, uint16_t>)
-    return u16;
-  else if constexpr (std::is_same_v<U, int32_t>)
-    return i32;
-  else {
-    static_assert(
-        std::is_same_v<U, bool>,
-        "voxgrad tensors hold float, double, bfloat16, float16, int64_t, int32_t, int16_t, uint16_t, "
-        "uint8_t or bool");
-    return boolean;
-  }
+  constexpr bool is[] = {std::is_same_v<U, float>,   std::is_same_v<U, double>,  std::is_same_v<U, int64_t>,
+                         std::is_same_v<U, uint8_t>, std::is_same_v<U, bool>,    std::is_same_v<U, bfloat16>,
+                         std::is_same_v<U, float16>, std::is_same_v<U, int16_t>, std::is_same_v<U, uint16_t>,
+                         std::is_same_v<U, int32_t>};
+  constexpr auto place = std::find(std::begin(is), std::end(is), true) - std::begin(is);
+  static_assert(place < std::ssize(is),
+                "voxgrad tensors hold float, double, int64_t, uint8_t, bool, bfloat16, "
+                "float16, int16_t, uint16_t or int32_t");
+  return static_cast<DType>(place);
 }
 
 /// Whether T is one of the floating element types, of 16 bits or more.
