@@ -20,7 +20,7 @@ static_assert(sizeof(DLManagedTensor) == 64 && offsetof(DLManagedTensor, deleter
 static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensorVersioned, deleter) == 16 &&
               offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 
-constexpr DType all_dtypes[] = {f32, f64, bf16, f16, i64, u8, boolean};
+constexpr DType all_dtypes[] = {f32, f64, bf16, f16, i64, u8, boolean, i16, u16, i32};
 
 class DlpackTest : public testing::DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(, DlpackTest, testing::devices(), testing::device_name);
@@ -198,8 +198,8 @@ TEST(Dlpack, RefusesToBorrow) {
   EXPECT_REFUSED(ValueError, from_dlpack(static_cast<DLManagedTensor*>(nullptr)), "from_dlpack: the pointer");
   EXPECT_REFUSED(ValueError, from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)), "is null");
 
-  const std::pair<DLDataType, const char*> dtypes[] = {{{kDLInt, 32, 1}, "int32; allowed are float32,"},
-                                                       {{kDLUInt, 16, 1}, "uint16"},
+  const std::pair<DLDataType, const char*> dtypes[] = {{{kDLInt, 8, 1}, "int8; allowed are float32,"},
+                                                       {{kDLUInt, 32, 1}, "uint32"},
                                                        {{kDLComplex, 64, 1}, "complex64"},
                                                        {{kDLOpaqueHandle, 64, 1}, "opaque64"},
                                                        {{kDLFloat, 32, 4}, "float32 in vectors of 4"},

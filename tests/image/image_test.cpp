@@ -53,12 +53,15 @@ TEST_F(ImageTest, SurvivesWritingAndReading) {
   const Tensor numbers = arange(0, 2 * 3 * 4 * 5, 1, {.dtype = i64}).reshape({2, 3, 4, 5});
   for (const char* name : names) {
     const auto path = folder_ / name;
-    for (const DType dtype : {f32, f64, i64, u8}) {
+    for (const DType dtype : {f32, f64, i64, u8, i16, u16, i32}) {
       for (const Tensor& data : {numbers.to(dtype), numbers.to(dtype).select(0, 1).transpose(0, 2)}) {
         const Image image = turned(data);
         write_image(path, image);
-        const Image again = read_image(path);
+        const Image again = read_image(path, {.keep_dtype = true});
         expect_same_data(again.data, data);
+        expect_same_data(read_image(path).data, data.to(dtype == i32            ? i64
+                                                        : is_only_stored(dtype) ? f32
+                                                                                : dtype));
         EXPECT_EQ(again.spacing, image.spacing) << name;
         EXPECT_EQ(again.origin, image.origin) << name;
         expect_near_geometry(again, image, 1e-7);

@@ -284,10 +284,10 @@ TEST_P(LayoutsInPlaceTest, DoNotChangeABit) {
                          {"add_ of 3 times", [](Tensor& t, const Tensor& s) { t.add_(s, 3); }, arithmetic},
                          {"mul_", [](Tensor& t, const Tensor& s) { t.mul_(s); }, arithmetic},
                          {"mul_ by 3", [](Tensor& t, const Tensor&) { t.mul_(3); }, arithmetic},
-                         {"fill_", [](Tensor& t, const Tensor&) { t.fill_(1); }, every_dtype}};
-  for (const DType from : every_dtype)
+                         {"fill_", [](Tensor& t, const Tensor&) { t.fill_(1); }, any_dtype}};
+  for (const DType from : any_dtype)
     ops.push_back(
-        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, every_dtype, from});
+        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, any_dtype, from});
   for (const Write& op : ops) {
     for (const DType dtype : op.targets) {
       for (const Shape& shape : {box, Shape{0, 10, 40}}) {
