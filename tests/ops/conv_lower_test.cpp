@@ -38,7 +38,8 @@ TEST_P(ConvLower, TwoDimensionsByHand) {
 }
 
 TEST_P(ConvLower, ErrorsNameTheCall) {
-  const Tensor x = make({1, 2}, {1, 1, 2});
+  const Tensor x = make({1, 2}, {1, 1, 2}), half = x.to(bf16);
+  EXPECT_ERRORS(DTypeError, conv1d(half, x), conv1d(half, half, zeros({1}, on(f32))));
   EXPECT_MESSAGE_BEGINS(Error, conv2d(x, make({1}, {1, 1, 1})), "conv2d: weight must have 4 dimensions");
   EXPECT_MESSAGE_BEGINS(Error, conv1d(x.unsqueeze(0), x), "conv1d: input must have 3 dimensions, or 2");
   EXPECT_MESSAGE(Error, conv_transpose1d(x, x, {}, {.stride = 0}),

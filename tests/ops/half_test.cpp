@@ -150,19 +150,5 @@ TEST_P(HalfOpsTest, SecondDerivatives) {
   }
 }
 
-TEST_P(HalfOpsTest, LowerConvolutionsToo) {
-  for (const DType half : {bf16, f16}) {
-    const Tensor x = whole({2, 4, 9}, {f32, device()}), w = whole({6, 2, 3}, {f32, device()}, 3);
-    const Conv1dOptions options{.stride = 2, .padding = 1, .groups = 2};
-    EXPECT_TRUE(same_bits(conv1d(x.to(half), w.to(half), {}, options), conv1d(x, w, {}, options).to(half)));
-    const Tensor image = whole({2, 5, 6}, {f32, device()}), v = whole({2, 3, 2, 2}, {f32, device()});
-    const Tensor bias = whole({3}, {f32, device()}, 5);
-    EXPECT_TRUE(same_bits(conv_transpose2d(image.to(half), v.to(half), bias.to(half), {.stride = 2}),
-                          conv_transpose2d(image, v, bias, {.stride = 2}).to(half)));
-    EXPECT_ERRORS(DTypeError, conv1d(x.to(half), w),
-                  conv1d(x.to(half), w.to(half), zeros({6}, {f32, device()}), options));
-  }
-}
-
 }  // namespace
 }  // namespace vox
