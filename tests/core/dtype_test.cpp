@@ -1,7 +1,4 @@
-#include <voxgrad/core/device.h>
-#include <voxgrad/core/dtype.h>
-
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -43,8 +40,8 @@ TEST(DType, VisitFloatingRefusesTheOthers) {
   EXPECT_EQ(visit_floating("mean", f32, size), 4u);
   EXPECT_EQ(visit_floating("mean", f64, size), 8u);
   for (DType dtype : {i64, u8, boolean}) EXPECT_THROW(visit_floating("mean", dtype, size), DTypeError);
-  EXPECT_EQ(testing::message_of<DTypeError>([&] { visit_floating("mean", i64, size); }),
-            "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
+  EXPECT_MESSAGE(DTypeError, visit_floating("mean", i64, size),
+                 "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
 }
 
 TEST(DType, SixteenBitsAreStorage) {
@@ -61,8 +58,8 @@ TEST(DType, SixteenBitsAreStorage) {
 }
 
 TEST(DType, ACorruptValueIsAnError) {
-  EXPECT_THROW(visit_dtype(static_cast<DType>(77), [](auto) {}), DTypeError);
-  EXPECT_THROW(visit_opmath(static_cast<DType>(77), [](auto) {}), DTypeError);
+  EXPECT_ERRORS(DTypeError, visit_dtype(static_cast<DType>(77), [](auto) {}),
+                visit_opmath(static_cast<DType>(77), [](auto) {}));
 }
 
 TEST(Device, NamesAndEquality) {

@@ -277,6 +277,8 @@ class Table {
         k{small ? Shape{2, 4, 2} : Shape{2, 3, 30, 8}};
     add("scaled_dot_product_attention", {q, k, k}).in_half(Half::composed).in_any_order();
     add("scaled_dot_product_attention", {q, k, k, {}, 0, true}).in_half(Half::composed).in_any_order();
+    const Operand mask{small ? Shape{1, 3, 4} : Shape{1, 20, 30}, numbers, false};
+    add("scaled_dot_product_attention", {q, k, k, mask}).in_half(Half::composed).in_any_order();
     if (small) {
       matrices("matmul", {3, 2}, {2, 4});
       matrices("matmul", {3}, {3});
@@ -303,7 +305,6 @@ class Table {
   /// input, weight, bias, stride, padding, then dilation or output_padding, groups, and dilation.
   void convolutions() {
     family = "convolutions";
-    if (small) return;  // conv3d_gradient_test.cpp checks gradients of these
     const auto conv = [&](const char* op, const Shape& input, const Shape& weight, int64_t channels,
                           const std::vector<Argument>& options) {
       std::vector<Argument> all{Operand{input}, Operand{weight, numbers, false},
@@ -311,6 +312,15 @@ class Table {
       all.insert(all.end(), options.begin(), options.end());
       add(op, std::move(all)).in_half(Half::composed);
     };
+    if (small) {
+      conv("conv1d", {2, 4, 5}, {2, 2, 3}, 2, {2, 1, 1, 2});
+      conv("conv2d", {1, 2, 4, 5}, {3, 2, 2, 3}, 3, {{1, 2}, {1, 0}, {2, 1}});
+      conv("conv3d", {2, 2, 3, 2, 3}, {2, 2, 2, 1, 2}, 2, {1, 1});
+      conv("conv_transpose1d", {2, 3, 4}, {3, 2, 2}, 2, {3, 0, 1, 1, 2});
+      conv("conv_transpose2d", {4, 2, 3}, {4, 1, 3, 2}, 2, {{2, 3}, {0, 1}, {1, 0}, 2});
+      conv("conv_transpose3d", {2, 2, 2, 2, 2}, {2, 2, 1, 2, 3}, 2, {{1, 2, 2}, {0, 1, 0}});
+      return;
+    }
     conv("conv1d", {2, 4, 9}, {6, 2, 3}, 6, {2, 1, 1, 2});
     conv("conv2d", {2, 3, 6, 7}, {4, 3, 2, 3}, 4, {1, 1, {2, 1}});
     conv("conv3d", {2, 4, 5, 6, 7}, {6, 2, 2, 3, 3}, 6, {{1, 2, 1}, 1, 1, 2});
@@ -407,6 +417,10 @@ class Table {
       add("dice_loss", {scores, classes, !softmax, softmax}).in_half(Half::composed).in_any_order();
       add("focal_loss", {scores, classes, 2, {}, softmax}).in_half(Half::composed).in_any_order();
     }
+    add("focal_loss", {scores, classes, 2, 0.25, false}).in_half(Half::composed).in_any_order();
+    add("dice_loss", {scores, classes, false, true, true, false, false, true})
+        .in_half(Half::composed)
+        .in_any_order();
     add("dice_loss", {scores, scores, true, false, false, true, true}).in_half(Half::composed).in_any_order();
   }
 
