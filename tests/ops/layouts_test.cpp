@@ -1,9 +1,9 @@
+#include "tests/support/catalogue.h"
+#include "tests/support/test.h"
+
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
-
-#include "tests/support/catalogue.h"
-#include "tests/support/test.h"
 
 // Every op of the catalogue, on every dtype that it takes, with operands in every layout of
 // tests/support/layouts.h: each operand in turn, all together, and all empty; then its gradients, for a
