@@ -62,6 +62,12 @@ function(add_bench name source)
 endfunction()
 
 add_bench(conv3d_memory conv3d/memory.cpp)
+add_bench(gradbench gradbench/gradbench.cpp)
+if(VOXGRAD_BUILD_TESTS AND Python3_FOUND)
+  add_test(NAME bench.gradbench COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bench/gradbench/check.py
+    $<TARGET_FILE:bench_gradbench>)
+  set_tests_properties(bench.gradbench PROPERTIES LABELS cpu SKIP_RETURN_CODE 77)
+endif()
 if(VOXGRAD_HAS_CUDA)
   add_bench(conv3d_sweep conv3d/sweep.cu)
   add_bench(conv3d_host conv3d/host.cu)
