@@ -33,11 +33,12 @@ struct ReadImageOptions {
 
 /// Reads a file whose name ends in
 ///
-///     .nii, .nii.gz    NIfTI-1 and NIfTI-2 in a single file. Volumes of time or of a vector are channels.
-///     The
-///                      geometry is the sform's, else the qform's, else the voxel sizes' alone.
-///     .mha, .mhd       MetaImage: binary, plain or zlib; data beside a .mhd is in one file of the same
-///     folder .nrrd, .nhdr     NRRD: raw or gzip; data beside a .nhdr is in one file of the same folder
+///     .nii, .nii.gz    NIfTI-1 and NIfTI-2 in one file; volumes of time or of a vector are channels
+///     .mha, .mhd       MetaImage: binary, plain or zlib
+///     .nrrd, .nhdr     NRRD: raw or gzip
+///
+/// The data of a .mhd or .nhdr are in one file beside it, in the same folder. The geometry of NIfTI is the
+/// sform's, else the qform's, else the voxel sizes' alone.
 ///
 /// An image of 2 dimensions becomes (1, H, W), one channel none. Voxels keep their values: u8, f32 and f64
 /// are stored as such, integers of 8 signed or 16 bits become f32, larger ones i64. With `keep_dtype`, i16,

@@ -133,7 +133,8 @@ TEST_P(Conv3dCpu, HugeCellsInPairsOfOutputs) {
     Tensor big = zeros(g.big_shape(), {.dtype = GetParam()});
     big.slice(4, 3, 5).slice(3, 6, 8).slice(2, 2, 3).fill_(cell);
     const auto equal = [&](const Shape& shape, const auto& f) {
-      return allclose(by("winograd", shape, GetParam(), f).value(), by("direct", shape, GetParam(), f).value(), 0, 0, true);
+      return allclose(by("winograd", shape, GetParam(), f).value(),
+                      by("direct", shape, GetParam(), f).value(), 0, 0, true);
     };
     EXPECT_TRUE(equal(g.small_shape(), [&](Tensor& y) { cpu::conv3d(big, weight, {}, y, g, highest); }));
     EXPECT_TRUE(equal(g.weight_shape(), [&](Tensor& dw) {
