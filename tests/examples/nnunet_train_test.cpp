@@ -113,9 +113,7 @@ TEST(NnunetAugmentation, KeepsShapesLabelsAndTheSeedDecides) {
 class NnunetTrain : public testing::TestWithParam<const char*> {
  protected:
   // A data set of bright balls with a brighter box inside, 6 cases.
-  explicit NnunetTrain(const std::string& name = GetParam(), const std::string& own = "nnunet_train_")
-      : folder(path(testing::TempDir()) / (own + name)) {
-    std::filesystem::remove_all(folder);
+  explicit NnunetTrain(const std::string& name = GetParam()) {
     for (const char* part : {"imagesTr", "labelsTr"}) std::filesystem::create_directories(folder / part);
     std::filesystem::copy(recorded(name) / "dataset.json", folder / "dataset.json");
     const int64_t channels = name == "aniso" ? 2 : 1;
@@ -139,7 +137,8 @@ class NnunetTrain : public testing::TestWithParam<const char*> {
     return train(options, [](const std::string&) {});
   }
 
-  path folder;
+  vox::testing::TemporaryFolder temporary;
+  path folder = temporary.path();
   TrainOptions options;
 };
 
@@ -189,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, NnunetTrain, testing::Values("iso", "aniso", "fl
 
 class NnunetTrainErrors : public NnunetTrain {
  protected:
-  NnunetTrainErrors() : NnunetTrain("iso", "nnunet_train_errors_") {}
+  NnunetTrainErrors() : NnunetTrain("iso") {}
   // What the run says; it must leave no model folder.
   std::string error() {
     std::string said = "no error";

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <voxgrad/core/parallel.h>
+
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/data_dir.h"
 #include "tests/support/conv3d.h"
-#include "tests/support/test.h"
 
 // The table of real parameter sets in tests/data, and helpers to compare large ones.
 

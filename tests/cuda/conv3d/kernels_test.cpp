@@ -19,7 +19,7 @@ TEST_P(Conv3dKernelsCuda, RealCasesEqualTheReference) {
   int compared[3] = {};  // by pass
   for (const RealCase& c : read_cases()) {
     if (!c.legal || c.large()) continue;
-    SCOPED_TRACE(c.id);
+    SCOPED_TRACE(c.name);
     const Conv3dGeometry g = c.geometry();
     for (const Conv3dPass pass : all_passes) {
       if (!takes(pass, g)) continue;
@@ -48,7 +48,7 @@ TEST_P(Conv3dKernelsCuda, LargeRealCasesEqualDirect) {
       const Tensor a = randint(-4, 5, shapes.a, options()), b = randint(-4, 5, shapes.b, options());
       // Not their difference: sums over millions of cells may exceed f16 and be Inf in both.
       const Tensor differs = ne(run(GetParam(), pass, a, b, g), run(direct, pass, a, b, g));
-      EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << c.id << ' ' << name_of(pass);
+      EXPECT_EQ(differs.to(f32).max().item<float>(), 0) << c.name << ' ' << name_of(pass);
     }
   }
 }
