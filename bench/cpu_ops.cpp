@@ -108,12 +108,14 @@ Tensor input_of(const std::string& layout, vox::DType dtype = vox::f32, Shape sh
 const char* const layouts[] = {"dense", "channels_last", "reversed"};
 
 void add_unary(const std::string& name, const std::function<Tensor(const Tensor&)>& op,
-               vox::DType dtype = vox::f32) {
+               vox::DType dtype = vox::f32, const Shape& shape = volume) {
   for (const std::string layout : layouts) {
     add(name + "/" + layout, [=](benchmark::State& state) {
-      const Tensor x = input_of(layout, dtype);
-      const double bytes = bytes_of({x, op(x)});
-      measure(state, bytes, static_cast<double>(x.numel()), [&] { benchmark::DoNotOptimize(op(x)); });
+      const Tensor x = input_of(layout, dtype, shape);
+      Tensor y = op(x);
+      const double bytes = bytes_of({x, y}), elements = static_cast<double>(std::max(x.numel(), y.numel()));
+      y = {};
+      measure(state, bytes, elements, [&] { benchmark::DoNotOptimize(op(x)); });
     });
   }
 }
@@ -153,26 +155,21 @@ void add_all() {
   add_unary("tanh", vox::tanh);
   add_unary("sigmoid", vox::sigmoid);
   add_unary("silu", vox::silu);
-  add_unary("log", [](const Tensor& x) { return vox::log(x); });
+  add_unary("log", vox::log);
   add_unary("erf", vox::erf);
   add_unary("gelu", vox::gelu);
   add_binary("pow", [](const Tensor& a, const Tensor& b) { return vox::pow(b, a); });
   add_unary("exp_f64", vox::exp, vox::f64);
   add_unary("tanh_f64", vox::tanh, vox::f64);
-  add_unary(
-      "log_f64", [](const Tensor& x) { return vox::log(x); }, vox::f64);
+  add_unary("log_f64", vox::log, vox::f64);
 
+  const auto sum_per_channel = [](const Tensor& x) { return vox::sum(x, {0, 2, 3, 4}); };
   add_unary("sum", [](const Tensor& x) { return vox::sum(x); });
-  add_unary("sum_per_channel", [](const Tensor& x) { return vox::sum(x, {0, 2, 3, 4}); });
+  add_unary("sum_per_channel", sum_per_channel);
   add_unary("sum_over_channels", [](const Tensor& x) { return vox::sum(x, {1}); });
   add_unary("sum_last", [](const Tensor& x) { return vox::sum(x, {4}); });
   add_unary("max", [](const Tensor& x) { return vox::max(x); });
-  add_backward(
-      "sum", volume,
-      [](const Tensor& x) {
-        return vox::sum(x, {0, 2, 3, 4});
-      },
-      0);
+  add_backward("sum", volume, sum_per_channel, 0);
   add_unary("softmax_channels", [](const Tensor& x) { return vox::softmax(x, 1); });
 
   const auto max_pool = [](const Tensor& x) { return vox::max_pool3d(x, {.kernel_size = 2}); };
@@ -187,26 +184,15 @@ void add_all() {
   add_backward("avg_pool3d_2", volume, avg_pool, 0);
   add_backward("max_pool3d_3", volume, wide_max, 0.25);
 
-  const auto trilinear = [](const Tensor& x) {
-    return vox::interpolate(x, {.size = vox::Triple(2 * x.size(2), 2 * x.size(3), 2 * x.size(4)),
-                                .mode = vox::InterpolateOptions::Mode::trilinear});
-  };
-  const auto nearest = [](const Tensor& x) {
-    return vox::interpolate(x, {.size = vox::Triple(2 * x.size(2), 2 * x.size(3), 2 * x.size(4)),
-                                .mode = vox::InterpolateOptions::Mode::nearest});
-  };
-  for (const auto& [name, op] :
-       {std::pair<std::string, std::function<Tensor(const Tensor&)>>{"trilinear_x2", trilinear},
-        {"nearest_x2", nearest}}) {
-    for (const std::string layout : layouts) {
-      add(name + "/" + layout, [=, op = op](benchmark::State& state) {
-        const Tensor x = input_of(layout, vox::f32, half_volume);
-        const Tensor y = op(x);
-        measure(state, bytes_of({x, y}), static_cast<double>(y.numel()),
-                [&] { benchmark::DoNotOptimize(op(x)); });
-      });
-      add_backward(name, half_volume, op, 0, layout);
-    }
+  using Mode = vox::InterpolateOptions::Mode;
+  for (const Mode mode : {Mode::trilinear, Mode::nearest}) {
+    const std::string name = mode == Mode::trilinear ? "trilinear_x2" : "nearest_x2";
+    const auto twice = [=](const Tensor& x) {
+      const vox::Triple size(2 * x.size(2), 2 * x.size(3), 2 * x.size(4));
+      return vox::interpolate(x, {.size = size, .mode = mode});
+    };
+    add_unary(name, twice, vox::f32, half_volume);
+    for (const char* layout : layouts) add_backward(name, half_volume, twice, 0, layout);
   }
 
   const auto norm = std::make_shared<vox::nn::BatchNorm3d>(vox::nn::BatchNorm3d::Options{.num_features = 32});

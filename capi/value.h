@@ -178,7 +178,10 @@ inline void read(const Value& v, DType& out) {
                          {"u8", u8},
                          {"bool", boolean},
                          {"bf16", bf16},
-                         {"f16", f16}});
+                         {"f16", f16},
+                         {"i16", i16},
+                         {"u16", u16},
+                         {"i32", i32}});
 }
 inline void read(const Value& v, Device& out) {
   out = named<Device>(v, {{"cpu", Device::cpu()}, {"cuda", Device::cuda()}});

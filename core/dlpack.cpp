@@ -17,9 +17,10 @@ struct DTypeCode {
   DType dtype;
   uint8_t code, bits;
 };
-constexpr DTypeCode dtype_codes[] = {{f32, kDLFloat, 32},  {f64, kDLFloat, 64}, {bf16, kDLBfloat, 16},
-                                     {f16, kDLFloat, 16},  {i64, kDLInt, 64},   {u8, kDLUInt, 8},
-                                     {boolean, kDLBool, 8}};
+constexpr DTypeCode dtype_codes[] = {{f32, kDLFloat, 32},   {f64, kDLFloat, 64}, {bf16, kDLBfloat, 16},
+                                     {f16, kDLFloat, 16},   {i64, kDLInt, 64},   {u8, kDLUInt, 8},
+                                     {boolean, kDLBool, 8}, {i16, kDLInt, 16},   {u16, kDLUInt, 16},
+                                     {i32, kDLInt, 32}};
 
 DLDataType to_code(DType dtype) {
   const auto* found = std::find_if(std::begin(dtype_codes), std::end(dtype_codes),
@@ -40,8 +41,10 @@ DType from_code(const DLDataType& d) {
   const auto* found = std::find_if(
       std::begin(dtype_codes), std::end(dtype_codes),
       [&](const DTypeCode& known) { return d.code == known.code && d.bits == known.bits && d.lanes == 1; });
-  check<DTypeError>(found != std::end(dtype_codes), "from_dlpack: voxgrad has no dtype ", name_of(d),
-                    "; allowed are float32, float64, bfloat16, float16, int64, uint8 and bool8");
+  check<DTypeError>(
+      found != std::end(dtype_codes), "from_dlpack: voxgrad has no dtype ", name_of(d),
+      "; allowed are float32, float64, bfloat16, float16, int64, int32, int16, uint16, uint8 and "
+      "bool8");
   return found->dtype;
 }
 

@@ -65,7 +65,7 @@ class Brackets {
  public:
   Brackets(const Tensor& t, std::ostream& out)
       : t_(t), out_(out), rank_(t.rank()), summarized_(t.numel() > threshold) {
-    visit_dtype(t.dtype(), [&]<class T>(T) {
+    visit_storage(t.dtype(), [&]<class T>(T) {
       std::vector<T> values;
       collect(detail::ptr<T>(t), 0, values);
       cells_ = format(values);
@@ -158,7 +158,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (host.numel() == 0)
     text << "[]";
   else if (host.rank() == 0)
-    visit_dtype(host.dtype(), [&]<class T>(T) { text << format(std::vector<T>{*detail::ptr<T>(host)})[0]; });
+    visit_storage(host.dtype(),
+                  [&]<class T>(T) { text << format(std::vector<T>{*detail::ptr<T>(host)})[0]; });
   else
     Brackets(host, text).write(0, std::string("tensor(").size());
 

@@ -68,7 +68,8 @@ Tensor floating_range(double start, double end, double step, TensorOptions optio
 
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   detail::check_device("arange", options.device);
-  check<DTypeError>(options.dtype != boolean, "arange: dtype bool has no range; allowed are all others");
+  check<DTypeError>(options.dtype != boolean && !is_only_stored(options.dtype), "arange: dtype ",
+                    options.dtype, " has no range; allowed are f32, f64, bf16, f16, i64 and u8");
   if (is_floating(options.dtype))
     return floating_range(start.as_real(), end.as_real(), step.as_real(), options);
   const auto whole = [](Scalar value) {
@@ -99,7 +100,7 @@ Tensor linspace(Real start, Real end, Int steps, TensorOptions options) {
 
 Tensor eye(Int n, TensorOptions options) {
   const Tensor t = detail::empty_for("eye", {n, n}, {options.dtype}).zero_();
-  visit_dtype(options.dtype, [&]<class T>(T) {
+  visit_storage(options.dtype, [&]<class T>(T) {
     T* out = detail::mutable_ptr<T>(t);
     for (int64_t i = 0; i < n; ++i) out[i * (n + 1)] = T(1);
   });

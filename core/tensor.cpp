@@ -105,7 +105,7 @@ Element Tensor::element() const {
   checked("item");
   check<ShapeError>(numel() == 1, "item: needs exactly one element, got shape ", shape());
   const Tensor host = detach().to(Device::cpu());
-  return visit_dtype(dtype(), [&](auto type) { return Element(*detail::ptr<decltype(type)>(host)); });
+  return visit_storage(dtype(), [&](auto type) { return Element(*detail::ptr<decltype(type)>(host)); });
 }
 
 int64_t Tensor::whole_element(int64_t lowest, int64_t highest) const {
@@ -132,6 +132,9 @@ template std::vector<uint8_t> Tensor::elements() const;
 template std::vector<bool> Tensor::elements() const;
 template std::vector<bfloat16> Tensor::elements() const;
 template std::vector<float16> Tensor::elements() const;
+template std::vector<int16_t> Tensor::elements() const;
+template std::vector<uint16_t> Tensor::elements() const;
+template std::vector<int32_t> Tensor::elements() const;
 
 namespace detail {
 
@@ -209,10 +212,12 @@ void check_same_device(const char* function, const Tensor& a, const Tensor& b) {
 
 void check_scalar(const char* function, Scalar value, DType dtype) {
   if (is_floating(dtype)) return;
-  const double limit = dtype == boolean ? 1 : 255;
   const bool whole = value.is_integer() ||
                      (std::trunc(value.as_real()) == value.as_real() && std::abs(value.as_real()) < 9.2e18);
-  const bool fits = dtype == i64 || (value.as_real() >= 0 && value.as_real() <= limit);
+  const bool fits = visit_storage(dtype, [&]<class T>(T) {
+    return value.as_real() >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
+           value.as_real() <= static_cast<double>(std::numeric_limits<T>::max());
+  });
   check<ValueError>(whole && fits, function, ": the scalar ", value.as_real(), " cannot be held by dtype ",
                     dtype);
 }

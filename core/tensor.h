@@ -49,8 +49,8 @@ class Element : public Scalar {
  public:
   using Scalar::Scalar;
   constexpr Element(Scalar value) : Scalar(value) {}
-  template <std::same_as<bool> Bool>
-  constexpr Element(Bool value) : Scalar(static_cast<int64_t>(value)) {}
+  template <detail::Number T>  // not bool alone: for Clang 14, which the page needs, that would hide Scalar's
+  constexpr Element(T value) : Scalar(std::conditional_t<std::is_same_v<T, bool>, int64_t, T>(value)) {}
 };
 
 /// Dtype and device of a new tensor: `vox::zeros({2, 3}, {.dtype = vox::f64, .device =

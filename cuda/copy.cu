@@ -194,9 +194,9 @@ struct Pad {
 
 void copy(const Tensor& source, const Tensor& target) {
   if (source.dtype() != target.dtype()) {
-    visit_dtype(source.dtype(), [&]<class From>(From) {
-      visit_dtype(target.dtype(),
-                  [&]<class To>(To) { map("copy", Convert<To>{}, Out<To>{target}, In<From>{source}); });
+    visit_storage(source.dtype(), [&]<class From>(From) {
+      visit_storage(target.dtype(),
+                    [&]<class To>(To) { map("copy", Convert<To>{}, Out<To>{target}, In<From>{source}); });
     });
   } else if (source.numel() > 0 && detail::strided_layout(target, source).is_dense()) {
     const Launch launch("copy", target, {&source});
@@ -211,8 +211,8 @@ void copy(const Tensor& source, const Tensor& target) {
 }
 
 void fill(const Tensor& target, Scalar value) {
-  visit_dtype(target.dtype(),
-              [&]<class T>(T) { map("fill", Constant<T>{detail::element<T>(value)}, Out<T>{target}); });
+  visit_storage(target.dtype(),
+                [&]<class T>(T) { map("fill", Constant<T>{detail::element<T>(value)}, Out<T>{target}); });
 }
 
 void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, const Tensor& y) {
@@ -248,7 +248,7 @@ void pad(const Tensor& x, const Shape& before, const Shape& step, Scalar value, 
     ++layout.rank;
   }
   layout.numel = y.numel();
-  visit_dtype(y.dtype(), [&]<class T>(T) {
+  visit_storage(y.dtype(), [&]<class T>(T) {
     Pad<T> pad{.rows = {layout, dimensions[0].step},
                .y = static_cast<T*>(y.impl()->data()),
                .x = static_cast<const T*>(x.impl()->data()),

@@ -4,8 +4,8 @@
 // The result and the gradient of the grid: a thread owns one point, finds its taps once, and goes through
 // channels. The adjoint: points are sorted by the cell at which their taps begin. A thread adds up the points
 // that begin at its cell, a range of the sorted list, once for each of the 8 cells that they read (4 without
-// D, 1 if nearest). Then each cell adds the sums that belong to it. The sort is stable, so every sum has one
-// order, and there are no atomics.
+// D). Then each cell adds the sums that belong to it. In mode nearest a point reads one cell with weight 1,
+// so the first sum is the result. The sort is stable, so every sum has one order, and there are no atomics.
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -58,6 +58,8 @@ struct Taps {
   __device__ int32_t cell(const GridSampling& s) const {
     return (at[0] * s.size[1] + at[1]) * s.size[2] + at[2];
   }
+  /// Of corner k: its steps along D, H, W are the bits of k.
+  __device__ A product(int k) const { return weight[0][k / 4] * weight[1][k / 2 % 2] * weight[2][k % 2]; }
   __device__ bool reads_nothing() const {
     const auto nothing = [](const A(&of)[2]) { return of[0] == 0 && of[1] == 0; };
     return nothing(weight[0]) || nothing(weight[1]) || nothing(weight[2]);
@@ -89,7 +91,7 @@ struct Sample {
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const int d = k / 4, h = k / 2 % 2, w = k % 2;
-      weight[k] = taps.weight[0][d] * taps.weight[1][h] * taps.weight[2][w];
+      weight[k] = taps.product(k);
       step[k] = d * s.step(0) + h * s.step(1) + w * s.step(2);
     }
     const T* from = x + (n * s.channels + begin) * cells + taps.cell(s);
@@ -157,25 +159,23 @@ struct WriteKeys {
   }
 };
 
-/// begins[cell] = the place in the sorted keys of the first one that is not below the cell.
+/// Where the points of each cell begin and end in the sorted list. Cells without points keep what is there.
 template <class Int>
-struct FindBegins {
+struct FindRanges {
   int64_t count;
   const Int* keys;
-  Int* begins;
+  Int *begins, *ends;
 
-  __device__ void operator()(int64_t cell) const {
-    int64_t low = 0, high = count;
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (static_cast<int64_t>(keys[middle]) < cell)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    begins[cell] = static_cast<Int>(low);
+  __device__ void operator()(int64_t j) const {
+    const Int key = keys[j];
+    if (j == 0 || keys[j - 1] != key) begins[key] = static_cast<Int>(j);
+    if (j + 1 == count || keys[j + 1] != key) ends[key] = static_cast<Int>(j + 1);
   }
 };
+
+/// Where the weights of a point come from: all are 1, they follow from the grid, or, if several threads need
+/// them, they lie in memory.
+enum class Weights { ones, found, sorted };
 
 /// weights (corners, count): those of the points in sorted order, for each of the cells that they read.
 template <class T, class Int>
@@ -191,8 +191,7 @@ struct SortWeights {
     const Taps<opmath_t<T>> taps(s, grid, points[j]);
 #pragma unroll
     for (int k = 0; k < 8; ++k)
-      if (k < corners)
-        weights[k * count + j] = taps.weight[0][k / 4] * taps.weight[1][k / 2 % 2] * taps.weight[2][k % 2];
+      if (k < corners) weights[k * count + j] = taps.product(k);
   }
 };
 
@@ -208,42 +207,60 @@ struct Part {
 };
 
 /// Thread i: (part, cell). sums (parts, size, corners, cells): what the points that begin at the cell add to
-/// each cell that they read.
-template <class T, class Int, int size>
+/// each cell that they read. If all weights are 1, x gets the sums.
+template <class T, class Int, int size, Weights kind>
 struct SumPoints {
   using A = opmath_t<T>;
+  static constexpr int most = kind == Weights::ones ? 1 : 8;
   GridSampling s;
   int64_t first_part, count;
   int corners;
-  const T* y;
-  const Int *begins, *points;
+  const T *y, *grid;
+  const Int *begins, *ends, *points;
   const A* weights;
   A* sums;
+  T* x;
 
   __device__ void operator()(int64_t i) const {
     const int64_t cells = s.cells(), local = i / cells, cell = i - local * cells;
     const Part<size> part(s, first_part + local);
     const T* const from =
         y + (part.n * (s.channels - 1) + part.first) * s.points;  // plus the number of a point
-    const Int end = begins[part.n * cells + cell + 1];
-    A sum[size][8] = {};
+    const Int end = ends[part.n * cells + cell];
+    A sum[size][most] = {};
     for (Int j = begins[part.n * cells + cell]; j < end; ++j) {
-      A g[size];
+      const Int point = points[j];
+      A g[size], weight[most];
 #pragma unroll
-      for (int c = 0; c < size; ++c) g[c] = c < part.count ? A(from[c * s.points + points[j]]) : A(0);
+      for (int c = 0; c < size; ++c) g[c] = c < part.count ? A(from[c * s.points + point]) : A(0);
+      if constexpr (kind == Weights::ones) {
+        weight[0] = A(1);
+      } else if constexpr (kind == Weights::found) {
+        const Taps<A> taps(s, grid, point);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const A weight = k < corners ? weights[k * count + j] : A(0);
+        for (int k = 0; k < most; ++k) weight[k] = taps.product(k);
+      } else {
 #pragma unroll
-        for (int c = 0; c < size; ++c) sum[c][k] += times(weight, g[c]);
+        for (int k = 0; k < most; ++k) weight[k] = k < corners ? weights[k * count + j] : A(0);
       }
+#pragma unroll
+      for (int k = 0; k < most; ++k)
+#pragma unroll
+        for (int c = 0; c < size; ++c) sum[c][k] += times(weight[k], g[c]);
     }
-    A* const to = sums + local * size * corners * cells + cell;
+    if constexpr (kind == Weights::ones) {
+      T* const to = x + (part.n * s.channels + part.first) * cells + cell;
 #pragma unroll
-    for (int c = 0; c < size; ++c)
+      for (int c = 0; c < size; ++c)
+        if (c < part.count) to[c * cells] = T(sum[c][0]);
+    } else {
+      A* const to = sums + local * size * corners * cells + cell;
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
-        if (c < part.count && k < corners) to[(c * corners + k) * cells] = sum[c][k];
+      for (int c = 0; c < size; ++c)
+#pragma unroll
+        for (int k = 0; k < most; ++k)
+          if (c < part.count && k < corners) to[(c * corners + k) * cells] = sum[c][k];
+    }
   }
 };
 
@@ -277,21 +294,25 @@ struct SumCorners {
 
 /// Adds the sorted points up, `size` channels at a time. The sums take `corners` times the memory of x, so
 /// large tensors go in parts.
-template <int size, class Int, class T>
-void add_up(const Launch& launch, const GridSampling& s, int corners, const T* y, const Int* begins,
-            const Int* points, const opmath_t<T>* weights, T* x) {
+template <int size, Weights kind, class Int, class T>
+void add_up(const Launch& launch, SumPoints<T, Int, size, kind> points) {
   using A = opmath_t<T>;
-  const int64_t parts = s.batch * ((s.channels + size - 1) / size), count = s.batch * s.points;
-  constexpr int64_t most_bytes = int64_t{1} << 28;
-  const int64_t part_bytes = s.cells() * corners * int64_t{size * sizeof(A)};
-  const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
-  const Workspace sums(launch, at_once * part_bytes);
-  for (int64_t first = 0; first < parts; first += at_once) {
-    const int64_t threads = std::min(at_once, parts - first) * s.cells();
-    for_each_index(
-        launch, threads,
-        SumPoints<T, Int, size>{s, first, count, corners, y, begins, points, weights, sums.as<A>()});
-    for_each_index(launch, threads * size, SumCorners<T, size>{s, first, corners, sums.as<A>(), x});
+  const GridSampling& s = points.s;
+  const int64_t parts = s.batch * ((s.channels + size - 1) / size);
+  if constexpr (kind == Weights::ones) {
+    for_each_index(launch, parts * s.cells(), points);
+  } else {
+    constexpr int64_t most_bytes = int64_t{1} << 28;
+    const int64_t part_bytes = s.cells() * points.corners * int64_t{size * sizeof(A)};
+    const int64_t at_once = std::clamp<int64_t>(most_bytes / part_bytes, 1, parts);
+    const Workspace sums(launch, at_once * part_bytes);
+    points.sums = sums.as<A>();
+    for (; points.first_part < parts; points.first_part += at_once) {
+      const int64_t threads = std::min(at_once, parts - points.first_part) * s.cells();
+      for_each_index(launch, threads, points);
+      for_each_index(launch, threads * size,
+                     SumCorners<T, size>{s, points.first_part, points.corners, points.sums, points.x});
+    }
   }
 }
 
@@ -300,7 +321,7 @@ void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* g
   const int64_t count = s.batch * s.points, cells = s.batch * int64_t{s.cells()};
   constexpr auto size = static_cast<int64_t>(sizeof(Int));
   const Workspace unsorted(launch, 2 * count * size), sorted(launch, 2 * count * size),
-      begins(launch, (cells + 1) * size);
+      ranges(launch, 2 * (cells + 1) * size);
   Int *const keys = unsorted.as<Int>(), *const sorted_keys = sorted.as<Int>(),
              *const points = sorted_keys + count;
   for_each_index(launch, count, WriteKeys<T, Int>{s, grid, keys, keys + count});
@@ -313,13 +334,24 @@ void adjoint(const Launch& launch, const GridSampling& s, const T* y, const T* g
   sort(nullptr);
   const Workspace memory(launch, static_cast<int64_t>(bytes));
   if (count > 0) sort(memory.as<char>());
-  for_each_index(launch, cells + 1, FindBegins<Int>{count, sorted_keys, begins.as<Int>()});
-  const int corners = s.nearest ? 1 : s.axes == 2 ? 4 : 8;
+  launch.check(
+      cudaMemsetAsync(ranges.as<char>(), 0, static_cast<size_t>(2 * (cells + 1) * size), launch.stream()));
+  Int *const begins = ranges.as<Int>(), *const ends = begins + cells + 1;
+  for_each_index(launch, count, FindRanges<Int>{count, sorted_keys, begins, ends});
+  const int corners = s.axes == 2 ? 4 : 8;
+  const auto add = [&]<int channels, Weights kind>(const opmath_t<T>* weights) {
+    add_up(launch, SumPoints<T, Int, channels, kind>{s, 0, count, corners, y, grid, begins, ends, points,
+                                                     weights, nullptr, x});
+  };
+  if (s.nearest)
+    return s.channels == 1 ? add.template operator()<1, Weights::ones>(nullptr)
+                           : add.template operator()<4, Weights::ones>(nullptr);
+  if (s.channels == 1) return add.template operator()<1, Weights::found>(nullptr);
+  if (s.channels <= 4) return add.template operator()<4, Weights::found>(nullptr);
   const Workspace weights(launch, corners * count * static_cast<int64_t>(sizeof(opmath_t<T>)));
   auto* const sorted_weights = weights.as<opmath_t<T>>();
   for_each_index(launch, count, SortWeights<T, Int>{s, count, corners, grid, points, sorted_weights});
-  const auto add = s.channels == 1 ? &add_up<1, Int, T> : &add_up<4, Int, T>;
-  add(launch, s, corners, y, begins.as<Int>(), points, sorted_weights, x);
+  add.template operator()<4, Weights::sorted>(sorted_weights);
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void check_indices(const char* function, const char* argument, const Tensor& ind
 
 void gather(const Tensor& x, int64_t dim, const Tensor& indices, Tensor& y) {
   const Launch launch("gather", y, {&x, &indices});
-  visit_dtype(y.dtype(), [&]<class T>(T) {
+  visit_bits(y.dtype(), [&]<class T>(T) {
     const AxisView view(y.shape(), dim);
     for_each_index(launch, y.numel(),
                    Gather<T>{x.shape()[dim], view.axis, view.inner, outside_value<T>(),

@@ -98,6 +98,7 @@ Tensor all_reduce(const Tensor& x, Reduce reduce) {
   const bool differentiable = reduce == Reduce::sum || reduce == Reduce::mean;
   check<GradError>(differentiable || !grad_enabled() || !x.requires_grad(), "all_reduce: ", to_string(reduce),
                    " has no gradient, and x requires grad; pass x.detach()");
+  check<DTypeError>(!is_only_stored(x.dtype()), "all_reduce: no op computes in dtype ", x.dtype());
   check<DTypeError>(reduce != Reduce::mean || is_floating(x.dtype()),
                     "all_reduce: mean needs a floating dtype, got ", x.dtype());
   check<DTypeError>(reduce != Reduce::sum || x.dtype() != boolean,
@@ -124,7 +125,8 @@ Tensor reduce_scatter(const Tensor& x) {
   check<ShapeError>(x.rank() > 0 && x.size(0) % size() == 0,
                     "reduce_scatter: the first dimension must be divisible by ", size(),
                     ", the number of ranks; got ", x.shape());
-  check<DTypeError>(x.dtype() != boolean, "reduce_scatter: needs numbers, got bool");
+  check<DTypeError>(x.dtype() != boolean && !is_only_stored(x.dtype()),
+                    "reduce_scatter: needs a dtype that ops compute in, got ", x.dtype());
   return ReduceScatter{}.apply({x});
 }
 

@@ -67,7 +67,11 @@ MPI_Datatype type_of(DType dtype) {
       return MPI_UINT8_T;
     case bf16:
     case f16:
+    case i16:
+    case u16:
       return MPI_UINT16_T;
+    case i32:
+      return MPI_INT32_T;
   }
   return MPI_DATATYPE_NULL;
 }

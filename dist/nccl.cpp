@@ -111,7 +111,11 @@ ncclDataType_t type_of(DType dtype) {
     case bf16:
       return ncclBfloat16;
     case f16:
+    case i16:  // only moved, as u16
+    case u16:
       return ncclFloat16;
+    case i32:
+      return ncclInt32;
   }
   return ncclNumTypes;
 }

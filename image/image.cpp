@@ -46,12 +46,13 @@ Kind kind_of(const char* function, const std::filesystem::path& path, bool write
 }  // namespace
 }  // namespace detail
 
-Image read_image(const std::filesystem::path& path) {
+Image read_image(const std::filesystem::path& path, const ReadImageOptions& options) {
   using detail::Kind;
   const Kind kind = detail::kind_of("read_image", path, false);
-  const Image image = kind == Kind::metaimage ? detail::read_metaimage(path)
-                      : kind == Kind::nrrd    ? detail::read_nrrd(path)
-                                              : detail::read_nifti(path, kind == Kind::nifti_gz);
+  const Image image = kind == Kind::metaimage ? detail::read_metaimage(path, options.keep_dtype)
+                      : kind == Kind::nrrd
+                          ? detail::read_nrrd(path, options.keep_dtype)
+                          : detail::read_nifti(path, kind == Kind::nifti_gz, options.keep_dtype);
   const std::string fault = detail::fault_of_geometry(image);
   check<IoError>(fault.empty(), "read_image: ", path.string(), ": ", fault);
   return image;

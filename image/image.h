@@ -26,21 +26,28 @@ struct Image {
   std::array<Vector, 3> direction{{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}};  ///< unit vectors along D, H, W
 };
 
+struct ReadImageOptions {
+  detail::ByName by_name{};
+  bool keep_dtype = false;
+};
+
 /// Reads a file whose name ends in
 ///
-///     .nii, .nii.gz    NIfTI-1 and NIfTI-2 in a single file. Volumes of time or of a vector are channels.
-///     The
-///                      geometry is the sform's, else the qform's, else the voxel sizes' alone.
-///     .mha, .mhd       MetaImage: binary, plain or zlib; data beside a .mhd is in one file of the same
-///     folder .nrrd, .nhdr     NRRD: raw or gzip; data beside a .nhdr is in one file of the same folder
+///     .nii, .nii.gz    NIfTI-1 and NIfTI-2 in one file; volumes of time or of a vector are channels
+///     .mha, .mhd       MetaImage: binary, plain or zlib
+///     .nrrd, .nhdr     NRRD: raw or gzip
+///
+/// The data of a .mhd or .nhdr are in one file beside it, in the same folder. The geometry of NIfTI is the
+/// sform's, else the qform's, else the voxel sizes' alone.
 ///
 /// An image of 2 dimensions becomes (1, H, W), one channel none. Voxels keep their values: u8, f32 and f64
-/// are stored as such, integers of 8 signed or 16 bits become f32, larger ones i64. If a NIfTI file has a
-/// slope and an intercept, they are applied, and the result is f32 (f64 for f64).
+/// are stored as such, integers of 8 signed or 16 bits become f32, larger ones i64. With `keep_dtype`, i16,
+/// u16 and i32 are stored as such too (ops move these, but do not compute in them), and i8 as i16. If a NIfTI
+/// file has a slope and an intercept, they are applied, and the result is f32 (f64 for f64).
 ///
 /// Throws IoError with the file and the reason if it is missing, of another kind, damaged or truncated. No
 /// memory is allocated for voxels that a file of this size cannot hold.
-Image read_image(const std::filesystem::path& path);
+Image read_image(const std::filesystem::path& path, const ReadImageOptions& options = {});
 
 /// Writes a file, by the ending of its name: .nii (NIfTI-1, or NIfTI-2 if a size is above 32767), .nii.gz,
 /// .mha (plain) or .nrrd (gzip). It appears complete or not at all. bool is stored as u8. Read again, the
@@ -49,7 +56,7 @@ Image read_image(const std::filesystem::path& path);
 ///
 /// Throws ValueError for other endings, for spacings that are not positive, and unless the directions are
 /// unit vectors of which none lies in the plane of the others; ShapeError for data of other ranks or without
-/// voxels; DTypeError unless its dtype is f32, f64, i64, u8 or bool; IoError if the file cannot be written.
+/// voxels; DTypeError for bf16 and f16; IoError if the file cannot be written.
 void write_image(const std::filesystem::path& path, const Image& image);
 
 /// The same scan with its axes swapped and mirrored so that D runs most nearly from foot to head, H from back

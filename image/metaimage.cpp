@@ -83,7 +83,7 @@ void set_geometry(const Fields& fields, size_t rank, Image& image) {
 
 }  // namespace
 
-Image read_metaimage(const std::filesystem::path& path) {
+Image read_metaimage(const std::filesystem::path& path, bool keeps_dtype) {
   ImageInput header(path);
   const Fields fields(header);
   header.require(fields.text("ObjectType", "Image") == "Image", "not a MetaImage: ObjectType must be Image");
@@ -95,7 +95,7 @@ Image read_metaimage(const std::filesystem::path& path) {
   std::reverse(sizes.begin(), sizes.end());
   if (channels != 1) sizes.push_back(channels);
   const VoxelFormat format{stored_of(header, fields.text("ElementType", "")),
-                           fields.flag("BinaryDataByteOrderMSB")};
+                           fields.flag("BinaryDataByteOrderMSB"), keeps_dtype};
 
   Image image;
   set_geometry(fields, static_cast<size_t>(rank), image);

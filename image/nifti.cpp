@@ -63,11 +63,12 @@ Header read_header(ImageInput& in) {
   return header_of(second, 2);
 }
 
+constexpr std::pair<int, Stored> types[] = {
+    {DT_INT8, Stored::i8},     {DT_UINT8, Stored::u8},   {DT_INT16, Stored::i16}, {DT_UINT16, Stored::u16},
+    {DT_INT32, Stored::i32},   {DT_UINT32, Stored::u32}, {DT_INT64, Stored::i64}, {DT_UINT64, Stored::u64},
+    {DT_FLOAT32, Stored::f32}, {DT_FLOAT64, Stored::f64}};
+
 Stored stored_of(const ImageInput& in, int datatype) {
-  constexpr std::pair<int, Stored> types[] = {
-      {DT_INT8, Stored::i8},     {DT_UINT8, Stored::u8},   {DT_INT16, Stored::i16}, {DT_UINT16, Stored::u16},
-      {DT_INT32, Stored::i32},   {DT_UINT32, Stored::u32}, {DT_INT64, Stored::i64}, {DT_UINT64, Stored::u64},
-      {DT_FLOAT32, Stored::f32}, {DT_FLOAT64, Stored::f64}};
   for (const auto& [code, stored] : types) {
     if (code == datatype) return stored;
   }
@@ -126,7 +127,9 @@ Raw header_for(const Image& image, int64_t voxel_offset) {
   for (int i = 1; i < 8; ++i)
     raw.dim[i] = i <= data.rank() ? static_cast<Size>(data.size(i == 4 ? 0 : -i)) : Size{1};
   const DType dtype = data.dtype();
-  raw.datatype = dtype == f32 ? DT_FLOAT32 : dtype == f64 ? DT_FLOAT64 : dtype == i64 ? DT_INT64 : DT_UINT8;
+  const auto* type = std::find_if(std::begin(types), std::end(types),
+                                  [&](const auto& t) { return t.second == stored_as(dtype); });
+  raw.datatype = static_cast<int16_t>(type->first);
   raw.bitpix = static_cast<int16_t>(8 * size_of(dtype));
   raw.vox_offset = static_cast<decltype(raw.vox_offset)>(voxel_offset);
   raw.scl_slope = 1;
@@ -168,7 +171,7 @@ void write_header(ImageOutput& out, const Image& image) {
 
 }  // namespace
 
-Image read_nifti(const std::filesystem::path& path, bool compressed) {
+Image read_nifti(const std::filesystem::path& path, bool compressed, bool keeps_dtype) {
   ImageInput in(path);
   if (compressed) in.decompress();
   const Header h = read_header(in);
@@ -179,7 +182,7 @@ Image read_nifti(const std::filesystem::path& path, bool compressed) {
     int64_t& axis = size[std::min(i, 4) - 1];
     in.require(!__builtin_mul_overflow(axis, h.dim[i], &axis), "its sizes are too large");
   }
-  VoxelFormat format{stored_of(in, h.datatype), h.swapped};
+  VoxelFormat format{stored_of(in, h.datatype), h.swapped, keeps_dtype};
   // Slope 0 means that no scaling was stored.
   if (h.slope != 0 && std::isfinite(h.slope) && std::isfinite(h.intercept))
     format.slope = h.slope, format.intercept = h.intercept;

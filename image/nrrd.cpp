@@ -128,13 +128,13 @@ int set_geometry(const ImageInput& in, const Fields& fields, size_t rank, Image&
 
 }  // namespace
 
-Image read_nrrd(const std::filesystem::path& path) {
+Image read_nrrd(const std::filesystem::path& path, bool keeps_dtype) {
   ImageInput header(path);
   const Fields fields = fields_of(header);
   std::vector<int64_t> sizes = whole_numbers(header, "sizes", field(fields, "sizes"));
   header.require(sizes.size() >= 2 && sizes.size() <= 4,
                  str("an image has 2 to 4 dimensions, 'sizes' has ", sizes.size()));
-  VoxelFormat format;
+  VoxelFormat format{.keeps_dtype = keeps_dtype};
   const auto* type = std::find_if(std::begin(types), std::end(types),
                                   [&](const auto& t) { return field(fields, "type") == t.first; });
   header.require(type != std::end(types), "type '" + field(fields, "type") + "' is not read");

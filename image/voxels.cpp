@@ -167,9 +167,11 @@ decltype(auto) visit_stored(Stored type, F&& f) {
 
 /// The dtype that holds all values of a stored type.
 template <class T>
-constexpr DType dtype_for() {
+constexpr DType dtype_for(bool keeps_dtype) {
   if (std::is_same_v<T, uint8_t>) return vox::u8;
   if (std::is_same_v<T, double>) return vox::f64;
+  if (keeps_dtype && std::is_integral_v<T> && sizeof(T) <= 4 && !std::is_same_v<T, uint32_t>)
+    return sizeof(T) == 4 ? vox::i32 : std::is_same_v<T, uint16_t> ? vox::u16 : vox::i16;
   return std::is_floating_point_v<T> || sizeof(T) < 4 ? vox::f32 : vox::i64;
 }
 
@@ -208,11 +210,12 @@ Tensor read_voxels(ImageInput& in, const std::vector<int64_t>& sizes, const Voxe
       in.require(fits, str("truncated: a file of this size cannot hold ", Shape(sizes), " voxels"));
     }
     const bool scaled = format.slope != 1 || format.intercept != 0;
-    const DType dtype = scaled && !std::is_same_v<From, double> ? vox::f32 : dtype_for<From>();
+    const DType dtype =
+        scaled && !std::is_same_v<From, double> ? vox::f32 : dtype_for<From>(format.keeps_dtype);
     Tensor data = in_the_name_of("read_image", [&] { return empty(Shape(sizes), {dtype}); });
-    visit_opmath(dtype, [&](auto element) {
+    visit_storage(dtype, [&](auto element) {
       using To = decltype(element);
-      if constexpr (!std::is_same_v<To, bool>)
+      if constexpr (!std::is_same_v<To, bool> && !is_16_bit_v<To>)
         read_as<From>(in, data.mutable_data<To>(), data.numel(), format);
     });
     in.finish();
@@ -228,12 +231,17 @@ Stored stored_as(DType dtype) {
       return Stored::f64;
     case vox::i64:
       return Stored::i64;
+    case vox::i32:
+      return Stored::i32;
+    case vox::i16:
+      return Stored::i16;
+    case vox::u16:
+      return Stored::u16;
     case vox::u8:
     case vox::boolean:
       return Stored::u8;
     default:
-      throw DTypeError(
-          str("write_image: files have f32, f64, i64, u8 or bool, got ", dtype, "; use to(f32)"));
+      throw DTypeError(str("write_image: files have no 16-bit floating dtype, got ", dtype, "; use to(f32)"));
   }
 }
 

@@ -73,6 +73,7 @@ enum class Stored { i8, u8, i16, u16, i32, u32, i64, u64, f32, f64 };
 struct VoxelFormat {
   Stored type = Stored::u8;
   bool swapped = false;  ///< of the other byte order
+  bool keeps_dtype = false;
   double slope = 1, intercept = 0;
 };
 
@@ -98,11 +99,11 @@ Tensor as_volume(const Tensor& data, int64_t axis);
 /// Nothing, or what is wrong with an image's geometry.
 std::string fault_of_geometry(const Image& image);
 
-Image read_nifti(const std::filesystem::path& path, bool compressed);
+Image read_nifti(const std::filesystem::path& path, bool compressed, bool keeps_dtype);
 void write_nifti(const std::filesystem::path& path, const Image& image, bool compressed);
-Image read_metaimage(const std::filesystem::path& path);
+Image read_metaimage(const std::filesystem::path& path, bool keeps_dtype);
 void write_metaimage(const std::filesystem::path& path, const Image& image);
-Image read_nrrd(const std::filesystem::path& path);
+Image read_nrrd(const std::filesystem::path& path, bool keeps_dtype);
 void write_nrrd(const std::filesystem::path& path, const Image& image);
 
 }  // namespace vox::detail

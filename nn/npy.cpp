@@ -34,8 +34,8 @@ struct TypeName {
   DType dtype;
   std::string_view name;  // after the character for the byte order
 };
-constexpr TypeName type_names[] = {{f32, "f4"}, {f64, "f8"},     {f16, "f2"}, {i64, "i8"},
-                                   {u8, "u1"},  {boolean, "b1"}, {bf16, "V2"}};
+constexpr TypeName type_names[] = {{f32, "f4"},     {f64, "f8"},  {f16, "f2"}, {i64, "i8"}, {u8, "u1"},
+                                   {boolean, "b1"}, {bf16, "V2"}, {i16, "i2"}, {u16, "u2"}, {i32, "i4"}};
 
 struct NpyHeader {
   DType dtype = f32;
@@ -83,7 +83,8 @@ class NpyHeaderReader {
       header_.big_endian = descr[0] == '>';
       return;
     }
-    refuse("descr is <f4, <f8, <f2, <i8, |u1, |b1 or <V2 (bfloat16), or >f4, >f8, >f2 or >i8", descr);
+    refuse("descr is <f4, <f8, <f2, <i8, <i4, <i2, <u2, |u1, |b1 or <V2 (bfloat16), or one of these with >",
+           descr);
   }
 
   void read_order() {

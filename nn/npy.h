@@ -11,9 +11,9 @@ namespace vox {
 
 /// Reads an array that numpy.save wrote, in version 1 to 3 of the format
 /// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). NumPy's '<f4', '<f8', '<f2',
-/// '<i8', '|u1' and '|b1' become f32, f64, f16, i64, u8 and bool. '<V2', as which the package ml_dtypes saves
-/// bfloat16, becomes bf16. Big-endian numbers are converted. An array in Fortran order becomes a tensor with
-/// strides in that order.
+/// '<i8', '<i4', '<i2', '<u2', '|u1' and '|b1' become f32, f64, f16, i64, i32, i16, u16, u8 and bool. '<V2',
+/// as which the package ml_dtypes saves bfloat16, becomes bf16. Big-endian numbers are converted. An array in
+/// Fortran order becomes a tensor with strides in that order.
 ///
 /// Throws IoError, with the file, the rule and what was found, for other dtypes and for everything that the
 /// format does not allow; sizes are checked against the file before memory is allocated.

@@ -18,7 +18,8 @@ struct DTypeName {
   const char* name;
 };
 constexpr DTypeName dtype_names[] = {{f32, "F32"},      {f64, "F64"},   {i64, "I64"}, {u8, "U8"},
-                                     {boolean, "BOOL"}, {bf16, "BF16"}, {f16, "F16"}};
+                                     {boolean, "BOOL"}, {bf16, "BF16"}, {f16, "F16"}, {i16, "I16"},
+                                     {u16, "U16"},      {i32, "I32"}};
 
 const char* name_of(DType dtype) {
   for (const DTypeName& d : dtype_names) {
@@ -89,7 +90,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ != Place::dtype) return unexpected("the text " + in_quotes(text));
     const auto* found = std::find_if(std::begin(dtype_names), std::end(dtype_names),
                                      [&](const DTypeName& d) { return text == d.name; });
-    refuse_unless(found != std::end(dtype_names), "dtype is one of F32, F64, BF16, F16, I64, U8 and BOOL",
+    refuse_unless(found != std::end(dtype_names),
+                  "dtype is one of F32, F64, BF16, F16, I64, I32, I16, U16, U8 and BOOL",
                   in_quotes(text) + " of " + in_quotes(name_));
     entry_.dtype = found->dtype;
     return go(Place::in_tensor);

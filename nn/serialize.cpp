@@ -15,7 +15,7 @@ namespace {
 /// The place of a dtype in the order of tensors in a file. Wide elements come first, so that all are aligned;
 /// tensors of one dtype are ordered by name. The format's reference implementation uses the same order.
 int place_of(DType dtype) {
-  constexpr DType order[] = {i64, f64, f32, bf16, f16, u8, boolean};
+  constexpr DType order[] = {i64, f64, f32, i32, bf16, f16, u16, i16, u8, boolean};
   return static_cast<int>(std::find(std::begin(order), std::end(order), dtype) - std::begin(order));
 }
 

@@ -31,7 +31,8 @@ struct LoadedFile {
 
 /// Reads a safetensors file onto `device`: `net.load_state_dict(nn::load("net.safetensors").tensors)`.
 /// Throws IoError, with the file, the rule and what was found, for everything that the format does not allow
-/// (nn/safetensors.h lists the rules), and for dtypes other than F32, F64, BF16, F16, I64, U8 and BOOL.
+/// (nn/safetensors.h lists the rules), and for dtypes other than F32, F64, BF16, F16, I64, I32, I16, U16, U8
+/// and BOOL.
 LoadedFile load(const std::filesystem::path& path, Device device = Device::cpu());
 
 }  // namespace vox::nn

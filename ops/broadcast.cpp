@@ -19,15 +19,15 @@ Tensor broadcast_to(const char* function, const Tensor& t, const Shape& shape) {
 Tensor number(const char* function, Scalar value, DType dtype, const Shape& shape) {
   check_scalar(function, value, dtype);
   const Tensor one = empty({}, {.dtype = dtype});
-  visit_dtype(dtype, [&]<class T>(T) { *mutable_ptr<T>(one) = element<T>(value); });
+  visit_storage(dtype, [&]<class T>(T) { *mutable_ptr<T>(one) = element<T>(value); });
   return alias(one, 0, shape, Shape::filled(shape.rank(), 0));
 }
 
 void check_arithmetic(const char* function, const char* argument, const Tensor& t) {
   check_defined(function, argument, t);
-  check<DTypeError>(t.dtype() != boolean, function,
-                    ": there is no arithmetic on bool; allowed are f32, f64, ",
-                    "bf16, f16, i64 and u8 (use to(dtype))");
+  check<DTypeError>(t.dtype() != boolean && !is_only_stored(t.dtype()), function,
+                    ": there is no arithmetic on ", t.dtype(),
+                    "; allowed are f32, f64, bf16, f16, i64 and u8 (use to(dtype))");
 }
 
 namespace {
@@ -75,7 +75,7 @@ Tensor binary(const char* function, Binary op, Scalar a, const Tensor& b) {
 Tensor compare(const char* function, Comparison op, const Tensor& a, const Tensor& b) {
   return with_broadcast_operands(function, a, b, true,
                                  [&](const Tensor& left, const Tensor& right, const Tensor& y) {
-                                   compare_kernel.on(y.device())(op, left, right, y);
+                                   compare_kernel.on(y.device(), function)(op, left, right, y);
                                  });
 }
 
@@ -83,7 +83,7 @@ Tensor compare(const char* function, Comparison op, const Tensor& a, Scalar b) {
   check_defined(function, "a", a);
   const Tensor right = number(function, b, a.dtype(), a.shape());
   Tensor y = empty_for(function, a.shape(), {boolean, a.device()});
-  compare_kernel.on(y.device())(op, a, right, y);
+  compare_kernel.on(y.device(), function)(op, a, right, y);
   return y;
 }
 

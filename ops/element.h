@@ -25,7 +25,7 @@ VOX_HOST_DEVICE To convert(From x) {
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     // Both limits are exact in From. `above` is the largest To plus 1, because 2^63 - 1 is not exact.
     constexpr From below = static_cast<From>(std::numeric_limits<To>::min());
-    constexpr From above = sizeof(To) == 8 ? static_cast<From>(0x1p63) : static_cast<From>(256);
+    constexpr From above = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * From(2);
     if (x >= above) return std::numeric_limits<To>::max();
     return x > below ? static_cast<To>(x) : x <= below ? std::numeric_limits<To>::min() : To(0);
   } else {

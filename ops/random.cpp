@@ -28,8 +28,9 @@ bool holds_all(DType dtype, int64_t first, int64_t last) {
       return within(-256, 256);
     case f16:
       return within(-2048, 2048);
+    default:
+      throw DTypeError(str("randint: no op computes in dtype ", dtype, "; convert an i64 with to(dtype)"));
   }
-  return false;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ Tensor sum_as(const char* function, const Tensor& x, const Shape& dims, bool kee
 }  // namespace
 
 Tensor sum(const Tensor& x, const Shape& dims, Flag keepdim) {
+  if (x.defined() && is_only_stored(x.dtype())) return sum_as("sum", x.to(i64), dims, keepdim);
   return sum_as("sum", detail::autocast_widens(x) ? x.to(f32) : x, dims, keepdim);
 }
 

@@ -98,8 +98,8 @@ void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tens
 }
 
 void copy(const Tensor& source, const Tensor& target) {
-  visit_dtype(source.dtype(), [&]<class From>(From) {
-    visit_dtype(target.dtype(), [&]<class To>(To) {
+  visit_storage(source.dtype(), [&]<class From>(From) {
+    visit_storage(target.dtype(), [&]<class To>(To) {
       plain::for_each_element(
           [&](const auto& at) {
             detail::mutable_ptr<To>(target)[at[0]] = detail::convert<To>(detail::ptr<From>(source)[at[1]]);
@@ -110,7 +110,7 @@ void copy(const Tensor& source, const Tensor& target) {
 }
 
 void fill(const Tensor& target, Scalar value) {
-  visit_dtype(target.dtype(), [&]<class T>(T) {
+  visit_storage(target.dtype(), [&]<class T>(T) {
     plain::for_each_element(
         [&](const auto& at) { detail::mutable_ptr<T>(target)[at[0]] = detail::element<T>(value); }, target);
   });

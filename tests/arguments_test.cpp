@@ -1,13 +1,6 @@
-#include <voxgrad/core/tensor.h>
-
-#include <gtest/gtest.h>
-
-#include <optional>
 #include <regex>
-#include <set>
-#include <sstream>
-#include <string>
 
+#include "tests/support/test.h"
 #include "tests/support/tree.h"
 
 // In public declarations, numbers and flags are vox::Int, Real and Flag, and structs of options are given by

@@ -92,7 +92,9 @@ std::pair<std::string, std::string> source_of(const std::string& type) {
 json json_of(const Recording& recording) {
   json nodes = json::object(), constants = json::array(), events = json::array(), problems = json::array();
   for (const auto& [number, node] : recording.nodes) {
-    auto [where, code] = source_of(node.type.starts_with("LinearNode<") ? node.op : node.type);
+    const bool is_linear =
+        node.type.starts_with("LinearNode<");  // then compilers name the lambdas differently
+    auto [where, code] = source_of(is_linear ? node.op : node.type);
     if (code.find("gradient_formula<") != std::string::npos) {  // ops/elementwise_formulas.h
       const auto [formulas_where, formulas] = source_of("gradient_formula");
       where += ", " + formulas_where, code += "\n\n" + formulas;
@@ -104,7 +106,7 @@ json json_of(const Recording& recording) {
     for (const auto& [event, value] : node.later) later.push_back({event, json_of(value)});
     nodes[std::to_string(number)] = {{"label", recording.label(number)},
                                      {"leaf", node.is_leaf},
-                                     {"type", node.type},
+                                     {"type", is_linear ? "LinearNode" : node.type},
                                      {"where", where},
                                      {"code", code},
                                      {"inputs", inputs},

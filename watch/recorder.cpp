@@ -20,7 +20,7 @@ TensorSummary summary_of(const Tensor& t) {
   TensorSummary summary{.known = true, .shape = t.shape(), .numel = t.numel()};
   const Tensor host = t.detach().to(Device::cpu()).contiguous();
   double squares = 0;
-  visit_dtype(host.dtype(), [&]<class T>(T) {
+  visit_storage(host.dtype(), [&]<class T>(T) {
     const T* elements = detail::ptr<T>(host);
     for (int64_t i = 0; i < summary.numel; ++i) {
       double value = static_cast<double>(elements[i]);

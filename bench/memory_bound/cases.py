@@ -13,6 +13,8 @@ SHAPES = {  # by the longest axis: 2^27 elements, 256 MiB in bf16 and 512 MiB in
     "small volume": ((2, 32, 64, 64, 64), (2, 32, 2, 4, 4)),
     "rows": ((1 << 18, 512), (64, 32)),
     "classes": ((2, 32, 128, 128, 128), (2, 4, 4, 4, 8)),
+    **{f"{tokens} tokens of {channels}": ((1, 4, tokens, channels), (1, 4, 40, channels))
+       for tokens in (4096, 32768) for channels in (16, 64)},
 }
 
 
@@ -28,16 +30,17 @@ class Case:
     backward: str
     operands: str = "x"
     shape: str = "volume"
+    passes: tuple = ("forward", "backward")  # the second one may be "step": forward and backward
 
     def pytorch(self, *operands):
         return self.function(PYTORCH, *operands)
 
     def tensors(self, dtype, device, smoke):
-        """The operands by letter: x and a are normal, p is a positive x, b a condition, t classes, c two vectors of
+        """The operands by letter: x, a and k are normal, p is a positive x, b a condition, t classes, c two vectors of
         parameters."""
         shape, made = SHAPES[self.shape][smoke], []
         for kind in self.operands:
-            if kind in "xa":
+            if kind in "xak":
                 made.append(torch.randn(shape, device=device).to(dtype).requires_grad_())
             elif kind == "p":
                 made.append((torch.rand(shape, device=device) + 0.5).to(dtype).requires_grad_())
@@ -154,6 +157,10 @@ CASES = [
     Case("copy every second", lambda ops, x: ops.contiguous(ops.slice(x, -1, 0, None, 2)), "xy", "gx"),
     Case("channels last", lambda ops, x: ops.contiguous(ops.permute(x, (0, 2, 3, 4, 1))), "xy", "gx"),
     Case("cast to f32", op("to", "f32"), "xy", "gx"),
+    # Bound by arithmetic: compare with PyTorch, not with the floor.
+    *(Case(f"attention {shape}", op("scaled_dot_product_attention"), "xaky", "xakgxak", "xak", shape,
+           ("forward", "step"))
+      for shape in SHAPES if "tokens" in shape and hasattr(torch.nn.functional, "scaled_dot_product_attention")),
 ]
 
 

@@ -41,8 +41,8 @@ struct UNet final : Module {
   Conv3d head;
   VOXGRAD_MODULE(down, up, merge, head)
 
-  UNet(const std::vector<int64_t>& channels, bool nnunet)
-      : nnunet(nnunet), head({.in_channels = channels[0], .out_channels = 2, .kernel_size = 1}) {
+  UNet(const std::vector<int64_t>& channels, bool nnunet, int64_t classes = 2)
+      : nnunet(nnunet), head({.in_channels = channels[0], .out_channels = classes, .kernel_size = 1}) {
     for (size_t i = 0; i < channels.size(); ++i) {
       const int64_t in = i == 0 ? 1 : channels[i - 1], stride = nnunet && i > 0 ? 2 : 1;
       down.push_back(block(in, channels[i], stride, nnunet));

@@ -53,6 +53,7 @@ struct F16;
 struct Tf32x3;
 struct F16x3;
 struct F16Pair;
+struct ScaledF16;
 
 /// f32, bf16 and f16, in f32 arithmetic. The workspace is 32 MiB, or one copy of dweight in f32.
 namespace few_channels {
@@ -73,6 +74,17 @@ void run(const Conv3dCall& call);
 template <class Numbers>
 void run_weight_grad(const WeightGradCall& call);
 }  // namespace patches
+
+/// Any GPU since sm_80; windows that fit in shared memory. The workspace is a copy of the input with its
+/// channels last, the packed weights, and up to 64 MiB of partial sums. Weight gradients: of that dtype
+/// (Bf16, F16), or of f32 (ScaledF16, F16Pair); the workspace is a copy of both operands with their channels
+/// last, of 2 bytes a number (F16Pair: 4), and partial sums: 32 MiB, or one padded copy of dweight in f32.
+namespace mma {
+template <class Storage, class Operand>
+void run(const Conv3dCall& call);
+template <class Operand>
+void run_weight_grad(const WeightGradCall& call);
+}  // namespace mma
 
 /// f32 at `highest` on Hopper, split into pairs of f16 numbers; cells that step by one.
 namespace flat {
@@ -98,6 +110,19 @@ namespace gather {
 template <class Operand>
 void run(const Conv3dCall& call);
 }  // namespace gather
+
+/// Hopper; from channels-last copies of the operands, which are the workspace (with up to 64 MiB, or a copy
+/// of dweight in f32, for the weight gradient). Strides up to 8, in conv_transpose3d 4; run_windows: stride
+/// 1, and windows that fit in shared memory, as those of 5 taps along h and w do (windows.cuh). Weight
+/// gradients have no groups: Bf16, F16, and ScaledF16 for f32.
+namespace dense {
+template <class Storage, class Operand>
+void run(const Conv3dCall& call);
+template <class Storage, class Operand>
+void run_windows(const Conv3dCall& call);
+template <class Operand>
+void run_weight_grad(const WeightGradCall& call);
+}  // namespace dense
 
 /// Hopper. Tf32, Tf32x3: f32; Bf16, F16: that dtype. The workspace is 32 MiB at most, or one padded copy of
 /// dweight in f32 if that is larger.

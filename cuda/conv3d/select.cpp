@@ -3,9 +3,6 @@
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
-#include <voxgrad/cuda/conv3d/dense/dense.h>
-#include <voxgrad/cuda/conv3d/mma/mma.h>
-#include <voxgrad/cuda/conv3d/mma/weight_grad.h>
 #include <voxgrad/cuda/conv3d/select.h>
 #include <voxgrad/cuda/conv3d/work.h>
 #include <voxgrad/ops/kernels.h>

@@ -1,38 +1,61 @@
 #!/usr/bin/env bash
 # grade.sh BUILD FOLDER: builds and runs the exercises N_name.cpp in each folder FOLDER/STUDENT, and writes
 # FOLDER/STUDENT/report.html and FOLDER/scores.tsv (student, exercise, steps that pass, steps). A program that crashes or
-# does not end fails its exercise only. It runs with the rights of whoever grades: this is no protection against
-# programs that mean harm.
+# does not end fails its exercise only. With bubblewrap it runs in a sandbox: it can write nothing, reads neither home
+# folders nor those of other students, has no network, and its processes end with it.
 set -euo pipefail
-build="$1" folder="$(cd "$2" && pwd)"
+build="$(cd "$1" && pwd)" folder="$(cd "$2" && pwd)"
 [[ -n "$(find "$folder" -mindepth 2 -maxdepth 2 -name '[0-9]*_*.cpp' -print -quit)" ]] ||
   { echo "grade: $folder has no STUDENT/N_name.cpp" >&2; exit 1; }
 escaped() { sed 's/&/\&amp;/g; s/</\&lt;/g'; }
 
-: >"$folder/scores.tsv"
+sandbox=(bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all --die-with-parent --new-session)
+for hidden in /tmp /home /root "$PWD/docs" "$folder"; do
+  [[ ! -d "$hidden" ]] || sandbox+=(--tmpfs "$hidden")
+done
+sandbox+=(--ro-bind "$build" "$build")
+"${sandbox[@]}" true 2>/dev/null ||
+  { echo "grade: bwrap does not run here; the programs run with your rights" >&2; sandbox=(); }
+output="$(mktemp)"
+trap 'rm -f "$output"' EXIT
+
+rm -f "$folder/scores.tsv"  # which may be a link
 for student in "$folder"/*/; do
   student="${student%/}"
   files=("$student"/[0-9]*_*.cpp)
   [[ -e "${files[0]}" ]] || continue
   name="$(basename "$student")"
   cmake "$build" -DVOXGRAD_EXERCISES="$student" >/dev/null
+  rm -f "$student/report.html"
   {
     echo "<!DOCTYPE html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     echo "<title>$(escaped <<<"$name")</title><h1>$(escaped <<<"$name")</h1>"
     for file in "${files[@]}"; do
       exercise="$(basename "$file" .cpp)" number="${exercise%%_*}" number="${number//[^0-9]/}"
+      steps="$(sed -nE 's/^STEP\("(.*)"\).*/pass  \1/p' "docs/exercises/$exercise/test.cpp" 2>/dev/null || true)"
       echo "<h2>$(escaped <<<"$exercise")</h2><pre>"
       # Enough memory for the largest exercise and a compiler, and no endless compilation or output.
-      if log="$(ulimit -v 8000000; timeout 600 cmake --build "$build" --target "exercise_$number" 2>&1)"; then
-        log="$(ulimit -v 8000000; timeout -k 1 200 "$build/docs/exercises/exercise_$number" 2>&1 | head -c 100000 || true)"
+      if (ulimit -v 8000000; timeout -k 1 300 cmake --build "$build" --target "exercise_$number") >"$output" 2>&1 </dev/null; then
+        (ulimit -v 8000000 -f 200; timeout -k 1 200 "${sandbox[@]}" "$build/docs/exercises/exercise_$number") \
+          >"$output" 2>&1 </dev/null || if [[ $? == 124 ]]; then echo "It did not end within 200 seconds." >>"$output"; fi
       fi
-      escaped <<<"$log"
+      head -c 100000 "$output" | tr -d '\0' | escaped
       echo "</pre>"
-      # The last line that the test prints, or, if it ended early, the steps that passed before.
-      read -r passed steps < <(sed -nE 's/^([0-9]+) of ([0-9]+) steps pass$/\1 \2/p' <<<"$log" | tail -n 1) ||
-        { passed="$(grep -c '^pass ' <<<"$log" || true)" steps="$(grep -c '^STEP(' "docs/exercises/$exercise/test.cpp" || true)"; }
-      printf '%s\t%s\t%s\t%s\n' "$name" "$exercise" "$passed" "$steps" >>"$folder/scores.tsv"
+      # What is not the name of a step, a program has made up.
+      passed="$(grep -axF -- "$steps" "$output" | sort -u | grep -c . || true)"
+      printf '%s\t%s\t%s\t%s\n' "$name" "$exercise" "$passed" "$(grep -c . <<<"$steps" || true)" >>"$folder/scores.tsv"
     done
+    answers="$student/10_find_the_bug.txt"  # line N is the place of bug N
+    if [[ -f "$answers" ]]; then
+      mapfile -n 10 -t places < <(head -c 10000 "$answers" | tr -d '\r')
+      passed=0
+      echo "<h2>10_find_the_bug</h2><pre>"
+      for number in "${!places[@]}"; do
+        docs/exercises/10_find_the_bug/bug.sh judge $((number + 1)) "${places[number]}" | escaped && : $((++passed))
+      done
+      echo "</pre>"
+      printf '%s\t10_find_the_bug\t%s\t10\n' "$name" "$passed" >>"$folder/scores.tsv"
+    fi
   } >"$student/report.html"
 done
 cat "$folder/scores.tsv"

@@ -5,6 +5,13 @@
 //   2. Crop, normalise and resample each scan (preprocess.cpp).
 //   3. Average the network's logits over windows, flips and folds (predict.cpp).
 //   4. Resample them to the scan's voxels, and write the mask.
+//
+// And to train such a model: boxes of preprocessed cases, changed at random (sample.cpp), nnU-Net's loss
+// (supervision.h), and its schedule (train.cpp).
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -13,7 +20,9 @@
 
 #include <voxgrad/voxgrad.h>
 
+#include "../common/ranks.h"
 #include "predict.h"
+#include "train.h"
 
 namespace {
 
@@ -26,10 +35,27 @@ constexpr const char* kUsage =
     "  --output DIR        where the masks go, NAME.nii.gz\n"
     "  --folds 0,1,...     folds to average (default: all that are there)\n"
     "  --previous DIR      masks of the first stage, for a cascade\n"
-    "  --device cpu|cuda   where the network runs (default cpu)\n"
-    "  --precision P       of its convolutions: f32 (default), tf32, bf16 or f16\n"
     "  --step S            distance of windows, as a share of their size (default 0.5)\n"
     "  --no-mirroring      do not average over flips: 4 to 8 times as fast, and less exact\n"
+    "\n"
+    "Usage: voxgrad_nnunet train --data DIR --plans FILE --output DIR [options]\n"
+    "Trains a model folder, which predict reads, as nnUNetv2_train does.\n"
+    "  --data DIR          a raw data set of nnU-Net: imagesTr, labelsTr and dataset.json\n"
+    "  --plans FILE        the plans.json that nnUNetv2_plan_and_preprocess wrote\n"
+    "  --output DIR        the model folder\n"
+    "  --configuration C   of the plans (default 3d_fullres)\n"
+    "  --fold N            0 to 4, or all (default 0)\n"
+    "  --epochs N          (default 1000)\n"
+    "  --iterations N      steps in an epoch (default 250)\n"
+    "  --stop-after N      stop when N epochs are finished; --resume goes on\n"
+    "  --resume            go on after the last finished epoch\n"
+    "  --seed N            of weights and patches (default 0)\n"
+    "  --workers N         threads that prepare patches (default: those of --threads on a GPU, otherwise 1)\n"
+    "  --ranks N           processes, each with a GPU and a part of every batch; needs mpirun\n"
+    "\n"
+    "Options of both:\n"
+    "  --device cpu|cuda   where the network runs (default cpu)\n"
+    "  --precision P       of its convolutions: f32 (default), tf32 or bf16; predict knows f16 too\n"
     "  --threads N         CPU threads (default: all cores)\n";
 
 struct UsageError : std::runtime_error {
@@ -37,9 +63,11 @@ struct UsageError : std::runtime_error {
 };
 
 struct Arguments {
-  std::filesystem::path model, input, output, previous;
+  std::filesystem::path model, input, previous;
   std::vector<std::string> folds;
-  nnunet::PredictOptions options;
+  nnunet::PredictOptions predict;
+  nnunet::TrainOptions train;  // device, precision and output hold for predict too
+  int64_t ranks = 1;
 };
 
 double number(const std::string& option, const std::string& text, double least, double most) {
@@ -60,35 +88,67 @@ std::string one_of(const std::string& option, const std::string& text,
   throw UsageError(option + ": '" + text + "' is not one of " + list);
 }
 
-Arguments parse(int argc, char** argv) {
-  Arguments a;
-  const std::map<std::string, std::function<void(const std::string&, const std::string&)>> settings{
+int64_t whole(const std::string& option, const std::string& text, double least) {
+  const double value = number(option, text, least, 1e9);
+  if (value != std::floor(value)) throw UsageError(option + ": '" + text + "' is not a whole number");
+  return static_cast<int64_t>(value);
+}
+
+using Settings = std::map<std::string, std::function<void(const std::string&, const std::string&)>>;
+
+Settings predict_settings(Arguments& a) {
+  return {
       {"--model", [&](auto&, auto& v) { a.model = v; }},
       {"--input", [&](auto&, auto& v) { a.input = v; }},
-      {"--output", [&](auto&, auto& v) { a.output = v; }},
       {"--previous", [&](auto&, auto& v) { a.previous = v; }},
       {"--folds",
        [&](auto&, auto& v) {
          std::istringstream in(v);
          for (std::string fold; std::getline(in, fold, ',');) a.folds.push_back(fold);
        }},
-      {"--device",
-       [&](auto& o, auto& v) {
-         a.options.device =
-             one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
-       }},
+      {"--step", [&](auto& o, auto& v) { a.predict.step = number(o, v, 0.01, 1); }},
       {"--precision",
        [&](auto& o, auto& v) {
-         a.options.precision = one_of(o, v, {"f32", "tf32", "bf16", "f16"});
+         a.train.precision = one_of(o, v, {"f32", "tf32", "bf16", "f16"});
        }},
-      {"--step", [&](auto& o, auto& v) { a.options.step = number(o, v, 0.01, 1); }},
-      {"--threads", [&](auto& o, auto& v) { vox::set_num_threads(static_cast<int>(number(o, v, 1, 1024))); }},
   };
-  if (argc < 2 || std::strcmp(argv[1], "predict") != 0) throw UsageError("the first argument is 'predict'");
+}
+
+Settings train_settings(Arguments& a) {
+  nnunet::TrainOptions& t = a.train;
+  return {
+      {"--data", [&](auto&, auto& v) { t.data = v; }},
+      {"--plans", [&](auto&, auto& v) { t.plans = v; }},
+      {"--configuration", [&](auto&, auto& v) { t.configuration = v; }},
+      {"--fold", [&](auto&, auto& v) { t.fold = v; }},
+      {"--epochs", [&](auto& o, auto& v) { t.epochs = whole(o, v, 1); }},
+      {"--iterations", [&](auto& o, auto& v) { t.iterations = whole(o, v, 1); }},
+      {"--stop-after", [&](auto& o, auto& v) { t.stop_after = whole(o, v, 1); }},
+      {"--seed", [&](auto& o, auto& v) { t.seed = whole(o, v, 0); }},
+      {"--workers", [&](auto& o, auto& v) { t.workers = whole(o, v, 1); }},
+      {"--ranks", [&](auto& o, auto& v) { a.ranks = whole(o, v, 1); }},
+      {"--precision",
+       [&](auto& o, auto& v) {
+         t.precision = one_of(o, v, {"f32", "tf32", "bf16"});
+       }},
+  };
+}
+
+Arguments parse(int argc, char** argv, bool trains) {
+  Arguments a;
+  a.train.workers = 0;
+  Settings settings = trains ? train_settings(a) : predict_settings(a);
+  settings["--output"] = [&](auto&, auto& v) { a.train.output = v; };
+  settings["--device"] = [&](auto& o, auto& v) {
+    a.train.device = one_of(o, v, {"cpu", "cuda"}) == "cuda" ? vox::Device::cuda() : vox::Device::cpu();
+  };
+  settings["--threads"] = [&](auto& o, auto& v) {
+    vox::set_num_threads(static_cast<int>(number(o, v, 1, 1024)));
+  };
   for (int i = 2; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option == "--no-mirroring") {
-      a.options.mirror = false;
+    if (option == (trains ? "--resume" : "--no-mirroring")) {
+      (trains ? a.train.resume : a.predict.mirror) = trains;
       continue;
     }
     const auto setting = settings.find(option);
@@ -96,9 +156,52 @@ Arguments parse(int argc, char** argv) {
     if (i + 1 == argc) throw UsageError(option + " needs a value");
     setting->second(option, argv[++i]);
   }
-  if (a.model.empty() || a.input.empty() || a.output.empty())
-    throw UsageError("--model, --input and --output are needed");
+  if (a.train.workers == 0) a.train.workers = a.train.device.is_cuda() ? vox::get_num_threads() : 1;
+  a.predict.device = a.train.device, a.predict.precision = a.train.precision;
+  const bool complete =
+      trains ? !a.train.data.empty() && !a.train.plans.empty() : !a.model.empty() && !a.input.empty();
+  if (!complete || a.train.output.empty())
+    throw UsageError(trains ? "--data, --plans and --output are needed"
+                            : "--model, --input and --output are needed");
   return a;
+}
+
+// Becomes mpirun, which starts this program `ranks` times, without --ranks.
+[[noreturn]] void start_ranks(int64_t ranks, [[maybe_unused]] int argc, [[maybe_unused]] char** argv) {
+#if VOXGRAD_DIST
+  std::vector<std::string> words{"mpirun", "--bind-to", "none", "-n", std::to_string(ranks)};
+  if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--ranks") == 0)
+      ++i;
+    else
+      words.emplace_back(argv[i]);
+  }
+  std::vector<char*> list;
+  for (std::string& word : words) list.push_back(word.data());
+  list.push_back(nullptr);
+  execvp(list[0], list.data());
+  throw std::runtime_error(vox::str("--ranks: cannot start mpirun: ", std::strerror(errno)));
+#else
+  throw std::runtime_error(vox::str("--ranks ", ranks, " needs a build with VOXGRAD_DIST"));
+#endif
+}
+
+void report(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+void train(Arguments a) {
+  vox::dist::init();
+  if (a.train.device.is_cuda()) a.train.device = vox::Device::cuda(vox::dist::local_rank());
+  const nnunet::TrainResult result = nnunet::train(a.train, report);
+  if (vox::dist::rank() > 0) return;
+  if (std::isnan(result.validation_dice))
+    report(vox::str(result.loss.size(), " epochs are finished; --resume goes on"));
+  else
+    report(vox::str("mean Dice of the validation cases: ", result.validation_dice));
 }
 
 }  // namespace
@@ -106,13 +209,18 @@ Arguments parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     if (argc > 1 && std::strcmp(argv[1], "--help") == 0) return std::fputs(kUsage, stdout), 0;
-    const Arguments a = parse(argc, argv);
+    const std::string command = argc > 1 ? argv[1] : "";
+    if (command != "predict" && command != "train")
+      throw UsageError("the first argument is 'predict' or 'train'");
+    const Arguments a = parse(argc, argv, command == "train");
+    if (a.ranks > 1) start_ranks(a.ranks, argc, argv);
+    if (command == "train") {
+      train(a);
+      return 0;
+    }
     const nnunet::Model model = nnunet::read_model(a.model, a.folds);
-    std::printf("%s, %zu folds\n", model.configuration.c_str(), model.folds.size());
-    nnunet::predict_folder(model, a.input, a.output, a.previous, a.options, [](const std::string& line) {
-      std::printf("%s\n", line.c_str());
-      std::fflush(stdout);
-    });
+    report(vox::str(model.configuration, ", ", model.folds.size(), " folds"));
+    nnunet::predict_folder(model, a.input, a.train.output, a.previous, a.predict, report);
     return 0;
   } catch (const UsageError& error) {
     std::fprintf(stderr, "voxgrad_nnunet: %s; --help lists the options\n", error.what());

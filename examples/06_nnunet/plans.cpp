@@ -8,7 +8,7 @@
 namespace nnunet {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // the order of regions counts
 using std::filesystem::path;
 
 template <class... Parts>
@@ -116,24 +116,27 @@ Architecture read_architecture(const Json& configuration, int64_t dims) {
 Labels read_labels(const Json& dataset) {
   Labels labels;
   std::set<int64_t> all;
-  int64_t regions = 0;
   bool has_regions = false;
   for (const auto& [name, value] : dataset.at("labels").items()) {
-    if (name == "ignore") continue;
+    if (name == "ignore") {
+      labels.ignore = value.get<int64_t>();
+      continue;
+    }
     const auto members =
         value.is_array() ? value.get<std::set<int64_t>>() : std::set<int64_t>{value.get<int64_t>()};
     all.insert(members.begin(), members.end());
     has_regions |= value.is_array() && value.size() > 1;
-    regions += members != std::set<int64_t>{0};
+    if (members != std::set<int64_t>{0}) labels.regions.emplace_back(members.begin(), members.end());
   }
   for (const int64_t label : all)
     if (label != 0) labels.foreground.push_back(label);
-  labels.heads = has_regions ? regions : static_cast<int64_t>(all.size());
+  if (!has_regions) labels.regions.clear();
+  labels.heads = has_regions ? std::ssize(labels.regions) : static_cast<int64_t>(all.size());
   if (has_regions) {
     labels.region_order = dataset.at("regions_class_order").get<std::vector<int64_t>>();
-    if (static_cast<int64_t>(labels.region_order.size()) != regions)
-      refuse("dataset.json: regions_class_order has ", labels.region_order.size(), " entries for ", regions,
-             " regions");
+    if (std::ssize(labels.region_order) != labels.heads)
+      refuse("dataset.json: regions_class_order has ", labels.region_order.size(), " entries for ",
+             labels.heads, " regions");
   }
   return labels;
 }
@@ -220,10 +223,8 @@ void read_folds(const path& folder, const std::vector<std::string>& folds, Model
   }
 }
 
-Model read(const path& folder, std::vector<std::string> folds) {
-  const Json plans = read_json(folder / "plans.json"), dataset = read_json(folder / "dataset.json");
-  Model model;
-  read_folds(folder, folds.empty() ? find_folds(folder) : folds, model);
+void read(const path& plans_file, const path& dataset_file, Model& model) {
+  const Json plans = read_json(plans_file), dataset = read_json(dataset_file);
   const Json configuration = resolve(plans, model.configuration);
   model.transpose_forward = plans.at("transpose_forward").get<std::array<int64_t, 3>>();
   model.transpose_backward = plans.at("transpose_backward").get<std::array<int64_t, 3>>();
@@ -241,18 +242,68 @@ Model read(const path& folder, std::vector<std::string> folds) {
   model.is_cascade =
       configuration.contains("previous_stage") && !configuration.at("previous_stage").is_null();
   model.file_ending = dataset.at("file_ending");
-  return model;
+  model.batch_size = configuration.value("batch_size", 2);
+  model.batch_dice = configuration.value("batch_dice", false);
+}
+
+// Calls f; errors of Json become `refuse(where, ...)`.
+template <class F>
+void reading(const std::string& where, F f) {
+  try {
+    f();
+  } catch (const Json::exception& error) {
+    refuse(where, " is not as nnU-Net v2 writes it: ", error.what());
+  }
 }
 
 }  // namespace
 
+Model read_plans(const path& plans, const path& dataset, const std::string& configuration) {
+  Model model;
+  model.configuration = configuration;
+  reading(plans.string() + " or " + dataset.string(), [&] { read(plans, dataset, model); });
+  return model;
+}
+
+Split split(const path& folder, std::vector<std::string> names, const std::string& fold) {
+  std::sort(names.begin(), names.end());
+  if (fold == "all") return {names, names};
+  if (fold.empty() || fold.size() > 3 || fold.find_first_not_of("0123456789") != fold.npos)
+    refuse("the fold is a number or 'all', got '", fold, "'");
+  const size_t number = std::stoul(fold);
+  Split result;
+  if (const path file = folder / "splits_final.json"; exists(file)) {
+    reading(file.string(), [&] {
+      const Json splits = read_json(file);
+      if (number >= splits.size()) refuse(file.string(), " has ", splits.size(), " folds, got fold ", fold);
+      splits[number].at("train").get_to(result.training);
+      splits[number].at("val").get_to(result.validation);
+    });
+    for (const auto& list : {result.training, result.validation})
+      for (const std::string& name : list)
+        if (!std::binary_search(names.begin(), names.end(), name))
+          refuse(file.string(), " names case ", name, ", which is not in imagesTr");
+  } else {
+    if (number > 4) refuse("the fold is from 0 to 4 without a splits_final.json, got ", fold);
+    for (size_t i = 0; i < names.size(); ++i)
+      (i % 5 == number ? result.validation : result.training).push_back(names[i]);
+  }
+  if (result.training.empty() || result.validation.empty())
+    refuse("fold ", fold, " has ", result.training.size(), " cases for training and ",
+           result.validation.size(), " for validation; at least 1 of each are needed, or fold all");
+  return result;
+}
+
 Model read_model(const path& folder, std::vector<std::string> folds) {
   if (!is_directory(folder)) refuse("the model folder ", folder.string(), " does not exist");
-  try {
-    return read(folder, std::move(folds));
-  } catch (const Json::exception& error) {
-    refuse(folder.string(), ": plans.json or dataset.json is not as nnU-Net v2 writes it: ", error.what());
-  }
+  Model model;
+  reading(folder.string() + ": plans.json or dataset.json", [&] {
+    const path plans = folder / "plans.json", dataset = folder / "dataset.json";
+    for (const path& file : {plans, dataset}) read_json(file);
+    read_folds(folder, folds.empty() ? find_folds(folder) : folds, model);
+    read(plans, dataset, model);
+  });
+  return model;
 }
 
 }  // namespace nnunet

@@ -47,9 +47,11 @@ struct Architecture {
 
 /// Labels, or regions: sets of labels that may overlap.
 struct Labels {
-  std::vector<int64_t> foreground;    ///< all labels except background and "ignore"
-  std::vector<int64_t> region_order;  ///< what each region writes, in order; empty without regions
-  int64_t heads = 0;                  ///< channels of the network's output
+  std::vector<int64_t> foreground = {};    ///< all labels except background and "ignore"
+  std::vector<int64_t> region_order = {};  ///< what each region writes, in order; empty without regions
+  std::vector<std::vector<int64_t>> regions = {};  ///< the labels of each region; empty without regions
+  std::optional<int64_t> ignore = {};              ///< the label of voxels that are not annotated
+  int64_t heads = 0;                               ///< channels of the network's output
   bool has_regions() const { return !region_order.empty(); }
 };
 
@@ -66,6 +68,8 @@ struct Model {
   std::vector<int64_t> mirrored_axes;  ///< of the patch: 0 is its first
   bool is_cascade = false;             ///< the input has the previous stage's segmentation too
   std::string file_ending;
+  int64_t batch_size = 2;
+  bool batch_dice = false;  ///< whether Dice losses sum over the whole batch
   std::vector<vox::nn::StateDict> folds;
 
   bool is_2d() const { return spacing.size() == 2; }
@@ -73,6 +77,18 @@ struct Model {
     return static_cast<int64_t>(channels.size() + (is_cascade ? labels.foreground.size() : 0));
   }
 };
+
+/// What plans.json and dataset.json say about a configuration; without weights. Throws ModelError.
+Model read_plans(const std::filesystem::path& plans, const std::filesystem::path& dataset,
+                 const std::string& configuration);
+
+/// The cases (training, validation) of fold "0" to "4", or of the same number in `folder`/splits_final.json
+/// if that is there. Without it, every fifth of the sorted `names` is for validation. "all": all are for
+/// both.
+struct Split {
+  std::vector<std::string> training, validation;
+};
+Split split(const std::filesystem::path& folder, std::vector<std::string> names, const std::string& fold);
 
 /// Reads `folder` with the weights that convert.py made, fold_N/checkpoint_final.safetensors. Without `folds`
 /// all that are there, except fold_all. Throws ModelError, or IoError for a broken file.

@@ -3,9 +3,6 @@
 #include <chrono>
 #include <map>
 
-#include <voxgrad/image/image.h>
-#include <voxgrad/voxgrad.h>
-
 #include "architectures.h"
 
 namespace nnunet {
@@ -13,15 +10,6 @@ namespace nnunet {
 using std::filesystem::path;
 
 namespace {
-
-// How convolutions compute while it lives.
-struct Precision {
-  explicit Precision(const std::string& name)
-      : f32(name == "tf32" ? vox::Float32Precision::high : vox::Float32Precision::highest),
-        f16(vox::autocast(name == "bf16" ? vox::bf16 : vox::f16, name == "bf16" || name == "f16")) {}
-  vox::PrecisionGuard f32;
-  vox::AutocastGuard f16;
-};
 
 // The network's logits of `input`, (C, D, H, W); a 2-D network works plane by plane.
 vox::Tensor slide(const Model& model, UNet& network, const vox::Tensor& input,
@@ -91,9 +79,6 @@ std::vector<ScanFiles> find_scans(const Model& model, const path& input) {
   return list;
 }
 
-namespace {
-
-// The channels as one image (C, D, H, W), f32.
 vox::Image read_scan(const ScanFiles& files) {
   vox::Image scan;
   std::vector<vox::Tensor> channels;
@@ -111,8 +96,6 @@ vox::Image read_scan(const ScanFiles& files) {
   scan.data = vox::stack(channels);
   return scan;
 }
-
-}  // namespace
 
 void predict_folder(const Model& model, const path& input, const path& output, const path& previous,
                     const PredictOptions& options, const std::function<void(const std::string&)>& report) {

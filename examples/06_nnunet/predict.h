@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <voxgrad/core/tensor.h>
+#include <voxgrad/image/image.h>
+#include <voxgrad/voxgrad.h>
 
 #include "plans.h"
 #include "preprocess.h"
@@ -20,6 +21,15 @@ struct PredictOptions {
   bool mirror = true;             ///< averages over flips, if the model was trained with them
 };
 
+/// How convolutions compute while it lives.
+struct Precision {
+  explicit Precision(const std::string& name)
+      : f32(name == "tf32" ? vox::Float32Precision::high : vox::Float32Precision::highest),
+        f16(vox::autocast(name == "bf16" ? vox::bf16 : vox::f16, name == "bf16" || name == "f16")) {}
+  vox::PrecisionGuard f32;
+  vox::AutocastGuard f16;
+};
+
 /// The logits (heads, D, H, W), f32, of a preprocessed scan: the mean over folds, windows and flips.
 vox::Tensor predict_logits(const Model& model, const vox::Tensor& input, const PredictOptions& options);
 
@@ -31,6 +41,9 @@ struct ScanFiles {
 /// The scans in `input`: files NAME_0000.nii.gz, NAME_0001.nii.gz, ... for the channels, as nnU-Net names
 /// them. Throws ModelError if there are none, or if a channel is missing.
 std::vector<ScanFiles> find_scans(const Model& model, const std::filesystem::path& input);
+
+/// The channels as one image (C, D, H, W), f32. Throws ModelError if their shapes differ.
+vox::Image read_scan(const ScanFiles& files);
 
 /// Writes output/NAME.nii.gz for each scan in `input`: the mask, u8 (i64 with labels above 255), with the
 /// scan's geometry. Each file appears whole or not at all. `previous` has the masks of a cascade's first

@@ -167,12 +167,15 @@ vox::Tensor normalise(const vox::Tensor& x, const vox::Tensor& mask, const Chann
   return vox::from_vector(voxels, x.shape());
 }
 
-Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous) {
+Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous,
+                vox::Tensor labels) {
   if (image.size(0) != static_cast<int64_t>(model.channels.size()))
     throw ModelError(
         vox::str("the scan has ", image.size(0), " channels; the model needs ", model.channels.size()));
   if (model.is_cascade && !previous.defined())
     throw ModelError("configuration " + model.configuration + " needs the masks of the previous stage");
+  if (labels.defined() && labels.shape() != image[0].shape())
+    throw ModelError(vox::str("the labels have shape ", labels.shape(), ", the scan ", image[0].shape()));
   const Size& order = model.transpose_forward;
   image = image.permute({0, order[0] + 1, order[1] + 1, order[2] + 1}).contiguous();
   Case scan;
@@ -194,6 +197,11 @@ Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, v
   for (int64_t c = 0; c < image.size(0); ++c)
     channels.push_back(normalise(kept[c], kept_mask, model.channels[static_cast<size_t>(c)]));
   scan.input = resample(vox::stack(channels), size, scan.spacing, scan.target, model.data);
+  if (labels.defined()) {
+    labels = crop(labels.permute({order[0], order[1], order[2]}), scan.box).to(vox::i64);
+    labels = vox::where(vox::eq(labels + kept_mask.to(vox::i64), 0), -1, labels);
+    scan.labels = resample_labels(labels, size, scan.spacing, scan.target, model.segmentation);
+  }
   if (model.is_cascade) {
     previous = crop(previous.permute({order[0], order[1], order[2]}), scan.box).to(vox::i64);
     previous = resample_labels(previous, size, scan.spacing, scan.target, model.segmentation);

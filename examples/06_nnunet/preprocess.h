@@ -39,14 +39,17 @@ vox::Tensor resample_labels(const vox::Tensor& x, const std::array<int64_t, 3>& 
 /// A scan as the network sees it, and the way back.
 struct Case {
   vox::Tensor input;                          ///< (in_channels, D, H, W), f32
+  vox::Tensor labels;                         ///< (D, H, W), i64, of training: -1 in the empty part outside
   Box box;                                    ///< the part of the transposed scan that was kept
   std::array<int64_t, 3> whole{}, cropped{};  ///< sizes before and after that
   Spacing spacing{}, target{};                ///< millimetres, of the scan and of `input`
 };
 
 /// `image` is (C, D, H, W), f32, with C channels as the model has; `previous` the mask (D, H, W) of the
-/// previous stage, which a cascade needs. Throws ModelError for other numbers of channels.
-Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous = {});
+/// previous stage, which a cascade needs; `labels` the mask (D, H, W) of training. Throws ModelError for
+/// other numbers of channels, and for labels of another shape than the image.
+Case preprocess(const Model& model, vox::Tensor image, const Spacing& spacing, vox::Tensor previous = {},
+                vox::Tensor labels = {});
 
 /// The labels (D, H, W), u8 (i64 if one is above 255), of logits (heads, D, H, W) at the resolution of
 /// `input`.

@@ -47,8 +47,8 @@ void copy_same(const Tensor& source, const Tensor& target) {
 
 void copy(const Tensor& source, const Tensor& target) {
   if (source.dtype() == target.dtype()) return copy_same(source, target);
-  visit_dtype(source.dtype(), [&]<class From>(From) {
-    visit_dtype(target.dtype(), [&]<class To>(To) {
+  visit_storage(source.dtype(), [&]<class From>(From) {
+    visit_storage(target.dtype(), [&]<class To>(To) {
       for_runs(
           [](const Run& r) {
             const From* from = r.pointer<From>(1);
@@ -65,7 +65,7 @@ void copy(const Tensor& source, const Tensor& target) {
 
 void fill(const Tensor& target, Scalar value) {
   const auto layout = detail::strided_layout(target);
-  visit_dtype(target.dtype(), [&]<class T>(T) {
+  visit_storage(target.dtype(), [&]<class T>(T) {
     const T element = detail::element<T>(value);
     T* const data = detail::mutable_ptr<T>(target);
     parallel_for(layout.numel, fill_grain, [&](int64_t begin, int64_t end) {

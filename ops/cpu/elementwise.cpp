@@ -190,8 +190,8 @@ void compare(Comparison op, const Tensor& a, const Tensor& b, const Tensor& y) {
 }
 
 void where(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
-  if (is_16_bit(y.dtype())) return for_runs([](const Run& r) { where_16_bit(r); }, y, condition, a, b);
-  visit_opmath(y.dtype(), [&]<class E>(E) {
+  if (size_of(y.dtype()) == 2) return for_runs([](const Run& r) { where_16_bit(r); }, y, condition, a, b);
+  visit_opmath(y.dtype() == i32 ? f32 : y.dtype(), [&]<class E>(E) {
     using T = Moved<E>;
     const auto kernel = kernels.of<T>().where;
     for_runs(

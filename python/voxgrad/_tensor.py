@@ -13,9 +13,10 @@ from ._library import _checked, _library, device_number
 _CPU, _CUDA = 1, 2  # DLDeviceType
 _READ_ONLY, _COPIED = 1, 2  # flags of DLPack
 _KINDS = {"i": 0, "u": 1, "f": 2, "V": 3, "c": 5, "b": 6}  # DLDataTypeCode, by the character of NumPy
-_DTYPES = {(2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (2, 16): "f16", (0, 64): "i64", (1, 8): "u8",
-           (6, 8): "bool"}
-_TYPESTRS = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "u8": "|u1", "bool": "|b1"}
+_DTYPES = {(2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (2, 16): "f16", (0, 64): "i64", (0, 32): "i32",
+           (0, 16): "i16", (1, 16): "u16", (1, 8): "u8", (6, 8): "bool"}
+_TYPESTRS = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "i64": "<i8", "i32": "<i4", "i16": "<i2", "u16": "<u2",
+             "u8": "|u1", "bool": "|b1"}
 _DELETER = ctypes.CFUNCTYPE(None, c_void_p)
 # The functions of VoxgradPython in _tensor.cpp.
 _PYTHON = ("PyCapsule_IsValid", "PyCapsule_GetPointer", "Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release",

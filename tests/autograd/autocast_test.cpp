@@ -1,15 +1,7 @@
-#include <voxgrad/voxgrad.h>
-
-#include <optional>
-#include <thread>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
 
 class AutocastTest : public DeviceTest {
  protected:
@@ -19,6 +11,11 @@ class AutocastTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(, AutocastTest, devices(), device_name);
 
+void expect_dtypes(DType dtype, const std::same_as<Tensor> auto&... results) {
+  int number = 0;
+  for (const Tensor& y : {results...}) EXPECT_EQ(y.dtype(), dtype) << "result " << number++;
+}
+
 TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
   const Tensor x = make({2, 4, 4, 4, 4}), half = x.to(bf16), w = make({4, 4, 3, 3, 3}), b = make({4}),
                m = make({4, 4}), classes = zeros({2, 4, 4, 4}, {i64, device()});
@@ -26,50 +23,26 @@ TEST_P(AutocastTest, OpsChooseTheDtypeOfTheirList) {
     const auto guard = autocast(low);
     EXPECT_EQ(autocast_dtype(), low);
     // 16 bits, whatever the operands are.
-    EXPECT_EQ(conv3d(x, w, b, {.padding = 1}).dtype(), low);
-    EXPECT_EQ(conv3d(half, w, b).dtype(), low);
-    EXPECT_EQ(conv_transpose3d(x, w, b).dtype(), low);
-    EXPECT_EQ(conv2d(x.select(2, 0), w.select(2, 0), b).dtype(), low);
-    EXPECT_EQ(conv_transpose1d(x.select(2, 0).select(2, 0), w.select(2, 0).select(2, 0), b).dtype(), low);
-    EXPECT_EQ(matmul(m, m.to(bf16)).dtype(), low);
-    EXPECT_EQ(nn::Linear({.in_features = 4, .out_features = 3, .tensor = x.options()})(m).dtype(), low);
-    // f32
-    for (const Tensor& t : {x, half}) {
-      for (const Tensor& y : {softmax(t, 1),
-                              log_softmax(t, 1),
-                              logsumexp(t),
-                              exp(t),
-                              log(t),
-                              pow(t, 2),
-                              pow(t, t),
-                              rsqrt(t),
-                              softplus(t),
-                              sum(t),
-                              norm(t),
-                              layer_norm(t, {4}),
-                              group_norm(t, 2),
-                              mse_loss(t, x),
-                              l1_loss(t, t),
-                              huber_loss(t, t),
-                              smooth_l1_loss(x, t),
-                              binary_cross_entropy_with_logits(t, x),
-                              cross_entropy(t, classes),
-                              cross_entropy(t, softmax(t, 1)),
-                              soft_dice_loss(t, x)})
-        EXPECT_EQ(y.dtype(), f32);
-    }
+    expect_dtypes(low, conv3d(x, w, b, {.padding = 1}), conv3d(half, w, b), conv_transpose3d(x, w, b),
+                  conv2d(x.select(2, 0), w.select(2, 0), b),
+                  conv_transpose1d(x.select(2, 0).select(2, 0), w.select(2, 0).select(2, 0), b),
+                  matmul(m, m.to(bf16)),
+                  nn::Linear({.in_features = 4, .out_features = 3, .tensor = x.options()})(m));
+    for (const Tensor& t : {x, half})
+      expect_dtypes(f32, softmax(t, 1), log_softmax(t, 1), logsumexp(t), exp(t), log(t), pow(t, 2), pow(t, t),
+                    rsqrt(t), softplus(t), sum(t), norm(t), layer_norm(t, {4}), group_norm(t, 2),
+                    mse_loss(t, x), l1_loss(t, t), huber_loss(t, t), smooth_l1_loss(x, t),
+                    binary_cross_entropy_with_logits(t, x), cross_entropy(t, classes),
+                    cross_entropy(t, softmax(t, 1)), soft_dice_loss(t, x));
     // The wider one.
-    for (const Tensor& y : {x + half, half - x, x * half, half / x, where(gt(x, 0), half, x),
-                            cat({half, x}, 0), stack({x, half}, 0), maximum(x, half), minimum(half, x),
-                            clamp(half, x, {}), clamp(x, {}, half), clamp(half, half, x)})
-      EXPECT_EQ(y.dtype(), f32);
-    EXPECT_EQ((half + half).dtype(), bf16);
+    expect_dtypes(f32, x + half, half - x, x * half, half / x, where(gt(x, 0), half, x), cat({half, x}, 0),
+                  stack({x, half}, 0), maximum(x, half), minimum(half, x), clamp(half, x, {}),
+                  clamp(x, {}, half), clamp(half, half, x));
     // Unchanged.
     const BatchNormOptions training{.training = true};
-    EXPECT_EQ(batch_norm(half, {}, {}, b, b, training).dtype(), bf16);
-    EXPECT_EQ(batch_norm(x, {}, {}, b, b, training).dtype(), f32);
-    EXPECT_EQ(relu(half).dtype(), bf16);
-    EXPECT_EQ(max_pool3d(half, {.kernel_size = 2}).dtype(), bf16);
+    expect_dtypes(bf16, half + half, batch_norm(half, {}, {}, b, b, training), relu(half),
+                  max_pool3d(half, {.kernel_size = 2}));
+    expect_dtypes(f32, batch_norm(x, {}, {}, b, b, training));
     // f64 is left alone.
     const Tensor wide = m.to(f64);
     EXPECT_EQ(matmul(wide, wide).dtype(), f64);

@@ -1,11 +1,6 @@
-#include <gtest/gtest.h>
 #include <pthread.h>
 
-#include <atomic>
-#include <thread>
-
-#include <voxgrad/autograd/meta.h>
-#include <voxgrad/voxgrad.h>
+#include "tests/support/test.h"
 
 // Ownership: nothing leaks, nothing recurses, threads do not collide.
 

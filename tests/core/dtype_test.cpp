@@ -1,13 +1,10 @@
-#include <voxgrad/core/device.h>
-#include <voxgrad/core/dtype.h>
-
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
 TEST(DType, NamesSizesAndTypes) {
-  EXPECT_EQ(str(f32, f64, i64, u8, boolean, bf16, f16), "f32f64i64u8boolbf16f16");
+  EXPECT_EQ(str(f32, f64, i64, u8, boolean, bf16, f16, i16, u16, i32), "f32f64i64u8boolbf16f16i16u16i32");
   for (DType dtype : {f32, f64, i64, u8, boolean, bf16, f16}) {
     const auto [matches, size] = visit_dtype(dtype, [&]<class T>(T) {
       return std::pair(dtype_of<T>() == dtype, static_cast<int64_t>(sizeof(T)));
@@ -23,13 +20,28 @@ TEST(DType, NamesSizesAndTypes) {
   EXPECT_EQ(dtype_of<const float>(), f32);
 }
 
+TEST(DType, SomeAreOnlyStored) {
+  for (const DType dtype : {i16, u16, i32}) {
+    EXPECT_TRUE(is_only_stored(dtype) && !is_floating(dtype)) << dtype;
+    EXPECT_EQ(visit_storage(dtype, []<class T>(T) { return dtype_of<T>(); }), dtype);
+    EXPECT_EQ(visit_storage(dtype, []<class T>(T) { return static_cast<int64_t>(sizeof(T)); }),
+              size_of(dtype));
+    EXPECT_EQ(visit_bits(dtype, []<class T>(T) { return static_cast<int64_t>(sizeof(T)); }), size_of(dtype));
+    EXPECT_THROW(visit_dtype(dtype, [](auto) {}), DTypeError);
+    EXPECT_EQ(testing::message_of<DTypeError>([&] { visit_opmath(dtype, [](auto) {}); }),
+              str("no op computes in dtype ", dtype, "; convert with to(vox::f32) or to(vox::i64)"));
+  }
+  for (const DType dtype : {f32, f64, i64, u8, boolean, bf16, f16})
+    EXPECT_FALSE(is_only_stored(dtype)) << dtype;
+}
+
 TEST(DType, VisitFloatingRefusesTheOthers) {
   const auto size = []<class T>(T) { return sizeof(T); };
   EXPECT_EQ(visit_floating("mean", f32, size), 4u);
   EXPECT_EQ(visit_floating("mean", f64, size), 8u);
   for (DType dtype : {i64, u8, boolean}) EXPECT_THROW(visit_floating("mean", dtype, size), DTypeError);
-  EXPECT_EQ(testing::message_of<DTypeError>([&] { visit_floating("mean", i64, size); }),
-            "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
+  EXPECT_MESSAGE(DTypeError, visit_floating("mean", i64, size),
+                 "mean: needs a floating dtype, got i64; allowed are f32 and f64 (use to(dtype))");
 }
 
 TEST(DType, SixteenBitsAreStorage) {
@@ -46,8 +58,8 @@ TEST(DType, SixteenBitsAreStorage) {
 }
 
 TEST(DType, ACorruptValueIsAnError) {
-  EXPECT_THROW(visit_dtype(static_cast<DType>(77), [](auto) {}), DTypeError);
-  EXPECT_THROW(visit_opmath(static_cast<DType>(77), [](auto) {}), DTypeError);
+  EXPECT_ERRORS(DTypeError, visit_dtype(static_cast<DType>(77), [](auto) {}),
+                visit_opmath(static_cast<DType>(77), [](auto) {}));
 }
 
 TEST(Device, NamesAndEquality) {

@@ -1,11 +1,4 @@
-#include <voxgrad/voxgrad.h>
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
-
-#include <array>
-#include <bit>
-#include <cmath>
+#include "tests/support/test.h"
 
 // bf16 and f16 tensors: how they are made, copied, cast and printed. tests/ops/half_test.cpp tests ops on
 // them.
@@ -13,11 +6,7 @@
 namespace vox {
 namespace {
 
-constexpr double inf = std::numeric_limits<double>::infinity();
-using Floats = std::vector<float>;
-
-class HalfTensorTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, HalfTensorTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(HalfTensorTest);
 
 template <class T>
 std::vector<uint16_t> bits(const Tensor& t) {
@@ -103,9 +92,9 @@ TEST_P(HalfTensorTest, CastsBetweenAllDtypes) {
   for (const DType half : {bf16, f16}) {
     const Tensor h = x.to(half);
     EXPECT_EQ(h.dtype(), half);
-    EXPECT_EQ(h.to(i64).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 300, 0, 255, 1}));
-    EXPECT_EQ(h.to(u8).to_vector<uint8_t>(), (std::vector<uint8_t>{1, 0, 255, 0, 255, 1}));
-    EXPECT_EQ(h.to(boolean).to_vector<bool>(), (std::vector<bool>{true, true, true, false, true, true}));
+    EXPECT_EQ(h.to(i64).to_vector<int64_t>(), (Ints{1, -1, 300, 0, 255, 1}));
+    EXPECT_EQ(h.to(u8).to_vector<uint8_t>(), (Bytes{1, 0, 255, 0, 255, 1}));
+    EXPECT_EQ(h.to(boolean).to_vector<bool>(), (Bools{true, true, true, false, true, true}));
     for (const DType from : {i64, u8, boolean}) {
       const Tensor whole = x.to(from);
       EXPECT_EQ(whole.to(half).to(f64).to_vector<double>(), whole.to(f64).to_vector<double>()) << from;
@@ -115,13 +104,13 @@ TEST_P(HalfTensorTest, CastsBetweenAllDtypes) {
                 .to(bf16)
                 .to(f64)
                 .to_vector<double>(),
-            (std::vector<double>{256, -260, 0x1.02p62}));
+            (Doubles{256, -260, 0x1.02p62}));
   const Tensor h = full({2}, 65504, on(f16));
   EXPECT_EQ(h.to(bf16).to(f32).to_vector<float>(), Floats(2, 65536));
   EXPECT_EQ(h.to(bf16).to(f16).to(f32).to_vector<float>(), Floats(2, HUGE_VALF));
   EXPECT_EQ(h.to(f16).impl(), h.impl());
   const Tensor nans = from_vector<float>({NAN, HUGE_VALF, -HUGE_VALF}, {3}, device()).to(f16);
-  EXPECT_EQ(nans.to(i64).to_vector<int64_t>(), (std::vector<int64_t>{0, INT64_MAX, INT64_MIN}));
+  EXPECT_EQ(nans.to(i64).to_vector<int64_t>(), (Ints{0, INT64_MAX, INT64_MIN}));
 }
 
 TEST_P(HalfTensorTest, StridedCasts) {
@@ -187,12 +176,11 @@ TEST_P(HalfTensorTest, RandomNumbersAreThoseOfF32) {
       ASSERT_LE(uniform[i] - got[i], uniform[i] * relative + 0x1p-24f);
       ASSERT_LT(got[i], 1);
     }
-    EXPECT_TRUE(testing::same_bits(randn(shape, on(f32), a).to(half), randn(shape, on(half), b)));
+    EXPECT_TRUE(same_bits(randn(shape, on(f32), a).to(half), randn(shape, on(half), b)));
     EXPECT_EQ(a.state(), b.state());
   }
   EXPECT_EQ(randint(-256, 257, {100}, on(bf16)).dtype(), bf16);
-  EXPECT_THROW(randint(0, 258, {1}, on(bf16)), ValueError);
-  EXPECT_THROW(randint(0, 2050, {1}, on(f16)), ValueError);
+  EXPECT_ERRORS(ValueError, randint(0, 258, {1}, on(bf16)), randint(0, 2050, {1}, on(f16)));
   Generator a(3), b(3);
   EXPECT_EQ(randint(-2048, 2049, {999}, on(f16), a).to(i64).to_vector<int64_t>(),
             randint(-2048, 2049, {999}, on(i64), b).to_vector<int64_t>());
@@ -210,7 +198,7 @@ TEST_P(HalfTensorTest, CastsPassGradients) {
     const float third = 1.f / 3;
     h.to(f32).backward(full({3}, third, on(f32)));
     EXPECT_EQ(h.grad().dtype(), half);
-    EXPECT_TRUE(testing::same_bits(h.grad(), full({3}, third, on(half))));
+    EXPECT_TRUE(same_bits(h.grad(), full({3}, third, on(half))));
   }
 }
 
@@ -220,9 +208,8 @@ TEST_P(HalfTensorTest, MixedDtypesAreAnErrorThatNamesBoth) {
        {std::pair(b, h), {h, f}, {f, b}, {b, ones({2}, on(f64))}, {h, ones({2}, on(i64))}}) {
     EXPECT_REFUSED(DTypeError, left + right, to_string(left.dtype()));
     EXPECT_REFUSED(DTypeError, left + right, to_string(right.dtype()));
-    EXPECT_THROW(eq(left, right), DTypeError);
-    EXPECT_THROW(where(full({2}, true, on(boolean)), left, right), DTypeError);
-    EXPECT_THROW(left.clone().add_(right), DTypeError);
+    EXPECT_ERRORS(DTypeError, eq(left, right), where(full({2}, true, on(boolean)), left, right),
+                  left.clone().add_(right));
   }
 }
 
@@ -230,8 +217,7 @@ TEST_P(HalfTensorTest, GradcheckRefusesThem) {
   for (const DType half : {bf16, f16}) {
     const Tensor x = ones({2}, on(half)).set_requires_grad(true);
     const auto check = [&] { autograd::gradcheck([](const auto& inputs) { return inputs[0] * 2; }, {x}); };
-    EXPECT_EQ(testing::message_of<DTypeError>(check),
-              str("gradcheck: differences need f64 inputs, got ", half));
+    EXPECT_EQ(message_of<DTypeError>(check), str("gradcheck: differences need f64 inputs, got ", half));
   }
 }
 

@@ -1,21 +1,10 @@
-#include <voxgrad/core/half.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <vector>
+#include "tests/support/test.h"
 
 // Conversions against rules written out here: the value of every pattern, and, for numbers that are rounded
 // to 16 bits, the nearest of the two neighbours in the table of all values.
 
 namespace vox {
 namespace {
-
-constexpr double inf = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 /// Bits of exponent and of fraction.
 template <class T>

@@ -1,16 +1,8 @@
-#include <voxgrad/core/host_memory.h>
-
-#include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <cstdint>
-#include <cstring>
-#include <thread>
-#include <vector>
+#include <voxgrad/core/host_memory.h>
 
-#include <voxgrad/core/factories.h>
-
-#include "tests/support/limit_memory.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -67,13 +59,13 @@ TEST(HostMemoryTest, ASmallRequestLeavesALargeBlockAlone) {
 }
 
 TEST(HostMemoryDeathTest, GivesBackAllWhereWhatItTakesIsNotEnough) {
-  if (!testing::can_limit_memory) GTEST_SKIP() << "sanitizers need address space";
+  if (!can_limit_memory) GTEST_SKIP() << "sanitizers need address space";
   const auto run = [] {
     mallopt(M_MMAP_THRESHOLD, 1 << 16);  // so that what is freed goes to the system at once
     std::vector<void*> blocks;
     for (int i = 0; i < 80; ++i) blocks.push_back(allocate_host(mib));
     for (void* block : blocks) deallocate_host(block, mib);
-    testing::limit_memory(0);
+    limit_memory(0);
     // The 64 MiB that are freed first do not hold a block of 64 MiB at the alignment of huge pages.
     std::exit(allocate_host(64 * mib) ? 0 : 1);
   };

@@ -1,10 +1,6 @@
 #include <voxgrad/core/normal.h>
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <numbers>
+#include "tests/support/test.h"
 
 namespace vox::detail {
 namespace {

@@ -1,21 +1,7 @@
-#include <voxgrad/core/check.h>
-#include <voxgrad/core/parallel.h>
-
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <mutex>
-#include <set>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "tests/support/errors.h"
-#include "tests/support/limit_memory.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -125,7 +111,7 @@ TEST_F(Parallel, TheLowestFailingChunkIsTheOneReported) {
         ++ran;
         if (begin >= 7 && begin % 2 == 1) throw ValueError(str(begin));
       };
-      EXPECT_EQ(testing::message_of<ValueError>([&] { parallel_for(100, 1, throws); }), "7");
+      EXPECT_MESSAGE(ValueError, parallel_for(100, 1, throws), "7");
       EXPECT_GE(ran, 8);
     }
     EXPECT_EQ(chunks_of(4, 2).size(), 2u) << "the next call works";
@@ -134,12 +120,12 @@ TEST_F(Parallel, TheLowestFailingChunkIsTheOneReported) {
 
 TEST_F(Parallel, ExceptionsOfNestedCallsAndOfSingleChunksArrive) {
   set_num_threads(3);
-  EXPECT_THROW(parallel_for(9, 1,
-                            [](int64_t, int64_t) {
-                              parallel_for(4, 1, [](int64_t, int64_t) { throw ShapeError("inner"); });
-                            }),
-               ShapeError);
-  EXPECT_THROW(parallel_for(1, 1, [](int64_t, int64_t) { throw ShapeError("single"); }), ShapeError);
+  EXPECT_ERRORS(ShapeError,
+                parallel_for(9, 1,
+                             [](int64_t, int64_t) {
+                               parallel_for(4, 1, [](int64_t, int64_t) { throw ShapeError("inner"); });
+                             }),
+                parallel_for(1, 1, [](int64_t, int64_t) { throw ShapeError("single"); }));
   // The thread is no longer marked as being inside a call.
   EXPECT_NO_THROW(set_num_threads(2));
 }
@@ -169,7 +155,7 @@ TEST_F(Parallel, ALaterExceptionOfAHigherChunkIsDropped) {
     while (!higher_runs) std::this_thread::yield();
     throw ValueError(str(begin));
   };
-  EXPECT_EQ(testing::message_of<ValueError>([&] { parallel_for(2, 1, throws); }), "0");
+  EXPECT_MESSAGE(ValueError, parallel_for(2, 1, throws), "0");
 }
 
 TEST_F(Parallel, ThreadsChangeWhileOthersCompute) {
@@ -221,9 +207,8 @@ TEST_F(Parallel, AForkedChildHasItsOwnThreads) {
 
 TEST_F(Parallel, RefusesBadArguments) {
   const auto nothing = [](int64_t, int64_t) {};
-  EXPECT_THROW(parallel_for(-1, 1, nothing), ValueError);
-  EXPECT_THROW(parallel_for(1, 0, nothing), ValueError);
-  EXPECT_THROW(parallel_for(0, -1, nothing), ValueError);
+  EXPECT_ERRORS(ValueError, parallel_for(-1, 1, nothing), parallel_for(1, 0, nothing),
+                parallel_for(0, -1, nothing));
   for (int threads : {0, -1, 1025}) EXPECT_THROW(set_num_threads(threads), ValueError);
   set_num_threads(2);
   EXPECT_THROW(parallel_for(4, 1, [](int64_t, int64_t) { set_num_threads(3); }), ValueError);
@@ -260,10 +245,10 @@ TEST_F(ParallelEnvironmentDeathTest, ABadValueIsAnError) {
 
 // The limit on memory lasts for the rest of the process, so this test needs one of its own.
 TEST(ParallelDeathTest, ThreadsThatDoNotStartAreAnErrorAndFewerStillWork) {
-  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  if (!can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto asking_for_too_many = [] {
-    testing::limit_memory(int64_t{256} << 20);  // the stacks of 1023 threads take 2 GiB or more
+    limit_memory(int64_t{256} << 20);  // the stacks of 1023 threads take 2 GiB or more
     set_num_threads(1024);
     std::atomic<int> ran{0};
     for (int round = 0; round < 2; ++round) {

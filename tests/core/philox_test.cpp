@@ -1,10 +1,7 @@
 #include <voxgrad/core/distributions.h>
-#include <voxgrad/core/generator.h>
 #include <voxgrad/core/philox.h>
 
-#include <gtest/gtest.h>
-
-#include <array>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {

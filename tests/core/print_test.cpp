@@ -1,9 +1,4 @@
-#include <voxgrad/voxgrad.h>
-#include "tests/support/devices.h"
-
-#include <cmath>
-#include <iomanip>
-#include <sstream>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -85,8 +80,7 @@ TEST(Print, IgnoresAndKeepsTheStreamsFlags) {
   EXPECT_EQ(out.str(), "tensor(0.2500) 2.5e-01");
 }
 
-class PrintOnDevice : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, PrintOnDevice, testing::devices(), testing::device_name);
+DEVICE_SUITE(PrintOnDevice);
 
 TEST_P(PrintOnDevice, NamesTheDeviceUnlessItIsTheCpu) {
   const Tensor x = from_vector<float>({1, 2}, {2}, device());

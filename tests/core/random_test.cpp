@@ -1,22 +1,11 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/generator.h>
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
-
-#include <cmath>
-#include <set>
+#include "tests/support/test.h"
 
 // rand, randn and randint: their bits, on every device and with any number of threads.
 
 namespace vox {
 namespace {
 
-using Floats = std::vector<float>;
-using Doubles = std::vector<double>;
-using Ints = std::vector<int64_t>;
-
-class Random : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Random, testing::devices(), testing::device_name);
+DEVICE_SUITE(Random);
 
 // Block 0 of seed 0 is Random123's known answer 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
 TEST_P(Random, UniformsOfTheKnownAnswer) {
@@ -46,10 +35,10 @@ TEST_P(Random, SameBitsAsTheCpu) {
   for (int64_t n : {1, 2, 3, 5, 1023, 100'003}) {
     Generator here(123), cpu(123);
     for (const DType dtype : {f32, f64}) {
-      EXPECT_TRUE(testing::same_bits(rand({n}, on(dtype), here), rand({n}, {dtype}, cpu)));
-      EXPECT_TRUE(testing::same_bits(randn({n}, on(dtype), here), randn({n}, {dtype}, cpu)));
+      EXPECT_TRUE(same_bits(rand({n}, on(dtype), here), rand({n}, {dtype}, cpu)));
+      EXPECT_TRUE(same_bits(randn({n}, on(dtype), here), randn({n}, {dtype}, cpu)));
     }
-    EXPECT_TRUE(testing::same_bits(randint(0, 256, {n}, on(u8), here), randint(0, 256, {n}, {u8}, cpu)));
+    EXPECT_TRUE(same_bits(randint(0, 256, {n}, on(u8), here), randint(0, 256, {n}, {u8}, cpu)));
     EXPECT_EQ(here.state(), cpu.state());
   }
 }
@@ -83,7 +72,7 @@ TEST_P(Random, EmptyAndScalarShapes) {
 
 // Every kernel, with a last block that is not full; cheap enough for compute-sanitizer.
 class RandomSanitize : public Random {};
-INSTANTIATE_TEST_SUITE_P(, RandomSanitize, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, RandomSanitize, devices(), device_name);
 
 TEST_P(RandomSanitize, PartialBlocks) {
   for (DType dtype : {f32, f64}) {
@@ -143,20 +132,17 @@ TEST(RandomStatistics, EveryPermutationOccurs) {
 }
 
 TEST(RandomThreads, TheirNumberChangesNoBit) {
-  EXPECT_TRUE(testing::same_on_any_threads([] {
+  EXPECT_TRUE(same_on_any_threads([] {
     Generator generator(3);
     return randn({50'001}, {}, generator);
   }));
 }
 
 TEST(RandomErrors, NameTheRule) {
-  EXPECT_THROW(rand({2}, {i64}), DTypeError);
-  EXPECT_THROW(randn({2}, {u8}), DTypeError);
+  EXPECT_ERRORS(DTypeError, rand({2}, {i64}), randn({2}, {u8}));
   EXPECT_THROW(rand({-1}), ShapeError);
-  EXPECT_THROW(randint(3, 3, {2}), ValueError);
-  EXPECT_THROW(randint(0, 257, {2}, {u8}), ValueError);
-  EXPECT_THROW(randint(-1, 2, {2}, {u8}), ValueError);
-  EXPECT_THROW(randint(0, (1 << 24) + 2, {2}, {f32}), ValueError);
+  EXPECT_ERRORS(ValueError, randint(3, 3, {2}), randint(0, 257, {2}, {u8}), randint(-1, 2, {2}, {u8}),
+                randint(0, (1 << 24) + 2, {2}, {f32}));
   EXPECT_NO_THROW(randint(0, (1 << 24) + 1, {2}, {f32}));
   EXPECT_NO_THROW(randint(INT64_MIN, INT64_MAX, {2}));
   const GeneratorState before = default_generator().state();

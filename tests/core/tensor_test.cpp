@@ -1,34 +1,17 @@
-#include <cmath>
-#include <limits>
-
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/errors.h"
-#include "tests/support/limit_memory.h"
+#include "tests/support/test.h"
 
 // Handles, memory and versions of tensors, without any op.
 
 namespace vox {
 namespace {
 
-using testing::message_of;
-
-using Floats = std::vector<float>;
-
 TEST(Tensor, UndefinedStandsForNone) {
   const Tensor none;
   EXPECT_FALSE(none.defined());
-  EXPECT_EQ(message_of([&] { none.shape(); }),
-            "shape: the tensor is undefined (default-constructed or moved from)");
-  EXPECT_THROW(none.dtype(), ValueError);
-  EXPECT_THROW(none.device(), ValueError);
-  EXPECT_THROW(none.numel(), ValueError);
-  EXPECT_THROW(none.data<float>(), ValueError);
-  EXPECT_THROW(none.requires_grad(), ValueError);
-  EXPECT_THROW(none.detach(), ValueError);
-  EXPECT_THROW(none.item(), ValueError);
-  EXPECT_THROW(none.to_vector<float>(), ValueError);
-  EXPECT_THROW(Tensor().mutable_data<float>(), ValueError);
+  EXPECT_MESSAGE(Error, none.shape(), "shape: the tensor is undefined (default-constructed or moved from)");
+  EXPECT_ERRORS(ValueError, none.dtype(), none.device(), none.numel(), none.data<float>(),
+                none.requires_grad(), none.detach(), none.item(), none.to_vector<float>(),
+                Tensor().mutable_data<float>());
 }
 
 TEST(Tensor, EmptyIsDenseAndAligned) {
@@ -57,22 +40,19 @@ TEST(Tensor, HugeSizesAreRefusedBeforeMemoryIsTouched) {
   const int64_t half = int64_t{1} << 32;
   EXPECT_THROW(empty({half, half}), ShapeError);
   EXPECT_THROW(empty({int64_t{1} << 61, 1}), ShapeError) << "the bytes overflow, not the elements";
-  EXPECT_THROW(empty({INT64_MAX, 0, 2}), ShapeError);
-  EXPECT_THROW(empty({-1}), ShapeError);
-  EXPECT_THROW(empty({2, INT64_MIN}), ShapeError);
+  EXPECT_ERRORS(ShapeError, empty({INT64_MAX, 0, 2}), empty({-1}), empty({2, INT64_MIN}));
   EXPECT_THROW(empty({int64_t{1} << 58}), OutOfMemoryError) << "2^60 bytes";
-  EXPECT_THROW(empty({INT64_MAX - 63}, {.dtype = u8}), OutOfMemoryError);
-  EXPECT_THROW(zeros({int64_t{1} << 58}), OutOfMemoryError);
+  EXPECT_ERRORS(OutOfMemoryError, empty({INT64_MAX - 63}, {.dtype = u8}), zeros({int64_t{1} << 58}));
 }
 
 // The limit lasts for the rest of the process, so this test needs one of its own.
 TEST(TensorDeathTest, AVectorThatFindsNoMemoryIsAnOutOfMemoryError) {
-  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  if (!can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto call = [] {
     set_num_threads(1);
     const Tensor x = ones({1}).expand({int64_t{32} << 20});
-    testing::limit_memory(int64_t{192} << 20);  // for a dense copy of 128 MiB, not for the vector too
+    limit_memory(int64_t{192} << 20);  // for a dense copy of 128 MiB, not for the vector too
     try {
       x.to_vector<float>();
     } catch (const OutOfMemoryError& error) {
@@ -103,10 +83,10 @@ TEST(Tensor, DetachSharesMemoryAndVersion) {
 
 TEST(Tensor, DataDemandsTheDtype) {
   Tensor x = empty({1}, {.dtype = i64});
-  EXPECT_EQ(message_of([&] { x.data<float>(); }),
-            "data: asked for elements of dtype f32, the tensor holds i64 (convert with to(dtype) first)");
-  EXPECT_THROW(x.mutable_data<bool>(), DTypeError);
-  EXPECT_THROW(x.to_vector<uint8_t>(), DTypeError);
+  EXPECT_MESSAGE(
+      Error, x.data<float>(),
+      "data: asked for elements of dtype f32, the tensor holds i64 (convert with to(dtype) first)");
+  EXPECT_ERRORS(DTypeError, x.mutable_data<bool>(), x.to_vector<uint8_t>());
 }
 
 TEST(Tensor, MutableDataIsAnInPlaceWrite) {
@@ -143,8 +123,7 @@ TEST(Tensor, AnOffsetIntoNothingIsNoAddress) {
 
 TEST(Tensor, ItemNeedsOneElement) {
   EXPECT_EQ(full({1, 1, 1}, 4).item(), 4);
-  EXPECT_THROW(zeros({2}).item(), ShapeError);
-  EXPECT_THROW(zeros({0}).item(), ShapeError);
+  EXPECT_ERRORS(ShapeError, zeros({2}).item(), zeros({0}).item());
 }
 
 TEST(Tensor, ItemIsADoubleOrAsked) {
@@ -179,8 +158,8 @@ TEST(Tensor, OnlyFloatingLeavesMayRequireGrad) {
 }
 
 TEST(Tensor, CudaWithoutADeviceIsAnError) {
-  EXPECT_THROW(empty({1}, {.device = Device::cuda(9999)}), DeviceError);
-  EXPECT_THROW(empty({1}, {.device = Device::cuda(-1)}), DeviceError);
+  EXPECT_ERRORS(DeviceError, empty({1}, {.device = Device::cuda(9999)}),
+                empty({1}, {.device = Device::cuda(-1)}));
 }
 
 TEST(Scalar, RemembersWholeNumbersExactly) {
@@ -194,9 +173,8 @@ TEST(Scalar, RemembersWholeNumbersExactly) {
 
 TEST(Tensor, ThereIsOneCpu) {
   const Device second{DeviceType::cpu, 1};
-  EXPECT_THROW(empty({1}, {.device = second}), DeviceError);
-  EXPECT_THROW(empty({0}, {.device = second}), DeviceError);
-  EXPECT_THROW(ones({1}).to(second), DeviceError);
+  EXPECT_ERRORS(DeviceError, empty({1}, {.device = second}), empty({0}, {.device = second}),
+                ones({1}).to(second));
   float value = 0;
   EXPECT_THROW(from_blob(&value, {1}, {1}, second), DeviceError);
 }

@@ -4,6 +4,7 @@
 #include <voxgrad/voxgrad.h>
 
 #include "tests/support/devices.h"
+#include "tests/support/errors.h"
 
 // Events, captured graphs and device properties through the public interface, without a header of CUDA.
 
@@ -76,8 +77,8 @@ TEST_F(CudaInterface, Devices) {
   const auto [free, total] = cuda::device_memory();
   EXPECT_GT(total, free);
   EXPECT_GT(free, 0);
-  EXPECT_THROW(cuda::device_name(Device::cuda(cuda::device_count())), DeviceError);
-  EXPECT_THROW(cuda::device_memory(Device::cpu()), DeviceError);
+  EXPECT_ERRORS(DeviceError, cuda::device_name(Device::cuda(cuda::device_count())),
+                cuda::device_memory(Device::cpu()));
   const int64_t before = memory_stats(Device::cuda()).in_use;
   const Tensor x = zeros({1000}, Device::cuda());
   EXPECT_EQ(memory_stats(Device::cuda()).in_use, before + 4000);

@@ -1,21 +1,12 @@
 // The kernels of norms, called directly and compared with the definition in double.
-#include <cmath>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/layer_kernels.h>
 
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using namespace vox::testing;
 using detail::NormGeometry;
-using Numbers = std::vector<double>;
 
 constexpr double eps = 1e-5;
 
@@ -71,10 +62,10 @@ double activation_gradient(double z, double g, double slope) {
 /// The definition. Gradients of cells whose z is close to 0 become 0 in `grad_y`: rounding decides their
 /// side.
 struct Reference {
-  Numbers y, mean, variance, rstd, grad_x, grad_weight, grad_bias;
+  Doubles y, mean, variance, rstd, grad_x, grad_weight, grad_bias;
 
-  Reference(const NormGeometry& g, const Numbers& x, Numbers& grad_y, const Numbers& weight,
-            const Numbers& bias, double slope, bool of_x) {
+  Reference(const NormGeometry& g, const Doubles& x, Doubles& grad_y, const Doubles& weight,
+            const Doubles& bias, double slope, bool of_x) {
     const auto rows = static_cast<size_t>(g.rows), channels = static_cast<size_t>(g.channels());
     y.resize(x.size()), grad_x.resize(x.size());
     mean.resize(rows), variance.resize(rows), rstd.resize(rows);
@@ -125,7 +116,7 @@ class CudaNorm : public CudaTest {
   static Tensor unwritten(int64_t n, DType dtype) {
     return full({n}, std::numeric_limits<double>::quiet_NaN(), on_gpu(dtype));
   }
-  static Numbers numbers(const Tensor& t) { return t.to(f64).to_vector<double>(); }
+  static Doubles numbers(const Tensor& t) { return t.to(f64).to_vector<double>(); }
 
   /// One call of each kernel, and the results, which were unwritten. Those of weights have their dtype.
   struct Results {
@@ -147,9 +138,9 @@ class CudaNorm : public CudaTest {
     return r;
   }
 
-  static void expect_close(const char* what, const Tensor& got, const Numbers& wanted, double scale,
+  static void expect_close(const char* what, const Tensor& got, const Doubles& wanted, double scale,
                            double tolerance) {
-    const Numbers values = numbers(got);
+    const Doubles values = numbers(got);
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (std::abs(values[i] - wanted[i]) <= tolerance * (scale + std::abs(wanted[i]))) continue;
       ADD_FAILURE() << what << "[" << i << "] is " << values[i] << ", not " << wanted[i];
@@ -168,7 +159,7 @@ TEST_F(CudaNorm, IsItsDefinition) {
         SCOPED_TRACE(str(name, ", ", dtype, ", weights ", weights, ", slope ", slope));
         const Tensor x = make(n, dtype, 1, 1, 1), w = make(g.channels(), weights, 1, 0.25, 2),
                      b = make(g.channels(), weights, 0.25, 0.25, 3);
-        Numbers gradient = numbers(make(n, dtype, 0, 1, 4));
+        Doubles gradient = numbers(make(n, dtype, 0, 1, 4));
         const Reference wanted(g, numbers(x), gradient, numbers(w), numbers(b), slope, true);
         const Tensor grad_y = from_vector<double>(gradient, {n}).to(dtype).to(Device::cuda());
         const Activation activation{slope};
@@ -184,7 +175,7 @@ TEST_F(CudaNorm, IsItsDefinition) {
         expect_close("grad_bias", r.grad_bias, wanted.grad_bias, per_channel, tolerance);
         if (g.row_size() > 1) {
           const double unbiased = static_cast<double>(g.row_size()) / static_cast<double>(g.row_size() - 1);
-          Numbers means, variances;
+          Doubles means, variances;
           for (const double m : wanted.mean) means.push_back(0.75 * 0.5 + 0.25 * m);
           for (const double v : wanted.variance) variances.push_back(0.75 * 2 + 0.25 * v * unbiased);
           expect_close("running mean", running.mean, means, 1, tolerance);
@@ -244,7 +235,7 @@ TEST_F(CudaNorm, ALargeMean) {
       Tensor x = make(2 * length, f32, 1e4, 1, 1);
       x.slice(0, 0, 1).fill_(first);
       const detail::NormStatistics s = run(x, x, g).statistics;
-      Numbers none(static_cast<size_t>(2 * length)), ones(2, 1), zeros(2, 0);
+      Doubles none(static_cast<size_t>(2 * length)), ones(2, 1), zeros(2, 0);
       const Reference wanted(g, numbers(x), none, ones, zeros, 1, true);
       expect_close("mean", s.mean, wanted.mean, 0, 3e-7);
       expect_close("rstd", s.rstd, wanted.rstd, 0, 2e-5);
@@ -262,7 +253,7 @@ TEST_F(CudaNorm, NaNAndInf) {
       x.slice(0, length + 7, length + 8).fill_(bad);
       const Results r = run(x, x, g, {}, {}, Activation::relu());
       for (const Tensor& t : {r.y, r.grad_x}) {
-        const Numbers values = numbers(t);
+        const Doubles values = numbers(t);
         for (size_t i = 0; i < values.size(); ++i)
           ASSERT_EQ(std::isnan(values[i]), static_cast<int64_t>(i) / length == 1) << i << " of " << length;
       }

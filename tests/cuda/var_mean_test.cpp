@@ -1,18 +1,10 @@
 // The kernel of var_mean, called directly and compared with the definition in double.
-#include <cmath>
-#include <vector>
-
-#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/layer_kernels.h>
 
-#include "tests/support/devices.h"
-#include "tests/support/layouts.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
 
 class CudaVarMean : public CudaTest {
  protected:

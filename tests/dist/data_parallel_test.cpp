@@ -84,10 +84,9 @@ TEST_P(DataParallelTest, RefusesNetworksThatDiffer) {
   const auto message = [](nn::Sequential& n) {
     return vox::testing::message_of<ValueError>([&] { DataParallel parallel(n); });
   };
-  EXPECT_EQ(
-      message(net),
-      "DataParallel: the networks differ: rank 0 has parameter \"1.weight\" of f32 (5,3), where rank 1 has "
-      "parameter \"1.weight\" of f32 (4,3)");
+  EXPECT_EQ(message(net),
+            "DataParallel: the networks differ: rank 0 has parameter \"1.weight\" of f32 (5,3), where rank 1 "
+            "has parameter \"1.weight\" of f32 (4,3)");
   nn::Sequential shorter{nn::Linear({.in_features = 2, .out_features = 3, .bias = rank != 1})};
   EXPECT_EQ(message(shorter),
             "DataParallel: the networks differ: rank 0 has parameter \"0.bias\" of f32 (3,), where rank 1 "
@@ -182,10 +181,10 @@ TEST_P(DataParallelTest, RefusesABackwardThatDoesNotReduce) {
   net.to(device);
   {
     DataParallel parallel(net);
-    EXPECT_THROW(net.forward(ones({3}, {.device = device})).backward(), GradError);
-    EXPECT_THROW(parallel.backward(ones({3}, {.device = device})), GradError);
-    EXPECT_THROW(parallel.backward(net.forward(ones({3}, {.device = device})), {.share = 2.0}), ValueError);
-    EXPECT_THROW(parallel.backward({}, {.share = 0.5}), ValueError);
+    EXPECT_ERRORS(GradError, net.forward(ones({3}, {.device = device})).backward(),
+                  parallel.backward(ones({3}, {.device = device})));
+    EXPECT_ERRORS(ValueError, parallel.backward(net.forward(ones({3}, {.device = device})), {.share = 2.0}),
+                  parallel.backward({}, {.share = 0.5}));
   }
   net.forward(ones({3}, {.device = device})).backward();  // the hooks are gone
 }
@@ -296,8 +295,7 @@ TEST(DistSampler, EveryEpochVisitsEverySampleOnce) {
   EXPECT_EQ(sampler.batch(1, 0).samples, sampler.batch(1, 0).samples);
   EXPECT_EQ(sorted.batch(5, 0).samples.size(),
             static_cast<size_t>(3 * (dist::rank() + 1) / dist::size() - 3 * dist::rank() / dist::size()));
-  EXPECT_THROW(sampler.batch(0, 1), ValueError);
-  EXPECT_THROW(dist::Sampler({.count = 0, .batch_size = 1}), ValueError);
+  EXPECT_ERRORS(ValueError, sampler.batch(0, 1), dist::Sampler({.count = 0, .batch_size = 1}));
 }
 
 }  // namespace

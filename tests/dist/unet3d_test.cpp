@@ -1,11 +1,9 @@
 // The network and the loss of examples/05_unet3d, trained by one process and by several.
-#include <gtest/gtest.h>
-
 #include <voxgrad/dist/data_parallel.h>
 #include <voxgrad/dist/dist.h>
-#include <voxgrad/voxgrad.h>
 
 #include "loss.h"
+#include "tests/support/test.h"
 #include "unet.h"
 
 namespace {

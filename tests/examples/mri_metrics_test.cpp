@@ -1,13 +1,7 @@
 // PSNR, SSIM and the foreground mask against their definitions, written out voxel by voxel.
 #include "metrics.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "mri_images.h"
+#include "tests/support/test.h"
 
 namespace mri {
 namespace {
@@ -79,11 +73,9 @@ TEST(MriMetrics, SsimEqualsItsDefinition) {
 TEST(MriMetrics, RefusesWhatItCannotScore) {
   const Volume x = noise({8, 8, 8}, 4);
   const Mask nothing(512, 0), short_mask(511, 1);
-  EXPECT_THROW(psnr(x, noise({8, 8, 7}, 4)), std::invalid_argument);
-  EXPECT_THROW(psnr(x, x, &nothing), std::invalid_argument);
-  EXPECT_THROW(psnr(x, x, &short_mask), std::invalid_argument);
-  EXPECT_THROW(ssim(x, x, &nothing), std::invalid_argument);
-  EXPECT_THROW(ssim(noise({6, 8, 8}, 4), noise({6, 8, 8}, 4)), std::invalid_argument);
+  EXPECT_ERRORS(std::invalid_argument, psnr(x, noise({8, 8, 7}, 4)), psnr(x, x, &nothing),
+                psnr(x, x, &short_mask), ssim(x, x, &nothing),
+                ssim(noise({6, 8, 8}, 4), noise({6, 8, 8}, 4)));
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 // The command line, the files written and the report.
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "metrics.h"
 #include "mri_images.h"
 #include "options.h"
 #include "pictures.h"
-#include "tests/support/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 #include "training.h"
 
 namespace mri {
@@ -35,25 +32,16 @@ TEST(MriOptions, ReadsBothSpellings) {
 }
 
 TEST(MriOptions, RefusesWhatItDoesNotKnow) {
-  EXPECT_THROW(parse({"--sed", "7"}), UsageError);
-  EXPECT_THROW(parse({"file.nii"}), UsageError);
-  EXPECT_THROW(parse({"--seed"}), UsageError);
-  EXPECT_THROW(parse({"--seed="}), UsageError);
-  EXPECT_THROW(parse({"--seed", "-1"}), UsageError);
-  EXPECT_THROW(parse({"--seed", "1x"}), UsageError);
-  EXPECT_THROW(parse({"--seed", "18446744073709551616"}), UsageError);
-  EXPECT_THROW(parse({"--steps", "0"}), UsageError);
-  EXPECT_THROW(parse({"--steps", "1e3"}), UsageError);
-  EXPECT_THROW(parse({"--threads", "0"}), UsageError);
-  EXPECT_THROW(parse({"--minutes", "nan"}), UsageError);
-  EXPECT_THROW(parse({"--phantom", "--volume", "file.nii"}), UsageError);
+  EXPECT_ERRORS(UsageError, parse({"--sed", "7"}), parse({"file.nii"}), parse({"--seed"}), parse({"--seed="}),
+                parse({"--seed", "-1"}), parse({"--seed", "1x"}), parse({"--seed", "18446744073709551616"}),
+                parse({"--steps", "0"}), parse({"--steps", "1e3"}), parse({"--threads", "0"}),
+                parse({"--minutes", "nan"}), parse({"--phantom", "--volume", "file.nii"}));
   const auto message = [](const char* option, const char* value) {
     return vox::testing::message_of<UsageError>([&] { parse({option, value}); });
   };
   EXPECT_EQ(message("--minutes", "0"), "--minutes: '0' is not a number from 0.01 to 100000");
   EXPECT_EQ(message("--threads", "9999"), "--threads: '9999' is not a number from 1 to 1024");
-  EXPECT_THROW(parse({"--minutes", "-2"}), UsageError);
-  EXPECT_THROW(parse({"--device", "gpu"}), UsageError);
+  EXPECT_ERRORS(UsageError, parse({"--minutes", "-2"}), parse({"--device", "gpu"}));
 }
 
 TEST(MriFiles, LeaveNothingBehindOnFailure) {

@@ -1,17 +1,9 @@
 // Degrading, interpolating, cropping and normalising.
-#include "volume.h"
-
-#include <gtest/gtest.h>
 #include <voxgrad/image/image.h>
-#include <voxgrad/voxgrad.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <stdexcept>
 
 #include "mri_images.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
+#include "volume.h"
 
 namespace mri {
 namespace {
@@ -81,8 +73,7 @@ TEST(MriResample, CropToEvenDropsLastPlanes) {
   EXPECT_EQ(even.size, (Size{2, 4, 4}));
   EXPECT_EQ(even.at(1, 3, 3), volume.at(1, 3, 3));
   EXPECT_THROW(crop_to_even(Volume({1, 4, 4})), std::invalid_argument);
-  EXPECT_THROW(crop(volume, {0, 0, 2}, {1, 1, 4}), std::out_of_range);
-  EXPECT_THROW(crop(volume, {-1, 0, 0}, {1, 1, 1}), std::out_of_range);
+  EXPECT_ERRORS(std::out_of_range, crop(volume, {0, 0, 2}, {1, 1, 4}), crop(volume, {-1, 0, 0}, {1, 1, 1}));
 }
 
 TEST(MriIntensity, PercentilesInterpolateBetweenRanks) {
@@ -92,8 +83,7 @@ TEST(MriIntensity, PercentilesInterpolateBetweenRanks) {
   EXPECT_EQ(percentile(volume, 50), 20);
   EXPECT_EQ(percentile(volume, 60), 24);
   EXPECT_EQ(percentile(volume, 100), 40);
-  EXPECT_THROW(percentile(volume, 101), std::invalid_argument);
-  EXPECT_THROW(percentile(Volume(), 50), std::invalid_argument);
+  EXPECT_ERRORS(std::invalid_argument, percentile(volume, 101), percentile(Volume(), 50));
 }
 
 TEST(MriIntensity, BytesAreDividedOthersStretchedAndClipped) {

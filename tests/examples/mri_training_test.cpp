@@ -1,18 +1,9 @@
 // What training relies on: planes that stay apart, patches that are a function of the step, a network whose
 // receptive field is what it says, tiles that fit together, checkpoints that restore everything.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <stdexcept>
-
 #include "mri_images.h"
 #include "network.h"
 #include "patches.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 #include "training.h"
 
 namespace mri {
@@ -198,8 +189,8 @@ TEST_F(MriCheckpoint, RefusesOtherRunsAndDamage) {
   TrainingState& state = run.state;
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
   save_checkpoint(state, path);
-  EXPECT_THROW(load_checkpoint(other_seed.state, path), std::runtime_error);
-  EXPECT_THROW(load_checkpoint(other_steps.state, path), std::runtime_error);
+  EXPECT_ERRORS(std::runtime_error, load_checkpoint(other_seed.state, path),
+                load_checkpoint(other_steps.state, path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_THROW(load_checkpoint(state, path), std::runtime_error);
   save_weights(state.network, path);  // a good file, but no checkpoint

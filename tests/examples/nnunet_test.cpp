@@ -1,18 +1,11 @@
 // voxgrad_nnunet against nnU-Net itself: tests/data/nnunet has small models that nnU-Net trained, a scan for
 // each, and what nnU-Net computed from it, stage by stage (tests/nnunet/reference.py made them).
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-
 #include <voxgrad/image/image.h>
-#include <voxgrad/voxgrad.h>
 
 #include "plans.h"
 #include "predict.h"
 #include "preprocess.h"
-#include "tests/data_dir.h"
+#include "tests/support/test.h"
 
 namespace nnunet {
 namespace {

@@ -1,15 +1,11 @@
 // The segmentation: labels on heads drawn by hand, the losses and scores of hand cases, patches, and cubes
 // that fit together.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <stdexcept>
-
 #include "labels.h"
 #include "loss.h"
 #include "mri_images.h"
 #include "report.h"
 #include "sampler.h"
+#include "tests/support/test.h"
 #include "unet.h"
 
 namespace unet {
@@ -73,10 +69,8 @@ TEST(UnetLabels, PhantomHasTwo) {
 }
 
 TEST(UnetLabels, RefusesHeadsWithoutThem) {
-  EXPECT_THROW(label_ventricles(mri::Volume()), std::runtime_error);
-  EXPECT_THROW(label_ventricles(mri::Volume({8, 8, 8})), std::runtime_error);
-  EXPECT_THROW(label_ventricles(mri::Volume({8, 8, 8}, 1.0f)), std::runtime_error);
-  EXPECT_THROW(label_ventricles(head()), std::runtime_error);
+  EXPECT_ERRORS(std::runtime_error, label_ventricles(mri::Volume()), label_ventricles(mri::Volume({8, 8, 8})),
+                label_ventricles(mri::Volume({8, 8, 8}, 1.0f)), label_ventricles(head()));
 }
 
 TEST(UnetLabels, GrowStaysInsideAndCountsMoves) {
@@ -143,8 +137,8 @@ TEST(UnetSampler, KeepsToItsPlanesAndShowsTheStructure) {
       ASSERT_EQ(unseen.sample(step, i)[0].sum().item(), 0);
     }
   }
-  EXPECT_THROW(Sampler(shown, Mask(structure.size()), split, 7), std::invalid_argument);
-  EXPECT_THROW(Sampler(shown, structure, {{7, 83}, {{0, 7}, {83, 90}}}, 7), std::invalid_argument);
+  EXPECT_ERRORS(std::invalid_argument, Sampler(shown, Mask(structure.size()), split, 7),
+                Sampler(shown, structure, {{7, 83}, {{0, 7}, {83, 90}}}, 7));
 }
 
 TEST(UnetSampler, SamplesAreAFunctionOfSeedStepAndNumber) {

@@ -1,20 +1,9 @@
 // What the library promises when the system fails it, with failures at every place (inject.h).
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/memory.h>
-#include <voxgrad/voxgrad.h>
-
 #include "tests/failures/inject.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using testing::fail_each;
-using testing::Failing;
-using testing::same_bits;
-using testing::TemporaryFolder;
 
 constexpr Failing of_files[] = {Failing::allocation, Failing::file, Failing::interrupt,
                                 Failing::short_transfer};
@@ -24,12 +13,12 @@ void expect_old_or_new_file(const std::function<void(const std::filesystem::path
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "file";
   save(file);
-  const std::string complete = testing::read_bytes(file), old = "old";
+  const std::string complete = read_bytes(file), old = "old";
   for (const Failing kind : of_files) {
     fail_each(
-        kind, [&] { testing::write_bytes(file, old); }, [&] { save(file); },
+        kind, [&] { write_bytes(file, old); }, [&] { save(file); },
         [&](bool returned) {
-          const std::string bytes = testing::read_bytes(file);
+          const std::string bytes = read_bytes(file);
           EXPECT_TRUE(bytes == complete || (!returned && bytes == old)) << bytes;
           EXPECT_EQ(folder.entries(), 1);
         });
@@ -57,7 +46,7 @@ TEST(Failures, TheBytesReachTheDiskBeforeTheNameAndTheNameBeforeTheReturn) {
 
 TEST(Failures, WhatALoadReturnsIsComplete) {
   const TemporaryFolder folder;
-  const Tensor x = testing::normal({5, 7}, {f32});
+  const Tensor x = normal({5, 7}, {f32});
   nn::save(folder / "file", {{"x", x}}, {{"k", "v"}});
   save_npy(folder / "array", x);
   Tensor loaded, array;
@@ -177,8 +166,8 @@ struct Training {
       nn::ReLU(),
       nn::ConvTranspose3d({.in_channels = 4, .out_channels = 2, .kernel_size = 2, .stride = 2})};
   optim::AdamW optimizer{network.parameters(), {.lr = 0.01}};
-  const Tensor x = testing::normal({1, 1, 4, 4, 4}, {f32});
-  const Tensor target = gt(testing::normal({1, 4, 4, 4}, {f32}, 2), 0).to(i64);
+  const Tensor x = normal({1, 1, 4, 4, 4}, {f32});
+  const Tensor target = gt(normal({1, 4, 4, 4}, {f32}, 2), 0).to(i64);
 
   explicit Training(const nn::StateDict& start) { network.load_state_dict(start, false); }
   void step() {

@@ -1,15 +1,10 @@
 // Reading valid NIfTI files, and refusing invalid ones.
-#include <gtest/gtest.h>
 #include <nifti2_io.h>
-#include <voxgrad/image/image.h>
 #include <zlib.h>
 
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <limits>
+#include <voxgrad/image/image.h>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -65,11 +60,11 @@ class NiftiTest : public ::testing::Test {
   }
   void expect_refused(const std::string& path, const std::string& reason) const {
     const std::string message = refusal(path);
-    EXPECT_NE(message.find(reason), std::string::npos) << message;
-    EXPECT_NE(message.find(path), std::string::npos) << message;
+    EXPECT_TRUE(has_parts(message, {reason}));
+    EXPECT_TRUE(has_parts(message, {path}));
   }
 
-  vox::testing::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   nifti_1_header header_{};
   std::vector<char> voxels_;
 };
@@ -88,7 +83,7 @@ TEST_F(NiftiTest, ReadsEveryScalarTypePlainAndCompressed) {
       const Image image = read_image(write(compress ? "a.nii.gz" : "a.nii", bytes_of(header_), compress));
       EXPECT_EQ(image.data.dtype(), dtype);
       EXPECT_EQ(image.data.shape(), (Shape{2, 3, 4}));
-      EXPECT_EQ(voxels_of(image), std::vector<double>(values.begin(), values.end())) << datatype;
+      EXPECT_EQ(voxels_of(image), Doubles(values.begin(), values.end())) << datatype;
     }
   };
   check(uint8_t{}, DT_UINT8, u8), check(int8_t{}, DT_INT8, f32), check(uint16_t{}, DT_UINT16, f32);
@@ -175,7 +170,7 @@ TEST_F(NiftiTest, RefusesTruncatedAndDamagedFiles) {
   expect_refused(write("cut.nii.gz", bytes.substr(0, bytes.size() - 1), true), "truncated");
 
   const std::string whole = write("whole.nii.gz", bytes, true);
-  const std::string packed = vox::testing::read_bytes(whole);
+  const std::string packed = read_bytes(whole);
   for (size_t length = 1; length < packed.size(); ++length) {
     EXPECT_NE(refusal(write("cut_stream.nii.gz", packed.substr(0, length))), "was read") << length;
   }

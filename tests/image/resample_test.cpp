@@ -1,11 +1,7 @@
 // Splines: recorded results of scikit-image and SciPy, from which nnU-Net's resampling is made.
-#include <gtest/gtest.h>
-
 #include <voxgrad/image/resample.h>
-#include <voxgrad/voxgrad.h>
 
-#include "tests/data_dir.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -65,16 +61,11 @@ TEST(Resample, ClipsAndLeavesEqualSizesAlone) {
 
 TEST(Resample, RefusesOtherArguments) {
   const Tensor x = ones({2, 3, 4});
-  EXPECT_THROW(resample(x.to(u8), {4, 4}), DTypeError);
-  EXPECT_THROW(resample(x, {}), ShapeError);
-  EXPECT_THROW(resample(x, {4, 0}), ShapeError);
-  EXPECT_THROW(resample(x, {4, 4, 4, 4}), ShapeError);
-  EXPECT_THROW(resample(ones({3}), {4, 4}), ShapeError);
-  EXPECT_THROW(resample(ones({0, 3}), {4}), ShapeError);
-  EXPECT_THROW(resample(x, {4, 4}, {.order = 2}), ValueError);
-  EXPECT_THROW(resample(x, {4, 4}, {.separate_axis = 2}), ValueError);
-  EXPECT_THROW(resample(x, {4}, {.separate_axis = 0}), ValueError);
-  EXPECT_THROW(resample_labels(x, {4, 4}), DTypeError);
+  EXPECT_ERRORS(DTypeError, resample(x.to(u8), {4, 4}), resample_labels(x, {4, 4}));
+  EXPECT_ERRORS(ShapeError, resample(x, {}), resample(x, {4, 0}), resample(x, {4, 4, 4, 4}),
+                resample(ones({3}), {4, 4}), resample(ones({0, 3}), {4}));
+  EXPECT_ERRORS(ValueError, resample(x, {4, 4}, {.order = 2}), resample(x, {4, 4}, {.separate_axis = 2}),
+                resample(x, {4}, {.separate_axis = 0}));
 }
 
 }  // namespace

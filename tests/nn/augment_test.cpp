@@ -1,34 +1,20 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <set>
-
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox::data {
 namespace {
 
-using namespace vox::testing;
 constexpr double quarter = std::numbers::pi / 2;
 
-class Augment : public vox::testing::DeviceTest {
+class Augment : public DeviceTest {
  protected:
   static Tensor number(const Shape& shape) {
     return arange(checked_numel("", shape), on(f32)).reshape(shape);
   }
   Generator random{1};
 };
-INSTANTIATE_TEST_SUITE_P(, Augment, vox::testing::devices(), vox::testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Augment, devices(), device_name);
 
-Doubles values(const Tensor& t) { return t.to(f64).to_vector<double>(); }
-
-// ---- Crops and turns
-// ----------------------------------------------------------------------------------------
+// ---- Crops and turns -------------------------------------------------------------------------------------
 
 TEST_P(Augment, ForegroundCropsAreAroundAVoxelOfAnyClass) {
   Tensor label = zeros({1, 9, 10, 11}, on(i64)), scan = number({2, 9, 10, 11});
@@ -110,8 +96,7 @@ TEST_P(Augment, DeformsByAboutTheDeviation) {
   EXPECT_LT(max(abs(moved.slice(2, 9, 24) - moved.slice(2, 8, 23))).item(), 5) << "it is continuous";
 }
 
-// ---- Numbers
-// -------------------------------------------------------------------------------------------------
+// ---- Numbers ---------------------------------------------------------------------------------------------
 
 TEST_P(Augment, BlursByHand) {
   Tensor x = zeros({1, 9, 9, 9}, on(f64));
@@ -159,8 +144,7 @@ TEST_P(Augment, LowResolutionByHand) {
   EXPECT_EQ(values(random_low_resolution(x, {1, 1}, random)), values(x));
 }
 
-// ---- All of them
-// ---------------------------------------------------------------------------------------------
+// ---- All of them -----------------------------------------------------------------------------------------
 
 /// What nnU-Net does to a patch for training. `scan` is (C, D, H, W).
 Sample like_nnunet(const Sample& example, Triple patch, Generator& random) {
@@ -202,30 +186,25 @@ TEST_P(Augment, NnUNetsTrainingIsDeterministicBySeed) {
 
 TEST_P(Augment, SpatialErrors) {
   const Tensor x = zeros({1, 2, 3, 4}, on(f32));
-  EXPECT_THROW(random_spatial({x}, {.zoom = {0, 1}}, random), ValueError);
-  EXPECT_THROW(random_spatial({x}, {.elastic = {2, 1}}, random), ValueError);
-  EXPECT_THROW(random_spatial({x}, {.elastic_distance = {1, 0, 1}}, random), ValueError);
-  EXPECT_THROW(random_spatial({x}, {.spacing = {1, std::nan(""), 1}}, random), ValueError);
-  EXPECT_THROW(random_spatial({x}, {.size = {1, 0, 1}}, random), ShapeError);
-  EXPECT_THROW(random_spatial({x, x.slice(1, 0, 1)}, {}, random), ShapeError);
-  EXPECT_THROW(random_foreground_crop({x, x}, 5, {}, random), ShapeError);
-  EXPECT_THROW(random_foreground_crop({x}, 1, {}, random), ValueError);
-  EXPECT_THROW(random_foreground_crop({x, cat({x, x})}, 1, {}, random), ShapeError);
-  EXPECT_THROW(random_turn({x}, random, {1}), ValueError);
-  EXPECT_THROW(random_turn({x}, random, {1, 1}), ValueError);
-  EXPECT_THROW(chance(1.5, random), ValueError);
+  EXPECT_ERRORS(ValueError, random_spatial({x}, {.zoom = {0, 1}}, random),
+                random_spatial({x}, {.elastic = {2, 1}}, random),
+                random_spatial({x}, {.elastic_distance = {1, 0, 1}}, random),
+                random_spatial({x}, {.spacing = {1, std::nan(""), 1}}, random),
+                random_foreground_crop({x}, 1, {}, random), random_turn({x}, random, {1}),
+                random_turn({x}, random, {1, 1}), chance(1.5, random));
+  EXPECT_ERRORS(ShapeError, random_spatial({x}, {.size = {1, 0, 1}}, random),
+                random_spatial({x, x.slice(1, 0, 1)}, {}, random),
+                random_foreground_crop({x, x}, 5, {}, random),
+                random_foreground_crop({x, cat({x, x})}, 1, {}, random));
 }
 
 TEST_P(Augment, IntensityErrors) {
   const Tensor x = zeros({1, 2, 3, 4}, on(f32));
-  EXPECT_THROW(gaussian_blur(x, {-1, 0, 0}), ValueError);
+  EXPECT_ERRORS(ValueError, gaussian_blur(x, {-1, 0, 0}), random_blur(x, {-1, 0}, random),
+                random_gamma(x, {.gamma = {2, 1}}, random), random_contrast(x, {-1, 1}, random),
+                random_bias_field(x, {0, 1}, random, 9), random_low_resolution(x, {0.5, 2}, random));
   EXPECT_THROW(gaussian_blur(x.to(i64), {1, 1, 1}), DTypeError);
   EXPECT_THROW(gaussian_blur(x[0][0], {1, 1, 1}), ShapeError);
-  EXPECT_THROW(random_blur(x, {-1, 0}, random), ValueError);
-  EXPECT_THROW(random_gamma(x, {.gamma = {2, 1}}, random), ValueError);
-  EXPECT_THROW(random_contrast(x, {-1, 1}, random), ValueError);
-  EXPECT_THROW(random_bias_field(x, {0, 1}, random, 9), ValueError);
-  EXPECT_THROW(random_low_resolution(x, {0.5, 2}, random), ValueError);
 }
 
 }  // namespace

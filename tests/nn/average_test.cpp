@@ -1,20 +1,11 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/values.h"
-
-#include <cmath>
+#include "tests/support/test.h"
 
 // What accompanies an optimiser: the moving average of weights, and the rate that falls on a plateau.
 
 namespace vox::optim {
 namespace {
 
-using testing::Doubles;
-
-class AverageTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, AverageTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(AverageTest);
 
 TEST_P(AverageTest, FollowsParametersAndBuffers) {
   nn::Sequential net{nn::Linear({.in_features = 1, .out_features = 1, .tensor = {.device = device()}}),
@@ -43,13 +34,13 @@ TEST_P(AverageTest, FollowsParametersAndBuffers) {
   EXPECT_EQ(net.state_dict().at("0.weight").item<double>(), 8);
   EXPECT_EQ(average.state_dict().at("0.weight").item<double>(), 5.75);
 
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   nn::save(folder / "average", average.state_dict());
   ExponentialMovingAverage resumed(net, {.decay = 0.75});
   resumed.load_state_dict(nn::load(folder / "average").tensors);
   average.update(), resumed.update();
   for (const auto& [name, t] : average.state_dict())
-    EXPECT_TRUE(testing::same_bits(t, resumed.state_dict().at(name))) << name;
+    EXPECT_TRUE(same_bits(t, resumed.state_dict().at(name))) << name;
 }
 
 TEST_P(AverageTest, SixteenBitsAreAveragedInF32) {
@@ -68,7 +59,7 @@ TEST(AverageStateTest, AForeignStateIsRefusedAndChangesNothing) {
   const nn::StateDict good = average.state_dict();
   const auto refuses = [&]<class E>(E, nn::StateDict state) {
     EXPECT_THROW(average.load_state_dict(state), E);
-    EXPECT_TRUE(testing::same_bits(average.state_dict().at("bias"), good.at("bias")));
+    EXPECT_TRUE(same_bits(average.state_dict().at("bias"), good.at("bias")));
   };
   refuses(ValueError(""), {{"bias", zeros({1})}});
   refuses(ValueError(""), {{"bias", zeros({1})}, {"other", zeros({1, 2})}});
@@ -105,8 +96,7 @@ TEST(PlateauTest, TheRateFallsAfterMoreThanPatienceBadSteps) {
             (Doubles{1, 0.1, 0.05, 0.05}));
   EXPECT_EQ(rates({.factor = 0.5, .patience = 0, .eps = 0.6}, {1, 1}), (Doubles{1, 1}));
   EXPECT_EQ(rates({.factor = 0.5, .patience = 0}, {NAN, 1, NAN}), (Doubles{0.5, 0.5, 0.25}));
-  EXPECT_THROW(rates({.factor = 1}, {}), ValueError);
-  EXPECT_THROW(rates({.patience = -1}, {}), ValueError);
+  EXPECT_ERRORS(ValueError, rates({.factor = 1}, {}), rates({.patience = -1}, {}));
 }
 
 TEST(PlateauTest, AResumedRunReducesAtTheSameStep) {

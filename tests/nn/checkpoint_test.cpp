@@ -1,22 +1,11 @@
 // A run that is saved, loaded and continued gives the bits of an unbroken one.
-#include <gtest/gtest.h>
-
-#include <voxgrad/nn/checkpoint.h>
-#include <voxgrad/voxgrad.h>
-
 #include <sys/resource.h>
-
 #include <csignal>
-#include <optional>
 
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 
 namespace vox::nn {
 namespace {
-
-using testing::read_bytes;
 
 struct Network : Module {
   Linear first{{.in_features = 6, .out_features = 8}}, last{{.in_features = 8, .out_features = 2}};
@@ -67,12 +56,12 @@ struct TrainingRun {
   Checkpoint checkpoint;
 };
 
-class CheckpointTest : public testing::DeviceTest {
+class CheckpointTest : public DeviceTest {
  protected:
-  testing::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::filesystem::path path_ = folder_ / "run.safetensors";
 };
-INSTANTIATE_TEST_SUITE_P(, CheckpointTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, CheckpointTest, devices(), device_name);
 
 TEST_P(CheckpointTest, AResumedRunHasTheBitsOfAnUnbrokenOne) {
   TrainingRun unbroken(device(), 7);
@@ -139,9 +128,8 @@ TEST(Checkpoint, RefusesNamesThatCannotBeTold) {
   Checkpoint checkpoint;
   int64_t number = 0;
   checkpoint.add("a", number);
-  EXPECT_THROW(checkpoint.add("a", number), ValueError);
-  EXPECT_THROW(checkpoint.add("a.b", number), ValueError);
-  EXPECT_THROW(checkpoint.add("", number), ValueError);
+  EXPECT_ERRORS(ValueError, checkpoint.add("a", number), checkpoint.add("a.b", number),
+                checkpoint.add("", number));
 }
 
 }  // namespace

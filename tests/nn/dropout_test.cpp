@@ -1,19 +1,11 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/dropout.h>
-#include <voxgrad/ops/sum.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
-
-#include <cmath>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
 using nn::Dropout;
 
-class DropoutTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, DropoutTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(DropoutTest);
 
 TEST_P(DropoutTest, ZeroesAShareOfPAndScalesTheRest) {
   manual_seed(5);
@@ -34,12 +26,12 @@ TEST_P(DropoutTest, EqualSeedsDropEqualElementsOnEveryDevice) {
     manual_seed(seed);
     return layer(ones({3, 100}, {.device = where}));
   };
-  EXPECT_TRUE(testing::same_bits(draw(1, device()), draw(1, device())));
-  EXPECT_TRUE(testing::same_bits(draw(1, device()), draw(1, Device::cpu())));
-  EXPECT_FALSE(testing::same_bits(draw(1, device()), draw(2, device())));
+  EXPECT_TRUE(same_bits(draw(1, device()), draw(1, device())));
+  EXPECT_TRUE(same_bits(draw(1, device()), draw(1, Device::cpu())));
+  EXPECT_FALSE(same_bits(draw(1, device()), draw(2, device())));
   manual_seed(1);
   const Tensor first = layer(ones({300}, {.device = device()}));
-  EXPECT_FALSE(testing::same_bits(first, layer(ones({300}, {.device = device()})))) << "each call draws anew";
+  EXPECT_FALSE(same_bits(first, layer(ones({300}, {.device = device()})))) << "each call draws anew";
 }
 
 TEST_P(DropoutTest, ChannelsAreDroppedWhole) {
@@ -49,7 +41,7 @@ TEST_P(DropoutTest, ChannelsAreDroppedWhole) {
       const Tensor y = layer(ones(shape, {.device = device()}));
       const int64_t channels = y.numel() / (1 << axes);
       const Tensor rows = y.reshape({channels, 1 << axes});
-      EXPECT_TRUE(testing::same_bits(rows, rows.slice(1, 0, 1).expand(rows.shape()).contiguous()));
+      EXPECT_TRUE(same_bits(rows, rows.slice(1, 0, 1).expand(rows.shape()).contiguous()));
       const double kept = sum(rows.select(1, 0)).item() / 2;  // each 2
       EXPECT_NEAR(kept / static_cast<double>(channels), 0.5,
                   5 * std::sqrt(0.25 / static_cast<double>(channels)));
@@ -65,11 +57,11 @@ TEST_P(DropoutTest, ChannelsAreDroppedWhole) {
 
 TEST_P(DropoutTest, SixteenBitsAreThoseOfF32Rounded) {
   for (const DType half : {bf16, f16}) {
-    const Tensor x = testing::normal({100}, on(half));
+    const Tensor x = normal({100}, on(half));
     manual_seed(3);
     const Tensor dropped = Dropout({.p = 0.3})(x);
     manual_seed(3);
-    EXPECT_TRUE(testing::same_bits(dropped, Dropout({.p = 0.3})(x.to(f32)).to(half)));
+    EXPECT_TRUE(same_bits(dropped, Dropout({.p = 0.3})(x.to(f32)).to(half)));
   }
 }
 
@@ -88,7 +80,7 @@ TEST_P(DropoutTest, EvaluationAndP0AreTheIdentityAndDrawNothing) {
 
 TEST_P(DropoutTest, P1DropsAll) {
   Dropout layer({.p = 1});
-  EXPECT_EQ(layer(ones({3}, {.device = device()})).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(layer(ones({3}, {.device = device()})).to_vector<float>(), (Floats{0, 0, 0}));
 }
 
 TEST_P(DropoutTest, TheGradientPassesWhereTheValueDid) {

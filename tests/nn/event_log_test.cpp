@@ -1,22 +1,8 @@
 // The progress line, and the files of curves.
-#include <gtest/gtest.h>
-
-#include <voxgrad/nn/event_log.h>
-#include <voxgrad/nn/progress.h>
-
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <thread>
-
-#include "tests/support/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/test.h"
 
 namespace vox::nn {
 namespace {
-
-using testing::read_bytes;
-using testing::write_bytes;
 
 /// What Progress prints for one step of many, made 20 ms after it began.
 std::string progress_line(int64_t steps, double seconds) {
@@ -53,7 +39,7 @@ TEST(Progress, BarIsThatOfTheStepsOrOfTheClock) {
 }
 
 TEST(CsvLog, KeepsTheRowsThatAResumedRunDoesNotRepeat) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder / "run.csv";
   {
     CsvLog log(path, {"step", "loss", "dice"});
@@ -69,14 +55,13 @@ TEST(CsvLog, KeepsTheRowsThatAResumedRunDoesNotRepeat) {
   EXPECT_REFUSED(IoError, CsvLog(path, {"step", "loss"}, 2), "the columns must be step,loss, got step,loss,");
   CsvLog(path, {"step", "loss"});
   EXPECT_EQ(read_bytes(path), "step,loss\n");
-  EXPECT_THROW(CsvLog(path, {}), ValueError);
-  EXPECT_THROW(CsvLog(path, {"a,b"}), ValueError);
+  EXPECT_ERRORS(ValueError, CsvLog(path, {}), CsvLog(path, {"a,b"}));
   EXPECT_THROW(CsvLog(folder / "no/such.csv", {"a"}), IoError);
 }
 
 TEST(TensorBoardLog, WritesRecordsOfEvents) {
   EXPECT_EQ(detail::crc32c("123456789"), 0xE3069283);  // the check value of CRC-32C
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   TensorBoardLog log(folder / "runs"), other(folder / "runs");
   log.scalar("loss", 300, 1.5);
   EXPECT_EQ(folder.entries(), 3);  // the folder and two files

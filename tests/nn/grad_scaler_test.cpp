@@ -1,21 +1,13 @@
-#include <voxgrad/voxgrad.h>
-
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox::optim {
 namespace {
 
-using vox::testing::Floats;
-
-class GradScalerTest : public vox::testing::DeviceTest {
+class GradScalerTest : public DeviceTest {
  protected:
   Tensor parameter(float value) { return full({2}, value, {.device = device()}).set_requires_grad(); }
 };
-INSTANTIATE_TEST_SUITE_P(, GradScalerTest, vox::testing::devices(), vox::testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, GradScalerTest, devices(), device_name);
 
 TEST_P(GradScalerTest, StepsAsIfNothingHadBeenScaled) {
   Tensor p = parameter(3);
@@ -98,15 +90,12 @@ TEST_P(GradScalerTest, StateAndDisabled) {
   EXPECT_EQ(other.get_scale(), 8);
   step(other);
   EXPECT_EQ(other.get_scale(), 16);
-  EXPECT_THROW(other.load_state_dict({{"scale", full({}, 1, {f64})}}), ValueError);
-  EXPECT_THROW(
-      other.load_state_dict({{"scale", full({}, -1, {f64})}, {"growth_tracker", full({}, 0, {i64})}}),
-      ValueError);
+  EXPECT_ERRORS(
+      ValueError, other.load_state_dict({{"scale", full({}, 1, {f64})}}),
+      other.load_state_dict({{"scale", full({}, -1, {f64})}, {"growth_tracker", full({}, 0, {i64})}}));
   const Tensor tracker = full({}, 0, {i64});
-  EXPECT_EQ(testing::message_of([&] {
-              other.load_state_dict({{"scale", ones({3}, {f64})}, {"growth_tracker", tracker}});
-            }),
-            "GradScaler::load_state_dict: 'scale': item: needs exactly one element, got shape (3,)");
+  EXPECT_MESSAGE(Error, other.load_state_dict({{"scale", ones({3}, {f64})}, {"growth_tracker", tracker}}),
+                 "GradScaler::load_state_dict: 'scale': item: needs exactly one element, got shape (3,)");
   EXPECT_EQ(other.get_scale(), 16);
 
   GradScaler off({.enabled = false});
@@ -118,10 +107,8 @@ TEST_P(GradScalerTest, StateAndDisabled) {
 }
 
 TEST_P(GradScalerTest, Errors) {
-  EXPECT_THROW(GradScaler({.init_scale = 0}), ValueError);
-  EXPECT_THROW(GradScaler({.growth_factor = 1}), ValueError);
-  EXPECT_THROW(GradScaler({.backoff_factor = 1}), ValueError);
-  EXPECT_THROW(GradScaler({.growth_interval = 0}), ValueError);
+  EXPECT_ERRORS(ValueError, GradScaler({.init_scale = 0}), GradScaler({.growth_factor = 1}),
+                GradScaler({.backoff_factor = 1}), GradScaler({.growth_interval = 0}));
   Tensor p = parameter(3);
   SGD sgd({p}, {.lr = 1});
   GradScaler scaler;

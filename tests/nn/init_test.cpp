@@ -1,11 +1,4 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/init.h>
-#include <voxgrad/ops/elementwise.h>
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -66,8 +59,7 @@ TEST(InitTest, ATruncatedNormalHasItsMomentsAndBounds) {
   EXPECT_NEAR(v[25600 / 10 * 9], 1.2815515655446008, 5 * 1.71 / 160);
   nn::init::trunc_normal_(w, 0, 1, 30, 31);  // beyond the precision of the distribution: a bound
   for (double x : w.to_vector<double>()) EXPECT_TRUE(x >= 30 && x <= 31);
-  EXPECT_THROW(nn::init::trunc_normal_(w, 0, 0), ValueError);
-  EXPECT_THROW(nn::init::trunc_normal_(w, 0, 1, 2, -2), ValueError);
+  EXPECT_ERRORS(ValueError, nn::init::trunc_normal_(w, 0, 0), nn::init::trunc_normal_(w, 0, 1, 2, -2));
 }
 
 TEST(InitTest, IcnrRepeatsTheChannelsOfOneCell) {
@@ -84,10 +76,9 @@ TEST(InitTest, WritesAParameterInPlace) {
   w.set_requires_grad(true);
   const Tensor same = w;
   nn::init::uniform_(w, 5, 5);
-  EXPECT_EQ(same.to_vector<float>(), (std::vector<float>{5, 5, 5}));
+  EXPECT_EQ(same.to_vector<float>(), (Floats{5, 5, 5}));
   EXPECT_TRUE(w.requires_grad() && w.is_leaf());
-  EXPECT_THROW(nn::init::uniform_(w, 1, 0), ValueError);
-  EXPECT_THROW(nn::init::normal_(w, 0, -1), ValueError);
+  EXPECT_ERRORS(ValueError, nn::init::uniform_(w, 1, 0), nn::init::normal_(w, 0, -1));
 }
 
 }  // namespace

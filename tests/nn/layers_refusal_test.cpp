@@ -1,11 +1,4 @@
-#include <voxgrad/voxgrad.h>
-
-#include <cmath>
-#include <limits>
-#include <tuple>
-#include <typeinfo>
-
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 // Layers refuse impossible options at construction, with the messages of their ops, and inputs that do not
 // fit.

@@ -1,12 +1,4 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
-
-#include <cmath>
-#include <functional>
-#include <memory>
-#include <tuple>
+#include "tests/support/test.h"
 
 // The layers as a table: how each is made and printed, PyTorch's names of its parameters and buffers, and the
 // op that it stands for. Every check below runs on every row. layers_refusal_test.cpp has the options and
@@ -327,15 +319,14 @@ std::vector<Layer> layers() {
 
 constexpr DType floating[] = {f32, f64, bf16, f16};
 
-class LayersTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, LayersTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(LayersTest);
 
 /// Gives parameters and buffers random values; variances are positive.
 void randomise(nn::Module& m) {
   const auto guard = no_grad();
   unsigned seed = 1;
   for (auto [name, t] : m.state_dict()) {
-    const Tensor values = testing::normal(t.shape(), {f64, t.device()}, ++seed);
+    const Tensor values = normal(t.shape(), {f64, t.device()}, ++seed);
     if (is_floating(t.dtype()))
       t.copy_((name.ends_with("running_var") ? abs(values) + 0.5 : values).to(t.dtype()));
   }
@@ -380,11 +371,11 @@ TEST_P(LayersTest, ForwardIsTheOpInBothModes) {
         EXPECT_EQ(m->is_training(), training);
         for (const auto& [in, out] : layer.shapes) {
           SCOPED_TRACE(str(layer.printed, " ", dtype, " ", in, training ? " training" : ""));
-          const Tensor x = testing::normal(in, on(dtype));
+          const Tensor x = normal(in, on(dtype));
           const Tensor expected = layer.op(*m, x), y = layer.call(*m, x);
           EXPECT_EQ(y.shape(), out);
           EXPECT_EQ(y.device(), device());
-          EXPECT_TRUE(testing::same_bits(y, expected));
+          EXPECT_TRUE(same_bits(y, expected));
         }
       }
     }
@@ -400,12 +391,12 @@ TEST_P(LayersTest, ALoadedStateGivesTheSameBits) {
       const auto result = to->load_state_dict(from->state_dict());
       EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
       for (const auto& [name, t] : from->state_dict()) {
-        EXPECT_TRUE(testing::same_bits(t, to->state_dict().at(name))) << name;
+        EXPECT_TRUE(same_bits(t, to->state_dict().at(name))) << name;
         EXPECT_NE(t.impl()->storage, to->state_dict().at(name).impl()->storage) << name;
       }
       from->eval(), to->eval();
-      const Tensor x = testing::normal(layer.shapes[0].first, on(dtype));
-      EXPECT_TRUE(testing::same_bits(layer.call(*from, x), layer.call(*to, x)));
+      const Tensor x = normal(layer.shapes[0].first, on(dtype));
+      EXPECT_TRUE(same_bits(layer.call(*from, x), layer.call(*to, x)));
     }
   }
 }
@@ -426,10 +417,10 @@ TEST_P(LayersTest, ToMovesAndRoundsOnceBehindTheHandles) {
         EXPECT_EQ(m->state_dict().at(name).impl(), t.impl()) << name;
         EXPECT_EQ(t.device(), device()) << name;
         EXPECT_EQ(t.requires_grad(), before.requires_grad()) << name;
-        EXPECT_TRUE(testing::same_bits(t, expected)) << name;
-        EXPECT_TRUE(testing::same_bits(other->state_dict().at(name), expected)) << name;
+        EXPECT_TRUE(same_bits(t, expected)) << name;
+        EXPECT_TRUE(same_bits(other->state_dict().at(name), expected)) << name;
       }
-      EXPECT_EQ(layer.call(*m, testing::normal(layer.shapes[0].first, on(dtype))).dtype(), dtype);
+      EXPECT_EQ(layer.call(*m, normal(layer.shapes[0].first, on(dtype))).dtype(), dtype);
       m->to(Device::cpu());
       for (const auto& [name, t] : handles) EXPECT_EQ(t.device(), Device::cpu()) << name;
     }
@@ -445,7 +436,7 @@ TEST_P(LayersTest, InitialValuesAreThoseOfF32Rounded) {
     const nn::StateDict wide = make(f32);
     for (const DType half : {bf16, f16}) {
       for (const auto& [name, t] : make(half))
-        EXPECT_TRUE(testing::same_bits(t, wide.at(name).detach().to(t.dtype()))) << layer.printed << name;
+        EXPECT_TRUE(same_bits(t, wide.at(name).detach().to(t.dtype()))) << layer.printed << name;
     }
   }
 }
@@ -455,7 +446,7 @@ TEST_P(LayersTest, Gradients) {
     SCOPED_TRACE(layer.printed);
     const auto m = layer.make(on(f64));
     std::vector<Tensor> inputs = m->parameters();
-    inputs.push_back(testing::normal(layer.shapes[0].first, on(f64)).set_requires_grad());
+    inputs.push_back(normal(layer.shapes[0].first, on(f64)).set_requires_grad());
     for (const bool training : {true, false}) {
       m->train(training);
       EXPECT_TRUE(autograd::gradcheck(
@@ -492,7 +483,7 @@ TEST_P(LayersTest, InitialValuesAreUniformWithPyTorchsBounds) {
   expect_uniform(linear.weight, 1 / 8.0);
   expect_uniform(linear.bias, 1 / 8.0);
   EXPECT_EQ(nn::Linear({.in_features = 0, .out_features = 2, .tensor = o}).bias.to_vector<float>(),
-            (std::vector<float>{0, 0}));
+            (Floats{0, 0}));
   expect_uniform(conv.weight, 1 / std::sqrt(4 * 18));
   expect_uniform(conv.bias, 1 / std::sqrt(4 * 18));
   expect_uniform(up.weight, 1 / std::sqrt(200 * 18));  // shape[1] counts, as in PyTorch, not the sums' length
@@ -508,7 +499,7 @@ TEST_P(LayersTest, NormsStartWithPyTorchsValues) {
   for (const Layer& layer : norms()) {
     for (const auto& [name, t] : layer.make({.device = device()})->state_dict()) {
       const int value = name == "weight" || name == "running_var" ? 1 : 0;
-      EXPECT_TRUE(testing::same_bits(t, full(t.shape(), value, t.options()))) << layer.printed << name;
+      EXPECT_TRUE(same_bits(t, full(t.shape(), value, t.options()))) << layer.printed << name;
     }
   }
 }
@@ -518,13 +509,11 @@ TEST(LayersSeedTest, SameSeedSameWeightsAndOtherSeedOthers) {
     manual_seed(seed);
     return nn::Linear({.in_features = 5, .out_features = 5}).weight;
   };
-  EXPECT_TRUE(testing::same_bits(weight(1), weight(1)));
-  EXPECT_FALSE(testing::same_bits(weight(1), weight(2)));
+  EXPECT_TRUE(same_bits(weight(1), weight(1)));
+  EXPECT_FALSE(same_bits(weight(1), weight(2)));
 }
 
 // ---- What only some layers do -----------------------------------------------------------------------------
-
-using Floats = std::vector<float>;
 
 TEST_P(LayersTest, LinearByHand) {
   nn::Linear layer({.in_features = 3, .out_features = 2});

@@ -1,19 +1,8 @@
 // Distances and scores of masks: hand cases, brute force, and values recorded from SciPy, MONAI and medpy.
-#include <gtest/gtest.h>
-
-#include <voxgrad/voxgrad.h>
-
-#include <array>
-#include <cmath>
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox::nn {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor mask_of(std::vector<uint8_t> cells, const Shape& shape) { return from_vector(cells, shape); }
 
@@ -27,7 +16,7 @@ std::vector<double> by_definition(const Tensor& mask, std::vector<double> spacin
   const int64_t h = three.size(1), w = three.size(2), n = three.numel();
   std::vector<double> result;
   for (int64_t i = 0; i < n; ++i) {
-    double least = infinity;
+    double least = inf;
     for (int64_t k = 0; k < n; ++k) {
       if (cells[k]) continue;
       const double z = spacing[0] * static_cast<double>(i / (h * w) - k / (h * w)),
@@ -40,18 +29,16 @@ std::vector<double> by_definition(const Tensor& mask, std::vector<double> spacin
   return result;
 }
 
-class MetricsTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, MetricsTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(MetricsTest);
 
 TEST_P(MetricsTest, DistancesOfHandCases) {
   const auto on_device = [&](const Tensor& t) { return t.to(device()); };
   const Tensor line = distance_transform(on_device(mask_of({1, 1, 0, 1, 2, 1, 0}, {7})), {2});
   EXPECT_EQ(line.device(), device());
-  EXPECT_EQ(line.to_vector<double>(), (std::vector<double>{4, 2, 0, 2, 4, 2, 0}));
+  EXPECT_EQ(line.to_vector<double>(), (Doubles{4, 2, 0, 2, 4, 2, 0}));
   EXPECT_EQ(distance_transform(on_device(mask_of({0, 1, 1, 1, 1, 1}, {2, 3})), {3, 4}).to_vector<double>(),
-            (std::vector<double>{0, 4, 8, 3, 5, std::sqrt(73)}));
-  EXPECT_EQ(distance_transform(on_device(mask_of({1, 1}, {1, 2}))).to_vector<double>(),
-            (std::vector<double>{infinity, infinity}));
+            (Doubles{0, 4, 8, 3, 5, std::sqrt(73)}));
+  EXPECT_EQ(distance_transform(on_device(mask_of({1, 1}, {1, 2}))).to_vector<double>(), (Doubles{inf, inf}));
   EXPECT_EQ(distance_transform(on_device(zeros({0, 2}, {u8}))).numel(), 0);
 }
 
@@ -91,14 +78,14 @@ TEST_P(MetricsTest, ScoresOfHandCases) {
   EXPECT_EQ(dice_score(a, none), 0);
   EXPECT_TRUE(std::isnan(dice_score(none, none)));
   const SurfaceDistances d = surface_distances(a, b, {1, 2});
-  EXPECT_EQ(d.from_a, (std::vector<double>{0, 1, 0}));  // (0, 1) is 1 away from (1, 1)
-  EXPECT_EQ(d.from_b, (std::vector<double>{0, 2, 0, 1}));
+  EXPECT_EQ(d.from_a, (Doubles{0, 1, 0}));  // (0, 1) is 1 away from (1, 1)
+  EXPECT_EQ(d.from_b, (Doubles{0, 2, 0, 1}));
   EXPECT_EQ(hausdorff_distance(d, 100), 2);
   EXPECT_EQ(hausdorff_distance(d), 0.95 * 3 - 2 + 1);  // between ranks 2 and 3 of 0, 0, 1, 2
   EXPECT_EQ(average_surface_distance(d), 4.0 / 7);
   const SurfaceDistances one = surface_distances(a, none), neither = surface_distances(none, none);
-  EXPECT_EQ(hausdorff_distance(one), infinity);
-  EXPECT_EQ(average_surface_distance(one), infinity);
+  EXPECT_EQ(hausdorff_distance(one), inf);
+  EXPECT_EQ(average_surface_distance(one), inf);
   EXPECT_TRUE(std::isnan(hausdorff_distance(neither)));
   EXPECT_TRUE(std::isnan(average_surface_distance(neither)));
 }
@@ -142,14 +129,10 @@ TEST(Metrics, AreThoseOfScipyMonaiAndMedpy) {
 TEST(Metrics, RefuseOtherArguments) {
   const Tensor mask = ones({3, 3}, {u8});
   EXPECT_THROW(distance_transform(ones({3, 3})), DTypeError);
-  EXPECT_THROW(distance_transform(ones({1, 1, 1, 1}, {u8})), ShapeError);
-  EXPECT_THROW(distance_transform(ones({}, {u8})), ShapeError);
-  EXPECT_THROW(distance_transform(mask, {1}), ValueError);
-  EXPECT_THROW(distance_transform(mask, {1, 0}), ValueError);
-  EXPECT_THROW(distance_transform(mask, {1, NAN}), ValueError);
-  EXPECT_THROW(dice_score(mask, ones({3, 4}, {u8})), ShapeError);
-  EXPECT_THROW(surface_distances(mask, ones({9}, {u8})), ShapeError);
-  EXPECT_THROW(hausdorff_distance({{1}, {1}}, 101), ValueError);
+  EXPECT_ERRORS(ShapeError, distance_transform(ones({1, 1, 1, 1}, {u8})), distance_transform(ones({}, {u8})),
+                dice_score(mask, ones({3, 4}, {u8})), surface_distances(mask, ones({9}, {u8})));
+  EXPECT_ERRORS(ValueError, distance_transform(mask, {1}), distance_transform(mask, {1, 0}),
+                distance_transform(mask, {1, NAN}), hausdorff_distance({{1}, {1}}, 101));
 }
 
 }  // namespace

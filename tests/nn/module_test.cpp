@@ -1,8 +1,4 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
@@ -10,8 +6,7 @@ namespace {
 using nn::StateDict;
 using Names = std::vector<std::string>;
 
-class ModuleTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, ModuleTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(ModuleTest);
 
 /// gain * layer(x), with an unused buffer.
 struct Scaled final : nn::Module {
@@ -25,12 +20,6 @@ struct Scaled final : nn::Module {
   Tensor forward(const Tensor& x) { return gain * norm(layer(x)); }
 };
 
-Names names(const std::vector<nn::NamedTensor>& all) {
-  Names result;
-  for (const auto& [name, t] : all) result.push_back(name);
-  return result;
-}
-
 StateDict copies(const StateDict& state) {
   StateDict result;
   for (const auto& [name, t] : state) result[name] = t.detach().clone();
@@ -39,9 +28,9 @@ StateDict copies(const StateDict& state) {
 
 TEST(ModuleNamesTest, DottedInOrderOfRegistration) {
   const Scaled net;
-  EXPECT_EQ(names(net.named_parameters()),
+  EXPECT_EQ(names_of(net.named_parameters()),
             (Names{"gain", "layer.weight", "layer.bias", "norm.1.weight", "norm.1.bias"}));
-  EXPECT_EQ(names(net.named_buffers()), (Names{"count"}));
+  EXPECT_EQ(names_of(net.named_buffers()), (Names{"count"}));
   EXPECT_EQ(net.parameters().size(), 5u);
   EXPECT_EQ(net.state_dict().size(), 6u);
   EXPECT_FALSE(net.none.defined());
@@ -55,12 +44,10 @@ TEST(ModuleNamesTest, BadNamesAndTypesAreRefused) {
     using Module::register_parameter;
   } m;
   m.register_parameter("a", ones({1}));
-  EXPECT_THROW(m.register_parameter("a", ones({1})), ValueError);
-  EXPECT_THROW(m.register_buffer("a", ones({1})), ValueError);
-  EXPECT_THROW(m.register_parameter("", ones({1})), ValueError);
-  EXPECT_THROW(m.register_parameter("b.c", ones({1})), ValueError);
+  EXPECT_ERRORS(ValueError, m.register_parameter("a", ones({1})), m.register_buffer("a", ones({1})),
+                m.register_parameter("", ones({1})), m.register_parameter("b.c", ones({1})));
   EXPECT_THROW(m.register_parameter("i", ones({1}, {.dtype = i64})), DTypeError);
-  EXPECT_EQ(names(m.named_parameters()), (Names{"a"}));
+  EXPECT_EQ(names_of(m.named_parameters()), (Names{"a"}));
 }
 
 TEST(ModuleNamesTest, ASharedChildIsListedOnceAndSavedUnderBothNames) {
@@ -69,7 +56,7 @@ TEST(ModuleNamesTest, ASharedChildIsListedOnceAndSavedUnderBothNames) {
   net.push_back(layer);
   net.push_back(nn::ReLU());
   net.push_back(layer);
-  EXPECT_EQ(names(net.named_parameters()), (Names{"0.weight", "0.bias"}));
+  EXPECT_EQ(names_of(net.named_parameters()), (Names{"0.weight", "0.bias"}));
   EXPECT_EQ(net.state_dict().size(), 4u);
   EXPECT_EQ(net.state_dict().at("0.weight").impl(), net.state_dict().at("2.weight").impl());
 }
@@ -88,8 +75,7 @@ TEST(ModuleNamesTest, AModuleCannotContainItself) {
 
   const auto loop = std::make_shared<Loop>();
   loop->next = loop;
-  EXPECT_THROW(loop->parameters(), ValueError);
-  EXPECT_THROW(loop->train(), ValueError);
+  EXPECT_ERRORS(ValueError, loop->parameters(), loop->train());
   loop->next = nullptr;
 }
 
@@ -101,8 +87,7 @@ struct Expanded final : nn::Module {
 };
 
 TEST(ModuleLoadTest, ExpandedTensorsAreRefusedBeforeALoadCouldFailHalfway) {
-  EXPECT_THROW(Expanded(true), ValueError);
-  EXPECT_THROW(Expanded(false), ValueError);
+  EXPECT_ERRORS(ValueError, Expanded(true), Expanded(false));
 }
 
 TEST(ModuleModeTest, TrainAndEvalReachAllChildren) {
@@ -123,13 +108,13 @@ TEST(ModuleLoadTest, StrictListsWhatIsMissingAndUnexpectedAndWritesNothing) {
   other["extra"] = ones({1});
   EXPECT_REFUSED(ValueError, net.load_state_dict(other), "missing: layer.bias");
   EXPECT_REFUSED(ValueError, net.load_state_dict(other), "unexpected: extra");
-  for (const auto& [name, t] : before) EXPECT_TRUE(testing::same_bits(t, net.state_dict().at(name))) << name;
+  for (const auto& [name, t] : before) EXPECT_TRUE(same_bits(t, net.state_dict().at(name))) << name;
 
   const auto result = net.load_state_dict(other, false);
   EXPECT_EQ(result.missing, (Names{"layer.bias"}));
   EXPECT_EQ(result.unexpected, (Names{"extra"}));
-  EXPECT_TRUE(testing::same_bits(net.layer.weight, other.at("layer.weight")));
-  EXPECT_TRUE(testing::same_bits(net.layer.bias, before.at("layer.bias")));
+  EXPECT_TRUE(same_bits(net.layer.weight, other.at("layer.weight")));
+  EXPECT_TRUE(same_bits(net.layer.bias, before.at("layer.bias")));
   EXPECT_EQ(net.count.item<int64_t>(), 1);
 }
 
@@ -160,7 +145,7 @@ TEST_P(ModuleTest, LoadCastsDTypes) {
   EXPECT_EQ(net.gain.dtype(), bf16);
   EXPECT_EQ(net.gain.to(f32).item(), 1.f);
   EXPECT_EQ(net.count.item<int64_t>(), 7);
-  EXPECT_TRUE(testing::same_bits(net.layer.weight, ones({2, 3}, {.dtype = bf16, .device = device()})));
+  EXPECT_TRUE(same_bits(net.layer.weight, ones({2, 3}, {.dtype = bf16, .device = device()})));
 }
 
 TEST_P(ModuleTest, ACastDropsGradients) {
@@ -171,7 +156,7 @@ TEST_P(ModuleTest, ACastDropsGradients) {
     net.to(dtype);
     EXPECT_FALSE(weight.grad().defined());
     EXPECT_EQ(net.count.dtype(), i64);
-    net(testing::normal({4, 3}, on(dtype))).sum().backward();
+    net(normal({4, 3}, on(dtype))).sum().backward();
     EXPECT_EQ(weight.grad().dtype(), dtype);
   }
   net.zero_grad();

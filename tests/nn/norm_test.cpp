@@ -1,9 +1,4 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
-
-#include <functional>
+#include "tests/support/test.h"
 
 // What only norms do. layers_test.cpp compares them with their ops in both modes, and tests/ops/norm_test.cpp
 // the ops with their definition.
@@ -11,10 +6,7 @@
 namespace vox {
 namespace {
 
-using testing::same_bits;
-
-class NormLayersTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, NormLayersTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(NormLayersTest);
 
 /// Whether running statistics have these bits, are off the tape, and belong to this number of batches.
 void expect_running(const nn::TrackingNorm& layer, const Tensor& mean, const Tensor& var, int64_t batches) {
@@ -37,7 +29,7 @@ TEST_P(NormLayersTest, TrainingMovesTheRunningStatisticsAsTheOpDoes) {
              own_var = var.clone();
       Tensor x;
       for (unsigned step = 1; step <= 3; ++step) {
-        x = (testing::normal({2, 3, 2, 3, 2}, on(dtype), step) * 2.0 + 1.0).detach().set_requires_grad();
+        x = (normal({2, 3, 2, 3, 2}, on(dtype), step) * 2.0 + 1.0).detach().set_requires_grad();
         batch(x), instance(x);
         const double of_all = 1.0 / step;  // without momentum, the average of all batches
         batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = momentum.value_or(of_all)});
@@ -71,8 +63,8 @@ TEST_P(NormLayersTest, AnEmptyBatchHasGradients) {
 // On the CPU, channels of many cells are shared by threads if they are few, and one by one if they are many.
 TEST_P(NormLayersTest, ManyChannelsGiveWhatFewOfThemGive) {
   nn::BatchNorm3d many({.num_features = 16, .tensor = on(f64)}), few({.num_features = 2, .tensor = on(f64)});
-  const Tensor x = testing::normal({2, 16, 9, 33, 20}, on(f64)).set_requires_grad(),
-               g = testing::normal({2, 16, 9, 33, 20}, on(f64), 2);
+  const Tensor x = normal({2, 16, 9, 33, 20}, on(f64)).set_requires_grad(),
+               g = normal({2, 16, 9, 33, 20}, on(f64), 2);
   const auto gradient = [&] { return grad({many(x)}, {x}, {.grad_outputs = {g}})[0]; };
   const Tensor part = x.detach().slice(1, 5, 7).clone().set_requires_grad(), y = few(part);
   const auto expect_near = [](const Tensor& of_many, const Tensor& of_few) {
@@ -80,13 +72,13 @@ TEST_P(NormLayersTest, ManyChannelsGiveWhatFewOfThemGive) {
   };
   expect_near(many(x).detach(), y.detach());
   expect_near(gradient(), grad({y}, {part}, {.grad_outputs = {g.slice(1, 5, 7)}})[0]);
-  EXPECT_TRUE(device().is_cuda() || testing::same_on_any_threads([&] { return many(x.detach()); }));
-  EXPECT_TRUE(device().is_cuda() || testing::same_on_any_threads(gradient));
+  EXPECT_TRUE(device().is_cuda() || same_on_any_threads([&] { return many(x.detach()); }));
+  EXPECT_TRUE(device().is_cuda() || same_on_any_threads(gradient));
 }
 
 TEST_P(NormLayersTest, SixteenBitsBesideF32AndRoundedFromIt) {
   for (const DType dtype : {bf16, f16}) {
-    const Tensor x = testing::normal({2, 2, 2, 2, 2}, on(dtype)).set_requires_grad();
+    const Tensor x = normal({2, 2, 2, 2, 2}, on(dtype)).set_requires_grad();
     nn::BatchNorm3d layer({.num_features = 2, .tensor = on(f32)}),
         narrow({.num_features = 2, .tensor = on(dtype)});
     const Tensor y = layer(x);
@@ -125,8 +117,8 @@ TEST_P(NormLayersTest, SequentialJoinsANormAndItsActivation) {
         const auto alone = norm(own);
         auto after = activation();
         const auto apart = [&](const Tensor& t) { return after(after((*alone)(t))); };
-        const Tensor x = testing::normal({2, 4, 3, 5}, on(f64)).set_requires_grad();
-        const Tensor g = testing::normal({2, 4, 3, 5}, on(f64), 2);
+        const Tensor x = normal({2, 4, 3, 5}, on(f64)).set_requires_grad();
+        const Tensor g = normal({2, 4, 3, 5}, on(f64), 2);
         EXPECT_TRUE(same_bits(net(x), apart(x)));
         EXPECT_TRUE(same_bits(grad({net(x)}, {x}, {.grad_outputs = {g}})[0],
                               grad({apart(x)}, {x}, {.grad_outputs = {g}})[0]));

@@ -1,31 +1,16 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/npy.h>
-
-#include "tests/data_dir.h"
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/layouts.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/values.h"
-#include "zip_archive.h"
-
 #include <sys/stat.h>
+
+#include "tests/support/test.h"
+#include "zip_archive.h"
 
 namespace vox {
 namespace {
 
-using testing::archive;
-using testing::Floats;
-using testing::Ints;
-using testing::read_bytes;
-using testing::TemporaryFolder;
-using testing::write_bytes;
-
-class NpyTest : public testing::DeviceTest {
+class NpyTest : public DeviceTest {
  protected:
   TemporaryFolder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(, NpyTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, NpyTest, devices(), device_name);
 
 std::string little_endian(uint64_t number, size_t bytes) {
   std::string text;
@@ -54,9 +39,9 @@ const std::string golden = std::string("\x93NUMPY\x01\x00v\x00", 10) +
                            std::string(58, ' ') + "\n" + std::string("\0\0\xc0?\0\0\0\xc0", 8);
 
 TEST_P(NpyTest, EveryDtypeAndLayoutComesBack) {
-  for (const DType dtype : {f32, f64, bf16, f16, i64, u8, boolean}) {
+  for (const DType dtype : {f32, f64, bf16, f16, i64, u8, boolean, i16, u16, i32}) {
     const Tensor values = arange(2 * 3 * 4).reshape({2, 3, 4}).to(dtype).to(device());
-    for (const auto& [layout, t, dense, memory, writable] : testing::layouts(values)) {
+    for (const auto& [layout, t, dense, memory, writable] : layouts(values)) {
       SCOPED_TRACE(str(dtype, ", ", layout));
       save_npy(folder_ / "t.npy", t);
       const Tensor back = load_npy(folder_ / "t.npy", device());
@@ -118,7 +103,7 @@ TEST(Npy, FilesOfNumpyAreReadAndWrittenAlike) {
 TEST(Npz, ArchivesOfNumpy) {
   const auto stored = load_npz(of_numpy / "stored.npz"), described = load_npz(of_numpy / "described.npz");
   EXPECT_EQ(stored.at("a").to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(stored.at("b").to_vector<bool>(), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(stored.at("b").to_vector<bool>(), (Bools{true, true, true}));
   EXPECT_EQ(described.at("a").to_vector<int64_t>(), (Ints{0, 1, 2, 3, 4, 5}));
   try {
     const auto deflated = load_npz(of_numpy / "deflated.npz");
@@ -149,7 +134,7 @@ TEST(Npy, BigEndianNumbersAreConverted) {
   EXPECT_EQ(load("'>f8'", std::string("\x3f\xf8\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16)), expected);
   EXPECT_EQ(load("'>f2'", std::string("\x3e\0\xc0\0", 4)), expected);
   EXPECT_EQ(load("'>i8'", std::string("\0\0\0\0\0\0\x01\x02\xff\xff\xff\xff\xff\xff\xff\xfe", 16)),
-            (std::vector<double>{258, -2}));
+            (Doubles{258, -2}));
 }
 
 TEST(Npy, AllSpellingsOfTheHeader) {
@@ -169,10 +154,10 @@ TEST(Npy, AllSpellingsOfTheHeader) {
 }
 
 const auto npy_refusal = [](const auto& path, const std::string& bytes) {
-  return testing::refusal_of_file<IoError>([](const auto& p) { load_npy(p); }, path, bytes);
+  return refusal_of_file<IoError>([](const auto& p) { load_npy(p); }, path, bytes);
 };
 const auto npz_refusal = [](const auto& path, const std::string& bytes) {
-  return testing::refusal_of_file<IoError>([](const auto& p) { load_npz(p); }, path, bytes);
+  return refusal_of_file<IoError>([](const auto& p) { load_npz(p); }, path, bytes);
 };
 
 struct Case {
@@ -213,7 +198,7 @@ TEST(Npy, CorruptFilesAreRefusedWithAReason) {
       {array("'f4'", "(2,)", two), "descr is <f4, <f8"},
       {array("'=f4'", "(2,)", two), "got '=f4'"},
       {array("'|f4'", "(2,)", two), "got '|f4'"},
-      {array("'<i4'", "(2,)", two), "or >i8, got '<i4'"},
+      {array("'<u4'", "(2,)", two), "with >, got '<u4'"},
       {array("'<u8'", "(1,)", two), "got '<u8'"},
       {array("'<c8'", "(1,)", two), "got '<c8'"},
       {array("'|O'", "(1,)", two), "got '|O'"},
@@ -244,16 +229,14 @@ TEST(Npy, CorruptFilesAreRefusedWithAReason) {
   for (size_t size = 0; size < golden.size(); ++size) cases.push_back({golden.substr(0, size), "got "});
   for (const auto& [bytes, reason] : cases) {
     const std::string path = folder / "t.npy", message = npy_refusal(path, bytes);
-    EXPECT_NE(message.find(reason), std::string::npos) << bytes << "\n" << message << "\n" << reason;
+    EXPECT_TRUE(has_parts(message, {reason})) << bytes << "\n" << message << "\n" << reason;
     EXPECT_EQ(message.rfind("load_npy: " + path + ": ", 0), 0u) << message;
   }
 }
 
 TEST(Npy, WhatIsNoFile) {
   const TemporaryFolder folder;
-  EXPECT_THROW(load_npy(folder / "missing.npy"), IoError);
-  EXPECT_THROW(load_npy(folder.path()), IoError);
-  EXPECT_THROW(load_npz(folder.path()), IoError);
+  EXPECT_ERRORS(IoError, load_npy(folder / "missing.npy"), load_npy(folder.path()), load_npz(folder.path()));
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(load_npy(folder / "pipe"), IoError);  // and does not wait for a writer
   EXPECT_THROW(save_npy(folder / "pipe", ones({1})), IoError);
@@ -331,7 +314,7 @@ TEST(Npz, CorruptArchivesAreRefusedWithAReason) {
   };
   for (const auto& [bytes, reason] : cases) {
     const std::string path = folder / "t.npz", message = npz_refusal(path, bytes);
-    EXPECT_NE(message.find(reason), std::string::npos) << message << "\n" << reason;
+    EXPECT_TRUE(has_parts(message, {reason})) << "\n" << reason;
     EXPECT_EQ(message.rfind("load_npz: " + path + ": ", 0), 0u) << message;
   }
   for (size_t size = 0; size < good.size(); ++size)

@@ -1,27 +1,11 @@
-#include <voxgrad/voxgrad.h>
-
-#include <gtest/gtest.h>
-
-#include "tests/support/values.h"
-
-#include <array>
-#include <memory>
-#include <optional>
-#include <sstream>
+#include "tests/support/test.h"
 
 // Modules as a user writes them: members, VOXGRAD_MODULE and forward.
 
 namespace vox {
 namespace {
 
-using testing::Floats;
 using Names = std::vector<std::string>;
-Names names(const nn::StateDict& state) {
-  Names result;
-  for (const auto& [name, t] : state) result.push_back(name);
-  return result;
-}
-
 struct UNetBlock : nn::Module {
   nn::Conv3d a{{.in_channels = 8, .out_channels = 4, .kernel_size = 3, .padding = 1}};
   nn::BatchNorm3d n{{.num_features = 4}};
@@ -31,12 +15,12 @@ struct UNetBlock : nn::Module {
 
 TEST(OwnModulesTest, SeveralInputsAndPyTorchsNames) {
   UNetBlock block;
-  const Tensor x = testing::normal({2, 3, 4, 4, 4}, {}), skip = testing::normal({2, 5, 4, 4, 4}, {});
+  const Tensor x = normal({2, 3, 4, 4, 4}, {}), skip = normal({2, 5, 4, 4, 4}, {});
   const Tensor y = block(x, skip);
   EXPECT_EQ(y.shape(), Shape({2, 4, 4, 4, 4}));
   EXPECT_EQ(block.parameters().size(), 4u);
-  EXPECT_EQ(names(block.state_dict()), (Names{"a.bias", "a.weight", "n.bias", "n.num_batches_tracked",
-                                              "n.running_mean", "n.running_var", "n.weight"}));
+  EXPECT_EQ(names_of(block.state_dict()), (Names{"a.bias", "a.weight", "n.bias", "n.num_batches_tracked",
+                                                 "n.running_mean", "n.running_var", "n.weight"}));
   EXPECT_EQ(block.state_dict().at("a.weight").impl(), block.a.weight.impl());
   EXPECT_EQ(block.n.num_batches_tracked.item<int64_t>(), 1);
 }
@@ -58,7 +42,7 @@ TEST(OwnModulesTest, OtherArgumentsAndSeveralResults) {
 
 TEST(OwnModulesTest, AMovedModuleTrains) {
   UNetBlock block;
-  const Tensor x = testing::normal({2, 4, 4, 4, 4}, {});
+  const Tensor x = normal({2, 4, 4, 4, 4}, {});
   const Tensor weight = block.a.weight;
   optim::SGD sgd(block.parameters(), {.lr = 0.1});
   auto moved = std::make_unique<UNetBlock>(std::move(block));
@@ -74,7 +58,7 @@ TEST(OwnModulesTest, AMovedModuleTrains) {
   const Tensor before = weight.detach().clone();
   (*moved)(x.to(f64), x.to(f64)).sum().backward();
   sgd.step();
-  EXPECT_FALSE(testing::same_bits(moved->a.weight, before));
+  EXPECT_FALSE(same_bits(moved->a.weight, before));
   block = std::move(*moved);
   EXPECT_EQ(block.named_parameters()[0].second.impl(), weight.impl());
   static_assert(!std::is_copy_constructible_v<UNetBlock> && !std::is_copy_constructible_v<nn::Residual>);
@@ -109,12 +93,11 @@ struct Lists : nn::Module {
 
 TEST(OwnModulesTest, ListsAndOptionalMembers) {
   Lists net;
-  Names got;
-  for (const auto& [name, t] : net.named_parameters()) got.push_back(name);
-  EXPECT_EQ(got, (Names{"down.0.weight", "down.0.bias", "down.1.weight", "down.1.bias", "blocks.0.a.weight",
-                        "blocks.0.a.bias", "blocks.0.n.weight", "blocks.0.n.bias", "blocks.1.a.weight",
-                        "blocks.1.a.bias", "blocks.1.n.weight", "blocks.1.n.bias", "shortcut.weight",
-                        "any.weight", "any.bias", "nested.1.0.weight", "private.weight"}));
+  EXPECT_EQ(names_of(net.named_parameters()),
+            (Names{"down.0.weight", "down.0.bias", "down.1.weight", "down.1.bias", "blocks.0.a.weight",
+                   "blocks.0.a.bias", "blocks.0.n.weight", "blocks.0.n.bias", "blocks.1.a.weight",
+                   "blocks.1.a.bias", "blocks.1.n.weight", "blocks.1.n.bias", "shortcut.weight", "any.weight",
+                   "any.bias", "nested.1.0.weight", "private.weight"}));
   EXPECT_EQ(net(ones({5, 1})).shape(), Shape({5, 3}));
   net.eval();
   EXPECT_FALSE(net.blocks[1].n.is_training());
@@ -131,7 +114,7 @@ struct Numbered : nn::Module {
 
 TEST(OwnModulesTest, NumbersWithoutADot) {
   Numbered net;
-  EXPECT_EQ(names(net.state_dict()), (Names{"enc0.bias", "enc0.weight", "enc1.weight"}));
+  EXPECT_EQ(names_of(net.state_dict()), (Names{"enc0.bias", "enc0.weight", "enc1.weight"}));
   EXPECT_EQ(net(ones({3, 1}), Named()).shape(), Shape({3, 1}));
 }
 
@@ -141,18 +124,18 @@ TEST(OwnModulesTest, ANetOwnsAModuleOfAnyClass) {
     return nn::Linear({.in_features = 2, .out_features = 3});
   };
   nn::Net deep = build(true), flat = build(false);
-  EXPECT_EQ(names(deep->state_dict()), (Names{"0.bias", "0.weight"}));
-  EXPECT_EQ(names(flat->state_dict()), (Names{"bias", "weight"}));
+  EXPECT_EQ(names_of(deep->state_dict()), (Names{"0.bias", "0.weight"}));
+  EXPECT_EQ(names_of(flat->state_dict()), (Names{"bias", "weight"}));
   flat->load_state_dict({{"weight", deep->state_dict().at("0.weight")}, {"bias", zeros({3})}});
   deep->load_state_dict({{"0.bias", zeros({3})}}, false);
-  const Tensor x = testing::normal({4, 2}, {});
-  EXPECT_TRUE(testing::same_bits(deep(x), relu(flat(x))));
+  const Tensor x = normal({4, 2}, {});
+  EXPECT_TRUE(same_bits(deep(x), relu(flat(x))));
   struct Owner : nn::Module {
     explicit Owner(nn::Net net) : body(std::move(net)) {}
     nn::Net body;
     void list_children(nn::Children& children) override { children.add("body", body); }
   } owner(std::move(flat));
-  EXPECT_EQ(names(owner.state_dict()), (Names{"body.bias", "body.weight"}));
+  EXPECT_EQ(names_of(owner.state_dict()), (Names{"body.bias", "body.weight"}));
   EXPECT_FALSE(flat);
 }
 
@@ -182,7 +165,7 @@ TEST(OwnModulesTest, ByHandInALocalClass) {
     Tensor operator()(const Tensor& x) { return nn::call_with_hooks(*this, x); }
     Tensor forward(const Tensor& x) { return second(relu(first(x))); }
   } net;
-  EXPECT_EQ(names(net.state_dict()), (Names{"one.bias", "one.weight", "two.bias", "two.weight"}));
+  EXPECT_EQ(names_of(net.state_dict()), (Names{"one.bias", "one.weight", "two.bias", "two.weight"}));
   EXPECT_EQ(net(ones({3, 2})).shape(), Shape({3, 1}));
 }
 
@@ -197,8 +180,7 @@ struct Clash2 : nn::Module {
 };
 
 TEST(OwnModulesTest, ANameIsUsedOnce) {
-  EXPECT_THROW(Clash().state_dict(), ValueError);
-  EXPECT_THROW(Clash2().state_dict(), ValueError);
+  EXPECT_ERRORS(ValueError, Clash().state_dict(), Clash2().state_dict());
 }
 
 struct Forgets : nn::Module {
@@ -219,8 +201,7 @@ TEST(OwnModulesTest, AMemberThatIsNotListedIsAnError) {
   EXPECT_EQ(net.parameters().size(), 2u);
   net.list[0].b.emplace(nn::Linear::Options{.in_features = 1, .out_features = 1});
   for (nn::Module* m : {static_cast<nn::Module*>(&net), static_cast<nn::Module*>(&net.list[0])}) {
-    EXPECT_THROW(m->parameters(), ValueError);
-    EXPECT_THROW(m->eval(), ValueError);
+    EXPECT_ERRORS(ValueError, m->parameters(), m->eval());
   }
   net.list[0].b.reset();
   EXPECT_EQ(net.parameters().size(), 2u);
@@ -248,8 +229,7 @@ TEST(OwnModulesTest, ForwardHooksSeeTensorsAndMayReplaceResults) {
   EXPECT_EQ(split(x, 1).second.to_vector<float>(), (Floats{21, 31}));
   split.remove_forward_hook(id);
   EXPECT_EQ(split(x, 1).second.to_vector<float>(), (Floats{3, 4}));
-  EXPECT_THROW(split.remove_forward_hook(id), ValueError);
-  EXPECT_THROW(split.register_forward_hook({}), ValueError);
+  EXPECT_ERRORS(ValueError, split.remove_forward_hook(id), split.register_forward_hook({}));
 }
 
 TEST(OwnModulesTest, AHookMayRemoveItselfAndFollowsItsModule) {
@@ -268,15 +248,15 @@ TEST(OwnModulesTest, AHookMayRemoveItselfAndFollowsItsModule) {
 
 TEST(OwnModulesTest, SequentialCallsTheHooksOfLayersThatItWouldJoin) {
   nn::Sequential net{nn::BatchNorm1d({.num_features = 2}), nn::ReLU()};
-  const Tensor x = testing::normal({4, 2}, {});
+  const Tensor x = normal({4, 2}, {});
   const Tensor joined = net(x);
   for (const size_t layer : {0u, 1u}) {
     Tensor seen;
     const int64_t id =
         net[layer].register_forward_hook([&](nn::Module&, auto, std::span<Tensor> out) { seen = out[0]; });
-    EXPECT_TRUE(testing::same_bits(net(x), joined));
+    EXPECT_TRUE(same_bits(net(x), joined));
     ASSERT_TRUE(seen.defined());
-    EXPECT_EQ(testing::same_bits(seen, joined), layer == 1);
+    EXPECT_EQ(same_bits(seen, joined), layer == 1);
     net[layer].remove_forward_hook(id);
   }
 }
@@ -324,8 +304,7 @@ TEST(OwnModulesTest, PrintsATree) {
             "    0: MaxPool3d(kernel_size=(2,2,2), stride=(1,2,2))\n"
             "    1: Dropout(0.1)\n"
             "    2: ConvTranspose1d(4, 2, kernel_size=3, stride=2, output_padding=1, bias=false): weight "
-            "(4,2,3); 24 "
-            "parameters\n"
+            "(4,2,3); 24 parameters\n"
             "    3: Upsample(scale_factor=(2,2,2), trilinear)\n"
             "  norm: GroupNorm(2, 4, eps=1e-05, relu): weight (4,), bias (4,); 8 parameters");
 }
@@ -335,9 +314,8 @@ TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {
                      nn::Sequential{nn::Flatten(0)}};
   EXPECT_EQ(net(from_vector<float>({1, -2, 3, 4, -5, 6, 7, 8}, {2, 2, 2})).to_vector<float>(),
             (Floats{2, 0, 6, 8, 0, 12, 14, 16}));
-  EXPECT_THROW(net[5], ValueError);
-  EXPECT_THROW(net.push_back(std::shared_ptr<nn::ReLU>()), ValueError);
-  EXPECT_THROW(net.push_back(std::function<Tensor(const Tensor&)>()), ValueError);
+  EXPECT_ERRORS(ValueError, net[5], net.push_back(std::shared_ptr<nn::ReLU>()),
+                net.push_back(std::function<Tensor(const Tensor&)>()));
   EXPECT_EQ(net.size(), 5u);
   net.push_back(std::make_unique<nn::ReLU>());
   nn::Sequential moved = std::move(net);
@@ -346,7 +324,7 @@ TEST(OwnModulesTest, SequentialTakesModulesAndFunctions) {
 
 TEST(OwnModulesTest, ResidualAddsItsInput) {
   nn::Residual net{nn::Linear({.in_features = 2, .out_features = 2, .bias = false}), nn::ReLU()};
-  EXPECT_EQ(names(net.state_dict()), (Names{"body.0.weight"}));
+  EXPECT_EQ(names_of(net.state_dict()), (Names{"body.0.weight"}));
   net.load_state_dict({{"body.0.weight", from_vector<float>({1, 0, 0, -1}, {2, 2})}});
   EXPECT_EQ(net(from_vector<float>({3, 4}, {1, 2})).to_vector<float>(), (Floats{6, 4}));
   nn::Residual wrong{nn::Linear({.in_features = 2, .out_features = 1})};

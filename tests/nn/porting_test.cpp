@@ -1,14 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <vector>
-
-#include <voxgrad/voxgrad.h>
+#include "tests/support/test.h"
 
 // Two networks as a user of PyTorch ports them. docs/porting.md quotes this file.
 

@@ -1,24 +1,13 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 // nn::WeightNorm and nn::SpectralNorm.
 
 namespace vox {
 namespace {
 
-using testing::Doubles;
 using Names = std::vector<std::string>;
 
-class ReparametrizeTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, ReparametrizeTest, testing::devices(), testing::device_name);
-
-Names names(const std::vector<nn::NamedTensor>& all) {
-  Names result;
-  for (const auto& [name, t] : all) result.push_back(name);
-  return result;
-}
+DEVICE_SUITE(ReparametrizeTest);
 
 void expect_near(const Tensor& t, const Doubles& expected) {
   const Doubles got = t.detach().to(f64).to_vector<double>();
@@ -32,14 +21,14 @@ TEST_P(ReparametrizeTest, WeightNormStartsWithTheWeightAndHasPyTorchsNames) {
         same({.in_channels = 2, .out_channels = 3, .kernel_size = 2, .tensor = {f64, device()}});
     same.load_state_dict(conv.state_dict());
     nn::WeightNorm<nn::Conv3d> layer(std::move(conv), {.dim = dim});
-    EXPECT_EQ(names(layer.named_parameters()), (Names{"bias", "weight_g", "weight_v"}));
+    EXPECT_EQ(names_of(layer.named_parameters()), (Names{"bias", "weight_g", "weight_v"}));
     EXPECT_EQ(layer.weight_g.shape(), !dim        ? Shape()
                                       : *dim == 0 ? Shape({3, 1, 1, 1, 1})
                                                   : Shape({1, 2, 1, 1, 1}));
-    const Tensor x = testing::normal({2, 2, 3, 3, 3}, on(f64));
+    const Tensor x = normal({2, 2, 3, 3, 3}, on(f64));
     EXPECT_TRUE(allclose(layer(x), same(x), 1e-12, 1e-14));
     std::vector<Tensor> inputs = layer.parameters();
-    inputs.push_back(testing::normal({1, 2, 2, 3, 2}, on(f64)).set_requires_grad());
+    inputs.push_back(normal({1, 2, 2, 3, 2}, on(f64)).set_requires_grad());
     EXPECT_TRUE(autograd::gradcheck([&](const std::vector<Tensor>& in) { return layer(in.back()); }, inputs));
   }
 }
@@ -48,7 +37,7 @@ TEST_P(ReparametrizeTest, WeightNormByHand) {
   nn::WeightNorm<nn::Linear> layer(
       nn::Linear({.in_features = 2, .out_features = 2, .bias = false, .tensor = {f64}}));
   layer.to(device());
-  EXPECT_EQ(names(layer.named_parameters()), (Names{"weight_g", "weight_v"}));
+  EXPECT_EQ(names_of(layer.named_parameters()), (Names{"weight_g", "weight_v"}));
   layer.load_state_dict({{"weight_g", from_vector<double>({10, 1}, {2, 1})},
                          {"weight_v", from_vector<double>({3, 4, 0, 2}, {2, 2})}});
   expect_near(layer(ones({1, 2}, on(f64))), {14, 1});  // (6, 8) and (0, 1)
@@ -58,10 +47,10 @@ TEST_P(ReparametrizeTest, TrainsInASequentialAndInSixteenBits) {
   nn::Sequential net{nn::WeightNorm(nn::Linear({.in_features = 3, .out_features = 4})), nn::ReLU(),
                      nn::SpectralNorm(nn::Linear({.in_features = 4, .out_features = 1}))};
   net.to(device());
-  EXPECT_EQ(names(net.named_parameters()),
+  EXPECT_EQ(names_of(net.named_parameters()),
             (Names{"0.bias", "0.weight_g", "0.weight_v", "2.bias", "2.weight_orig"}));
-  EXPECT_EQ(names(net.named_buffers()), (Names{"2.weight_u", "2.weight_v"}));
-  const Tensor x = testing::normal({8, 3}, on(f32)), target = testing::normal({8, 1}, on(f32));
+  EXPECT_EQ(names_of(net.named_buffers()), (Names{"2.weight_u", "2.weight_v"}));
+  const Tensor x = normal({8, 3}, on(f32)), target = normal({8, 1}, on(f32));
   optim::SGD sgd(net.parameters(), {.lr = 0.05});
   double first = 0, last = 0;
   for (int i = 0; i < 20; ++i) {
@@ -94,7 +83,7 @@ TEST_P(ReparametrizeTest, SpectralNormOfOneStep) {
   expect_near(layer.weight_u, {0.5511621049954415, -0.8343981867292102});
   expect_near(layer.weight_v, {0.055384877562171114, 0.5538487756217112, -0.830773163432567});
   layer.eval();
-  EXPECT_TRUE(testing::same_bits(layer(x), layer(x)));
+  EXPECT_TRUE(same_bits(layer(x), layer(x)));
   expect_near(layer.weight_u, {0.5511621049954415, -0.8343981867292102});
   EXPECT_TRUE(autograd::gradcheck([&](const std::vector<Tensor>&) { return layer(x); }, layer.parameters()));
 }
@@ -106,19 +95,19 @@ TEST_P(ReparametrizeTest, SpectralNormFindsTheLargestSingularValue) {
       {.n_power_iterations = 50});
   EXPECT_EQ(layer.weight_u.shape(), Shape({3})) << "the rows are output channels";
   EXPECT_EQ(layer.weight_v.shape(), Shape({4 * 8}));
-  const Tensor x = testing::normal({1, 4, 2, 2, 2}, on(f32));
+  const Tensor x = normal({1, 4, 2, 2, 2}, on(f32));
   const Tensor y = layer(x);
   EXPECT_EQ(layer(x, Triple(3)).shape(), y.shape());
   // With u, the weight as a matrix has a gain of 1; no other vector has more.
   const Tensor w = layer.weight_orig.detach().transpose(0, 1).reshape({3, -1});
   const double sigma = norm(matmul(layer.weight_u, w)).item();
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Tensor v = testing::normal({3}, on(f32), seed);
+    const Tensor v = normal({3}, on(f32), seed);
     EXPECT_LE(norm(matmul(v / norm(v), w)).item(), sigma * (1 + 1e-5));
   }
   EXPECT_EQ(layer.describe(), "SpectralNorm(ConvTranspose3d(4, 3, kernel_size=(2,2,2)))");
-  EXPECT_THROW(nn::SpectralNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = 2}), ShapeError);
-  EXPECT_THROW(nn::WeightNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = -1}), ShapeError);
+  EXPECT_ERRORS(ShapeError, nn::SpectralNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = 2}),
+                nn::WeightNorm(nn::Linear({.in_features = 1, .out_features = 1}), {.dim = -1}));
 }
 
 }  // namespace

@@ -1,18 +1,11 @@
-#include <voxgrad/core/factories.h>
 #include <voxgrad/nn/safetensors.h>
-#include <voxgrad/nn/serialize.h>
 
-#include "tests/support/temporary_folder.h"
-
-#include <gtest/gtest.h>
+#include "tests/support/test.h"
 
 // Files that nn::load must refuse, each with its reason. tests/fuzz reads damaged files.
 
 namespace vox {
 namespace {
-
-using testing::TemporaryFolder;
-using testing::write_bytes;
 
 std::string with_length(uint64_t length, const std::string& rest) {
   std::string bytes;
@@ -26,7 +19,7 @@ std::string file(const std::string& header, size_t data = 0) {
 }
 
 std::string refusal(const std::filesystem::path& path, const std::string& bytes) {
-  return testing::refusal_of_file<IoError>([](const auto& p) { nn::load(p); }, path, bytes);
+  return refusal_of_file<IoError>([](const auto& p) { nn::load(p); }, path, bytes);
 }
 
 std::string tensor(const std::string& dtype, const std::string& shape, const std::string& offsets) {
@@ -149,9 +142,9 @@ TEST(SafetensorsTest, CorruptFilesAreRefusedWithAReason) {
   const TemporaryFolder folder;
   for (const Case& c : cases) {
     const std::string message = refusal(folder / "x", c.bytes);
-    EXPECT_NE(message.find("nn::load: " + (folder / "x").string() + ": "), std::string::npos)
+    EXPECT_TRUE(has_parts(message, {"nn::load: " + (folder / "x").string() + ": "}))
         << c.what << ": " << message;
-    EXPECT_NE(message.find(c.reason), std::string::npos) << c.what << ": " << message;
+    EXPECT_TRUE(has_parts(message, {c.reason})) << c.what << ": " << message;
     EXPECT_LT(message.size(), 1000u) << c.what;
   }
 }
@@ -165,7 +158,7 @@ std::string sound_file(const std::filesystem::path& path) {
             {"mask", ones({3}, {.dtype = boolean})},
             {"bytes", zeros({0, 5}, {.dtype = u8})}},
            {{"format", "pt"}});
-  return testing::read_bytes(path);
+  return read_bytes(path);
 }
 
 TEST(SafetensorsTest, TruncationAtEveryByteIsRefused) {

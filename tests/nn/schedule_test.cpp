@@ -1,9 +1,4 @@
-#include <voxgrad/core/check.h>
-#include <voxgrad/nn/optim/schedule.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
+#include "tests/support/test.h"
 
 namespace vox::optim {
 namespace {
@@ -12,8 +7,7 @@ TEST(ScheduleTest, StepLrFallsEveryStepSize) {
   const StepSchedule s{.base_lr = 8, .step_size = 3, .gamma = 0.5};
   const double want[] = {8, 8, 8, 4, 4, 4, 2, 2, 2, 1};
   for (int64_t step = 0; step < 10; ++step) EXPECT_DOUBLE_EQ(step_lr(step, s), want[step]) << step;
-  EXPECT_THROW(step_lr(-1, s), ValueError);
-  EXPECT_THROW(step_lr(0, {.base_lr = 1, .step_size = 0}), ValueError);
+  EXPECT_ERRORS(ValueError, step_lr(-1, s), step_lr(0, {.base_lr = 1, .step_size = 0}));
 }
 
 TEST(ScheduleTest, CosineFromBaseToMin) {
@@ -35,9 +29,8 @@ TEST(ScheduleTest, PolynomialFallsToZero) {
   const double want[] = {8, 4.5, 2, 0.5, 0, 0};
   for (int64_t step = 0; step < 6; ++step) EXPECT_DOUBLE_EQ(polynomial_lr(step, s), want[step]) << step;
   EXPECT_DOUBLE_EQ(polynomial_lr(3, {.base_lr = 1, .total_steps = 4}), std::pow(0.25, 0.9));
-  EXPECT_THROW(polynomial_lr(-1, s), ValueError);
-  EXPECT_THROW(polynomial_lr(0, {.base_lr = 1, .total_steps = 0}), ValueError);
-  EXPECT_THROW(polynomial_lr(0, {.base_lr = 1, .total_steps = 5, .power = -1}), ValueError);
+  EXPECT_ERRORS(ValueError, polynomial_lr(-1, s), polynomial_lr(0, {.base_lr = 1, .total_steps = 0}),
+                polynomial_lr(0, {.base_lr = 1, .total_steps = 5, .power = -1}));
 }
 
 TEST(ScheduleTest, ExponentialAndWarmRestarts) {
@@ -52,24 +45,24 @@ TEST(ScheduleTest, ExponentialAndWarmRestarts) {
   for (int64_t step = 0; step < 8; ++step)
     EXPECT_NEAR(warm_restarts_lr(step, longer), want_longer[step], 1e-14) << step;
   EXPECT_NEAR(warm_restarts_lr(int64_t{1} << 40, same), 3, 1e-14);
-  EXPECT_THROW(warm_restarts_lr(0, {.base_lr = 1, .period = 0}), ValueError);
-  EXPECT_THROW(warm_restarts_lr(0, {.base_lr = 1, .period = 1, .period_factor = 0}), ValueError);
+  EXPECT_ERRORS(ValueError, warm_restarts_lr(0, {.base_lr = 1, .period = 0}),
+                warm_restarts_lr(0, {.base_lr = 1, .period = 1, .period_factor = 0}));
 }
 
 // The formula of torch.optim.lr_scheduler.OneCycleLR, evaluated in Python.
 TEST(ScheduleTest, OneCycle) {
   const OneCycleSchedule s{.max_lr = 1, .total_steps = 10};
-  const double want[] = {0.04,
-                         0.52,
-                         1,
-                         0.9504846320134737,
-                         0.8117456539497631,
-                         0.6112620219362893,
-                         0.38874197806371075,
-                         0.18825834605023697,
-                         0.049519367986526286,
-                         4e-06,
-                         4e-06};
+  const Doubles want{0.04,
+                     0.52,
+                     1,
+                     0.9504846320134737,
+                     0.8117456539497631,
+                     0.6112620219362893,
+                     0.38874197806371075,
+                     0.18825834605023697,
+                     0.049519367986526286,
+                     4e-06,
+                     4e-06};
   for (int64_t step = 0; step < 11; ++step) EXPECT_NEAR(one_cycle_lr(step, s), want[step], 1e-14) << step;
   const OneCycleSchedule line{.max_lr = 2,
                               .total_steps = 8,
@@ -81,24 +74,23 @@ TEST(ScheduleTest, OneCycle) {
   for (int64_t step = 0; step < 8; ++step)
     EXPECT_NEAR(one_cycle_lr(step, line), want_line[step], 1e-14) << step;
   EXPECT_EQ(one_cycle_lr(0, {.max_lr = 2, .total_steps = 1}), 2 / 25.0 / 1e4);
-  EXPECT_THROW(one_cycle_lr(0, {.max_lr = 1, .total_steps = 0}), ValueError);
-  EXPECT_THROW(one_cycle_lr(0, {.max_lr = 1, .total_steps = 5, .pct_start = 1.5}), ValueError);
-  EXPECT_THROW(one_cycle_lr(0, {.max_lr = 1, .total_steps = 5, .div_factor = 0}), ValueError);
+  EXPECT_ERRORS(ValueError, one_cycle_lr(0, {.max_lr = 1, .total_steps = 0}),
+                one_cycle_lr(0, {.max_lr = 1, .total_steps = 5, .pct_start = 1.5}),
+                one_cycle_lr(0, {.max_lr = 1, .total_steps = 5, .div_factor = 0}));
 }
 
 TEST(ScheduleTest, WarmupIsAFactor) {
   const double want[] = {0.25, 0.5, 0.75, 1, 1};
   for (int64_t step = 0; step < 5; ++step) EXPECT_DOUBLE_EQ(warmup(step, 4), want[step]) << step;
   EXPECT_EQ(warmup(0, 0), 1);
-  EXPECT_THROW(warmup(-1, 4), ValueError);
-  EXPECT_THROW(warmup(0, -1), ValueError);
+  EXPECT_ERRORS(ValueError, warmup(-1, 4), warmup(0, -1));
 }
 
 TEST(ScheduleTest, CosineRefusesImpossibleSteps) {
-  EXPECT_THROW(cosine_lr(-1, {.base_lr = 1, .total_steps = 5}), ValueError);
-  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 0}), ValueError);
-  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = 5}), ValueError);
-  EXPECT_THROW(cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = -1}), ValueError);
+  EXPECT_ERRORS(ValueError, cosine_lr(-1, {.base_lr = 1, .total_steps = 5}),
+                cosine_lr(0, {.base_lr = 1, .total_steps = 0}),
+                cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = 5}),
+                cosine_lr(0, {.base_lr = 1, .total_steps = 5, .warmup_steps = -1}));
 }
 
 }  // namespace

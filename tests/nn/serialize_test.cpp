@@ -1,31 +1,17 @@
-#include <voxgrad/core/factories.h>
-#include <voxgrad/nn/serialize.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/values.h"
-
 #include <sys/stat.h>
 
-#include <cmath>
-#include <fstream>
-#include <thread>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
 using nn::StateDict;
-using testing::Floats;
-using testing::read_bytes;
-using testing::TemporaryFolder;
-using testing::write_bytes;
 
-class SerializeTest : public testing::DeviceTest {
+class SerializeTest : public DeviceTest {
  protected:
   TemporaryFolder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(, SerializeTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, SerializeTest, devices(), device_name);
 
 /// A file, and what it holds.
 struct Golden {
@@ -78,7 +64,7 @@ TEST_P(SerializeTest, FilesAreThoseOfTheReferenceImplementation) {
     EXPECT_EQ(file.tensors.size(), tensors.size());
     for (const auto& [name, t] : tensors) {
       EXPECT_EQ(file.tensors.at(name).device(), device()) << name;
-      EXPECT_TRUE(testing::same_bits(file.tensors.at(name), t)) << name;
+      EXPECT_TRUE(same_bits(file.tensors.at(name), t)) << name;
     }
   }
 }
@@ -140,16 +126,15 @@ TEST_F(SerializeFileTest, ReplacesAFileAndLeavesNothingBeside) {
 TEST_F(SerializeFileTest, AFailedSaveKeepsTheOldFileAndLeavesNothingBeside) {
   nn::save(folder / "x", {{"t", ones({2})}});
   const std::string before = read_bytes(folder / "x");
-  EXPECT_THROW(nn::save(folder / "x", {{"t", Tensor()}}), ValueError);
-  EXPECT_THROW(nn::save(folder / "x", {{"__metadata__", ones({2})}}), ValueError);
-  EXPECT_THROW(nn::save(folder / "x", {{"\xff", ones({2})}}), ValueError);
-  EXPECT_THROW(nn::save(folder / "x", {}, {{"a", "\xc3"}}), ValueError);
+  EXPECT_ERRORS(ValueError, nn::save(folder / "x", {{"t", Tensor()}}),
+                nn::save(folder / "x", {{"__metadata__", ones({2})}}),
+                nn::save(folder / "x", {{"\xff", ones({2})}}), nn::save(folder / "x", {}, {{"a", "\xc3"}}));
   EXPECT_EQ(read_bytes(folder / "x"), before);
 
   std::filesystem::create_directory(folder / "folder");
   write_bytes(folder.path() / "folder" / "inside", "kept");
-  EXPECT_THROW(nn::save(folder / "folder", {{"t", ones({2})}}), IoError);
-  EXPECT_THROW(nn::save(folder.path() / "absent" / "x", {}), IoError);
+  EXPECT_ERRORS(IoError, nn::save(folder / "folder", {{"t", ones({2})}}),
+                nn::save(folder.path() / "absent" / "x", {}));
   EXPECT_EQ(folder.entries(), 3);
 }
 
@@ -160,13 +145,10 @@ TEST_F(SerializeFileTest, RefusesToReplaceWhatIsNotARegularFile) {
   std::filesystem::create_directory(folder / "folder");
   std::filesystem::create_symlink("loop", loop);
   for (const auto& path : {fifo, link, folder / "folder"})
-    EXPECT_EQ(testing::message_of<IoError>([&] {
-                nn::save(path, {{"t", ones({2})}});
-              }),
-              str("nn::save: ", path.string(), ": must be a regular file or not exist"));
+    EXPECT_MESSAGE(IoError, nn::save(path, {{"t", ones({2})}}),
+                   str("nn::save: ", path.string(), ": must be a regular file or not exist"));
   EXPECT_THROW(nn::save(loop, {{"t", ones({2})}}), IoError);
-  EXPECT_EQ(testing::message_of<IoError>([] { nn::save("", {}); }),
-            "nn::save: needs the name of a file, got an empty path");
+  EXPECT_MESSAGE(IoError, nn::save("", {}), "nn::save: needs the name of a file, got an empty path");
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_TRUE(std::filesystem::is_symlink(loop));
@@ -210,9 +192,7 @@ TEST_F(SerializeFileTest, WritersOfOneNameDoNotMix) {
 }
 
 TEST_F(SerializeFileTest, RefusesWhatIsNotAReadableFile) {
-  EXPECT_THROW(nn::load(folder / "absent"), IoError);
-  EXPECT_THROW(nn::load(folder.path()), IoError);
-  EXPECT_THROW(nn::load("/dev/null"), IoError);
+  EXPECT_ERRORS(IoError, nn::load(folder / "absent"), nn::load(folder.path()), nn::load("/dev/null"));
   for (const auto& [first, name] :
        {std::pair("PK\3\4....", "torch.save"), {"\x80\2.......", "before PyTorch 1.6"}}) {
     std::ofstream(folder / "weights.pt") << first << std::string(99, 'x');

@@ -1,12 +1,5 @@
 // Windows over volumes: the plan and the weights are nnU-Net's, and every cell gets the weighted mean.
-#include <gtest/gtest.h>
-
-#include <voxgrad/voxgrad.h>
-
-#include <cmath>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox::nn {
 namespace {
@@ -27,10 +20,8 @@ TEST(SlidingWindow, PlanIsThatOfNnUnet) {
   EXPECT_EQ(window_starts(30, 10, 1), (Starts{0, 10, 20}));
   EXPECT_EQ(plan_windows({6, 5}, {4, 5}, 0.5), (std::vector<Shape>{{0, 0}, {2, 0}}));
   EXPECT_EQ(plan_windows({6, 7}, {4, 5}, 0.5), (std::vector<Shape>{{0, 0}, {0, 2}, {2, 0}, {2, 2}}));
-  EXPECT_THROW(window_starts(9, 10, 0.5), ValueError);
-  EXPECT_THROW(window_starts(9, 0, 0.5), ValueError);
-  EXPECT_THROW(window_starts(9, 3, 1.5), ValueError);
-  EXPECT_THROW(window_starts(9, 3, NAN), ValueError);
+  EXPECT_ERRORS(ValueError, window_starts(9, 10, 0.5), window_starts(9, 0, 0.5), window_starts(9, 3, 1.5),
+                window_starts(9, 3, NAN));
   EXPECT_THROW(plan_windows({9, 9}, {3}, 0.5), ShapeError);
 }
 
@@ -49,7 +40,7 @@ std::vector<Tensor> means_and_input(const Tensor& x) {
   return {cat({x, x.mean(all, true).expand(x.shape())}, 1), 2 * x};
 }
 
-class SlidingWindowTest : public testing::DeviceTest {};
+class SlidingWindowTest : public DeviceTest {};
 
 TEST_P(SlidingWindowTest, EveryCellHasTheWeightedMean) {
   const Shape size{7, 5, 9}, window{4, 5, 4};
@@ -98,7 +89,7 @@ TEST_P(SlidingWindowTest, MirroringAveragesOverAllFlips) {
   EXPECT_LT(largest(y - 11.5 * image), 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(, SlidingWindowTest, vox::testing::devices(), vox::testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, SlidingWindowTest, devices(), device_name);
 
 TEST(SlidingWindow, TakesAModuleAndRecordsNothing) {
   Conv3d net({.in_channels = 1, .out_channels = 3, .kernel_size = 3, .padding = 1});
@@ -111,20 +102,18 @@ TEST(SlidingWindow, RefusesWhatDoesNotFit) {
   const Tensor x = ones({1, 6, 6, 6});
   const auto same = [](const Tensor& t) { return t; };
   EXPECT_THROW(sliding_window(x, same, {.window = {4, 4}}), ShapeError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4}}), ValueError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 0}}), ValueError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .step = 0}), ValueError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {3}}), ValueError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {0, 0}}), ValueError);
-  EXPECT_THROW(sliding_window(x, same, {.window = {4, 4, 4}, .batch_size = 0}), ValueError);
-  EXPECT_THROW(sliding_window(Tensor(), same, {.window = {4, 4, 4}}), ValueError);
+  EXPECT_ERRORS(ValueError, sliding_window(x, same, {.window = {4}}),
+                sliding_window(x, same, {.window = {4, 4, 0}}),
+                sliding_window(x, same, {.window = {4, 4, 4}, .step = 0}),
+                sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {3}}),
+                sliding_window(x, same, {.window = {4, 4, 4}, .mirror = {0, 0}}),
+                sliding_window(x, same, {.window = {4, 4, 4}, .batch_size = 0}),
+                sliding_window(Tensor(), same, {.window = {4, 4, 4}}));
   const auto classes = [](const Tensor& t) { return t.to(i64); };
   EXPECT_THROW(sliding_window(x, classes, {.window = {4, 4, 4}}), DTypeError);
   const auto half = [](const Tensor& t) { return t.slice(2, 0, 2); };
-  EXPECT_EQ(testing::message_of<ShapeError>([&] {
-              sliding_window(x, half, {.window = {4, 4, 4}});
-            }),
-            "sliding_window: the network must return (1,1,4,4,4), got (1,1,2,4,4)");
+  EXPECT_MESSAGE(ShapeError, sliding_window(x, half, {.window = {4, 4, 4}}),
+                 "sliding_window: the network must return (1,1,4,4,4), got (1,1,2,4,4)");
 }
 
 }  // namespace

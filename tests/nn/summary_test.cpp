@@ -1,8 +1,4 @@
-#include <voxgrad/voxgrad.h>
-
-#include <gtest/gtest.h>
-
-#include <sstream>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {

@@ -20,6 +20,9 @@ A difference is a failure of the test, unless one of these decisions explains it
 {rules}
 PyTorch's samples do not show these decisions:
 
+- **i16, u16 and i32 are only stored.** Scans and labels have these dtypes. Copies, casts, views and the ops that move
+  elements (`cat`, `pad`, `where`, `gather`, ...) take them, as do `sum`, `prod` and the cumulative ops, which give an
+  i64. All other ops refuse them: cast with `to(vox::f32)` or `to(vox::i64)`. PyTorch computes in i16 and i32.
 - **`argmax` and `argmin` take bool.** They return the first true, and the first false. PyTorch refuses bool.
 - **A C++ bool is no number.** `x + true` and `pow(x, true)` do not compile. Calls that store or compare elements
   (`full`, `fill_`, `where`, `masked_fill`, `pad`, `eq`, `ne`) take true and false.
@@ -54,8 +57,7 @@ PyTorch's samples do not show these decisions:
 - **The padding of `avg_pool3d` belongs to the input that a window must fit.** So it does in PyTorch's `avg_pool2d`,
   and not in its `avg_pool3d`.
 - **`batch_norm` needs (N, C).** PyTorch returns an empty tensor of rank 1.
-- **Convolutions need channels.** A convolution without output channels is an error, and so are layers without input
-  channels. The functions accept no input channels; their result is the bias. PyTorch's has no channels.
+- **Convolutions need channels.** Without input or output channels they are an error. PyTorch's result has no channels.
 - **`binary_cross_entropy` checks its probabilities on the CPU alone.** On CUDA the loss of one outside [0, 1] is NaN.
 - **The centered `RMSprop` has no momentum.** PyTorch combines them.
 - **`one_cycle_lr` sets the learning rate alone.** PyTorch's cycles the momentum too, unless `cycle_momentum=False`.
@@ -69,10 +71,11 @@ PyTorch's samples do not show these decisions:
 
 ## What is not there
 
-On purpose, because 3-D networks need none of it: `x[index]` with tensors (`index_select`, `gather`, `scatter` and
-`nonzero` name their dimension); linear algebra beyond `matmul` and `einsum`; sparse and complex tensors; in-place ops
-on the tape; named and nested tensors; integer division. `einsum` takes letters, and no "..."; `meshgrid` is that of
-`indexing="ij"`; `scatter` has no `reduce` other than `scatter_add`; `quantile` takes one number and interpolates.
+On purpose, because 3-D networks need none of it: dtypes i8, u32 and u64; `x[index]` with tensors (`index_select`,
+`gather`, `scatter` and `nonzero` name their dimension); linear algebra beyond `matmul` and `einsum`; sparse and complex
+tensors; in-place ops on the tape; named and nested tensors; integer division. `einsum` takes letters, and no "...";
+`meshgrid` is that of `indexing="ij"`; `scatter` has no `reduce` other than `scatter_add`; `quantile` takes one number
+and interpolates.
 
 What `slice` and the views do in a line has no op either: `chunk`, `split` and `unbind` (the table below composes them),
 `view` (`reshape` is one where the strides allow it), `masked_select`. Layers that are not there: `ModuleDict`, recurrent

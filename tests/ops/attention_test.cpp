@@ -1,18 +1,9 @@
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
-
-#include <cmath>
-#include <limits>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using testing::normal;
-
-class AttentionTest : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, AttentionTest, testing::devices(), testing::device_name);
+DEVICE_SUITE(AttentionTest);
 
 /// The definition.
 Tensor defined(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& added = {}) {
@@ -51,17 +42,6 @@ TEST_P(AttentionTest, IsItsDefinitionWithEveryMask) {
   EXPECT_EQ(scaled_dot_product_attention(q.slice(2, 0, 0), k, v).shape(), Shape({2, 3, 0, 6}));
   const Tensor none = scaled_dot_product_attention(q, k.slice(2, 0, 0), v.slice(2, 0, 0));
   EXPECT_TRUE(equal(none, zeros({2, 3, 5, 6}, on(f64))));
-}
-
-TEST_P(AttentionTest, Gradients) {
-  const std::vector<Tensor> in{
-      normal({2, 3, 2}, on(f64), 1).set_requires_grad(), normal({2, 4, 2}, on(f64), 2).set_requires_grad(),
-      normal({2, 4, 3}, on(f64), 3).set_requires_grad(), normal({1, 3, 4}, on(f64), 4).set_requires_grad()};
-  const auto f = [](const std::vector<Tensor>& t) {
-    return scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]});
-  };
-  EXPECT_TRUE(autograd::gradcheck(f, in));
-  EXPECT_TRUE(autograd::gradgradcheck(f, in));
 }
 
 /// Several blocks of rows and of heads on the CPU, where a block has 2^22 probabilities: the probabilities of
@@ -105,7 +85,7 @@ TEST_P(AttentionTest, DropoutZeroesProbabilitiesAndRepeats) {
     return scaled_dot_product_attention(q, q, v, {.dropout_p = 0.5});
   };
   const Tensor y = draw();
-  EXPECT_TRUE(testing::same_bits(y, draw()));
+  EXPECT_TRUE(same_bits(y, draw()));
   EXPECT_NEAR(mean(y).item(), 1, 5 * std::sqrt(1.0 / 160'000));
   EXPECT_GT(vox::std(y).item(), 0.05);
 }
@@ -125,19 +105,18 @@ TEST_P(AttentionTest, AutocastComputesInSixteenBits) {
 
 TEST_P(AttentionTest, Errors) {
   const Tensor q = ones({2, 3, 4}, on(f32)), k = ones({2, 5, 4}, on(f32));
-  EXPECT_THROW(scaled_dot_product_attention(q, k, q), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k.slice(2, 0, 3), k), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q[0], k, k), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q[0][0], q[0][0], q[0][0]), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k.to(f64), k), DTypeError);
-  EXPECT_THROW(scaled_dot_product_attention(q.to(i64), k, k), DTypeError);
-  EXPECT_THROW(scaled_dot_product_attention(Tensor(), k, k), ValueError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.dropout_p = 1}), ValueError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 4}, on(f32))}), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({5}, on(f32))}), ShapeError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(i64))}), DTypeError);
-  EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(f32)), .is_causal = true}),
-               ValueError);
+  EXPECT_ERRORS(
+      ShapeError, scaled_dot_product_attention(q, k, q), scaled_dot_product_attention(q, k.slice(2, 0, 3), k),
+      scaled_dot_product_attention(q[0], k, k), scaled_dot_product_attention(q[0][0], q[0][0], q[0][0]),
+      scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 4}, on(f32))}),
+      scaled_dot_product_attention(q, k, k, {.attn_mask = ones({5}, on(f32))}));
+  EXPECT_ERRORS(DTypeError, scaled_dot_product_attention(q, k.to(f64), k),
+                scaled_dot_product_attention(q.to(i64), k, k),
+                scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(i64))}));
+  EXPECT_ERRORS(
+      ValueError, scaled_dot_product_attention(Tensor(), k, k),
+      scaled_dot_product_attention(q, k, k, {.dropout_p = 1}),
+      scaled_dot_product_attention(q, k, k, {.attn_mask = ones({3, 5}, on(f32)), .is_causal = true}));
 }
 
 }  // namespace

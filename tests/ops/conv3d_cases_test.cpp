@@ -1,11 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/cpu/isa.h>
 
 #include "tests/support/conv3d_cases.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // 351 sets of arguments from the tests and models of other frameworks. Inputs are whole numbers, and results
 // equal the reference. Sets that are too large for a loop nest run on the GPU, compared at sampled elements.
@@ -13,30 +10,22 @@
 namespace vox {
 namespace {
 
-using testing::compare_samples;
-using testing::many_integers;
-using testing::read_cases;
-using testing::Values;
-using testing::values;
-using Case = testing::RealCase;
-
-class Conv3dCases : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Conv3dCases, testing::devices(), testing::device_name);
+DEVICE_SUITE(Conv3dCases);
 
 TEST(Conv3dCaseTable, IsWhole) {
   const auto cases = read_cases();
   EXPECT_EQ(cases.size(), 351u);
-  EXPECT_EQ(std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.legal; }), 303);
+  EXPECT_EQ(std::count_if(cases.begin(), cases.end(), [](const RealCase& c) { return c.legal; }), 303);
 }
 
 TEST_P(Conv3dCases, IllegalOnesAreRefused) {
-  for (const Case& c : read_cases()) {
+  for (const RealCase& c : read_cases()) {
     if (c.legal) continue;
     const TensorOptions options{.device = device()};
     EXPECT_THROW(
-        conv_transpose3d(empty(c.input_shape(), options), empty(c.weight_shape(), options), {}, c.options),
+        conv_transpose3d(empty(c.input_shape(), options), empty(c.weight_shape(), options), {}, c.options()),
         ValueError)
-        << c.id;
+        << c.name;
   }
 }
 
@@ -44,11 +33,11 @@ TEST_P(Conv3dCases, IllegalOnesAreRefused) {
 struct Expected {
   Values x, w, b, gy, y, dx, dw, db;
 
-  explicit Expected(const Case& c) {
-    const reference::Conv3d r = c.reference();
-    x = testing::integers(r.small_numel(), 1), w = testing::integers(r.weight_numel(), 2);
-    if (c.bias) b = testing::integers(c.out_channels, 3);
-    gy = testing::integers(r.big_numel(), 4);
+  explicit Expected(const RealCase& c) {
+    const reference::Conv3d r = reference_of(c.geometry());
+    x = integers(r.small_numel(), 1), w = integers(r.weight_numel(), 2);
+    if (c.bias) b = integers(c.out_channels, 3);
+    gy = integers(r.big_numel(), 4);
     y = reference::conv_transpose3d(r, x, w, b);
     dx = reference::conv3d(r, gy, w);
     dw = reference::weight_grad(r, gy, x);
@@ -57,20 +46,18 @@ struct Expected {
 };
 
 /// Forward and backward, every element.
-void compare(const Case& c, const Expected& expected, DType dtype, Device device) {
-  Tensor x = testing::tensor(expected.x, c.input_shape(), dtype, device);
-  Tensor w = testing::tensor(expected.w, c.weight_shape(), dtype, device);
-  Tensor b = c.bias ? testing::tensor(expected.b, {c.out_channels}, dtype, device) : Tensor();
+void compare(const RealCase& c, const Expected& expected, DType dtype, Device device) {
+  Tensor x = tensor(expected.x, c.input_shape(), dtype, device);
+  Tensor w = tensor(expected.w, c.weight_shape(), dtype, device);
+  Tensor b = c.bias ? tensor(expected.b, {c.out_channels}, dtype, device) : Tensor();
   x.set_requires_grad(), w.set_requires_grad();
   if (c.bias) b.set_requires_grad();
-  Tensor y = conv_transpose3d(x, w, b, c.options);
+  Tensor y = conv_transpose3d(x, w, b, c.options());
   ASSERT_EQ(y.shape(), c.output_shape());
-  y.backward(testing::tensor(expected.gy, y.shape(), dtype, device));
+  y.backward(tensor(expected.gy, y.shape(), dtype, device));
 
   // Not EXPECT_EQ on whole vectors: it would print a million numbers.
-  const auto equal = [dtype](const Tensor& t, const Values& v) {
-    return values(t) == testing::rounded(v, dtype);
-  };
+  const auto equal = [dtype](const Tensor& t, const Values& v) { return values(t) == rounded(v, dtype); };
   EXPECT_TRUE(equal(y, expected.y)) << "y";
   EXPECT_TRUE(equal(x.grad(), expected.dx)) << "dx";
   EXPECT_TRUE(equal(w.grad(), expected.dw)) << "dw";
@@ -93,7 +80,7 @@ void for_each_isa(Device device, F f) {
 }
 
 TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
-  for (const Case& c : read_cases()) {
+  for (const RealCase& c : read_cases()) {
     if (!c.legal || c.large()) continue;
     const Expected expected(c);
     const auto compare_dtypes = [&] {
@@ -101,7 +88,7 @@ TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
       // exactly, and their results are the exact ones, rounded once.
       for (const DType dtype : {f32, f64, bf16, f16}) {
         if (dtype != f32 && c.multiply_adds > 1e6) continue;
-        SCOPED_TRACE(c.id + " " + to_string(dtype));
+        SCOPED_TRACE(c.name + " " + to_string(dtype));
         compare(c, expected, dtype, device());
       }
     };
@@ -112,18 +99,18 @@ TEST_P(Conv3dCases, EqualTheReferenceWithEachInstructionSet) {
 }
 
 TEST(Conv3dLargeCasesCuda, EqualTheReferenceAtSamples) {
-  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Device device = Device::cuda();
-  for (const Case& c : read_cases()) {
+  for (const RealCase& c : read_cases()) {
     if (!c.legal || !c.large()) continue;
-    SCOPED_TRACE(c.id);
-    const reference::Conv3d r = c.reference();
+    SCOPED_TRACE(c.name);
+    const reference::Conv3d r = reference_of(c.geometry());
     const std::vector<float> x = many_integers(r.small_numel(), 1), w = many_integers(r.weight_numel(), 2);
     const std::vector<float> b = many_integers(c.out_channels, 3), gy = many_integers(r.big_numel(), 4);
     Tensor xt = from_vector(x, c.input_shape(), device), wt = from_vector(w, c.weight_shape(), device);
     Tensor bt = from_vector(b, {c.out_channels}, device);
     xt.set_requires_grad(), wt.set_requires_grad(), bt.set_requires_grad();
-    Tensor y = conv_transpose3d(xt, wt, bt, c.options);
+    Tensor y = conv_transpose3d(xt, wt, bt, c.options());
     ASSERT_EQ(y.shape(), c.output_shape());
     y.backward(from_vector(gy, y.shape(), device));
 
@@ -163,7 +150,7 @@ struct Large {
 class Conv3dLargeCuda : public ::testing::TestWithParam<Large> {
  protected:
   void SetUp() override {
-    if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   }
 };
 // Stride and kernel (2,1,1) double the depth: y[2d + k] = w[k] * x[d].
@@ -178,9 +165,9 @@ TEST_P(Conv3dLargeCuda, ForwardAndBackwardAtSamples) {
   const Device device = Device::cuda();
   const Shape& shape = GetParam().input;
   Tensor x = randint(-4, 5, shape, {.device = device});
-  Tensor w = testing::tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
+  Tensor w = tensor({3, -2}, {1, 1, 2, 1, 1}, f32, device);
   const ConvTranspose3dOptions up{.stride = {2, 1, 1}};
-  Tensor y = conv_transpose3d(x, w, testing::tensor({1}, {1}, f32, device), up);
+  Tensor y = conv_transpose3d(x, w, tensor({1}, {1}, f32, device), up);
   ASSERT_EQ(y.numel(), GetParam().numel);
 
   std::mt19937_64 random(1);
@@ -207,7 +194,7 @@ TEST_P(Conv3dLargeCuda, ForwardAndBackwardAtSamples) {
   const Tensor ones_of_y = ones(y.shape(), y.options());
   const Tensor dw = conv3d_weight_grad(ones_of_y, x, {2, 1, 1}, {.stride = {2, 1, 1}});
   const float total = x.sum().item<float>();
-  EXPECT_EQ(testing::values(dw), (testing::Values{total, total}));
+  EXPECT_EQ(values(dw), (Values{total, total}));
 }
 
 }  // namespace

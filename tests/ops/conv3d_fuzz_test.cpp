@@ -1,12 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_kernel.h>
 
-#include <limits>
-
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // Random arguments to the public calls. Each call must throw a vox::Error exactly if the rules, evaluated
 // here in 128 bits, say so. Else it must give the right shape and, if small, the reference's values.
@@ -14,7 +9,6 @@
 namespace vox {
 namespace {
 
-using testing::values;
 __extension__ typedef __int128 Wide;
 
 class Source {
@@ -123,7 +117,6 @@ Tensor call(const Arguments& a, const Tensor& x, const Tensor& w, const Tensor& 
 
 void compare_with_reference(const Arguments& a, const Tensor& x, const Tensor& w, const Tensor& b,
                             const Tensor& y) {
-  using testing::array_of;
   const auto grid = [](const Shape& s) {
     return std::array{s[s.rank() - 3], s[s.rank() - 2], s[s.rank() - 1]};
   };
@@ -138,10 +131,10 @@ void compare_with_reference(const Arguments& a, const Tensor& x, const Tensor& w
                             .stride = array_of(a.stride),
                             .padding = array_of(a.padding),
                             .dilation = array_of(a.dilation)};
-  const testing::Values bias = b.defined() ? values(b) : testing::Values();
-  const testing::Values exact = a.transposed ? reference::conv_transpose3d(r, values(x), values(w), bias)
-                                             : reference::conv3d(r, values(x), values(w), bias);
-  ASSERT_EQ(values(y), testing::rounded(exact, y.dtype()));
+  const Values bias = b.defined() ? values(b) : Values();
+  const Values exact = a.transposed ? reference::conv_transpose3d(r, values(x), values(w), bias)
+                                    : reference::conv3d(r, values(x), values(w), bias);
+  ASSERT_EQ(values(y), rounded(exact, y.dtype()));
 }
 
 /// Every third call runs the definition.
@@ -153,8 +146,7 @@ DType dtype_of_call(int i) {
   return dtypes[i % 4];
 }
 
-class Conv3dFuzz : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Conv3dFuzz, testing::devices(), testing::device_name);
+DEVICE_SUITE(Conv3dFuzz);
 
 TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -174,14 +166,14 @@ TEST_P(Conv3dFuzz, RandomArgumentsAreRefusedOrRight) {
                      dtype_of_call(i)));
     const auto seed = static_cast<uint64_t>(i);
     const DType dtype = dtype_of_call(i);
-    const Tensor x = testing::integer_tensor(a.input, seed, dtype, device());
-    const Tensor w = testing::integer_tensor(a.weight, seed + 1, dtype, device());
-    const Tensor b = a.bias ? testing::integer_tensor({a.bias_length}, seed + 2, dtype, device()) : Tensor();
+    const Tensor x = integer_tensor(a.input, seed, dtype, device());
+    const Tensor w = integer_tensor(a.weight, seed + 1, dtype, device());
+    const Tensor b = a.bias ? integer_tensor({a.bias_length}, seed + 2, dtype, device()) : Tensor();
     if (expected.empty()) {
       ASSERT_THROW(call(a, x, w, b), Error);
       continue;
     }
-    if (testing::numel(expected) > (1 << 20)) continue;
+    if (numel(expected) > (1 << 20)) continue;
     const Tensor y = call(a, x, w, b);
     ASSERT_EQ(y.shape(), expected);
     ++accepted;
@@ -202,7 +194,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
     const Arguments a = draw(source);
     const ForceConv3dKernel only(kernel_of_call(i));
     const Triple kernel = source.triple(1, 3);
-    const Tensor big = testing::integer_tensor(a.input, 1, dtype_of_call(i), device());
+    const Tensor big = integer_tensor(a.input, 1, dtype_of_call(i), device());
     // Mostly a grid that fits, if there is one.
     Shape small{a.input[0], source.between(1, 2) * std::clamp<int64_t>(a.groups, 1, 3), 1, 1, 1};
     for (int64_t axis = 0; axis < 3; ++axis) {
@@ -212,7 +204,7 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
       if (a.stride[axis] > 0 && room >= 0 && room < 100 && !source.one_in(20))
         small[2 + axis] = static_cast<int64_t>(room / a.stride[axis] + 1);
     }
-    const Tensor s = testing::integer_tensor(small, 2, dtype_of_call(i), device());
+    const Tensor s = integer_tensor(small, 2, dtype_of_call(i), device());
     try {
       const Tensor dw = conv3d_weight_grad(
           big, s, kernel,
@@ -224,13 +216,12 @@ TEST_P(Conv3dFuzz, RandomWeightGrads) {
                                 a.groups,
                                 {a.input[2], a.input[3], a.input[4]},
                                 {small[2], small[3], small[4]},
-                                testing::array_of(kernel),
-                                testing::array_of(a.stride),
-                                testing::array_of(a.padding),
-                                testing::array_of(a.dilation)};
+                                array_of(kernel),
+                                array_of(a.stride),
+                                array_of(a.padding),
+                                array_of(a.dilation)};
       if (dw.numel() * s.numel() < 50'000) {
-        ASSERT_EQ(values(dw),
-                  testing::rounded(reference::weight_grad(r, values(big), values(s)), dw.dtype()));
+        ASSERT_EQ(values(dw), rounded(reference::weight_grad(r, values(big), values(s)), dw.dtype()));
       }
       ++accepted;
     } catch (const Error&) {

@@ -1,13 +1,5 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/ops/conv1d_conv2d.h>
-#include <voxgrad/ops/conv3d.h>
-
-#include <limits>
-
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 // R5: which arguments are refused, with which message; and which sizes result.
 
@@ -16,10 +8,10 @@ namespace {
 
 constexpr int64_t huge = std::numeric_limits<int64_t>::max();
 
-class Conv3dRefusals : public testing::DeviceTest {
+class Conv3dRefusals : public DeviceTest {
  protected:
   static Tensor make(const Shape& shape, DType dtype = f32) {
-    return testing::integer_tensor(shape, 1, dtype, device());
+    return integer_tensor(shape, 1, dtype, device());
   }
   static void transpose(const Shape& x, const Shape& w, const ConvTranspose3dOptions& options = {},
                         const Tensor& bias = {}) {
@@ -29,7 +21,7 @@ class Conv3dRefusals : public testing::DeviceTest {
     conv3d(make(x), make(w), {}, options);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, Conv3dRefusals, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Conv3dRefusals, devices(), device_name);
 
 const Shape x4{1, 4, 3, 3, 3}, w4{4, 2, 3, 3, 3};
 
@@ -93,7 +85,7 @@ TEST_P(Conv3dRefusals, Operands) {
 }
 
 TEST(Conv3dRefusalsCuda, MixedDevices) {
-  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = zeros(x4), w = zeros(w4, {.device = Device::cuda()});
   EXPECT_REFUSED(DeviceError, conv_transpose3d(x, w), "cpu", "cuda:0");
   EXPECT_REFUSED(DeviceError, conv_transpose3d(x.to(w.device()), w, zeros({2})), "cpu", "cuda:0");
@@ -128,26 +120,24 @@ TEST_P(Conv3dRefusals, HugeSizes) {
 
 // Strides, dilations and paddings of any size are legal if no cell is that far away.
 TEST_P(Conv3dRefusals, HugeStepsThatReachNothing) {
-  const Tensor x = testing::tensor({3}, {1, 1, 1, 1, 1}, f32, device());
-  const Tensor w = testing::tensor({5}, {1, 1, 1, 1, 1}, f32, device());
+  const Tensor x = tensor({3}, {1, 1, 1, 1, 1}, f32, device());
+  const Tensor w = tensor({5}, {1, 1, 1, 1, 1}, f32, device());
   const ConvTranspose3dOptions options{.stride = int64_t{1} << 62, .dilation = huge};
-  EXPECT_EQ(testing::values(conv_transpose3d(x, w, {}, options)), (testing::Values{15}));
-  EXPECT_EQ(testing::values(conv3d(x, w, {}, {.stride = huge, .dilation = huge})), (testing::Values{15}));
+  EXPECT_EQ(values(conv_transpose3d(x, w, {}, options)), (Values{15}));
+  EXPECT_EQ(values(conv3d(x, w, {}, {.stride = huge, .dilation = huge})), (Values{15}));
   // Stride 2^40: all but one cell of the output are cropped, 2^39 of them at the low end.
-  const Tensor two = testing::tensor({3, 4}, {1, 1, 1, 1, 2}, f32, device());
+  const Tensor two = tensor({3, 4}, {1, 1, 1, 1, 2}, f32, device());
   const int64_t far = int64_t{1} << 40;
-  EXPECT_EQ(
-      testing::values(conv_transpose3d(two, w, {}, {.stride = {1, 1, far}, .padding = {0, 0, far / 2}})),
-      (testing::Values{0}));
+  EXPECT_EQ(values(conv_transpose3d(two, w, {}, {.stride = {1, 1, far}, .padding = {0, 0, far / 2}})),
+            (Values{0}));
 }
 
 TEST_P(Conv3dRefusals, OutputSize) {
   const Tensor x = make({1, 1, 4, 4, 4}), w = make({1, 1, 3, 3, 3});
   const ConvTranspose3dOptions options{.stride = 2, .padding = 1, .output_size = Triple(7, 8, 7)};
   EXPECT_EQ(conv_transpose3d(x, w, {}, options).shape(), (Shape{1, 1, 7, 8, 7}));
-  EXPECT_EQ(
-      testing::values(conv_transpose3d(x, w, {}, options)),
-      testing::values(conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = {0, 1, 0}})));
+  EXPECT_EQ(values(conv_transpose3d(x, w, {}, options)),
+            values(conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = {0, 1, 0}})));
   for (const Triple& bad : {Triple(20), Triple(7, 7, 9), Triple(6, 7, 7), Triple(-1), Triple(0)}) {
     EXPECT_REFUSED(ShapeError, conv_transpose3d(x, w, {}, {.stride = 2, .padding = 1, .output_size = bad}),
                    "output_size " + str(bad) +

@@ -1,19 +1,10 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/ops/conv3d.h>
-
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // Cases small enough to check by hand, along w unless the shape says more.
 
 namespace vox {
 namespace {
-
-using testing::counting;
-using testing::tensor;
-using testing::Values;
-using testing::values;
 
 struct Golden {
   const char* id;
@@ -58,8 +49,7 @@ const std::vector<Golden>& golden_cases() {
   return cases;
 }
 
-class Conv3dGolden : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Conv3dGolden, testing::devices(), testing::device_name);
+DEVICE_SUITE(Conv3dGolden);
 
 TEST_P(Conv3dGolden, Forward) {
   for (const DType dtype : {f32, f64, bf16, f16}) {
@@ -67,8 +57,7 @@ TEST_P(Conv3dGolden, Forward) {
       const Tensor x = tensor(c.x, c.x_shape, dtype, device()), w = tensor(c.w, c.w_shape, dtype, device());
       const Tensor b =
           c.bias.empty() ? Tensor() : tensor(c.bias, {static_cast<int64_t>(c.bias.size())}, dtype, device());
-      EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), testing::rounded(c.y, dtype))
-          << c.id << ' ' << dtype;
+      EXPECT_EQ(values(conv_transpose3d(x, w, b, c.options)), rounded(c.y, dtype)) << c.id << ' ' << dtype;
     }
   }
 }
@@ -119,9 +108,9 @@ TEST_P(Conv3dGolden, Gradients) {
       x.set_requires_grad(), w.set_requires_grad(), b.set_requires_grad();
       Tensor y = conv_transpose3d(x, w, b, c.options);
       y.backward(tensor(c.gy, y.shape(), dtype, device()));
-      EXPECT_EQ(values(x.grad()), testing::rounded(c.dx, dtype)) << c.id << ' ' << dtype;
-      EXPECT_EQ(values(w.grad()), testing::rounded(c.dw, dtype)) << c.id << ' ' << dtype;
-      EXPECT_EQ(values(b.grad()), testing::rounded(c.db, dtype)) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(x.grad()), rounded(c.dx, dtype)) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(w.grad()), rounded(c.dw, dtype)) << c.id << ' ' << dtype;
+      EXPECT_EQ(values(b.grad()), rounded(c.db, dtype)) << c.id << ' ' << dtype;
     }
   }
 }
@@ -131,12 +120,11 @@ TEST_P(Conv3dGolden, Conv3dForward) {
   for (const DType dtype : {f32, f64, bf16, f16}) {
     const Tensor x = tensor({1, 2, 3, 4}, line(4), dtype, device());
     const Tensor w = tensor({1, 10, 100}, line(3), dtype, device());
-    EXPECT_EQ(values(conv3d(x, w)), testing::rounded({321, 432}, dtype));
-    EXPECT_EQ(values(conv3d(x, w, tensor({5}, {1}, dtype, device()))), testing::rounded({326, 437}, dtype));
-    EXPECT_EQ(values(conv3d(x, w, {}, {.stride = 2, .padding = along_w(1, 0)})),
-              testing::rounded({210, 432}, dtype));
+    EXPECT_EQ(values(conv3d(x, w)), rounded({321, 432}, dtype));
+    EXPECT_EQ(values(conv3d(x, w, tensor({5}, {1}, dtype, device()))), rounded({326, 437}, dtype));
+    EXPECT_EQ(values(conv3d(x, w, {}, {.stride = 2, .padding = along_w(1, 0)})), rounded({210, 432}, dtype));
     EXPECT_EQ(values(conv3d(x, w, {}, {.padding = along_w(2, 0), .dilation = along_w(2)})),
-              testing::rounded({310, 420, 31, 42}, dtype));
+              rounded({310, 420, 31, 42}, dtype));
   }
 }
 

@@ -1,51 +1,38 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_recorded.h>
-#include <voxgrad/ops/elementwise.h>
 
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using testing::awkward_cases;
-using testing::integer_tensor;
-using testing::TransposeCase;
-using testing::Values;
-using testing::values;
-
-class Conv3dGradient : public testing::DeviceTest {
+class Conv3dGradient : public DeviceTest {
  protected:
   static Tensor leaf(const Shape& shape, uint64_t seed) {
     return integer_tensor(shape, seed, f64, device()).set_requires_grad();
   }
 };
-INSTANTIATE_TEST_SUITE_P(, Conv3dGradient, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Conv3dGradient, devices(), device_name);
 
 // R1: a leaf's gradient is the same whichever other leaves need one.
 TEST_P(Conv3dGradient, EachLeafAloneOrTogether) {
   for (const TransposeCase& c : awkward_cases()) {
     const Conv3dGeometry g = c.geometry();
-    const reference::Conv3d r = testing::reference_of(g);
-    const Values x = testing::integers(r.small_numel(), 1), w = testing::integers(r.weight_numel(), 2);
-    const Values b = testing::integers(c.out_channels, 3), gy = testing::integers(r.big_numel(), 4);
+    const reference::Conv3d r = reference_of(g);
+    const Values x = integers(r.small_numel(), 1), w = integers(r.weight_numel(), 2);
+    const Values b = integers(c.out_channels, 3), gy = integers(r.big_numel(), 4);
     for (int wanted = 1; wanted < 8; ++wanted) {
       for (const bool bias : {true, false}) {
         if (wanted == 4 && !bias) continue;
         SCOPED_TRACE(str(c.name, " wanted ", wanted, " bias ", bias));
-        Tensor xt = testing::tensor(x, g.small_shape(), f64, device());
-        Tensor wt = testing::tensor(w, g.weight_shape(), f64, device());
-        Tensor bt = bias ? testing::tensor(b, {c.out_channels}, f64, device()) : Tensor();
+        Tensor xt = tensor(x, g.small_shape(), f64, device());
+        Tensor wt = tensor(w, g.weight_shape(), f64, device());
+        Tensor bt = bias ? tensor(b, {c.out_channels}, f64, device()) : Tensor();
         xt.set_requires_grad(wanted & 1), wt.set_requires_grad(wanted & 2);
         if (bias) bt.set_requires_grad(wanted & 4);
         Tensor y = conv_transpose3d(xt, wt, bt, c.options());
         EXPECT_EQ(values(y), reference::conv_transpose3d(r, x, w, bias ? b : Values()));
-        y.backward(testing::tensor(gy, y.shape(), f64, device()));
+        y.backward(tensor(gy, y.shape(), f64, device()));
         ASSERT_EQ(xt.grad().defined(), (wanted & 1) != 0);
         ASSERT_EQ(wt.grad().defined(), (wanted & 2) != 0);
         if (wanted & 1) {
@@ -91,44 +78,20 @@ Tensor real_leaf(const Shape& shape, uint64_t seed, Device device) {
   return randn(shape, {.dtype = f64}, generator).to(device).set_requires_grad();
 }
 
-TEST_P(Conv3dGradient, GradcheckOfConvTranspose3d) {
-  for (const TransposeCase& c : awkward_cases()) {
-    SCOPED_TRACE(c.name);
-    const std::vector<Tensor> inputs{real_leaf(c.input_shape(), 1, device()),
-                                     real_leaf(c.weight_shape(), 2, device()),
-                                     real_leaf({c.out_channels}, 3, device())};
-    const auto f = [&](const std::vector<Tensor>& t) {
-      return conv_transpose3d(t[0], t[1], t[2], c.options());
-    };
-    EXPECT_TRUE(autograd::gradcheck(f, inputs));
-    EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
-  }
-}
-
-TEST_P(Conv3dGradient, GradcheckOfConv3d) {
+TEST_P(Conv3dGradient, GradcheckOfAllThree) {
   for (const TransposeCase& c : awkward_cases()) {
     SCOPED_TRACE(c.name);
     const Conv3dGeometry g = c.geometry();
-    const std::vector<Tensor> inputs{real_leaf(g.big_shape(), 1, device()),
-                                     real_leaf(g.weight_shape(), 2, device()),
-                                     real_leaf({g.small_channels}, 3, device())};
-    const auto f = [&](const std::vector<Tensor>& t) { return detail::conv3d(t[0], t[1], t[2], g); };
-    EXPECT_TRUE(autograd::gradcheck(f, inputs));
-    EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
-  }
-}
-
-TEST_P(Conv3dGradient, GradcheckOfWeightGrad) {
-  for (const TransposeCase& c : awkward_cases()) {
-    SCOPED_TRACE(c.name);
-    const Conv3dGeometry g = c.geometry();
-    const std::vector<Tensor> inputs{real_leaf(g.big_shape(), 1, device()),
-                                     real_leaf(g.small_shape(), 2, device())};
-    const auto weight = [&](const std::vector<Tensor>& t) {
-      return detail::conv3d_weight_grad(t[0], t[1], g);
-    };
-    EXPECT_TRUE(autograd::gradcheck(weight, inputs));
-    EXPECT_TRUE(autograd::gradgradcheck(weight, inputs));
+    const Tensor big = real_leaf(g.big_shape(), 1, device()), small = real_leaf(g.small_shape(), 2, device()),
+                 w = real_leaf(g.weight_shape(), 3, device()),
+                 of_big = real_leaf({g.big_channels}, 4, device()),
+                 of_small = real_leaf({g.small_channels}, 5, device());
+    expect_gradients([&](const auto& t) { return conv_transpose3d(t[0], t[1], t[2], c.options()); },
+                     {small, w, of_big}, "conv_transpose3d");
+    expect_gradients([&](const auto& t) { return detail::conv3d(t[0], t[1], t[2], g); }, {big, w, of_small},
+                     "conv3d");
+    expect_gradients([&](const auto& t) { return detail::conv3d_weight_grad(t[0], t[1], g); }, {big, small},
+                     "conv3d_weight_grad");
     for (const Grid bias_of : {Grid::big, Grid::small}) {
       // Both outputs, and each alone: the gradient of the other one is then absent.
       for (int use = 1; use < 4; ++use) {
@@ -138,27 +101,15 @@ TEST_P(Conv3dGradient, GradcheckOfWeightGrad) {
           if (use == 2) return (grads.bias * grads.bias).sum() + 0.0 * (t[0].sum() + t[1].sum());
           return grads.weight.sum() * grads.bias.sum();
         };
-        EXPECT_TRUE(autograd::gradcheck(fused, inputs));
+        EXPECT_TRUE(autograd::gradcheck(fused, {big, small}));
       }
     }
   }
 }
 
-TEST_P(Conv3dGradient, GradcheckOfViews) {
-  const std::vector<Tensor> inputs{real_leaf({3, 2, 2, 1, 4}, 1, device()),
-                                   real_leaf({2, 2, 3, 2, 1}, 2, device()), real_leaf({1}, 3, device())};
-  const auto f = [](const std::vector<Tensor>& t) {  // input, weight and bias all strided or expanded
-    const Tensor x = t[0].permute({1, 0, 2, 3, 4}).slice(4, 0, 4, 2).expand({2, 3, 2, 3, 2});
-    const Tensor w = t[1].permute({2, 0, 3, 1, 4});
-    return conv_transpose3d(x, w, t[2].expand({2}), {.stride = {1, 2, 2}, .padding = {0, 1, 0}});
-  };
-  EXPECT_TRUE(autograd::gradcheck(f, inputs));
-  EXPECT_TRUE(autograd::gradgradcheck(f, inputs));
-}
-
 TEST_P(Conv3dGradient, ThirdOrder) {
   Tensor x = leaf({1, 1, 1, 1, 2}, 1);
-  Tensor w = testing::tensor({2, 3}, {1, 1, 1, 1, 2}, f64, device()).set_requires_grad();
+  Tensor w = tensor({2, 3}, {1, 1, 1, 1, 2}, f64, device()).set_requires_grad();
   // z = sum of y^3, y = convT(x, w): the third derivative along ones, by hand.
   const Tensor y = conv_transpose3d(x, w);
   const Tensor g1 = grad({(y * y * y).sum()}, {x}, {.create_graph = true})[0];

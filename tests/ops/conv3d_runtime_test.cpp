@@ -1,31 +1,15 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/cuda.h>
-#include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/conv3d.h>
 #include <voxgrad/ops/conv3d_kernel.h>
 #include <voxgrad/ops/conv3d_recorded.h>
 #include <voxgrad/ops/dispatch.h>
-#include <voxgrad/ops/elementwise.h>
 #include <voxgrad/ops/kernels.h>
 
-#include <array>
-#include <cmath>
-#include <limits>
-
 #include "tests/support/conv3d.h"
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // What holds at run time for any numbers: the run-time cases R2, R6 and R8 of the conv3d family.
 
 namespace vox {
 namespace {
-
-using testing::awkward_cases;
-using testing::integer_tensor;
-using testing::TransposeCase;
-using testing::Values;
-using testing::values;
 
 constexpr ByDevice conv3d_kernel{"conv3d", &cpu::conv3d, VOX_CUDA(&cuda::conv3d)};
 constexpr ByDevice transpose_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
@@ -33,7 +17,7 @@ constexpr ByDevice transpose_kernel{"conv_transpose3d", &cpu::conv_transpose3d,
 constexpr ByDevice weight_kernel{"conv3d_weight_grad", &cpu::conv3d_weight_grad,
                                  VOX_CUDA(&cuda::conv3d_weight_grad)};
 
-class Conv3dRuntime : public testing::DeviceTest {
+class Conv3dRuntime : public DeviceTest {
  protected:
   static Tensor random(const Shape& shape, uint64_t seed) {
     Generator generator(seed);
@@ -43,7 +27,7 @@ class Conv3dRuntime : public testing::DeviceTest {
     return full(shape, std::numeric_limits<double>::quiet_NaN(), {.device = device()});
   }
 };
-INSTANTIATE_TEST_SUITE_P(, Conv3dRuntime, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Conv3dRuntime, devices(), device_name);
 
 /// The kernels that the device chooses, and its definition.
 constexpr const char* kernels[]{"", "direct"};
@@ -79,7 +63,7 @@ TEST_P(Conv3dRuntime, OutputMemoryIsWhollyOverwritten) {
   for (const TransposeCase& c : awkward_cases()) {
     SCOPED_TRACE(c.name);
     const Conv3dGeometry g = c.geometry();
-    const reference::Conv3d r = testing::reference_of(g);
+    const reference::Conv3d r = reference_of(g);
     const Tensor big = integer_tensor(g.big_shape(), 1, f32, device());
     const Tensor small = integer_tensor(g.small_shape(), 2, f32, device());
     const Tensor weight = integer_tensor(g.weight_shape(), 3, f32, device());
@@ -131,25 +115,6 @@ TEST_P(Conv3dRuntime, SameBitsOnEveryRunAndThreadCount) {
   }
 }
 
-TEST_P(Conv3dRuntime, ViewsGiveWhatTheirCopiesGive) {
-  const Tensor x = random({4, 3, 5, 2, 6}, 1), w = random({2, 6, 2, 3, 1}, 2), b = random({1}, 3);
-  const std::vector<Tensor> inputs{x.permute({0, 1, 4, 2, 3}).slice(0, 1, 3), x.slice(4, 0, 6, 2),
-                                   x.transpose(2, 4).slice(1, 1, 3), x.select(0, 1).unsqueeze(0),
-                                   x.slice(1, 0, 1).expand({4, 6, 5, 2, 6})};
-  for (const Tensor& input : inputs) {
-    const int64_t channels = input.size(1);
-    const Tensor weight =
-        w.slice(1, 0, 2).permute({1, 0, 4, 2, 3}).slice(0, 0, 1).expand({channels, 2, 1, 2, 3});
-    const Tensor bias = b.expand({2});
-    const ConvTranspose3dOptions options{.stride = {1, 2, 1}, .padding = {0, 1, 0}};
-    EXPECT_EQ(values(conv_transpose3d(input, weight, bias, options)),
-              values(conv_transpose3d(input.clone(), weight.clone(), bias.clone(), options)));
-    const Tensor flipped = weight.transpose(0, 1);  // (2, channels, ...): conv3d's layout
-    EXPECT_EQ(values(conv3d(input, flipped, bias, {.padding = 1})),
-              values(conv3d(input.clone(), flipped.clone(), bias.clone(), {.padding = 1})));
-  }
-}
-
 TEST_P(Conv3dRuntime, EmptyBatch) {
   Tensor x = zeros({0, 2, 3, 3, 3}, {.device = device()}).set_requires_grad();
   Tensor w = random({2, 3, 2, 2, 2}, 1).set_requires_grad(), b = random({3}, 2).set_requires_grad();
@@ -176,7 +141,7 @@ TEST_P(Conv3dRuntime, WithoutABatch) {
 
 // R3: producer and consumer on a user's stream, without a wait on the host.
 TEST(Conv3dStreamsCuda, WorkIsOrderedOnASideStream) {
-  if (!testing::has_cuda()) GTEST_SKIP() << "no CUDA device";
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   const Tensor x = integer_tensor({2, 16, 24, 24, 24}, 1, f32, Device::cuda());
   Tensor w = integer_tensor({16, 8, 3, 3, 3}, 2, f32, Device::cuda()).set_requires_grad();
   const auto run = [&] {
@@ -216,17 +181,17 @@ TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
                    nan = std::numeric_limits<double>::quiet_NaN();
   for (const TransposeCase& c : awkward_cases()) {
     const Conv3dGeometry g = c.geometry();
-    const reference::Conv3d r = testing::reference_of(g);
+    const reference::Conv3d r = reference_of(g);
     for (const double bad : {inf, -inf, nan}) {
       for (int which = 0; which < 3; ++which) {
         SCOPED_TRACE(str(c.name, ", ", bad, " in operand ", which));
-        Values big = testing::integers(r.big_numel(), 1), small = testing::integers(r.small_numel(), 2);
-        Values weight = testing::integers(r.weight_numel(), 3);
+        Values big = integers(r.big_numel(), 1), small = integers(r.small_numel(), 2);
+        Values weight = integers(r.weight_numel(), 3);
         Values& operand = which == 0 ? big : which == 1 ? small : weight;
         operand[operand.size() / 3] = bad;
-        const Tensor b = testing::tensor(big, g.big_shape(), f32, device());
-        const Tensor s = testing::tensor(small, g.small_shape(), f32, device());
-        const Tensor w = testing::tensor(weight, g.weight_shape(), f32, device());
+        const Tensor b = tensor(big, g.big_shape(), f32, device());
+        const Tensor s = tensor(small, g.small_shape(), f32, device());
+        const Tensor w = tensor(weight, g.weight_shape(), f32, device());
         for (const char* kernel : kernels) {
           const ForceConv3dKernel only(kernel);
           const Outputs o = run_kernels(g, b, s, w, {}, {},
@@ -244,12 +209,11 @@ TEST_P(Conv3dRuntime, NonFiniteValuesReachWhatTheyTouch) {
 // One small geometry per kernel and edge: 32- and 64-bit indices, all floating dtypes, with and without bias,
 // volumes shorter and longer than a block.
 
-class Conv3dSanitize : public testing::DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, Conv3dSanitize, testing::devices(), testing::device_name);
+DEVICE_SUITE(Conv3dSanitize);
 
 TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
   std::vector<Conv3dGeometry> geometries;
-  for (const auto& c : testing::awkward_cases()) geometries.push_back(c.geometry());
+  for (const auto& c : awkward_cases()) geometries.push_back(c.geometry());
   // Strides and dilations that need 64-bit indices, and a volume of more than one block.
   geometries.push_back(detail::conv_transpose3d_geometry(
       "far", {1, 2, 2, 1, 1}, {2, 1, 1, 2, 2},
@@ -257,17 +221,17 @@ TEST_P(Conv3dSanitize, EveryKernelAndEdge) {
   geometries.push_back(
       detail::conv_transpose3d_geometry("long", {1, 5, 3, 7, 9}, {5, 3, 2, 3, 2}, {.stride = {1, 2, 2}}));
   for (const Conv3dGeometry& g : geometries) {
-    const reference::Conv3d r = testing::reference_of(g);
+    const reference::Conv3d r = reference_of(g);
     for (const DType dtype : {f32, f64, bf16, f16}) {
       const auto make = [&](const Shape& shape, uint64_t seed) {
-        return testing::integer_tensor(shape, seed, dtype, device());
+        return integer_tensor(shape, seed, dtype, device());
       };
       const Tensor big = make(g.big_shape(), 1), small = make(g.small_shape(), 2),
                    w = make(g.weight_shape(), 3);
       const Tensor bias_small = make({g.small_channels}, 4), bias_big = make({g.big_channels}, 5);
       const auto b = values(big), s = values(small), wv = values(w);
-      const auto expect_equal = [dtype](const Tensor& got, const testing::Values& exact) {
-        EXPECT_EQ(values(got), testing::rounded(exact, dtype));
+      const auto expect_equal = [dtype](const Tensor& got, const Values& exact) {
+        EXPECT_EQ(values(got), rounded(exact, dtype));
       };
       expect_equal(detail::conv3d(big, w, {}, g), reference::conv3d(r, b, wv));
       expect_equal(detail::conv3d(big, w, bias_small, g), reference::conv3d(r, b, wv, values(bias_small)));
@@ -288,7 +252,7 @@ TEST_P(Conv3dSanitize, EmptyBatch) {
   const Tensor x = zeros({0, 2, 2, 2, 2}, {.device = device()}),
                w = zeros({2, 1, 2, 2, 2}, {.device = device()});
   EXPECT_EQ(conv_transpose3d(x, w).numel(), 0);
-  EXPECT_EQ(values(conv3d_weight_grad(x, x, 1)), testing::Values(4, 0));
+  EXPECT_EQ(values(conv3d_weight_grad(x, x, 1)), Values(4, 0));
 }
 
 }  // namespace

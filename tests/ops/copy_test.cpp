@@ -1,24 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <vector>
-
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/ops/elementwise.h>
-
-#include "tests/support/devices.h"
+#include "tests/support/test.h"
 
 // clone, contiguous, to(device), to(dtype): what they copy, what they share, which gradient they pass on.
 
 namespace vox {
 namespace {
-
-using testing::DeviceTest;
-using Ints = std::vector<int64_t>;
 
 class CopyTest : public DeviceTest {
  protected:
@@ -26,7 +11,7 @@ class CopyTest : public DeviceTest {
     return arange(0, checked_numel("test", shape), 1, {i64, device()}).reshape(shape);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, CopyTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, CopyTest, devices(), device_name);
 
 TEST_P(CopyTest, CloneIsDenseAndSharesNothing) {
   const Tensor x = counting({2, 3});
@@ -116,18 +101,17 @@ TEST_P(CopyTest, Conversions) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const Tensor x = from_vector<double>({1.9, -1.9, 300, 0, nan, inf, -inf, 0.25}, {8}, device());
   EXPECT_EQ(x.to(i64).to_vector<int64_t>(), (Ints{1, -1, 300, 0, 0, limits.max(), limits.min(), 0}));
-  EXPECT_EQ(x.to(u8).to_vector<uint8_t>(), (std::vector<uint8_t>{1, 0, 255, 0, 0, 255, 0, 0}));
-  EXPECT_EQ(x.to(boolean).to_vector<bool>(),
-            (std::vector<bool>{true, true, true, false, true, true, true, true}));
+  EXPECT_EQ(x.to(u8).to_vector<uint8_t>(), (Bytes{1, 0, 255, 0, 0, 255, 0, 0}));
+  EXPECT_EQ(x.to(boolean).to_vector<bool>(), (Bools{true, true, true, false, true, true, true, true}));
   EXPECT_EQ(x.to(f32).to_vector<float>()[0], 1.9f);
   const Tensor big = from_vector<float>({9.3e18f, -9.3e18f, 1e30f}, {3}, device());
   EXPECT_EQ(big.to(i64).to_vector<int64_t>(), (Ints{limits.max(), limits.min(), limits.max()}));
   const Tensor n = from_vector<int64_t>({257, -1, 0}, {3}, device());
-  EXPECT_EQ(n.to(u8).to_vector<uint8_t>(), (std::vector<uint8_t>{1, 255, 0}));
-  EXPECT_EQ(n.to(boolean).to_vector<bool>(), (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(n.to(f32).to_vector<float>(), (std::vector<float>{257, -1, 0}));
+  EXPECT_EQ(n.to(u8).to_vector<uint8_t>(), (Bytes{1, 255, 0}));
+  EXPECT_EQ(n.to(boolean).to_vector<bool>(), (Bools{true, true, false}));
+  EXPECT_EQ(n.to(f32).to_vector<float>(), (Floats{257, -1, 0}));
   const Tensor b = from_vector<bool>({true, false}, {2}, device());
-  EXPECT_EQ(b.to(f64).to_vector<double>(), (std::vector<double>{1, 0}));
+  EXPECT_EQ(b.to(f64).to_vector<double>(), (Doubles{1, 0}));
   EXPECT_EQ(b.to(i64).to_vector<int64_t>(), (Ints{1, 0}));
   EXPECT_EQ(x.to(f64).impl(), x.impl());
 }
@@ -138,24 +122,20 @@ TEST_P(CopyTest, GradientsFlowThrough) {
   const auto gradient = [&](const Tensor& y) {
     return grad({y}, {x}, {.grad_outputs = {w.to(y.dtype()).to(y.device())}})[0];
   };
-  EXPECT_EQ(gradient(x.clone()).to_vector<double>(), (std::vector<double>{1, 10, 100, 1000}));
-  EXPECT_EQ(gradient(x.transpose(0, 1).contiguous()).to_vector<double>(),
-            (std::vector<double>{1, 100, 10, 1000}));
+  EXPECT_EQ(gradient(x.clone()).to_vector<double>(), (Doubles{1, 10, 100, 1000}));
+  EXPECT_EQ(gradient(x.transpose(0, 1).contiguous()).to_vector<double>(), (Doubles{1, 100, 10, 1000}));
   const Tensor dx = gradient(x.to(f32));
   EXPECT_EQ(dx.dtype(), f64);
-  EXPECT_EQ(dx.to_vector<double>(), (std::vector<double>{1, 10, 100, 1000}));
+  EXPECT_EQ(dx.to_vector<double>(), (Doubles{1, 10, 100, 1000}));
   EXPECT_FALSE(x.to(i64).requires_grad());
   const Tensor far = device().is_cuda() ? x.to(Device::cpu()) : x.to(device());
   const Tensor back = gradient(far);
   EXPECT_EQ(back.device(), device());
-  EXPECT_EQ(back.to_vector<double>(), (std::vector<double>{1, 10, 100, 1000}));
+  EXPECT_EQ(back.to_vector<double>(), (Doubles{1, 10, 100, 1000}));
 }
 
 TEST_P(CopyTest, Undefined) {
-  EXPECT_THROW(Tensor().clone(), ValueError);
-  EXPECT_THROW(Tensor().contiguous(), ValueError);
-  EXPECT_THROW(Tensor().to(device()), ValueError);
-  EXPECT_THROW(Tensor().to(f64), ValueError);
+  EXPECT_ERRORS(ValueError, Tensor().clone(), Tensor().contiguous(), Tensor().to(device()), Tensor().to(f64));
 }
 
 }  // namespace

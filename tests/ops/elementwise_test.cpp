@@ -1,42 +1,13 @@
-#include <voxgrad/ops/elementwise.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <voxgrad/core/factories.h>
-
 #include "tests/support/catalogue.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using testing::DeviceTest;
-using Doubles = std::vector<double>;
-
-constexpr double inf = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
-/// |got - expected| in units of the last place of `expected` in T. Equal special values have a distance of 0.
-template <class T>
-double ulps(T got, double expected) {
-  if (std::isnan(expected)) return std::isnan(got) ? 0 : inf;
-  const T rounded = static_cast<T>(expected);
-  if (got == rounded) return 0;
-  if (!std::isfinite(rounded) || !std::isfinite(got)) return inf;
-  const T unit = std::nextafter(std::abs(rounded), std::numeric_limits<T>::infinity()) - std::abs(rounded);
-  return std::abs(static_cast<double>(got) - expected) / static_cast<double>(unit);
-}
-
 /// The samples that have a formula.
-std::vector<testing::Sample> with_formula() {
-  std::vector<testing::Sample> list;
-  for (const testing::Sample& op : testing::catalogue(testing::Size::large)) {
+std::vector<Sample> with_formula() {
+  std::vector<Sample> list;
+  for (const Sample& op : catalogue(Size::large)) {
     if (op.formula) list.push_back(op);
   }
   return list;
@@ -46,19 +17,10 @@ std::vector<testing::Sample> with_formula() {
 template <class T>
 std::vector<T> interesting_numbers() {
   using limits = std::numeric_limits<T>;
-  std::vector<T> x = {T(0),
-                      T(-0.0),
-                      limits::infinity(),
-                      -limits::infinity(),
-                      limits::quiet_NaN(),
-                      limits::min(),
-                      -limits::min(),
-                      limits::denorm_min(),
-                      -limits::denorm_min(),
-                      T(1),
-                      T(-1),
-                      T(80),
-                      T(-80)};
+  std::vector<T> x;
+  for (const T number :
+       {T(0), limits::infinity(), limits::quiet_NaN(), limits::min(), limits::denorm_min(), T(1), T(80)})
+    x.push_back(number), x.push_back(-number);
   for (int i = -1000; i <= 1000; ++i) x.push_back(static_cast<T>(i) * T(0.0041));
   return x;
 }
@@ -66,12 +28,6 @@ std::vector<T> interesting_numbers() {
 template <class T>
 std::vector<T> host(const Tensor& t) {
   return t.to_vector<T>();
-}
-
-/// Bitwise equality, so that NaN equals NaN and 0 does not equal -0.
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 class ElementwiseTest : public DeviceTest {
@@ -84,21 +40,11 @@ class ElementwiseTest : public DeviceTest {
   Tensor tensor(const std::vector<T>& values) {
     return tensor(values, {static_cast<int64_t>(values.size())});
   }
-  /// n deterministic numbers in (-3, 3), none twice in a short range and none 0.
-  template <class T>
-  Tensor numbers(const Shape& shape, int seed = 1) {
-    std::vector<T> v(static_cast<size_t>(checked_numel("test", shape)));
-    for (size_t i = 0; i < v.size(); ++i)
-      v[i] = static_cast<T>(static_cast<double>((i * 7919 + static_cast<size_t>(seed) * 104729) % 6007) -
-                            3003.5) /
-             T(1001);
-    return tensor(v, shape);
-  }
 };
-INSTANTIATE_TEST_SUITE_P(, ElementwiseTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, ElementwiseTest, devices(), device_name);
 
 TEST_P(ElementwiseTest, ValuesByFormula) {
-  const auto check = [&](const testing::Sample& op, const auto& x) {
+  const auto check = [&](const Sample& op, const auto& x) {
     using T = typename std::decay_t<decltype(x)>::value_type;
     const std::vector<T> y = host<T>(op({tensor(x)}));
     ASSERT_EQ(x.size(), y.size());
@@ -108,7 +54,7 @@ TEST_P(ElementwiseTest, ValuesByFormula) {
           << op.name() << " of " << x[i] << " is " << y[i] << ", not " << expected;
     }
   };
-  for (const testing::Sample& op : with_formula()) {
+  for (const Sample& op : with_formula()) {
     check(op, interesting_numbers<float>());
     check(op, interesting_numbers<double>());
   }
@@ -120,17 +66,17 @@ TEST_P(ElementwiseTest, FunctionsAtTheEdgeOfTheirRange) {
   const double xs[] = {-87.5f, -88.8f, -95, -103, -104, -1000, 88.7f, 88.8f, 1000};
   for (size_t i = 0; i < exps.size(); ++i)
     EXPECT_LE(ulps(exps[i], static_cast<float>(std::exp(xs[i]))), 2) << xs[i];
-  EXPECT_EQ(host<double>(exp(tensor<double>({-1000, 1000}))), (std::vector<double>{0, inf}));
+  EXPECT_EQ(host<double>(exp(tensor<double>({-1000, 1000}))), (Doubles{0, inf}));
   EXPECT_LE(ulps(host<double>(exp(tensor<double>({-740})))[0], std::exp(-740.)), 1);
   EXPECT_LE(ulps(host<float>(log(tensor<float>({1e-40f})))[0], std::log(static_cast<double>(1e-40f))), 1);
-  EXPECT_EQ(host<float>(sigmoid(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1}));
-  EXPECT_EQ(host<float>(tanh(tensor<float>({-1000, 1000}))), (std::vector<float>{-1, 1}));
-  EXPECT_EQ(host<float>(gelu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
-  EXPECT_EQ(host<float>(silu(tensor<float>({-1000, 1000}))), (std::vector<float>{0, 1000}));
-  EXPECT_EQ(host<float>(mish(tensor<float>({-1000, 1e30f}))), (std::vector<float>{0, 1e30f}));
-  EXPECT_EQ(host<float>(elu(tensor<float>({-1000, 1e30f}))), (std::vector<float>{-1, 1e30f}));
-  EXPECT_EQ(host<float>(softplus(tensor<float>({-1000, 1e30f}))), (std::vector<float>{0, 1e30f}));
-  EXPECT_EQ(host<float>(softplus(tensor<float>({500}), 1, 1000)), (std::vector<float>{500})) << "no overflow";
+  EXPECT_EQ(host<float>(sigmoid(tensor<float>({-1000, 1000}))), (Floats{0, 1}));
+  EXPECT_EQ(host<float>(tanh(tensor<float>({-1000, 1000}))), (Floats{-1, 1}));
+  EXPECT_EQ(host<float>(gelu(tensor<float>({-1000, 1000}))), (Floats{0, 1000}));
+  EXPECT_EQ(host<float>(silu(tensor<float>({-1000, 1000}))), (Floats{0, 1000}));
+  EXPECT_EQ(host<float>(mish(tensor<float>({-1000, 1e30f}))), (Floats{0, 1e30f}));
+  EXPECT_EQ(host<float>(elu(tensor<float>({-1000, 1e30f}))), (Floats{-1, 1e30f}));
+  EXPECT_EQ(host<float>(softplus(tensor<float>({-1000, 1e30f}))), (Floats{0, 1e30f}));
+  EXPECT_EQ(host<float>(softplus(tensor<float>({500}), 1, 1000)), (Floats{500})) << "no overflow";
 }
 
 TEST_P(ElementwiseTest, LargeAnglesAndHalves) {
@@ -156,7 +102,7 @@ TEST_P(ElementwiseTest, HardActivations) {
     EXPECT_TRUE(i == 0 ? std::isnan(swishes[i]) : swishes[i] == swish[i]) << i;
   }
   EXPECT_TRUE(std::isnan(sigmoids[9]) && std::isnan(swishes[9]));
-  EXPECT_EQ(host<int64_t>(relu6(tensor<int64_t>({-5, 3, 9}))), (std::vector<int64_t>{0, 3, 6}));
+  EXPECT_EQ(host<int64_t>(relu6(tensor<int64_t>({-5, 3, 9}))), (Ints{0, 3, 6}));
   EXPECT_THROW(hardtanh(x, 1, 0), ValueError);
   EXPECT_THROW(hardswish(tensor<int64_t>({1})), DTypeError);
 }
@@ -164,35 +110,35 @@ TEST_P(ElementwiseTest, HardActivations) {
 TEST_P(ElementwiseTest, UnaryIntegers) {
   const int64_t lowest = std::numeric_limits<int64_t>::min();
   const Tensor x = tensor<int64_t>({-5, 0, 7, lowest});
-  EXPECT_EQ(host<int64_t>(neg(x)), (std::vector<int64_t>{5, 0, -7, lowest}));
-  EXPECT_EQ(host<int64_t>(abs(x)), (std::vector<int64_t>{5, 0, 7, lowest}));
-  EXPECT_EQ(host<int64_t>(sign(x)), (std::vector<int64_t>{-1, 0, 1, -1}));
-  EXPECT_EQ(host<int64_t>(relu(x)), (std::vector<int64_t>{0, 0, 7, 0}));
-  EXPECT_EQ(host<int64_t>(clamp(x, -2, 3)), (std::vector<int64_t>{-2, 0, 3, -2}));
+  EXPECT_EQ(host<int64_t>(neg(x)), (Ints{5, 0, -7, lowest}));
+  EXPECT_EQ(host<int64_t>(abs(x)), (Ints{5, 0, 7, lowest}));
+  EXPECT_EQ(host<int64_t>(sign(x)), (Ints{-1, 0, 1, -1}));
+  EXPECT_EQ(host<int64_t>(relu(x)), (Ints{0, 0, 7, 0}));
+  EXPECT_EQ(host<int64_t>(clamp(x, -2, 3)), (Ints{-2, 0, 3, -2}));
   const Tensor u = tensor<uint8_t>({0, 1, 200});
-  EXPECT_EQ(host<uint8_t>(neg(u)), (std::vector<uint8_t>{0, 255, 56}));
-  EXPECT_EQ(host<uint8_t>(abs(u)), (std::vector<uint8_t>{0, 1, 200}));
-  EXPECT_EQ(host<uint8_t>(sign(u)), (std::vector<uint8_t>{0, 1, 1}));
-  EXPECT_EQ(host<uint8_t>(clamp(u, 1, 100)), (std::vector<uint8_t>{1, 1, 100}));
+  EXPECT_EQ(host<uint8_t>(neg(u)), (Bytes{0, 255, 56}));
+  EXPECT_EQ(host<uint8_t>(abs(u)), (Bytes{0, 1, 200}));
+  EXPECT_EQ(host<uint8_t>(sign(u)), (Bytes{0, 1, 1}));
+  EXPECT_EQ(host<uint8_t>(clamp(u, 1, 100)), (Bytes{1, 1, 100}));
 }
 
 TEST_P(ElementwiseTest, BinaryValues) {
   const Tensor a = tensor<float>({1, -2, 3.5f, 0}), b = tensor<float>({4, 0.5f, -7, 2});
-  EXPECT_EQ(host<float>(a + b), (std::vector<float>{5, -1.5f, -3.5f, 2}));
-  EXPECT_EQ(host<float>(a - b), (std::vector<float>{-3, -2.5f, 10.5f, -2}));
-  EXPECT_EQ(host<float>(a * b), (std::vector<float>{4, -1, -24.5f, 0}));
-  EXPECT_EQ(host<float>(a / b), (std::vector<float>{0.25f, -4, -0.5f, 0}));
-  EXPECT_EQ(host<float>(maximum(a, b)), (std::vector<float>{4, 0.5f, 3.5f, 2}));
-  EXPECT_EQ(host<float>(minimum(a, b)), (std::vector<float>{1, -2, -7, 0}));
-  EXPECT_EQ(host<float>(a + 2), (std::vector<float>{3, 0, 5.5f, 2}));
-  EXPECT_EQ(host<float>(2 + a), (std::vector<float>{3, 0, 5.5f, 2}));
-  EXPECT_EQ(host<float>(a - 1), (std::vector<float>{0, -3, 2.5f, -1}));
-  EXPECT_EQ(host<float>(1 - a), (std::vector<float>{0, 3, -2.5f, 1}));
-  EXPECT_EQ(host<float>(a * 2), (std::vector<float>{2, -4, 7, 0}));
-  EXPECT_EQ(host<float>(0.5 * a), (std::vector<float>{0.5f, -1, 1.75f, 0}));
-  EXPECT_EQ(host<float>(a / 2), (std::vector<float>{0.5f, -1, 1.75f, 0}));
-  EXPECT_EQ(host<float>(2 / b), (std::vector<float>{0.5f, 4, -2.f / 7.f, 1}));
-  EXPECT_EQ(host<float>(-a), (std::vector<float>{-1, 2, -3.5f, -0.f}));
+  EXPECT_EQ(host<float>(a + b), (Floats{5, -1.5f, -3.5f, 2}));
+  EXPECT_EQ(host<float>(a - b), (Floats{-3, -2.5f, 10.5f, -2}));
+  EXPECT_EQ(host<float>(a * b), (Floats{4, -1, -24.5f, 0}));
+  EXPECT_EQ(host<float>(a / b), (Floats{0.25f, -4, -0.5f, 0}));
+  EXPECT_EQ(host<float>(maximum(a, b)), (Floats{4, 0.5f, 3.5f, 2}));
+  EXPECT_EQ(host<float>(minimum(a, b)), (Floats{1, -2, -7, 0}));
+  EXPECT_EQ(host<float>(a + 2), (Floats{3, 0, 5.5f, 2}));
+  EXPECT_EQ(host<float>(2 + a), (Floats{3, 0, 5.5f, 2}));
+  EXPECT_EQ(host<float>(a - 1), (Floats{0, -3, 2.5f, -1}));
+  EXPECT_EQ(host<float>(1 - a), (Floats{0, 3, -2.5f, 1}));
+  EXPECT_EQ(host<float>(a * 2), (Floats{2, -4, 7, 0}));
+  EXPECT_EQ(host<float>(0.5 * a), (Floats{0.5f, -1, 1.75f, 0}));
+  EXPECT_EQ(host<float>(a / 2), (Floats{0.5f, -1, 1.75f, 0}));
+  EXPECT_EQ(host<float>(2 / b), (Floats{0.5f, 4, -2.f / 7.f, 1}));
+  EXPECT_EQ(host<float>(-a), (Floats{-1, 2, -3.5f, -0.f}));
 }
 
 TEST_P(ElementwiseTest, BinarySpecialValues) {
@@ -214,60 +160,59 @@ TEST_P(ElementwiseTest, PowValues) {
   const auto y = host<double>(pow(tensor(a), tensor(b)));
   for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(y[i], std::pow(a[i], b[i])), 2) << a[i] << "^" << b[i];
   const auto squares = host<float>(pow(tensor<float>({-3, 0, 5}), 2));
-  for (size_t i = 0; i < 3; ++i)
-    EXPECT_LE(ulps(squares[i], std::vector<double>{9, 0, 25}[i]), 4);  // CUDA's powf
-  EXPECT_EQ(host<float>(pow(tensor<float>({-3, 0, 5}), 0)), (std::vector<float>{1, 1, 1}));
+  for (size_t i = 0; i < 3; ++i) EXPECT_LE(ulps(squares[i], Doubles{9, 0, 25}[i]), 4);  // CUDA's powf
+  EXPECT_EQ(host<float>(pow(tensor<float>({-3, 0, 5}), 0)), (Floats{1, 1, 1}));
 }
 
 TEST_P(ElementwiseTest, IntegersWrapAround) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   const Tensor a = tensor<int64_t>({1, -2, most}), b = tensor<int64_t>({3, 4, 1});
-  EXPECT_EQ(host<int64_t>(a + b), (std::vector<int64_t>{4, 2, std::numeric_limits<int64_t>::min()}));
-  EXPECT_EQ(host<int64_t>(a - b), (std::vector<int64_t>{-2, -6, most - 1}));
-  EXPECT_EQ(host<int64_t>(a * 2), (std::vector<int64_t>{2, -4, -2}));
-  EXPECT_EQ(host<int64_t>(maximum(a, b)), (std::vector<int64_t>{3, 4, most}));
-  EXPECT_EQ(host<int64_t>(minimum(a, b)), (std::vector<int64_t>{1, -2, 1}));
+  EXPECT_EQ(host<int64_t>(a + b), (Ints{4, 2, std::numeric_limits<int64_t>::min()}));
+  EXPECT_EQ(host<int64_t>(a - b), (Ints{-2, -6, most - 1}));
+  EXPECT_EQ(host<int64_t>(a * 2), (Ints{2, -4, -2}));
+  EXPECT_EQ(host<int64_t>(maximum(a, b)), (Ints{3, 4, most}));
+  EXPECT_EQ(host<int64_t>(minimum(a, b)), (Ints{1, -2, 1}));
   const Tensor u = tensor<uint8_t>({250, 3}), v = tensor<uint8_t>({10, 5});
-  EXPECT_EQ(host<uint8_t>(u + v), (std::vector<uint8_t>{4, 8}));
-  EXPECT_EQ(host<uint8_t>(u - v), (std::vector<uint8_t>{240, 254}));
-  EXPECT_EQ(host<uint8_t>(u * v), (std::vector<uint8_t>{196, 15}));
+  EXPECT_EQ(host<uint8_t>(u + v), (Bytes{4, 8}));
+  EXPECT_EQ(host<uint8_t>(u - v), (Bytes{240, 254}));
+  EXPECT_EQ(host<uint8_t>(u * v), (Bytes{196, 15}));
 }
 
 TEST_P(ElementwiseTest, Comparisons) {
   const Tensor a = tensor<double>({1, 2, 3, nan}), b = tensor<double>({2, 2, 2, nan});
-  EXPECT_EQ(host<bool>(eq(a, b)), (std::vector<bool>{false, true, false, false}));
-  EXPECT_EQ(host<bool>(ne(a, b)), (std::vector<bool>{true, false, true, true}));
-  EXPECT_EQ(host<bool>(lt(a, b)), (std::vector<bool>{true, false, false, false}));
-  EXPECT_EQ(host<bool>(le(a, b)), (std::vector<bool>{true, true, false, false}));
-  EXPECT_EQ(host<bool>(gt(a, b)), (std::vector<bool>{false, false, true, false}));
-  EXPECT_EQ(host<bool>(ge(a, b)), (std::vector<bool>{false, true, true, false}));
+  EXPECT_EQ(host<bool>(eq(a, b)), (Bools{false, true, false, false}));
+  EXPECT_EQ(host<bool>(ne(a, b)), (Bools{true, false, true, true}));
+  EXPECT_EQ(host<bool>(lt(a, b)), (Bools{true, false, false, false}));
+  EXPECT_EQ(host<bool>(le(a, b)), (Bools{true, true, false, false}));
+  EXPECT_EQ(host<bool>(gt(a, b)), (Bools{false, false, true, false}));
+  EXPECT_EQ(host<bool>(ge(a, b)), (Bools{false, true, true, false}));
   const Tensor n = tensor<int64_t>({-1, 0, 1});
-  EXPECT_EQ(host<bool>(eq(n, 0)), (std::vector<bool>{false, true, false}));
-  EXPECT_EQ(host<bool>(ne(n, 0)), (std::vector<bool>{true, false, true}));
-  EXPECT_EQ(host<bool>(lt(n, 0)), (std::vector<bool>{true, false, false}));
-  EXPECT_EQ(host<bool>(le(n, 0)), (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(host<bool>(gt(n, 0)), (std::vector<bool>{false, false, true}));
-  EXPECT_EQ(host<bool>(ge(n, 0)), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(host<bool>(eq(n, 0)), (Bools{false, true, false}));
+  EXPECT_EQ(host<bool>(ne(n, 0)), (Bools{true, false, true}));
+  EXPECT_EQ(host<bool>(lt(n, 0)), (Bools{true, false, false}));
+  EXPECT_EQ(host<bool>(le(n, 0)), (Bools{true, true, false}));
+  EXPECT_EQ(host<bool>(gt(n, 0)), (Bools{false, false, true}));
+  EXPECT_EQ(host<bool>(ge(n, 0)), (Bools{false, true, true}));
   const Tensor c = tensor<bool>({true, false});
-  EXPECT_EQ(host<bool>(eq(c, false)), (std::vector<bool>{false, true}));
-  EXPECT_EQ(host<bool>(lt(tensor<uint8_t>({3, 200}), 128)), (std::vector<bool>{true, false}));
+  EXPECT_EQ(host<bool>(eq(c, false)), (Bools{false, true}));
+  EXPECT_EQ(host<bool>(lt(tensor<uint8_t>({3, 200}), 128)), (Bools{true, false}));
 }
 
 TEST_P(ElementwiseTest, Where) {
   const Tensor c = tensor<bool>({true, false}, {2, 1});
   const Tensor a = tensor<float>({1, 2, 3}), b = tensor<float>({10, 20, 30, 40, 50, 60}, {2, 3});
-  EXPECT_EQ(host<float>(where(c, a, b)), (std::vector<float>{1, 2, 3, 40, 50, 60}));
+  EXPECT_EQ(host<float>(where(c, a, b)), (Floats{1, 2, 3, 40, 50, 60}));
   const Tensor p = tensor<bool>({true, true, false}), q = tensor<bool>({false, true, true});
-  EXPECT_EQ(host<bool>(where(p, q, p)), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(host<bool>(where(p, q, p)), (Bools{false, true, false}));
 }
 
 TEST_P(ElementwiseTest, Broadcasting) {
   const Tensor a = tensor<int64_t>({1, 2, 3, 4, 5, 6}, {2, 1, 3}), b = tensor<int64_t>({10, 20}, {2, 1});
   const Tensor y = a + b;
   EXPECT_EQ(y.shape(), (Shape{2, 2, 3}));
-  EXPECT_EQ(host<int64_t>(y), (std::vector<int64_t>{11, 12, 13, 21, 22, 23, 14, 15, 16, 24, 25, 26}));
+  EXPECT_EQ(host<int64_t>(y), (Ints{11, 12, 13, 21, 22, 23, 14, 15, 16, 24, 25, 26}));
   const Tensor one = full({}, 3, {i64, device()});
-  EXPECT_EQ(host<int64_t>(one - b), (std::vector<int64_t>{-7, -17}));
+  EXPECT_EQ(host<int64_t>(one - b), (Ints{-7, -17}));
   EXPECT_EQ((one + one).shape(), Shape{});
   EXPECT_EQ((zeros({0, 3}, {f32, device()}) + zeros({1, 3}, {f32, device()})).shape(), (Shape{0, 3}));
   EXPECT_EQ(exp(zeros({2, 0}, {f32, device()})).shape(), (Shape{2, 0}));
@@ -275,13 +220,12 @@ TEST_P(ElementwiseTest, Broadcasting) {
 
 // An element's result depends only on its operands, not on its neighbours.
 TEST_P(ElementwiseTest, AnElementAloneHasTheSameBits) {
-  const Tensor all = numbers<float>({1155});
-  for (const testing::Sample& op : with_formula()) {
+  const Tensor all = normal({1155}, on(f32));
+  for (const Sample& op : with_formula()) {
     const Tensor y = op({all});
-    for (int64_t i : {0, 63, 64, 500, 1154}) {
-      const auto alone = host<float>(op({all.slice(0, i, i + 1)})), among = host<float>(y.slice(0, i, i + 1));
-      EXPECT_TRUE(same_bits(alone, among)) << op.name() << " element " << i;
-    }
+    for (int64_t i : {0, 63, 64, 500, 1154})
+      EXPECT_TRUE(same_bits(op({all.slice(0, i, i + 1)}), y.slice(0, i, i + 1)))
+          << op.name() << " element " << i;
   }
 }
 
@@ -323,18 +267,15 @@ class ElementwiseSanitize : public DeviceTest {
  protected:
   Tensor counting(int64_t n, DType dtype) { return arange(0, n, 1, {i64, device()}).to(dtype); }
 };
-INSTANTIATE_TEST_SUITE_P(, ElementwiseSanitize, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, ElementwiseSanitize, devices(), device_name);
 
 TEST_P(ElementwiseSanitize, PacketsAndRests) {
   for (DType dtype : {f32, f64, i64, u8, bf16, f16}) {
     for (int64_t n : {1, 15, 16, 17, 100}) {
       const Tensor x = counting(n + 1, dtype), shifted = x.slice(0, 1, n + 1);
-      EXPECT_EQ((shifted - x.slice(0, 0, n)).to(i64).to_vector<int64_t>(),
-                std::vector<int64_t>(static_cast<size_t>(n), 1));
-      EXPECT_EQ(clamp(shifted, 1, 1).to(i64).to_vector<int64_t>(),
-                std::vector<int64_t>(static_cast<size_t>(n), 1));
-      EXPECT_EQ((x * 0 + 2).to(i64).to_vector<int64_t>(),
-                std::vector<int64_t>(static_cast<size_t>(n + 1), 2));
+      EXPECT_EQ((shifted - x.slice(0, 0, n)).to(i64).to_vector<int64_t>(), Ints(static_cast<size_t>(n), 1));
+      EXPECT_EQ(clamp(shifted, 1, 1).to(i64).to_vector<int64_t>(), Ints(static_cast<size_t>(n), 1));
+      EXPECT_EQ((x * 0 + 2).to(i64).to_vector<int64_t>(), Ints(static_cast<size_t>(n + 1), 2));
     }
   }
 }

@@ -1,19 +1,11 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include <voxgrad/autograd/gradcheck.h>
-
 #include "tests/support/catalogue.h"
+#include "tests/support/test.h"
 
 // First and second gradients of every op of the catalogue against difference quotients, on operands that are
 // dense, transposed, every second element of their memory, or expanded.
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
 
 /// Numbers at some distance from the kinks of all ops, none twice.
 Tensor distinct(const Operand& operand, const Shape& shape, Device device, int64_t seed) {

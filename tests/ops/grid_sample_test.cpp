@@ -1,13 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 // The catalogue has layouts, dtypes, gradients and refused operands; tests/opinfo has PyTorch's samples.
 
@@ -17,7 +8,6 @@ namespace {
 using Options = GridSampleOptions;
 using enum Options::Padding;
 constexpr auto nearest = Options::Mode::nearest, linear = Options::Mode::linear;
-using testing::Doubles;
 
 const std::vector<Options>& all_options() {
   static const std::vector<Options> list = [] {
@@ -31,9 +21,7 @@ const std::vector<Options>& all_options() {
   return list;
 }
 
-Doubles values(const Tensor& t) { return t.detach().to(f64).to_vector<double>(); }
-
-class GridSample : public testing::DeviceTest {
+class GridSample : public DeviceTest {
  protected:
   /// What these coordinates read of one axis, which is W.
   static Doubles along(const Doubles& x, const Doubles& points, const Options& options, DType dtype = f64) {
@@ -44,7 +32,7 @@ class GridSample : public testing::DeviceTest {
     return values(grid_sample(volume.to(dtype).to(device()), grid.to(dtype).to(device()), options));
   }
 };
-INSTANTIATE_TEST_SUITE_P(, GridSample, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, GridSample, devices(), device_name);
 
 TEST_P(GridSample, ByHand) {
   const Doubles x{1, 2, 3, 4};
@@ -84,7 +72,7 @@ TEST_P(GridSample, MatchesItsDefinition) {
     Shape shape{1, 1}, grid_shape = Shape::filled(axes + 2, 1);
     for (const int64_t size : sizes) shape.push_back(size);
     grid_shape[axes] = points, grid_shape[axes + 1] = axes;
-    const Tensor x = testing::normal(shape, on(f64)), grid = testing::normal(grid_shape, on(f64), 2) * 1.5;
+    const Tensor x = normal(shape, on(f64)), grid = normal(grid_shape, on(f64), 2) * 1.5;
     const Doubles cells = values(x), g = values(grid);
     for (const Options& o : all_options()) {
       const Doubles y = values(grid_sample(x, grid, o));
@@ -105,28 +93,27 @@ TEST_P(GridSample, MatchesItsDefinition) {
 
 TEST_P(GridSample, TheGradientIsTheTransposeExactly) {
   // Coordinates are 1/64 of cells, so all sums of products are exact. Many points read the same cells.
-  const Tensor x = testing::whole({2, 9, 6, 16, 8}, on(f64)).set_requires_grad();
-  const Tensor grid = testing::whole({2, 7, 11, 13, 3}, on(f64), 3) * (5.0 / 16) + 1.0 / 64;
+  const Tensor x = whole({2, 9, 6, 16, 8}, on(f64)).set_requires_grad();
+  const Tensor grid = whole({2, 7, 11, 13, 3}, on(f64), 3) * (5.0 / 16) + 1.0 / 64;
   for (Options o : all_options()) {
     o.align_corners = false;
-    const Tensor y = grid_sample(x, grid, o), g = testing::whole(y.shape(), on(f64), 4);
+    const Tensor y = grid_sample(x, grid, o), g = whole(y.shape(), on(f64), 4);
     const auto gradient = [&] { return grad({y}, {x}, {.grad_outputs = {g}, .retain_graph = true})[0]; };
     const Tensor grad_x = gradient();
     EXPECT_EQ(sum(y.detach() * g).item(), sum(x.detach() * grad_x).item());
-    EXPECT_TRUE(testing::same_bits(grad_x, gradient()));
+    EXPECT_TRUE(same_bits(grad_x, gradient()));
   }
 }
 
 TEST_P(GridSample, TheGridsGradientHasAKernelThatAgreesWithTheRecordedOne) {
   for (const auto& [shape, points] :
        {std::pair{Shape{2, 5, 5, 3, 4}, Shape{2, 3, 9, 11, 3}}, {Shape{2, 5, 7, 4}, Shape{2, 9, 30, 2}}}) {
-    const Tensor x = testing::normal(shape, on(f64)),
-                 grid = testing::normal(points, on(f64), 2).set_requires_grad();
+    const Tensor x = normal(shape, on(f64)), grid = normal(points, on(f64), 2).set_requires_grad();
     for (const Options& o : all_options()) {
       const Tensor y = grid_sample(x, grid, o);
       const auto gradient = [&](bool recorded) {
         return grad({y}, {grid},
-                    {.grad_outputs = {testing::normal(y.shape(), on(f64), 3)},
+                    {.grad_outputs = {normal(y.shape(), on(f64), 3)},
                      .retain_graph = true,
                      .create_graph = recorded})[0];
       };
@@ -193,7 +180,7 @@ TEST_P(GridSample, AffineGrids) {
   const Tensor turn = from_vector<double>({0, 0, 1, 10, 0, 1, 0, 20, -1, 0, 0, 30}, {1, 3, 4}, device());
   EXPECT_EQ(values(affine_grid(turn, {1, 9, 2, 1, 2})),  // (w, h, d) becomes (d, h, -w) + (10, 20, 30)
             (Doubles{9.5, 20, 30.5, 9.5, 20, 29.5, 10.5, 20, 30.5, 10.5, 20, 29.5}));
-  const Tensor x = testing::normal({1, 2, 4, 5}, on(f64));
+  const Tensor x = normal({1, 2, 4, 5}, on(f64));
   for (const bool align_corners : {false, true}) {
     const Tensor y =
         grid_sample(x, affine_grid(identity, x.shape(), align_corners), {.align_corners = align_corners});

@@ -1,13 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include <voxgrad/voxgrad.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 // Indexing, sorting, scans and einsum, on values computed by hand. Layouts, dtypes and gradients are tested
 // by the catalogue.
@@ -15,16 +6,9 @@
 namespace vox {
 namespace {
 
-using namespace vox::testing;
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
-                 infinity = std::numeric_limits<double>::infinity();
-
 class Indexing : public DeviceTest {
  protected:
-  static Tensor real(const Doubles& v, const Shape& shape) { return from_vector<double>(v, shape, device()); }
   static Tensor ints(const Ints& v, const Shape& shape) { return from_vector<int64_t>(v, shape, device()); }
-  static Doubles values(const Tensor& t) { return t.detach().to(f64).to_vector<double>(); }
   static Tensor counting(const Shape& shape) {
     return arange(checked_numel("test", shape), {f64, device()}).reshape(shape);
   }
@@ -53,7 +37,7 @@ TEST_P(Indexing, GatherTakesElements) {
 }
 
 TEST_P(Indexing, TheLastOfSeveralScatteredElementsStays) {
-  const Tensor x = counting({2, 3}), index = ints({2, 0, 2, 1}, {1, 4}), src = real({10, 20, 30, 40}, {1, 4});
+  const Tensor x = counting({2, 3}), index = ints({2, 0, 2, 1}, {1, 4}), src = make({10, 20, 30, 40}, {1, 4});
   const auto of_src = [&](const Tensor& s) { return scatter(x, 1, index, s); };
   EXPECT_EQ(values(of_src(src)), (Doubles{20, 40, 30, 3, 4, 5}));
   EXPECT_EQ(gradient(src, of_src), (Doubles{0, 1, 3, 2}));
@@ -61,7 +45,7 @@ TEST_P(Indexing, TheLastOfSeveralScatteredElementsStays) {
             (Doubles{0, 2, 0, 4, 5, 6}));
   EXPECT_EQ(values(scatter(x, 0, ints({1, 1}, {1, 2}), -1)), (Doubles{0, 1, 2, -1, -1, 5}));
   EXPECT_EQ(values(scatter_add(x, 1, index, src)), (Doubles{20, 41, 42, 3, 4, 5}));
-  const Tensor wraps = real({200, 100, 100, 40}, {1, 4}).to(u8);
+  const Tensor wraps = make({200, 100, 100, 40}, {1, 4}).to(u8);
   EXPECT_EQ(values(scatter_add(x.to(u8), 1, index, wraps)), (Doubles{100, 41, 46, 3, 4, 5}));
   EXPECT_EQ(values(scatter(x, 1, ints({}, {2, 0}), src.expand({2, 4}))), values(x));
 }
@@ -93,7 +77,7 @@ TEST_P(Indexing, EmbeddingTakesRowsAndItsPaddingLearnsNothing) {
 }
 
 TEST_P(Indexing, NonzeroListsPlaces) {
-  const Tensor x = real({0, nan, 0, 3, 0, 0, -0.0, 1}, {2, 2, 2});
+  const Tensor x = make({0, nan, 0, 3, 0, 0, -0.0, 1}, {2, 2, 2});
   const Tensor places = nonzero(x);
   EXPECT_EQ(places.shape(), (Shape{3, 3}));
   EXPECT_EQ(places.to(Device::cpu()).to_vector<int64_t>(), (Ints{0, 0, 1, 0, 1, 1, 1, 1, 1}));
@@ -103,34 +87,21 @@ TEST_P(Indexing, NonzeroListsPlaces) {
 
 TEST_P(Indexing, Refuses) {
   const Tensor x = counting({2, 3}), index = ints({0, 3}, {1, 2}), fits = ints({0, 2}, {1, 2});
-  const auto shape_error = [](auto f) { return message_of<ShapeError>(f); };
-  EXPECT_EQ(shape_error([&] { gather(x, 1, index); }),
-            "gather: index[(0,1)] is 3, outside a dimension of size 3; allowed are 0 to 2");
-  EXPECT_EQ(shape_error([&] {
-              gather(x, 0, ints({0, 0, 0, 0}, {1, 4}));
-            }),
-            "gather: index must have x's rank, and at most x's sizes except along dim 0, got (1,4) for x of "
-            "shape (2,3)");
-  EXPECT_EQ(
-      shape_error([&] {
-        scatter(x, 1, fits, counting({1, 1}));
-      }),
-      "scatter: src must have x's rank and at least the sizes of index, got (1,1) for an index of shape "
-      "(1,2)");
-  EXPECT_EQ(shape_error([&] { embedding(ints({5}, {1}), x); }),
-            "embedding: indices[0] is 5, outside a dimension of size 2; allowed are 0 to 1");
-  EXPECT_THROW(gather(x, 1, fits.to(f64)), DTypeError);
-  EXPECT_THROW(scatter(x, 1, fits, counting({1, 2}).to(f32)), DTypeError);
-  EXPECT_THROW(scatter(x.to(u8), 1, fits, 300), ValueError);
-  EXPECT_THROW(embedding(fits, x, 2), ValueError);
-  EXPECT_THROW(topk(x, 4), ShapeError);
-  EXPECT_THROW(median(counting({0})), ShapeError);
-  EXPECT_THROW(quantile(x, 1.5), ValueError);
-  EXPECT_THROW(pixel_shuffle(counting({6, 1, 1}), 2), ShapeError);
-  EXPECT_THROW(pixel_unshuffle(counting({6, 1, 1}), 2), ShapeError);
-  EXPECT_THROW(repeat(x, {2}), ShapeError);
-  EXPECT_THROW(meshgrid({x}), ShapeError);
-  EXPECT_THROW(rand_like(fits), DTypeError);
+  EXPECT_MESSAGE(ShapeError, gather(x, 1, index),
+                 "gather: index[(0,1)] is 3, outside a dimension of size 3; allowed are 0 to 2");
+  EXPECT_MESSAGE(ShapeError, gather(x, 0, ints({0, 0, 0, 0}, {1, 4})),
+                 "gather: index must have x's rank, and at most x's sizes except along dim 0, got (1,4) for "
+                 "x of shape (2,3)");
+  EXPECT_MESSAGE(ShapeError, scatter(x, 1, fits, counting({1, 1})),
+                 "scatter: src must have x's rank and at least the sizes of index, got (1,1) for an index of "
+                 "shape (1,2)");
+  EXPECT_MESSAGE(ShapeError, embedding(ints({5}, {1}), x),
+                 "embedding: indices[0] is 5, outside a dimension of size 2; allowed are 0 to 1");
+  EXPECT_ERRORS(DTypeError, gather(x, 1, fits.to(f64)), scatter(x, 1, fits, counting({1, 2}).to(f32)),
+                rand_like(fits));
+  EXPECT_ERRORS(ValueError, scatter(x.to(u8), 1, fits, 300), embedding(fits, x, 2), quantile(x, 1.5));
+  EXPECT_ERRORS(ShapeError, topk(x, 4), median(counting({0})), pixel_shuffle(counting({6, 1, 1}), 2),
+                pixel_unshuffle(counting({6, 1, 1}), 2), repeat(x, {2}), meshgrid({x}));
 }
 
 // ---- Scans and order --------------------------------------------------------------------------------------
@@ -138,22 +109,22 @@ TEST_P(Indexing, Refuses) {
 TEST_P(Indexing, CumulativeSumsAndProducts) {
   EXPECT_EQ(values(cumsum(counting({2, 3}), 0)), (Doubles{0, 1, 2, 3, 5, 7}));
   EXPECT_EQ(values(cumsum(ones({300}, {u8, device()}), 0))[299], 300);
-  const Tensor x = real({2, 0, 3, 0, infinity}, {5});
+  const Tensor x = make({2, 0, 3, 0, inf}, {5});
   const Doubles products = values(cumprod(x, 0));
   EXPECT_EQ(Doubles(products.begin(), products.end() - 1), (Doubles{2, 0, 0, 0}));
   EXPECT_TRUE(std::isnan(products[4]));
-  EXPECT_EQ(values(cumprod(real({1, infinity, 2}, {3}), 0)), (Doubles{1, infinity, infinity}));
+  EXPECT_EQ(values(cumprod(make({1, inf, 2}, {3}), 0)), (Doubles{1, inf, inf}));
   // That of x1 is 2 x0 + 3 x0 x2 + 4 x0 x2 x3: no division by the zeros.
   EXPECT_EQ(gradient(x.slice(0, 0, 4), [](const Tensor& t) { return cumprod(t, 0); }),
             (Doubles{1, 22, 0, 0}));
 }
 
 TEST_P(Indexing, SortIsStableAndNaNIsLargest) {
-  const Tensor x = real({1, nan, -0.0, 1, -infinity, 0, infinity}, {7});
+  const Tensor x = make({1, nan, -0.0, 1, -inf, 0, inf}, {7});
   EXPECT_EQ(argsort(x).to_vector<int64_t>(), (Ints{4, 2, 5, 0, 3, 6, 1}));
   EXPECT_EQ(argsort(x, 0, true).to_vector<int64_t>(), (Ints{1, 6, 0, 3, 2, 5, 4}));
   const auto [values2, indices2] = topk(x.slice(0, 2), 2);
-  EXPECT_EQ(values(values2), (Doubles{infinity, 1}));
+  EXPECT_EQ(values(values2), (Doubles{inf, 1}));
   EXPECT_EQ(indices2.to_vector<int64_t>(), (Ints{4, 1}));
   EXPECT_EQ(argsort(ints({3, INT64_MIN, -1, INT64_MAX}, {4})).to_vector<int64_t>(), (Ints{1, 2, 0, 3}));
   const Tensor large = normal({5, 3000}, {f32, device()});
@@ -163,7 +134,7 @@ TEST_P(Indexing, SortIsStableAndNaNIsLargest) {
 }
 
 TEST_P(Indexing, MediansAndQuantiles) {
-  const Tensor x = real({4, 1, 3, 2, nan, 0, 1, 2}, {2, 4});
+  const Tensor x = make({4, 1, 3, 2, nan, 0, 1, 2}, {2, 4});
   const auto [middle, place] = median(x, 1);
   EXPECT_EQ(values(middle)[0], 2);
   EXPECT_TRUE(std::isnan(values(middle)[1]));
@@ -202,7 +173,7 @@ TEST_P(Indexing, PixelShuffleIsPyTorchs) {
 }
 
 TEST_P(Indexing, UnpoolingPutsMaximaBack) {
-  const Tensor x = real({1, 5, 2, 0, 3, 4, 9, 7}, {1, 2, 4});
+  const Tensor x = make({1, 5, 2, 0, 3, 4, 9, 7}, {1, 2, 4});
   const auto [y, indices] = max_pool2d_with_indices(x, {.kernel_size = 2});
   EXPECT_EQ(indices.to_vector<int64_t>(), (Ints{1, 6}));
   EXPECT_EQ(values(max_unpool2d(y, indices, {.kernel_size = 2})), (Doubles{0, 5, 0, 0, 0, 0, 9, 0}));
@@ -219,23 +190,18 @@ TEST_P(Indexing, EinsumFollowsItsEquation) {
   EXPECT_EQ(values(einsum("i,j", {a[0], a[1]})), (Doubles{0, 0, 0, 3, 4, 5, 6, 8, 10}));
   EXPECT_EQ(values(einsum(" i j , j -> i ", {a, a[0]})), (Doubles{5, 14}));
   EXPECT_EQ(values(einsum("ij->", {a.to(i64)})), (Doubles{15}));
-  const auto value_error = [](auto f) { return message_of<ValueError>(f); };
-  EXPECT_EQ(value_error([&] { einsum("...i->i", {a}); }),
-            "einsum: an equation has letters, ',' and one \"->\" (\"...\" is not supported), got '.' in "
-            "\"...i->i\"");
+  EXPECT_MESSAGE(ValueError, einsum("...i->i", {a}),
+                 "einsum: an equation has letters, ',' and one \"->\" (\"...\" is not supported), got '.' in "
+                 "\"...i->i\"");
   for (const char* equation : {"ij->ijk", "ij->ii"})
-    EXPECT_EQ(value_error([&] { einsum(equation, {a}); }),
-              str("einsum: the result must have letters of the operands, once each, got '",
-                  equation[6] == 'k' ? 'k' : 'i', "' in \"", equation, "\""));
-  EXPECT_EQ(value_error([&] { einsum("ij,jk", {a}); }), "einsum: \"ij,jk\" needs 2 operands, got 1");
-  EXPECT_EQ(message_of<ShapeError>([&] { einsum("ijk", {a}); }),
-            "einsum: operand 0 of shape (2,3) needs a letter for each dimension, got \"ijk\"");
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              einsum("ij,ij", {a, square});
-            }),
-            "einsum: the letter 'i' has sizes 2 and 3");
-  EXPECT_EQ(message_of<ShapeError>([&] { einsum("ii", {a}); }),
-            "einsum: the letter 'i' names dimensions of sizes 2 and 3");
+    EXPECT_MESSAGE(ValueError, einsum(equation, {a}),
+                   str("einsum: the result must have letters of the operands, once each, got '",
+                       equation[6] == 'k' ? 'k' : 'i', "' in \"", equation, "\""));
+  EXPECT_MESSAGE(ValueError, einsum("ij,jk", {a}), "einsum: \"ij,jk\" needs 2 operands, got 1");
+  EXPECT_MESSAGE(ShapeError, einsum("ijk", {a}),
+                 "einsum: operand 0 of shape (2,3) needs a letter for each dimension, got \"ijk\"");
+  EXPECT_MESSAGE(ShapeError, einsum("ij,ij", {a, square}), "einsum: the letter 'i' has sizes 2 and 3");
+  EXPECT_MESSAGE(ShapeError, einsum("ii", {a}), "einsum: the letter 'i' names dimensions of sizes 2 and 3");
 }
 
 }  // namespace

@@ -1,91 +1,72 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <random>
-
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/core/factories.h>
 #include <voxgrad/core/host_memory.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/interpolate.h>
-#include "tests/support/devices.h"
 
+#include "tests/support/test.h"
+
+namespace vox {
 namespace {
 
-using vox::DType;
-using vox::InterpolateOptions;
-using vox::Shape;
-using vox::Tensor;
-using vox::Triple;
-using Values = std::vector<double>;
 constexpr auto nearest = InterpolateOptions::Mode::nearest;
 constexpr auto trilinear = InterpolateOptions::Mode::trilinear;
 
-Values values(const Tensor& t) { return t.detach().to(vox::f64).to_vector<double>(); }
-
-class Interpolate : public vox::testing::DeviceTest {
+class Interpolate : public DeviceTest {
  protected:
-  static Tensor make(const Values& v, const Shape& shape, DType dtype = vox::f64) {
-    return vox::from_vector<double>(v, shape).to(dtype).to(device());
-  }
   /// Whole numbers from -8 to 8, the same every time.
-  static Tensor integers(const Shape& shape, DType dtype = vox::f64) {
+  static Tensor integers(const Shape& shape, DType dtype = f64) {
     std::mt19937 random(7);
-    Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+    Doubles v(static_cast<size_t>(checked_numel("test", shape)));
     for (double& value : v) value = static_cast<double>(random() % 17) - 8;
     return make(v, shape, dtype);
   }
   /// One axis alone: the others have size 1.
-  static Values along(int64_t dim, const Values& v, InterpolateOptions options, int64_t size,
-                      DType dtype = vox::f64) {
+  static Doubles along(int64_t dim, const Doubles& v, InterpolateOptions options, int64_t size,
+                       DType dtype = f64) {
     Shape shape = Shape::filled(5, 1);
     shape[dim] = static_cast<int64_t>(v.size());
     Triple target = 1;
     target[dim - 2] = size;
     options.size = target;
-    return values(vox::interpolate(make(v, shape, dtype), options));
+    return values(interpolate(make(v, shape, dtype), options));
   }
-  static Values along_scaled(const Values& v, InterpolateOptions options, double scale) {
+  static Doubles along_scaled(const Doubles& v, InterpolateOptions options, double scale) {
     options.scale_factor = {1, 1, scale};
-    return values(vox::interpolate(make(v, {1, 1, 1, 1, static_cast<int64_t>(v.size())}), options));
+    return values(interpolate(make(v, {1, 1, 1, 1, static_cast<int64_t>(v.size())}), options));
   }
 };
-INSTANTIATE_TEST_SUITE_P(, Interpolate, vox::testing::devices(), vox::testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Interpolate, devices(), device_name);
 
 TEST_P(Interpolate, NearestByHand) {
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     for (const int64_t dim : {2, 3, 4}) {
-      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 6, dtype), (Values{1, 1, 2, 2, 3, 3}));
-      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 5, dtype), (Values{1, 1, 2, 2, 3}));
-      EXPECT_EQ(along(dim, {1, 2, 3, 4, 5}, {.mode = nearest}, 3, dtype), (Values{1, 2, 4}));
-      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 1, dtype), (Values{1}));
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 6, dtype), (Doubles{1, 1, 2, 2, 3, 3}));
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 5, dtype), (Doubles{1, 1, 2, 2, 3}));
+      EXPECT_EQ(along(dim, {1, 2, 3, 4, 5}, {.mode = nearest}, 3, dtype), (Doubles{1, 2, 4}));
+      EXPECT_EQ(along(dim, {1, 2, 3}, {.mode = nearest}, 1, dtype), (Doubles{1}));
     }
   }
-  EXPECT_EQ(along_scaled({1, 2, 3, 4}, {.mode = nearest}, 1.5), (Values{1, 1, 2, 3, 3, 4}));
-  EXPECT_EQ(along_scaled({1, 2, 3}, {.mode = nearest}, 2.5), (Values{1, 1, 1, 2, 2, 3, 3}));
-  EXPECT_EQ(along_scaled({1, 2, 3, 4, 5}, {.mode = nearest}, 0.5), (Values{1, 3}));
+  EXPECT_EQ(along_scaled({1, 2, 3, 4}, {.mode = nearest}, 1.5), (Doubles{1, 1, 2, 3, 3, 4}));
+  EXPECT_EQ(along_scaled({1, 2, 3}, {.mode = nearest}, 2.5), (Doubles{1, 1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(along_scaled({1, 2, 3, 4, 5}, {.mode = nearest}, 0.5), (Doubles{1, 3}));
 }
 
 TEST_P(Interpolate, NearestFindsWholePositionsExactly) {
   // o * in / out is whole at every out / in: no rounding may fall below it. 1/49 rounds down, 1/41 up.
   for (const int64_t factor : {3, 41, 49, 55, 98, 107}) {
-    const Values y = along(4, {1, 2, 3}, {.mode = nearest}, 3 * factor);
+    const Doubles y = along(4, {1, 2, 3}, {.mode = nearest}, 3 * factor);
     for (int64_t o = 0; o < 3 * factor; ++o)
       EXPECT_EQ(y[static_cast<size_t>(o)], static_cast<double>(1 + o / factor)) << factor << " " << o;
   }
 }
 
 TEST_P(Interpolate, TrilinearByHand) {
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     for (const int64_t dim : {2, 3, 4}) {
-      EXPECT_EQ(along(dim, {0, 4, 8}, {.mode = trilinear}, 6, dtype), (Values{0, 1, 3, 5, 7, 8}));
-      EXPECT_EQ(along(dim, {0, 1, 2, 3}, {.mode = trilinear}, 2, dtype), (Values{0.5, 2.5}));
-      EXPECT_EQ(along(dim, {5}, {.mode = trilinear}, 3, dtype), (Values{5, 5, 5}));
+      EXPECT_EQ(along(dim, {0, 4, 8}, {.mode = trilinear}, 6, dtype), (Doubles{0, 1, 3, 5, 7, 8}));
+      EXPECT_EQ(along(dim, {0, 1, 2, 3}, {.mode = trilinear}, 2, dtype), (Doubles{0.5, 2.5}));
+      EXPECT_EQ(along(dim, {5}, {.mode = trilinear}, 3, dtype), (Doubles{5, 5, 5}));
       EXPECT_EQ(along(dim, {0, 4, 8}, {.mode = trilinear, .align_corners = true}, 5, dtype),
-                (Values{0, 2, 4, 6, 8}));
-      EXPECT_EQ(along(dim, {3, 4, 8}, {.mode = trilinear, .align_corners = true}, 1, dtype), (Values{3}));
-      EXPECT_EQ(along(dim, {3}, {.mode = trilinear, .align_corners = true}, 2, dtype), (Values{3, 3}));
+                (Doubles{0, 2, 4, 6, 8}));
+      EXPECT_EQ(along(dim, {3, 4, 8}, {.mode = trilinear, .align_corners = true}, 1, dtype), (Doubles{3}));
+      EXPECT_EQ(along(dim, {3}, {.mode = trilinear, .align_corners = true}, 2, dtype), (Doubles{3, 3}));
     }
   }
 }
@@ -93,20 +74,20 @@ TEST_P(Interpolate, TrilinearByHand) {
 TEST_P(Interpolate, ScaleFactorIsUsedAsGiven) {
   // floor(2 * 2.7) = 5 cells. With the given scale o reads at (o + 0.5) / 2.7 - 0.5, with size 5 at
   // (o + 0.5) * 2 / 5 - 0.5.
-  const Values expected{0, 1.5, 11.5, 21.5, 27}, by_size{0, 2.7, 13.5, 24.3, 27};
-  const Values scaled = along_scaled({0, 27}, {.mode = trilinear}, 2.7);
-  const Values sized = along(4, {0, 27}, {.mode = trilinear}, 5);
+  const Doubles expected{0, 1.5, 11.5, 21.5, 27}, by_size{0, 2.7, 13.5, 24.3, 27};
+  const Doubles scaled = along_scaled({0, 27}, {.mode = trilinear}, 2.7);
+  const Doubles sized = along(4, {0, 27}, {.mode = trilinear}, 5);
   ASSERT_EQ(scaled.size(), 5u);
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_NEAR(scaled[i], expected[i], 1e-12);
     EXPECT_NEAR(sized[i], by_size[i], 1e-12);
   }
   // An axis that keeps its size is copied (floor(3 * 1.3) = 3).
-  EXPECT_EQ(along_scaled({1, 2, 5}, {.mode = trilinear}, 1.3), (Values{1, 2, 5}));
+  EXPECT_EQ(along_scaled({1, 2, 5}, {.mode = trilinear}, 1.3), (Doubles{1, 2, 5}));
 }
 
 // The definition, all eight neighbours at once, in double. `t` is the position on each axis.
-double blend(const Values& x, const Shape& s, int64_t nc, const double (&t)[3]) {
+double blend(const Doubles& x, const Shape& s, int64_t nc, const double (&t)[3]) {
   double sum = 0;
   for (int corner = 0; corner < 8; ++corner) {
     double weight = 1;
@@ -127,13 +108,13 @@ double blend(const Values& x, const Shape& s, int64_t nc, const double (&t)[3]) 
 TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
   const Shape shape{2, 3, 4, 5, 3};
   const Triple size{7, 3, 8};  // grows, shrinks, grows
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     for (const bool corners : {false, true}) {
       const Tensor x = integers(shape, dtype);
-      const Tensor y = vox::interpolate(x, {.size = size, .mode = trilinear, .align_corners = corners});
+      const Tensor y = interpolate(x, {.size = size, .mode = trilinear, .align_corners = corners});
       ASSERT_EQ(y.shape(), (Shape{2, 3, 7, 3, 8}));
       EXPECT_EQ(y.dtype(), dtype);
-      const Values in = values(x), out = values(y);
+      const Doubles in = values(x), out = values(y);
       size_t n = 0;
       for (int64_t nc = 0; nc < 6; ++nc)
         for (int64_t d = 0; d < size.d; ++d)
@@ -146,24 +127,24 @@ TEST_P(Interpolate, TrilinearMatchesItsDefinition) {
                            outs = static_cast<double>(size[a]);
                 t[a] = corners ? i * (ins - 1) / (outs - 1) : (i + 0.5) * ins / outs - 0.5;
               }
-              EXPECT_NEAR(out[n], blend(in, shape, nc, t), dtype == vox::f32 ? 1e-5 : 1e-12) << n;
+              EXPECT_NEAR(out[n], blend(in, shape, nc, t), dtype == f32 ? 1e-5 : 1e-12) << n;
             }
     }
   }
 }
 
 TEST_P(Interpolate, GradientByHand) {
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     Tensor x = make({0, 0, 0}, {1, 1, 1, 1, 3}, dtype).set_requires_grad();
     const Tensor g = make({1, 2, 3, 4, 5, 6}, {1, 1, 1, 1, 6}, dtype);
-    vox::interpolate(x, {.size = Triple{1, 1, 6}, .mode = trilinear}).backward(g);
-    EXPECT_EQ(values(x.grad()), (Values{3.25, 7, 10.75}));
+    interpolate(x, {.size = Triple{1, 1, 6}, .mode = trilinear}).backward(g);
+    EXPECT_EQ(values(x.grad()), (Doubles{3.25, 7, 10.75}));
     x.zero_grad();
-    vox::interpolate(x, {.size = Triple{1, 1, 6}, .mode = nearest}).backward(g);
-    EXPECT_EQ(values(x.grad()), (Values{3, 7, 11}));
+    interpolate(x, {.size = Triple{1, 1, 6}, .mode = nearest}).backward(g);
+    EXPECT_EQ(values(x.grad()), (Doubles{3, 7, 11}));
     x.zero_grad();
-    vox::interpolate(x, {.size = Triple{1, 1, 2}, .mode = nearest}).backward(g.slice(4, 0, 2));
-    EXPECT_EQ(values(x.grad()), (Values{1, 2, 0}));
+    interpolate(x, {.size = Triple{1, 1, 2}, .mode = nearest}).backward(g.slice(4, 0, 2));
+    EXPECT_EQ(values(x.grad()), (Doubles{1, 2, 0}));
   }
 }
 
@@ -183,12 +164,11 @@ TEST_P(Interpolate, BackwardIsTheTransposeToTheLastBit) {
   }
   for (const int64_t in : {3, 4, 7}) {
     for (const InterpolateOptions& options : cases) {
-      const Tensor units = vox::eye(in, {vox::f64}).to(device()).reshape({in, 1, 1, 1, in});
-      const Tensor columns = vox::interpolate(units, options);
+      const Tensor units = eye(in, {f64}).to(device()).reshape({in, 1, 1, 1, in});
+      const Tensor columns = interpolate(units, options);
       const int64_t out = columns.size(4);
-      Tensor x = vox::zeros({out, 1, 1, 1, in}, {vox::f64, device()}).set_requires_grad();
-      vox::interpolate(x, options)
-          .backward(vox::eye(out, {vox::f64}).to(device()).reshape({out, 1, 1, 1, out}));
+      Tensor x = zeros({out, 1, 1, 1, in}, {f64, device()}).set_requires_grad();
+      interpolate(x, options).backward(eye(out, {f64}).to(device()).reshape({out, 1, 1, 1, out}));
       EXPECT_EQ(values(x.grad().reshape({out, in})), values(columns.reshape({in, out}).transpose(0, 1)))
           << in << " to " << out;
     }
@@ -196,10 +176,10 @@ TEST_P(Interpolate, BackwardIsTheTransposeToTheLastBit) {
 }
 
 TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     for (const auto mode : {nearest, trilinear}) {
       Tensor x = integers({2, 3, 4, 3, 5}, dtype).set_requires_grad();
-      Tensor y = vox::interpolate(x, {.scale_factor = {{2, 2, 2}}, .mode = mode});
+      Tensor y = interpolate(x, {.scale_factor = {{2, 2, 2}}, .mode = mode});
       ASSERT_EQ(y.shape(), (Shape{2, 3, 8, 6, 10}));
       const Tensor g = integers(y.shape(), dtype);
       y.backward(g);
@@ -210,22 +190,15 @@ TEST_P(Interpolate, AdjointIdentityIsExactOnIntegers) {
 }
 
 TEST_P(Interpolate, AlongWAsAlongHToTheLastBit) {  // whose loops have little in common
-  for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
-    for (const auto& [in, out] : {std::pair{40, 97},
-                                  {17, 64},
-                                  {33, 50},
-                                  {64, 31},
-                                  {100, 300},
-                                  {5, 40},
-                                  {16, 112},
-                                  {64, 128},
-                                  {31, 62},
-                                  {9, 8}}) {
+  for (const DType dtype : {f32, f64, bf16, f16}) {
+    const std::pair<int64_t, int64_t> sizes[] = {{40, 97}, {17, 64},  {33, 50},  {64, 31}, {100, 300},
+                                                 {5, 40},  {16, 112}, {64, 128}, {31, 62}, {9, 8}};
+    for (const auto& [in, out] : sizes) {
       for (const auto mode : {nearest, trilinear}) {
         Tensor x = integers({1, 3, 1, 5, in}, dtype).set_requires_grad();
-        Tensor y = vox::interpolate(x, {.size = Triple(1, 5, out), .mode = mode});
+        Tensor y = interpolate(x, {.size = Triple(1, 5, out), .mode = mode});
         Tensor turned = x.detach().transpose(3, 4).contiguous().set_requires_grad();
-        Tensor y_turned = vox::interpolate(turned, {.size = Triple(1, out, 5), .mode = mode});
+        Tensor y_turned = interpolate(turned, {.size = Triple(1, out, 5), .mode = mode});
         EXPECT_EQ(values(y), values(y_turned.transpose(3, 4))) << in << " to " << out;
         const Tensor gy = integers(y.shape(), dtype) * 0.1;
         y.backward(gy);
@@ -244,66 +217,64 @@ TEST(InterpolateFarTest, AnAxisMayHaveMoreThan32BitsOfCells) {
   const int64_t width = (int64_t{1} << 31) + 9;
   Tensor x;
   try {
-    x = vox::empty({1, 1, 1, 1, width});
-  } catch (const vox::OutOfMemoryError&) {
+    x = empty({1, 1, 1, 1, width});
+  } catch (const OutOfMemoryError&) {
     GTEST_SKIP() << "no 8 GiB of addresses";
   }
-  x.slice(4, 0, 2).copy_(vox::full({1, 1, 1, 1, 2}, 3));
-  x.slice(4, width / 2 - 1, width / 2 + 2).copy_(vox::full({1, 1, 1, 1, 3}, 5));
-  x.slice(4, width - 2, width).copy_(vox::full({1, 1, 1, 1, 2}, 7));
-  const Tensor y = vox::interpolate(x, {.size = Triple{1, 1, 3}, .mode = trilinear, .align_corners = true});
-  EXPECT_EQ(values(y), (Values{3, 5, 7}));
+  x.slice(4, 0, 2).copy_(full({1, 1, 1, 1, 2}, 3));
+  x.slice(4, width / 2 - 1, width / 2 + 2).copy_(full({1, 1, 1, 1, 3}, 5));
+  x.slice(4, width - 2, width).copy_(full({1, 1, 1, 1, 2}, 7));
+  const Tensor y = interpolate(x, {.size = Triple{1, 1, 3}, .mode = trilinear, .align_corners = true});
+  EXPECT_EQ(values(y), (Doubles{3, 5, 7}));
 }
 
 TEST_P(Interpolate, NeighboursOfWeightZeroDoNotCount) {
   const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(along(4, {1, inf, 3}, {.mode = trilinear, .align_corners = true}, 5),
-            (Values{1, inf, inf, inf, 3}));
-  Values row(33), finer(65);  // in vectors
+            (Doubles{1, inf, inf, inf, 3}));
+  Doubles row(33), finer(65);  // in vectors
   row[3] = finer[5] = finer[6] = finer[7] = inf;
   EXPECT_EQ(along(4, row, {.mode = trilinear, .align_corners = true}, 65), finer);
 }
 
 TEST_P(Interpolate, CopiesWhereNothingChanges) {
   const Tensor x = integers({1, 2, 2, 3, 2});
-  const Tensor y = vox::interpolate(x, {.size = Triple{2, 3, 2}, .mode = trilinear});
+  const Tensor y = interpolate(x, {.size = Triple{2, 3, 2}, .mode = trilinear});
   EXPECT_EQ(values(y), values(x));
   EXPECT_NE(y.impl()->storage, x.impl()->storage);
-  EXPECT_EQ(vox::interpolate(vox::zeros({0, 2, 2, 2, 2}, {vox::f32, device()}), {.size = Triple(4)}).shape(),
+  EXPECT_EQ(interpolate(zeros({0, 2, 2, 2, 2}, {f32, device()}), {.size = Triple(4)}).shape(),
             (Shape{0, 2, 4, 4, 4}));
 }
 
 TEST_P(Interpolate, RefusesBadArguments) {
-  const Tensor x = vox::zeros({1, 1, 2, 2, 2}, {vox::f32, device()});
-  EXPECT_THROW(vox::interpolate({}, {.size = Triple(2)}), vox::ValueError);
-  EXPECT_THROW(vox::interpolate(x[0][0][0], {.size = Triple(2)}), vox::ShapeError);
-  EXPECT_THROW(vox::interpolate(x.slice(2, 0, 0), {.size = Triple(2)}), vox::ShapeError);
-  EXPECT_THROW(vox::interpolate(x.to(vox::i64), {.size = Triple(2)}), vox::DTypeError);
-  EXPECT_THROW(vox::interpolate(x, {}), vox::ValueError);
-  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2), .scale_factor = {{1, 1, 1}}}), vox::ValueError);
-  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2), .align_corners = true}), vox::ValueError);
-  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2, 0, 2)}), vox::ShapeError);
-  EXPECT_THROW(vox::interpolate(x, {.size = Triple(2, -1, 2)}), vox::ShapeError);
-  EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 0.4, 1}}}), vox::ShapeError);  // floor(0.8) = 0
-  EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 1e300, 1}}}), vox::ShapeError);
+  const Tensor x = zeros({1, 1, 2, 2, 2}, {f32, device()});
+  EXPECT_ERRORS(ValueError, interpolate({}, {.size = Triple(2)}), interpolate(x, {}),
+                interpolate(x, {.size = Triple(2), .scale_factor = {{1, 1, 1}}}),
+                interpolate(x, {.size = Triple(2), .align_corners = true}));
+  EXPECT_ERRORS(ShapeError, interpolate(x[0][0][0], {.size = Triple(2)}),
+                interpolate(x.slice(2, 0, 0), {.size = Triple(2)}), interpolate(x, {.size = Triple(2, 0, 2)}),
+                interpolate(x, {.size = Triple(2, -1, 2)}));
+  EXPECT_THROW(interpolate(x.to(i64), {.size = Triple(2)}), DTypeError);
+  EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 0.4, 1}}}), ShapeError);  // floor(0.8) = 0
+  EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 1e300, 1}}}), ShapeError);
   for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
-    EXPECT_THROW(vox::interpolate(x, {.scale_factor = {{1, 1, bad}}}), vox::ValueError);
+    EXPECT_THROW(interpolate(x, {.scale_factor = {{1, 1, bad}}}), ValueError);
   const int64_t huge = std::numeric_limits<int64_t>::max();
-  EXPECT_THROW(vox::interpolate(x, {.size = Triple(huge)}), vox::Error);
+  EXPECT_THROW(interpolate(x, {.size = Triple(huge)}), Error);
 }
 
 // A thread of a GPU computes several cells along D if there are many, one if there are few, and cuts D
 // between threads. Away from the ends, a part of the input gives the same bits alone.
 TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
-  Tensor x = vox::randn({1, 1, 68, 128, 256}, {.device = device()}).set_requires_grad();
+  Tensor x = randn({1, 1, 68, 128, 256}, {.device = device()}).set_requires_grad();
   for (const auto mode : {nearest, trilinear}) {
     const InterpolateOptions options{.scale_factor = 2, .mode = mode};
-    const Tensor y = vox::interpolate(x, options);
-    const Tensor g = vox::randn(y.shape(), {.device = device()});
+    const Tensor y = interpolate(x, options);
+    const Tensor g = randn(y.shape(), {.device = device()});
     const Tensor grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
     for (const int64_t begin : {0, 14, 31, 62}) {
       Tensor few = x.detach().slice(2, begin, begin + 6).slice(3, 10, 13).set_requires_grad();
-      const Tensor few_y = vox::interpolate(few, options);
+      const Tensor few_y = interpolate(few, options);
       const auto inner = [](const Tensor& t) {
         return values(t.slice(2, 1, t.size(2) - 1).slice(3, 1, t.size(3) - 1));
       };
@@ -316,3 +287,4 @@ TEST_P(Interpolate, ManyCellsGiveWhatFewGive) {
 }
 
 }  // namespace
+}  // namespace vox

@@ -1,24 +1,9 @@
-#include "tests/support/layouts.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+#include "tests/support/catalogue.h"
+#include "tests/support/test.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
-
-#include <voxgrad/core/parallel.h>
-
-#include "tests/support/catalogue.h"
-#include "tests/support/values.h"
 
 // Every op of the catalogue, on every dtype that it takes, with operands in every layout of
 // tests/support/layouts.h: each operand in turn, all together, and all empty; then its gradients, for a
@@ -29,8 +14,6 @@
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
 
 /// Fills the memory that the next allocations on a GPU get, or the stack of the next calls, with
 /// unwritten_byte. A kernel that reads unwritten memory then computes NaN.
@@ -275,8 +258,7 @@ void check_write(const Write& op, const LaidOut& target, const LaidOut& source, 
   EXPECT_TRUE(bytes_of(memory) == written(target, expected)) << what;
 }
 
-class LayoutsInPlaceTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, LayoutsInPlaceTest, devices(), device_name);
+DEVICE_SUITE(LayoutsInPlaceTest);
 
 TEST_P(LayoutsInPlaceTest, DoNotChangeABit) {
   const Shape box{3, 10, 40};
@@ -284,10 +266,10 @@ TEST_P(LayoutsInPlaceTest, DoNotChangeABit) {
                          {"add_ of 3 times", [](Tensor& t, const Tensor& s) { t.add_(s, 3); }, arithmetic},
                          {"mul_", [](Tensor& t, const Tensor& s) { t.mul_(s); }, arithmetic},
                          {"mul_ by 3", [](Tensor& t, const Tensor&) { t.mul_(3); }, arithmetic},
-                         {"fill_", [](Tensor& t, const Tensor&) { t.fill_(1); }, every_dtype}};
-  for (const DType from : every_dtype)
+                         {"fill_", [](Tensor& t, const Tensor&) { t.fill_(1); }, any_dtype}};
+  for (const DType from : any_dtype)
     ops.push_back(
-        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, every_dtype, from});
+        {str("copy_ from ", from), [](Tensor& t, const Tensor& s) { t.copy_(s); }, any_dtype, from});
   for (const Write& op : ops) {
     for (const DType dtype : op.targets) {
       for (const Shape& shape : {box, Shape{0, 10, 40}}) {

@@ -1,24 +1,7 @@
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/loss.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/numbers.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
-using Floats = std::vector<float>;
 
 class LossTest : public DeviceTest {
  protected:
@@ -310,7 +293,7 @@ TEST_P(LossTest, BinaryCrossEntropyOfProbabilitiesByHand) {
   const Tensor p = from_vector<double>({0.2, 0.5, 0.7}, {3}, device()).set_requires_grad(),
                soft = from_vector<double>({0.9, 0.1, 0.6}, {3}, device()).set_requires_grad();
   const auto loss = [](const std::vector<Tensor>& in) { return binary_cross_entropy(in[0], in[1]); };
-  EXPECT_TRUE(autograd::gradcheck(loss, {p, soft}) && autograd::gradgradcheck(loss, {p, soft}));
+  expect_gradients(loss, {p, soft});
   const Tensor beyond = from_vector<double>({0.5, 1.5}, {2}, device());
   if (device().is_cpu())
     EXPECT_THROW(binary_cross_entropy(beyond, beyond), ValueError);
@@ -385,33 +368,26 @@ TEST_P(LossTest, SoftDiceByHand) {
 
 TEST_P(LossTest, Errors) {
   const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3});
-  EXPECT_THROW(mse_loss(x, make({1, 2, 3}, {3})), ShapeError);
-  EXPECT_THROW(l1_loss(x, x.reshape({3, 2})), ShapeError);
-  EXPECT_THROW(mse_loss(x, x.to(f64)), DTypeError);
-  EXPECT_THROW(l1_loss(x.to(i64), x.to(i64)), DTypeError);
-  EXPECT_THROW(mse_loss(x, Tensor()), ValueError);
-  EXPECT_THROW(cross_entropy(x, classes({0, 1, 2}, {3})), ShapeError);
-  EXPECT_THROW(cross_entropy(make({1}, {}), classes({0}, {})), ShapeError);
-  EXPECT_THROW(cross_entropy(x, make({0, 1}, {2})), DTypeError);
-  EXPECT_THROW(cross_entropy(x.to(i64), classes({0, 1}, {2})), DTypeError);
-  EXPECT_THROW(cross_entropy(Tensor(), classes({0, 1}, {2})), ValueError);
+  EXPECT_ERRORS(ShapeError, mse_loss(x, make({1, 2, 3}, {3})), l1_loss(x, x.reshape({3, 2})),
+                cross_entropy(x, classes({0, 1, 2}, {3})), cross_entropy(make({1}, {}), classes({0}, {})));
+  EXPECT_ERRORS(DTypeError, mse_loss(x, x.to(f64)), l1_loss(x.to(i64), x.to(i64)),
+                cross_entropy(x, make({0, 1}, {2})), cross_entropy(x.to(i64), classes({0, 1}, {2})));
+  EXPECT_ERRORS(ValueError, mse_loss(x, Tensor()), cross_entropy(Tensor(), classes({0, 1}, {2})));
   const Tensor t = classes({0, 1}, {2});
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2}, {2})}), ShapeError);
   EXPECT_THROW(cross_entropy(x, t, {.weight = make({1, 2, 3}, {3}).to(f64)}), DTypeError);
   const Tensor trained = make({1, 2, 3}, {3}).set_requires_grad();
   EXPECT_THROW(cross_entropy(x, t, {.weight = trained}), GradError);  // PyTorch: has no derivative
   EXPECT_NO_THROW(cross_entropy(x, t, {.weight = trained.detach()}));
-  EXPECT_THROW(cross_entropy(x, t, {.label_smoothing = 1.5}), ValueError);
-  EXPECT_THROW(cross_entropy(x, t, {.label_smoothing = std::nan("")}), ValueError);
+  EXPECT_ERRORS(ValueError, cross_entropy(x, t, {.label_smoothing = 1.5}),
+                cross_entropy(x, t, {.label_smoothing = std::nan("")}),
+                smooth_l1_loss(x, x, Reduction::mean, -1), huber_loss(x, x, Reduction::mean, 0),
+                soft_dice_loss(x, x, {}, -1));
   EXPECT_THROW(cross_entropy(x, x.to(f64)), DTypeError);
-  EXPECT_THROW(binary_cross_entropy_with_logits(x, make({1, 2, 3}, {3})), ShapeError);
-  EXPECT_THROW(binary_cross_entropy_with_logits(x, x, {.weight = make({1, 2}, {2})}), ShapeError);
-  EXPECT_THROW(binary_cross_entropy_with_logits(x, x, {.pos_weight = zeros({4, 2, 3}, x.options())}),
-               ShapeError);
-  EXPECT_THROW(smooth_l1_loss(x, x, Reduction::mean, -1), ValueError);
-  EXPECT_THROW(huber_loss(x, x, Reduction::mean, 0), ValueError);
-  EXPECT_THROW(soft_dice_loss(x, x, {}, -1), ValueError);
-  EXPECT_THROW(soft_dice_loss(x, x.reshape({3, 2})), ShapeError);
+  EXPECT_ERRORS(ShapeError, binary_cross_entropy_with_logits(x, make({1, 2, 3}, {3})),
+                binary_cross_entropy_with_logits(x, x, {.weight = make({1, 2}, {2})}),
+                binary_cross_entropy_with_logits(x, x, {.pos_weight = zeros({4, 2, 3}, x.options())}),
+                soft_dice_loss(x, x.reshape({3, 2})));
 }
 
 }  // namespace

@@ -1,24 +1,9 @@
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/matmul.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using namespace vox::testing;
-
-class MatmulTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, MatmulTest, devices(), device_name);
+DEVICE_SUITE(MatmulTest);
 
 /// The definition, for operands of rank >= 2 with batches expanded to `batch`.
 Tensor reference(const Tensor& a, const Tensor& b, const Shape& batch) {
@@ -129,11 +114,10 @@ TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
 TEST_P(MatmulTest, Errors) {
   const Tensor a = whole({2, 3}, {f32, device()});
   EXPECT_REFUSED(ShapeError, matmul(a, a), "(2,3) and (2,3)");
-  EXPECT_THROW(matmul(a, whole({2}, {f32, device()})), ShapeError);
-  EXPECT_THROW(matmul(a, full({}, 1, {f32, device()})), ShapeError);
-  EXPECT_THROW(matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})), ShapeError);
-  EXPECT_THROW(matmul(a, whole({3, 2}, {f64, device()})), DTypeError);
-  EXPECT_THROW(matmul(a.to(i64), whole({3, 2}, {i64, device()})), DTypeError);
+  EXPECT_ERRORS(ShapeError, matmul(a, whole({2}, {f32, device()})), matmul(a, full({}, 1, {f32, device()})),
+                matmul(whole({2, 2, 3}, {f32, device()}), whole({3, 3, 2}, {f32, device()})));
+  EXPECT_ERRORS(DTypeError, matmul(a, whole({3, 2}, {f64, device()})),
+                matmul(a.to(i64), whole({3, 2}, {i64, device()})));
   EXPECT_THROW(matmul(a, Tensor()), ValueError);
 }
 

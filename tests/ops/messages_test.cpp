@@ -1,14 +1,5 @@
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <voxgrad/voxgrad.h>
-
 #include "tests/support/catalogue.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
 // Every public op with every operand that it cannot take: whatever throws names the public call first, even
 // where an op inside a composition noticed. And the messages of common mistakes, word for word.
@@ -26,10 +17,6 @@ std::string message_of(F f) {
   return "";
 }
 
-using testing::Operand;
-using testing::Sample;
-using testing::Tensors;
-
 /// The op of a sample, with the operand that may be wrong.
 struct Case {
   std::string name;
@@ -42,7 +29,7 @@ void add_cases(std::vector<Case>& list, const Sample& op) {
   const std::vector<Operand> operands = op.operands();
   Tensors good;
   for (const auto& [shape, holds, is_batched, is_constant] : operands)
-    good.push_back(testing::values_of(shape, holds, op.dtypes[0], Device::cpu(), 1));
+    good.push_back(values_of(shape, holds, op.dtypes[0], Device::cpu(), 1));
   for (size_t k = 0; k < operands.size(); ++k) {
     const auto with = [=](const Tensor& x) {
       Tensors all = good;
@@ -55,9 +42,9 @@ void add_cases(std::vector<Case>& list, const Sample& op) {
 
 /// Calls that refuse every operand, or most.
 void add_mistakes(std::vector<Case>& list) {
-  const Operand x{{3}}, index{{2}, testing::Holds::indices};
-  const auto add = [&](const char* op, std::vector<testing::Argument> arguments) {
-    add_cases(list, {"", op, std::move(arguments), testing::floating});
+  const Operand x{{3}}, index{{2}, Holds::indices};
+  const auto add = [&](const char* op, std::vector<Argument> arguments) {
+    add_cases(list, {"", op, std::move(arguments), floating});
   };
   for (const char* op :
        {"sum", "mean", "max", "min", "argmax", "argmin", "prod", "any", "all", "logsumexp"}) {
@@ -144,7 +131,7 @@ std::vector<std::pair<std::string, Tensor>> wrong_operands(const Shape& shape) {
       {"of rank 8", ones({1, 1, 1, 1, 1, 1, 1, 3})},
       {"on the tape", ones({3}).set_requires_grad() * 1},
   };
-  for (const DType dtype : testing::every_dtype) {
+  for (const DType dtype : any_dtype) {
     list.emplace_back(str(dtype), ones({3}).to(dtype));
     list.emplace_back(str(dtype, " of a shape that fits"), ones(shape).to(dtype));
   }
@@ -153,7 +140,7 @@ std::vector<std::pair<std::string, Tensor>> wrong_operands(const Shape& shape) {
 
 TEST(Messages, EveryOpNamesItselfFirst) {
   std::vector<Case> cases;
-  for (const Sample& op : testing::catalogue(testing::Size::large)) {
+  for (const Sample& op : catalogue(Size::large)) {
     if (op.op != "linear") add_cases(cases, op);  // a layer, nn::Linear
   }
   add_mistakes(cases);
@@ -178,25 +165,20 @@ TEST(Messages, EveryOpNamesItselfFirst) {
 TEST(Messages, AMissingGradientSaysWhoseAndWhy) {
   Tensor x = ones({2}).set_requires_grad().set_name("weight");
   EXPECT_FALSE(x.grad().defined());
-  EXPECT_MESSAGE(
-      Error, x.grad().item(),
-      "item: the tensor is undefined: it is the grad() of the tensor \"weight\" of shape (2,), which has no "
-      "gradient: no backward() has reached it");
+  EXPECT_MESSAGE(Error, x.grad().item(),
+                 "item: the tensor is undefined: it is the grad() of the tensor \"weight\" of shape (2,), "
+                 "which has no gradient: no backward() has reached it");
   EXPECT_MESSAGE(
       Error, sum(ones({2}).grad()),
       "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
-      "does not "
-      "require grad (call set_requires_grad() before the forward)");
+      "does not require grad (call set_requires_grad() before the forward)");
   const Tensor y = x * 2;
   sum(y).backward();
-  EXPECT_MESSAGE(
-      Error, y.grad().sum(),
-      "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), which "
-      "is not a "
-      "leaf, so backward() keeps its gradient only after retain_grad()");
+  EXPECT_MESSAGE(Error, y.grad().sum(),
+                 "sum: argument 'x' is an undefined tensor: it is the grad() of the tensor of shape (2,), "
+                 "which is not a leaf, so backward() keeps its gradient only after retain_grad()");
   const Tensor moved = std::move(x);
-  EXPECT_EQ(message_of([&] { x.shape(); }),
-            "shape: the tensor is undefined (default-constructed or moved from)");
+  EXPECT_MESSAGE(Error, x.shape(), "shape: the tensor is undefined (default-constructed or moved from)");
   Tensor copy = y.grad();  // the reason travels with the handle
   EXPECT_NE(message_of([&] { copy.shape(); }).find("retain_grad()"), std::string::npos);
 }
@@ -228,10 +210,9 @@ TEST(Messages, WordForWord) {
       Error, gt(leaf, 0).backward(),
       "backward: the output has dtype bool; only floating dtypes have gradients, so comparisons and "
       "argmax have none");
-  EXPECT_MESSAGE(
-      Error, grad({argmax(leaf)}, {leaf}),
-      "grad: the output has dtype i64; only floating dtypes have gradients, so comparisons and argmax "
-      "have none");
+  EXPECT_MESSAGE(Error, grad({argmax(leaf)}, {leaf}),
+                 "grad: the output has dtype i64; only floating dtypes have gradients, so comparisons and "
+                 "argmax have none");
   EXPECT_MESSAGE(Error, sum(zeros({}), 3), "sum: dim 3 is out of range for rank 0; allowed are -1 to 0");
   EXPECT_MESSAGE(Error, softmax(zeros({}), -2),
                  "softmax: dim -2 is out of range for rank 0; allowed are -1 to 0");
@@ -257,10 +238,9 @@ TEST(Messages, WordForWord) {
                  "adaptive_avg_pool1d: output_size must be >= 1, got 0");
   EXPECT_MESSAGE(Error, adaptive_max_pool2d(ones({1, 4, 4}), {2, 0}),
                  "adaptive_max_pool2d: output_size must be >= 1, got (2,0)");
-  EXPECT_MESSAGE(
-      Error, grid_sample(ones({1, 1, 4, 4}), ones({2, 1, 1, 2})),
-      "grid_sample: for an input of shape (1,1,4,4) the grid must be (N, H', W', 2) with the same N, "
-      "got (2,1,1,2)");
+  EXPECT_MESSAGE(Error, grid_sample(ones({1, 1, 4, 4}), ones({2, 1, 1, 2})),
+                 "grid_sample: for an input of shape (1,1,4,4) the grid must be (N, H', W', 2) with the same "
+                 "N, got (2,1,1,2)");
   EXPECT_MESSAGE(Error, grid_sample(ones({1, 1, 0, 4}), ones({1, 1, 1, 2})),
                  "grid_sample: D, H and W of the input must be >= 1, with at most 2^30 cells, got (1,1,0,4)");
   EXPECT_MESSAGE(Error, grid_sample(ones({1, 1, 4, 4}).to(f64), ones({1, 1, 1, 2})),

@@ -1,26 +1,8 @@
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/autograd/grad_mode.h>
-#include <voxgrad/autograd/gradcheck.h>
-#include <voxgrad/core/factories.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/norm.h>
-#include <voxgrad/ops/reduce.h>
-
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/numbers.h"
-#include "tests/support/values.h"
-
-#include <cmath>
-#include <functional>
-#include <limits>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using testing::Doubles;
-using testing::expect_near;
-using testing::values;
 using Index = std::function<int64_t(int64_t)>;
 
 /// One norm of one shape: its call, and the row and the weight of element i of x.
@@ -129,17 +111,17 @@ Expected by_definition(const Case& c, const Tensor& x_tensor, const Tensor& w_te
   return e;
 }
 
-class NormTest : public testing::DeviceTest {
+class NormTest : public DeviceTest {
  protected:
   TensorOptions here(DType dtype = f64) const { return {.dtype = dtype, .device = device()}; }
   Tensor normal(const Shape& shape, DType dtype = f64, unsigned seed = 1) const {
-    return testing::normal(shape, here(dtype), seed);
+    return vox::testing::normal(shape, here(dtype), seed);
   }
   Tensor leaf(const Shape& shape, DType dtype = f64, unsigned seed = 1) const {
     return normal(shape, dtype, seed).set_requires_grad();
   }
 };
-INSTANTIATE_TEST_SUITE_P(, NormTest, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, NormTest, devices(), device_name);
 
 TEST_P(NormTest, ValuesAndGradientsAreThoseOfTheDefinition) {
   std::vector<Case> cases = small_cases();
@@ -250,11 +232,11 @@ TEST_P(NormTest, RunningStatisticsAreRefusedBeforeAnythingIsWritten) {
   const Tensor x = arange(4, here(f32)).reshape({2, 2});
   Tensor mean = zeros({2}, here(f32)), var = ones({2}, here(f32));
   const Tensor one_place = zeros({1}, here(f32)).expand({2});
-  EXPECT_THROW(batch_norm(x, mean, one_place, {}, {}, {.training = true}), ValueError);
-  EXPECT_THROW(instance_norm(x.reshape({1, 2, 2}), mean, one_place), ValueError);
+  EXPECT_ERRORS(ValueError, batch_norm(x, mean, one_place, {}, {}, {.training = true}),
+                instance_norm(x.reshape({1, 2, 2}), mean, one_place));
   for (const double momentum : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL})
     EXPECT_THROW(batch_norm(x, mean, var, {}, {}, {.training = true, .momentum = momentum}), ValueError);
-  EXPECT_EQ(mean.to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(mean.to_vector<float>(), (Floats{0, 0}));
 }
 
 // They are written after x was read. Then x is no longer what the gradient needs.
@@ -263,7 +245,7 @@ TEST_P(NormTest, RunningStatisticsMayShareMemoryWithTheInput) {
   Tensor var = ones({2}, here(f64));
   const Tensor expected = batch_norm(x.detach().clone(), {}, {}, {}, {}, {.training = true});
   const Tensor y = batch_norm(x, x.detach().select(0, 0), var, {}, {}, {.training = true});
-  EXPECT_TRUE(testing::same_bits(y.detach(), expected));
+  EXPECT_TRUE(same_bits(y.detach(), expected));
   EXPECT_THROW((y * y * y).sum().backward(), GradError);
 }
 
@@ -278,11 +260,10 @@ TEST_P(NormTest, EvaluationUsesTheRunningStatisticsAsConstants) {
     const auto of_channel = [](const Tensor& t) { return t.detach().reshape({1, 2, 1}); };
     const Tensor z = (x.detach() - of_channel(mean)) / sqrt(of_channel(var)) * of_channel(w) + of_channel(b);
     expect_near(f({x, w, b}), leaky_relu(z, a.negative_slope).to_vector<double>(), 1e-14, "y");
-    EXPECT_TRUE(autograd::gradcheck(f, {x, w, b}));
-    EXPECT_TRUE(autograd::gradgradcheck(f, {x, w, b}));
+    expect_gradients(f, {x, w, b});
     const Tensor same =
         instance_norm(x, mean, var, w, b, {.use_input_stats = false, .eps = 0, .activation = a});
-    EXPECT_TRUE(testing::same_bits(same, f({x, w, b})));
+    EXPECT_TRUE(same_bits(same, f({x, w, b})));
   }
   // An infinite x does not reach its gradient.
   Tensor far = full({1, 2, 1}, std::numeric_limits<double>::infinity(), here()).set_requires_grad();
@@ -299,12 +280,10 @@ TEST_P(NormTest, FirstAndSecondGradients) {
     for (const Activation a : activations) {
       const auto f = [&](const std::vector<Tensor>& t) { return c.call(t[0], t[1], t[2], 0.1, a); };
       const std::vector<Tensor> inputs{leaf(c.x), leaf(c.weight, f64, 2), leaf(c.weight, f64, 3)};
-      EXPECT_TRUE(autograd::gradcheck(f, inputs)) << c.name;
-      EXPECT_TRUE(autograd::gradgradcheck(f, inputs)) << c.name;
+      expect_gradients(f, inputs, c.name);
     }
     const auto plain = [&](const std::vector<Tensor>& t) { return c.call(t[0], {}, {}, 0.1, {}); };
-    EXPECT_TRUE(autograd::gradcheck(plain, {leaf(c.x)})) << c.name;
-    EXPECT_TRUE(autograd::gradgradcheck(plain, {leaf(c.x)})) << c.name;
+    expect_gradients(plain, {leaf(c.x)}, c.name);
     const auto biased = [&](const std::vector<Tensor>& t) { return c.call(t[0], {}, t[1], 0.1, {}); };
     EXPECT_TRUE(autograd::gradcheck(biased, {leaf(c.x), leaf(c.weight)})) << c.name;
   }
@@ -319,11 +298,10 @@ TEST_P(NormTest, AnActivationGivesTheBitsOfTheOpAfterTheNorm) {
         const Tensor g = normal(c.x, dtype, 4), norm = c.call(x, w, b, 1e-5, {});
         const Tensor composed = a == Activation::relu() ? relu(norm) : leaky_relu(norm, a.negative_slope);
         const Tensor fused = c.call(x, w, b, 1e-5, a);
-        EXPECT_TRUE(testing::same_bits(fused, composed)) << c.name << dtype;
+        EXPECT_TRUE(same_bits(fused, composed)) << c.name << dtype;
         const auto want = grad({composed}, {x, w, b}, {.grad_outputs = {g}});
         const auto got = grad({fused}, {x, w, b}, {.grad_outputs = {g}});
-        for (size_t i = 0; i < 3; ++i)
-          EXPECT_TRUE(testing::same_bits(got[i], want[i])) << c.name << dtype << i;
+        for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << c.name << dtype << i;
       }
     }
   }
@@ -347,9 +325,9 @@ TEST_P(NormTest, ThreadsChangeNoBit) {
     const Tensor x = leaf(c.x, f32), w = leaf(c.weight, f32, 2), b = leaf(c.weight, f32, 3);
     const Tensor g = normal(c.x, f32, 4);
     const auto y = [&] { return c.call(x, w, b, 1e-5, Activation::relu()); };
-    EXPECT_TRUE(testing::same_on_any_threads(y)) << c.name;
+    EXPECT_TRUE(same_on_any_threads(y)) << c.name;
     for (size_t i = 0; i < 3; ++i)
-      EXPECT_TRUE(testing::same_on_any_threads([&] {
+      EXPECT_TRUE(same_on_any_threads([&] {
         return grad({y()}, {x, w, b}, {.grad_outputs = {g}})[i];
       })) << c.name
           << i;
@@ -381,7 +359,7 @@ TEST_P(NormTest, ValuesThatAreNotFiniteStayInTheirRows) {
           const Tensor row = y.select(0, n).select(0, c);
           const bool is_bad = n == 1 && c == 2;
           EXPECT_EQ(ne(row, row).to(i64).sum().item<int64_t>(), is_bad ? 50 : 0);
-          EXPECT_TRUE(is_bad || testing::same_bits(row, want.select(0, n).select(0, c)));
+          EXPECT_TRUE(is_bad || same_bits(row, want.select(0, n).select(0, c)));
         }
       }
     }
@@ -410,7 +388,7 @@ TEST_P(NormTest, WithoutElements) {
   }
   Tensor mean = ones({3}, here(f32)), var = ones({3}, here(f32));
   batch_norm(ones({0, 3, 2}, here(f32)), mean, var, {}, {}, {.training = true});
-  EXPECT_EQ(mean.to_vector<float>(), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(mean.to_vector<float>(), (Floats{1, 1, 1}));
 }
 
 TEST_P(NormTest, BackwardKeepsTheInputAlone) {
@@ -430,34 +408,27 @@ TEST(NormRefusalTest, WhatPyTorchRefuses) {
   EXPECT_THROW(batch_norm(Tensor(), {}, {}, {}, {}, train), ValueError);
   EXPECT_THROW(batch_norm(x, {}, {}), ValueError);  // evaluation without statistics
   EXPECT_THROW(batch_norm(x, c, {}), ValueError);
-  EXPECT_THROW(batch_norm(c, {}, {}, {}, {}, train), ShapeError);
-  EXPECT_THROW(batch_norm(ones({1, 6, 1}), {}, {}, {}, {}, train), ShapeError);
+  EXPECT_ERRORS(ShapeError, batch_norm(c, {}, {}, {}, {}, train),
+                batch_norm(ones({1, 6, 1}), {}, {}, {}, {}, train));
   EXPECT_EQ(batch_norm(ones({1, 6, 1}), c, c).numel(), 6);
-  EXPECT_THROW(batch_norm(x, ones({3}), ones({3})), ShapeError);
-  EXPECT_THROW(batch_norm(x, {}, {}, ones({3}), {}, train), ShapeError);
-  EXPECT_THROW(batch_norm(x, {}, {}, c.to(f64), {}, train), DTypeError);
-  EXPECT_THROW(batch_norm(x.to(bf16), {}, {}, c.to(f16), {}, train), DTypeError);
-  EXPECT_THROW(batch_norm(x.to(bf16), {}, {}, c, c.to(bf16), train), DTypeError);
-  EXPECT_THROW(batch_norm(x.to(bf16), c, c, c.to(bf16)), DTypeError);
-  EXPECT_THROW(batch_norm(x.to(i64), {}, {}, {}, {}, train), DTypeError);
+  EXPECT_ERRORS(ShapeError, batch_norm(x, ones({3}), ones({3})), batch_norm(x, {}, {}, ones({3}), {}, train));
+  EXPECT_ERRORS(DTypeError, batch_norm(x, {}, {}, c.to(f64), {}, train),
+                batch_norm(x.to(bf16), {}, {}, c.to(f16), {}, train),
+                batch_norm(x.to(bf16), {}, {}, c, c.to(bf16), train),
+                batch_norm(x.to(bf16), c, c, c.to(bf16)), batch_norm(x.to(i64), {}, {}, {}, {}, train));
   Tensor recorded = ones({6}).set_requires_grad();
   EXPECT_THROW(batch_norm(x, recorded, c, {}, {}, train), GradError);
 
-  EXPECT_THROW(instance_norm(ones({2, 6, 1})), ShapeError);
-  EXPECT_THROW(instance_norm(ones({2, 6})), ShapeError);
+  EXPECT_ERRORS(ShapeError, instance_norm(ones({2, 6, 1})), instance_norm(ones({2, 6})));
   EXPECT_THROW(instance_norm(x, {}, {}, {}, {}, {.use_input_stats = false}), ValueError);
 
   EXPECT_MESSAGE_BEGINS(ShapeError, group_norm(x, 4), "group_norm: the number of channels must be divisible");
   EXPECT_THROW(group_norm(x, 0), ValueError);
-  EXPECT_THROW(group_norm(c, 1), ShapeError);
-  EXPECT_THROW(group_norm(ones({1, 6}), 6), ShapeError);
-  EXPECT_THROW(group_norm(x, 3, ones({3})), ShapeError);
+  EXPECT_ERRORS(ShapeError, group_norm(c, 1), group_norm(ones({1, 6}), 6), group_norm(x, 3, ones({3})));
 
-  EXPECT_THROW(layer_norm(x, {}), ShapeError);
-  EXPECT_THROW(layer_norm(x, {6}), ShapeError);
-  EXPECT_THROW(layer_norm(x, {1, 2, 6, 3}), ShapeError);
-  EXPECT_THROW(layer_norm(x, {6, 3}, ones({18})), ShapeError);
-  EXPECT_EQ(layer_norm(ones({2, 1}), {1}).to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_ERRORS(ShapeError, layer_norm(x, {}), layer_norm(x, {6}), layer_norm(x, {1, 2, 6, 3}),
+                layer_norm(x, {6, 3}, ones({18})));
+  EXPECT_EQ(layer_norm(ones({2, 1}), {1}).to_vector<float>(), (Floats{0, 0}));
 }
 
 }  // namespace

@@ -1,153 +1,130 @@
-#include <cmath>
-#include <limits>
-#include <numeric>
-#include <optional>
-#include <random>
-#include <string>
-
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
 #include "tests/ops/pool3d_support.h"
-#include "tests/support/errors.h"
+#include "tests/support/test.h"
 
+namespace vox {
 namespace {
 
-using namespace vox::testing;
-using vox::AvgPool3dOptions;
-using vox::DType;
-using vox::MaxPool3dOptions;
-using vox::Shape;
-using vox::Tensor;
-using vox::Triple;
-constexpr double inf = std::numeric_limits<double>::infinity();
-
-INSTANTIATE_TEST_SUITE_P(, Pool3d, vox::testing::devices(), vox::testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, Pool3d, devices(), device_name);
 
 TEST_P(Pool3d, MaxByHand) {
-  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Values{3, 5}));
-  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .ceil_mode = true}), (Values{3, 5, 4}));
-  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .stride = w(1)}), (Values{3, 3, 5, 5}));
-  EXPECT_EQ(max({-1, -3, -2, -5, -4}, {.kernel_size = w(2), .padding = w_pad(1)}), (Values{-1, -2, -4}));
-  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .stride = w(1), .dilation = w(2)}), (Values{2, 5, 4}));
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Doubles{3, 5}));
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .ceil_mode = true}), (Doubles{3, 5, 4}));
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .stride = w(1)}), (Doubles{3, 3, 5, 5}));
+  EXPECT_EQ(max({-1, -3, -2, -5, -4}, {.kernel_size = w(2), .padding = w_pad(1)}), (Doubles{-1, -2, -4}));
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .stride = w(1), .dilation = w(2)}),
+            (Doubles{2, 5, 4}));
   // A fourth window would begin at cell 5, in the right padding: dropped.
   EXPECT_EQ(max({1, 3, 2, 5, 4}, {.kernel_size = w(2), .padding = w_pad(1), .ceil_mode = true}),
-            (Values{1, 3, 5}));
+            (Doubles{1, 3, 5}));
   // One window, smaller than its kernel.
-  EXPECT_EQ(max({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), (Values{3}));
+  EXPECT_EQ(max({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), (Doubles{3}));
 }
 
 TEST_P(Pool3d, AvgByHand) {
-  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Values{2, 3.5}));
-  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2), .ceil_mode = true}), (Values{2, 3.5, 4}));
-  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2), .padding = w_pad(1)}), (Values{0.5, 2.5, 4.5}));
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2)}), (Doubles{2, 3.5}));
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2), .ceil_mode = true}), (Doubles{2, 3.5, 4}));
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2), .padding = w_pad(1)}), (Doubles{0.5, 2.5, 4.5}));
   EXPECT_EQ(avg({1, 3, 2, 5, 4}, {.kernel_size = w(2), .padding = w_pad(1), .count_include_pad = false}),
-            (Values{1, 2.5, 4.5}));
+            (Doubles{1, 2.5, 4.5}));
   // The last window covers cell 5, one cell of padding, and one beyond: divided by 2, or by 1.
   AvgPool3dOptions options{.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true};
-  EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Values{1, 3, 5, 3}));
+  EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Doubles{1, 3, 5, 3}));
   options.count_include_pad = false;
-  EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Values{1.5, 3, 5, 6}));
+  EXPECT_EQ(avg({1, 2, 3, 4, 5, 6}, options), (Doubles{1.5, 3, 5, 6}));
 }
 
 TEST_P(Pool3d, DivisorOverrideReplacesTheNumberOfCells) {
   AvgPool3dOptions options{.kernel_size = w(2), .padding = w_pad(1), .divisor_override = 4};
-  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Values{0.25, 1.25, 2.25}));
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Doubles{0.25, 1.25, 2.25}));
   options.divisor_override = -1;
-  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Values{-1, -5, -9}));
-  Tensor x = make(Values(32, 1), {1, 1, 2, 4, 4}).set_requires_grad();
-  const Tensor y = vox::avg_pool3d(x, {.kernel_size = 2, .divisor_override = 2});
-  EXPECT_EQ(values(y), Values(4, 4));
-  EXPECT_EQ(values(vox::grad({y.sum()}, {x})[0]), Values(32, 0.5));
-  const Tensor interleaved = vox::ones({1, 2, 2, 2, 9}, {vox::f64, device()}).permute({0, 4, 1, 2, 3});
-  EXPECT_EQ(values(vox::avg_pool3d(interleaved, {.kernel_size = 2, .divisor_override = 2})), Values(9, 4));
+  EXPECT_EQ(avg({1, 3, 2, 5, 4}, options), (Doubles{-1, -5, -9}));
+  Tensor x = make(Doubles(32, 1), {1, 1, 2, 4, 4}).set_requires_grad();
+  const Tensor y = avg_pool3d(x, {.kernel_size = 2, .divisor_override = 2});
+  EXPECT_EQ(values(y), Doubles(4, 4));
+  EXPECT_EQ(values(vox::grad({y.sum()}, {x})[0]), Doubles(32, 0.5));
+  const Tensor interleaved = ones({1, 2, 2, 2, 9}, {f64, device()}).permute({0, 4, 1, 2, 3});
+  EXPECT_EQ(values(avg_pool3d(interleaved, {.kernel_size = 2, .divisor_override = 2})), Doubles(9, 4));
 }
 
 TEST_P(Pool3d, AdaptiveByHand) {
-  const auto max = [](const Values& v, int64_t out) {
-    return values(vox::adaptive_max_pool3d(row(v), w(out)));
-  };
-  const auto avg = [](const Values& v, int64_t out) {
-    return values(vox::adaptive_avg_pool3d(row(v), w(out)));
-  };
+  const auto max = [](const Doubles& v, int64_t out) { return values(adaptive_max_pool3d(row(v), w(out))); };
+  const auto avg = [](const Doubles& v, int64_t out) { return values(adaptive_avg_pool3d(row(v), w(out))); };
   // Windows of 5 cells: 0 to 1, 1 to 3, 3 to 4.
-  EXPECT_EQ(max({1, 3, 2, 5, 4}, 3), (Values{3, 5, 5}));
-  EXPECT_EQ(avg({1, 4, 2, 6, 4}, 3), (Values{2.5, 4, 5}));
-  EXPECT_EQ(avg({1, 3, 2, 6}, 2), (Values{2, 4}));
-  EXPECT_EQ(max({1, 3, 2, 6}, 1), (Values{6}));
-  EXPECT_EQ(avg({1, 3, 2, 6}, 1), (Values{3}));
-  EXPECT_EQ(avg({1, 3}, 4), (Values{1, 1, 3, 3}));
-  EXPECT_EQ(max({1, 3}, 3), (Values{1, 3, 3}));
+  EXPECT_EQ(max({1, 3, 2, 5, 4}, 3), (Doubles{3, 5, 5}));
+  EXPECT_EQ(avg({1, 4, 2, 6, 4}, 3), (Doubles{2.5, 4, 5}));
+  EXPECT_EQ(avg({1, 3, 2, 6}, 2), (Doubles{2, 4}));
+  EXPECT_EQ(max({1, 3, 2, 6}, 1), (Doubles{6}));
+  EXPECT_EQ(avg({1, 3, 2, 6}, 1), (Doubles{3}));
+  EXPECT_EQ(avg({1, 3}, 4), (Doubles{1, 1, 3, 3}));
+  EXPECT_EQ(max({1, 3}, 3), (Doubles{1, 3, 3}));
 
   Tensor x = row({1, 3, 2, 5, 5}).set_requires_grad();
-  vox::adaptive_max_pool3d(x, w(3)).backward(row({1, 2, 4}));
-  EXPECT_EQ(values(x.grad()), (Values{0, 1, 0, 6, 0}));
+  adaptive_max_pool3d(x, w(3)).backward(row({1, 2, 4}));
+  EXPECT_EQ(values(x.grad()), (Doubles{0, 1, 0, 6, 0}));
   x.zero_grad();
-  vox::adaptive_avg_pool3d(x, w(3)).backward(row({2, 3, 4}));
-  EXPECT_EQ(values(x.grad()), (Values{1, 2, 1, 3, 2}));
+  adaptive_avg_pool3d(x, w(3)).backward(row({2, 3, 4}));
+  EXPECT_EQ(values(x.grad()), (Doubles{1, 2, 1, 3, 2}));
   x.zero_grad();
-  vox::adaptive_max_pool3d(x, 1).backward(row({7}));
-  EXPECT_EQ(values(x.grad()), (Values{0, 0, 0, 7, 0}));
+  adaptive_max_pool3d(x, 1).backward(row({7}));
+  EXPECT_EQ(values(x.grad()), (Doubles{0, 0, 0, 7, 0}));
 }
 
 TEST_P(Pool3d, FewerAxes) {
   const Tensor x = make({1, 3, 2, 5, 4, 6, 9, 8, 7}, {1, 3, 3});
-  EXPECT_EQ(values(vox::max_pool1d(x, {.kernel_size = 2, .stride = 1})), (Values{3, 3, 5, 6, 9, 8}));
-  EXPECT_EQ(values(vox::max_pool2d(x, {.kernel_size = {2, 3}, .stride = 1})), (Values{6, 9}));
-  EXPECT_EQ(values(vox::avg_pool1d(x, {.kernel_size = 3})), (Values{2, 5, 8}));
-  EXPECT_EQ(
-      values(vox::avg_pool2d(x, {.kernel_size = {3, 1}, .padding = {1, 0}, .count_include_pad = false})),
-      (Values{3, 3.5, 4}));
-  EXPECT_EQ(values(vox::adaptive_max_pool1d(x, 2)), (Values{3, 3, 5, 6, 9, 8}));
-  EXPECT_EQ(values(vox::adaptive_avg_pool1d(x, 1)), (Values{2, 5, 8}));
-  EXPECT_EQ(values(vox::adaptive_max_pool2d(x, {1, 3})), (Values{9, 8, 7}));
-  EXPECT_EQ(values(vox::adaptive_avg_pool2d(x, 1)), (Values{5}));
-  EXPECT_EQ(vox::adaptive_avg_pool2d(x.unsqueeze(0), {2, 1}).shape(), (Shape{1, 1, 2, 1}));
-  EXPECT_THROW(vox::max_pool1d(x.unsqueeze(0), {.kernel_size = 2}), vox::ShapeError);
-  EXPECT_THROW(vox::adaptive_avg_pool2d(x.select(0, 0), 1), vox::ShapeError);
-  EXPECT_MESSAGE_BEGINS(vox::ShapeError, vox::max_pool2d(x, {.kernel_size = 4}),
-                        "max_pool2d: no window fits");
+  EXPECT_EQ(values(max_pool1d(x, {.kernel_size = 2, .stride = 1})), (Doubles{3, 3, 5, 6, 9, 8}));
+  EXPECT_EQ(values(max_pool2d(x, {.kernel_size = {2, 3}, .stride = 1})), (Doubles{6, 9}));
+  EXPECT_EQ(values(avg_pool1d(x, {.kernel_size = 3})), (Doubles{2, 5, 8}));
+  EXPECT_EQ(values(avg_pool2d(x, {.kernel_size = {3, 1}, .padding = {1, 0}, .count_include_pad = false})),
+            (Doubles{3, 3.5, 4}));
+  EXPECT_EQ(values(adaptive_max_pool1d(x, 2)), (Doubles{3, 3, 5, 6, 9, 8}));
+  EXPECT_EQ(values(adaptive_avg_pool1d(x, 1)), (Doubles{2, 5, 8}));
+  EXPECT_EQ(values(adaptive_max_pool2d(x, {1, 3})), (Doubles{9, 8, 7}));
+  EXPECT_EQ(values(adaptive_avg_pool2d(x, 1)), (Doubles{5}));
+  EXPECT_EQ(adaptive_avg_pool2d(x.unsqueeze(0), {2, 1}).shape(), (Shape{1, 1, 2, 1}));
+  EXPECT_ERRORS(ShapeError, max_pool1d(x.unsqueeze(0), {.kernel_size = 2}),
+                adaptive_avg_pool2d(x.select(0, 0), 1));
+  EXPECT_MESSAGE_BEGINS(ShapeError, max_pool2d(x, {.kernel_size = 4}), "max_pool2d: no window fits");
 }
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNOfABlock) {
   const double nan = std::nan("");
-  Tensor x = make({nan, 1, 2, 2, nan, 3, 2, 1}, {1, 1, 1, 2, 4}, vox::f32).set_requires_grad();
-  const Tensor y = vox::max_pool3d(x, {.kernel_size = {1, 2, 2}});
+  Tensor x = make({nan, 1, 2, 2, nan, 3, 2, 1}, {1, 1, 1, 2, 4}, f32).set_requires_grad();
+  const Tensor y = max_pool3d(x, {.kernel_size = {1, 2, 2}});
   EXPECT_TRUE(std::isnan(values(y)[0]));
   EXPECT_EQ(values(y)[1], 2);
-  Tensor g = make({3, 5}, {1, 1, 1, 1, 2}, vox::f32).set_requires_grad();
+  Tensor g = make({3, 5}, {1, 1, 1, 1, 2}, f32).set_requires_grad();
   const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-  EXPECT_EQ(values(gx), (Values{0, 0, 5, 0, 3, 0, 0, 0}));
-  const Tensor v = make({1, 2, 3, 4, 5, 6, 7, 8}, x.shape(), vox::f32);
-  EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {v}})[0]), (Values{5, 3}));
+  EXPECT_EQ(values(gx), (Doubles{0, 0, 5, 0, 3, 0, 0, 0}));
+  const Tensor v = make({1, 2, 3, 4, 5, 6, 7, 8}, x.shape(), f32);
+  EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {v}})[0]), (Doubles{5, 3}));
 }
 
 TEST_P(Pool3d, TheFirstMaximumOrLastNaNTakesTheGradient) {
-  for (const DType dtype : {vox::f32, vox::f64}) {
+  for (const DType dtype : {f32, f64}) {
     const double nan = std::nan("");
     Tensor x = row({2, 2, 1, nan, nan, 7, -inf, -inf}, dtype).set_requires_grad();
-    Tensor y = vox::max_pool3d(x, {.kernel_size = w(2)});
-    const Values v = values(y);
+    Tensor y = max_pool3d(x, {.kernel_size = w(2)});
+    const Doubles v = values(y);
     EXPECT_EQ(v[0], 2);
     EXPECT_TRUE(std::isnan(v[1]) && std::isnan(v[2]));
     EXPECT_EQ(v[3], -inf);
     y.backward(row({10, 20, 30, 40}, dtype));
-    EXPECT_EQ(values(x.grad()), (Values{10, 0, 0, 20, 30, 0, 40, 0}));
+    EXPECT_EQ(values(x.grad()), (Doubles{10, 0, 0, 20, 30, 0, 40, 0}));
     x.zero_grad();
-    vox::max_pool3d(x.slice(4, 3, 6), {.kernel_size = w(3)}).backward(row({5}, dtype));
-    EXPECT_EQ(values(x.grad()), (Values{0, 0, 0, 0, 5, 0, 0, 0}));
+    max_pool3d(x.slice(4, 3, 6), {.kernel_size = w(3)}).backward(row({5}, dtype));
+    EXPECT_EQ(values(x.grad()), (Doubles{0, 0, 0, 0, 5, 0, 0, 0}));
   }
 }
 
 TEST_P(Pool3d, AWindowOverNoCell) {
   // Taps at -1 and 2 of two cells.
   Tensor x = row({1, 2}).set_requires_grad();
-  Tensor y = vox::max_pool3d(x, {.kernel_size = w(2), .padding = w_pad(1), .dilation = w(3)});
-  EXPECT_EQ(values(y), (Values{-inf}));
+  Tensor y = max_pool3d(x, {.kernel_size = w(2), .padding = w_pad(1), .dilation = w(3)});
+  EXPECT_EQ(values(y), (Doubles{-inf}));
   Tensor g = row({1}).set_requires_grad();
   const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}, .create_graph = true})[0];
-  EXPECT_EQ(values(gx), (Values{0, 0}));
-  EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {row({3, 4})}})[0]), (Values{0}));
+  EXPECT_EQ(values(gx), (Doubles{0, 0}));
+  EXPECT_EQ(values(vox::grad({gx}, {g}, {.grad_outputs = {row({3, 4})}})[0]), (Doubles{0}));
 }
 
 // ---- The definition, loop by loop -------------------------------------------------------------------------
@@ -174,17 +151,17 @@ int64_t count_windows(const Arguments& a, int64_t axis) {
 
 struct Pooled {
   Shape shape;
-  Values max, avg, max_grad, avg_grad;  // gradients for gradient() of the outputs
+  Doubles max, avg, max_grad, avg_grad;  // gradients for gradient() of the outputs
 
   /// 1, 2, 3, ...
-  Values gradient() const {
-    Values v(max.size());
+  Doubles gradient() const {
+    Doubles v(max.size());
     std::iota(v.begin(), v.end(), 1);
     return v;
   }
 };
 
-Pooled pool_by_definition(const Arguments& a, const Values& x) {
+Pooled pool_by_definition(const Arguments& a, const Doubles& x) {
   const int64_t first = a.shape.rank() - 3;
   const Triple in{a.shape[first], a.shape[first + 1], a.shape[first + 2]};
   const Triple out{count_windows(a, 0), count_windows(a, 1), count_windows(a, 2)};
@@ -248,9 +225,9 @@ AvgPool3dOptions avg_options(const Arguments& a) {
 }
 
 /// Whole numbers from -4 to 4: their sums are exact.
-Values ties(const Shape& shape) {
+Doubles ties(const Shape& shape) {
   std::mt19937 random(7);
-  Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+  Doubles v(static_cast<size_t>(checked_numel("test", shape)));
   for (double& value : v) value = static_cast<double>(random() % 9) - 4;
   return v;
 }
@@ -274,22 +251,22 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     a.ceil_mode = pick(0, 1) == 1;
     a.count_include_pad = pick(0, 1) == 1;
     if (count_windows(a, 0) == 0 || count_windows(a, 1) == 0 || count_windows(a, 2) == 0) {
-      const Tensor x = vox::zeros(a.shape, {vox::f32, device()});
-      EXPECT_THROW(vox::max_pool3d(x, max_options(a)), vox::ShapeError);
+      const Tensor x = zeros(a.shape, {f32, device()});
+      EXPECT_THROW(max_pool3d(x, max_options(a)), ShapeError);
       continue;
     }
     SCOPED_TRACE(++done);
-    const DType dtype = done % 3 ? vox::f64 : vox::f32;
-    Values v(static_cast<size_t>(vox::checked_numel("test", a.shape)));
+    const DType dtype = done % 3 ? f64 : f32;
+    Doubles v(static_cast<size_t>(checked_numel("test", a.shape)));
     for (double& value : v) value = static_cast<double>(pick(-4, 4));  // many ties
     const Pooled expected = pool_by_definition(a, v);
     const Tensor g = make(expected.gradient(), expected.shape, dtype);
     Tensor x = make(v, a.shape, dtype).set_requires_grad();
 
-    Tensor y = vox::max_pool3d(x, max_options(a));
+    Tensor y = max_pool3d(x, max_options(a));
     ASSERT_EQ(y.shape(), expected.shape) << done;
     EXPECT_EQ(values(y), expected.max) << done;
-    EXPECT_EQ(values(vox::max_pool3d(x.detach(), max_options(a))), expected.max);
+    EXPECT_EQ(values(max_pool3d(x.detach(), max_options(a))), expected.max);
     y.backward(g);
     EXPECT_EQ(values(x.grad()), expected.max_grad) << done;
 
@@ -297,14 +274,14 @@ TEST_P(Pool3d, MatchesItsDefinitionOnRandomArguments) {
     x.zero_grad();
     const auto fits = [&](int64_t i) { return a.kernel[i] <= x.size(x.rank() - 3 + i) + 2 * a.padding[i]; };
     if (!fits(0) || !fits(1) || !fits(2)) {
-      EXPECT_THROW(vox::avg_pool3d(x, avg_options(a)), vox::ShapeError);
+      EXPECT_THROW(avg_pool3d(x, avg_options(a)), ShapeError);
       continue;
     }
-    y = vox::avg_pool3d(x, avg_options(a));
+    y = avg_pool3d(x, avg_options(a));
     ASSERT_EQ(y.shape(), expected.shape) << done;
     y.backward(g);
-    expect_near(y, expected.avg, dtype == vox::f64 ? 1e-12 : 1e-5);
-    expect_near(x.grad(), expected.avg_grad, dtype == vox::f64 ? 1e-12 : 1e-5);
+    expect_near(y, expected.avg, dtype == f64 ? 1e-12 : 1e-5);
+    expect_near(x.grad(), expected.avg_grad, dtype == f64 ? 1e-12 : 1e-5);
   }
 }
 
@@ -322,16 +299,15 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       {{1, 1, 1, 3, 260}, {1, 1, 250}, {1, 1, 5}, 0, 1, false, true}};
   for (const Arguments& a : cases) {
     SCOPED_TRACE(a.shape);
-    const Values v = ties(a.shape);
+    const Doubles v = ties(a.shape);
     const Pooled expected = pool_by_definition(a, v);
-    for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+    for (const DType dtype : {f32, f64, bf16, f16}) {
       Tensor x = make(v, a.shape, dtype).set_requires_grad();
-      const Tensor max = vox::max_pool3d(x, max_options(a));
+      const Tensor max = max_pool3d(x, max_options(a));
       ASSERT_EQ(max.shape(), expected.shape);
       EXPECT_EQ(values(max), expected.max) << dtype << a.shape;
-      if (dtype != vox::f32 &&
-          dtype != vox::f64) {  // the ramp is not exact: is each cell's number of windows?
-        const Values ones = values(vox::grad({max.sum()}, {x})[0]);
+      if (dtype != f32 && dtype != f64) {  // the ramp is not exact: is each cell's number of windows?
+        const Doubles ones = values(vox::grad({max.sum()}, {x})[0]);
         double sum = 0;
         for (size_t i = 0; i < ones.size(); ++i) {
           EXPECT_EQ(ones[i] == 0, expected.max_grad[i] == 0) << dtype << a.shape << i;
@@ -343,19 +319,19 @@ TEST_P(Pool3d, PacketsOfCellsAndWideWindows) {
       const Tensor g = make(expected.gradient(), expected.shape, dtype);
       EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad) << a.shape;
       if (a.dilation != Triple(1)) continue;
-      const Tensor avg = vox::avg_pool3d(x, avg_options(a));
-      expect_near(avg, expected.avg, dtype == vox::f64 ? 1e-12 : 1e-5);
+      const Tensor avg = avg_pool3d(x, avg_options(a));
+      expect_near(avg, expected.avg, dtype == f64 ? 1e-12 : 1e-5);
       expect_near(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0], expected.avg_grad,
-                  dtype == vox::f64 ? 1e-12 : 1e-5);
+                  dtype == f64 ? 1e-12 : 1e-5);
     }
   }
 }
 
 // A thread of a GPU owns several windows or cells along D if there are many.
 TEST_P(Pool3d, ManyPlanesGiveWhatOneGives) {
-  Tensor x = vox::randn({8, 1, 33, 80, 128}, {.device = device()}).set_requires_grad();
+  Tensor x = randn({8, 1, 33, 80, 128}, {.device = device()}).set_requires_grad();
   const auto check = [&](const auto& pool) {
-    const Tensor y = pool(x), g = vox::randn(y.shape(), {.device = device()});
+    const Tensor y = pool(x), g = randn(y.shape(), {.device = device()});
     const Tensor gx = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
     for (const int64_t n : {0, 7}) {
       Tensor one = x.detach().slice(0, n, n + 1).set_requires_grad();
@@ -365,11 +341,11 @@ TEST_P(Pool3d, ManyPlanesGiveWhatOneGives) {
                 values(gx.slice(0, n, n + 1)));
     }
   };
-  check([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
-  check([](const Tensor& t) { return vox::avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
-  check([](const Tensor& t) { return vox::max_pool3d(t, {.kernel_size = 3, .stride = 2, .padding = 1}); });
-  check([](const Tensor& t) { return vox::adaptive_max_pool3d(t, {7, 77, 100}); });
-  check([](const Tensor& t) { return vox::adaptive_avg_pool3d(t, {7, 77, 100}); });
+  check([](const Tensor& t) { return max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
+  check([](const Tensor& t) { return avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1}); });
+  check([](const Tensor& t) { return max_pool3d(t, {.kernel_size = 3, .stride = 2, .padding = 1}); });
+  check([](const Tensor& t) { return adaptive_max_pool3d(t, {7, 77, 100}); });
+  check([](const Tensor& t) { return adaptive_avg_pool3d(t, {7, 77, 100}); });
 }
 
 // Windows of which a GPU moves several at a time, or that it reads cell by cell: odd sizes, unaligned memory.
@@ -378,22 +354,22 @@ TEST_P(Pool3d, BlocksOfTwo) {
                              Shape{2, 2, 2, 2, 9}, Shape{3, 3, 4, 8}}) {
     for (const int64_t depth : {1, 2}) {
       const Triple kernel{depth, 2, 2};
-      const Values v = ties(shape);
+      const Doubles v = ties(shape);
       const Pooled expected = pool_by_definition({shape, kernel, kernel, 0, 1, false, true}, v);
-      for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+      for (const DType dtype : {f32, f64, bf16, f16}) {
         const Tensor aligned = make(v, shape, dtype), g = make(expected.gradient(), expected.shape, dtype);
-        Values after_one = v;
+        Doubles after_one = v;
         after_one.insert(after_one.begin(), 0);
         const Tensor unaligned =
             make(after_one, {std::ssize(after_one)}, dtype).slice(0, 1, std::ssize(after_one)).reshape(shape);
         for (const Tensor& t : {aligned, unaligned}) {
           Tensor x = t.detach().set_requires_grad();
-          const Tensor max = vox::max_pool3d(x, {.kernel_size = kernel});
+          const Tensor max = max_pool3d(x, {.kernel_size = kernel});
           EXPECT_EQ(values(max), expected.max) << dtype << shape;
-          EXPECT_EQ(values(vox::max_pool3d(t, {.kernel_size = kernel})), expected.max) << dtype << shape;
+          EXPECT_EQ(values(max_pool3d(t, {.kernel_size = kernel})), expected.max) << dtype << shape;
           EXPECT_EQ(values(vox::grad({max}, {x}, {.grad_outputs = {g}})[0]), expected.max_grad)
               << dtype << shape;
-          const Tensor avg = vox::avg_pool3d(x, {.kernel_size = kernel});
+          const Tensor avg = avg_pool3d(x, {.kernel_size = kernel});
           EXPECT_EQ(values(avg), expected.avg) << dtype << shape;
           EXPECT_EQ(values(vox::grad({avg}, {x}, {.grad_outputs = {g}})[0]), expected.avg_grad)
               << dtype << shape;
@@ -406,17 +382,17 @@ TEST_P(Pool3d, BlocksOfTwo) {
 // Each window is pooled alone, as the one window of a slice.
 TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
   for (const Shape& shape : {Shape{2, 3, 5, 7, 6}, Shape{1, 2, 3, 4, 48}}) {
-    const Values v = ties(shape);
+    const Doubles v = ties(shape);
     for (const Triple& out : {Triple{2, 3, 4}, Triple{5, 4, 3}, Triple{7, 9, 8}, Triple{1, 2, 6}}) {
-      for (const DType dtype : {vox::f32, vox::f64, vox::bf16, vox::f16}) {
+      for (const DType dtype : {f32, f64, bf16, f16}) {
         const Tensor dense = make(v, shape, dtype);
         for (const Tensor& x :
              {dense, dense.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3})}) {
           Tensor leaf = x.detach().set_requires_grad();
-          const Tensor max = vox::adaptive_max_pool3d(leaf, out), mean = vox::adaptive_avg_pool3d(x, out);
-          EXPECT_EQ(values(vox::adaptive_max_pool3d(x, out)), values(max));
+          const Tensor max = adaptive_max_pool3d(leaf, out), mean = adaptive_avg_pool3d(x, out);
+          EXPECT_EQ(values(adaptive_max_pool3d(x, out)), values(max));
           ASSERT_EQ(max.shape(), (Shape{shape[0], shape[1], out.d, out.h, out.w}));
-          Tensor ones = vox::zeros_like(x);  // the number of windows whose maximum a cell is
+          Tensor ones = zeros_like(x);  // the number of windows whose maximum a cell is
           for (int64_t d = 0; d < out.d; ++d)
             for (int64_t h = 0; h < out.h; ++h)
               for (int64_t w = 0; w < out.w; ++w) {
@@ -432,9 +408,9 @@ TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
                 };
                 const Triple size{window.size(2), window.size(3), window.size(4)};
                 Tensor part = window.detach().contiguous().set_requires_grad();
-                const Tensor part_max = vox::max_pool3d(part, {.kernel_size = size});
+                const Tensor part_max = max_pool3d(part, {.kernel_size = size});
                 EXPECT_EQ(at(max), values(part_max)) << out << o;
-                EXPECT_EQ(at(mean), values(vox::avg_pool3d(part, {.kernel_size = size}))) << out << o;
+                EXPECT_EQ(at(mean), values(avg_pool3d(part, {.kernel_size = size}))) << out << o;
                 is_max.copy_(is_max + vox::grad({part_max.sum()}, {part})[0]);
               }
           EXPECT_EQ(values(vox::grad({max.sum()}, {leaf})[0]), values(ones)) << out << dtype;
@@ -445,47 +421,40 @@ TEST_P(Pool3d, AdaptiveWindowsAreSlices) {
 }
 
 TEST_P(Pool3d, AnEmptyBatchStaysEmpty) {
-  Tensor x = vox::zeros({0, 2, 4, 4, 4}, {vox::f32, device()}).set_requires_grad();
-  Tensor y = vox::max_pool3d(x, {.kernel_size = 2}) + vox::avg_pool3d(x, {.kernel_size = 2}) +
-             vox::adaptive_avg_pool3d(x, 2) + vox::adaptive_max_pool3d(x, 1) + vox::adaptive_avg_pool3d(x, 1);
+  Tensor x = zeros({0, 2, 4, 4, 4}, {f32, device()}).set_requires_grad();
+  Tensor y = max_pool3d(x, {.kernel_size = 2}) + avg_pool3d(x, {.kernel_size = 2}) +
+             adaptive_avg_pool3d(x, 2) + adaptive_max_pool3d(x, 1) + adaptive_avg_pool3d(x, 1);
   EXPECT_EQ(y.shape(), (Shape{0, 2, 2, 2, 2}));
-  y.backward(vox::zeros_like(y));
+  y.backward(zeros_like(y));
   EXPECT_EQ(x.grad().shape(), x.shape());
 }
 
 TEST_P(Pool3d, RefusesBadArguments) {
-  const Tensor x = vox::zeros({1, 1, 4, 4, 4}, {vox::f32, device()});
+  const Tensor x = zeros({1, 1, 4, 4, 4}, {f32, device()});
   const int64_t huge = std::numeric_limits<int64_t>::max();
-  EXPECT_THROW(vox::max_pool3d({}, {.kernel_size = 2}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x.select(0, 0).select(0, 0), {.kernel_size = 2}), vox::ShapeError);
-  EXPECT_THROW(vox::max_pool3d(x.slice(3, 0, 0), {.kernel_size = 1}), vox::ShapeError);
-  EXPECT_THROW(vox::max_pool3d(x.to(vox::i64), {.kernel_size = 2}), vox::DTypeError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = {2, 0, 2}}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 2, .stride = Triple(0)}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 2, .dilation = 0}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 3, .padding = 2}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 3, .padding = -1}), vox::ValueError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 5}), vox::ShapeError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 3, .dilation = 2}), vox::ShapeError);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = huge}), vox::Error);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = huge, .padding = huge / 2}), vox::Error);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 2, .dilation = huge}), vox::Error);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 3, .dilation = huge, .ceil_mode = true}), vox::Error);
-  EXPECT_THROW(vox::max_pool3d(x, {.kernel_size = 2, .stride = Triple(huge)}), vox::Error);
-  EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 3, .padding = 2}), vox::ValueError);
-  EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 5}), vox::ShapeError);
-  EXPECT_THROW(vox::avg_pool3d(x.to(vox::u8), {.kernel_size = 2}), vox::DTypeError);
-  EXPECT_THROW(vox::avg_pool3d(x, {.kernel_size = 2, .divisor_override = 0}), vox::ValueError);
-  EXPECT_THROW(vox::adaptive_avg_pool3d(x, {2, 0, 2}), vox::ShapeError);
-  EXPECT_THROW(vox::adaptive_max_pool3d(x, -1), vox::ShapeError);
-  EXPECT_THROW(vox::adaptive_max_pool3d(x, {1, 1, huge}), vox::ShapeError);
-  EXPECT_THROW(vox::adaptive_max_pool3d(x.slice(3, 0, 0), 1), vox::ShapeError);
-  EXPECT_THROW(vox::adaptive_avg_pool3d({}, 1), vox::ValueError);
-  EXPECT_THROW(vox::adaptive_avg_pool3d(x.to(vox::i64), 1), vox::DTypeError);
+  EXPECT_ERRORS(
+      ValueError, max_pool3d({}, {.kernel_size = 2}), max_pool3d(x, {.kernel_size = {2, 0, 2}}),
+      max_pool3d(x, {.kernel_size = 2, .stride = Triple(0)}),
+      max_pool3d(x, {.kernel_size = 2, .dilation = 0}), max_pool3d(x, {.kernel_size = 3, .padding = 2}),
+      max_pool3d(x, {.kernel_size = 3, .padding = -1}), avg_pool3d(x, {.kernel_size = 3, .padding = 2}),
+      avg_pool3d(x, {.kernel_size = 2, .divisor_override = 0}), adaptive_avg_pool3d({}, 1));
+  EXPECT_ERRORS(ShapeError, max_pool3d(x.select(0, 0).select(0, 0), {.kernel_size = 2}),
+                max_pool3d(x.slice(3, 0, 0), {.kernel_size = 1}), max_pool3d(x, {.kernel_size = 5}),
+                max_pool3d(x, {.kernel_size = 3, .dilation = 2}), avg_pool3d(x, {.kernel_size = 5}),
+                adaptive_avg_pool3d(x, {2, 0, 2}), adaptive_max_pool3d(x, -1),
+                adaptive_max_pool3d(x, {1, 1, huge}), adaptive_max_pool3d(x.slice(3, 0, 0), 1));
+  EXPECT_ERRORS(DTypeError, max_pool3d(x.to(i64), {.kernel_size = 2}),
+                avg_pool3d(x.to(u8), {.kernel_size = 2}), adaptive_avg_pool3d(x.to(i64), 1));
+  EXPECT_ERRORS(Error, max_pool3d(x, {.kernel_size = huge}),
+                max_pool3d(x, {.kernel_size = huge, .padding = huge / 2}),
+                max_pool3d(x, {.kernel_size = 2, .dilation = huge}),
+                max_pool3d(x, {.kernel_size = 3, .dilation = huge, .ceil_mode = true}),
+                max_pool3d(x, {.kernel_size = 2, .stride = Triple(huge)}));
   // As in PyTorch, ceil_mode makes no room for the mean of a window larger than the padded input.
-  EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), vox::ShapeError);
+  EXPECT_THROW(avg({1, 3}, {.kernel_size = w(3), .stride = w(2), .ceil_mode = true}), ShapeError);
   EXPECT_EQ(avg({1}, {.kernel_size = w(3), .stride = w(2), .padding = w_pad(1), .ceil_mode = true}),
-            (Values{1. / 3}));
+            (Doubles{1. / 3}));
 }
 
 }  // namespace
+}  // namespace vox

@@ -1,47 +1,30 @@
-#include <array>
-#include <limits>
-#include <optional>
-#include <random>
-#include <set>
-
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
 #include "tests/ops/pool3d_support.h"
+#include "tests/support/test.h"
 
 // Pooling by its other algorithms, with the same results: windows and strides far longer than the tensor,
 // maxima without indices.
 
+namespace vox {
 namespace {
-
-using namespace vox::testing;
-using vox::AvgPool3dOptions;
-using vox::DType;
-using vox::MaxPool3dOptions;
-using vox::Shape;
-using vox::Tensor;
-using vox::Triple;
-constexpr double inf = std::numeric_limits<double>::infinity();
 
 // With one window, or one cell of a window, strides and dilations are never used, however long they are.
 TEST_P(Pool3d, StepsThatNobodyTakesMayBeAsLongAsTheyLike) {
-  const Tensor x = vox::randn({1, 17, 2, 2, 2}, {.device = device()});
+  const Tensor x = randn({1, 17, 2, 2, 2}, {.device = device()});
   for (int axis = 0; axis < 3; ++axis) {
     Triple far = 1, two = 1;
     far[axis] = 1085102592571150095;  // times 17 it is -1
     two[axis] = 2;
     const auto max_at = [&](const Triple& stride, const Triple& dilation) {
-      return vox::max_pool3d(x, {.kernel_size = 1, .stride = stride, .dilation = dilation});
+      return max_pool3d(x, {.kernel_size = 1, .stride = stride, .dilation = dilation});
     };
     EXPECT_EQ(values(max_at(far, far)), values(max_at(two, 1))) << axis;
     const auto mean_at = [&](const Triple& stride) {
-      return vox::avg_pool3d(x, {.kernel_size = 1, .stride = stride});
+      return avg_pool3d(x, {.kernel_size = 1, .stride = stride});
     };
     EXPECT_EQ(values(mean_at(far)), values(mean_at(two))) << axis;
     const auto grad_at = [&](const Triple& stride) {
       Tensor leaf = x.detach().set_requires_grad();
-      const Tensor y = vox::max_pool3d(leaf, {.kernel_size = 1, .stride = stride});
+      const Tensor y = max_pool3d(leaf, {.kernel_size = 1, .stride = stride});
       return values(vox::grad({vox::sum(y)}, {leaf})[0]);
     };
     EXPECT_EQ(grad_at(far), grad_at(two)) << axis;
@@ -84,13 +67,13 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
     };
     const Triple k = on_axis(kernel, 1), s = on_axis(stride, 1), p = on_axis(padding, 0),
                  d = on_axis(dilation, 1);
-    const std::string what = vox::str(axis, ": ", in, " ", k, s, p, d, ceil_mode);
+    const std::string what = str(axis, ": ", in, " ", k, s, p, d, ceil_mode);
 
-    Values v;  // (C, D, H, W), with ties
+    Doubles v;  // (C, D, H, W), with ties
     for (int64_t i = 0; i < planes * in; ++i) v.push_back(static_cast<double>(i * 7 % 5 - 2));
     Shape shape{planes, 1, 1, 1};
     shape[1 + axis] = in;
-    Values max, max_grad(v.size()), mean[2], mean_grad[2] = {Values(v.size()), Values(v.size())};
+    Doubles max, max_grad(v.size()), mean[2], mean_grad[2] = {Doubles(v.size()), Doubles(v.size())};
     for (int64_t n = 0; n < planes; ++n) {
       for (int64_t o = 0; o < out; ++o) {
         const int64_t begin = o * stride - padding;
@@ -118,9 +101,9 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
     const Tensor dense = make(v, shape);
     const MaxPool3dOptions max_options{
         .kernel_size = k, .stride = s, .padding = p, .dilation = d, .ceil_mode = ceil_mode};
-    EXPECT_EQ(values(vox::max_pool3d(dense, max_options)), max) << what;
+    EXPECT_EQ(values(max_pool3d(dense, max_options)), max) << what;
     Tensor x = dense.detach().set_requires_grad();
-    const Tensor y = vox::max_pool3d(x, max_options);
+    const Tensor y = max_pool3d(x, max_options);
     EXPECT_EQ(values(y), max) << what;
     EXPECT_EQ(values(vox::grad({vox::sum(y)}, {x})[0]), max_grad) << what;
     for (const bool count_padding : {false, true}) {
@@ -131,12 +114,12 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
                                      .ceil_mode = ceil_mode,
                                      .count_include_pad = count_padding};
       if (kernel > in + 2 * padding) {
-        EXPECT_THROW(vox::avg_pool3d(x, options), vox::ShapeError) << what;
+        EXPECT_THROW(avg_pool3d(x, options), ShapeError) << what;
         continue;
       }
-      const Tensor z = vox::avg_pool3d(x, options);
+      const Tensor z = avg_pool3d(x, options);
       EXPECT_EQ(values(z), mean[count_padding]) << what;
-      const Values grad = values(vox::grad({vox::sum(z)}, {x})[0]);
+      const Doubles grad = values(vox::grad({vox::sum(z)}, {x})[0]);
       for (size_t i = 0; i < grad.size(); ++i) EXPECT_DOUBLE_EQ(grad[i], mean_grad[count_padding][i]) << what;
     }
   };
@@ -151,29 +134,29 @@ TEST_P(Pool3d, WindowsFarLongerThanTheTensor) {
 TEST_P(Pool3d, WindowsFarLongerThanTheTensorOnAllAxes) {
   const Tensor x = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2}).set_requires_grad();
   const int64_t kernel = int64_t{1} << 40;
-  const Tensor y = vox::max_pool3d(x, {.kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2});
-  EXPECT_EQ(values(y), (Values{8}));
-  EXPECT_EQ(values(vox::grad({y}, {x})[0]), (Values{0, 0, 0, 0, 0, 0, 0, 1}));
+  const Tensor y = max_pool3d(x, {.kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2});
+  EXPECT_EQ(values(y), (Doubles{8}));
+  EXPECT_EQ(values(vox::grad({y}, {x})[0]), (Doubles{0, 0, 0, 0, 0, 0, 0, 1}));
   const AvgPool3dOptions mean{
       .kernel_size = kernel, .stride = Triple(3), .padding = kernel / 2, .count_include_pad = false};
-  EXPECT_EQ(values(vox::avg_pool3d(x, mean)), (Values{4.5}));
-  EXPECT_EQ(values(vox::grad({vox::avg_pool3d(x, mean)}, {x})[0]), Values(8, 0.125));
+  EXPECT_EQ(values(avg_pool3d(x, mean)), (Doubles{4.5}));
+  EXPECT_EQ(values(vox::grad({avg_pool3d(x, mean)}, {x})[0]), Doubles(8, 0.125));
 }
 
 // Without a gradient the maximum is found by another algorithm than with one.
 TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
   const auto same = [](const Tensor& a, const Tensor& b) {
-    const Values x = values(a), y = values(b);
+    const Doubles x = values(a), y = values(b);
     ASSERT_EQ(x.size(), y.size());
     for (size_t i = 0; i < x.size(); ++i)
       ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) << a.shape() << " at " << i;
   };
-  const int threads = vox::get_num_threads();
+  const int threads = get_num_threads();
   for (const Shape& shape :
        {Shape{2, 9, 5, 6, 7}, Shape{1, 17, 9, 8, 64}, Shape{3, 11, 12, 33, 31}, Shape{2, 1, 4, 5, 70}}) {
-    for (const DType dtype : {vox::f32, vox::f64, vox::f16}) {
+    for (const DType dtype : {f32, f64, f16}) {
       std::mt19937 random(7);
-      Values v(static_cast<size_t>(vox::checked_numel("test", shape)));
+      Doubles v(static_cast<size_t>(checked_numel("test", shape)));
       for (double& value : v) {
         const auto k = static_cast<double>(random() % 100);
         value = k < 2 ? std::nan("") : k < 20 ? -inf : k < 22 ? inf : k;
@@ -185,12 +168,12 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
             MaxPool3dOptions{.kernel_size = {1, 2, 3}, .stride = {1, 1, 2}, .padding = {0, 0, 1}},
             MaxPool3dOptions{.kernel_size = {4, 5, 3}, .stride = 2, .padding = {2, 1, 1}},
             MaxPool3dOptions{.kernel_size = 2, .stride = {1, 2, 1}, .padding = 1, .dilation = {2, 3, 4}}}) {
-        const Tensor expected = vox::max_pool3d(x.detach().set_requires_grad(), options);
+        const Tensor expected = max_pool3d(x.detach().set_requires_grad(), options);
         for (const int n : {1, 2, 8, 16}) {
-          vox::set_num_threads(n);
-          same(vox::max_pool3d(x, options), expected);
+          set_num_threads(n);
+          same(max_pool3d(x, options), expected);
         }
-        vox::set_num_threads(threads);
+        set_num_threads(threads);
       }
     }
   }
@@ -199,15 +182,15 @@ TEST_P(Pool3d, MaximaWithoutIndicesAreThoseWithIndices) {
 // A thread of a GPU computes several results along D if there are many, one if there are few, and cuts D
 // between threads. Away from the ends, a part of the input gives the same bits alone.
 TEST_P(Pool3d, ManyCellsGiveWhatFewGive) {
-  Tensor x = vox::randn({1, 1, 130, 96, 130}, {.device = device()}).set_requires_grad();
-  const Tensor g = vox::randn(x.shape(), {.device = device()});
+  Tensor x = randn({1, 1, 130, 96, 130}, {.device = device()}).set_requires_grad();
+  const Tensor g = randn(x.shape(), {.device = device()});
   const auto part = [](const Tensor& t, int64_t d, int64_t h, int64_t size) {
     return t.detach().slice(2, d, d + size).slice(3, h, h + size);
   };
   for (const bool is_max : {true, false}) {
     const auto pool = [&](const Tensor& t) {
-      return is_max ? vox::max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1})
-                    : vox::avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1});
+      return is_max ? max_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1})
+                    : avg_pool3d(t, {.kernel_size = 3, .stride = 1, .padding = 1});
     };
     const Tensor y = pool(x), grad = vox::grad({y}, {x}, {.grad_outputs = {g}})[0];
     for (const int64_t begin : {0, 31, 62, 124}) {
@@ -221,3 +204,4 @@ TEST_P(Pool3d, ManyCellsGiveWhatFewGive) {
 }
 
 }  // namespace
+}  // namespace vox

@@ -1,9 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/check.h>
-#include <voxgrad/ops/precision.h>
-
-#include <thread>
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {

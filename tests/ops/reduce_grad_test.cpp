@@ -1,20 +1,7 @@
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
-using Floats = std::vector<float>;
 
 class ReduceGradTest : public DeviceTest {
  protected:

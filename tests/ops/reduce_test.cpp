@@ -1,23 +1,7 @@
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/matmul.h>
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
-
-using namespace vox::testing;
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 class ReduceTest : public DeviceTest {
  protected:
@@ -125,8 +109,8 @@ TEST_P(ReduceTest, LongSumsStayAccurate) {
 TEST_P(ReduceTest, MeanDividesByTheNumberOfElements) {
   const Tensor x = make<float>({1, 2, 3, 4, 5, 9}, {2, 3});
   EXPECT_EQ(mean(x).item<float>(), 4);
-  EXPECT_EQ(mean(x, {0}).to_vector<float>(), (std::vector<float>{2.5, 3.5, 6}));
-  EXPECT_EQ(mean(x, {1}).to_vector<float>(), (std::vector<float>{2, 6}));
+  EXPECT_EQ(mean(x, {0}).to_vector<float>(), (Floats{2.5, 3.5, 6}));
+  EXPECT_EQ(mean(x, {1}).to_vector<float>(), (Floats{2, 6}));
 }
 
 TEST_P(ReduceTest, IntegerSumsWrapAround) {
@@ -136,42 +120,39 @@ TEST_P(ReduceTest, IntegerSumsWrapAround) {
 
 TEST_P(ReduceTest, Empty) {
   const Tensor x = empty({0, 3}, {f32, device()});
-  EXPECT_EQ(sum(x, {0}).to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(sum(x, {0}).to_vector<float>(), (Floats{0, 0, 0}));
   EXPECT_EQ(sum(x).item<float>(), 0);
   EXPECT_EQ(sum(x, {1}).shape(), (Shape{0}));
   EXPECT_TRUE(std::isnan(mean(x).item<float>()));
   EXPECT_EQ(max(x, {1}).shape(), (Shape{0}));
   EXPECT_EQ(argmax(x, {1}).shape(), (Shape{0}));
-  EXPECT_THROW(max(x), ShapeError);
-  EXPECT_THROW(min(x, {0}), ShapeError);
-  EXPECT_THROW(argmax(x, {0}), ShapeError);
-  EXPECT_THROW(argmin(x), ShapeError);
+  EXPECT_ERRORS(ShapeError, max(x), min(x, {0}), argmax(x, {0}), argmin(x));
 }
 
 TEST_P(ReduceTest, ExtremaOfEveryDtype) {
   for (DType dtype : {f32, f64, i64, u8}) {
     const Tensor x = make<int64_t>({3, 1, 2, 2, 7, 7}, {2, 3}).to(dtype);
-    EXPECT_EQ(max(x, {1}).to(i64).to_vector<int64_t>(), (std::vector<int64_t>{3, 7})) << dtype;
-    EXPECT_EQ(min(x, {0}).to(i64).to_vector<int64_t>(), (std::vector<int64_t>{2, 1, 2})) << dtype;
-    EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), (std::vector<int64_t>{0, 1})) << dtype;
+    EXPECT_EQ(max(x, {1}).to(i64).to_vector<int64_t>(), (Ints{3, 7})) << dtype;
+    EXPECT_EQ(min(x, {0}).to(i64).to_vector<int64_t>(), (Ints{2, 1, 2})) << dtype;
+    EXPECT_EQ(argmax(x, {1}).to_vector<int64_t>(), (Ints{0, 1})) << dtype;
     EXPECT_EQ(argmin(x).item<int64_t>(), 1) << dtype;
     EXPECT_EQ(max(x).dtype(), dtype);
   }
   const Tensor b = make<bool>({false, true, true, false, false, false}, {2, 3});
-  EXPECT_EQ(max(b, {1}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(max(b, {1}).to_vector<bool>(), (Bools{true, false}));
   EXPECT_EQ(min(b).item<bool>(), false);
   EXPECT_EQ(argmax(b).item<int64_t>(), 1);
   const int64_t least = std::numeric_limits<int64_t>::min();
   EXPECT_EQ(max(make<int64_t>({least, least}, {2})).item<int64_t>(), least);
   EXPECT_EQ(argmax(make<int64_t>({least, least}, {2})).item<int64_t>(), 0);
-  EXPECT_EQ(max(make<double>({-infinity, -infinity}, {2})).item<double>(), -infinity);
-  EXPECT_EQ(argmin(make<double>({infinity, infinity}, {2})).item<int64_t>(), 0);
+  EXPECT_EQ(max(make<double>({-inf, -inf}, {2})).item<double>(), -inf);
+  EXPECT_EQ(argmin(make<double>({inf, inf}, {2})).item<int64_t>(), 0);
 }
 
 TEST_P(ReduceTest, NaNWins) {
   for (int64_t length : {3, 40, 5000}) {
     for (int64_t at : {int64_t{0}, length / 2, length - 1}) {
-      std::vector<double> values(static_cast<size_t>(length), infinity);
+      std::vector<double> values(static_cast<size_t>(length), inf);
       values[static_cast<size_t>(at)] = nan;
       values.back() = nan;
       const Tensor x = make<double>(values, {length});
@@ -189,7 +170,7 @@ TEST_P(ReduceTest, ArgCountsInRowMajorOrderOverTheReducedDims) {
   Tensor y = x.clone();
   y.slice(0, 2, 3).slice(1, 1, 2).slice(2, 3, 4).fill_(1);
   EXPECT_EQ(argmax(y).item<int64_t>(), (2 * 4 + 1) * 5 + 3);
-  EXPECT_EQ(argmax(y, {0, 2}).to_vector<int64_t>(), (std::vector<int64_t>{0, 2 * 5 + 3, 0, 0}));
+  EXPECT_EQ(argmax(y, {0, 2}).to_vector<int64_t>(), (Ints{0, 2 * 5 + 3, 0, 0}));
   EXPECT_EQ(argmax(y.permute({2, 0, 1})).item<int64_t>(), (3 * 3 + 2) * 4 + 1);
 }
 
@@ -250,7 +231,7 @@ TEST_P(ReduceTest, WholeNumbersOfAnyLayout) {
     expect_same_as_copy(whole({1, 50, 1}, {dtype, device()}).expand({40, 50, 30}));
     expect_same_as_copy(whole({50, 1, 30}, {dtype, device()}).expand({50, 40, 30}).permute({2, 1, 0}));
     const Tensor none = whole({6, 0, 5}, {dtype, device()}).permute({2, 0, 1});
-    EXPECT_EQ(sum(none, {1, 2}).to(i64).to_vector<int64_t>(), std::vector<int64_t>(5, 0));
+    EXPECT_EQ(sum(none, {1, 2}).to(i64).to_vector<int64_t>(), Ints(5, 0));
     EXPECT_EQ(sum(none, {0, 1}).shape(), Shape{0});
   }
 }
@@ -371,14 +352,13 @@ TEST_P(ReduceTest, TiesOfRowsAndColumns) {
 
 TEST_P(ReduceTest, SumToUndoesBroadcasting) {
   const Tensor x = make<float>({1, 2, 3, 4, 5, 6}, {2, 3});
-  EXPECT_EQ(sum_to(x, {3}).to_vector<float>(), (std::vector<float>{5, 7, 9}));
-  EXPECT_EQ(sum_to(x, {2, 1}).to_vector<float>(), (std::vector<float>{6, 15}));
+  EXPECT_EQ(sum_to(x, {3}).to_vector<float>(), (Floats{5, 7, 9}));
+  EXPECT_EQ(sum_to(x, {2, 1}).to_vector<float>(), (Floats{6, 15}));
   EXPECT_EQ(sum_to(x, {1, 1}).shape(), (Shape{1, 1}));
   EXPECT_EQ(sum_to(x, {}).item<float>(), 21);
   EXPECT_EQ(sum_to(x, {2, 3}).impl(), x.impl());
   EXPECT_EQ(sum_to(x.reshape({1, 2, 3}), {2, 3}).shape(), (Shape{2, 3}));
-  EXPECT_THROW(sum_to(x, {2}), ShapeError);
-  EXPECT_THROW(sum_to(x, {1, 2, 3}), ShapeError);
+  EXPECT_ERRORS(ShapeError, sum_to(x, {2}), sum_to(x, {1, 2, 3}));
 }
 
 // ---- Errors ---------------------------------------------------------------------------------------------
@@ -414,22 +394,15 @@ TEST_P(ReduceTest, MoreElementsThanCanBeReduced) {
 
 TEST_P(ReduceTest, Errors) {
   const Tensor x = whole({2, 3}, {f32, device()});
-  EXPECT_THROW(sum(x, {2}), ShapeError);
-  EXPECT_THROW(sum(x, {-3}), ShapeError);
-  EXPECT_THROW(max(x, {0, 0}), ShapeError);
-  EXPECT_THROW(mean(x, {1, -1}), ShapeError);
-  EXPECT_THROW(mean(x.to(i64)), DTypeError);
-  EXPECT_THROW(mean(gt(x, 0)), DTypeError);
-  EXPECT_THROW(sum(Tensor()), ValueError);
-  EXPECT_THROW(argmax(Tensor()), ValueError);
-  EXPECT_THROW(sum_to(Tensor(), {}), ValueError);
+  EXPECT_ERRORS(ShapeError, sum(x, {2}), sum(x, {-3}), max(x, {0, 0}), mean(x, {1, -1}));
+  EXPECT_ERRORS(DTypeError, mean(x.to(i64)), mean(gt(x, 0)));
+  EXPECT_ERRORS(ValueError, sum(Tensor()), argmax(Tensor()), sum_to(Tensor(), {}));
 }
 
 // ---- For compute-sanitizer --------------------------------------------------------------------------------
 // One small case for each kernel of the reductions and matmul, and for each of their edges.
 
-class ReduceSanitize : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(, ReduceSanitize, devices(), device_name);
+DEVICE_SUITE(ReduceSanitize);
 
 // Short rows; rows of one block, full and not full; rows of several blocks; and all of them as columns.
 TEST_P(ReduceSanitize, RowsAndColumns) {

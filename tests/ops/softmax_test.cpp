@@ -1,30 +1,9 @@
-#include <voxgrad/autograd/engine.h>
-#include <voxgrad/ops/elementwise.h>
-#include <voxgrad/ops/reduce.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "tests/support/devices.h"
-#include "tests/support/numbers.h"
-#include "tests/support/values.h"
+#include "tests/support/test.h"
 
 namespace vox {
 namespace {
 
-using namespace vox::testing;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-class SoftmaxTest : public DeviceTest {
- protected:
-  Tensor make(const std::vector<double>& values, const Shape& shape) {
-    return from_vector<double>(values, shape, device());
-  }
-};
-INSTANTIATE_TEST_SUITE_P(, SoftmaxTest, devices(), device_name);
+DEVICE_SUITE(SoftmaxTest);
 
 TEST_P(SoftmaxTest, ByHand) {
   const Tensor x = make({0, std::log(3.0), std::log(2.0), std::log(2.0)}, {2, 2});
@@ -84,16 +63,15 @@ TEST_P(SoftmaxTest, BothGradientsAgree) {
 
 TEST_P(SoftmaxTest, LargeNumbersDoNotOverflow) {
   const Tensor x = make({1e6, 1e6, -1e6, 3e5}, {4}).to(f32);
-  EXPECT_EQ(softmax(x, 0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+  EXPECT_EQ(softmax(x, 0).to_vector<float>(), (Floats{0.5, 0.5, 0, 0}));
   EXPECT_EQ(log_softmax(x, 0).to_vector<float>()[2], -2e6f - static_cast<float>(std::log(2.0)));
 }
 
 TEST_P(SoftmaxTest, InfinitiesAndNaN) {
-  const auto y = softmax(make({-infinity, 0, 0}, {3}), 0).to_vector<double>();
-  EXPECT_EQ(y, (std::vector<double>{0, 0.5, 0.5}));
-  EXPECT_EQ(log_softmax(make({-infinity, 0}, {2}), 0).to_vector<double>(),
-            (std::vector<double>{-infinity, 0}));
-  for (double bad : {infinity, std::numeric_limits<double>::quiet_NaN()}) {
+  const auto y = softmax(make({-inf, 0, 0}, {3}), 0).to_vector<double>();
+  EXPECT_EQ(y, (Doubles{0, 0.5, 0.5}));
+  EXPECT_EQ(log_softmax(make({-inf, 0}, {2}), 0).to_vector<double>(), (Doubles{-inf, 0}));
+  for (double bad : {inf, std::numeric_limits<double>::quiet_NaN()}) {
     const auto z = softmax(make({bad, 0, 1, 2}, {2, 2}), 1).to_vector<double>();
     EXPECT_TRUE(std::isnan(z[0]));
     EXPECT_FALSE(std::isnan(z[2]) || std::isnan(z[3]));
@@ -104,8 +82,7 @@ TEST_P(SoftmaxTest, EmptyAndErrors) {
   EXPECT_EQ(softmax(empty({3, 0}, {f32, device()}), 1).shape(), (Shape{3, 0}));
   EXPECT_EQ(log_softmax(empty({3, 0}, {f32, device()}), 0).shape(), (Shape{3, 0}));
   const Tensor x = whole({2, 3}, {f32, device()});
-  EXPECT_THROW(softmax(x, 2), ShapeError);
-  EXPECT_THROW(log_softmax(x, -3), ShapeError);
+  EXPECT_ERRORS(ShapeError, softmax(x, 2), log_softmax(x, -3));
   EXPECT_THROW(softmax(x.to(i64), 0), DTypeError);
   EXPECT_THROW(log_softmax(Tensor(), 0), ValueError);
 }

@@ -1,17 +1,5 @@
-#include <gtest/gtest.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <voxgrad/core/parallel.h>
-
 #include "capi/ops.h"
-#include "tests/support/devices.h"
-#include "tests/support/errors.h"
-#include "tests/support/limit_memory.h"
+#include "tests/support/test.h"
 
 // Results that are too large are refused with the name of the public call and the shape of the result: not
 // with the name of the function that allocates, nor with a product of some sizes.
@@ -22,7 +10,7 @@ namespace {
 using capi::Value;
 using Tensors = Value::Tensors;
 
-class TooLarge : public testing::DeviceTest {
+class TooLarge : public DeviceTest {
  protected:
   struct Case {
     const char* function;
@@ -37,10 +25,10 @@ class TooLarge : public testing::DeviceTest {
   template <class E>
   static void expect_refused(const std::vector<Case>& cases, const char* rule) {
     for (const auto& [function, shape, call] : cases) {
-      const std::string message = testing::message_of<E>(call);
+      const std::string message = message_of<E>(call);
       EXPECT_EQ(message.find(str(function, ": ")), 0u) << function << " threw: " << message;
-      EXPECT_NE(message.find(rule), std::string::npos) << message;
-      EXPECT_NE(message.find(str(shape)), std::string::npos) << str(shape) << " is not in: " << message;
+      EXPECT_TRUE(has_parts(message, {rule}));
+      EXPECT_TRUE(has_parts(message, {str(shape)})) << str(shape) << " is not in: " << message;
     }
   }
   /// A number as a tensor of that shape.
@@ -48,7 +36,7 @@ class TooLarge : public testing::DeviceTest {
     return full(Shape::filled(shape.rank(), 1), 1, {dtype, device()}).expand(shape);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, TooLarge, testing::devices(), testing::device_name);
+INSTANTIATE_TEST_SUITE_P(, TooLarge, devices(), device_name);
 
 constexpr int64_t power(int n) { return int64_t{1} << n; }
 
@@ -160,7 +148,7 @@ TEST_P(TooLarge, WorkThatIsInVain) {
 /// Runs `call` in a process of its own with `bytes` more memory, and prints what it throws to stderr.
 void run_with_little_memory(int64_t bytes, const std::function<void()>& call) {
   set_num_threads(1);
-  testing::limit_memory(bytes);
+  limit_memory(bytes);
   try {
     call();
   } catch (const Error& error) {
@@ -171,7 +159,7 @@ void run_with_little_memory(int64_t bytes, const std::function<void()>& call) {
 
 // The results fit memory, but the tables of the CPU's kernels do not.
 TEST(TablesDeathTest, AreRefusedInTheNameOfTheFunction) {
-  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  if (!can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   constexpr int64_t cells = power(22), result = cells * 4, room = 3 * result;
   const Tensor row = ones({1, 1, 1, 1, 1}).expand({1, 1, 1, 1, cells});  // pooling copies it
@@ -187,7 +175,7 @@ TEST(TablesDeathTest, AreRefusedInTheNameOfTheFunction) {
 
 // A result of 32 MiB needs no table as long as the stride.
 TEST(TablesDeathTest, AStrideCostsNothing) {
-  if (!testing::can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
+  if (!can_limit_memory) GTEST_SKIP() << "memory cannot be limited here";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (int64_t axis = 0; axis < 3; ++axis) {
     Triple stride = 1;

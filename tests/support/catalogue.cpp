@@ -96,7 +96,7 @@ class Table {
       for (const char* op : {"add", "sub", "mul", "maximum", "minimum"}) add(op, {x, y}, arithmetic);
       add("div", {x, y});
       add("pow", {p, q}).in_half(Half::exact_forward);
-      add("where", {condition, x, y}, every_dtype);
+      add("where", {condition, x, y}, any_dtype);
     }
     for (const char* op : {"add", "sub", "mul"}) add(op, {x, 3}, arithmetic);
     add("sub", {3, x}, arithmetic);
@@ -122,59 +122,59 @@ class Table {
     }
     for (const char* op : {"logical_and", "logical_or", "logical_xor"}) add(op, {x, x}, every_dtype);
     for (const char* op : {"logical_not", "isnan", "isinf", "isfinite"}) add(op, {x}, every_dtype);
-    add("where", {condition, x, 1}, arithmetic);
-    add("where", {condition, 1, x}, arithmetic);
-    add("masked_fill", {x, condition, 1}, arithmetic);
+    add("where", {condition, x, 1}, any_dtype);
+    add("where", {condition, 1, x}, any_dtype);
+    add("masked_fill", {x, condition, 1}, any_dtype);
     add("prelu", {x, Operand{{box[1]}, numbers, false}}).in_half(Half::exact_forward);
     add("prelu", {x, Operand{{1}, numbers, false}}).in_half(Half::exact_forward);
   }
 
   void copies() {
     family = "copies";
-    add("clone", {x}, every_dtype);
-    add("contiguous", {x}, every_dtype);
-    add("to", {x, "cpu"}, every_dtype);
-    for (const DType to : every_dtype) add("to", {x, to_string(to)}, every_dtype);
-    add("zeros_like", {x}, every_dtype);
-    add("ones_like", {x}, every_dtype);
-    add("full_like", {x, 1}, every_dtype);
+    add("clone", {x}, any_dtype);
+    add("contiguous", {x}, any_dtype);
+    add("to", {x, "cpu"}, any_dtype);
+    for (const DType to : any_dtype) add("to", {x, to_string(to)}, any_dtype);
+    add("zeros_like", {x}, any_dtype);
+    add("ones_like", {x}, any_dtype);
+    add("full_like", {x, 1}, any_dtype);
   }
 
   void shaping() {
     family = "shaping";
-    add("reshape", {x, {-1, 4}}, every_dtype);
-    add("slice", {x, 1, 1, 9, 3}, every_dtype);
-    add("select", {x, 2, -1}, every_dtype);
-    add("permute", {x, {2, 0, 1}}, every_dtype);
-    add("transpose", {x, 0, 2}, every_dtype);
-    add("expand", {Operand{{box[0], 1, box[2]}}, {2, -1, 5, -1}}, every_dtype);
-    add("squeeze", {Operand{{box[0], 1, box[2]}}}, every_dtype);
-    add("squeeze", {Operand{{box[0], 1, box[2]}}, 1}, every_dtype);
-    add("unsqueeze", {x, 1}, every_dtype);
-    add("flatten", {x, 1, 2}, every_dtype);
-    add("pad", {x, {1, 2, 0, 1}, 1}, every_dtype);
+    add("reshape", {x, {-1, 4}}, any_dtype);
+    add("slice", {x, 1, 1, 9, 3}, any_dtype);
+    add("select", {x, 2, -1}, any_dtype);
+    add("permute", {x, {2, 0, 1}}, any_dtype);
+    add("transpose", {x, 0, 2}, any_dtype);
+    add("expand", {Operand{{box[0], 1, box[2]}}, {2, -1, 5, -1}}, any_dtype);
+    add("squeeze", {Operand{{box[0], 1, box[2]}}}, any_dtype);
+    add("squeeze", {Operand{{box[0], 1, box[2]}}, 1}, any_dtype);
+    add("unsqueeze", {x, 1}, any_dtype);
+    add("flatten", {x, 1, 2}, any_dtype);
+    add("pad", {x, {1, 2, 0, 1}, 1}, any_dtype);
     for (const char* mode : {"reflect", "replicate", "circular"})
-      add("pad", {x, {1, 2, 0, 1}, mode}, every_dtype).in_half(Half::exact_forward);
-    add("flip", {x, {0, 2}}, every_dtype);
-    add("roll", {x, {3}, {1}}, every_dtype);
-    add("cat", {std::vector{x, x}, 2}, every_dtype);
-    add("stack", {std::vector{x, x}, 1}, every_dtype);
-    add("index_select", {Operand{box, numbers, false}, 0, Operand{{5}, indices}}, every_dtype);
-    add("index_select", {x, 2, Operand{{5}, indices, false}}, every_dtype);
-    if (!small) add("index_select", {x, 1, Operand{{5}, indices, false}}, every_dtype);
+      add("pad", {x, {1, 2, 0, 1}, mode}, any_dtype).in_half(Half::exact_forward);
+    add("flip", {x, {0, 2}}, any_dtype);
+    add("roll", {x, {3}, {1}}, any_dtype);
+    add("cat", {std::vector{x, x}, 2}, any_dtype);
+    add("stack", {std::vector{x, x}, 1}, any_dtype);
+    add("index_select", {Operand{box, numbers, false}, 0, Operand{{5}, indices}}, any_dtype);
+    add("index_select", {x, 2, Operand{{5}, indices, false}}, any_dtype);
+    if (!small) add("index_select", {x, 1, Operand{{5}, indices, false}}, any_dtype);
     add("one_hot", {Operand{{5, 2}, indices}, 3}, {i64});
-    add("repeat", {x, {2, 1, 3}}, every_dtype).in_half(Half::exact_forward);
-    add("repeat", {Operand{{3}}, {2, 3}}, every_dtype).in_half(Half::exact_forward);
-    add("tile", {x, {2, 1}}, every_dtype);
+    add("repeat", {x, {2, 1, 3}}, any_dtype).in_half(Half::exact_forward);
+    add("repeat", {Operand{{3}}, {2, 3}}, any_dtype).in_half(Half::exact_forward);
+    add("tile", {x, {2, 1}}, any_dtype);
     for (const size_t which : {0, 1}) {
       const Operand rows{{3}, numbers, true, which == 1}, columns{{4}, numbers, false, which == 0};
-      add("meshgrid", {std::vector{rows, columns}}, every_dtype).takes(which);
+      add("meshgrid", {std::vector{rows, columns}}, any_dtype).takes(which);
     }
-    add("pixel_shuffle", {Operand{{2, 8, 3, 2}}, 2, 2}, every_dtype);
-    add("pixel_shuffle", {Operand{{2, 4, 3}}, 2, 1}, every_dtype);
-    add("pixel_shuffle", {Operand{{8, 1, 2, 3}}, 2, 3}, every_dtype);
-    add("pixel_unshuffle", {Operand{{2, 2, 4, 6}}, 2, 2}, every_dtype);
-    add("pixel_unshuffle", {Operand{{1, 2, 4, 2}, numbers, false}, 2, 3}, every_dtype);
+    add("pixel_shuffle", {Operand{{2, 8, 3, 2}}, 2, 2}, any_dtype);
+    add("pixel_shuffle", {Operand{{2, 4, 3}}, 2, 1}, any_dtype);
+    add("pixel_shuffle", {Operand{{8, 1, 2, 3}}, 2, 3}, any_dtype);
+    add("pixel_unshuffle", {Operand{{2, 2, 4, 6}}, 2, 2}, any_dtype);
+    add("pixel_unshuffle", {Operand{{1, 2, 4, 2}, numbers, false}, 2, 3}, any_dtype);
   }
 
   void indexing() {
@@ -183,12 +183,12 @@ class Table {
     const Operand last{{box[0], box[1], 5}, indices}, first{{5, 2, 3}, indices},
         corner{{2, 1, 3}, indices, false};
     const Operand of_last{last.shape}, of_first{first.shape}, of_corner{{2, 2, 4}, numbers, false};
-    add("gather", {x, 2, last}, every_dtype);
-    add("gather", {fixed, 0, first}, every_dtype);
-    add("scatter", {x, 2, last, of_last}, every_dtype);
-    add("scatter", {fixed, 0, first, of_first}, every_dtype);
-    add("scatter", {fixed, 2, corner, of_corner}, every_dtype);
-    add("scatter", {x, 2, last, 1}, every_dtype);
+    add("gather", {x, 2, last}, any_dtype);
+    add("gather", {fixed, 0, first}, any_dtype);
+    add("scatter", {x, 2, last, of_last}, any_dtype);
+    add("scatter", {fixed, 0, first, of_first}, any_dtype);
+    add("scatter", {fixed, 2, corner, of_corner}, any_dtype);
+    add("scatter", {x, 2, last, 1}, any_dtype);
     add("scatter_add", {x, 2, last, of_last}, arithmetic);
     add("scatter_add", {fixed, 0, first, of_first}, arithmetic);
     add("scatter_add", {fixed, 2, corner, of_corner}, arithmetic);
@@ -196,14 +196,14 @@ class Table {
     add("nonzero", {condition}, {f32});
     add("nonzero", {x}, every_dtype);
     for (const int64_t dim : {0, 2}) {
-      add("cumsum", {x, dim}, every_dtype);
+      add("cumsum", {x, dim}, any_dtype);
       for (const size_t which : {0, 1}) add("sort", {x, dim, dim == 0}, every_dtype).takes(which);
       add("topk", {fixed, 2, dim, dim == 0}, every_dtype);
       add("median", {fixed, dim, dim == 0}, every_dtype);
       for (const double q : {0.3, 1.})
         add("quantile", {fixed, q, dim, dim == 0}).in_half(Half::exact_forward);
     }
-    for (const int64_t dim : {0, 1}) add("cumprod", {line, dim}, arithmetic).in_half(Half::exact_forward);
+    for (const int64_t dim : {0, 1}) add("cumprod", {line, dim}, any_dtype).in_half(Half::exact_forward);
     add("argsort", {x, 1, false}, every_dtype);
     add("median", {fixed}, every_dtype);
     add("quantile", {fixed, 0.5, {}, true}).in_half(Half::exact_forward);
@@ -219,11 +219,11 @@ class Table {
     family = "reductions";
     for (const Shape& dims : {Shape{}, {0}, {1}, {2}, {0, 2}, {1, 2}}) {
       const bool keepdim = dims.rank() == 1;
-      for (const char* op : {"sum", "max", "min", "argmax", "argmin"})
-        add(op, {x, dims, keepdim}, every_dtype);
+      add("sum", {x, dims, keepdim}, any_dtype);
+      for (const char* op : {"max", "min", "argmax", "argmin"}) add(op, {x, dims, keepdim}, every_dtype);
       for (const char* op : {"any", "all"}) add(op, {x, dims, keepdim}, every_dtype);
       add("mean", {x, dims, keepdim});
-      add("prod", {x, dims, keepdim}).in_half(Half::composed).in_any_order();
+      add("prod", {x, dims, keepdim}, any_dtype).in_half(Half::composed).in_any_order();
       add("logsumexp", {x, dims, keepdim}).in_half(Half::composed).in_any_order();
       for (const size_t which : {0, 1})
         add("var_mean", {x, dims, 1, keepdim}).in_half(Half::composed).in_any_order().takes(which);
@@ -255,7 +255,7 @@ class Table {
     for (const int64_t dim : {0, -1}) {
       add("max", {one, dim, false});
       add("log_softmax", {one, dim});
-      add("prod", {one, Shape{dim}, false});
+      add("prod", {one, Shape{dim}, false}, any_dtype);
     }
   }
 
@@ -264,18 +264,21 @@ class Table {
     const auto matrices = [&](const char* op, const Shape& a, const Shape& b, bool batched = false) {
       return &add(op, {Operand{a}, Operand{b, numbers, batched}});
     };
-    const auto einsum = [&](const char* equation, const std::vector<Operand>& operands) {
-      add("einsum", {equation, operands}).in_half(Half::composed);
+    const auto einsum = [&](const char* equation, const std::vector<Operand>& operands,
+                            const DTypes& dtypes = floating) {
+      add("einsum", {equation, operands}, dtypes).in_half(Half::composed);
     };
     einsum("bij,bjk->bik", {Operand{{2, 3, 2}}, Operand{{2, 2, 3}}});
     einsum("ij,kj", {Operand{{2, 3}}, Operand{{4, 3}, numbers, false}});
     einsum("ii,ij,k->kj", {Operand{{3, 3}, numbers, false}, Operand{{3, 2}, numbers, false}, Operand{{2}}});
-    einsum("abc->ca", {x});
+    einsum("abc->ca", {x}, any_dtype);  // a sum
     einsum("bc,bc->b", {Operand{{2, 3}}, Operand{{2, 1}}});
     const Operand q{small ? Shape{2, 3, 2} : Shape{2, 3, 20, 8}},
         k{small ? Shape{2, 4, 2} : Shape{2, 3, 30, 8}};
     add("scaled_dot_product_attention", {q, k, k}).in_half(Half::composed).in_any_order();
     add("scaled_dot_product_attention", {q, k, k, {}, 0, true}).in_half(Half::composed).in_any_order();
+    const Operand mask{small ? Shape{1, 3, 4} : Shape{1, 20, 30}, numbers, false};
+    add("scaled_dot_product_attention", {q, k, k, mask}).in_half(Half::composed).in_any_order();
     if (small) {
       matrices("matmul", {3, 2}, {2, 4});
       matrices("matmul", {3}, {3});
@@ -302,7 +305,6 @@ class Table {
   /// input, weight, bias, stride, padding, then dilation or output_padding, groups, and dilation.
   void convolutions() {
     family = "convolutions";
-    if (small) return;  // conv3d_gradient_test.cpp checks gradients of these
     const auto conv = [&](const char* op, const Shape& input, const Shape& weight, int64_t channels,
                           const std::vector<Argument>& options) {
       std::vector<Argument> all{Operand{input}, Operand{weight, numbers, false},
@@ -310,6 +312,15 @@ class Table {
       all.insert(all.end(), options.begin(), options.end());
       add(op, std::move(all)).in_half(Half::composed);
     };
+    if (small) {
+      conv("conv1d", {2, 4, 5}, {2, 2, 3}, 2, {2, 1, 1, 2});
+      conv("conv2d", {1, 2, 4, 5}, {3, 2, 2, 3}, 3, {{1, 2}, {1, 0}, {2, 1}});
+      conv("conv3d", {2, 2, 3, 2, 3}, {2, 2, 2, 1, 2}, 2, {1, 1});
+      conv("conv_transpose1d", {2, 3, 4}, {3, 2, 2}, 2, {3, 0, 1, 1, 2});
+      conv("conv_transpose2d", {4, 2, 3}, {4, 1, 3, 2}, 2, {{2, 3}, {0, 1}, {1, 0}, 2});
+      conv("conv_transpose3d", {2, 2, 2, 2, 2}, {2, 2, 1, 2, 3}, 2, {{1, 2, 2}, {0, 1, 0}});
+      return;
+    }
     conv("conv1d", {2, 4, 9}, {6, 2, 3}, 6, {2, 1, 1, 2});
     conv("conv2d", {2, 3, 6, 7}, {4, 3, 2, 3}, 4, {1, 1, {2, 1}});
     conv("conv3d", {2, 4, 5, 6, 7}, {6, 2, 2, 3, 3}, 6, {{1, 2, 1}, 1, 1, 2});
@@ -406,6 +417,10 @@ class Table {
       add("dice_loss", {scores, classes, !softmax, softmax}).in_half(Half::composed).in_any_order();
       add("focal_loss", {scores, classes, 2, {}, softmax}).in_half(Half::composed).in_any_order();
     }
+    add("focal_loss", {scores, classes, 2, 0.25, false}).in_half(Half::composed).in_any_order();
+    add("dice_loss", {scores, classes, false, true, true, false, false, true})
+        .in_half(Half::composed)
+        .in_any_order();
     add("dice_loss", {scores, scores, true, false, false, true, true}).in_half(Half::composed).in_any_order();
   }
 

@@ -21,7 +21,8 @@ using Tensors = std::vector<Tensor>;
 using DTypes = std::vector<DType>;
 
 inline const DTypes floating{f32, f64, bf16, f16}, arithmetic{f32, f64, bf16, f16, i64, u8},
-    every_dtype{f32, f64, bf16, f16, i64, u8, boolean};
+    every_dtype{f32, f64, bf16, f16, i64, u8, boolean}, only_stored{i16, u16, i32},
+    any_dtype{f32, f64, bf16, f16, i64, u8, boolean, i16, u16, i32};
 
 /// What an operand holds. `numbers` have both signs and are never 0; `bools` and `indices`, 0 to 2, have
 /// their own dtype, whatever dtype is tested.

@@ -75,7 +75,7 @@ inline reference::Conv3d reference_of(const Conv3dGeometry& g) {
 
 /// The arguments of a conv_transpose3d, for tables of test cases.
 struct TransposeCase {
-  const char* name;
+  std::string name;
   int64_t batch, in_channels, out_channels;
   Triple input, kernel, stride, padding, output_padding, dilation;
   int64_t groups;
@@ -90,7 +90,7 @@ struct TransposeCase {
             .dilation = dilation};
   }
   Conv3dGeometry geometry() const {
-    return detail::conv_transpose3d_geometry(name, input_shape(), weight_shape(), options());
+    return detail::conv_transpose3d_geometry(name.c_str(), input_shape(), weight_shape(), options());
   }
 };
 

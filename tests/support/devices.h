@@ -3,14 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include <voxgrad/core/cuda_memory.h>
+#include <voxgrad/core/factories.h>
 #include <voxgrad/core/tensor.h>
 
 // One body for all devices:
 //
-//     class ReluTest : public vox::testing::DeviceTest {};
-//     INSTANTIATE_TEST_SUITE_P(, ReluTest, vox::testing::devices(), vox::testing::device_name);
+//     DEVICE_SUITE(ReluTest);
 //     TEST_P(ReluTest, KeepsNaN) { ... device() ... }
 //
 // makes ReluTest.KeepsNaN/cpu and ReluTest.KeepsNaN/cuda; the second is skipped without a GPU.
@@ -41,6 +42,9 @@ class DeviceTest : public ::testing::TestWithParam<Device> {
   }
   static Device device() { return GetParam(); }
   static TensorOptions on(DType dtype) { return {dtype, device()}; }
+  static Tensor make(const std::vector<double>& values, const Shape& shape, DType dtype = f64) {
+    return from_vector(values, shape).to(dtype).to(device());
+  }
 };
 
 inline auto devices() { return ::testing::Values(Device::cpu(), Device::cuda()); }
@@ -49,3 +53,7 @@ inline std::string device_name(const ::testing::TestParamInfo<Device>& info) {
 }
 
 }  // namespace vox::testing
+
+#define DEVICE_SUITE(name)                           \
+  class name : public ::vox::testing::DeviceTest {}; \
+  INSTANTIATE_TEST_SUITE_P(, name, ::vox::testing::devices(), ::vox::testing::device_name)

@@ -16,6 +16,8 @@ namespace vox::testing {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int64_t>;
+using Bools = std::vector<bool>;
+using Bytes = std::vector<uint8_t>;
 
 /// Normal random numbers, equal for equal shape and seed on every device.
 inline Tensor normal(const Shape& shape, TensorOptions options, unsigned seed = 1) {

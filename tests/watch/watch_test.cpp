@@ -1,18 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <set>
-#include <sstream>
-#include <thread>
 
-#include <voxgrad/voxgrad.h>
 #include <voxgrad/watch/node_sources.h>
 #include <voxgrad/watch/watch.h>
 
+#include "tests/support/test.h"
 #include "tests/support/tree.h"
 
 // Names, recordings of the tape, the words that explain a gradient, and the page.
@@ -264,8 +255,7 @@ TEST(Watch, FindsWhereNaNBegan) {
   EXPECT_CONTAINS(text, "! mul #3: NaN first in a gradient here\n");
   EXPECT_CONTAINS(renumbered(watch.recording().why(x)),
                   "not finite, (2,) [nan, 0], norm nan, 1 NaN, 1 of 2 zero; it comes from mul #3, which "
-                  "takes (2,) [1, 1], "
-                  "norm 1.414 and returns (2,) [nan, 0]");
+                  "takes (2,) [1, 1], norm 1.414 and returns (2,) [nan, 0]");
 }
 
 TEST(Watch, FindsWhereInfinityBecameNaN) {
@@ -298,8 +288,7 @@ TEST(Watch, TellsCancellationFromZeros) {
   (a - b).sum().backward();
   EXPECT_CONTAINS(renumbered(watch.recording().why(x)),
                   "the gradients that mul #3, mul #2 sent to leaf #1 \"x\" are not, but their sum, or what a "
-                  "hook made of "
-                  "it, is");
+                  "hook made of it, is");
 }
 
 TEST(Watch, FindsTheDetachThatCutThePath) {
@@ -307,8 +296,8 @@ TEST(Watch, FindsTheDetachThatCutThePath) {
   Tensor x = leaf({1}, "x"), w = leaf({2}, "w");
   (vox::exp(x).detach() * w).sum().backward();
   EXPECT_CONTAINS(text_of(watch),
-                  "! leaf #1 \"x\": not reached: no path leads to it from the output; "
-                  "mul #4 uses exp #2 as a constant: detach() cut the path\n");
+                  "! leaf #1 \"x\": not reached: no path leads to it from the output; mul #4 uses exp #2 as "
+                  "a constant: detach() cut the path\n");
   EXPECT_CONTAINS(vox::why(x), "the tensor \"x\" has no gradient");
 }
 

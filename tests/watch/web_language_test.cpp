@@ -1,11 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "tests/data_dir.h"
+#include "tests/support/test.h"
 #include "web/language.h"
 
 // The language of the page that `./run web` makes. The page itself is tested by `./run web test`.

@@ -16,6 +16,9 @@ constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
   return static_cast<std::common_type_t<A, B>>((int64_t{a} + b - 1) / b);
 }
 
+/// Whether 0 <= i < size.
+constexpr bool within(int i, int size) { return static_cast<unsigned>(i) < static_cast<unsigned>(size); }
+
 /// i as an int; the caller knows that it fits.
 constexpr int narrow(int64_t i) { return static_cast<int>(i); }
 

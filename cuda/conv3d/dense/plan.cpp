@@ -1,4 +1,3 @@
-#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/dense/plan.h>
 #include <voxgrad/cuda/conv3d/model/ranges.h>
 #include <voxgrad/cuda/conv3d/model/search.h>

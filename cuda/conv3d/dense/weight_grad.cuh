@@ -24,7 +24,6 @@
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
-#include <voxgrad/cuda/conv3d/dense/dense.h>
 #include <voxgrad/cuda/conv3d/dense/weight_grad_plan.h>
 #include <voxgrad/cuda/ptx/tensor_map.h>
 #include <voxgrad/cuda/runtime/launch.h>

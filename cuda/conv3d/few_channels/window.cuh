@@ -12,10 +12,6 @@ struct Cell {
   int d, h, w;
 };
 
-__device__ __forceinline__ bool within(int i, int size) {
-  return static_cast<unsigned>(i) < static_cast<unsigned>(size);
-}
-
 /// Loads the window that begins at `at`, of `channels` channels of a grid whose first channel is at `from`,
 /// as [channel][d][column][h], with zeros for cells outside. Neighbouring threads load neighbours along w,
 /// and store them in different banks.

@@ -248,11 +248,10 @@ __device__ void multiply(const unsigned char* planes_memory, const unsigned char
     const int64_t out_plane = int64_t{p.out_h} * p.out_w;
     const int64_t out_depth = int64_t{p.d.tap_step} * p.d.out_step * out_plane;
     const int channel = job.channel_block * channels;
-    const RunStore<float> store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
-                                    (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
-                                p.out_per_group - channel,
-                                job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32, lane,
-                                p);
+    const RunStore store(output + (int64_t{job.group} * p.out_per_group + channel) * p.out_channel +
+                             (int64_t{job.first_depth} * p.d.out_step + p.d.out_base) * out_plane,
+                         p.out_per_group - channel,
+                         job.tile * Tile::positions + warpgroup * own_positions + warp % 4 * 32, lane, p);
 #pragma unroll
     for (int j = 0; j < depths; ++j) {
       if (j >= job.depths) break;

@@ -36,7 +36,7 @@ int64_t row_pitch_of(const Axis& w, const TileShape& tile) {
 /// them, a few at a time. Else weights stream past the planes of a tile, in chunks of taps of equal size.
 bool divide_shared(Product& p, const TileShape& tile, int64_t shared) {
   const int64_t taps = int64_t{p.rows} * p.w.taps, all_planes = tile.depths + tile.taps_d - 1;
-  const int64_t plane = plane_bytes(p, tile), tap = tap_bytes(tile);
+  const int64_t plane = plane_bytes(p), tap = tap_bytes(tile);
   const int64_t enough = std::clamp<int64_t>(all_planes, 2, 5);
   if (2 * taps * tap + enough * plane <= shared) {
     p.stages = 2;

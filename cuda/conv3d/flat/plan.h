@@ -43,10 +43,10 @@ struct Axis {
 
 /// What a block computes at once: `positions` of the plane x `depths` outputs along d x `channels`. One input
 /// plane serves `taps_d` taps along d. k comes in k-blocks of `k_block_channels`, whose operands take 32
-/// bytes for each of `parts`.
+/// bytes.
 struct TileShape {
   int positions, depths, channels, taps_d;
-  int k_block_channels, parts;
+  int k_block_channels;
   bool of_16_bits = false;  ///< the input has 16-bit elements
   bool pairs = false;       ///< two taps at once: chunks are even, and weights take 16 bytes more
   int most_window = 640;    ///< the most positions that a window may have
@@ -56,7 +56,7 @@ struct TileShape {
 
 /// The tiles of kernel.cuh: as many depths as registers hold sums for, of the tensor cores and in f32.
 constexpr TileShape tile_of(int channels, int depths, int taps_d) {
-  return {256, depths, channels, taps_d, 8, 1, false, true};
+  return {256, depths, channels, taps_d, 8, false, true};
 }
 inline constexpr struct { int channels, depths; } tile_sizes[]{{16, 4}, {24, 3}, {32, 2}, {48, 2}, {64, 1}};
 
@@ -142,12 +142,10 @@ constexpr int64_t kernel_tap(const Product& p, int64_t kernel_h, int64_t kernel_
 }
 
 /// Bytes of shared memory.
-inline int64_t plane_bytes(const Product& p, const TileShape& t) { return int64_t{p.window} * 32 * t.parts; }
-inline int64_t tap_bytes(const TileShape& t) {
-  return int64_t{t.taps_d} * t.channels * (32 * t.parts + (t.pairs ? 16 : 0));
-}
+inline int64_t plane_bytes(const Product& p) { return int64_t{p.window} * 32; }
+inline int64_t tap_bytes(const TileShape& t) { return int64_t{t.taps_d} * t.channels * (t.pairs ? 48 : 32); }
 inline int64_t shared_bytes(const Product& p, const TileShape& t) {
-  return p.planes * plane_bytes(p, t) + p.stages * p.chunk * tap_bytes(t);
+  return p.planes * plane_bytes(p) + p.stages * p.chunk * tap_bytes(t);
 }
 
 struct Axes {

@@ -173,9 +173,8 @@ class LaneWindow {
     const auto image_numel = static_cast<uint32_t>(int64_t{p.groups} * p.in_per_group * p.in_channel);
     const Place at = place_of(first_position_ + position, p);
     const int h = at.h + p.h.base, w = at.w + p.w.base;
-    const bool inside = position < p.window && at.image < p.batch &&
-                        static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                        static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+    const bool inside =
+        position < p.window && at.image < p.batch && within(h, p.h.in_cells) && within(w, p.w.in_cells);
     return inside ? (at.image - first_image_) * image_numel + h * p.w.in_cells + w : outside;
   }
 
@@ -217,8 +216,7 @@ class HalfWindow {
         const Place at = place_of(max(first_position + position, 0), p);
         const int h = at.h + p.h.base, w = at.w + p.w.base;
         const bool inside = first_position + position >= 0 && position < p.window && at.image < p.batch &&
-                            static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in_cells) &&
-                            static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in_cells);
+                            within(h, p.h.in_cells) && within(w, p.w.in_cells);
         const uint32_t numel = (at.image - first_image) * image_numel + h * p.w.in_cells + w;
         from_[b][u] = inside ? numel * 2 : outside;
       }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/cuda/conv3d/model/machine.h>
 #include <voxgrad/ops/conv3d_geometry.h>
@@ -157,7 +158,7 @@ constexpr void walk(const Plan& p, const TileShape& shape, int first_job, int jo
     for (int plane = first_of(first, p.d); plane <= first_of(last - 1, p.d) + reach; ++plane) {
       if (next_to_start < last && plane == first_of(next_to_start, p.d))
         on_first(next_to_start++ % shape.slots);
-      if (static_cast<unsigned>(plane) < static_cast<unsigned>(p.d.in)) {
+      if (within(plane, p.d.in)) {
         const Live live = live_of(plane, first_incomplete, next_to_start, shape.slots, p);
         if (live.taps != 0) on_plane(plane, live);
       }

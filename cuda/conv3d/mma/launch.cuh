@@ -3,10 +3,10 @@
 // Launches kernel.cuh. Each .cu file of this folder includes this file and instantiates one kind of operands,
 // so that they compile in parallel.
 
+#include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/hopper.h>
 #include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
-#include <voxgrad/cuda/conv3d/mma/mma.h>
 #include <voxgrad/cuda/conv3d/mma/plan.h>
 #include <voxgrad/cuda/conv3d/common/channels_last.cuh>
 #include <voxgrad/cuda/conv3d/common/pack.cuh>

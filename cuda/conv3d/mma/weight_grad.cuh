@@ -26,7 +26,6 @@
 #include <voxgrad/core/tensor.h>
 #include <voxgrad/cuda/conv3d/call.h>
 #include <voxgrad/cuda/conv3d/common/recent.h>
-#include <voxgrad/cuda/conv3d/mma/weight_grad.h>
 #include <voxgrad/cuda/conv3d/mma/weight_grad_plan.h>
 #include <voxgrad/cuda/runtime/launch.h>
 #include <voxgrad/cuda/conv3d/common/channels_last.cuh>

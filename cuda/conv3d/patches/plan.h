@@ -90,7 +90,7 @@ struct Planned {
 
 /// The warps of a multiprocessor, which share its registers: with more sums and input each, fewer.
 constexpr int most_warps(int m_step, int ahead, int parts) {
-  if (parts > 1) return m_step == 1 ? 12 : 8;
+  if (parts == 3) return m_step == 1 ? 12 : 8;
   return m_step * ahead == 32 ? 8 : m_step > 1 ? 12 : 16;
 }
 

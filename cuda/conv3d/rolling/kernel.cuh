@@ -35,7 +35,6 @@ struct Tile {
   using Operand = Operand_;
   using Element = typename Operand::Element;
   static constexpr int tiles = tiles_, positions = 128 * tiles, channels = channels_, taps_d = taps_d_;
-  static constexpr int parts = 1;
   static constexpr bool scaled = false;
   static constexpr int columns = taps_d * channels;     // of an instruction
   static constexpr int granule = 16 / sizeof(Element);  // channels

@@ -10,7 +10,7 @@ namespace {
 /// One plane more than there are loading warps, if four chunks of at least four taps fit beside them: a warp
 /// takes long for a plane, so many planes must be in flight. Chunks of a window are of equal size.
 bool divide_for_march(flat::Product& p, const flat::TileShape& tile, int64_t shared) {
-  const int64_t taps = int64_t{p.rows} * p.w.taps, plane = plane_bytes(p, tile), tap = tap_bytes(tile);
+  const int64_t taps = int64_t{p.rows} * p.w.taps, plane = plane_bytes(p), tap = tap_bytes(tile);
   for (int64_t planes = 8; planes >= 2; --planes) {
     const int64_t left = shared - planes * plane;
     if (left <= 0) continue;

@@ -40,7 +40,6 @@ constexpr flat::TileShape shape_of(const TileSize& t, int storage_bytes, int ope
           t.channels,
           t.taps_d,
           2 * 16 / operand_bytes,
-          1,
           storage_bytes == 2,
           false,
           t.tiles == 4   ? 800

@@ -19,6 +19,9 @@ constexpr int most_stages = 8;
 struct Columns {
   int group, channel_block;
 };
+__device__ __forceinline__ Columns columns_of_block(const Plan& p) {
+  return {static_cast<int>(blockIdx.y) / p.channel_blocks, static_cast<int>(blockIdx.y) % p.channel_blocks};
+}
 /// positions / pitch, for up to 256 positions more than a pitch.
 __device__ __forceinline__ int rows_in(int positions, const Plan& p) {
   return p.pitch >= 512 ? positions >= p.pitch : positions * p.per_pitch >> 20;
@@ -52,6 +55,7 @@ struct Block {
   static constexpr int channels = channels_, slots = slots_, tiles = tiles_;
   static constexpr Form form = form_;
   static constexpr bool wide = form == Form::wide;
+  static constexpr bool scaled = Operand::parts > 1;                      // f16x3.cuh
   static constexpr int granule = 16 / sizeof(typename Operand::Element);  // channels in 16 bytes
   static constexpr int per_row = slots > 1 && !wide ? 2 : 1, rows = slots / per_row;
   // An instruction multiplies 64 cells by the channels; or (wide) the channels at both phases by the cells.

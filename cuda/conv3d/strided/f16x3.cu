@@ -1,12 +1,7 @@
 // Launches f16x3.cuh.
 
-#include <voxgrad/cuda/conv3d/call.h>
-#include <voxgrad/cuda/conv3d/common/hopper.h>
-#include <voxgrad/cuda/conv3d/common/recent.h>
-#include <voxgrad/cuda/conv3d/common/pack.cuh>
 #include <voxgrad/cuda/conv3d/strided/f16x3.cuh>
-
-#include <algorithm>
+#include <voxgrad/cuda/conv3d/strided/launch.cuh>
 
 namespace vox::cuda::conv::strided {
 
@@ -54,14 +49,9 @@ void run<float, F16x3>(const Conv3dCall& call) {
     launch.check(cudaMemsetAsync(to, 0, static_cast<size_t>(packed_bytes), launch.stream()));
     pack_weights<F16x3>(launch, vox::detail::ptr<float>(weight), to, weights_of(g, transposed),
                         ScaledLayout<Block::channels>{p, planned->items.taps}, failed, nullptr, unscale);
-    launch.allow_shared_memory<scaled_product_kernel<Block>>(p.shared_bytes);
-    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
-    scaled_product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
-                                   block_threads, p.shared_bytes, launch.stream()>>>(
-        vox::detail::ptr<float>(input), to, unscale, vox::detail::ptr_or_null<float>(bias),
+    launch_blocks<scaled_product_kernel<Block>>(
+        launch, p, vox::detail::ptr<float>(input), to, unscale, vox::detail::ptr_or_null<float>(bias),
         vox::detail::mutable_ptr<float>(output), planned->instructions, planned->most_in_sum, failed);
-    launch.check();
   });
 }
 

@@ -13,6 +13,7 @@
 // for each phase, and move to f32 totals before they hold too many taps (Note [Truncating sums] in
 // common/operands.cuh).
 
+#include <voxgrad/cuda/conv3d/common/bands.cuh>
 #include <voxgrad/cuda/conv3d/strided/kernel.cuh>
 
 namespace vox::cuda::conv::strided {
@@ -46,13 +47,10 @@ struct ScaledShared : Shared {
 
 /// Stores F16x3's parts of 8 channels: the high ones at `at`, the low ones `next` bytes further on.
 __device__ __forceinline__ void store_parts(unsigned char* at, int next, const float (&v)[8], float scale) {
-  alignas(16) float16 bits[2][8];
+  float scaled[8];
 #pragma unroll
-  for (int part = 0; part < 2; ++part)
-#pragma unroll
-    for (int c = 0; c < 8; ++c) bits[part][c] = F16x3::part(v[c] * scale, part);
-  *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(bits[0]);
-  *reinterpret_cast<uint4*>(at + next) = *reinterpret_cast<const uint4*>(bits[1]);
+  for (int c = 0; c < 8; ++c) scaled[c] = v[c] * scale;
+  conv::store_parts(scaled, *reinterpret_cast<uint4*>(at), *reinterpret_cast<uint4*>(at + next));
 }
 
 /// Tries the scale of the previous stage, which nearly always fits. If it does not, the stage is loaded again
@@ -66,105 +64,53 @@ __device__ __forceinline__ void produce_scaled(const float* __restrict__ input,
   using Operand = F16x3;
   constexpr int batch = Block::batch;
   const int thread = threadIdx.x % producers;
-  const int positions = 128 * Block::tiles / p.depths;
-  const Share share = share_of(thread, p.lanes_w, p);
-  const unsigned char* const weights =
-      packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
-  uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
   LargestValues& largest = shared.largest[producer_group];
-  const int64_t channel_bytes = int64_t{p.in_channel} * 4;
-  Ring ring{p.stages};
-  int turn = 0, reduced = 0;
+  int reduced = 0;
   float scale = 1;
   bool all_fit = true;
-  if (thread == 0 && producer_group == 0 && p.weight_bytes) {
-    ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
-    ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
-  }
-  const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-  for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(number, positions, p);
-    const char* const image = reinterpret_cast<const char*>(
-        input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
-    for (int k = 0; k < p.kinds; ++k) {
-      const Kind& kind = p.kind[k];
-      if (kind.stage_weights == 0) continue;
-      const int count = share.phase < p.phases_w ? kind.planes * kind.plane * share.lanes : 0;
-      const int own_position = share.phase * kind.phase_pitch + share.first;
-      const int part_bytes = kind.granule_pitch * 16;
-      bool located = false;
-      for (int k_block = 0; k_block < p.k_blocks; ++k_block, ring.advance(), turn ^= 1) {
-        if (turn != producer_group) continue;
-        if (!located) {
-          locate(table, share, 4, tile, kind, p);
-          located = true;
-        }
-        unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
-        const int left = p.in_per_group - k_block * 8;
-        const char* const from = image + k_block * 8 * channel_bytes;
-        float least;  // of the largest values of each position that are not 0
-        bool waited = false;
-        for (;;) {
-          float most = 0;
-          least = INFINITY;
-          unsigned char* to = stage + own_position * 16;
+  produce<Block>(input, packed, columns, shared, producer_group, p, [&](const Filling& f, auto wait) {
+    const int left = p.in_per_group - f.k_block * 8;
+    const char* const from = f.image + f.k_block * 8 * f.channel_bytes;
+    float least;  // of the largest values of each position that are not 0
+    for (;;) {
+      float most = 0;
+      least = INFINITY;
+      unsigned char* to = f.stage + f.own_position * 16;
 #pragma unroll 1
-          for (int first = thread; first < count; first += batch * producers) {
-            uint32_t offset[batch];
-            float v[batch][8];
+      for (int first = thread; first < f.count; first += batch * producers) {
+        float v[batch][8];
+        load_entries(v, f.table, first, f.count, from, f.channel_bytes, left);
+        wait();
 #pragma unroll
-            for (int u = 0; u < batch; ++u) {
-              const int i = first + u * producers;
-              offset[u] = i < count ? table[i] : ~0u;
-            }
-            if (left >= 8)
-              load<true>(v, offset, from, channel_bytes, left);
-            else
-              load<false>(v, offset, from, channel_bytes, left);
-            if (!waited) {
-              ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
-              waited = true;
-              if (thread == 0 && !p.weight_bytes) {
-                ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
-                ptx::bulk_copy(stage + 2 * part_bytes,
-                               weights + kind.weights + int64_t{k_block} * kind.stage_weights,
-                               kind.stage_weights, shared.full[ring.slot]);
-              }
-            }
+        for (int u = 0; u < batch; ++u) {
+          float here = 0;
 #pragma unroll
-            for (int u = 0; u < batch; ++u) {
-              float here = 0;
-#pragma unroll
-              for (int c = 0; c < 8; ++c) here = larger_size(here, v[u][c]);
-              most = larger_size(most, here);
-              if (here != 0) least = fminf(least, here);
-              if (first + u * producers < count)
-                store_parts(to + u * share.step * 16, part_bytes, v[u], scale);
-            }
-            to += batch * share.step * 16;
-          }
-          // Absolute values compare as integers do; NaN is the largest.
-          const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
-          if (thread % 32 == 0) (&largest.of_warps[reduced].x)[thread / 32] = of_warp;
-          ptx::named_barrier<producers>(3 + producer_group);
-          const uint4 all = largest.of_warps[reduced];
-          reduced ^= 1;
-          most = __uint_as_float(max(max(all.x, all.y), max(all.z, all.w)));
-          const float right = Operand::scale_for(most, scale);
-          if (right == scale) {
-            all_fit &= Operand::range_holds(most);
-            break;
-          }
-          scale = right;
+          for (int c = 0; c < 8; ++c) here = larger_size(here, v[u][c]);
+          most = larger_size(most, here);
+          if (here != 0) least = fminf(least, here);
+          if (first + u * producers < f.count)
+            store_parts(to + u * f.step_bytes, f.granule_bytes, v[u], scale);
         }
-        all_fit &= least * scale >= Operand::full;
-        if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // lanes without a phase
-        if (thread == 0) shared.unscale[ring.slot] = Operand::inverse(scale);
-        // Every lane arrives: racecheck does not follow lane 0 arriving for the others, and it costs nothing.
-        ptx::mbarrier_arrive(shared.full[ring.slot]);
+        to += batch * f.step_bytes;
       }
+      // Absolute values compare as integers do; NaN is the largest.
+      const uint32_t of_warp = __reduce_max_sync(0xffffffff, __float_as_uint(most));
+      if (thread % 32 == 0) (&largest.of_warps[reduced].x)[thread / 32] = of_warp;
+      ptx::named_barrier<producers>(3 + producer_group);
+      const uint4 all = largest.of_warps[reduced];
+      reduced ^= 1;
+      most = __uint_as_float(max(max(all.x, all.y), max(all.z, all.w)));
+      const float right = Operand::scale_for(most, scale);
+      if (right == scale) {
+        all_fit &= Operand::range_holds(most);
+        break;
+      }
+      scale = right;
     }
-  }
+    all_fit &= least * scale >= Operand::full;
+    wait();
+    if (thread == 0) shared.unscale[f.slot] = Operand::inverse(scale);
+  });
   if (!all_fit) *failed = 1;
 }
 
@@ -220,61 +166,35 @@ struct ScaledProducts {
                                                  const float* __restrict__ column_unscale,
                                                  float* __restrict__ output, const MostInSum& most_in_sum,
                                                  const Plan& p) {
-    const int positions = 128 * tiles / p.depths;
-    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
-      const int in_group = columns.channel_block * channels + c;
-      shared.bias[c] = bias && c < channels && in_group < p.out_per_group
-                           ? bias[columns.group * p.out_per_group + in_group]
-                           : 0.0f;
-      if (c < channels)
-        shared.column_unscale[c] =
-            column_unscale[(columns.group * p.channel_blocks + columns.channel_block) * channels + c];
-    }
-    ptx::named_barrier<consumer_threads>(5);
-    Ring ring{p.stages};
-    if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
-    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
-      const Tile tile = tile_of(number, positions, p);
-      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
-        float total[tiles][slots * sums] = {};
-        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
-          const Kind& kind = p.kind[k];
-          if (kind.stage_weights == 0) continue;
-          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
-          for (int k_block = 0; k_block < p.k_blocks; ++k_block) {
-            const unsigned char* const stage = shared.stages + ring.slot * p.stage_bytes;
-            const unsigned char* const weights =
-                p.weight_bytes ? shared.weights + kind.weights + k_block * kind.stage_weights
-                               : stage + kind.granule_pitch * 32;
-            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
-            // For the producers' stores; in the producers the fence would wait for all of their loads.
-            ptx::fence_proxy_async();
-            multiply(total, stage, weights, first_position, shared.unscale[ring.slot], k, most_in_sum, p);
-            ptx::mbarrier_arrive(shared.empty[ring.slot]);
-            ring.advance();
-          }
+    load_bias<Block>(bias, columns, shared, p);
+    for (int c = threadIdx.x; c < channels; c += consumer_threads)
+      shared.column_unscale[c] =
+          column_unscale[(columns.group * p.channel_blocks + columns.channel_block) * channels + c];
+    consume_tiles<Block>(shared, warpgroup, p, [&](const Tile& tile, int row_block, auto for_each_stage) {
+      float total[tiles][slots * sums] = {};
+      for_each_stage(
+          [&](const unsigned char* stage, const unsigned char* weights, int first_position, int k, int slot) {
+            multiply(total, stage, weights, first_position, shared.unscale[slot], k, most_in_sum, p);
+          });
+      const int pair = threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < sums / 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float first = shared.bias[pair + j * 8 + e],
+                      unscale = shared.column_unscale[pair + j * 8 + e];
+#pragma unroll
+          for (int t = 0; t < tiles; ++t)
+#pragma unroll
+            for (int slot = 0; slot < slots; ++slot)
+#pragma unroll
+              for (int row = 0; row < 2; ++row) {
+                float& y = total[t][slot * sums + j * 4 + row * 2 + e];
+                y = fmaf(y, unscale, first);
+              }
         }
-        const int pair = threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < sums / 4; ++j)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float first = shared.bias[pair + j * 8 + e],
-                        unscale = shared.column_unscale[pair + j * 8 + e];
-#pragma unroll
-            for (int t = 0; t < tiles; ++t)
-#pragma unroll
-              for (int slot = 0; slot < slots; ++slot)
-#pragma unroll
-                for (int row = 0; row < 2; ++row) {
-                  float& y = total[t][slot * sums + j * 4 + row * 2 + e];
-                  y = fmaf(y, unscale, first);
-                }
-          }
-        Results<Block>::write(total, shared, tile, columns, row_block, warpgroup, output, p);
-      }
-    }
+      Results<Block>::write(total, shared, tile, columns, row_block, warpgroup, output, p);
+    });
   }
 };
 
@@ -289,37 +209,18 @@ __global__ void __launch_bounds__(block_threads, 1)
                           float* __restrict__ output, const __grid_constant__ Plan p,
                           const __grid_constant__ MostInSum most_in_sum, int64_t* failed) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
   __shared__ float unscale[most_stages];
   __shared__ LargestValues largest[2];
-  ScaledShared shared{
-      {memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here}, unscale, nullptr, largest};
-  shared.weights = shared.stages + p.stages * p.stage_bytes;
-  shared.table = reinterpret_cast<uint32_t*>(shared.weights + p.weight_bytes);
-  shared.staging = shared.weights + p.weight_bytes + p.table_bytes;
-  shared.bias = reinterpret_cast<float*>(shared.staging + 2 * p.staging_bytes);
+  ScaledShared shared{shared_of_block(p), unscale, nullptr, largest};
   shared.column_unscale = shared.bias + Block::channels + 8;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < p.stages; ++i) {
-      ptx::mbarrier_init(full[i], producers + (p.weight_bytes ? 0 : 1));
-      ptx::mbarrier_init(empty[i], consumer_threads);
-    }
-    ptx::mbarrier_init(weights_here, 1);
-    ptx::mbarrier_init_done();
-  }
   __syncthreads();
-  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
-                        static_cast<int>(blockIdx.y) % p.channel_blocks};
-  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  if (warpgroup >= 2) {
-    ptx::shrink_registers_to<Block::producer_registers>();
-    produce_scaled<Block>(input, packed, columns, shared, warpgroup - 2, p, failed);
-  } else {
-    ptx::grow_registers_to<Block::consumer_registers>();
-    ScaledProducts<Block>::consume(columns, shared, warpgroup, bias, column_unscale, output, most_in_sum, p);
-  }
+  const Columns columns = columns_of_block(p);
+  divide_roles<Block>(
+      [&](int group) { produce_scaled<Block>(input, packed, columns, shared, group, p, failed); },
+      [&](int warpgroup) {
+        ScaledProducts<Block>::consume(columns, shared, warpgroup, bias, column_unscale, output, most_in_sum,
+                                       p);
+      });
 #endif
 }
 

@@ -35,6 +35,7 @@
 //
 // What limits it: README.md and NOTES.md.
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/common/operands.cuh>
 #include <voxgrad/cuda/conv3d/common/ring.cuh>
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
@@ -123,13 +124,12 @@ __device__ __forceinline__ void locate(uint32_t* table, const Share& share, int 
   int i = share.first;  // in the plane
   for (int plane = 0; plane < planes; ++plane, i -= in_plane) {
     const int d = first_d + plane * p.d.in_step;
-    const bool inside_d = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in);
+    const bool inside_d = within(d, p.d.in);
     const int further = rows_in(first.column + i, p);
     int row = first.row + further, column = first.column + i - further * p.pitch;
     for (; i < in_plane; i += share.step) {
       const int h = row * p.h.in_step + first_h, w = column * p.w.in_step + low_w;
-      const bool inside = inside_d && static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
-                          static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+      const bool inside = inside_d && within(h, p.h.in) && within(w, p.w.in);
       table[(plane * in_plane + i) * share.lanes] =
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u;
       row += share.step_rows;
@@ -157,9 +157,7 @@ __device__ __forceinline__ Remainder locate_remainder(int thread, int positions,
   const Place at = place_of(tile.position + in_plane, p);
   const int d = (tile.depth + kind.low_d + kind.planes - 1) * p.d.in_step + kind.phase_d,
             h = (at.row + kind.low_h) * p.h.in_step + kind.phase_h, w = (at.column + p.low_w) * p.w.in_step;
-  const bool inside = static_cast<unsigned>(d) < static_cast<unsigned>(p.d.in) &&
-                      static_cast<unsigned>(h) < static_cast<unsigned>(p.h.in) &&
-                      static_cast<unsigned>(w) < static_cast<unsigned>(p.w.in);
+  const bool inside = within(d, p.d.in) && within(h, p.h.in) && within(w, p.w.in);
   return {(kind.planes - 1) * kind.plane + in_plane, thread % 8,
           inside ? static_cast<uint32_t>((d * p.h.in + h) * p.w.in + w) * number_bytes : ~0u};
 }
@@ -178,29 +176,55 @@ __device__ __forceinline__ void load(Number (&v)[batch][8], const uint32_t (&off
     }
   }
 }
+/// The same for the positions of every producers-th entry of a table of `count`, from `first` on.
+template <int batch, class Number>
+__device__ __forceinline__ void load_entries(Number (&v)[batch][8], const uint32_t* table, int first,
+                                             int count, const char* from, int64_t channel_bytes, int left) {
+  uint32_t offset[batch];
+#pragma unroll
+  for (int u = 0; u < batch; ++u) {
+    const int i = first + u * producers;
+    offset[u] = i < count ? table[i] : ~0u;
+  }
+  if (left >= 8)
+    load<true>(v, offset, from, channel_bytes, left);
+  else
+    load<false>(v, offset, from, channel_bytes, left);
+}
 
-template <class Block>
+/// A stage that a group of producers fills: the positions in `table`, and for trimmed windows `remainder`.
+struct Filling {
+  const uint32_t* table;
+  int count;  // entries of the table
+  const Remainder& remainder;
+  const char* image;  // the input's first channel
+  int64_t channel_bytes;
+  int k_block, slot;
+  unsigned char* stage;
+  int own_position, granule_bytes;
+  int step_bytes;  // from one position that a thread stores to its next one
+};
+
+/// Calls fill(filling, wait) for every stage of a group of producers. It calls wait() before it writes to the
+/// stage; from then on the stage is free, and its weights come, if they are not resident.
+template <class Block, class Fill>
 __device__ __forceinline__ void produce(const typename Block::Storage* __restrict__ input,
                                         const unsigned char* __restrict__ packed, const Columns& columns,
-                                        const Shared& shared, int producer_group, const Plan& p) {
+                                        const Shared& shared, int producer_group, const Plan& p, Fill fill) {
   const int thread = threadIdx.x % producers;
-  using Octet = strided::Octet<Block>;
-  constexpr int batch = Block::batch;
   constexpr int number_bytes = sizeof(typename Block::Storage);
   const int positions = 128 * Block::tiles / p.depths;
   const Share share = share_of(thread, Block::wide ? 1 : p.lanes_w, p);
   const unsigned char* const weights =
       packed + int64_t{columns.group * p.channel_blocks + columns.channel_block} * p.block_weights;
   uint32_t* const table = shared.table + producer_group * (p.table_bytes / 8);
-  const int64_t channel_bytes = int64_t{p.in_channel} * number_bytes;
   Ring ring{p.stages};
   int turn = 0;
   if (thread == 0 && producer_group == 0 && p.weight_bytes) {
     ptx::mbarrier_arrive_expecting(*shared.weights_here, p.weight_bytes);
     ptx::bulk_copy(shared.weights, weights, p.weight_bytes, *shared.weights_here);
   }
-  const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-  for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
+  for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
     const Tile tile = tile_of(number, positions, p);
     const char* const image = reinterpret_cast<const char*>(
         input + (int64_t{tile.image} * p.groups + columns.group) * p.in_per_group * p.in_channel);
@@ -219,8 +243,9 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
            ++k_block, stage_weights += kind.stage_weights, ring.advance(), turn ^= 1) {
         if (turn != producer_group) continue;
         if (!located) {
-          // Warps that drift apart share fewer lines in L1: the barrier gains 3 % of conv3d.
-          if (!p.transposed) ptx::named_barrier<producers>(3 + producer_group);
+          // Warps that drift apart share fewer lines in L1: the barrier gains 3 % of conv3d. (Scaled
+          // producers have a barrier for every stage.)
+          if (!Block::scaled && !p.transposed) ptx::named_barrier<producers>(3 + producer_group);
           locate(table, share, number_bytes, tile, kind, p);
           if constexpr (Block::trims)
             remainder = locate_remainder(thread, singles, number_bytes, tile, kind, p);
@@ -229,52 +254,56 @@ __device__ __forceinline__ void produce(const typename Block::Storage* __restric
         unsigned char* const stage =
             shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
         bool waited = false;
-        for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
-          const int channel = (k_block * p.k_steps * Octet::in_step + octet) * 8,
-                    left = p.in_per_group - channel;
-          const char* const from = image + channel * channel_bytes;
-          unsigned char* const of_octet = stage + octet * Octet::granules * granule_bytes;
-          unsigned char* to = of_octet + own_position * 16;
-          typename Octet::Number single{};
-          if constexpr (Block::trims)
-            if (remainder.offset != ~0u && remainder.channel < left)
-              single = __ldg(reinterpret_cast<const typename Octet::Number*>(
-                  from + remainder.offset + remainder.channel * channel_bytes));
-          for (int first = thread; first < count; first += batch * producers) {
-            uint32_t offset[batch];
-            typename Octet::Number v[batch][8];
-#pragma unroll
-            for (int u = 0; u < batch; ++u) {
-              const int i = first + u * producers;
-              offset[u] = i < count ? table[i] : ~0u;
-            }
-            if (left >= 8)
-              load<true>(v, offset, from, channel_bytes, left);
-            else
-              load<false>(v, offset, from, channel_bytes, left);
-            if (!waited) {
-              ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
-              waited = true;
-              if (thread == 0 && !p.weight_bytes) {
-                ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
-                ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes, stage_weights, kind.stage_weights,
-                               shared.full[ring.slot]);
-              }
-            }
-#pragma unroll
-            for (int u = 0; u < batch; ++u)
-              if (first + u * producers < count) Octet::store(to + u * share.step * 16, granule_bytes, v[u]);
-            to += batch * share.step * 16;
-          }
-          if constexpr (Block::trims)
-            if (remainder.position >= 0)
-              Octet::store_one(of_octet + remainder.position * 16, granule_bytes, remainder.channel, single);
-        }
+        fill(Filling{table, count, remainder, image, int64_t{p.in_channel} * number_bytes, k_block, ring.slot,
+                     stage, own_position, granule_bytes, share.step * 16},
+             [&] {
+               if (waited) return;
+               ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);
+               waited = true;
+               if (thread == 0 && !p.weight_bytes) {
+                 ptx::mbarrier_arrive_expecting(shared.full[ring.slot], kind.stage_weights);
+                 ptx::bulk_copy(stage + p.k_steps * 2 * granule_bytes, stage_weights, kind.stage_weights,
+                                shared.full[ring.slot]);
+               }
+             });
         if (!waited) ptx::mbarrier_wait(shared.empty[ring.slot], ring.parity ^ 1);  // lanes without a phase
         // Every lane arrives: racecheck does not follow lane 0 arriving for the others, and it costs nothing.
         ptx::mbarrier_arrive(shared.full[ring.slot]);
       }
     }
+  }
+}
+
+/// Fills a stage with rounded numbers.
+template <class Block, class Wait>
+__device__ __forceinline__ void fill_rounded(const Filling& f, const Plan& p, Wait wait) {
+  using Octet = strided::Octet<Block>;
+  using Number = typename Octet::Number;
+  constexpr int batch = Block::batch;
+  const int thread = threadIdx.x % producers;
+  const Remainder& remainder = f.remainder;
+  for (int octet = 0; octet < p.k_steps * Octet::in_step; ++octet) {
+    const int channel = (f.k_block * p.k_steps * Octet::in_step + octet) * 8, left = p.in_per_group - channel;
+    const char* const from = f.image + channel * f.channel_bytes;
+    unsigned char* const of_octet = f.stage + octet * Octet::granules * f.granule_bytes;
+    unsigned char* to = of_octet + f.own_position * 16;
+    Number single{};
+    if constexpr (Block::trims)
+      if (remainder.offset != ~0u && remainder.channel < left)
+        single = __ldg(
+            reinterpret_cast<const Number*>(from + remainder.offset + remainder.channel * f.channel_bytes));
+    for (int first = thread; first < f.count; first += batch * producers) {
+      Number v[batch][8];
+      load_entries(v, f.table, first, f.count, from, f.channel_bytes, left);
+      wait();
+#pragma unroll
+      for (int u = 0; u < batch; ++u)
+        if (first + u * producers < f.count) Octet::store(to + u * f.step_bytes, f.granule_bytes, v[u]);
+      to += batch * f.step_bytes;
+    }
+    if constexpr (Block::trims)
+      if (remainder.position >= 0)
+        Octet::store_one(of_octet + remainder.position * 16, f.granule_bytes, remainder.channel, single);
   }
 }
 
@@ -300,6 +329,53 @@ using Results = typename ResultsOf<Block>::Type;
 // ---- The consumers ----------------------------------------------------------------------------------------
 
 // Two warpgroups multiply stages and weights. Sums are in their registers.
+
+/// Copies the bias of a block's channels to shared memory.
+template <class Block>
+__device__ __forceinline__ void load_bias(const typename Block::Storage* bias, const Columns& columns,
+                                          const Shared& shared, const Plan& p) {
+  for (int c = threadIdx.x; c < Block::channels + 8; c += consumer_threads) {
+    const int in_group = columns.channel_block * Block::channels + c;
+    shared.bias[c] = bias && c < Block::channels && in_group < p.out_per_group
+                         ? static_cast<float>(bias[columns.group * p.out_per_group + in_group])
+                         : 0.0f;
+  }
+}
+
+/// Calls f(tile, row_block, for_each_stage) for each block of rows of a block's tiles.
+/// for_each_stage(multiply) calls multiply(stage, weights, first_position, k, slot) for its stages, where k
+/// is the number of the kind.
+template <class Block, class F>
+__device__ __forceinline__ void consume_tiles(const Shared& shared, int warpgroup, const Plan& p, F f) {
+  constexpr int tiles = Block::tiles;
+  ptx::named_barrier<consumer_threads>(5);  // the bias is there
+  Ring ring{p.stages};
+  if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
+  for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+    const Tile tile = tile_of(number, 128 * tiles / p.depths, p);
+    for (int row_block = 0; row_block < p.row_blocks; ++row_block)
+      f(tile, row_block, [&](auto multiply) {
+        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
+          const Kind& kind = p.kind[k];
+          if (kind.stage_weights == 0) continue;
+          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
+          for (int k_block = 0; k_block < p.k_blocks; ++k_block) {
+            const unsigned char* const stage =
+                shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
+            const unsigned char* const weights =
+                p.weight_bytes ? shared.weights + kind.weights + k_block * kind.stage_weights
+                               : stage + p.k_steps * kind.granule_pitch * 32;
+            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
+            // For the producers' stores; in the producers the fence would wait for all of their loads.
+            ptx::fence_proxy_async();
+            multiply(stage, weights, first_position, k, ring.slot);
+            ptx::mbarrier_arrive(shared.empty[ring.slot]);
+            ring.advance();
+          }
+        }
+      });
+  }
+}
 
 template <class Block>
 struct Products {
@@ -367,63 +443,35 @@ struct Products {
   static __device__ __forceinline__ void consume(const Columns& columns, const Shared& shared, int warpgroup,
                                                  const Operands<Block>& from, Storage* __restrict__ output,
                                                  const Plan& p) {
-    const int positions = 128 * tiles / p.depths;
-    for (int c = threadIdx.x; c < channels + 8; c += consumer_threads) {
-      const int in_group = columns.channel_block * channels + c;
-      shared.bias[c] = from.bias && c < channels && in_group < p.out_per_group
-                           ? static_cast<float>(from.bias[columns.group * p.out_per_group + in_group])
-                           : 0.0f;
-    }
-    ptx::named_barrier<consumer_threads>(5);
-    Ring ring{p.stages};
+    load_bias<Block>(from.bias, columns, shared, p);
     Results<Block> results;
-    if (p.weight_bytes) ptx::mbarrier_wait(*shared.weights_here, 0);
-    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    for (int number = blockIdx.x; number < all_tiles; number += gridDim.x) {
-      const Tile tile = tile_of(number, positions, p);
-      for (int row_block = 0; row_block < p.row_blocks; ++row_block) {
-        Sums sum;
-        begin(sum, shared.bias);
-        for (int k = p.first_kind[row_block]; k < p.first_kind[row_block + 1]; ++k) {
-          const Kind& kind = p.kind[k];
-          if (kind.stage_weights == 0) continue;
-          const int first_position = p.depths == 2 ? warpgroup * kind.plane : warpgroup * tiles * 64;
-          for (int k_block = 0; k_block < p.k_blocks; ++k_block) {
-            const unsigned char* const stage =
-                shared.stages + ring.slot * p.stage_bytes + (Block::trims ? kind.begin : 0);
-            const unsigned char* const weights =
-                p.weight_bytes ? shared.weights + kind.weights + k_block * kind.stage_weights
-                               : stage + p.k_steps * kind.granule_pitch * 32;
-            ptx::mbarrier_wait(shared.full[ring.slot], ring.parity);
-            // For the producers' stores; in the producers the fence would wait for all of their loads.
-            ptx::fence_proxy_async();
+    consume_tiles<Block>(shared, warpgroup, p, [&](const Tile& tile, int row_block, auto for_each_stage) {
+      Sums sum;
+      begin(sum, shared.bias);
+      for_each_stage(
+          [&](const unsigned char* stage, const unsigned char* weights, int first_position, int k, int) {
+            const Kind& kind = p.kind[k];
             if (p.k_steps == 4)
               multiply<4>(sum, stage, weights, first_position, kind, p);
             else if (p.k_steps == 2)
               multiply<2>(sum, stage, weights, first_position, kind, p);
             else
               multiply<1>(sum, stage, weights, first_position, kind, p);
-            ptx::mbarrier_arrive(shared.empty[ring.slot]);
-            ring.advance();
-          }
-        }
-        if constexpr (wide)
-          results.write(sum[0], shared, tile, columns, row_block, warpgroup, from, output, p);
-        else
-          results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
-      }
-    }
+          });
+      if constexpr (wide)
+        results.write(sum[0], shared, tile, columns, row_block, warpgroup, from, output, p);
+      else
+        results.write(sum, shared, tile, columns, row_block, warpgroup, output, p);
+    });
     if constexpr (Block::form == Form::runs) ptx::bulk_store_wait_all();
   }
 };
 
 // ---- The kernel -------------------------------------------------------------------------------------------
 
-template <class Block>
-__global__ void __launch_bounds__(block_threads, 1)
-    product_kernel(const __grid_constant__ Operands<Block> from, const unsigned char* __restrict__ packed,
-                   typename Block::Storage* __restrict__ output, const __grid_constant__ Plan p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/// Divides the block's shared memory as the plan says, and initialises the barriers. The caller synchronises
+/// the block.
+__device__ __forceinline__ Shared shared_of_block(const Plan& p) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ ptx::Mbarrier full[most_stages], empty[most_stages], weights_here;
   Shared shared{memory, nullptr, nullptr, nullptr, nullptr, full, empty, &weights_here};
@@ -439,23 +487,42 @@ __global__ void __launch_bounds__(block_threads, 1)
     ptx::mbarrier_init(weights_here, 1);
     ptx::mbarrier_init_done();
   }
+  return shared;
+}
+
+/// Calls produce(group) or consume(warpgroup) for a warp, with that role's registers.
+template <class Block, class Produce, class Consume>
+__device__ __forceinline__ void divide_roles(Produce produce, Consume consume) {
+  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  if (warpgroup >= 2) {
+    if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
+    produce(warpgroup - 2);
+  } else {
+    if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
+    consume(warpgroup);
+  }
+}
+
+template <class Block>
+__global__ void __launch_bounds__(block_threads, 1)
+    product_kernel(const __grid_constant__ Operands<Block> from, const unsigned char* __restrict__ packed,
+                   typename Block::Storage* __restrict__ output, const __grid_constant__ Plan p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const Shared shared = shared_of_block(p);
   if constexpr (Block::trims)
     for (int i = threadIdx.x; i < p.stages * p.zero_bytes / 4; i += block_threads) {
       const int stage = i / (p.zero_bytes / 4), word = i % (p.zero_bytes / 4);
       reinterpret_cast<uint32_t*>(shared.stages + stage * p.stage_bytes + p.window_bytes)[word] = 0;
     }
   __syncthreads();
-  const Columns columns{static_cast<int>(blockIdx.y) / p.channel_blocks,
-                        static_cast<int>(blockIdx.y) % p.channel_blocks};
-  // Read from lane 0, so that the compiler knows that the value is the same in a warp.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  if (warpgroup >= 2) {
-    if constexpr (Block::producer_registers < 128) ptx::shrink_registers_to<Block::producer_registers>();
-    produce<Block>(from.input, packed, columns, shared, warpgroup - 2, p);
-  } else {
-    if constexpr (Block::consumer_registers > 128) ptx::grow_registers_to<Block::consumer_registers>();
-    Products<Block>::consume(columns, shared, warpgroup, from, output, p);
-  }
+  const Columns columns = columns_of_block(p);
+  divide_roles<Block>(
+      [&](int group) {
+        produce<Block>(from.input, packed, columns, shared, group, p,
+                       [&](const Filling& f, auto wait) { fill_rounded<Block>(f, p, wait); });
+      },
+      [&](int warpgroup) { Products<Block>::consume(columns, shared, warpgroup, from, output, p); });
 #endif
 }
 

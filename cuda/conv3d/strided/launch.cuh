@@ -40,6 +40,17 @@ struct Layout {
   }
 };
 
+/// Launches a kernel with blocks for each block of channels, which take its tiles in turn.
+template <auto* kernel, class... Arguments>
+void launch_blocks(const Launch& launch, const Plan& p, const Arguments&... arguments) {
+  const int columns = p.groups * p.channel_blocks,
+            in_parallel = std::clamp(multiprocessors(launch) / columns, 1, p.tiles());
+  launch.allow_shared_memory<kernel>(p.shared_bytes);
+  kernel<<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)), block_threads,
+           p.shared_bytes, launch.stream()>>>(arguments...);
+  launch.check();
+}
+
 /// Calls `f` with the Block of a tile.
 template <class Storage, class Operand, class F>
 void visit_tile(const TileShape& t, F f) {
@@ -67,22 +78,15 @@ void run(const Conv3dCall& call) {
   const Plan& p = planned->plan;
   visit_tile<Storage, Operand>(planned->tile, [&](auto block) {
     using Block = decltype(block);
-    const int columns = p.groups * p.channel_blocks;
     const Launch launch(call.op(), output, {&input, &weight, &bias});
-    const Workspace packed(launch, int64_t{columns} * p.block_weights);
+    const Workspace packed(launch, int64_t{p.groups} * p.channel_blocks * p.block_weights);
     auto* const to = packed.as<unsigned char>();
     if (p.items() > 0)
       pack_weights<Operand>(launch, vox::detail::ptr<Storage>(weight), to, weights_of(g, transposed),
                             Layout<Block>{p, planned->taps});
-    launch.allow_shared_memory<product_kernel<Block>>(p.shared_bytes);
-    const int all_tiles = p.batch * p.depth_blocks * p.plane_tiles;
-    const int in_parallel = std::clamp(multiprocessors(launch) / columns, 1, all_tiles);
-    product_kernel<Block><<<dim3(static_cast<unsigned>(in_parallel), static_cast<unsigned>(columns)),
-                            block_threads, p.shared_bytes, launch.stream()>>>(
-        Operands<Block>{vox::detail::ptr<Storage>(input), vox::detail::ptr<Storage>(weight),
-                        vox::detail::ptr_or_null<Storage>(bias)},
-        to, vox::detail::mutable_ptr<Storage>(output), p);
-    launch.check();
+    const Operands<Block> from{vox::detail::ptr<Storage>(input), vox::detail::ptr<Storage>(weight),
+                               vox::detail::ptr_or_null<Storage>(bias)};
+    launch_blocks<product_kernel<Block>>(launch, p, from, to, vox::detail::mutable_ptr<Storage>(output), p);
   });
 }
 

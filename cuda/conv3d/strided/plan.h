@@ -93,6 +93,7 @@ struct Plan {
   Kind kind[most_kinds];
   Item item[most_items];
 
+  constexpr int tiles() const { return batch * depth_blocks * plane_tiles; }
   constexpr int items() const { return kinds == 0 ? 0 : kind[kinds - 1].first[most_slots]; }
   /// Where the weights of an item lie among all packed ones, in bytes.
   constexpr int64_t weights_at(int group, int block, int k_block, int number) const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <voxgrad/cuda/conv3d/common/integers.h>
 #include <voxgrad/cuda/conv3d/model/jobs.h>
 #include <voxgrad/cuda/conv3d/model/time.h>
 #include <voxgrad/ops/conv3d_geometry.h>
@@ -108,8 +109,6 @@ constexpr Column column_of(const Plan& p, int64_t i) {
   const auto [image, h, w] = digits(i, {p.axis[1].tiles, p.axis[2].tiles});
   return {image, h * p.axis[1].tile, w * p.axis[2].tile};
 }
-
-constexpr bool within(int i, int size) { return static_cast<unsigned>(i) < static_cast<unsigned>(size); }
 
 /// An element to load: where it is in its plane (negative: outside, so it is zero) and where it goes
 /// (negative: nowhere), both in elements.

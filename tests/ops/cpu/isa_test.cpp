@@ -1,14 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/check.h>
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/reduce.h>
 
-#include <cmath>
-#include <cstdlib>
-#include <limits>
-#include <string>
-#include <vector>
+#include "tests/support/test.h"
 
 namespace vox::cpu {
 namespace {

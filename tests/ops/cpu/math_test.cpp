@@ -1,15 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <voxgrad/ops/cpu/isa.h>
 #include <voxgrad/ops/cpu/simd/elementwise.h>
 #include <voxgrad/ops/cpu/walk.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
-#include <vector>
+#include "tests/support/test.h"
 
 // The elementwise kernels of each instruction set: their accuracy against long double, special values, and
 // that an element's bits depend only on its operands.
@@ -39,14 +32,6 @@ std::vector<T> run(Unary op, const std::vector<T>& x) {
   kernels.of<T>().unary[static_cast<int>(op)](x.data(), y.data(), static_cast<int64_t>(x.size()), T(0.125),
                                               T(2), false);
   return y;
-}
-
-template <class T>
-double ulps(T got, long double expected) {
-  const T rounded = static_cast<T>(expected);
-  if (got == rounded) return 0;
-  const T size = std::abs(rounded), unit = std::nextafter(size, std::numeric_limits<T>::infinity()) - size;
-  return static_cast<double>(std::abs((got - expected) / unit));
 }
 
 struct Accuracy {
@@ -99,10 +84,9 @@ TEST_P(MathTest, ExpReachesDenormalsAndBothEnds) {
   EXPECT_LE(ulps(run<double>(Unary::exp, {-744})[0], std::exp(-744.0L)), 1);
   EXPECT_LE(ulps(run<double>(Unary::exp, {709.5})[0], std::exp(709.5L)), 1);
   EXPECT_EQ(run<float>(Unary::exp, {-104, 88.8f, -1e30f, 1e30f}),
-            (std::vector<float>{0, std::numeric_limits<float>::infinity(), 0,
-                                std::numeric_limits<float>::infinity()}));
+            (Floats{0, std::numeric_limits<float>::infinity(), 0, std::numeric_limits<float>::infinity()}));
   EXPECT_EQ(run<double>(Unary::exp, {-746, 710, 0}),
-            (std::vector<double>{0, std::numeric_limits<double>::infinity(), 1}));
+            (Doubles{0, std::numeric_limits<double>::infinity(), 1}));
 }
 
 template <class T>

@@ -1,18 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/factories.h>
-#include <voxgrad/core/parallel.h>
-#include <voxgrad/ops/grid_sample.h>
-#include <voxgrad/ops/interpolate.h>
-#include <voxgrad/ops/pool3d.h>
-#include <voxgrad/ops/reduce.h>
-#include <voxgrad/ops/shaping.h>
-#include "tests/support/values.h"
-
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
+#include "tests/support/test.h"
 
 // "Results do not depend on the number of threads, to the last bit" (core/parallel.h); except for sums over
 // several dimensions, they do not depend on strides either. Tested for pooling, interpolation and reductions,
@@ -21,7 +7,6 @@
 namespace vox {
 namespace {
 
-using namespace vox::testing;
 using Mode = InterpolateOptions::Mode;
 
 struct Op {
@@ -80,7 +65,7 @@ const std::vector<Op>& all_ops() {
 const Shape shape{3, 8, 17, 19, 23};  // odd, and more than the grain of every kernel
 
 /// Views of one shape and the same values; the first is contiguous.
-std::vector<std::pair<std::string, Tensor>> layouts(const Tensor& x) {
+std::vector<std::pair<std::string, Tensor>> views(const Tensor& x) {
   const Tensor last = x.permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
   const Tensor reversed = x.permute({4, 3, 2, 1, 0}).contiguous().permute({4, 3, 2, 1, 0});
   Tensor wide = zeros({3, 8, 17, 19, 46}, x.options());
@@ -110,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(, SameBits, ::testing::ValuesIn(all_ops()),
 
 TEST_P(SameBits, OnAnyNumberOfThreadsAndStrides) {
   for (const DType dtype : {f32, f64}) {
-    const auto inputs = layouts(normal(shape, {.dtype = dtype}));
+    const auto inputs = views(normal(shape, {.dtype = dtype}));
     for (const auto& [layout, x] : inputs) {
       set_num_threads(1);
       const std::vector<Tensor> expected =

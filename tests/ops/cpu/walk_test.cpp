@@ -1,12 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <voxgrad/core/factories.h>
 #include <voxgrad/ops/cpu/isa.h>
-#include <voxgrad/ops/elementwise.h>
 
-#include "tests/support/values.h"
-
-#include <vector>
+#include "tests/support/test.h"
 
 // Copies and sums of views of every kind against the definition, element by element, for each instruction
 // set.
@@ -15,7 +9,6 @@ namespace vox {
 namespace {
 
 using cpu::Isa;
-using testing::same_bits;
 
 /// The elements of x in logical order, by its strides.
 template <class T>
@@ -145,7 +138,7 @@ TEST_P(WalkTest, LargeResults) {
     EXPECT_EQ(wrong, 0) << view.strides();
     EXPECT_TRUE(same_bits(view.clone(), copy));
   }
-  EXPECT_TRUE(testing::same_on_any_threads([&] { return tanh(x.permute({2, 1, 0}) * 1e-6); }));
+  EXPECT_TRUE(same_on_any_threads([&] { return tanh(x.permute({2, 1, 0}) * 1e-6); }));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 // cell and the first of the next one, which another thread provides.
 
 #include <voxgrad/cuda/conv3d/strided/block.cuh>
+#include <voxgrad/cuda/conv3d/strided/store/staged.cuh>
 #include <voxgrad/cuda/ptx/registers.cuh>
 
 #include <type_traits>
@@ -19,6 +20,7 @@ template <class Block>
 struct RegisterRows {
   using Storage = typename Block::Storage;
   using Pair = std::conditional_t<sizeof(Storage) == 4, float2, uint32_t>;
+  using BiasRows = Rows<Block>;  // where phases have no taps
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int rows = Block::rows, sums = Block::sums;
   static constexpr int size = sizeof(Storage), staging_bytes = 0;
@@ -45,8 +47,6 @@ struct RegisterRows {
   static __device__ __forceinline__ bool begins_pair(const char* to) {
     return reinterpret_cast<uintptr_t>(to) % sizeof(Pair) == 0;
   }
-
-  // -- Sums --
 
   /// Where the cells of a span are written.
   struct Cells {
@@ -156,54 +156,10 @@ struct RegisterRows {
     }
   }
 
-  // -- The bias alone, where phases have no taps --
-
-  /// Where a lane's elements x = lane, lane + 32 ... of a span are written, in one channel at phases (0, 0).
-  struct Span {
-    uint32_t offset[4];  // bytes
-    uint32_t exists;     // bit 4 i + 2 d + h
-  };
-  static __device__ __forceinline__ Span span_of(int d, const Place& first, const Plan& p) {
-    Span span;
-    span.exists = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int x = threadIdx.x % 32 + 32 * i, cell = p.w.out_step == 2 ? x / 2 : x;
-      Place at = place_of(first.column + cell, p);
-      at.row += first.row;
-      const int w = at.column * p.w.out_step + (p.w.out_step == 2 ? x % 2 : 0);
-      span.offset[i] = offset_of(d, at.row, w, p) * size;
-      if (cell < 64 && at.column < p.w.cells && w < p.w.out) span.exists |= rows_of(d, at.row, p) << 4 * i;
-    }
-    return span;
-  }
-
-  /// Fills a row of phases of `count` channels with the bias, every fourth from `channel` and `bias` on.
-  static __device__ __forceinline__ void fill(const float* bias, const Span& span, int shift, char* channel,
-                                              int64_t channel_bytes, int count) {
-    bool wanted[4];
-    char* to[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      wanted[i] = span.exists >> (4 * i + shift) & 1;
-      to[i] = channel + span.offset[i];
-    }
-#pragma unroll 2
-    for (int k = 0; k < count; ++k, bias += 4) {
-      const Storage value(*bias);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (wanted[i]) *reinterpret_cast<Storage*>(to[i]) = value;
-        to[i] += 4 * channel_bytes;
-      }
-    }
-  }
-
   /// Writes a tile: the live pairs of phases of this block of rows, and its share of the dead ones.
   static __device__ __forceinline__ void write(const float (&sum)[tiles][slots * sums], const Shared& shared,
                                                const Tile& tile, const Columns& columns, int row_block,
                                                int warpgroup, Storage* __restrict__ output, const Plan& p) {
-    const float* const bias = shared.bias;
     const int64_t channel_bytes = int64_t{p.out_channel} * size;
     const int channel0 = columns.channel_block * channels;
     const int here = min(channels, p.out_per_group - channel0);
@@ -226,13 +182,14 @@ struct RegisterRows {
         write_row(sum[t], r, cells, 2 * row.d + row.h, row_at(row), channel_bytes, here);
       }
       if (row_block < p.dead_rows) {
-        const int warp = threadIdx.x / 32 % 4;
-        const Span span = span_of(depth, place, p);
+        const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+        const auto span = BiasRows::span_of(depth, place, p);
 #pragma unroll 1
         for (int r = row_block; r < p.dead_rows; r += p.row_blocks) {
           const PhasePair row = p.row[p.rows + r];
-          fill(bias + warp, span, 2 * row.d + row.h, row_at(row) + warp * channel_bytes, channel_bytes,
-               (here - warp + 3) / 4);
+          BiasRows::template copy_row<false>(nullptr, shared.bias + warp, span, 2 * row.d + row.h,
+                                             row_at(row) + warp * channel_bytes, 4 * channel_bytes,
+                                             (here - warp + 3) / 4, p);
         }
       }
       place.column += 64;

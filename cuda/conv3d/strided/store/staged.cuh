@@ -328,12 +328,15 @@ struct Rows16 {
   }
 };
 
+template <class Block>
+using Rows = std::conditional_t<sizeof(typename Block::Storage) == 4, Rows32<Block>, Rows16<Block>>;
+
 // ---- The store --------------------------------------------------------------------------------------------
 
 template <class Block>
 struct StagedRows {
   using Storage = typename Block::Storage;
-  using Rows = std::conditional_t<sizeof(Storage) == 4, Rows32<Block>, Rows16<Block>>;
+  using Rows = strided::Rows<Block>;
   static constexpr int channels = Block::channels, slots = Block::slots, tiles = Block::tiles;
   static constexpr int rows = Block::rows, sums = Block::sums, pitch = Block::pitch;
   static constexpr int staging_bytes = channels * pitch * 4;

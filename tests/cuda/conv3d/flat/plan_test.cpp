@@ -115,7 +115,7 @@ void expect_definition(const Conv3dGeometry& g, bool transposed, int depths, boo
     ASSERT_TRUE(all.has_value());
     for (const Axes& axes : *all) {
       const int taps_d = axes.d.taps % 3 == 0 ? 3 : axes.d.taps % 2 == 0 ? 2 : 1;
-      const TileShape tile{256, depths, 16, taps_d, 8, 1, of_16_bits};
+      const TileShape tile{256, depths, 16, taps_d, 8, of_16_bits};
       const auto p = cut_product(g, transposed, axes, tile, most_shared);
       ASSERT_TRUE(p.has_value());
       EXPECT_LE(shared_bytes(*p, tile), most_shared);
@@ -168,7 +168,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
           const Conv3dGeometry g =
               *geometry(transposed, {2, 8, 3, 5, width}, 8, {1, 3, taps}, {.padding = {0, 1, padding}});
           const Axes axes = products_of(g, transposed)->front();
-          const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, 1, true}, most_shared);
+          const auto p = cut_product(g, transposed, axes, {256, 6, 16, 1, 16, true}, most_shared);
           ASSERT_TRUE(p.has_value());
           const bool cropped = transposed && padding > taps - 1;  // rows may begin in the middle of a word
           if (width % 2 || (width >= 16 && !cropped)) {
@@ -187,7 +187,7 @@ TEST(Conv3dFlatPlan, LongEvenRowsOf16BitsAreWords) {
 TEST(Conv3dFlatPlan, ChunksOfPairs) {
   for (const int64_t kernel : {3, 5, 7}) {
     for (const int channels : {16, 32, 64}) {
-      const TileShape tile{256, 2, channels, 3, 8, 1, false, true};
+      const TileShape tile{256, 2, channels, 3, 8, false, true};
       const Conv3dGeometry g = testing::geometry({2, 32, 16, 32, 40}, {32, channels, 3, kernel, kernel}, {});
       const auto p = cut_product(g, true, products_of(g, true)->front(), tile, most_shared);
       ASSERT_TRUE(p);
@@ -209,7 +209,7 @@ TEST(Conv3dFlatPlan, PositionsFit32Bits) {
         detail::conv3d_geometry("flat", {1, 8, 1, 16, 32768}, {16, 8, 1, 2, 1},
                                 {.padding = Triple(0, dilation / 2, 0), .dilation = Triple(1, dilation, 1)});
     const Axes axes = products_of(g, false)->front();
-    const TileShape tile{256, 6, 16, 1, 8, 1};
+    const TileShape tile{256, 6, 16, 1, 8};
     const auto p = cut_product(g, false, axes, tile, most_shared);
     EXPECT_EQ(p.has_value(), dilation <= 65'000) << dilation;
     if (!p) continue;

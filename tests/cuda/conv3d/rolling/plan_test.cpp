@@ -80,7 +80,7 @@ TEST(Conv3dRollingPlan, MarchesEqualTheReference) {
                              .groups = groups});
     if (!g || testing::products_of(*g) > 300'000) continue;
     const flat::TileShape tile{
-        static_cast<int>(random(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, 1, false, false, 800};
+        static_cast<int>(random(1, 4)) * 128, 1, 16, static_cast<int>(kernel.d), 8, false, false, 800};
     const auto p = cut_product(*g, transposed, tile, most_shared);
     ASSERT_TRUE(p.has_value());
     EXPECT_LE(shared_bytes(*p, tile), most_shared);
@@ -181,7 +181,7 @@ TEST(Conv3dRollingPlan, TakesUnitStepsOnly) {
   const auto takes = [](const Triple& stride, const Triple& dilation, int taps) {
     const auto g =
         testing::geometry({1, 8, 6, 6, 6}, {8, 8, 3, 3, 3}, {.stride = stride, .dilation = dilation});
-    return cut_product(g, true, flat::TileShape{256, 1, 16, taps, 8, 1}, most_shared).has_value();
+    return cut_product(g, true, flat::TileShape{256, 1, 16, taps, 8}, most_shared).has_value();
   };
   EXPECT_TRUE(takes(1, 1, 3));
   EXPECT_TRUE(takes(1, {1, 2, 3}, 3));

@@ -1,0 +1,259 @@
+// voxgrad_nnunet train: the loss against nnU-Net's own (tests/nnunet/loss.py recorded it), and whole runs on
+// small volumes, with the plans of tests/data/nnunet.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <voxgrad/image/image.h>
+#include <voxgrad/voxgrad.h>
+
+#include "predict.h"
+#include "sample.h"
+#include "supervision.h"
+#include "tests/data_dir.h"
+#include "train.h"
+
+namespace nnunet {
+namespace {
+
+using std::filesystem::path;
+using vox::Tensor;
+
+path recorded(const std::string& name) { return path(vox::testing::data_dir) / "nnunet" / name; }
+
+// ---- The loss -------------------------------------------------------------------------------------------
+
+TEST(NnunetLoss, IsNnunetsWithItsGradients) {
+  vox::nn::StateDict record = vox::nn::load(recorded("loss.safetensors")).tensors;
+  const Labels classes{.foreground = {1, 2}, .heads = 3},
+      ignore{.foreground = {1, 2}, .ignore = 3, .heads = 3},
+      regions{.foreground = {1, 2}, .region_order = {1, 2}, .regions = {{1, 2}, {2}}, .heads = 2};
+  for (const auto& [name, labels] : {std::pair("classes", classes), {"regions", regions}, {"ignore", ignore}})
+    for (const int batch_dice : {0, 1}) {
+      const std::string key = vox::str(name, ".", batch_dice, ".");
+      std::vector<Tensor> logits;
+      for (int i = 0; i < 4; ++i) logits.push_back(record.at(vox::str(key, "logits", i)).set_requires_grad());
+      const Tensor loss = deep_loss(labels, batch_dice == 1, logits, record.at(key + "label").to(vox::i64));
+      EXPECT_NEAR(loss.item(), record.at(key + "loss").item(), 1e-6) << key;
+      loss.backward();
+      for (size_t i = 0; i < 3; ++i) {
+        const Tensor expected = record.at(vox::str(key, "grad", i));
+        EXPECT_LT(vox::abs(logits[i].grad() - expected).max().item(), 1e-6 * vox::abs(expected).max().item());
+      }
+      EXPECT_FALSE(logits[3].grad().defined()) << "the coarsest has weight 0";
+    }
+}
+
+TEST(NnunetLoss, WithoutAnAnnotatedVoxelIsThatOfNothing) {
+  const Labels ignore{.foreground = {1}, .ignore = 2, .heads = 2};
+  const Tensor loss =
+      segmentation_loss(ignore, false, vox::randn({1, 2, 2, 2, 2}), vox::full({1, 2, 2, 2}, 2).to(vox::i64));
+  EXPECT_EQ(loss.item(), -1);  // Dice of nothing is 1
+}
+
+// ---- Patches --------------------------------------------------------------------------------------------
+
+Volume numbered(int64_t d, int64_t h, int64_t w) {
+  Tensor label = vox::zeros({d, h, w}, {vox::i64});
+  label[d - 1][0].select(0, 0).fill_(2);
+  return make_volume(vox::arange(1, d * h * w + 1, 1).to(vox::f32).reshape({1, d, h, w}), label,
+                     {.foreground = {1, 2}, .heads = 3});
+}
+
+TEST(NnunetBox, HasTheForegroundAndPadsWhatIsTooSmall) {
+  const Volume volume = numbered(6, 5, 2);
+  ASSERT_EQ(volume.voxels, (std::vector<std::vector<int64_t>>{{50}}));
+  vox::Generator random(3);
+  std::set<float> corners;
+  for (int i = 0; i < 30; ++i) {
+    const vox::data::Sample box = random_box(volume, {3, 3, 4}, 0, i % 2 == 1, random);
+    ASSERT_EQ(box[0].shape(), (vox::Shape{1, 3, 3, 4}));
+    ASSERT_EQ(box[1].shape(), (vox::Shape{3, 3, 4}));
+    const Tensor inside = vox::ne(box[1], Volume::kOutside);
+    EXPECT_EQ(inside.to(vox::f32).sum().item(), 3 * 3 * 2);
+    EXPECT_TRUE(vox::eq(inside, vox::gt(box[0][0], 0)).to(vox::f32).min().item() == 1) << "zeros outside";
+    if (i % 2 == 1)
+      EXPECT_EQ(vox::eq(box[1], 2).to(vox::f32).sum().item(), 1);
+    else
+      corners.insert(box[0][0][0][0].select(0, 1).item<float>());
+  }
+  EXPECT_GT(corners.size(), 4u);
+  const vox::data::Sample wide = random_box(volume, {6, 5, 2}, {2, 0, 0}, false, random);
+  EXPECT_EQ(wide[1].shape(), (vox::Shape{6, 5, 2}));
+}
+
+TEST(NnunetAugmentation, KeepsShapesLabelsAndTheSeedDecides) {
+  for (const char* name : {"iso", "aniso", "flat"}) {
+    const Model model = read_plans(recorded(name) / "plans.json", recorded(name) / "dataset.json",
+                                   std::string(name) == "flat" ? "2d" : "3d_fullres");
+    const auto channels = static_cast<int64_t>(model.channels.size());
+    Tensor label = vox::zeros({16, 30, 30}, {vox::i64});
+    label.slice(0, 4, 10).slice(1, 8, 20).slice(2, 8, 20).fill_(1);
+    label[0].fill_(-1);
+    const Volume volume = make_volume(vox::randn({channels, 16, 30, 30}), label, model.labels);
+    const Augmentation augmentation(model);
+    const vox::Shape patch{model.patch.d, model.patch.h, model.patch.w};
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      vox::Generator random(seed), again(seed);
+      const vox::data::Sample sample = augmentation.patch(volume, true, random);
+      ASSERT_EQ(sample[1].shape(), patch);
+      ASSERT_EQ(sample[0].shape(), (vox::Shape{channels, patch[0], patch[1], patch[2]}));
+      EXPECT_LE(sample[1].to(vox::f32).max().item(), 1);
+      EXPECT_TRUE(std::isfinite(sample[0].sum().item()));
+      EXPECT_EQ(sample[0].to_vector<float>(), augmentation.patch(volume, true, again)[0].to_vector<float>());
+    }
+  }
+}
+
+// ---- Whole runs -----------------------------------------------------------------------------------------
+
+class NnunetTrain : public testing::TestWithParam<const char*> {
+ protected:
+  // A data set of bright balls with a brighter box inside, 6 cases.
+  explicit NnunetTrain(const std::string& name = GetParam(), const std::string& own = "nnunet_train_")
+      : folder(path(testing::TempDir()) / (own + name)) {
+    std::filesystem::remove_all(folder);
+    for (const char* part : {"imagesTr", "labelsTr"}) std::filesystem::create_directories(folder / part);
+    std::filesystem::copy(recorded(name) / "dataset.json", folder / "dataset.json");
+    const int64_t channels = name == "aniso" ? 2 : 1;
+    vox::manual_seed(5);
+    for (int i = 0; i < 6; ++i) {
+      Tensor label = vox::zeros({16, 30, 28}, {vox::u8});
+      label.slice(0, 3 + i % 3, 12).slice(1, 6, 20 + i).slice(2, 8, 22).fill_(1);
+      label.slice(0, 6, 10).slice(1, 10, 16).slice(2, 11 + i, 17 + i).fill_(2);
+      vox::Image image{.data = label, .spacing = {name == "aniso" ? 3.3 : 1.0, 1, 1}};
+      vox::write_image(folder / "labelsTr" / vox::str("case", i, ".nii.gz"), image);
+      for (int64_t c = 0; c < channels; ++c) {
+        image.data = 100 + 50 * label.to(vox::f32) + 8 * vox::randn(label.shape());
+        vox::write_image(folder / "imagesTr" / vox::str("case", i, "_000", c, ".nii.gz"), image);
+      }
+    }
+    options.data = folder, options.output = folder / "model", options.plans = recorded(name) / "plans.json";
+    if (name == "flat") options.configuration = "2d";
+    options.epochs = 3, options.iterations = 3, options.validation_iterations = 2;
+  }
+  TrainResult run() {
+    return train(options, [](const std::string&) {});
+  }
+
+  path folder;
+  TrainOptions options;
+};
+
+TEST_P(NnunetTrain, LowersTheLossAndPredictReadsTheModel) {
+  options.iterations = 40;
+  const TrainResult result = run();
+  ASSERT_EQ(result.loss.size(), 3u);
+  EXPECT_LT(result.loss[2], result.loss[0] - 0.05);
+  EXPECT_GT(result.validation_dice, 0.1);
+  const Model model = read_model(options.output);
+  EXPECT_EQ(model.mirrored_axes.size(), model.is_2d() ? 2u : 3u);
+  predict_folder(model, folder / "imagesTr", folder / "masks", {}, {}, [](auto&) {});
+  for (const char* name : {"case0.nii.gz", "case5.nii.gz"}) {  // the validation cases
+    const Tensor mask = vox::read_image(folder / "masks" / name).data;
+    EXPECT_EQ(mask.to_vector<uint8_t>(),
+              vox::read_image(options.output / "fold_0/validation" / name).data.to_vector<uint8_t>());
+    EXPECT_GT(mask.to(vox::f32).max().item(), 0);
+  }
+  EXPECT_TRUE(exists(options.output / "fold_0/progress.csv"));
+}
+
+TEST_P(NnunetTrain, AResumedRunGivesTheSameBits) {
+  const TrainResult whole = run();
+  const auto file = [&] {
+    return vox::nn::load(options.output / "fold_0/checkpoint_final.safetensors").tensors;
+  };
+  const vox::nn::StateDict unbroken = file();
+  std::filesystem::remove_all(options.output);
+  options.stop_after = 1, options.workers = 3;
+  EXPECT_TRUE(std::isnan(run().validation_dice));
+  EXPECT_FALSE(exists(options.output / "fold_0/checkpoint_final.safetensors"));
+  options.stop_after = 0, options.resume = true;
+  const TrainResult resumed = run();
+  EXPECT_EQ(resumed.loss, whole.loss);
+  EXPECT_EQ(resumed.dice, whole.dice);
+  EXPECT_EQ(resumed.validation_dice, whole.validation_dice);
+  const vox::nn::StateDict continued = file();
+  ASSERT_EQ(continued.size(), unbroken.size());
+  for (const auto& [name, tensor] : unbroken)
+    EXPECT_EQ(continued.at(name).to_vector<float>(), tensor.to_vector<float>()) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, NnunetTrain, testing::Values("iso", "aniso", "flat"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// ---- Errors ---------------------------------------------------------------------------------------------
+
+class NnunetTrainErrors : public NnunetTrain {
+ protected:
+  NnunetTrainErrors() : NnunetTrain("iso", "nnunet_train_errors_") {}
+  // What the run says; it must leave no model folder.
+  std::string error() {
+    std::string said = "no error";
+    try {
+      run();
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    EXPECT_FALSE(exists(options.output));
+    return said;
+  }
+};
+
+#define EXPECT_SAYS(part) EXPECT_NE(said.find(part), said.npos) << said
+
+TEST_F(NnunetTrainErrors, NameWhatIsMissingOrDoesNotFit) {
+  const path label = folder / "labelsTr/case3.nii.gz", scan = folder / "imagesTr/case3_0000.nii.gz";
+  const vox::Image good = vox::read_image(label);
+  std::filesystem::remove(label);
+  std::string said = error();
+  EXPECT_SAYS("case case3 has no labels");
+  std::ofstream(label) << "not a scan";
+  said = error();
+  EXPECT_SAYS("case3.nii.gz");
+  vox::Image other = good;
+  other.data = good.data.clone();
+  other.data[8][8].select(0, 8).fill_(7);
+  vox::write_image(label, other);
+  said = error();
+  EXPECT_SAYS("case case3: the labels have 7, which dataset.json does not name");
+  other.data = good.data.slice(0, 1).contiguous();
+  vox::write_image(label, other);
+  said = error();
+  EXPECT_SAYS("case case3: the labels have shape");
+  vox::write_image(label, good);
+  std::filesystem::copy(scan, folder / "imagesTr/case3_0001.nii.gz");
+  said = error();
+  EXPECT_SAYS("case3 has 2 channels; the model needs 1");
+}
+
+TEST_F(NnunetTrainErrors, NameTheOptionOrThePlan) {
+  options.resume = true;
+  std::string said = error();
+  EXPECT_SAYS("to resume from");
+  options.resume = false, options.fold = "7";
+  said = error();
+  EXPECT_SAYS("from 0 to 4");
+  options.fold = "x";
+  said = error();
+  EXPECT_SAYS("'all'");
+  std::ofstream(folder / "splits_final.json") << R"([{"train": ["case1"], "val": ["nobody"]}])";
+  options.fold = "0";
+  said = error();
+  EXPECT_SAYS("names case nobody");
+  options.configuration = "3d_lowres";
+  said = error();
+  EXPECT_SAYS("3d_lowres");
+  options.plans = folder / "plans.json";
+  said = error();
+  EXPECT_SAYS("cannot read");
+  std::filesystem::remove_all(folder / "labelsTr");
+  said = error();
+  EXPECT_SAYS("labelsTr");
+}
+
+}  // namespace
+}  // namespace nnunet
