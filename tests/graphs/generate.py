@@ -127,7 +127,7 @@ def unet(seed):
     if r.random() < 0.15:
         sizes[0] += 1  # an odd size: the skip is cut
     net = Unet(b, axes, r.choice((None, None, "batch", "batch eval", "instance", "group")), r.choice(ACTIVATIONS))
-    x = b.leaf([n, r.randint(1, 3), *sizes], role="sample", layout=r.choice(("given", "given", "strided", "transposed")))
+    x = b.leaf([n, r.randint(1, 3), *sizes], layout=r.choice(("given", "given", "strided", "transposed")))
     skips, outputs = [], []
     for level in range(depth):
         x = net.block(x, channels << level)
@@ -151,7 +151,7 @@ class Unet:
         b, inside = self.b, self.b[x].shape[1]
         groups = options.pop("groups", 1)
         shape = [inside, channels // groups] if transpose else [channels, inside // groups]
-        weight = b.leaf(shape + [kernel] * self.axes, role="kernel", scale=(inside * kernel**self.axes) ** -0.5)
+        weight = b.leaf(shape + [kernel] * self.axes, scale=(inside * kernel**self.axes) ** -0.5)
         bias = b.leaf([channels], scale=0.3) if self.r.random() < 0.6 else None
         name = "conv_transpose" if transpose else "conv"
         return b.add(f"nn.functional.{name}{self.axes}d", x, weight, bias, groups=groups, **options)

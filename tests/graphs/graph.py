@@ -133,13 +133,6 @@ def leaf(node, dtype=torch.float64):
     """The tensor of a leaf in its layout, rounded to the dtype."""
     options = node.kwargs
     t = drawn(node.args[0], options["draw"], options.get("kind", "normal"), options.get("scale", 1.0))
-    for how, *where in options.get("changed", []):  # what metamorphic.py does to it
-        if how == "flip":
-            t = t.flip(*where)
-        elif how == "order":
-            t = t.index_select(where[0], torch.tensor(where[1]))
-        else:
-            t = t.narrow(*where)
     if t.is_floating_point():
         t = t.to(dtype)
     return LAY_OUT[options.get("layout", "given")](t, options["draw"])
