@@ -1,6 +1,7 @@
 """A graph in voxgrad, in any dtype, and the routes to its gradients."""
 
 import ctypes
+import functools
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_int64, c_void_p
 
@@ -100,12 +101,7 @@ def released(tensor):
     return handle
 
 
-def grad(outputs, cotangents, inputs, create_graph=False, retain_graph=False):
-    """None for an input that no output depends on."""
-    results = (c_void_p * len(inputs))()
-    voxgrad._library.call("gradients", capi.handles(outputs), capi.handles(cotangents), c_int64(len(outputs)),
-                          capi.handles(inputs), c_int64(len(inputs)), c_int(create_graph), c_int(retain_graph), results)
-    return [Tensor(c_void_p(h)) if h else None for h in results]
+grad = functools.partial(voxgrad.grad, create_graph=False, retain_graph=False)
 
 
 def backward(output, cotangent, inputs):

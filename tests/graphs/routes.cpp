@@ -26,21 +26,6 @@ extern "C" {
 /// for 64. It returns their number, or -1 if it failed.
 using VoxgradFunction = int64_t (*)(Tensor* const* inputs, int64_t inputs_count, Tensor** results);
 
-/// vox::grad with allow_unused; null for an input that no output depends on.
-VoxgradStatus voxgrad_gradients(Tensor* const* outputs, Tensor* const* grad_outputs, int64_t outputs_count,
-                                Tensor* const* inputs, int64_t inputs_count, int create_graph,
-                                int retain_graph, Tensor** results) {
-  return guarded([&] {
-    const std::vector<Tensor> gradients =
-        grad(capi::tensors_of(outputs, outputs_count), capi::tensors_of(inputs, inputs_count),
-             {.grad_outputs = capi::tensors_of(grad_outputs, outputs_count),
-              .retain_graph = retain_graph != 0,
-              .create_graph = create_graph != 0,
-              .allow_unused = true});
-    for (const Tensor& g : gradients) *results++ = g.defined() ? new Tensor(g) : nullptr;
-  });
-}
-
 /// Tensor::backward, then the gradients that `leaves` have, which are taken from them; null for none.
 VoxgradStatus voxgrad_backward(const Tensor* output, const Tensor* gradient, Tensor* const* leaves,
                                int64_t leaves_count, Tensor** results) {
