@@ -84,14 +84,16 @@ VoxgradStatus voxgrad_call(const char* name, const VoxgradArgument* arguments, i
   });
 }
 
-/// vox::grad with create_graph and allow_unused; null for an input that no output depends on.
+/// vox::grad with allow_unused; null for an input that no output depends on.
 VoxgradStatus voxgrad_grad(Tensor* const* outputs, Tensor* const* grad_outputs, int64_t outputs_count,
-                           Tensor* const* inputs, int64_t inputs_count, Tensor** results) {
+                           Tensor* const* inputs, int64_t inputs_count, int create_graph, int retain_graph,
+                           Tensor** results) {
   return guarded([&] {
     const std::vector<Tensor> gradients =
         grad(capi::tensors_of(outputs, outputs_count), capi::tensors_of(inputs, inputs_count),
              {.grad_outputs = capi::tensors_of(grad_outputs, outputs_count),
-              .create_graph = true,
+              .retain_graph = retain_graph != 0,
+              .create_graph = create_graph != 0,
               .allow_unused = true});
     for (const Tensor& g : gradients) *results++ = g.defined() ? new Tensor(g) : nullptr;
   });

@@ -181,10 +181,6 @@ VoxgradStatus voxgrad_weight_grad(const VoxgradConvolution* c, const void* input
   });
 }
 
-VoxgradStatus voxgrad_set_num_threads(int threads) {
-  return guarded([&] { set_num_threads(threads); });
-}
-
 /// Returns the unused memory of voxgrad's pool to the GPU.
 VoxgradStatus voxgrad_empty_cache(int device) {
   return guarded([&] { cuda::empty_cache(Device::cuda(device)); });

@@ -4,7 +4,9 @@
 
 #include "capi/errors.h"
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 // Tensors that Python objects own, for python/voxgrad/_tensor.py: borrowed from other libraries and lent to
 // them by DLPack. A handle is a vox::Tensor on the heap.
@@ -27,6 +29,7 @@ struct VoxgradPython {
 namespace {
 
 VoxgradPython python;
+thread_local std::vector<std::unique_ptr<cuda::StreamGuard>> streams;
 
 template <class Managed>
 void delete_unless_used(void* capsule, const char* name) {
@@ -45,6 +48,38 @@ VoxgradStatus voxgrad_tensor_borrow(void* managed, int versioned, Tensor** resul
     *result = new Tensor(versioned ? from_dlpack(static_cast<DLManagedTensorVersioned*>(managed))
                                    : from_dlpack(static_cast<DLManagedTensor*>(managed)));
   });
+}
+
+/// A leaf on memory that the caller keeps as long as a tape refers to it.
+VoxgradStatus voxgrad_tensor_on(void* data, int dtype, int device, int64_t rank, const int64_t* sizes,
+                                const int64_t* strides, int requires_grad, Tensor** result) {
+  return guarded([&] {
+    const Device on = device < 0 ? Device::cpu() : Device::cuda(device);
+    if (on.is_cuda()) cuda::check_device("voxgrad", device);
+    Tensor t = detail::from_blob(data, static_cast<DType>(dtype), Shape(sizes, sizes + rank),
+                                 Shape(strides, strides + rank), on, {});
+    if (requires_grad) t.set_requires_grad();
+    *result = new Tensor(t);
+  });
+}
+
+/// Lends a result, which may be on a tape. The borrower must notice writes itself.
+VoxgradStatus voxgrad_result_lend(const Tensor* t, void** managed) {
+  return guarded([&] { *managed = to_dlpack(t->detach()); });
+}
+
+/// Whether anything but the handle refers to the memory: a tape that saved it, or a view.
+int voxgrad_tensor_is_shared(const Tensor* t) { return t->impl()->storage.use_count() > 1; }
+
+/// This thread's work on a device runs in another library's stream until voxgrad_leave_stream().
+VoxgradStatus voxgrad_enter_stream(int device, void* stream) {
+  return guarded([&] {
+    streams.push_back(
+        std::make_unique<cuda::StreamGuard>(cuda::Stream::borrow(stream, Device::cuda(device))));
+  });
+}
+VoxgradStatus voxgrad_leave_stream() {
+  return guarded([] { streams.pop_back(); });
 }
 
 /// Lends `t`, for use in *stream of its CUDA device unless `stream` is null.
@@ -67,8 +102,6 @@ VoxgradStatus voxgrad_tensor_copy(const Tensor* t, int device, Tensor** result) 
     *result = new Tensor(t->device() == target ? t->clone() : t->to(target).contiguous());
   });
 }
-
-void voxgrad_tensor_free(Tensor* t) { delete t; }
 
 /// The CUDA device whose memory `data` points into.
 VoxgradStatus voxgrad_device_of(const void* data, int* device) {

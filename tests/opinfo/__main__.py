@@ -1,24 +1,9 @@
 """PyTorch's samples through voxgrad: `python3 tests/opinfo --library <shim>`; README.md here says what is tested."""
 
-import importlib.util
-import os
 import sys
 
-SKIPPED = 77  # what CTest knows as "skipped"
-
-
-def find_pytorch():
-    """Goes on in the system's Python if this one has no PyTorch: Debian's package belongs to that one alone."""
-    if importlib.util.find_spec("torch"):
-        return
-    system = "/usr/bin/python3"
-    if os.path.exists(system) and sys.executable != system:
-        os.execv(system, [system, *sys.argv])
-    print("opinfo: SKIPPED, there is no Python with PyTorch here (Debian: python3-torch; ./run opinfo installs it)")
-    sys.exit(SKIPPED)
-
-
 if __name__ == "__main__":
-    find_pytorch()
+    from pytorch import find_pytorch
+    find_pytorch("opinfo")
     import run
     sys.exit(run.main())

@@ -1,7 +1,8 @@
 # The oracle: PyTorch's own samples through voxgrad (README.md here). The test `opinfo` runs a fixed share of them
 # where there is a Python with PyTorch, and is skipped elsewhere; `./run opinfo` runs everything.
 
-voxgrad_capi_library(voxgrad_opinfo)
+# With the routes of tests/graphs.
+voxgrad_capi_library(voxgrad_opinfo ${CMAKE_CURRENT_LIST_DIR}/../graphs/routes.cpp)
 
 # A sanitizer's runtime must be the first library of the process, and Python is no part of this build.
 find_package(Python3 COMPONENTS Interpreter)

@@ -85,11 +85,11 @@ def call(name, *values):
     return [Tensor(c_void_p(h)) for h in results[:count.value]]
 
 
-def grad(outputs, grad_outputs, inputs):
-    """vox::grad with create_graph; None for an input that no output depends on."""
+def grad(outputs, grad_outputs, inputs, create_graph=True, retain_graph=True):
+    """vox::grad; None for an input that no output depends on."""
     results = (c_void_p * len(inputs))()
     _library.call("grad", capi.handles(outputs), capi.handles(grad_outputs), c_int64(len(outputs)),
-                  capi.handles(inputs), c_int64(len(inputs)), results)
+                  capi.handles(inputs), c_int64(len(inputs)), c_int(create_graph), c_int(retain_graph), results)
     return [Tensor(c_void_p(h)) if h else None for h in results]
 
 

@@ -51,7 +51,9 @@ def test_unet_trains_as_with_pytorchs_layers(dtype, tolerance, device):
     ours = copy.deepcopy(theirs)
     optimizers = [torch.optim.Adam(model.parameters(), lr=1e-2) for model in (theirs, ours)]  # before convert()
     report = voxgrad.torch.convert(ours)
-    assert list(report) == ["enter.0", "down", "bottom.0", "up", "leave.0", "head"]
+    assert list(report) == ["enter.0", "enter.1", "enter.2", "down", "bottom.0", "bottom.1", "bottom.2", "up", "leave.0",
+                            "leave.1", "leave.2", "head"]
+    assert report.joined == ["enter", "bottom", "leave"]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         expected = list(losses(theirs, optimizers[0]))
     got = list(losses(ours, optimizers[1]))
@@ -71,7 +73,7 @@ def test_layers_keep_their_identity(capsys):
     model(torch.randn(1, 1, 4, 4, 4))
     assert seen == [1]
     printed = capsys.readouterr().out
-    assert printed.startswith("6 layers replaced\n") and "  up: voxgrad.torch.ConvTranspose3d\n" in printed
+    assert printed.startswith("12 layers replaced\n") and "  up: voxgrad.torch.ConvTranspose3d\n" in printed
     assert str(report) + "\n" == printed
     assert not voxgrad.torch.convert(model, verbose=False)
     assert not capsys.readouterr().out

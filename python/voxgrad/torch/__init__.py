@@ -1,4 +1,4 @@
-"""voxgrad's convolutions in PyTorch: modules, functions, and convert(model). docs/pytorch.md explains them."""
+"""voxgrad's layers in PyTorch: modules, functions, and convert(model). docs/pytorch.md explains them."""
 
 import torch as _torch
 
@@ -9,8 +9,7 @@ if _version != (1, 13) and _version < (2, 4):
 
 from . import functional  # noqa: E402
 from ._precision import precision, set_precision  # noqa: E402
-from .convert import convert  # noqa: E402
-from .modules import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d  # noqa: E402
+from .convert import _REPLACEMENTS, convert  # noqa: E402
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "convert",
-           "functional", "precision", "set_precision"]
+globals().update({layer.__name__: layer for layer in _REPLACEMENTS.values()})
+__all__ = [*(layer.__name__ for layer in _REPLACEMENTS.values()), "convert", "functional", "precision", "set_precision"]

@@ -1,6 +1,8 @@
-"""The convolutions of torch.nn.functional, with the same arguments and results, computed by voxgrad.
+"""Functions of torch.nn.functional, with the same arguments and results, computed by voxgrad.
 
-The keyword `precision` ("highest", "high" or "medium") is added.
+Convolutions have the further keyword `precision` ("highest", "high" or "medium"), norms `negative_slope`: leaky_relu of
+the result in the same pass, relu if it is 0. What voxgrad cannot do (a mode, a rank) is a ValueError. `inplace` is
+accepted, but the result is a new tensor.
 """
 
 import operator
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 
 from .. import _library
 from . import _ops, _precision
+from ._tape import call
 
 
 _INTEGERS = (int, getattr(torch, "SymInt", int))
@@ -138,3 +141,222 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
                      precision=None):
     return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+
+
+# ---- Ops by name (_tape.py) --------------------------------------------------------------------------------------
+
+
+def _tensor(name, input):
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
+    return input
+
+
+def _in_f32(*tensors):
+    """The tensors as PyTorch's autocast gives them to softmax, losses, layer_norm, group_norm and their like."""
+    device_type = tensors[0].device.type
+    if device_type not in ("cpu", "cuda") or _autocast_dtype(device_type) is None:
+        return tensors
+    return [t.float() if t is not None and t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors]
+
+
+def _activation(name):
+    def function(input, inplace=False):
+        return call(name, _tensor(name, input))
+    function.__name__ = name
+    return function
+
+
+relu, relu6, sigmoid, tanh, silu, mish, hardsigmoid, hardswish = map(
+    _activation, ("relu", "relu6", "sigmoid", "tanh", "silu", "mish", "hardsigmoid", "hardswish"))
+
+
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    return call("leaky_relu", _tensor("leaky_relu", input), float(negative_slope))
+
+
+def elu(input, alpha=1.0, inplace=False):
+    return call("elu", _tensor("elu", input), float(alpha))
+
+
+def gelu(input, approximate="none"):
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate must be none or tanh, got {approximate!r}")
+    return call("gelu" if approximate == "none" else "gelu_tanh", _tensor("gelu", input))
+
+
+def softplus(input, beta=1.0, threshold=20.0):
+    return call("softplus", *_in_f32(_tensor("softplus", input)), float(beta), float(threshold))
+
+
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    return call("hardtanh", _tensor("hardtanh", input), float(min_val), float(max_val))
+
+
+def prelu(input, weight):
+    return call("prelu", _tensor("prelu", input), weight.to(input.dtype))
+
+
+def softmax(input, dim, *, dtype=None):
+    return call("softmax", *(_in_f32(_tensor("softmax", input)) if dtype is None else [input.to(dtype)]), dim)
+
+
+def log_softmax(input, dim, *, dtype=None):
+    return call("log_softmax", *(_in_f32(_tensor("log_softmax", input)) if dtype is None else [input.to(dtype)]), dim)
+
+
+def _norm(name, input, running_mean, running_var, weight, bias, training, momentum, eps, negative_slope):
+    options = weight, bias, training, momentum, float(eps), float(negative_slope)
+    return call(name, _tensor(name, input), running_mean, running_var, *options,
+                again=(input, None, None, *options) if training else None)
+
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, *,
+               negative_slope=1.0):
+    return _norm("batch_norm", input, running_mean, running_var, weight, bias, training, float(momentum), eps,
+                 negative_slope)
+
+
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
+                  eps=1e-5, *, negative_slope=1.0):
+    return _norm("instance_norm", input, running_mean, running_var, weight, bias, use_input_stats, float(momentum), eps,
+                 negative_slope)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, negative_slope=1.0):
+    return call("group_norm", *_in_f32(_tensor("group_norm", input)), num_groups, *_in_f32_or_none(input, weight, bias),
+                float(eps), float(negative_slope))
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, negative_slope=1.0):
+    return call("layer_norm", *_in_f32(_tensor("layer_norm", input)), tuple(normalized_shape),
+                *_in_f32_or_none(input, weight, bias), float(eps), float(negative_slope))
+
+
+def _in_f32_or_none(input, *tensors):
+    return _in_f32(input, *tensors)[1:]
+
+
+def _in_3d(axes, input, function):
+    """function(input) with 3 - axes more axes of one cell, which are removed from the result."""
+    for _ in range(3 - axes):
+        input = input.unsqueeze(-axes - 1)
+    result = function(input)
+    for _ in range(3 - axes):
+        result = result.squeeze(-axes - 1)
+    return result
+
+
+def _window(name, axes, option, value, other=1):
+    return (other,) * (3 - axes) + _per_axis(name, axes, option, value)
+
+
+def _pool_input(name, axes, input):
+    if _tensor(name, input).dim() not in (axes + 1, axes + 2):
+        raise ValueError(f"{name}: input must have {axes + 2} dimensions, or {axes + 1} without a batch, got shape "
+                         f"{tuple(input.shape)}")
+    return input
+
+
+def _max_pool(axes):
+    name = f"max_pool{axes}d"
+
+    def function(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        if return_indices:
+            raise ValueError(f"{name}: return_indices must be False")
+        windows = [_window(name, axes, option, value, other) for option, value, other in (
+            ("kernel_size", kernel_size, 1), ("stride", kernel_size if stride in (None, ()) else stride, 1),
+            ("padding", padding, 0), ("dilation", dilation, 1))]
+        return _in_3d(axes, _pool_input(name, axes, input), lambda x: call("max_pool3d", x, *windows, ceil_mode))
+    function.__name__ = name
+    return function
+
+
+def _avg_pool(axes):
+    name = f"avg_pool{axes}d"
+
+    def function(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+                 divisor_override=None):
+        windows = [_window(name, axes, option, value, other) for option, value, other in (
+            ("kernel_size", kernel_size, 1), ("stride", kernel_size if stride in (None, ()) else stride, 1),
+            ("padding", padding, 0))]
+        return _in_3d(axes, _pool_input(name, axes, input), lambda x: call(
+            "avg_pool3d", x, *windows, ceil_mode, count_include_pad, divisor_override))
+    function.__name__ = name
+    return function
+
+
+def _adaptive_pool(axes, how):
+    name = f"adaptive_{how}_pool{axes}d"
+
+    def function(input, output_size, return_indices=False):
+        if return_indices:
+            raise ValueError(f"{name}: return_indices must be False")
+        wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * axes
+        sizes = [have if size is None else size for size, have in zip(wanted, _pool_input(name, axes, input).shape[-axes:])]
+        window = _window(name, axes, "output_size", sizes)
+        return _in_3d(axes, input, lambda x: call(f"adaptive_{how}_pool3d", x, window))
+    function.__name__ = name
+    return function
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_pool(axes, "max") for axes in (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_adaptive_pool(axes, "avg") for axes in (1, 2, 3))
+
+LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}  # by the input's rank
+
+
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+                antialias=False):
+    linear = LINEAR.get(_tensor("interpolate", input).dim())
+    if mode not in ("nearest", linear) or linear is None or recompute_scale_factor or antialias:
+        raise ValueError(f"interpolate: mode must be nearest or linear over 1 to 3 axes, without recompute_scale_factor and "
+                         f"antialias, got {mode!r} for shape {tuple(input.shape)}")
+    axes = input.dim() - 2
+    if scale_factor is not None:
+        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
+        scale_factor = (1.0,) * (3 - axes) + tuple(map(float, factors))
+    window = None if size is None else _window("interpolate", axes, "size", size)
+    return _in_3d(axes, input, lambda x: call("interpolate", x, window, scale_factor, "nearest" if mode == "nearest" else
+                                              "trilinear", bool(align_corners)))
+
+
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    if mode not in ("bilinear", "nearest"):
+        raise ValueError(f"grid_sample: mode must be bilinear or nearest, got {mode!r}")
+    return call("grid_sample", *_in_f32(_tensor("grid_sample", input), grid), "nearest" if mode == "nearest" else
+                "trilinear", padding_mode, bool(align_corners))
+
+
+def _loss(name, option=None, default=1.0):
+    def function(input, target, *, reduction="mean", **options):
+        further = (options.pop(option, default),) if option else ()
+        if options:
+            raise TypeError(f"{name}: an unknown argument {next(iter(options))!r}")
+        return call(name, *_in_f32(_tensor(name, input), target), reduction, *map(float, further))
+    function.__name__ = name
+    return function
+
+
+mse_loss, l1_loss = _loss("mse_loss"), _loss("l1_loss")
+smooth_l1_loss, huber_loss = _loss("smooth_l1_loss", "beta"), _loss("huber_loss", "delta")
+
+
+def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    input, target, weight = _in_f32(_tensor("cross_entropy", input), target, weight)
+    return call("cross_entropy", input, target, weight, ignore_index, reduction, float(label_smoothing))
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean", pos_weight=None):
+    input, target, weight, pos_weight = _in_f32(_tensor("binary_cross_entropy_with_logits", input), target, weight,
+                                                pos_weight)
+    return call("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
+    dtype = _autocast_dtype(_tensor("scaled_dot_product_attention", query).device.type)
+    if dtype is not None:
+        query, key, value = (t.to(dtype) if t.dtype is not torch.float64 else t for t in (query, key, value))
+    return call("scaled_dot_product_attention", query, key, value, attn_mask, float(dropout_p), is_causal, scale)

@@ -1,7 +1,9 @@
-"""The convolution layers of torch.nn, computed by voxgrad: subclasses with the same arguments and state_dict.
+"""Layers of torch.nn, computed by voxgrad: subclasses with the same arguments and state_dict.
 
-The keyword `precision` ("highest", "high" or "medium") is added; without it the context's applies.
+The convolutions have the further keyword `precision` ("highest", "high" or "medium"); without it the context's applies.
 """
+
+import functools
 
 import torch.nn as nn
 import torch.nn.functional as F
@@ -63,3 +65,114 @@ class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
 
 class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
     _function = staticmethod(functional.conv_transpose3d)
+
+
+# ---- Norms, activations, pooling, upsampling ---------------------------------------------------------------------
+
+
+class _Norm:
+    """A norm whose call takes `negative_slope`: leaky_relu in the same pass, relu for 0."""
+
+
+class _BatchNorm(_Norm):
+    def forward(self, input, negative_slope=1.0):
+        self._check_input_dim(input)
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        training = self.training or (self.running_mean is None and self.running_var is None)
+        tracked = not self.training or self.track_running_stats
+        return functional.batch_norm(input, self.running_mean if tracked else None, self.running_var if tracked else None,
+                                     self.weight, self.bias, training, momentum, self.eps,
+                                     negative_slope=negative_slope)
+
+
+class _InstanceNorm(_Norm):
+    def forward(self, input, negative_slope=1.0):
+        self._check_input_dim(input)
+        return functional.instance_norm(input, self.running_mean, self.running_var, self.weight, self.bias,
+                                        self.training or not self.track_running_stats,
+                                        0.0 if self.momentum is None else self.momentum, self.eps,
+                                        negative_slope=negative_slope)
+
+
+class GroupNorm(_Norm, nn.GroupNorm):
+    def forward(self, input, negative_slope=1.0):
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps,
+                                     negative_slope=negative_slope)
+
+
+class LayerNorm(_Norm, nn.LayerNorm):
+    def forward(self, input, negative_slope=1.0):
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps,
+                                     negative_slope=negative_slope)
+
+
+class _JoinedSequential:
+    """nn.Sequential, in which a norm computes the ReLU or LeakyReLU behind it. Hooks on one of both keep them apart."""
+
+    def forward(self, input):
+        layers, place = list(self._modules.values()), 0
+        while place < len(layers):
+            norm, activation = layers[place], layers[place + 1] if place + 1 < len(layers) else None
+            slope = _slope_of(activation)
+            if isinstance(norm, _Norm) and slope is not None and not _has_hooks(norm) and not _has_hooks(activation):
+                input, place = norm(input, slope), place + 2
+            else:
+                input, place = norm(input), place + 1
+        return input
+
+    def __reduce_ex__(self, protocol):
+        return _joined_again, (type(self).__mro__[2], self.__dict__.copy())
+
+
+def _slope_of(layer):
+    return 0.0 if type(layer) is ReLU else float(layer.negative_slope) if type(layer) is LeakyReLU else None
+
+
+def _has_hooks(module):
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+
+
+@functools.lru_cache(maxsize=None)
+def joined(sequential):
+    """The class of nn.Sequential, or of a subclass that has its forward, that joins norms and activations."""
+    return type(sequential.__name__, (_JoinedSequential, sequential), {"__module__": sequential.__module__})
+
+
+def _joined_again(sequential, attributes):
+    made = joined(sequential)
+    module = made.__new__(made)
+    module.__dict__.update(attributes)
+    return module
+
+
+def _layer(name, forward, *bases):
+    """A subclass of torch.nn's class `name`."""
+    made = type(name, (*bases, getattr(nn, name)), {"__module__": __name__, **({"forward": forward} if forward else {})})
+    globals()[name] = made
+
+
+for _axes in (1, 2, 3):
+    _layer(f"BatchNorm{_axes}d", None, _BatchNorm)
+    _layer(f"InstanceNorm{_axes}d", None, _InstanceNorm)
+    _layer(f"MaxPool{_axes}d", lambda self, input, f=getattr(functional, f"max_pool{_axes}d"): f(
+        input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices))
+    _layer(f"AvgPool{_axes}d", lambda self, input, f=getattr(functional, f"avg_pool{_axes}d"): f(
+        input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+        getattr(self, "divisor_override", None)))
+    _layer(f"AdaptiveAvgPool{_axes}d", lambda self, input, f=getattr(functional, f"adaptive_avg_pool{_axes}d"): f(
+        input, self.output_size))
+    _layer(f"AdaptiveMaxPool{_axes}d", lambda self, input, f=getattr(functional, f"adaptive_max_pool{_axes}d"): f(
+        input, self.output_size, self.return_indices))
+for _name in ("ReLU", "ReLU6", "Sigmoid", "Tanh", "SiLU", "Mish", "Hardsigmoid", "Hardswish"):
+    _layer(_name, lambda self, input, f=getattr(functional, _name.lower()): f(input))
+_layer("LeakyReLU", lambda self, input: functional.leaky_relu(input, self.negative_slope))
+_layer("ELU", lambda self, input: functional.elu(input, self.alpha))
+_layer("GELU", lambda self, input: functional.gelu(input, self.approximate))
+_layer("Softplus", lambda self, input: functional.softplus(input, self.beta, self.threshold))
+_layer("PReLU", lambda self, input: functional.prelu(input, self.weight))
+_layer("Softmax", lambda self, input: functional.softmax(input, self.dim))
+_layer("Upsample", lambda self, input: functional.interpolate(
+    input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor))
+

@@ -1,0 +1,152 @@
+"""A graph in voxgrad, in any dtype, and the routes to its gradients."""
+
+import ctypes
+import functools
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_int64, c_void_p
+
+import torch
+
+import capi
+import ops
+import voxgrad
+from graph import key, leaf, resolved
+from voxgrad import Tensor, vox
+
+ENTRIES = {entry.name: entry for entry in ops.ENTRIES}
+FUNCTION = ctypes.CFUNCTYPE(c_int64, ctypes.POINTER(c_void_p), c_int64, ctypes.POINTER(c_void_p))
+
+
+def write(x, view, how, operand):
+    copy = vox.clone(vox.detach(x))
+    place = copy
+    for name, *args in view:
+        place = ENTRIES[name].call(place, *args)
+    extra = (1,) if how == "add_" and isinstance(operand, Tensor) else ()
+    getattr(vox, how)(place, vox.detach(operand) if isinstance(operand, Tensor) else operand, *extra)
+    return copy
+
+
+OWN = {"write": write, "detach": vox.detach}
+
+
+def call(node, values):
+    """The results of one node."""
+    args, kwargs = resolved(node, values)
+    results = (OWN.get(node.op) or ENTRIES[node.op].call)(*args, **kwargs)
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def leaves(graph, dtype):
+    """Its leaves, by node."""
+    return {i: [voxgrad.tensor(leaf(node, dtype), node.kwargs.get("grad", False))]
+            for i, node in graph.nodes.items() if node.op == "leaf"}
+
+
+def run(graph, dtype, segment=(), made=None):
+    """All results of all nodes; the nodes of `segment`, neighbours in their order, in a checkpoint. `made` are the leaves,
+    if there are any."""
+    values = dict(made or leaves(graph, dtype))
+    for i, node in graph.nodes.items():
+        if i in segment:
+            if i == segment[0]:
+                values.update(checkpoint(graph, segment, values))
+        elif node.op != "leaf":
+            values[i] = call(node, values)
+    return values
+
+
+def checkpoint(graph, segment, values):
+    """The results of a segment that others use, by one call of vox::checkpoint. The segment's floating inputs are the
+    checkpoint's; integers, and what the segment leaves unused, it captures."""
+    inside = set(segment)
+    used = {ref for i, node in graph.nodes.items() if i not in inside for ref in node.refs() if ref[0] in inside}
+    used |= {key(ref) for ref in graph.outputs if key(ref)[0] in inside}
+    inputs = sorted({ref for i in segment for ref in graph.nodes[i].refs() if ref[0] not in inside})
+    inputs = [ref for ref in inputs if values[ref[0]][ref[1]].dtype.is_floating_point]
+    captured = {i: list(values[i]) for i in {ref[0] for s in segment for ref in graph.nodes[s].refs()} - inside}
+    results = sorted(used)
+    errors = []
+
+    def function(handles, count, out):
+        try:
+            local = {i: list(r) for i, r in captured.items()}
+            for n in range(count):
+                local[inputs[n][0]][inputs[n][1]] = Tensor(c_void_p(handles[n]))
+            for s in segment:
+                local[s] = call(graph.nodes[s], local)
+            for n, (i, result) in enumerate(results):
+                out[n] = released(local[i][result])
+            return len(results)
+        except Exception as error:  # must not pass through C++
+            errors.append(error)
+            return -1
+    wrapped = FUNCTION(function)
+    found, count = (c_void_p * 64)(), c_int64()
+    try:
+        voxgrad._library.call("checkpoint", wrapped, capi.handles([values[i][r] for i, r in inputs]),
+                              c_int64(len(inputs)), found, byref(count))
+    except voxgrad.VoxError:
+        raise errors[0] if errors else None
+    made = {}
+    for (i, result), handle in zip(results, found):
+        made.setdefault(i, {})[result] = Tensor(c_void_p(handle))
+        made[i][result].function = wrapped  # lives as long as the result
+    return {i: [r.get(n) for n in range(max(r) + 1)] for i, r in made.items()}
+
+
+def released(tensor):
+    """The handle, which the callee frees."""
+    handle, tensor._handle = tensor._handle.value, None
+    return handle
+
+
+grad = functools.partial(voxgrad.grad, create_graph=False, retain_graph=False)
+
+
+def backward(output, cotangent, inputs):
+    """The gradients that Tensor::backward leaves in leaves."""
+    results = (c_void_p * len(inputs))()
+    voxgrad._library.call("backward", output._handle, cotangent._handle, capi.handles(inputs), c_int64(len(inputs)),
+                          results)
+    return [Tensor(c_void_p(h)) if h else None for h in results]
+
+
+@contextmanager
+def autocast_off():
+    """Inside of a scope that is on."""
+    voxgrad._library.call("autocast", b"bf16", c_int(1))
+    voxgrad._library.call("autocast", b"bf16", c_int(0))
+    try:
+        yield
+    finally:
+        voxgrad._library.call("autocast_end")
+        voxgrad._library.call("autocast_end")
+
+
+def capture(function, replays):
+    """Runs `function` in a captured CUDA graph."""
+    errors = []
+
+    def wrapped(*_):
+        try:
+            function()
+            return 0
+        except Exception as error:  # must not pass through C++
+            errors.append(error)
+            return -1
+    try:
+        voxgrad._library.call("capture", FUNCTION(wrapped), c_int64(replays))
+    except voxgrad.VoxError:
+        raise errors[0] if errors else None
+
+
+def memory_in_use():
+    found = c_int64()
+    voxgrad._library.call("memory_in_use", voxgrad._device.encode(), byref(found))
+    return found.value
+
+
+def read(tensors):
+    """Copies in PyTorch; None stays None."""
+    return [None if t is None else t.torch() for t in tensors]

@@ -1,0 +1,111 @@
+"""Every route to the same numbers gives the same bits: within one process, between processes, and on a GPU."""
+
+import hashlib
+import random
+
+import torch
+
+import judge
+import ours
+import voxgrad
+from graph import key
+from judge import Failure, called, pick
+
+BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+
+
+def bits(t):
+    return t if t is None else t.contiguous().view(BITS[t.element_size()]) if t.dtype != torch.bool else t
+
+
+def same(a, b):
+    return (a is None) == (b is None) and (a is None or (a.shape == b.shape and torch.equal(bits(a), bits(b))))
+
+
+class Plan:
+    """A graph in one dtype, and what each run of it computes: results, and gradients by leaves."""
+
+    def __init__(self, graph, values, dtype):
+        self.graph, self.dtype = graph, dtype
+        self.outputs = [key(o) for o in graph.outputs]
+        self.leaves = judge.differentiable(graph, values, leaves_only=True)
+        self.refs = [(i, n) for i, node in graph.nodes.items() if node.op != "leaf" for n in range(len(values[i]))]
+        self.start = [voxgrad.tensor(c.to(dtype)) for c in judge.cotangents(graph, values)]
+
+    def forward(self, segment=()):
+        return ours.run(self.graph, self.dtype, segment)
+
+    def gradients(self, mine, **options):
+        return ours.grad(pick(mine, self.outputs), self.start, pick(mine, self.leaves), **options)
+
+    def run(self, segment=(), **options):
+        mine = self.forward(segment)
+        refs = [(i, n) for i, n in self.refs if i in mine and n < len(mine[i]) and mine[i][n] is not None]
+        return dict(zip(refs, ours.read(pick(mine, refs)))), ours.read(self.gradients(mine, **options))
+
+
+def compare(route, plan, got, want, counts):
+    """Both are (results by reference, gradients by leaves)."""
+    where = f"route {route}"
+    for ref, t in got[0].items():
+        counts[where, plan.graph.nodes[ref[0]].op] += 1
+        if not same(t, want[0][ref]):
+            raise Failure(where, ref[0], f"{plan.graph.nodes[ref[0]].op}, {plan.dtype}: other bits")
+    for (i, _), a, b in zip(plan.leaves, got[1], want[1]):
+        counts[where, "gradient"] += 1
+        if not same(a, b):
+            raise Failure(where + " gradient", i, f"{plan.dtype}: other bits, {difference(a, b)}")
+
+
+def difference(a, b):
+    if a is None or b is None:
+        return "or no gradient"
+    return f"by up to {(a.double() - b.double()).abs().max().item():.3g} of {b.double().abs().max().item():.3g}"
+
+
+def check(graph, values, dtype, counts):
+    """All routes of this process. Returns what the plain one computes."""
+    plan = Plan(graph, values, dtype)
+    voxgrad.set_threads(1)
+    plain = called("refused", plan.run)
+    mine = plan.forward()
+    for time in ("retain_graph, once", "retain_graph, twice"):
+        compare(time, plan, ({}, ours.read(plan.gradients(mine, retain_graph=True))), plain, counts)
+    if len(graph.outputs) == 1:
+        compare("backward", plan, ({}, ours.read(ours.backward(
+            pick(mine, plan.outputs)[0], plan.start[0], pick(mine, plan.leaves)))), plain, counts)
+    del mine
+    with ours.autocast_off():
+        compare("autocast off", plan, plan.run(), plain, counts)
+    voxgrad.set_threads(2)
+    compare("2 threads", plan, plan.run(), plain, counts)
+    steps = list(graph.ops())
+    r = random.Random(graph.seed)
+    first = r.randrange(len(steps))
+    segment = steps[first:first + r.randint(1, len(steps))]
+    compare("checkpoint", plan, called("refused", plan.run, segment), plain, counts)
+    if voxgrad._device == "cuda":
+        compare("again", plan, plan.run(), plain, counts)
+        captured(plan, plain, counts)
+    return plain
+
+
+def captured(plan, plain, counts):
+    """One capture, two replays."""
+    kept = {}
+
+    def step():
+        kept["values"] = ours.run(plan.graph, plan.dtype, made=kept["leaves"])
+        kept["gradients"] = plan.gradients(kept["values"])
+    kept["leaves"] = ours.leaves(plan.graph, plan.dtype)
+    ours.capture(step, 2)
+    got = dict(zip(plan.refs, ours.read(pick(kept["values"], plan.refs)))), ours.read(kept["gradients"])
+    compare("captured graph", plan, got, plain, counts)
+
+
+def digest(plain):
+    """The bits of what one run computes, for other processes."""
+    h = hashlib.sha256()
+    for t in [*plain[0].values(), *plain[1]]:
+        h.update(b"none" if t is None else bits(t).numpy().tobytes())
+    return h.hexdigest()

@@ -1,0 +1,71 @@
+"""A graph in PyTorch, in f64."""
+
+import os
+
+import torch
+
+import ops
+from graph import leaf, resolved
+
+# An op whose gradient gets the wrong sign, so that a test can show that it is found.
+WRONG = os.environ.get("VOXGRAD_GRAPHS_WRONG", "")
+
+
+def write(x, view, how, operand):
+    """A copy of x, off the tape, with `operand` written by an in-place op into a view of it."""
+    copy = x.detach().clone()
+    place = copy
+    for name, *args in view:
+        place = reference(name)(place, *args)
+    getattr(place, how)(operand.detach() if isinstance(operand, torch.Tensor) else operand)
+    return copy
+
+
+def batch_norm(x, mean, var, *rest, **options):
+    """With copies of the running statistics, which are leaves of the graph."""
+    mean, var = (None if t is None else t.clone() for t in (mean, var))
+    return torch.nn.functional.batch_norm(x, mean, var, *rest, **options)
+
+
+# What tests/opinfo/ops.py has no entry for, or another one than is meant here.
+OWN = {"write": write, "detach": torch.Tensor.detach, "nn.functional.batch_norm": batch_norm}
+_found = {}
+
+
+def reference(name):
+    """The op in PyTorch: "max.dim" is Tensor.max, "nn.functional.pad.reflect" is torch.nn.functional.pad."""
+    if name not in _found:
+        parts = name.split(".")
+        found = OWN.get(name) or next((e.reference for e in ops.ENTRIES if e.name == name), None)
+        if not found and parts[0] != "nn":
+            found = getattr(torch.Tensor, parts[0], None) or getattr(torch, parts[0])
+        elif not found:
+            found = getattr(torch.nn.functional, parts[2])
+        _found[name] = found
+    return _found[name]
+
+
+def call(node, values):
+    """The results of one node."""
+    args, kwargs = resolved(node, values)
+    results = reference(node.op)(*args, **kwargs)
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if node.op == WRONG:
+        results = [2 * r.detach() - r if r.is_floating_point() else r for r in results]
+    return results
+
+
+def run(graph, grad=True):
+    """All results of all nodes, by the node's number."""
+    values = {}
+    for i, node in graph.nodes.items():
+        if node.op == "leaf":
+            values[i] = [leaf(node).requires_grad_(grad and node.kwargs.get("grad", False))]
+        else:
+            values[i] = call(node, values)
+    return values
+
+
+def grad(outputs, cotangents, inputs, create_graph=False):
+    found = torch.autograd.grad(outputs, inputs, cotangents, create_graph=create_graph, allow_unused=True)
+    return [torch.zeros_like(i) if g is None else g for g, i in zip(found, inputs)]
