@@ -14,6 +14,7 @@
 #include "sample.h"
 #include "supervision.h"
 #include "tests/data_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train.h"
 
 namespace nnunet {
